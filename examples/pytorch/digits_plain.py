@@ -2,12 +2,12 @@
 
 An ordinary PyTorch script for one process. digits.py, beside it, is the same training made elastic.
 """
+
 import argparse
 
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.nn import functional as F
 from torch.utils import data
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -36,7 +36,7 @@ for epoch in range(args.epochs):
     total_loss = 0.0
     for x, y in loader:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
+        loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
         total_loss += loss.item() * len(y)
