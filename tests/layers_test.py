@@ -1,0 +1,143 @@
+"""Holds the layers of docs/architecture.md: who may include whom, and where special things may stand.
+
+usage: layers_test.py ROOT | --self-test
+A file belongs to the longest folder named in MAY_INCLUDE that it lies under; files elsewhere are refused, so
+that a new folder first says what it may include.
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+TRAINING = ["core", "collective", "checkpoint", "elastic/membership", "elastic"]
+LAUNCHER = ["launcher", "launcher/scheduler", "launcher/cmd"]
+MAY_INCLUDE = {  # besides itself
+    "core": [],
+    "collective": ["core"],
+    "checkpoint": ["core"],
+    "checkpoint/hdf5": ["core", "checkpoint"],
+    "elastic/membership": ["core"],
+    "elastic": ["core", "collective", "checkpoint", "elastic/membership"],
+    "launcher": ["core"],
+    "launcher/scheduler": ["core", "launcher"],
+    "launcher/cmd": ["core", "launcher", "launcher/scheduler", "elastic/membership"],
+    "tools": [*TRAINING, *LAUNCHER, "checkpoint/hdf5"],
+    "python": ["core", "collective", "checkpoint", "elastic"],
+    "tests": [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python"],
+    "examples/cpp": TRAINING,
+}
+CODE = [*TRAINING, *LAUNCHER, "checkpoint/hdf5", "tools", "python", "examples/cpp"]
+PURE = "elastic/membership holds pure state machines: no sockets, no threads"
+OUTSIDE = [  # (pattern of an include of somebody else's header, folders where it is refused, why)
+    (r"boost/|openssl/", [*TRAINING, "python", "examples/cpp"], "launcher side only"),
+    (r"(hdf5|H5\w*)\.h|google/protobuf/|grpc", [f for f in CODE if f not in ("checkpoint/hdf5", "tools")],
+     "HDF5 lives in checkpoint/hdf5 and tools only"),
+    (r"(Python|pybind11/.*|nanobind/.*)", [f for f in CODE if f != "python"], "lives in python/ only"),
+    (r"sys/(socket|un|epoll)\.h|thread$|pthread\.h", ["elastic/membership"], PURE),
+]  # fmt: skip
+WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
+    (r"\b(secure_)?getenv\s*\(", ["launcher/cmd/options.cc", "elastic/options.cc"],
+     "the environment is read in two files"),
+    (r"\b_mm\d*_(\w+_)?stream_\w+|__builtin_nontemporal_store|\bv?movnt\w+", ["collective/shm/publish.h"],
+     "non-temporal stores live in publish(), with their sfence"),
+]  # fmt: skip
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def folder_of(path: str) -> str | None:
+    return max((f for f in MAY_INCLUDE if path.startswith(f + "/")), key=len, default=None)
+
+
+def violations_in(path: str, text: str) -> list[str]:
+    mine = folder_of(path)
+    if mine is None:
+        return [f"{path}: lies in no known layer; add its folder to MAY_INCLUDE"]
+    found, text = [], COMMENT.sub(" ", text)
+    for quote, name in INCLUDE.findall(text):
+        theirs = folder_of(name)
+        if quote == '"' and theirs is None and not path.endswith("_generated.h"):
+            found.append(f'{path}: includes "{name}", which is no path from the repository root')
+        if theirs not in (None, mine, *MAY_INCLUDE[mine]):
+            found.append(
+                f"{path}: includes {name}, but {mine} may include {MAY_INCLUDE[mine] or 'nothing of ours'}"
+            )
+        found += [
+            f"{path}: includes {name}: {why}"
+            for p, where, why in OUTSIDE
+            if mine in where and re.match(p, name)
+        ]
+    for pattern, where, why in WORDS:
+        if mine in CODE and path not in where and (match := re.search(pattern, text)):
+            found.append(f"{path}: {match[0]}: {why}")
+    return found
+
+
+def violations(root: pathlib.Path) -> list[str]:
+    found = []
+    for top in sorted(
+        p for p in root.iterdir() if p.is_dir() and not p.name.startswith((".", "build", "dist"))
+    ):
+        for path in sorted(p for p in top.rglob("*") if p.suffix in (".h", ".cc") and p.is_file()):
+            found += violations_in(path.relative_to(root).as_posix(), path.read_text())
+    return found
+
+
+GOOD = {
+    "core/a.h": "#include <string>\n// #include <boost/asio.hpp>, getenv(X): harmless here\n",
+    "core/wire_generated.h": '#include "flatbuffers/flatbuffers.h"\n',
+    "collective/shm/publish.h": '#include "core/a.h"\nvoid f(int* p) { _mm_stream_si32(p, 1); }\n',
+    "elastic/options.cc": '#include "elastic/membership/m.h"\nauto v = getenv("X");\n',
+    "launcher/supervise/loop.cc": '#include "core/a.h"\n#include <boost/asio.hpp>\n',
+    "launcher/supervise/tls.cc": "#include <openssl/ssl.h>\n",
+    "launcher/cmd/main.cc": '#include "elastic/membership/m.h"\n#include "launcher/supervise/loop.h"\n',
+    "python/module.cc": '#include <nanobind/nanobind.h>\n#include "elastic/session.h"\n',
+    "tests/core/a_test.cc": '#include "launcher/x.h"\nauto v = getenv("X");\n',
+}  # fmt: skip
+BAD = [
+    ("core/a.cc", '#include "collective/c.h"'),
+    ("core/a.cc", "#include <collective/c.h>"),
+    ("core/a.cc", "#include <boost/asio.hpp>"),
+    ("core/a.cc", 'auto v = std::getenv("X");'),
+    ("core/a.cc", '#include "status.h"'),
+    ("collective/c.cc", '#include "elastic/membership/m.h"'),
+    ("collective/shm/x.cc", "void f(float* p, __m512 v) { _mm512_stream_ps(p, v); }"),
+    ("collective/shm/x.cc", 'asm("movntdq %xmm0, (%rax)");'),
+    ("elastic/membership/m.cc", '#include "elastic/session.h"'),
+    ("elastic/membership/m.cc", "#include <thread>"),
+    ("elastic/s.cc", '  #  include "launcher/x.h"'),
+    ("elastic/s.cc", "#include <openssl/ssl.h>"),
+    ("elastic/s.cc", "#include <hdf5.h>"),
+    ("launcher/x.cc", '#include "elastic/membership/m.h"'),
+    ("launcher/x.cc", "#include <H5Fpublic.h>"),
+    ("launcher/cmd/main.cc", '#include "elastic/session.h"'),
+    ("tools/bench.cc", '#include "python/module.h"'),
+    ("elastic/s.cc", "#include <Python.h>"),
+    ("newfolder/x.cc", "int x;"),
+]
+
+
+def self_test() -> None:
+    """A clean tree passes; each violation put into it is refused, and nothing else is."""
+    with tempfile.TemporaryDirectory() as name:
+        root = pathlib.Path(name)
+        for path, text in GOOD.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        assert violations(root) == [], violations(root)
+        for path, text in BAD:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text + "\n")
+            found = violations(root)
+            assert len(found) == 1 and found[0].startswith(path + ":"), (path, text, found)
+            (root / path).unlink()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if sys.argv[1] == "--self-test":
+        self_test()
+    elif refused := violations(pathlib.Path(sys.argv[1])):
+        sys.exit("\n".join(refused))

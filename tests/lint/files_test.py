@@ -1,0 +1,57 @@
+"""Holds what conventions say of each C++ file: its length, and that it opens with its purpose.
+
+usage: files_test.py ROOT | --self-test
+"""
+
+import pathlib
+import sys
+import tempfile
+
+LIMITS = {".h": 150, ".cc": 400}
+SKIPPED = ("_generated.h",)  # made by flatc
+
+
+def violations_in(path: str, text: str) -> list[str]:
+    lines, limit = text.count("\n"), LIMITS[pathlib.Path(path).suffix]
+    found = []
+    if lines >= limit:
+        found.append(f"{path}: {lines} lines; fewer than {limit} are wanted")
+    if not text.startswith("//"):
+        found.append(f"{path}: does not open with a comment that says its purpose")
+    return found
+
+
+def violations(root: pathlib.Path) -> list[str]:
+    found = []
+    for top in sorted(
+        p for p in root.iterdir() if p.is_dir() and not p.name.startswith((".", "build", "dist"))
+    ):
+        for path in sorted(p for p in top.rglob("*") if p.suffix in LIMITS and not p.name.endswith(SKIPPED)):
+            found += violations_in(path.relative_to(root).as_posix(), path.read_text())
+    return found
+
+
+def self_test() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = pathlib.Path(name)
+        (root / "core").mkdir()
+        for file, text, refused in [
+            ("a.h", "// Purpose.\n" + "int x;\n" * 148, 0),
+            ("a.h", "// Purpose.\n" + "int x;\n" * 149, 1),
+            ("a.cc", "// Purpose.\n" + "int x;\n" * 398, 0),
+            ("a.cc", "// Purpose.\n" + "int x;\n" * 399, 1),
+            ("b.cc", "#include <string>\n", 1),
+            ("wire_generated.h", "int x;\n" * 1000, 0),
+        ]:
+            (root / "core" / file).write_text(text)
+            assert len(violations(root)) == refused, (file, refused, violations(root))
+            (root / "core" / file).unlink()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if sys.argv[1] == "--self-test":
+        self_test()
+    elif refused := violations(pathlib.Path(sys.argv[1])):
+        sys.exit("\n".join(refused))
