@@ -1,0 +1,29 @@
+# Sourced by ./dev: runs the parts of a verb one after the other, whatever fails, and tells at the end.
+#   part NAME COMMAND...   runs COMMAND, shows and keeps its output
+#   close_parts            prints minutes and closing line of each part; fails if any part failed
+
+PARTS=()
+FAILED=()
+
+part() {
+  local name=$1 log=build/log/$1.log start=$SECONDS rc=0 verdict=ok
+  mkdir -p build/log
+  say "$name"
+  (set +e; "${@:2}") 2>&1 | tee "$log" || rc=$?
+  ((rc == 0)) || { verdict="FAILED ($rc)"; FAILED+=("$name"); }
+  PARTS+=("$(printf '%-11s %5s min  %-12s %s' "$name" "$(minutes $((SECONDS - start)))" "$verdict" "$(closing_line "$log")")")
+}
+
+minutes() { printf '%d.%02d' $(($1 / 60)) $(($1 % 60 * 100 / 60)); }
+
+# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s".
+closing_line() {
+  grep -aE '^[0-9]+% tests passed|^=*\s*([0-9]+ (passed|failed|skipped|errors?)).* in [0-9.]+s' "$1" | tail -1 || true
+}
+
+close_parts() {
+  say "parts"
+  printf '%s\n' "${PARTS[@]}"
+  ((${#FAILED[@]} == 0)) || die "failed: ${FAILED[*]}"
+  say "all parts passed"
+}
