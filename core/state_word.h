@@ -1,0 +1,109 @@
+// The state word of a member: {phase, revoked, generation, position} in 64 bits, changed by compare-and-swap
+// only, by the member's own thread and by the agent that revokes. Serves sections 3 and 4 of
+// docs/architecture.md.
+//
+// The functions are templates over an atomics policy so that the model test enumerates the interleavings of
+// the shipped code (tests/model/). `P::Atomic<T>` has the interface of std::atomic<T>.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/world.h"
+
+namespace regroup::core {
+
+enum class Phase : std::uint8_t { kNone = 0, kOpen = 1, kCommitted = 2, kClosed = 3 };
+
+struct StateWord {
+  Phase phase = Phase::kNone;
+  bool revoked = false;  // committed, but its generation is over: the next transaction needs a new World
+  Generation generation = 0;
+  Position position;
+
+  // Layout: phase 2 bits | revoked 1 | generation 21 | position 40.
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return static_cast<std::uint64_t>(phase) << 62 | static_cast<std::uint64_t>(revoked) << 61 |
+           static_cast<std::uint64_t>(generation) << 40 | position.value;
+  }
+  [[nodiscard]] static constexpr StateWord unpack(std::uint64_t bits) {
+    return {static_cast<Phase>(bits >> 62), (bits >> 61 & 1) != 0,
+            static_cast<Generation>(bits >> 40 & kMaxGeneration), Position{bits & ((1ULL << 40) - 1)}};
+  }
+  bool operator==(const StateWord&) const = default;
+};
+
+// The last position that a member with this word proves to be committed. An open or closed word at p proves
+// everything before p, except that a newcomer (from_step == p.step()) opens its first step without having
+// seen the regions before.
+[[nodiscard]] constexpr Position committed_up_to(StateWord word, Step from_step) {
+  if (word.phase == Phase::kNone) return {};
+  if (word.phase == Phase::kCommitted) return word.position;
+  if (word.position.region() == 0 && word.position.step() == from_step) return {};
+  return word.position.value == 0 ? Position{} : word.position.before();
+}
+
+template <class P>
+using AtomicWord = typename P::template Atomic<std::uint64_t>;
+
+template <class P>
+[[nodiscard]] StateWord load_state(const AtomicWord<P>& word) {
+  return StateWord::unpack(word.load(std::memory_order_acquire));
+}
+
+template <class P>
+[[nodiscard]] bool swap_state(AtomicWord<P>& word, StateWord from, StateWord to) {
+  std::uint64_t expected = from.pack();
+  return word.compare_exchange_strong(expected, to.pack(), std::memory_order_acq_rel,
+                                      std::memory_order_acquire);
+}
+
+// Member: committed(g, p) -> open(g, next). False if g was revoked meanwhile.
+template <class P>
+[[nodiscard]] bool open_transaction(AtomicWord<P>& word, Generation g, Position p, Position next) {
+  return swap_state<P>(word, {Phase::kCommitted, false, g, p}, {Phase::kOpen, false, g, next});
+}
+
+// Member: open(g, p) -> committed(g, p), once all of g voted. False if g was revoked first; then the commit
+// is not ours to decide and the next World tells whether it happened.
+template <class P>
+[[nodiscard]] bool commit_transaction(AtomicWord<P>& word, Generation g, Position p) {
+  return swap_state<P>(word, {Phase::kOpen, false, g, p}, {Phase::kCommitted, false, g, p});
+}
+
+// Agent: generation g is over. Raises `revoked_up_to` first, then changes the word so that no
+// compare-and-swap of a member that read it earlier can succeed. Only one thread of the node revokes.
+template <class P>
+void revoke(AtomicWord<P>& word, typename P::template Atomic<std::uint32_t>& revoked_up_to, Generation g) {
+  if (revoked_up_to.load(std::memory_order_relaxed) < g) revoked_up_to.store(g, std::memory_order_seq_cst);
+  for (;;) {
+    const StateWord now = load_state<P>(word);
+    StateWord next = now;
+    if (now.phase == Phase::kNone || now.generation > g) return;
+    next.generation = g;
+    if (now.phase == Phase::kCommitted) next.revoked = true;
+    if (now.phase == Phase::kOpen) next.phase = Phase::kClosed;
+    if (next == now || swap_state<P>(word, now, next)) return;
+  }
+}
+
+// Member: closed(x, p) with p committed by somebody -> committed(x, p) + revoked, before it applies p from
+// its own arena. It keeps x, the generation that is over, so that a further revoke still changes the word.
+// False: revoked again.
+template <class P>
+[[nodiscard]] bool accept_commit(AtomicWord<P>& word, StateWord closed) {
+  return swap_state<P>(word, closed, {Phase::kCommitted, true, closed.generation, closed.position});
+}
+
+// Member: enters generation g from `from`, the word it has read. closed(x, p) goes on with p as open(g, p);
+// committed(x, p) + revoked becomes committed(g, p). False if g is revoked already.
+template <class P>
+[[nodiscard]] bool join_generation(AtomicWord<P>& word,
+                                   const typename P::template Atomic<std::uint32_t>& revoked_up_to,
+                                   StateWord from, Generation g) {
+  if (revoked_up_to.load(std::memory_order_seq_cst) >= g) return false;
+  const Phase phase = from.phase == Phase::kClosed ? Phase::kOpen : Phase::kCommitted;
+  return swap_state<P>(word, from, {phase, false, g, from.position});
+}
+
+}  // namespace regroup::core
