@@ -1,0 +1,148 @@
+// The arena: one memfd per node, mapped by its agent and its members. Layout, in this order, each part
+// page-aligned:
+//   header | lines[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] | stages[slots][2] |
+//   stage results[2] | snapshot
+// Every word that two processes touch is a lock-free atomic; bulk data is published by a release store of a
+// word. docs/formats/arena.md has the byte offsets.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/doorbell.h"
+#include "core/fd.h"
+#include "core/state_word.h"
+#include "core/status.h"
+#include "core/world.h"
+
+namespace regroup::core {
+
+inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as many
+inline constexpr std::uint32_t kMaxBuffers = 32;       // >= canonical_buffers(kMaxShards)
+inline constexpr std::size_t kStageBytes = 256 << 10;  // of a Communicator's copy-in pipeline
+inline constexpr std::size_t kSnapshotChunk = 256 << 10;
+
+// "This canonical partial sum of this step is complete in buffer k": step 32 bits | begin 16 | end 16; 0 is
+// "no seal".
+struct Seal {
+  Step step = 0;
+  Interval leaves;
+
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return step << 32 | static_cast<std::uint64_t>(leaves.begin) << 16 | leaves.end;
+  }
+  [[nodiscard]] static constexpr Seal unpack(std::uint64_t bits) {
+    return {bits >> 32,
+            {static_cast<std::uint32_t>(bits >> 16 & 0xffff), static_cast<std::uint32_t>(bits & 0xffff)}};
+  }
+  bool operator==(const Seal&) const = default;
+};
+
+// A member's arrivals in one chain of collective operations. A peer that is in a later instance has arrived
+// in ours.
+struct alignas(64) Channel {
+  std::atomic<std::uint64_t> instance;  // {generation 24, position 40}
+  std::atomic<std::uint64_t> arrived;   // operations' phases of that instance
+};
+enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
+
+// All that others see of a member. Written by the member unless said otherwise.
+struct alignas(128) Line {
+  alignas(128) Doorbell<RealPolicy> bell;
+  alignas(128) std::atomic<std::uint64_t> state;  // core/state_word.h; agent: revoke()
+  std::atomic<std::uint32_t> revoked_up_to;       // agent
+  std::atomic<std::uint32_t> left;      // highest generation whose buffers this thread will not touch again
+  std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free line
+  std::atomic<std::uint32_t> dead;      // agent: 1 when its last store to a result is behind it
+  std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success
+  std::atomic<std::uint32_t> leave_requested;  // agent (a notice) or the member's SIGTERM handler
+  std::atomic<std::uint32_t> donated;  // highest generation for which its part of the snapshot is written
+  std::atomic<std::uint32_t> proved;   // highest generation for which its copied state has the right digest
+  alignas(128) Channel channels[2];
+  alignas(128) std::atomic<std::uint64_t> seals[kMaxBuffers];
+  // Progress, for `status` only.
+  alignas(128) std::atomic<std::uint64_t> step;  // last applied
+  std::atomic<std::uint64_t> applied_at;         // nanoseconds of CLOCK_MONOTONIC
+  std::atomic<double> loss;                      // mean over the batch of that step; NaN if none was recorded
+  alignas(128) pthread_mutex_t alive;            // robust, held by the training thread as long as it lives
+};
+
+struct ArenaSpec {
+  std::uint32_t slots = 1;
+  std::uint32_t shards = 1;            // V
+  std::uint32_t buffers_per_slot = 2;  // canonical_buffers(V)
+  std::uint32_t element_bytes = 4;     // 4: float, 8: double
+  std::uint64_t elements = 0;          // of a leaf and of a result
+  std::uint64_t snapshot_bytes = 0;    // most that a member's state can take
+  bool operator==(const ArenaSpec&) const = default;
+
+  [[nodiscard]] std::uint64_t result_bytes() const { return elements * element_bytes; }
+};
+
+// Bytes of an arena of this shape.
+[[nodiscard]] std::uint64_t arena_bytes(const ArenaSpec& spec);
+
+class Arena {
+ public:
+  // Makes a memfd of the right size, reserves its memory and fills in the header; every line is free. Fails
+  // with kResourceExhausted, naming the bytes wanted, the bytes there and the limit, instead of meeting the
+  // OOM killer later.
+  [[nodiscard]] static Result<Arena> create(const ArenaSpec& spec);
+  // Maps the arena behind `memfd` (from the agent) after checking magic, version and size.
+  [[nodiscard]] static Result<Arena> open(Fd memfd);
+
+  Arena() = default;
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  [[nodiscard]] const ArenaSpec& spec() const { return spec_; }
+  [[nodiscard]] int memfd() const { return fd_.get(); }
+  [[nodiscard]] bool mapped() const { return base_ != nullptr; }
+
+  [[nodiscard]] Line& line(SlotIndex slot) const;
+  [[nodiscard]] std::span<std::byte> result(Step step) const;  // of step % 2; elements * element_bytes
+  [[nodiscard]] std::span<std::byte> buffer(SlotIndex slot, std::uint32_t index) const;
+  [[nodiscard]] std::span<std::byte> stage(SlotIndex slot,
+                                           std::uint64_t parity) const;         // kStageBytes, Communicator
+  [[nodiscard]] std::span<std::byte> stage_result(std::uint64_t parity) const;  // kStageBytes, Communicator
+  [[nodiscard]] std::span<std::byte> snapshot() const;
+  // CRC32C of each kSnapshotChunk of the snapshot, and its true length; written by the donors.
+  [[nodiscard]] std::span<std::atomic<std::uint32_t>> snapshot_crcs() const;
+  [[nodiscard]] std::atomic<std::uint64_t>& snapshot_used() const;
+
+  // Agent: announces a World to the node. The caller rings.
+  [[nodiscard]] Status publish_world(const World& world);
+  // The generation of the newest World published; 0 before the first.
+  [[nodiscard]] Generation newest_world() const;
+  // Any thread. kUnavailable if it was overwritten (four newer ones exist), kDataLoss if it does not verify.
+  [[nodiscard]] Result<World> read_world(Generation generation) const;
+
+  // Agent: hands `slot`, whose former owner is dead, to member `id`: every word back to its start, seals
+  // withdrawn.
+  void assign_line(SlotIndex slot, MemberId id);
+  // Member: takes the robust lock with the calling thread, which from now on stands for the member.
+  [[nodiscard]] Status claim_line(SlotIndex slot);
+
+ private:
+  [[nodiscard]] std::byte* at(std::uint64_t offset) const { return base_ + offset; }
+
+  Fd fd_;
+  ArenaSpec spec_;
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+// Rings every occupied line but `except` (kMaxSlots: none).
+void ring_all(const Arena& arena, SlotIndex except = kMaxSlots);
+// True when every member that was in a generation before `g` on this node has left it, by joining or by
+// dying: only then may anybody write a result, or a snapshot, of g.
+[[nodiscard]] bool all_left_before(const Arena& arena, Generation g);
+
+}  // namespace regroup::core

@@ -1,0 +1,13 @@
+// CRC32C (Castagnoli), with SSE4.2 when the processor has it. RFC 3720 appendix B.4 has test vectors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace regroup::core {
+
+// Of `bytes`, continuing from `crc` (0 to begin). Any thread.
+[[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+
+}  // namespace regroup::core

@@ -1,0 +1,19 @@
+// How much memory this process may still take: the machine's and, tighter, its cgroup's (v1 and v2).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/status.h"
+
+namespace regroup::core {
+
+struct MemoryLimit {
+  std::uint64_t available = 0;  // bytes
+  std::string source;           // "MemAvailable" or "cgroup /jobs/a: memory.max"
+};
+
+// The smallest of all limits that apply. `root` replaces "/" in tests of recorded trees.
+[[nodiscard]] Result<MemoryLimit> memory_limit(const std::string& root = "");
+
+}  // namespace regroup::core
