@@ -1,0 +1,169 @@
+// Control messages as plain data: what members, agent, coordinator and control commands say to each other.
+// The bytes are core/wire.h's business; the state machines of elastic/membership see only these.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/state_word.h"
+#include "core/world.h"
+
+namespace regroup::core {
+
+// One line of an arena, as its agent reads it without the member's help.
+struct LineReport {
+  MemberId member = 0;
+  SlotIndex slot = 0;
+  bool alive = true;
+  bool finished = false;
+  StateWord state;
+  Step step = 0;      // progress, for status only
+  double loss = 0.0;  // NaN if none
+  std::vector<Seal> seals;
+  bool operator==(const LineReport&) const = default;
+};
+
+// Member -> agent.
+struct Join {  // first message on the Unix socket
+  MemberId member = 0;
+  std::uint64_t elements = 0;       // of a leaf
+  std::uint32_t element_bytes = 4;  // 4 or 8
+  std::uint64_t state_bytes = 0;    // most that its state can take
+  std::string model;                // digest of names, types and shapes
+  std::string fingerprint;
+  bool operator==(const Join&) const = default;
+};
+struct Ready {
+  bool operator==(const Ready&) const = default;
+};  // mapped, lock held: may be admitted
+struct Drained {
+  bool operator==(const Drained&) const = default;
+};  // stands at a step boundary after a notice
+
+// Agent -> member.
+struct Welcome {  // the memfd travels beside it
+  SlotIndex slot = 0;
+  std::uint32_t shards = 1;
+  std::uint64_t seed = 0;
+  bool operator==(const Welcome&) const = default;
+};
+struct Refused {
+  std::string reason;
+  bool operator==(const Refused&) const = default;
+};
+struct Excluded {  // no longer, or never, part of a World: leave with exit status 0
+  std::string reason;
+  bool operator==(const Excluded&) const = default;
+};
+
+// Agent -> coordinator.
+struct MemberReady {
+  MemberId member = 0;
+  SlotIndex slot = 0;
+  bool operator==(const MemberReady&) const = default;
+};
+struct MemberDrained {
+  MemberId member = 0;
+  bool operator==(const MemberDrained&) const = default;
+};
+struct MemberLost {
+  MemberId member = 0;
+  bool joined = false;    // had said Ready
+  bool finished = false;  // finish() had committed
+  std::int32_t exit_code = 0;
+  std::int32_t signal = 0;  // 0 if it exited
+  bool reaped = false;      // false: the robust futex fired; the exit status follows in a second message
+  std::string why;          // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
+  bool operator==(const MemberLost&) const = default;
+};
+struct Report {  // after Revoke: generation; in answer to Query: 0
+  Generation generation = 0;
+  std::vector<LineReport> lines;
+  bool operator==(const Report&) const = default;
+};
+struct HelloReply {
+  Generation world = 0;
+  Generation revoked_up_to = 0;
+  std::vector<LineReport> lines;
+  bool operator==(const HelloReply&) const = default;
+};
+
+// Coordinator -> agent.
+struct Start {
+  MemberId member = 0;
+  std::uint32_t rank = 0;  // RANK and WORLD_SIZE at the start of the process
+  std::uint32_t world_size = 1;
+  std::uint32_t restart = 0;  // how often the job was relaunched
+  bool operator==(const Start&) const = default;
+};
+struct Revoke {
+  Generation generation = 0;
+  bool operator==(const Revoke&) const = default;
+};
+struct Announce {
+  World world;
+  bool operator==(const Announce&) const = default;
+};
+struct Notice {  // leave at the next step boundary
+  MemberId member = 0;
+  bool operator==(const Notice&) const = default;
+};
+struct Kill {  // SIGKILL, or Excluded to a member that waits at a boundary
+  MemberId member = 0;
+  bool gently = false;
+  std::string reason;
+  bool operator==(const Kill&) const = default;
+};
+struct Query {
+  bool operator==(const Query&) const = default;
+};
+struct Hello {
+  bool operator==(const Hello&) const = default;
+};
+struct JobDone {  // also coordinator -> guardian
+  std::int32_t exit_code = 0;
+  std::string reason;
+  bool operator==(const JobDone&) const = default;
+};
+
+// Control command <-> coordinator.
+struct StatusRequest {
+  bool operator==(const StatusRequest&) const = default;
+};
+struct StatusReply {
+  std::string json;
+  bool operator==(const StatusReply&) const = default;
+};
+struct ResizeRequest {
+  std::uint32_t members = 0;
+  bool operator==(const ResizeRequest&) const = default;
+};
+struct NoticeRequest {
+  MemberId member = 0;
+  bool operator==(const NoticeRequest&) const = default;
+};
+struct KillRequest {
+  MemberId member = 0;
+  bool operator==(const KillRequest&) const = default;
+};
+struct Reply {
+  bool ok = true;
+  std::string message;
+  bool operator==(const Reply&) const = default;
+};
+
+using Body =
+    std::variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained, MemberLost,
+                 Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello, JobDone,
+                 StatusRequest, StatusReply, ResizeRequest, NoticeRequest, KillRequest, Reply>;
+
+struct Message {
+  Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed
+  Body body;
+  bool operator==(const Message&) const = default;
+};
+
+}  // namespace regroup::core

@@ -1,0 +1,318 @@
+// Between core/message.h and FlatBuffers. Serves docs/formats/wire.md. Nothing here trusts a length or an
+// offset: the verifier runs first, and counts are bounded by the frame.
+#include "core/wire.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "core/wire_generated.h"
+
+namespace regroup::core {
+namespace {
+
+fb::WorldT to_wire(const World& in) {
+  fb::WorldT out;
+  out.version = kWireVersion;
+  out.incarnation = in.incarnation;
+  out.generation = in.generation;
+  out.resume = in.resume.value;
+  out.shards = in.shards;
+  for (const WorldMember& m : in.members) {
+    out.members.emplace_back(m.id, fb::Seat(m.seat.node, m.seat.slot), m.needs_state, m.from_step);
+  }
+  for (const Seat& seat : in.plan) out.plan.emplace_back(seat.node, seat.slot);
+  out.why = in.why;
+  return out;
+}
+
+World from_wire(const fb::WorldT& in) {
+  World out;
+  out.incarnation = in.incarnation;
+  out.generation = in.generation;
+  out.resume = {in.resume};
+  out.shards = in.shards;
+  for (const fb::Member& m : in.members) {
+    out.members.push_back({m.id(), {m.seat().node(), m.seat().slot()}, m.needs_state(), m.from_step()});
+  }
+  for (const fb::Seat& seat : in.plan) out.plan.push_back({seat.node(), seat.slot()});
+  out.why = in.why;
+  return out;
+}
+
+std::unique_ptr<fb::LineReportT> to_wire(const LineReport& in) {
+  auto out = std::make_unique<fb::LineReportT>();
+  out->member = in.member;
+  out->slot = in.slot;
+  out->alive = in.alive;
+  out->finished = in.finished;
+  out->state = in.state.pack();
+  out->step = in.step;
+  out->loss = in.loss;
+  for (const Seal& s : in.seals) out->seals.emplace_back(s.step, s.leaves.begin, s.leaves.end);
+  return out;
+}
+
+LineReport from_wire(const fb::LineReportT& in) {
+  LineReport out{in.member, in.slot, in.alive, in.finished, StateWord::unpack(in.state),
+                 in.step,   in.loss, {}};
+  for (const fb::Seal& s : in.seals) out.seals.push_back({s.step(), {s.begin(), s.end()}});
+  return out;
+}
+
+std::vector<std::unique_ptr<fb::LineReportT>> to_wire(const std::vector<LineReport>& in) {
+  std::vector<std::unique_ptr<fb::LineReportT>> out;
+  for (const LineReport& line : in) out.push_back(to_wire(line));
+  return out;
+}
+
+std::vector<LineReport> from_wire(const std::vector<std::unique_ptr<fb::LineReportT>>& in) {
+  std::vector<LineReport> out;
+  for (const auto& line : in) out.push_back(from_wire(*line));
+  return out;
+}
+
+// One overload pair per message.
+fb::JoinT table(const Join& m) {
+  fb::JoinT t;
+  t.member = m.member, t.elements = m.elements, t.element_bytes = m.element_bytes,
+  t.state_bytes = m.state_bytes;
+  t.model = m.model, t.fingerprint = m.fingerprint;
+  return t;
+}
+Join plain(const fb::JoinT& t) {
+  return {t.member, t.elements, t.element_bytes, t.state_bytes, t.model, t.fingerprint};
+}
+fb::ReadyT table(const Ready&) { return {}; }
+Ready plain(const fb::ReadyT&) { return {}; }
+fb::DrainedT table(const Drained&) { return {}; }
+Drained plain(const fb::DrainedT&) { return {}; }
+fb::WelcomeT table(const Welcome& m) {
+  fb::WelcomeT t;
+  t.slot = m.slot, t.shards = m.shards, t.seed = m.seed;
+  return t;
+}
+Welcome plain(const fb::WelcomeT& t) { return {t.slot, t.shards, t.seed}; }
+fb::RefusedT table(const Refused& m) {
+  fb::RefusedT t;
+  t.reason = m.reason;
+  return t;
+}
+Refused plain(const fb::RefusedT& t) { return {t.reason}; }
+fb::ExcludedT table(const Excluded& m) {
+  fb::ExcludedT t;
+  t.reason = m.reason;
+  return t;
+}
+Excluded plain(const fb::ExcludedT& t) { return {t.reason}; }
+fb::MemberReadyT table(const MemberReady& m) {
+  fb::MemberReadyT t;
+  t.member = m.member, t.slot = m.slot;
+  return t;
+}
+MemberReady plain(const fb::MemberReadyT& t) { return {t.member, t.slot}; }
+fb::MemberDrainedT table(const MemberDrained& m) {
+  fb::MemberDrainedT t;
+  t.member = m.member;
+  return t;
+}
+MemberDrained plain(const fb::MemberDrainedT& t) { return {t.member}; }
+fb::MemberLostT table(const MemberLost& m) {
+  fb::MemberLostT t;
+  t.member = m.member, t.joined = m.joined, t.finished = m.finished, t.exit_code = m.exit_code,
+  t.signal = m.signal;
+  t.reaped = m.reaped, t.why = m.why;
+  return t;
+}
+MemberLost plain(const fb::MemberLostT& t) {
+  return {t.member, t.joined, t.finished, t.exit_code, t.signal, t.reaped, t.why};
+}
+fb::ReportT table(const Report& m) {
+  fb::ReportT t;
+  t.generation = m.generation, t.lines = to_wire(m.lines);
+  return t;
+}
+Report plain(const fb::ReportT& t) { return {t.generation, from_wire(t.lines)}; }
+fb::HelloReplyT table(const HelloReply& m) {
+  fb::HelloReplyT t;
+  t.world = m.world, t.revoked_up_to = m.revoked_up_to, t.lines = to_wire(m.lines);
+  return t;
+}
+HelloReply plain(const fb::HelloReplyT& t) { return {t.world, t.revoked_up_to, from_wire(t.lines)}; }
+fb::StartT table(const Start& m) {
+  fb::StartT t;
+  t.member = m.member, t.rank = m.rank, t.world_size = m.world_size, t.restart = m.restart;
+  return t;
+}
+Start plain(const fb::StartT& t) { return {t.member, t.rank, t.world_size, t.restart}; }
+fb::RevokeT table(const Revoke& m) {
+  fb::RevokeT t;
+  t.generation = m.generation;
+  return t;
+}
+Revoke plain(const fb::RevokeT& t) { return {t.generation}; }
+fb::AnnounceT table(const Announce& m) {
+  fb::AnnounceT t;
+  t.world = std::make_unique<fb::WorldT>(to_wire(m.world));
+  return t;
+}
+Announce plain(const fb::AnnounceT& t) { return {t.world ? from_wire(*t.world) : World{}}; }
+fb::NoticeT table(const Notice& m) {
+  fb::NoticeT t;
+  t.member = m.member;
+  return t;
+}
+Notice plain(const fb::NoticeT& t) { return {t.member}; }
+fb::KillT table(const Kill& m) {
+  fb::KillT t;
+  t.member = m.member, t.gently = m.gently, t.reason = m.reason;
+  return t;
+}
+Kill plain(const fb::KillT& t) { return {t.member, t.gently, t.reason}; }
+fb::QueryT table(const Query&) { return {}; }
+Query plain(const fb::QueryT&) { return {}; }
+fb::HelloT table(const Hello&) { return {}; }
+Hello plain(const fb::HelloT&) { return {}; }
+fb::JobDoneT table(const JobDone& m) {
+  fb::JobDoneT t;
+  t.exit_code = m.exit_code, t.reason = m.reason;
+  return t;
+}
+JobDone plain(const fb::JobDoneT& t) { return {t.exit_code, t.reason}; }
+fb::StatusRequestT table(const StatusRequest&) { return {}; }
+StatusRequest plain(const fb::StatusRequestT&) { return {}; }
+fb::StatusReplyT table(const StatusReply& m) {
+  fb::StatusReplyT t;
+  t.json = m.json;
+  return t;
+}
+StatusReply plain(const fb::StatusReplyT& t) { return {t.json}; }
+fb::ResizeRequestT table(const ResizeRequest& m) {
+  fb::ResizeRequestT t;
+  t.members = m.members;
+  return t;
+}
+ResizeRequest plain(const fb::ResizeRequestT& t) { return {t.members}; }
+fb::NoticeRequestT table(const NoticeRequest& m) {
+  fb::NoticeRequestT t;
+  t.member = m.member;
+  return t;
+}
+NoticeRequest plain(const fb::NoticeRequestT& t) { return {t.member}; }
+fb::KillRequestT table(const KillRequest& m) {
+  fb::KillRequestT t;
+  t.member = m.member;
+  return t;
+}
+KillRequest plain(const fb::KillRequestT& t) { return {t.member}; }
+fb::ReplyT table(const Reply& m) {
+  fb::ReplyT t;
+  t.ok = m.ok, t.message = m.message;
+  return t;
+}
+Reply plain(const fb::ReplyT& t) { return {t.ok, t.message}; }
+
+// The union member for alternative I of Body, tried from I on.
+template <std::size_t I = 0>
+Result<Body> body_from_wire(const fb::BodyUnion& in) {
+  if constexpr (I == std::variant_size_v<Body>) {
+    return Status(Code::kInvalidArgument, "control message: unknown body");
+  } else {
+    using Table = decltype(table(std::declval<std::variant_alternative_t<I, Body>>()));
+    if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
+    return Body(plain(*static_cast<const Table*>(in.value)));
+  }
+}
+
+std::span<const std::byte> bytes_of(const flatbuffers::FlatBufferBuilder& builder) {
+  return {reinterpret_cast<const std::byte*>(builder.GetBufferPointer()), builder.GetSize()};
+}
+
+flatbuffers::Verifier verifier_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  fb::MessageT wire;
+  wire.version = kWireVersion;
+  wire.incarnation = message.incarnation;
+  std::visit([&](const auto& body) { wire.body.Set(table(body)); }, message.body);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(fb::Message::Pack(builder, &wire), fb::MessageIdentifier());
+  const auto payload = bytes_of(builder);
+  std::vector<std::byte> frame(sizeof(std::uint32_t) + payload.size());
+  const auto length = static_cast<std::uint32_t>(payload.size());
+  std::memcpy(frame.data(), &length, sizeof length);
+  std::memcpy(frame.data() + sizeof length, payload.data(), payload.size());
+  return frame;
+}
+
+Result<Message> decode(std::span<const std::byte> payload) {
+  auto verifier = verifier_of(payload);
+  if (!fb::VerifyMessageBuffer(verifier)) {
+    return Status(Code::kDataLoss,
+                  fmt::format("control message of {} bytes does not verify", payload.size()));
+  }
+  fb::MessageT wire;
+  fb::GetMessage(payload.data())->UnPackTo(&wire);
+  if (wire.version != kWireVersion) {
+    return invalid_argument(
+        fmt::format("control message has version {}, this build speaks {}", wire.version, kWireVersion));
+  }
+  auto body = body_from_wire(wire.body);
+  if (!body.ok()) return body.status();
+  return Message{wire.incarnation, std::move(*body)};
+}
+
+std::vector<std::byte> encode_world(const World& world) {
+  flatbuffers::FlatBufferBuilder builder;
+  const fb::WorldT wire = to_wire(world);
+  builder.Finish(fb::World::Pack(builder, &wire));
+  const auto bytes = bytes_of(builder);
+  return {bytes.begin(), bytes.end()};
+}
+
+Result<World> decode_world(std::span<const std::byte> bytes) {
+  auto verifier = verifier_of(bytes);
+  if (!verifier.VerifyBuffer<fb::World>(nullptr)) {
+    return Status(Code::kDataLoss, fmt::format("World of {} bytes does not verify", bytes.size()));
+  }
+  fb::WorldT wire;
+  flatbuffers::GetRoot<fb::World>(bytes.data())->UnPackTo(&wire);
+  if (wire.version != kWireVersion) {
+    return invalid_argument(
+        fmt::format("World has version {}, this build speaks {}", wire.version, kWireVersion));
+  }
+  return from_wire(wire);
+}
+
+void FrameReader::append(std::span<const std::byte> bytes) {
+  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(std::exchange(start_, 0)));
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+}
+
+Result<std::optional<Message>> FrameReader::next() {
+  if (!error_.ok()) return error_;
+  const std::span<const std::byte> rest = std::span(buffer_).subspan(start_);
+  std::uint32_t length = 0;
+  if (rest.size() < sizeof length) return std::optional<Message>();
+  std::memcpy(&length, rest.data(), sizeof length);
+  if (length > kMaxFrameBytes) {
+    error_ = Status(Code::kDataLoss,
+                    fmt::format("control frame of {} bytes, at most {} are allowed", length, kMaxFrameBytes));
+    return error_;
+  }
+  if (rest.size() < sizeof length + length) return std::optional<Message>();
+  // The verifier wants aligned memory; a frame starts anywhere in the stream.
+  std::vector<std::byte> payload(rest.begin() + sizeof length, rest.begin() + sizeof length + length);
+  start_ += sizeof length + length;
+  auto message = decode(payload);
+  if (!message.ok()) return error_ = message.status(), error_;
+  return std::optional<Message>(std::move(*message));
+}
+
+}  // namespace regroup::core

@@ -1,0 +1,42 @@
+// Bytes of control messages: a frame is a little-endian u32 length and that many bytes of a FlatBuffers
+// Message (core/wire.fbs), which the verifier checks on receipt. docs/formats/wire.md; golden files in
+// tests/golden/wire.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/message.h"
+#include "core/status.h"
+
+namespace regroup::core {
+
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
+
+// A whole frame, length included.
+[[nodiscard]] std::vector<std::byte> encode(const Message& message);
+// The payload of one frame. kDataLoss if it does not verify, kInvalidArgument for another version.
+[[nodiscard]] Result<Message> decode(std::span<const std::byte> payload);
+
+// A World alone, as it lies in the arena and the journal.
+[[nodiscard]] std::vector<std::byte> encode_world(const World& world);
+[[nodiscard]] Result<World> decode_world(std::span<const std::byte> bytes);
+
+// Cuts a byte stream into messages. A bad frame is final: every later next() returns the same error.
+class FrameReader {
+ public:
+  void append(std::span<const std::byte> bytes);
+  // The next whole message, nothing if more bytes are needed, or the error.
+  [[nodiscard]] Result<std::optional<Message>> next();
+
+ private:
+  std::vector<std::byte> buffer_;
+  std::size_t start_ = 0;
+  Status error_;
+};
+
+}  // namespace regroup::core
