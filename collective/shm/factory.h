@@ -1,0 +1,26 @@
+// The shared-memory backend, whole.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/arena.h"
+#include "core/world.h"
+
+namespace regroup::collective {
+
+struct ShmOptions {
+  core::ChannelKind channel = core::ChannelKind::kSteps;
+  core::Position
+      instance;  // distinguishes successive communicators of one generation on one channel; only grows
+  std::vector<int> ranks;  // of `world` that take part, ascending; empty: all
+};
+
+// Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody. `arena` outlives
+// it. kInvalidArgument if the ranks span several nodes or `self` is not among them.
+[[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena,
+                                                                   const core::World& world, core::Seat self,
+                                                                   const ShmOptions& options = {});
+
+}  // namespace regroup::collective

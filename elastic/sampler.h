@@ -1,0 +1,43 @@
+// Which samples a shard of a step holds: a keyed permutation of the data set per epoch, without a stored
+// list. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/world.h"
+
+namespace regroup::elastic {
+
+// A bijection of [0, n) chosen by `key`: Feistel rounds on the smallest even number of bits that holds n,
+// cycle-walking.
+[[nodiscard]] std::uint64_t permuted(std::uint64_t index, std::uint64_t n, std::uint64_t key);
+
+struct Batch {
+  std::uint64_t epoch = 0;
+  std::uint64_t begin = 0;  // positions in the epoch's order
+  std::uint64_t end = 0;
+};
+
+class Sampler {
+ public:
+  // `samples` in the data set, `batch` per step, `shards` = V, all at least 1.
+  Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards);
+
+  [[nodiscard]] std::uint64_t steps_per_epoch() const;
+  [[nodiscard]] Batch batch_of(
+      core::Step step) const;  // steps count from 1; only an epoch's last batch is short
+  // Data set indices of shard `leaf`: positions [floor(i n/V), floor((i+1) n/V)) of the batch of n samples.
+  [[nodiscard]] std::vector<std::uint64_t> samples_of(core::Step step, std::uint32_t leaf) const;
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t samples_;
+  std::uint64_t batch_;
+  std::uint32_t shards_;
+};
+
+// A well-mixed 64-bit value of the given words (SplitMix64 finaliser): keys and seeds of everything random.
+[[nodiscard]] std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0);
+
+}  // namespace regroup::elastic

@@ -1,0 +1,147 @@
+// Session: what a training loop calls. One per process, used by one thread, the one that called join().
+//
+//   auto session = Session::join(options);                       // blocks until this process is in a World
+//   while (auto step = session->next_step(); step.value()) {     // nothing: training is over, or this member
+//   leaves
+//     while (auto shard = session->next_shard(); shard.value()) {  // leaves to compute; nothing: the step is
+//     committed
+//       ... fill shard->gradient with the sum over shard->samples, divided by step->samples ...
+//     }
+//     auto result = session->commit();                           // the sum over all leaves, read-only
+//     ... apply it ...
+//   }
+//   session->finish();
+//
+// A regroup happens inside these calls: next_shard() may hand out leaves of the same step again after a
+// member died.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/status.h"
+#include "core/world.h"
+
+namespace regroup::elastic {
+
+// The state a member must have to take part: everything that apply() changes. All members have the same
+// layout.
+class State {
+ public:
+  virtual ~State() = default;
+  // Most bytes that save() will ever need: reserved in the arena before the start.
+  [[nodiscard]] virtual std::uint64_t capacity() const = 0;
+  // The state as pieces of memory, valid until the next call into State; concatenated they are what load()
+  // takes. The same pieces, byte for byte, on every member that has applied the same steps.
+  [[nodiscard]] virtual core::Result<std::vector<std::span<const std::byte>>> save() = 0;
+  // Takes over the state of another member. `bytes` is only read.
+  [[nodiscard]] virtual core::Status load(std::span<const std::byte> bytes) = 0;
+};
+
+// State that is a fixed list of buffers of the caller. The buffers outlive it.
+class TrackedState final : public State {
+ public:
+  // Adds a named tensor; all members track the same names and sizes in the same order.
+  void track(std::string name, std::span<std::byte> bytes);
+  template <class T>
+  void track(std::string name, std::span<T> values) {
+    track(std::move(name), std::as_writable_bytes(values));
+  }
+  [[nodiscard]] std::uint64_t capacity() const override;
+  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
+  [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
+  // "weight:65536;bias:40": goes into Options::model.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  struct Tensor {
+    std::string name;
+    std::span<std::byte> bytes;
+  };
+  std::vector<Tensor> tensors_;
+};
+
+struct Options {
+  std::uint64_t elements = 0;                             // of a gradient (and whatever travels with it)
+  collective::Dtype dtype = collective::Dtype::kFloat32;  // kFloat32 or kFloat64
+  State* state = nullptr;                                 // outlives the session
+  std::string model;          // digest of names, types, shapes: members that differ are refused
+  std::string fingerprint;    // numeric environment; empty: default_fingerprint()
+  std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller maps (step, shard) to data itself
+  std::uint64_t batch = 0;    // samples per step
+  std::uint64_t epochs = 0;   // 0: no end
+  std::chrono::seconds deadline{600};  // of any single wait on other members
+};
+
+struct StepInfo {
+  core::Step step = 0;        // 1, 2, ...
+  std::uint64_t epoch = 0;    // 0, 1, ...
+  std::uint64_t samples = 0;  // of this whole batch: smaller than Options::batch for the last of an epoch
+  bool first_of_epoch = false;
+};
+
+struct Shard {
+  std::uint32_t leaf = 0;  // 0..V-1
+  std::vector<std::uint64_t>
+      samples;                    // indices into the data set; may be empty: the gradient is exact zero then
+  std::span<std::byte> gradient;  // to fill completely; elements * size of dtype
+  std::uint64_t seed = 0;         // for every random number drawn while computing it
+};
+
+struct WorldInfo {
+  core::Generation generation = 0;
+  int rank = 0;
+  int size = 1;
+  std::uint32_t shards = 1;
+  std::string why;
+};
+
+class Session {
+ public:
+  // Connects to the agent named in the environment, or is a world of one when there is none (`REGROUP_AGENT`
+  // unset). Blocks until the first World that contains this process; state is then what that World resumes
+  // from. kInvalidArgument: refused, with the agent's reason. kLeft: the job ended meanwhile, or there is no
+  // place.
+  [[nodiscard]] static core::Result<std::unique_ptr<Session>> join(const Options& options);
+  ~Session();
+
+  // Begins the next step. Nothing: all epochs are done. kLeft: this member was asked to leave and nothing is
+  // lost; end the process with exit status 0.
+  [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
+  // The next leaf for this member to compute; the one handed out before is sealed by this call. Nothing: the
+  // step is committed by the whole world. Blocks on other members; regroups when one is lost.
+  [[nodiscard]] core::Result<std::optional<Shard>> next_shard();
+  // The committed sum of all leaves of the step, until the next next_step(). Only after next_shard() returned
+  // nothing.
+  [[nodiscard]] core::Result<std::span<const std::byte>> commit();
+  // Shown by `regroup status` for the step just applied.
+  void report_loss(double loss);
+
+  // Runs `body` on every member of the world with a communicator for it, again after a regroup: it must have
+  // no side effects until it returns ok. Between steps only.
+  [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
+  // Agrees that training is over: exit status 0 is success after it, a failure before.
+  [[nodiscard]] core::Status finish();
+
+  [[nodiscard]] WorldInfo world() const;
+  [[nodiscard]] core::Step last_step() const;  // last applied or, in a step, the one before it
+  [[nodiscard]] std::uint64_t job_seed() const;
+
+ private:
+  class Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Instruction set and threads per member; a binding adds its framework's version.
+[[nodiscard]] std::string default_fingerprint();
+
+}  // namespace regroup::elastic
