@@ -263,7 +263,7 @@ void Arena::assign_line(SlotIndex slot, MemberId id) {
   const Generation newest = newest_world();
   line.left.store(newest, std::memory_order_release);
   line.revoked_up_to.store(newest, std::memory_order_release);
-  for (auto* word : {&line.dead, &line.finished, &line.leave_requested, &line.donated, &line.proved}) {
+  for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved}) {
     word->store(0, std::memory_order_release);
   }
   line.step.store(0, std::memory_order_relaxed);
