@@ -27,7 +27,7 @@ package_list() { grep -v '^#' requirements/debian.txt; }
 
 apt_get() {
   DEBIAN_FRONTEND=noninteractive timeout 1800 apt-get -y -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 \
-    -o DPkg::Lock::Timeout=300 "$@" </dev/null
+    -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" </dev/null
 }
 
 setup_venv() {
@@ -42,7 +42,10 @@ setup_requirements() {
   hash=$(sha256sum <"$file")
   [[ -f $stamp && $(<"$stamp") == "$hash" ]] && return
   say "installing $file into .venv"
+  exec 9>.venv/.lock  # another ./dev may be installing
+  flock -w 3600 9 || die "another ./dev has been installing into .venv for an hour"
   timeout 3600 .venv/bin/pip install --no-input --retries 5 --progress-bar off -r "$file" </dev/null ||
     die "pip install -r $file failed"
+  exec 9>&-
   echo "$hash" >"$stamp"
 }
