@@ -23,6 +23,7 @@ struct LineReport {
   Step step = 0;      // progress, for status only
   double loss = 0.0;  // NaN if none
   std::vector<Seal> seals;
+  bool proved = false;  // a newcomer that has the state: it need not copy it again
   bool operator==(const LineReport&) const = default;
 };
 

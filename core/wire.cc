@@ -51,6 +51,7 @@ std::unique_ptr<fb::LineReportT> to_wire(const LineReport& in) {
   out->state = in.state.pack();
   out->step = in.step;
   out->loss = in.loss;
+  out->proved = in.proved;
   for (const Seal& s : in.seals) out->seals.emplace_back(s.step, s.leaves.begin, s.leaves.end);
   return out;
 }

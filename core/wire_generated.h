@@ -969,6 +969,7 @@ struct LineReportT : public flatbuffers::NativeTable {
   uint64_t step = 0;
   double loss = 0.0;
   std::vector<regroup::core::fb::Seal> seals{};
+  bool proved = false;
 };
 
 struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -983,7 +984,8 @@ struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_STATE = 12,
     VT_STEP = 14,
     VT_LOSS = 16,
-    VT_SEALS = 18
+    VT_SEALS = 18,
+    VT_PROVED = 20
   };
   uint32_t member() const {
     return GetField<uint32_t>(VT_MEMBER, 0);
@@ -1009,6 +1011,9 @@ struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<const regroup::core::fb::Seal *> *seals() const {
     return GetPointer<const flatbuffers::Vector<const regroup::core::fb::Seal *> *>(VT_SEALS);
   }
+  bool proved() const {
+    return GetField<uint8_t>(VT_PROVED, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_MEMBER, 4) &&
@@ -1020,6 +1025,7 @@ struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<double>(verifier, VT_LOSS, 8) &&
            VerifyOffset(verifier, VT_SEALS) &&
            verifier.VerifyVector(seals()) &&
+           VerifyField<uint8_t>(verifier, VT_PROVED, 1) &&
            verifier.EndTable();
   }
   LineReportT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -1055,6 +1061,9 @@ struct LineReportBuilder {
   void add_seals(flatbuffers::Offset<flatbuffers::Vector<const regroup::core::fb::Seal *>> seals) {
     fbb_.AddOffset(LineReport::VT_SEALS, seals);
   }
+  void add_proved(bool proved) {
+    fbb_.AddElement<uint8_t>(LineReport::VT_PROVED, static_cast<uint8_t>(proved), 0);
+  }
   explicit LineReportBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1075,7 +1084,8 @@ inline flatbuffers::Offset<LineReport> CreateLineReport(
     uint64_t state = 0,
     uint64_t step = 0,
     double loss = 0.0,
-    flatbuffers::Offset<flatbuffers::Vector<const regroup::core::fb::Seal *>> seals = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<const regroup::core::fb::Seal *>> seals = 0,
+    bool proved = false) {
   LineReportBuilder builder_(_fbb);
   builder_.add_loss(loss);
   builder_.add_step(step);
@@ -1083,6 +1093,7 @@ inline flatbuffers::Offset<LineReport> CreateLineReport(
   builder_.add_seals(seals);
   builder_.add_member(member);
   builder_.add_slot(slot);
+  builder_.add_proved(proved);
   builder_.add_finished(finished);
   builder_.add_alive(alive);
   return builder_.Finish();
@@ -1102,7 +1113,8 @@ inline flatbuffers::Offset<LineReport> CreateLineReportDirect(
     uint64_t state = 0,
     uint64_t step = 0,
     double loss = 0.0,
-    const std::vector<regroup::core::fb::Seal> *seals = nullptr) {
+    const std::vector<regroup::core::fb::Seal> *seals = nullptr,
+    bool proved = false) {
   auto seals__ = seals ? _fbb.CreateVectorOfStructs<regroup::core::fb::Seal>(*seals) : 0;
   return regroup::core::fb::CreateLineReport(
       _fbb,
@@ -1113,7 +1125,8 @@ inline flatbuffers::Offset<LineReport> CreateLineReportDirect(
       state,
       step,
       loss,
-      seals__);
+      seals__,
+      proved);
 }
 
 flatbuffers::Offset<LineReport> CreateLineReport(flatbuffers::FlatBufferBuilder &_fbb, const LineReportT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -3251,6 +3264,7 @@ inline void LineReport::UnPackTo(LineReportT *_o, const flatbuffers::resolver_fu
   { auto _e = step(); _o->step = _e; }
   { auto _e = loss(); _o->loss = _e; }
   { auto _e = seals(); if (_e) { _o->seals.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->seals[_i] = *_e->Get(_i); } } }
+  { auto _e = proved(); _o->proved = _e; }
 }
 
 inline flatbuffers::Offset<LineReport> LineReport::Pack(flatbuffers::FlatBufferBuilder &_fbb, const LineReportT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -3269,6 +3283,7 @@ inline flatbuffers::Offset<LineReport> CreateLineReport(flatbuffers::FlatBufferB
   auto _step = _o->step;
   auto _loss = _o->loss;
   auto _seals = _o->seals.size() ? _fbb.CreateVectorOfStructs(_o->seals) : 0;
+  auto _proved = _o->proved;
   return regroup::core::fb::CreateLineReport(
       _fbb,
       _member,
@@ -3278,7 +3293,8 @@ inline flatbuffers::Offset<LineReport> CreateLineReport(flatbuffers::FlatBufferB
       _state,
       _step,
       _loss,
-      _seals);
+      _seals,
+      _proved);
 }
 
 inline JoinT *Join::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
