@@ -1,0 +1,185 @@
+"""How long TorchFT needs until the survivors commit a step again after one of them was SIGKILLed.
+
+Each worker is a replica group of one process. The survivors go on without the victim once the
+lighthouse has formed a new quorum; the victim is then started again, heals from a survivor, and the
+next kill follows when all train together. Run by itself it prints the numbers; recovery.py calls measure().
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import steps
+from steps import BenchError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Times of TorchFT. The defaults are those of `torchft_lighthouse`, and of its own train_ddp.py example
+    for the timeouts of a collective and of the manager."""
+
+    join_timeout_ms: int = 60_000
+    quorum_tick_ms: int = 100
+    heartbeat_timeout_ms: int = 5_000
+    collective_timeout_s: float = 5.0
+    manager_timeout_s: float = 30.0
+    heartbeat_interval_ms: int = 100
+
+
+DEFAULTS = Settings()
+TUNED = Settings(
+    join_timeout_ms=100,
+    quorum_tick_ms=10,
+    heartbeat_timeout_ms=500,
+    collective_timeout_s=1.0,
+    heartbeat_interval_ms=20,
+)
+
+
+def work(log: str, params_mb: float, compute_ms: float, replica: str, settings: Settings) -> None:
+    """One replica: the loop of TorchFT's example, its forward and backward pass replaced by busy time."""
+    import torch
+    from torch.distributed import ReduceOp, TCPStore
+    from torchft import Manager, Optimizer, ProcessGroupGloo
+
+    parameters = torch.nn.Parameter(torch.zeros(int(params_mb * steps.FLOATS_PER_MB)))
+    parameters.grad = torch.empty_like(parameters)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def load(state: dict) -> None:
+        parameters.data.copy_(state["parameters"])
+
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=settings.collective_timeout_s)),
+        load_state_dict=load,
+        state_dict=lambda: {"parameters": parameters.data},
+        min_replica_size=1,
+        timeout=timedelta(seconds=settings.manager_timeout_s),
+        heartbeat_interval=timedelta(milliseconds=settings.heartbeat_interval_ms),
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        hostname="127.0.0.1",
+        replica_id=replica,
+        init_sync=False,  # all start from zeros
+    )
+    optimizer = Optimizer(manager, torch.optim.SGD([parameters], lr=1e-6))
+    writer = steps.StepWriter(log)
+    while True:
+        before = manager.current_step()
+        optimizer.zero_grad(set_to_none=False)  # also asks for the quorum of this step
+        steps.busy(compute_ms)
+        parameters.grad.fill_(1.0)
+        manager.allreduce(parameters.grad, reduce_op=ReduceOp.SUM).wait()
+        optimizer.step()
+        # A healing replica joins a step without a share in it and jumps to the survivors' step number.
+        if manager.current_step() == before + 1 and manager.errored() is None:
+            first, last = parameters.grad[0].item(), parameters.grad[-1].item()
+            writer.step(manager._quorum_id, manager.num_participants(), first, last)
+
+
+def start_lighthouse(settings: Settings, output: Path) -> tuple[subprocess.Popen, str]:
+    """Starts the lighthouse on a free port. Returns it and its address, which it tells only in its log."""
+    command = [str(Path(sysconfig.get_path("scripts"), "torchft_lighthouse"))]
+    command += ["--bind", "127.0.0.1:0", "--min_replicas", "1"]
+    command += ["--join_timeout_ms", str(settings.join_timeout_ms)]
+    command += ["--quorum_tick_ms", str(settings.quorum_tick_ms)]
+    command += ["--heartbeat_timeout_ms", str(settings.heartbeat_timeout_ms)]
+    with output.open("wb") as out:
+        process = steps.start(command, os.environ, out)
+    end = time.monotonic() + steps.START_DEADLINE_S
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(r"listening on: http://\S+?:(\d+)\s", output.read_text()):
+            return process, f"http://127.0.0.1:{found[1]}"
+        time.sleep(steps.LOOK_S)
+    process.kill()
+    process.wait()
+    raise BenchError(f"torchft_lighthouse does not listen: {output.read_text()[-500:]}")
+
+
+class Job:
+    """The lighthouse and the replicas. Leaving the context kills them all."""
+
+    def __init__(self, workers: int, arguments: list[str], folder: Path, settings: Settings) -> None:
+        self._lighthouse, address = start_lighthouse(settings, folder / "lighthouse")
+        self._env = {**os.environ, "TORCHFT_LIGHTHOUSE": address}
+        self._env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        self._arguments = arguments
+        self._output = (folder / "output").open("wb")
+        self._replicas = [self._start(f"replica_{number}") for number in range(workers)]
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        for process in [*(process for _, process in self._replicas), self._lighthouse]:
+            process.kill()
+            process.wait()
+        self._output.close()
+
+    def _start(self, name: str) -> tuple[str, subprocess.Popen]:
+        command = [sys.executable, __file__, *self._arguments, "--replica", name]
+        return name, steps.start(command, self._env, self._output)
+
+    def check(self) -> None:
+        for name, process in self._replicas:
+            if process.poll() not in (None, -9):
+                raise BenchError(f"TorchFT {name} ended with status {process.returncode}")
+
+    def restart(self, pid: int) -> None:
+        for number, (name, process) in enumerate(self._replicas):
+            if process.pid == pid:
+                process.wait()
+                self._replicas[number] = self._start(name)
+
+
+def measure(
+    kills: int,
+    params_mb: float = 25.0,
+    compute_ms: float = 2.0,
+    workers: int = 4,
+    seed: int = 1,
+    deadline_s: float = 120.0,
+    settings: Settings = DEFAULTS,
+) -> dict[str, list[float]]:
+    """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills().
+    Blocks: 10 s to start, 15 s a kill. Raises BenchError if a recovery takes over `deadline_s`."""
+    with tempfile.TemporaryDirectory(prefix="torchft-") as folder:
+        log, output = Path(folder, "steps"), Path(folder, "output")
+        log.touch()
+        arguments = ["--worker", str(log), "--params-mb", str(params_mb), "--compute-ms", str(compute_ms)]
+        arguments += ["--tuned"] if settings == TUNED else []
+        with steps.patient_error(output), Job(workers, arguments, Path(folder), settings) as job:
+            reader = steps.StepReader(log, job.check)
+            return steps.measure_kills(reader, kills, workers, seed, deadline_s, job.restart)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--kills", type=int, default=5)
+    options.add_argument("--workers", type=int, default=4)
+    options.add_argument("--params-mb", type=float, default=25.0)
+    options.add_argument("--compute-ms", type=float, default=2.0)
+    options.add_argument("--tuned", action="store_true", help="short timeouts instead of the defaults")
+    options.add_argument("--worker", metavar="LOG", help=argparse.SUPPRESS)
+    options.add_argument("--replica", help=argparse.SUPPRESS)
+    args = options.parse_args()
+    settings = TUNED if args.tuned else DEFAULTS
+    if args.worker:
+        work(args.worker, args.params_mb, args.compute_ms, args.replica, settings)
+    else:
+        found = measure(args.kills, args.params_mb, args.compute_ms, args.workers, settings=settings)
+        steps.print_results("torchft-tuned" if args.tuned else "torchft", found)
+
+
+if __name__ == "__main__":
+    main()
