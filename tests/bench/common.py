@@ -98,15 +98,15 @@ class Side:
 
     name: str
     verify: Callable[[], None]
-    block: Callable[[], Sequence[float]]
+    block: Callable[[], Sequence]
 
 
-def alternate(sides: Sequence[Side], blocks: int) -> dict[str, list[float]]:
+def alternate(sides: Sequence[Side], blocks: int) -> dict[str, list]:
     """Verifies every side, then runs `blocks` rounds of one block of each. Each round starts with another
     side, so that no side always runs in another's wake. Returns the samples by side name."""
     for side in sides:
         side.verify()
-    samples: dict[str, list[float]] = {side.name: [] for side in sides}
+    samples: dict[str, list] = {side.name: [] for side in sides}
     for number in range(blocks):
         first = number % len(sides)
         for side in (*sides[first:], *sides[:first]):

@@ -1,0 +1,127 @@
+"""Time that a SIGKILL of one of four members costs a training job, against torchrun and TorchFT.
+
+All sides train with the same number of fp32 parameters and the same busy time per shard on the same
+cores. They run in alternating blocks; a block starts a job, kills members one after another, ends the job.
+Rivals: torchrun restarts every worker; TorchFT goes on with the survivors, once with its default
+timeouts and once with short ones.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import common
+from common import Row, Side
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "rivals"))
+
+Measured = dict[str, list[float]]  # name of a quantity -> seconds
+WORK = {"params_mb": 25.0, "compute_ms": 2.0, "workers": 4}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: `key` is what our measure() calls the quantity, `rival_key` what the rivals' call it."""
+
+    key: str
+    title: str
+    rival_key: str | None = None
+    bound: bool = False
+
+
+# In the order of the table. A quantity that our program does not report has no row.
+CASES = (
+    Case("added_delay", "added delay"),
+    Case("added_delay_in_reduce", "added delay, killed in the reduction"),
+    Case("added_delay_in_apply", "added delay, killed between commit and apply"),
+    Case("kill_to_commit", "kill to the first step committed without the victim", "kill_to_regrouped", True),
+    Case("kill_to_any_commit", "kill to the next step committed, be it without loss", "kill_to_commit"),
+    Case("detect", "kill to detected"),
+    Case("regroup", "detected to the new generation"),
+    Case("recompute", "recompute"),
+    Case("reduce", "reduce"),
+    Case("commit", "commit"),
+    Case("step", "undisturbed step", "step"),
+)
+
+
+def installed(module: str) -> bool:
+    if importlib.util.find_spec(module) is None:
+        print(f"recovery: no Python module {module}: its side is not measured", file=sys.stderr)
+        return False
+    return True
+
+
+def find_rivals() -> dict[str, Callable[..., Measured]]:
+    """The measure functions of the installed rivals; each checks the sum of every all-reduce it times."""
+    found: dict[str, Callable[..., Measured]] = {}
+    if installed("torch"):
+        import torchrun_recovery
+
+        found["torchrun"] = torchrun_recovery.measure
+        if installed("torchft"):
+            import torchft_recovery
+
+            found["torchft"] = torchft_recovery.measure
+            found["torchft-tuned"] = partial(torchft_recovery.measure, settings=torchft_recovery.TUNED)
+    return found
+
+
+def side(name: str, measure: Callable[..., Measured], kills: int) -> Side:
+    """A side whose block returns one Measured; each block kills at other moments."""
+    blocks = iter(range(1, 1_000_000))
+    return Side(name, lambda: None, lambda: [measure(kills, seed=next(blocks), **WORK)])
+
+
+def merge(blocks: list[Measured]) -> Measured:
+    merged: Measured = {}
+    for block in blocks:
+        for key, seconds in block.items():
+            merged.setdefault(key, []).extend(seconds)
+    return merged
+
+
+def milliseconds(seconds: list[float]) -> common.Stats:
+    return common.summarize([1e3 * value for value in seconds])
+
+
+def rows(measured: dict[str, Measured]) -> list[Row]:
+    """`measured` holds "ours" and the rivals by name."""
+    ours = measured["ours"]
+    rivals = {name: found for name, found in measured.items() if name != "ours"}
+    table = []
+    for case in CASES:
+        if not ours.get(case.key):
+            continue
+        shown = {n: milliseconds(m[case.rival_key]) for n, m in rivals.items() if m.get(case.rival_key)}
+        bound = list(shown) if case.bound else []
+        table.append(Row("recovery", case.title, "ms", milliseconds(ours[case.key]), shown, bound))
+    return table
+
+
+def main() -> None:
+    options = common.parser(__doc__)
+    options.add_argument("--kills", type=int, help="kills of our members (default 60, quick 20)")
+    options.add_argument(
+        "--rival-kills", type=int, help="kills of each rival's workers (default 12, quick 1)"
+    )
+    args = options.parse_args()
+    blocks = 1 if args.quick else 4
+    kills = args.kills or (20 if args.quick else 60)
+    rival_kills = args.rival_kills or (1 if args.quick else 12)
+
+    if not installed("ours_recovery"):
+        raise common.BenchError("tests/bench/ours_recovery.py, which measures our side, is not there")
+    import ours_recovery
+
+    sides = [side("ours", ours_recovery.measure, -(-kills // blocks))]
+    sides += [side(name, measure, -(-rival_kills // blocks)) for name, measure in find_rivals().items()]
+    measured = common.alternate(sides, blocks)
+    common.report(rows({name: merge(found) for name, found in measured.items()}), args.json)
+
+
+if __name__ == "__main__":
+    common.main(main)
