@@ -1,5 +1,5 @@
-// Who should be in the next World: a pure function that returns its reason. `regroup status` prints the
-// sentence.
+// Who should be in the next World, and who computes which leaf in it: pure functions. decide() returns its
+// reason, the sentence that `regroup status` prints.
 #pragma once
 
 #include <cstdint>
@@ -17,41 +17,63 @@ namespace regroup::membership {
 struct Policy {
   std::uint32_t min = 1;
   std::uint32_t max = 1;
-  std::uint32_t target = 1;  // --start at first, then what `resize` asked for
-  std::uint32_t slots = 1;   // what the allocation allows to run at once
-  bool replace = true;       // start a new member for a lost one, up to the target
-  std::uint32_t shards = 1;  // V
-  core::Duration wait{};     // below min for longer than this: the job fails
+  std::uint32_t target = 1;                        // --start at first, then what `resize` asked for
+  std::uint32_t slots = 1;                         // what the allocation allows to run at once
+  bool replace = true;                             // start a new member for a lost one, up to the target
+  std::uint32_t shards = 1;                        // V
+  core::Duration wait = std::chrono::seconds(30);  // below min for longer than this: the job fails
+  core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
+  core::Duration leave_grace = std::chrono::seconds(10);     // from Excluded to SIGKILL
 };
 
-enum class MemberState : std::uint8_t { kStarting, kWarm, kActive, kDraining, kDrained, kLost };
+enum class MemberState : std::uint8_t {
+  kStarting,  // its process runs, it has not said Ready
+  kWarm,      // Ready: may be admitted
+  kActive,    // in the World
+  kDraining,  // in the World, told to leave
+  kDrained,   // in the World, stands at a step boundary and takes no further part
+  kLost,      // in the World, dead
+  kGone,      // in no World and never again: excluded, refused, exited
+};
+[[nodiscard]] const char* state_name(MemberState state);
 
 struct Member {
   core::MemberId id = 0;
-  core::Seat seat;
+  core::Seat seat;  // meaningful from kWarm on
   MemberState state = MemberState::kStarting;
-  bool finished = false;
-  core::Step from_step = 0;
+  bool finished = false;  // its finish() committed
+  std::string cause;      // of a lost one, if known: "killed by signal 9"
 };
 
+// In rank order: first the members of the World as they stand in it, then the others in the order in which
+// they became warm.
 struct Roster {
-  std::vector<Member> members;  // lost ones stay until a World without them is announced
+  std::vector<Member> members;  // lost ones stay until a World without them is formed
   bool started = false;         // a World exists
   core::TimePoint below_min_since{};
 };
 
-// The members of the next World in rank order, and why.
+// The members of the next World in rank order, and why. Without `next` nothing is to be done now, or nothing
+// can be done: `broken` tells that the World has lost members and must be revoked all the same.
 struct Verdict {
   std::optional<std::vector<core::MemberId>> next;
+  bool broken = false;
   std::string why;
 };
 
-// Survivors keep their relative order; the warm join at the end. No World below policy.min members.
+// Survivors keep their relative order; the warm join at the end, up to policy.target. No World below
+// policy.min members, except that a job of which any member finished takes nobody in and lets the others end.
 [[nodiscard]] Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy);
 
-// The plan for the open step: what is sealed stays where it is, a leaf that a survivor was computing stays
-// with it, and the leaves of the lost go to the survivors with the fewest leaves to compute. `before` owned
-// the leaves until now. Newcomers get none. Pure.
+// Everything up to here is committed: the maximum over the lines of the members of `before` (dead ones
+// included, without their help) and of its own resume.
+[[nodiscard]] core::Position resume_of(const core::World& before,
+                                       const std::map<core::NodeId, std::vector<core::LineReport>>& lines);
+
+// The plan for step `step`: what is sealed stays where it is, also with the dead; a leaf that a survivor was
+// to compute stays with it; the leaves of the lost go, in contiguous runs, to the survivors with the fewest
+// leaves left to compute. Who needs_state gets no further ones. `before` owned the leaves until now; empty
+// (the first World): an even share for everybody.
 [[nodiscard]] std::vector<core::Seat> plan_leaves(
     core::Step step, std::uint32_t shards, const std::vector<core::Seat>& before,
     const std::vector<core::WorldMember>& next,

@@ -1,0 +1,136 @@
+// The agent of one node as a state machine: it owns the arena, gives members their lines, closes their state
+// words when a generation is over and announces Worlds to them. Messages in, effects out.
+// docs/architecture.md sections 3 and 4.
+//
+// Not thread-safe (one thread of the node revokes), never blocks. The driver performs the effects in order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/message.h"
+#include "core/status.h"
+
+namespace regroup::membership {
+
+struct AgentOptions {
+  core::NodeId node = 0;
+  // Lines of the arena. A line is reused only when its dead member's partial sums are of no more use, so give
+  // a few more than members can live here at once.
+  std::uint32_t slots = 1;
+  std::uint32_t shards = 1;  // V
+  std::uint64_t seed = 0;
+  bool any_fingerprint = false;  // --bits=off
+};
+
+// Slot of a LineReport (only in a HelloReply) of a member that runs but has not joined.
+inline constexpr core::SlotIndex kNoSlot = 0xffff;
+
+struct AgentSource {
+  std::optional<core::MemberId> member;  // nothing: the coordinator
+};
+
+struct ToCoordinator {
+  core::Body body;  // goes out in a Message with the agent's incarnation()
+};
+struct ToMember {
+  core::MemberId member = 0;
+  core::Body body;
+  bool pass_memfd = false;  // arena().memfd() travels beside it
+};
+struct StartMember {
+  core::Start start;
+};
+struct KillMember {  // SIGKILL
+  core::MemberId member = 0;
+};
+struct CloseMember {  // its connection, once what was sent is out
+  core::MemberId member = 0;
+};
+struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(slot).alive is dead
+  core::MemberId member = 0;
+  core::SlotIndex slot = 0;
+};
+struct RingLine {  // core::ring(arena().line(slot).bell): it waits there for what was sent before this
+  core::SlotIndex slot = 0;
+};
+struct Warn {  // a line for the user's terminal
+  std::string sentence;
+};
+using AgentEffect =
+    std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine, RingLine, Warn>;
+using AgentEffects = std::vector<AgentEffect>;
+
+class AgentCore {
+ public:
+  explicit AgentCore(AgentOptions options);
+
+  // From the coordinator: Start, Hello, Query, Revoke, Announce, Notice, Kill, JobDone. From a member: Join,
+  // Ready, Drained; `source` of a Join is the id that it names. A message of a coordinator of a lower
+  // incarnation than one seen before is refused.
+  [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
+
+  // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
+  // and on_reaped() is free; each counts once.
+  [[nodiscard]] AgentEffects on_line_dead(core::SlotIndex slot);
+  // The process is gone (or could not be started: exit_code 127). Only then may its line be given away.
+  [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
+                                       std::int32_t signal);
+
+  [[nodiscard]] const core::Arena& arena() const { return arena_; }  // unmapped until the first accepted Join
+  [[nodiscard]] core::Incarnation incarnation() const { return incarnation_; }
+
+ private:
+  struct Local {  // a member on this node
+    std::optional<core::SlotIndex> slot;
+    bool ready = false;
+    bool drained = false;
+    bool dead = false;  // its line says so
+    bool reaped = false;
+    core::MemberLost loss;  // as last told
+  };
+
+  void on_coordinator(const core::Body& body);
+  void on_member(core::MemberId id, const core::Body& body);
+  void on_join(const core::Join& join);
+  void admit(const core::Join& join, core::SlotIndex slot);
+  void refuse(core::MemberId id, const std::string& reason);
+  void on_ready(core::MemberId id);
+  void on_hello();
+  void on_revoke(core::Generation g);
+  void on_announce(const core::World& world);
+  void on_notice(core::MemberId id);
+  void on_kill(const core::Kill& kill);
+  void mark_dead(core::MemberId id, Local* member);
+  void lost(core::MemberId id, Local* member);
+  void retry_joins();
+
+  enum class Use : std::uint8_t { kFree, kVoidable, kNeeded, kTaken };
+  [[nodiscard]] Use use_of(core::SlotIndex slot) const;
+  [[nodiscard]] std::optional<core::SlotIndex> line_of(core::MemberId id, core::MemberId* owner) const;
+  [[nodiscard]] core::Status check(const core::Join& join);
+  [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_.generation; }
+  [[nodiscard]] core::Position committed() const;
+  [[nodiscard]] bool plan_holds(const core::World& world) const;
+  [[nodiscard]] core::LineReport report_of(core::SlotIndex slot) const;
+  [[nodiscard]] std::vector<core::LineReport> report() const;
+  void emit(AgentEffect effect) { effects_.push_back(std::move(effect)); }
+
+  const AgentOptions options_;
+  core::Incarnation incarnation_ = 0;
+  core::Arena arena_;
+  std::optional<core::Join> first_;  // accepted: fixes model, fingerprint and shape
+  core::World world_;                // newest announced; generation 0: none
+  core::Generation revoked_ = 0;     // highest generation revoked
+  std::map<core::MemberId, Local> members_;
+  std::deque<core::Join> waiting_;  // for a line that is still needed
+  AgentEffects effects_;            // of the call in progress
+};
+
+}  // namespace regroup::membership

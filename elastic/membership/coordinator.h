@@ -1,0 +1,147 @@
+// The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members,
+// waits until they are ready, forms World 1, and then one World after the other as members are lost, leave
+// and join. docs/architecture.md sections 2 and 4.
+//
+// Not thread-safe, never blocks. The driver performs the effects in order, and calls tick() once at the
+// beginning and whenever next_deadline() has passed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/message.h"
+#include "core/world.h"
+#include "elastic/membership/member_table.h"
+#include "elastic/membership/membership.h"
+
+namespace regroup::membership {
+
+struct JobInfo {
+  std::string id;
+  std::uint64_t seed = 0;
+  std::vector<core::NodeId> nodes{0};  // where members can be started; one agent each
+};
+
+// Who sent a message: the agent of node `id`, or the control command that the driver numbered `id`.
+struct Source {
+  enum class Kind : std::uint8_t { kAgent, kClient };
+  Kind kind = Kind::kAgent;
+  std::uint64_t id = 0;
+};
+
+struct ToAgent {
+  core::NodeId node = 0;
+  core::Body body;  // goes out in a Message with the coordinator's incarnation
+};
+struct ToClient {
+  std::uint64_t client = 0;
+  core::Body body;
+};
+struct Journal {  // on disk (fdatasync) before any effect after it is performed
+  core::World world;
+};
+struct Say {  // a line for the user's terminal
+  std::string sentence;
+};
+struct Done {  // last effect ever; what still runs is to be killed
+  std::int32_t exit_code = 0;
+  std::string reason;
+};
+using Effect = std::variant<ToAgent, ToClient, Journal, Say, Done>;
+using Effects = std::vector<Effect>;
+
+class Coordinator {
+ public:
+  // `journaled`: the newest World in the journal. With one, or with an incarnation above 1, members may be
+  // running already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
+  Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation,
+              std::optional<core::World> journaled = std::nullopt);
+
+  // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply. From control commands:
+  // StatusRequest, ResizeRequest, NoticeRequest, KillRequest, each answered by one ToClient. Anything else,
+  // and a Report or HelloReply to an earlier incarnation, is ignored.
+  [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
+  [[nodiscard]] Effects tick(core::TimePoint now);
+  // When tick() has something to do next, at most a second ahead; nothing once the job is done.
+  [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
+
+  // What `regroup status` prints: job, generation, members, open round, the last sentences.
+  [[nodiscard]] std::string status_json(core::TimePoint now) const;
+
+  [[nodiscard]] core::Incarnation incarnation() const { return incarnation_; }
+  [[nodiscard]] const core::World& world() const { return world_; }  // generation 0: none yet
+  [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
+
+ private:
+  enum class Stage : std::uint8_t { kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
+
+  // coordinator.cc: what happened.
+  void on_agent(core::TimePoint now, core::NodeId node, const core::Message& message);
+  void on_ready(core::TimePoint now, core::NodeId node, const core::MemberReady& ready);
+  void on_drained(const core::MemberDrained& drained);
+  void on_lost(core::TimePoint now, core::NodeId node, const core::MemberLost& lost);
+  void on_report(core::TimePoint now, core::NodeId node, const core::Report& report);
+  void on_hello_reply(core::TimePoint now, core::NodeId node, const core::HelloReply& reply);
+  void take_lines(core::TimePoint now, core::NodeId node, const std::vector<core::LineReport>& lines);
+  [[nodiscard]] core::Body answer(core::TimePoint now, const core::Body& request);
+  [[nodiscard]] core::Reply resize(core::TimePoint now, std::uint32_t members);
+  [[nodiscard]] core::Reply notice(core::TimePoint now, core::MemberId id);
+  [[nodiscard]] core::Reply kill(core::MemberId id);
+
+  // coordinator_round.cc: from one World to the next, and the end.
+  void advance(core::TimePoint now);
+  void end_hello(core::TimePoint now);
+  void start_round(core::TimePoint now, const std::string& why);
+  void hold(core::TimePoint now, const std::string& why);
+  void form_world(core::TimePoint now, const std::vector<core::MemberId>& next, const std::string& why);
+  [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
+  void let_go(core::TimePoint now);
+  void end_if_over(core::TimePoint now);
+  void end(std::int32_t exit_code, const std::string& reason);
+
+  // coordinator_start.cc: which processes run.
+  void start_members(core::TimePoint now);
+  void start_one(core::TimePoint now, std::uint32_t rank, std::uint32_t world_size);
+  void lost_before_ready(core::TimePoint now, Record* member, const core::MemberLost& lost);
+  void relaunch(core::TimePoint now);
+  void enforce_limits(core::TimePoint now);
+  void shrink(core::TimePoint now);
+  void dismiss(core::TimePoint now, Record* member, bool gently, const std::string& reason);
+
+  void emit(Effect effect) { effects_.push_back(std::move(effect)); }
+  void to_agents(const core::Body& body);
+  void note(core::TimePoint now, const std::string& sentence);  // for status and the terminal
+
+  Policy policy_;
+  const JobInfo job_;
+  const core::Incarnation incarnation_;
+  Stage stage_ = Stage::kStarting;
+  bool begun_ = false;  // the first tick() was seen
+  core::TimePoint began_{}, now_{};
+  core::World world_;             // newest formed (or journaled); generation 0 before World 1
+  core::Generation highest_ = 0;  // generation that anybody knows of
+  MemberTable members_;
+  std::uint32_t desired_ = 0;  // members to keep running: the target, less what is not replaced
+  Backoff backoff_;
+  bool joined_ = false;  // some member said Ready, ever
+  core::TimePoint first_ready_{};
+  std::uint32_t relaunches_ = 0;
+  std::uint32_t launched_ = 0;  // members of the present launch
+  std::int32_t failure_ = 0;    // exit status that made the relaunch necessary
+  std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of the open round, by node that answered
+  bool agreed_ = true;  // all hello replies so far fit the journaled World
+  std::optional<core::TimePoint> below_min_since_;
+  core::TimePoint world_since_{};
+  core::TimePoint next_query_{};
+  std::string held_;  // why the open round is not closed
+  std::deque<std::pair<core::TimePoint, std::string>> history_;
+  Effects effects_;  // of the call in progress
+};
+
+}  // namespace regroup::membership
