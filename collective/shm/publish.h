@@ -1,0 +1,57 @@
+// How bulk data becomes visible to the other members of the host: write it with store_block(), then
+// publish() the word they wait for. The one place with non-temporal stores: a release store does not order
+// them, so publish() fences first. ThreadSanitizer sees neither such stores nor the fence; its build sets
+// REGROUP_PLAIN_STORES.
+#pragma once
+
+#include <emmintrin.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace regroup::collective {
+
+enum class Stores {
+  kPlain,   // through the cache: for what is read again soon
+  kStream,  // past the cache, if `to` is 16-byte aligned: for results larger than the cache
+};
+
+#ifdef REGROUP_MUTANT_RELAXED_PUBLISH  // tests/collective: proof that the race detector would see this bug
+inline constexpr std::memory_order kPublishOrder = std::memory_order_relaxed;
+#else
+// At least release, for the data. Sequentially consistent, so that of members that publish and then look at
+// each other's words at least one sees all of them.
+inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
+#endif
+
+// Copies `bytes` from `from` to `to`, which do not overlap. Others may read them after a publish() that
+// follows.
+inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes, Stores how) {
+  std::size_t done = 0;
+#ifndef REGROUP_PLAIN_STORES
+  if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
+    for (; done + 4 * sizeof(__m128i) <= bytes; done += 4 * sizeof(__m128i)) {
+      const auto* source = reinterpret_cast<const __m128i*>(from + done);
+      auto* target = reinterpret_cast<__m128i*>(to + done);
+      _mm_stream_si128(target, _mm_loadu_si128(source));
+      _mm_stream_si128(target + 1, _mm_loadu_si128(source + 1));
+      _mm_stream_si128(target + 2, _mm_loadu_si128(source + 2));
+      _mm_stream_si128(target + 3, _mm_loadu_si128(source + 3));
+    }
+  }
+#endif
+  static_cast<void>(how);
+  if (done < bytes) std::memcpy(to + done, from + done, bytes - done);
+}
+
+// Stores `value` after everything that this thread stored before, non-temporally or not.
+inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
+#ifndef REGROUP_PLAIN_STORES
+  _mm_sfence();
+#endif
+  word.store(value, kPublishOrder);
+}
+
+}  // namespace regroup::collective
