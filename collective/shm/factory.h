@@ -17,8 +17,10 @@ struct ShmOptions {
   std::vector<int> ranks;  // of `world` that take part, ascending; empty: all
 };
 
-// Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody. `arena` outlives
-// it. kInvalidArgument if the ranks span several nodes or `self` is not among them.
+// Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches
+// nothing until the first operation. `arena` outlives it. kInvalidArgument if the ranks span several nodes or
+// `self` is not among them. After a failed operation every later one fails likewise. The members of
+// successive communicators of one generation are the same, or a barrier of all lies between.
 [[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena,
                                                                    const core::World& world, core::Seat self,
                                                                    const ShmOptions& options = {});
