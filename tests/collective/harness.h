@@ -1,0 +1,64 @@
+// Runs the ranks of a World over one arena, as threads or as processes, and plays the agent: leaves, revokes,
+// bells. And reference sums, straight from the definition of the canonical tree.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/arena.h"
+#include "core/world.h"
+
+namespace regroup::collective::testing {
+
+enum class Ranks { kThreads, kProcesses };
+
+struct ArenaShape {
+  std::uint32_t slots = 1;
+  std::uint32_t shards = 1;
+  std::uint32_t buffers = 2;
+  std::uint64_t elements = 1024;  // of 4 bytes
+};
+
+// An arena with a member in every slot, none of which has been in a generation.
+[[nodiscard]] core::Arena make_arena(const ArenaShape& shape);
+// Generation `g`, rank r in slot r of node 0.
+[[nodiscard]] core::World make_world(core::Generation g, std::uint32_t size);
+
+// As the agent: generation `g` is over for these slots. Rings everybody.
+void revoke_all(const core::Arena& arena, core::Generation g);
+// As the members: everybody has left `g`. Rings everybody.
+void leave_all(const core::Arena& arena, core::Generation g);
+
+// A deadline far enough that only a hang meets it.
+[[nodiscard]] core::TimePoint soon();
+// Waits until `ready()`; false if that takes longer than soon().
+[[nodiscard]] bool eventually(const std::function<bool()>& ready);
+
+// Calls `body(arena, rank)` for the ranks 0..count-1 at once, each in a thread that shares `arena` or in a
+// process that maps its memfd anew, and `meanwhile()` in the calling thread; returns when all are done. A
+// failed expectation in a process fails the test, as does its death by a signal unless it is `may_die`.
+void run_ranks(
+    const core::Arena& arena, Ranks kind, int count, const std::function<void(const core::Arena&, int)>& body,
+    const std::function<void()>& meanwhile = [] {}, int may_die = -1);
+
+// Reproducible elements whose sums depend on the order: mixed magnitudes and signs for the floating ones, all
+// bits for the integers.
+[[nodiscard]] std::vector<std::byte> make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed);
+// The sum over leaves[interval], by the definition, one element after the other.
+[[nodiscard]] std::vector<std::byte> reference_sum(Dtype dtype,
+                                                   std::span<const std::vector<std::byte>> leaves,
+                                                   core::Interval interval);
+// A random set of canonical nodes that covers 0..leaves-1, in random order.
+[[nodiscard]] std::vector<core::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random);
+// Spins a random time, now and then long enough that others overtake.
+void dawdle(std::mt19937_64& random);
+
+inline constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat64, Dtype::kInt32, Dtype::kInt64};
+
+}  // namespace regroup::collective::testing

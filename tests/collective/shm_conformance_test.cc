@@ -1,0 +1,172 @@
+// What every operation promises when nothing goes wrong, for 1 to 9 ranks, which are threads or processes:
+// the bits of the canonical tree whatever the partition, data of any size, order. Delays are random, seeds
+// fixed.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "collective/shm/factory.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+constexpr core::Generation kGeneration = 1;
+constexpr std::size_t kMostElements = 3000;  // of a result in these tests; several slices of lines
+
+struct Case {
+  Ranks kind;
+  int size;
+};
+
+class Shm : public ::testing::TestWithParam<Case> {
+ protected:
+  using Body = std::function<void(Communicator&, std::mt19937_64&)>;
+
+  // Runs `body` in every rank of a fresh world.
+  void run(const Body& body) {
+    const auto size = static_cast<std::uint32_t>(GetParam().size);
+    const core::Arena arena = make_arena({.slots = size, .shards = 64, .elements = 2 * kMostElements});
+    const core::World world = make_world(kGeneration, size);
+    run_ranks(arena, GetParam().kind, GetParam().size, [&](const core::Arena& mine, int rank) {
+      auto comm = make_shm(mine, world, {0, static_cast<core::SlotIndex>(rank)});
+      ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+      ASSERT_EQ((*comm)->rank(), rank);
+      ASSERT_EQ((*comm)->size(), GetParam().size);
+      std::mt19937_64 random(static_cast<std::uint64_t>(rank));
+      arena_ = &mine;
+      body(**comm, random);
+    });
+  }
+
+  static thread_local const core::Arena* arena_;  // of the rank
+};
+thread_local const core::Arena* Shm::arena_ = nullptr;
+
+std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count, std::size_t elements,
+                                                std::uint64_t seed) {
+  std::vector<std::vector<std::byte>> leaves;
+  for (std::size_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, seed * 1000 + i));
+  return leaves;
+}
+
+TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
+  run([](Communicator& comm, std::mt19937_64& random) {
+    std::uint64_t seed = 0;
+    for (Dtype dtype : kDtypes) {
+      for (std::size_t elements : {0, 1, 7, 16, 17, 1023, 8193, 65536, 150'001}) {
+        const auto leaves = make_leaves(dtype, static_cast<std::size_t>(comm.size()), elements, ++seed);
+        const auto& mine = leaves[static_cast<std::size_t>(comm.rank())];
+        std::vector<std::byte> out(mine.size() + 1);
+        const std::size_t skew = seed % 2;  // of any alignment, and in place as well
+        std::span<std::byte> target(out.data() + skew, mine.size());
+        if (skew == 1 && !mine.empty()) std::memcpy(target.data(), mine.data(), mine.size());
+        dawdle(random);
+        const auto status = comm.allreduce(skew == 1 ? target : std::span(mine), target, dtype, soon());
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        const auto want = reference_sum(dtype, leaves, {0, static_cast<std::uint32_t>(comm.size())});
+        ASSERT_TRUE(std::ranges::equal(target, want)) << elements << " elements";
+      }
+    }
+  });
+}
+
+TEST_P(Shm, BroadcastCopiesFromEveryRoot) {
+  run([](Communicator& comm, std::mt19937_64& random) {
+    for (int root = 0; root < comm.size(); ++root) {
+      for (std::size_t bytes : {0, 1, 63, 64, 1000, 262'144, 600'001}) {
+        const auto want = make_leaf(Dtype::kInt64, bytes / 8 + 1, bytes + static_cast<std::size_t>(root));
+        std::vector<std::byte> data(bytes);
+        if (comm.rank() == root && bytes > 0) std::memcpy(data.data(), want.data(), bytes);
+        dawdle(random);
+        const auto status = comm.broadcast(data, root, soon());
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        ASSERT_TRUE(std::ranges::equal(data, std::span(want).first(bytes))) << bytes << " from " << root;
+      }
+    }
+  });
+}
+
+// Nobody leaves barrier k before everybody entered it: the counter in shared memory tells.
+TEST_P(Shm, BarrierOrders) {
+  run([](Communicator& comm, std::mt19937_64& random) {
+    auto& entered = *reinterpret_cast<std::atomic<int>*>(arena_->buffer(0, 0).data());
+    for (int k = 1; k <= 200; ++k) {
+      dawdle(random);
+      entered.fetch_add(1, std::memory_order_relaxed);
+      const auto status = comm.barrier(soon());
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      ASSERT_GE(entered.load(std::memory_order_relaxed), k * comm.size());
+      ASSERT_LT(entered.load(std::memory_order_relaxed), (k + 1) * comm.size());
+    }
+  });
+}
+
+TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
+  run([](Communicator& comm, std::mt19937_64& random) {
+    std::mt19937_64 common(42);
+    for (std::uint32_t leaves : {1, 2, 3, 5, 7, 8, 13, 16, 33, 63, 64}) {
+      const Dtype dtype = kDtypes[common() % 4];
+      const std::size_t elements = common() % kMostElements;
+      const auto data = make_leaves(dtype, leaves, elements, leaves);
+      const auto want = reference_sum(dtype, data, {0, leaves});
+      for (core::Step step = 1; step <= 3; ++step) {
+        std::vector<std::vector<std::byte>> sums;
+        std::vector<Partial> partials;
+        for (core::Interval node : random_cover(leaves, common)) {
+          sums.push_back(reference_sum(dtype, data, node));
+          partials.push_back({node, {}});
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) partials[i].data = sums[i];
+        const auto result = arena_->result(step).first(want.size());
+        dawdle(random);
+        const auto status = comm.sum_partials(partials, leaves, result, dtype, soon());
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        ASSERT_TRUE(std::ranges::equal(result, want)) << leaves << " leaves, " << elements << " elements";
+        ASSERT_TRUE(comm.barrier(soon()).ok());  // as the vote: the result may be written again
+      }
+    }
+  });
+}
+
+// The argument about stages, tried: any operations one after the other, everybody at another pace.
+TEST_P(Shm, RandomOperationsOneAfterTheOther) {
+  run([](Communicator& comm, std::mt19937_64& random) {
+    std::mt19937_64 common(7);
+    for (int k = 0; k < 150; ++k) {
+      const std::uint64_t seed = common();
+      const std::size_t elements = seed % 8 == 0 ? 70'000 + seed % 70'000 : seed % 4000;
+      const auto leaves = make_leaves(Dtype::kInt32, static_cast<std::size_t>(comm.size()), elements, seed);
+      std::vector<std::byte> mine = leaves[static_cast<std::size_t>(comm.rank())];
+      const int root = static_cast<int>(common() % static_cast<std::uint64_t>(comm.size()));
+      const std::uint64_t operation = common() % 5;
+      dawdle(random);
+      if (operation == 0) {
+        ASSERT_TRUE(comm.barrier(soon()).ok());
+      } else if (operation <= 2) {
+        ASSERT_TRUE(comm.broadcast(mine, root, soon()).ok());
+        ASSERT_EQ(mine, leaves[static_cast<std::size_t>(root)]) << "operation " << k;
+      } else {
+        ASSERT_TRUE(comm.allreduce(mine, mine, Dtype::kInt32, soon()).ok());
+        const auto want = reference_sum(Dtype::kInt32, leaves, {0, static_cast<std::uint32_t>(comm.size())});
+        ASSERT_EQ(mine, want) << "operation " << k;
+      }
+    }
+  });
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (Ranks kind : {Ranks::kThreads, Ranks::kProcesses}) {
+    for (int size = 1; size <= 9; ++size) all.push_back({kind, size});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return (info.param.kind == Ranks::kThreads ? "Threads" : "Processes") + std::to_string(info.param.size);
+});
+
+}  // namespace
+}  // namespace regroup::collective::testing
