@@ -1,0 +1,53 @@
+// Reads and checks the environment of a member.
+#include "elastic/options.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "elastic/session.h"
+
+namespace regroup::elastic {
+namespace {
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+template <class T>
+core::Status parse(const char* name, T min, T max, T* out) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return {};
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
+    return core::invalid_argument(std::string(name) + "=" + std::string(text) + " is not a number from " +
+                                  std::to_string(min) + " to " + std::to_string(max));
+  }
+  *out = value;
+  return {};
+}
+
+}  // namespace
+
+core::Result<Environment> read_environment() {
+  Environment env;
+  env.agent_socket = variable("REGROUP_AGENT");
+  if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");
+  REGROUP_RETURN_IF_ERROR(parse<core::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
+  REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, core::kMaxShards, &env.shards));
+  REGROUP_RETURN_IF_ERROR(parse<std::uint64_t>("REGROUP_SEED", 0, UINT64_MAX, &env.seed));
+  return env;
+}
+
+std::string default_fingerprint() {
+  std::string set = "generic";
+#if defined(__x86_64__)
+  set = __builtin_cpu_supports("avx512f") ? "avx512" : __builtin_cpu_supports("avx2") ? "avx2" : "sse2";
+#endif
+  const auto env = read_environment();
+  return "isa=" + set + " threads=" + (env.ok() ? env->threads : "?");
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,76 @@
+// The keyed permutation: a balanced Feistel network (Luby and Rackoff 1988) over 2k bits, cycle-walked into
+// [0, n) (Black and Rogaway 2002).
+#include "elastic/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace regroup::elastic {
+namespace {
+
+constexpr int kRounds = 4;
+
+std::uint64_t feistel(std::uint64_t value, unsigned half_bits, std::uint64_t key) {
+  const std::uint64_t mask = (1ULL << half_bits) - 1;
+  std::uint64_t left = value >> half_bits;
+  std::uint64_t right = value & mask;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::uint64_t next = left ^ (mix(key, right, static_cast<std::uint64_t>(round)) & mask);
+    left = right;
+    right = next;
+  }
+  return left << half_bits | right;
+}
+
+}  // namespace
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  std::uint64_t z = a;
+  for (const std::uint64_t word : {b, c}) {
+    z += 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    z = (z ^ (z >> 31)) + word * 0xd6e8feb86659fd93ULL;
+  }
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+std::uint64_t permuted(std::uint64_t index, std::uint64_t n, std::uint64_t key) {
+  assert(index < n);
+  const auto bits = static_cast<unsigned>(std::bit_width(n - 1));
+  const unsigned half_bits = std::max(1U, (bits + 1) / 2);
+  std::uint64_t value = feistel(index, half_bits, key);
+  while (value >= n) value = feistel(value, half_bits, key);
+  return value;
+}
+
+Sampler::Sampler(std::uint64_t seed, std::uint64_t samples, std::uint64_t batch, std::uint32_t shards)
+    : seed_(seed), samples_(samples), batch_(batch), shards_(shards) {
+  assert(samples >= 1 && batch >= 1 && shards >= 1);
+}
+
+std::uint64_t Sampler::steps_per_epoch() const { return (samples_ + batch_ - 1) / batch_; }
+
+Batch Sampler::batch_of(core::Step step) const {
+  assert(step >= 1);
+  const std::uint64_t epoch = (step - 1) / steps_per_epoch();
+  const std::uint64_t begin = (step - 1) % steps_per_epoch() * batch_;
+  return {epoch, begin, std::min(begin + batch_, samples_)};
+}
+
+std::vector<std::uint64_t> Sampler::samples_of(core::Step step, std::uint32_t leaf) const {
+  assert(leaf < shards_);
+  const Batch batch = batch_of(step);
+  const std::uint64_t n = batch.end - batch.begin;
+  const std::uint64_t key = mix(seed_, batch.epoch, 0x5a3b1e);
+  std::vector<std::uint64_t> samples;
+  for (std::uint64_t i = leaf * n / shards_; i < (leaf + 1ULL) * n / shards_; ++i) {
+    samples.push_back(permuted(batch.begin + i, samples_, key));
+  }
+  return samples;
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,46 @@
+// TrackedState: a fixed list of the caller's buffers, in the order in which they were tracked.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "elastic/session.h"
+
+namespace regroup::elastic {
+
+void TrackedState::track(std::string name, std::span<std::byte> bytes) {
+  tensors_.push_back({std::move(name), bytes});
+}
+
+std::uint64_t TrackedState::capacity() const {
+  std::uint64_t total = 0;
+  for (const Tensor& tensor : tensors_) total += tensor.bytes.size();
+  return total;
+}
+
+core::Result<std::vector<std::span<const std::byte>>> TrackedState::save() {
+  std::vector<std::span<const std::byte>> pieces;
+  for (const Tensor& tensor : tensors_) pieces.emplace_back(tensor.bytes);
+  return pieces;
+}
+
+core::Status TrackedState::load(std::span<const std::byte> bytes) {
+  if (bytes.size() != capacity()) {
+    return core::invalid_argument(fmt::format("state of {} bytes received, {} bytes are tracked ({})",
+                                              bytes.size(), capacity(), describe()));
+  }
+  for (const Tensor& tensor : tensors_) {
+    if (!tensor.bytes.empty()) std::memcpy(tensor.bytes.data(), bytes.data(), tensor.bytes.size());
+    bytes = bytes.subspan(tensor.bytes.size());
+  }
+  return {};
+}
+
+std::string TrackedState::describe() const {
+  std::string text;
+  for (const Tensor& tensor : tensors_) {
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ";", tensor.name, tensor.bytes.size());
+  }
+  return text;
+}
+
+}  // namespace regroup::elastic
