@@ -1,0 +1,83 @@
+// Frames over a Unix socket, one descriptor at most beside them.
+#include "elastic/agent_link.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace regroup::elastic {
+
+core::Result<AgentLink> AgentLink::connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return core::invalid_argument(
+        fmt::format("REGROUP_AGENT={}: longer than {} bytes", path, sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  AgentLink link;
+  link.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!link.connected()) return core::system_error("socket", "AF_UNIX", errno);
+  if (::connect(link.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return core::system_error("connect", "agent at " + path, errno);
+  }
+  return link;
+}
+
+core::Status AgentLink::send(const core::Body& body) {
+  const std::vector<std::byte> frame = core::encode({0, body});
+  std::span<const std::byte> rest = frame;
+  while (!rest.empty()) {
+    const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EINTR) return core::system_error("send", "agent", errno);
+    if (sent > 0) rest = rest.subspan(static_cast<std::size_t>(sent));
+  }
+  return {};
+}
+
+core::Result<core::Message> AgentLink::receive(core::TimePoint deadline, core::Fd* fd) {
+  for (;;) {
+    auto message = reader_.next();
+    if (!message.ok()) return message.status();
+    if (message->has_value()) return std::move(**message);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - core::SystemClock().now());
+    pollfd poll_fd{socket_.get(), POLLIN, 0};
+    const int ready =
+        ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
+    if (ready < 0 && errno != EINTR) return core::system_error("poll", "agent", errno);
+    if (ready == 0) return core::deadline_exceeded("agent: no answer in time");
+    if (ready > 0) REGROUP_RETURN_IF_ERROR(read_more(fd));
+  }
+}
+
+core::Status AgentLink::read_more(core::Fd* fd) {
+  std::array<std::byte, 16 << 10> buffer;
+  iovec part{buffer.data(), buffer.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  const ssize_t got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
+  if (got < 0) return core::system_error("recvmsg", "agent", errno);
+  if (got == 0) return {core::Code::kPeerLost, "the agent of this node closed the connection"};
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    int received = -1;
+    std::memcpy(&received, CMSG_DATA(c), sizeof received);
+    core::Fd owned(received);
+    if (fd != nullptr) *fd = std::move(owned);
+  }
+  reader_.append(std::span(buffer).first(static_cast<std::size_t>(got)));
+  return {};
+}
+
+}  // namespace regroup::elastic

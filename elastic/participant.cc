@@ -1,0 +1,207 @@
+// Joining, leaving and waiting. Serves docs/architecture.md sections 3 and 4; the compare-and-swaps are
+// core/state_word.h.
+#include "elastic/participant.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/canonical.h"
+
+namespace regroup::elastic {
+namespace {
+
+using core::Code;
+using core::RealPolicy;
+using core::Status;
+
+// The agent rings for everything it has to say; only its own death goes unannounced, so sleeps are cut to
+// look for it.
+constexpr core::Duration kAgentCheck = std::chrono::seconds(1);
+
+core::TimePoint now() { return core::SystemClock().now(); }
+
+}  // namespace
+
+Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
+                         core::Duration patience)
+    : arena_(std::move(arena)), slot_(slot), seed_(seed), patience_(patience), link_(std::move(link)) {}
+
+core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
+                                                                core::Join declaration,
+                                                                core::Duration patience) {
+  if (env.agent_socket.empty()) return alone(env, declaration, patience);
+  auto link = AgentLink::connect(env.agent_socket);
+  if (!link.ok()) return link.status();
+  declaration.member = env.member;
+  REGROUP_RETURN_IF_ERROR(link->send(std::move(declaration)));
+  core::Fd memfd;
+  auto answer = link->receive(now() + patience, &memfd);
+  if (!answer.ok()) return answer.status();
+  if (const auto* refused = std::get_if<core::Refused>(&answer->body))
+    return core::invalid_argument(refused->reason);
+  if (const auto* late = std::get_if<core::Excluded>(&answer->body)) return Status(Code::kLeft, late->reason);
+  const auto* welcome = std::get_if<core::Welcome>(&answer->body);
+  if (welcome == nullptr || !memfd.valid())
+    return core::internal_error("join: the agent answered out of turn");
+  auto arena = core::Arena::open(std::move(memfd));
+  if (!arena.ok()) return arena.status();
+  if (welcome->slot >= arena->spec().slots)
+    return core::internal_error("join: the agent gave a line that is not there");
+  REGROUP_RETURN_IF_ERROR(arena->claim_line(welcome->slot));
+  REGROUP_RETURN_IF_ERROR(link->send(core::Ready{}));
+  return std::unique_ptr<Participant>(
+      new Participant(std::move(*arena), welcome->slot, welcome->seed, std::move(*link), patience));
+}
+
+core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env, const core::Join& join,
+                                                              core::Duration patience) {
+  core::ArenaSpec spec;
+  spec.shards = env.shards;
+  spec.buffers_per_slot = core::canonical_buffers(env.shards);
+  spec.elements = join.elements;
+  spec.element_bytes = join.element_bytes;
+  auto arena = core::Arena::create(spec);
+  if (!arena.ok()) return arena.status();
+  arena->assign_line(0, 0);
+  REGROUP_RETURN_IF_ERROR(arena->claim_line(0));
+  core::World world;
+  world.incarnation = world.generation = 1;
+  world.shards = env.shards;
+  world.members = {{.id = 0}};
+  world.plan.resize(env.shards);
+  world.why = "no launcher: a world of one";
+  REGROUP_RETURN_IF_ERROR(arena->publish_world(world));
+  return std::unique_ptr<Participant>(new Participant(std::move(*arena), 0, env.seed, AgentLink(), patience));
+}
+
+bool Participant::revoked() const {
+  return arena_.line(slot_).revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
+}
+
+Status Participant::wait(const std::function<bool()>& ready, const std::string& what) {
+  const core::TimePoint deadline = now() + patience_;
+  for (;;) {
+    const auto done = [&] {
+      return ready() || revoked() || line().leave.load(std::memory_order_acquire) == core::kNow;
+    };
+    const bool woken = core::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
+    if (woken && ready()) return {};
+    if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (woken) return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
+    REGROUP_RETURN_IF_ERROR(check_agent());
+    if (now() >= deadline) return core::deadline_exceeded(what);
+  }
+}
+
+core::Result<Participant::Joined> Participant::regroup() {
+  line().left.store(std::max(world_.generation, seen_), std::memory_order_release);
+  core::ring_all(arena_, slot_);
+  for (;;) {
+    REGROUP_RETURN_IF_ERROR(await_newer_world());
+    auto world = arena_.read_world(arena_.newest_world());
+    if (!world.ok() && world.code() == Code::kUnavailable) continue;
+    if (!world.ok()) return world.status();
+    const int rank = world->rank_of(seat());
+    if (rank < 0) {  // a learner not admitted yet, or excluded: then the agent says so
+      seen_ = world->generation;
+      line().left.store(seen_, std::memory_order_release);
+      core::ring_all(arena_, slot_);
+      continue;
+    }
+    if (world->members[static_cast<std::size_t>(rank)].needs_state && !enter_as_newcomer(*world)) continue;
+    auto joined = join(std::move(*world));
+    if (!joined.ok() || joined->has_value()) return joined.ok() ? core::Result(**joined) : joined.status();
+  }
+}
+
+core::Result<std::optional<Participant::Joined>> Participant::join(core::World world) {
+  core::StateWord from = state();
+  if (from.phase == core::Phase::kNone && !enter_as_newcomer(world)) return std::optional<Joined>();
+  from = state();
+  if (from.phase == core::Phase::kClosed && from.position <= world.resume) {
+    if (core::accept_commit<RealPolicy>(line().state, from)) return std::optional(Joined::kCommittedOpen);
+    return std::optional<Joined>();
+  }
+  const core::Step at =
+      from.phase == core::Phase::kClosed ? from.position.before().step() : from.position.step();
+  if (at != world.resume.step() && !(from.phase == core::Phase::kClosed && from.position.region() != 0)) {
+    return core::internal_error(
+        fmt::format("World {} resumes after step {}, this member stands after step {}", world.generation,
+                    world.resume.step(), at));
+  }
+  if (!core::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
+    return std::optional<Joined>();
+  }
+  world_ = std::move(world);
+  line().left.store(world_.generation - 1, std::memory_order_release);
+  core::ring_all(arena_, slot_);
+  return std::optional(Joined::kInWorld);
+}
+
+Status Participant::await_newer_world() {
+  const core::TimePoint start = now();
+  for (;;) {
+    const auto there = [&] {
+      const core::Generation newest = arena_.newest_world();
+      return newest > std::max(world_.generation, seen_) &&
+             line().revoked_up_to.load(std::memory_order_acquire) < newest;
+    };
+    const auto done = [&] { return there() || line().leave.load(std::memory_order_acquire) == core::kNow; };
+    const bool woken = core::wait_until(line().bell, done, now() + kAgentCheck);
+    if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (woken) return {};
+    REGROUP_RETURN_IF_ERROR(check_agent());
+    // Holding below --min can last: only the launcher's own --wait ends it. A first World has the caller's
+    // patience.
+    if (world_.generation == 0 && !link_.connected() && now() - start > patience_) {
+      return core::deadline_exceeded("join: no World in time");
+    }
+  }
+}
+
+bool Participant::enter_as_newcomer(const core::World& world) {
+  const core::StateWord from = state();
+  if (from.phase == core::Phase::kNone) {
+    line().left.store(world.generation - 1, std::memory_order_release);
+    line().state.store(
+        core::StateWord{core::Phase::kCommitted, true, world.generation - 1, world.resume}.pack(),
+        std::memory_order_release);
+    return true;
+  }
+  if (from.phase == core::Phase::kCommitted && from.position == world.resume) return true;
+  return core::swap_state<RealPolicy>(line().state, from,
+                                      {core::Phase::kCommitted, true, from.generation, world.resume});
+}
+
+Status Participant::open(core::Position next) {
+  const core::StateWord at = state();
+  if (at.phase == core::Phase::kCommitted && !at.revoked && at.generation == world_.generation &&
+      core::open_transaction<RealPolicy>(line().state, world_.generation, at.position, next)) {
+    return {};
+  }
+  return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
+}
+
+Status Participant::commit() {
+  if (core::commit_transaction<RealPolicy>(line().state, world_.generation, state().position)) return {};
+  return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
+}
+
+Status Participant::announce_drained() { return link_.connected() ? link_.send(core::Drained{}) : Status(); }
+
+Status Participant::check_agent() {
+  if (!link_.connected()) return {};
+  auto message = link_.receive(core::TimePoint{});
+  if (!message.ok()) return message.code() == Code::kDeadlineExceeded ? Status() : message.status();
+  if (const auto* left = std::get_if<core::Excluded>(&message->body)) return {Code::kLeft, left->reason};
+  return core::internal_error("the agent of this node spoke out of turn");
+}
+
+Status Participant::excluded() {
+  if (Status status = check_agent(); !status.ok()) return status;
+  return {Code::kLeft, "this member is in no World any more"};
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,86 @@
+// This process's part in the job: its line in the arena, the generation it is in, and the moves of section 3
+// and 4 of docs/architecture.md: join, open, commit, leave. All calls come from the one training thread,
+// which holds the line.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/message.h"
+#include "core/status.h"
+#include "core/world.h"
+#include "elastic/agent_link.h"
+#include "elastic/options.h"
+
+namespace regroup::elastic {
+
+class Participant {
+ public:
+  // Joins through the agent of `env`, or makes a world of one. Returns when the line is ours; no World yet.
+  [[nodiscard]] static core::Result<std::unique_ptr<Participant>> connect(const Environment& env,
+                                                                          core::Join declaration,
+                                                                          core::Duration patience);
+
+  [[nodiscard]] core::Arena& arena() { return arena_; }
+  [[nodiscard]] core::Line& line() { return arena_.line(slot_); }
+  [[nodiscard]] core::Seat seat() const { return {0, slot_}; }
+  [[nodiscard]] const core::World& world() const { return world_; }  // generation 0 before the first
+  [[nodiscard]] int rank() const { return world_.rank_of(seat()); }
+  [[nodiscard]] const core::WorldMember& self() const {
+    return world_.members[static_cast<std::size_t>(rank())];
+  }
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  [[nodiscard]] std::uint32_t shards() const { return arena_.spec().shards; }
+  [[nodiscard]] bool revoked() const;
+
+  // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
+  // kDeadlineExceeded: `what` took longer than the patience; kPeerLost: the agent is gone.
+  [[nodiscard]] core::Status wait(const std::function<bool()>& ready, const std::string& what);
+
+  enum class Joined {
+    kInWorld,        // in the newest World, which goes on where this member stands
+    kCommittedOpen,  // the transaction that was open here is committed: apply it, then regroup again
+  };
+  // Leaves the present generation and waits for the next World. kLeft if this member is in none any more.
+  [[nodiscard]] core::Result<Joined> regroup();
+
+  // committed -> open(next). kRevoked: regroup first.
+  [[nodiscard]] core::Status open(core::Position next);
+  // open -> committed, once all voted. kRevoked: regroup, which tells whether it happened.
+  [[nodiscard]] core::Status commit();
+
+  [[nodiscard]] bool asked_to_leave() { return line().leave.load(std::memory_order_acquire) != core::kStay; }
+  // Tells the agent that everything is applied and nothing more will be opened.
+  [[nodiscard]] core::Status announce_drained();
+
+ private:
+  Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
+              core::Duration patience);
+
+  [[nodiscard]] static core::Result<std::unique_ptr<Participant>> alone(const Environment& env,
+                                                                        const core::Join& join,
+                                                                        core::Duration patience);
+  // One attempt to enter `world`; nothing: it was revoked meanwhile.
+  [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
+  [[nodiscard]] core::Status await_newer_world();
+  [[nodiscard]] core::Status check_agent();
+  [[nodiscard]] core::Status excluded();
+  // Brings the word of a member without state to "committed up to where `world` resumes, revoked": ready to
+  // join.
+  [[nodiscard]] bool enter_as_newcomer(const core::World& world);
+  [[nodiscard]] core::StateWord state() { return core::load_state<core::RealPolicy>(line().state); }
+
+  core::Arena arena_;
+  const core::SlotIndex slot_;
+  const std::uint64_t seed_;
+  const core::Duration patience_;
+  AgentLink link_;
+  core::World world_;
+  core::Generation seen_ = 0;  // newest World that turned out not to contain this member
+};
+
+}  // namespace regroup::elastic
