@@ -1,0 +1,119 @@
+// Buffer bookkeeping and folding; order of seal and data as docs/design/interfaces.md (Buffers) has it.
+#include "elastic/leaves.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "core/canonical.h"
+
+namespace regroup::elastic {
+namespace {
+
+template <class T>
+void add_into(std::span<std::byte> into, std::span<const std::byte> from) {
+  auto* a = reinterpret_cast<T*>(into.data());
+  const auto* b = reinterpret_cast<const T*>(from.data());
+  for (std::size_t i = 0; i < into.size() / sizeof(T); ++i) a[i] = b[i] + a[i];
+}
+
+}  // namespace
+
+Leaves::Leaves(core::Arena* arena, core::SlotIndex slot, collective::Dtype dtype)
+    : arena_(arena), slot_(slot), dtype_(dtype) {}
+
+std::atomic<std::uint64_t>& Leaves::seal_word(std::uint32_t buffer) const {
+  return arena_->line(slot_).seals[buffer];
+}
+
+void Leaves::begin(core::Step step) {
+  for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b)
+    seal_word(b).store(0, std::memory_order_release);
+  nodes_.clear();
+  filling_.reset();
+  step_ = step;
+}
+
+bool Leaves::holds(std::uint32_t leaf) const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [leaf](const Node& n) { return n.leaves.contains(leaf); });
+}
+
+std::optional<std::uint32_t> Leaves::free_buffer() const {
+  for (std::uint32_t b = 0; b < arena_->spec().buffers_per_slot; ++b) {
+    if (std::none_of(nodes_.begin(), nodes_.end(), [b](const Node& n) { return n.buffer == b; })) return b;
+  }
+  return std::nullopt;
+}
+
+std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
+  while (!free_buffer()) {
+    if (!fold_one()) give_up_last();
+  }
+  filling_ = Node{{leaf, leaf + 1}, *free_buffer()};
+  return arena_->buffer(slot_, filling_->buffer);
+}
+
+void Leaves::seal() {
+  assert(filling_);
+  seal_word(filling_->buffer).store(core::Seal{step_, filling_->leaves}.pack(), std::memory_order_release);
+  nodes_.insert(std::find_if(nodes_.begin(), nodes_.end(),
+                             [&](const Node& n) { return n.leaves.begin > filling_->leaves.begin; }),
+                *filling_);
+  filling_.reset();
+}
+
+bool Leaves::fold_one() {
+  const std::uint32_t shards = arena_->spec().shards;
+  for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) {
+    Node& left = nodes_[i];
+    Node& right = nodes_[i + 1];
+    const core::Interval parent{left.leaves.begin, right.leaves.end};
+    if (left.leaves.end != right.leaves.begin || core::canonical_parent(shards, left.leaves) != parent)
+      continue;
+    seal_word(right.buffer).store(0, std::memory_order_release);
+    add(right.buffer, left.buffer);
+    right.leaves = parent;
+    seal_word(right.buffer).store(core::Seal{step_, parent}.pack(), std::memory_order_release);
+    seal_word(left.buffer).store(0, std::memory_order_release);
+    nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
+    return true;
+  }
+  return false;
+}
+
+void Leaves::give_up_last() {
+  seal_word(nodes_.back().buffer).store(0, std::memory_order_release);
+  nodes_.pop_back();
+}
+
+void Leaves::add(std::uint32_t into, std::uint32_t from) {
+  const std::span<std::byte> a = arena_->buffer(slot_, into);
+  const std::span<const std::byte> b = arena_->buffer(slot_, from);
+  if (dtype_ == collective::Dtype::kFloat64) {
+    add_into<double>(a, b);
+  } else {
+    add_into<float>(a, b);
+  }
+}
+
+std::optional<std::vector<collective::Partial>> sealed_partials(const core::Arena& arena, core::Step step,
+                                                                const std::vector<core::Seat>& owners) {
+  std::vector<collective::Partial> partials;
+  for (std::uint32_t leaf = 0; leaf < owners.size();) {
+    const core::SlotIndex slot = owners[leaf].slot;
+    core::Interval best{leaf, leaf};
+    std::uint32_t buffer = 0;
+    for (std::uint32_t b = 0; b < arena.spec().buffers_per_slot; ++b) {
+      const auto seal = core::Seal::unpack(arena.line(slot).seals[b].load(std::memory_order_acquire));
+      if (seal.step != (step & core::kMaxStep) || seal.leaves.begin != leaf || seal.leaves.end <= best.end)
+        continue;
+      best = seal.leaves;
+      buffer = b;
+    }
+    if (best.size() == 0) return std::nullopt;
+    partials.push_back({best, arena.buffer(slot, buffer)});
+    leaf = best.end;
+  }
+  return partials;
+}
+
+}  // namespace regroup::elastic

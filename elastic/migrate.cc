@@ -1,0 +1,168 @@
+// Donors and newcomers. The snapshot belongs to one generation; a newcomer of an older one says so in
+// `adopting`.
+#include "elastic/migrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/crc32c.h"
+
+namespace regroup::elastic {
+namespace {
+
+using core::Status;
+
+using Pieces = std::vector<std::span<const std::byte>>;
+
+std::vector<core::SlotIndex> donors_of(const core::World& world) {
+  std::vector<core::SlotIndex> donors;
+  for (const core::WorldMember& m : world.members) {
+    if (!m.needs_state) donors.push_back(m.seat.slot);
+  }
+  return donors;
+}
+
+std::uint64_t total_bytes(const Pieces& pieces) {
+  std::uint64_t total = 0;
+  for (const auto& piece : pieces) total += piece.size();
+  return total;
+}
+
+std::uint64_t chunks_of(std::uint64_t bytes) {
+  return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
+}
+
+// Copies bytes [begin, begin + out.size()) of the concatenated pieces.
+void gather(const Pieces& pieces, std::uint64_t begin, std::span<std::byte> out) {
+  std::uint64_t at = 0;
+  for (const auto& piece : pieces) {
+    const std::uint64_t from = std::max(begin, at);
+    const std::uint64_t to = std::min(begin + out.size(), at + piece.size());
+    if (from < to) std::memcpy(out.data() + (from - begin), piece.data() + (from - at), to - from);
+    at += piece.size();
+  }
+}
+
+Status no_old_readers(Participant& self) {
+  const core::Generation g = self.world().generation;
+  const auto none = [&] {
+    for (core::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
+      const core::Line& line = self.arena().line(slot);
+      const core::Generation adopting = line.adopting.load(std::memory_order_acquire);
+      if (line.occupied.load(std::memory_order_acquire) != 0 &&
+          line.dead.load(std::memory_order_acquire) == 0 && adopting != 0 && adopting < g) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return self.wait(none, "state: a newcomer of an earlier generation still reads the snapshot");
+}
+
+Status verify_snapshot(core::Arena& arena, std::uint64_t used) {
+  if (used > arena.snapshot().size())
+    return {core::Code::kDataLoss, "state: the snapshot's length is damaged"};
+  for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk) {
+    const std::uint64_t begin = chunk * core::kSnapshotChunk;
+    const auto bytes =
+        arena.snapshot().subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
+    const std::uint32_t want = arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed);
+    if (const std::uint32_t got = core::crc32c(bytes); got != want) {
+      return {core::Code::kDataLoss,
+              fmt::format("state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}", chunk,
+                          got, want)};
+    }
+  }
+  return {};
+}
+
+Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
+  auto pieces = state.save();
+  if (!pieces.ok()) return pieces.status();
+  if (total_bytes(*pieces) != used) {
+    return {core::Code::kDataLoss,
+            fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(*pieces), used)};
+  }
+  std::vector<std::byte> chunk_bytes(core::kSnapshotChunk);
+  for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk) {
+    const std::uint64_t begin = chunk * core::kSnapshotChunk;
+    const auto bytes =
+        std::span(chunk_bytes).first(std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
+    gather(*pieces, begin, bytes);
+    if (core::crc32c(bytes) != arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed)) {
+      return {core::Code::kDataLoss,
+              fmt::format("state: chunk {} differs from the donors' after loading", chunk)};
+    }
+  }
+  return {};
+}
+
+Status load_and_prove(Participant& self, State& state) {
+  core::Arena& arena = self.arena();
+  const core::Generation g = self.world().generation;
+  const auto donors = donors_of(self.world());
+  const auto all_donated = [&] {
+    return std::all_of(donors.begin(), donors.end(), [&](core::SlotIndex slot) {
+      return arena.line(slot).donated.load(std::memory_order_acquire) == g;
+    });
+  };
+  REGROUP_RETURN_IF_ERROR(self.wait(all_donated, "state: a donor did not write its share"));
+  const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
+  REGROUP_RETURN_IF_ERROR(verify_snapshot(arena, used));
+  REGROUP_RETURN_IF_ERROR(state.load(arena.snapshot().first(used)));
+  return prove_state(arena, state, used);
+}
+
+}  // namespace
+
+bool has_newcomers(const core::World& world) {
+  return std::any_of(world.members.begin(), world.members.end(), [](const auto& m) { return m.needs_state; });
+}
+
+Status donate_state(Participant& self, State& state) {
+  core::Arena& arena = self.arena();
+  const auto donors = donors_of(self.world());
+  const auto mine =
+      static_cast<std::uint64_t>(std::find(donors.begin(), donors.end(), self.seat().slot) - donors.begin());
+  auto pieces = state.save();
+  if (!pieces.ok()) return pieces.status();
+  const std::uint64_t used = total_bytes(*pieces);
+  if (used > arena.snapshot().size()) {
+    return {
+        core::Code::kResourceExhausted,
+        fmt::format("state of {} bytes outgrew the {} reserved at the start", used, arena.snapshot().size())};
+  }
+  REGROUP_RETURN_IF_ERROR(no_old_readers(self));
+  arena.snapshot_used().store(used, std::memory_order_relaxed);
+  const std::uint64_t chunks = chunks_of(used);
+  for (std::uint64_t chunk = chunks * mine / donors.size(); chunk < chunks * (mine + 1) / donors.size();
+       ++chunk) {
+    if (self.revoked()) return {core::Code::kRevoked, "state: revoked while donating"};
+    const std::uint64_t begin = chunk * core::kSnapshotChunk;
+    const auto out =
+        arena.snapshot().subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
+    gather(*pieces, begin, out);
+    arena.snapshot_crcs()[chunk].store(core::crc32c(out), std::memory_order_relaxed);
+  }
+  self.line().donated.store(self.world().generation, std::memory_order_release);
+  core::ring_all(arena, self.seat().slot);
+  return {};
+}
+
+Status adopt_state(Participant& self, State& state) {
+  core::Line& line = self.line();
+  const core::Generation g = self.world().generation;
+  line.adopting.store(g, std::memory_order_seq_cst);
+  Status status = load_and_prove(self, state);
+  // Donors of a later generation may have begun to write what was being read: then this generation is over.
+  if (self.revoked()) status = {core::Code::kRevoked, fmt::format("generation {} is over", g)};
+  if (status.ok()) line.proved.store(g, std::memory_order_release);
+  line.adopting.store(0, std::memory_order_release);
+  core::ring_all(self.arena(), self.seat().slot);
+  return status;
+}
+
+}  // namespace regroup::elastic

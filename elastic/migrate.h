@@ -1,0 +1,22 @@
+// State of a step to newcomers, through the snapshot part of the arena: each donor copies a share, with a
+// CRC32C per chunk; the newcomer verifies them, loads, and proves its own state by the same CRCs.
+// docs/design/interfaces.md.
+#pragma once
+
+#include "core/status.h"
+#include "elastic/participant.h"
+#include "elastic/session.h"
+
+namespace regroup::elastic {
+
+// True if somebody in the World of `self` copies state.
+[[nodiscard]] bool has_newcomers(const core::World& world);
+
+// Donor: writes its share of `state`, which has everything up to world.resume applied. kRevoked, kLeft, or
+// kResourceExhausted if the state outgrew its capacity.
+[[nodiscard]] core::Status donate_state(Participant& self, State& state);
+
+// Newcomer: waits for all donors, loads and proves. kDataLoss if a byte differs.
+[[nodiscard]] core::Status adopt_state(Participant& self, State& state);
+
+}  // namespace regroup::elastic
