@@ -7,25 +7,11 @@
 #include <variant>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/state_word.h"
+#include "core/control_message.h"
+#include "core/line_report.h"
 #include "core/world.h"
 
 namespace regroup::core {
-
-// One line of an arena, as its agent reads it without the member's help.
-struct LineReport {
-  MemberId member = 0;
-  SlotIndex slot = 0;
-  bool alive = true;
-  bool finished = false;
-  StateWord state;
-  Step step = 0;      // progress, for status only
-  double loss = 0.0;  // NaN if none
-  std::vector<Seal> seals;
-  bool proved = false;  // a newcomer that has the state: it need not copy it again
-  bool operator==(const LineReport&) const = default;
-};
 
 // Member -> agent.
 struct Join {  // first message on the Unix socket
@@ -128,32 +114,6 @@ struct JobDone {  // also coordinator -> guardian
   std::int32_t exit_code = 0;
   std::string reason;
   bool operator==(const JobDone&) const = default;
-};
-
-// Control command <-> coordinator.
-struct StatusRequest {
-  bool operator==(const StatusRequest&) const = default;
-};
-struct StatusReply {
-  std::string json;
-  bool operator==(const StatusReply&) const = default;
-};
-struct ResizeRequest {
-  std::uint32_t members = 0;
-  bool operator==(const ResizeRequest&) const = default;
-};
-struct NoticeRequest {
-  MemberId member = 0;
-  bool operator==(const NoticeRequest&) const = default;
-};
-struct KillRequest {
-  MemberId member = 0;
-  bool operator==(const KillRequest&) const = default;
-};
-struct Reply {
-  bool ok = true;
-  std::string message;
-  bool operator==(const Reply&) const = default;
 };
 
 using Body =

@@ -56,6 +56,9 @@ class Session::Impl {
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard hand_out(std::uint32_t leaf);
   void seal_filled();
+  void observe(Moment moment) const {
+    if (options_.observer) options_.observer(moment, applied_ + 1);
+  }
   // kRevoked leads to a regroup; after it either more leaves are to be computed, or the step turned out to be
   // committed.
   [[nodiscard]] Status reduce_and_commit();
@@ -89,10 +92,12 @@ Status Session::Impl::enter() {
 }
 
 Result<Participant::Joined> Session::Impl::regroup() {
+  observe(Moment::kRevoked);
   for (;;) {
     auto joined = self_->regroup();
     if (!joined.ok() || *joined == Participant::Joined::kCommittedOpen) return joined;
     const Status settled = settle_into_world();
+    if (settled.ok()) observe(Moment::kJoined);
     if (settled.ok()) return Participant::Joined::kInWorld;
     if (settled.code() != Code::kRevoked) return settled;
   }
@@ -181,6 +186,7 @@ void Session::Impl::seal_filled() {
   if (!filling_) return;
   filling_ = false;
   leaves_.seal();
+  observe(Moment::kSealed);
   core::ring_all(self_->arena(), self_->seat().slot);
 }
 
@@ -223,11 +229,15 @@ Status Session::Impl::reduce_and_commit() {
   };
   REGROUP_RETURN_IF_ERROR(
       self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not come", step)));
+  observe(Moment::kGathered);
   const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
   REGROUP_RETURN_IF_ERROR(communicator_->sum_partials(*partials, self_->shards(), self_->arena().result(step),
                                                       options_.dtype, deadline));
+  observe(Moment::kReduced);
   REGROUP_RETURN_IF_ERROR(communicator_->barrier(deadline));  // the vote: the whole result can be read here
-  return self_->commit();
+  REGROUP_RETURN_IF_ERROR(self_->commit());
+  observe(Moment::kCommitted);
+  return {};
 }
 
 Result<std::span<const std::byte>> Session::Impl::commit() {

@@ -29,44 +29,18 @@
 #include "collective/communicator.h"
 #include "core/status.h"
 #include "core/world.h"
+#include "elastic/state.h"
 
 namespace regroup::elastic {
 
-// The state a member must have to take part: everything that apply() changes. All members have the same
-// layout.
-class State {
- public:
-  virtual ~State() = default;
-  // Most bytes that save() will ever need: reserved in the arena before the start.
-  [[nodiscard]] virtual std::uint64_t capacity() const = 0;
-  // The state as pieces of memory, valid until the next call into State; concatenated they are what load()
-  // takes. The same pieces, byte for byte, on every member that has applied the same steps.
-  [[nodiscard]] virtual core::Result<std::vector<std::span<const std::byte>>> save() = 0;
-  // Takes over the state of another member. `bytes` is only read.
-  [[nodiscard]] virtual core::Status load(std::span<const std::byte> bytes) = 0;
-};
-
-// State that is a fixed list of buffers of the caller. The buffers outlive it.
-class TrackedState final : public State {
- public:
-  // Adds a named tensor; all members track the same names and sizes in the same order.
-  void track(std::string name, std::span<std::byte> bytes);
-  template <class T>
-  void track(std::string name, std::span<T> values) {
-    track(std::move(name), std::as_writable_bytes(values));
-  }
-  [[nodiscard]] std::uint64_t capacity() const override;
-  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
-  [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
-  // "weight:65536;bias:40": goes into Options::model.
-  [[nodiscard]] std::string describe() const;
-
- private:
-  struct Tensor {
-    std::string name;
-    std::span<std::byte> bytes;
-  };
-  std::vector<Tensor> tensors_;
+// What just happened on this member, in step `step`; for measurements.
+enum class Moment : std::uint8_t {
+  kRevoked,   // noticed that the generation is over
+  kJoined,    // entered a new World
+  kSealed,    // a leaf is complete
+  kGathered,  // has seen all seals of the step
+  kReduced,   // the whole result can be read
+  kCommitted,
 };
 
 struct Options {
@@ -78,6 +52,8 @@ struct Options {
   std::uint64_t samples = 0;  // of the data set; 0: no sampler, the caller maps (step, shard) to data itself
   std::uint64_t batch = 0;    // samples per step
   std::uint64_t epochs = 0;   // 0: no end
+  std::function<void(Moment, core::Step)>
+      observer;                        // may be empty; called by the training thread, must be quick
   std::chrono::seconds deadline{600};  // of any single wait on other members
 };
 

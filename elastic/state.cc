@@ -1,9 +1,9 @@
 // TrackedState: a fixed list of the caller's buffers, in the order in which they were tracked.
+#include "elastic/state.h"
+
 #include <fmt/format.h>
 
 #include <cstring>
-
-#include "elastic/session.h"
 
 namespace regroup::elastic {
 

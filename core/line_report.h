@@ -1,0 +1,26 @@
+// What the arena says of one member, as plain data.
+#pragma once
+
+#include <vector>
+
+#include "core/arena.h"
+#include "core/state_word.h"
+#include "core/world.h"
+
+namespace regroup::core {
+
+// One line of an arena, as its agent reads it without the member's help.
+struct LineReport {
+  MemberId member = 0;
+  SlotIndex slot = 0;
+  bool alive = true;
+  bool finished = false;
+  StateWord state;
+  Step step = 0;      // progress, for status only
+  double loss = 0.0;  // NaN if none
+  std::vector<Seal> seals;
+  bool proved = false;  // a newcomer that has the state: it need not copy it again
+  bool operator==(const LineReport&) const = default;
+};
+
+}  // namespace regroup::core
