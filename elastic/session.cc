@@ -38,7 +38,7 @@ class Session::Impl {
 
   [[nodiscard]] const core::World& world() const { return self_->world(); }
   [[nodiscard]] int rank() const { return self_->rank(); }
-  [[nodiscard]] core::Step last_step() const { return applied_; }
+  [[nodiscard]] core::Step last_step() const { return phase_ == Phase::kCommitted ? applied_ + 1 : applied_; }
   [[nodiscard]] std::uint64_t seed() const { return self_->seed(); }
 
  private:
@@ -214,6 +214,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
     if (!joined.ok()) return joined.status();
     if (*joined == Participant::Joined::kCommittedOpen) {
       phase_ = Phase::kCommitted;
+      observe(Moment::kCommitted);
       return std::optional<Shard>();
     }
     owners_ = core::owners_of(world(), applied_ + 1);

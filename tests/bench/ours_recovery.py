@@ -1,0 +1,164 @@
+"""Our side of the recovery bench: recovery_member under regroup, one member killing itself per generation.
+
+A member is killed by its own kernel timer at a random moment of a step; a third of the kills is set inside
+the reduction. Every member writes its moments down at once, so nothing here depends on when somebody looks.
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import BenchError
+
+BIN = Path(__file__).resolve().parents[2] / "build-release" / "bin"
+STEPS_PER_KILL = 45  # about 20 settled ones, the regroup, and the time in which the replacement starts
+Measured = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Moment:
+    at: int  # ns
+    what: str
+    step: int
+    generation: int
+    size: int
+
+
+@dataclass
+class Kill:
+    at: int
+    pid: int
+    step: int
+    in_apply: bool
+    in_reduction: bool
+
+
+def read_timelines(folder: Path) -> dict[int, list[Moment]]:
+    timelines = {}
+    for path in folder.glob("timeline.*"):
+        moments = []
+        for line in path.read_text().splitlines():
+            at, what, step, generation, size = line.split()
+            moments.append(Moment(int(at), what, int(step), int(generation), int(size)))
+        timelines[int(path.suffix[1:])] = moments
+    return timelines
+
+
+def kills_in(timelines: dict[int, list[Moment]]) -> Iterable[Kill]:
+    for pid, moments in timelines.items():
+        planned = [m for m in moments if m.what.startswith("kill")]
+        if not planned:
+            continue
+        at = planned[-1].at
+        lived = [m for m in moments if not m.what.startswith("kill")]
+        if lived[-1].what == "applied" and lived[-1].step == planned[-1].step:
+            continue  # the timer fired in the next step's very first instructions: no phase to name
+        if lived[-1].at > at + 2_000_000:
+            raise BenchError(
+                f"recovery: member {pid} outlived its kill by {(lived[-1].at - at) / 1e6:.1f} ms"
+            )
+        in_apply = lived[-1].what == "committed"
+        in_reduction = lived[-1].what in ("gathered", "reduced")
+        yield Kill(max(at, lived[-1].at), pid, planned[-1].step, in_apply, in_reduction)
+
+
+def undisturbed_steps(timelines: dict[int, list[Moment]], workers: int) -> list[float]:
+    """Commit to commit, of full-size generations, without the first steps after a change."""
+    steps = []
+    for moments in timelines.values():
+        commits = [m for m in moments if m.what == "committed"]
+        for i in range(3, len(commits)):
+            window = commits[i - 3 : i + 1]
+            if len({m.generation for m in window}) == 1 and window[-1].size == workers:
+                steps.append((window[-1].at - window[-2].at) / 1e9)
+    return steps
+
+
+def first_after(moments: list[Moment], what: str, at: int) -> Moment | None:
+    return next((m for m in moments if m.what == what and m.at > at), None)
+
+
+def last_between(all_moments: list[list[Moment]], what: str, begin: int, end: int) -> int | None:
+    found = [m.at for moments in all_moments for m in moments if m.what == what and begin <= m.at <= end]
+    return max(found, default=None)
+
+
+def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, out: Measured) -> None:
+    survivors = [m for pid, m in timelines.items() if pid != kill.pid and m[0].at < kill.at < m[-1].at]
+    commits = []  # (this commit, the one before) of each survivor
+    for moments in survivors:
+        mine = [m for m in moments if m.what == "committed"]
+        this = next((i for i, m in enumerate(mine) if m.step == kill.step), None)
+        if this:
+            commits.append((mine[this].at, mine[this - 1].at))
+    revoked = [m.at for moments in survivors if (m := first_after(moments, "revoked", kill.at))]
+    joined = [m.at for moments in survivors if (m := first_after(moments, "joined", kill.at))]
+    if not commits or not revoked or not joined:
+        raise BenchError(f"recovery: nothing follows the kill in step {kill.step}")
+    last, before = max(commits)
+    key = "added_delay_in_apply" if kill.in_apply else "added_delay"
+    if kill.in_apply:  # the open step is committed; what the kill delays is the next one
+        later = [c for m in survivors if (c := first_after(m, "committed", max(last, kill.at)))]
+        if later:
+            last, before = max(c.at for c in later), last
+    delay = (last - before) / 1e9 - normal
+    out[key].append(delay)
+    if kill.in_reduction:
+        out["added_delay_in_reduce"].append(delay)
+    out["kill_to_commit"].append((last - kill.at) / 1e9)
+    first_commits = [c.at for m in survivors if (c := first_after(m, "committed", kill.at))]
+    out["kill_to_any_commit"].append((min(first_commits) - kill.at) / 1e9)
+    out["detect"].append((min(revoked) - kill.at) / 1e9)
+    out["regroup"].append((max(joined) - min(revoked)) / 1e9)
+    sealed = last_between(survivors, "sealed", max(joined), last)
+    computed = sealed or max(joined)
+    out["recompute"].append((computed - max(joined)) / 1e9)
+    reduced = last_between(survivors, "reduced", computed, last)
+    if reduced:
+        out["reduce"].append((reduced - computed) / 1e9)
+        out["commit"].append((last - reduced) / 1e9)
+
+
+def run_job(folder: Path, kills: int, params_mb: float, compute_ms: float, workers: int, seed: int) -> None:
+    steps = kills * STEPS_PER_KILL + 60
+    command = [
+        *(str(BIN / "regroup"), "--oversubscribe", "--start", str(workers), "--shards", str(workers)),
+        *("-np", f"{workers - 1}:{workers}", str(BIN / "recovery_member"), str(folder)),
+        *(str(steps), str(seed), str(params_mb), str(compute_ms), str(workers)),
+    ]
+    with (folder / "output").open("wb") as output:
+        status = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=60 + 3 * kills,
+            check=False,
+        ).returncode
+    if status != 0:
+        raise BenchError(f"recovery: regroup ended with {status}: {(folder / 'output').read_text()[-2000:]}")
+
+
+def measure(
+    kills: int, params_mb: float = 25.0, compute_ms: float = 2.0, workers: int = 4, seed: int = 1
+) -> Measured:
+    """Seconds by quantity (the keys of recovery.CASES); members check every sum that they apply."""
+    folder = Path(tempfile.mkdtemp(prefix="regroup-recovery-"))
+    try:
+        run_job(folder, kills, params_mb, compute_ms, workers, seed)
+        timelines = read_timelines(folder)
+    finally:
+        if not os.environ.get("REGROUP_BENCH_KEEP"):
+            shutil.rmtree(folder)
+    out: Measured = defaultdict(list)
+    out["step"] = undisturbed_steps(timelines, workers)
+    normal = statistics.median(out["step"])
+    for kill in kills_in(timelines):
+        measure_kill(kill, timelines, normal, out)
+    return dict(out)
