@@ -1,0 +1,55 @@
+// Who gives us nodes: the door between the launcher and the machine, a resource manager or our own scheduler.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+
+namespace regroup::launcher {
+
+struct Host {
+  std::string name;
+  std::uint32_t slots = 1;  // members that may run there: cores, unless the allocator says otherwise
+  std::vector<int> cores;   // operating system numbers; empty: unknown
+  bool operator==(const Host&) const = default;
+};
+
+// What was granted. The number grows with each change.
+struct Allocation {
+  std::uint64_t number = 1;
+  std::vector<Host> hosts;
+
+  [[nodiscard]] std::uint32_t slots() const {
+    std::uint32_t sum = 0;
+    for (const Host& host : hosts) sum += host.slots;
+    return sum;
+  }
+};
+
+// Used by one thread.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  // What the job may use now. Does not block.
+  [[nodiscard]] virtual core::Result<Allocation> allocation() = 0;
+};
+
+// This machine alone: one slot per core of the affinity mask of the calling process.
+[[nodiscard]] std::unique_ptr<Allocator> make_this_machine();
+
+// Grants what it was told to.
+class FakeAllocator final : public Allocator {
+ public:
+  explicit FakeAllocator(Allocation grant) : grant_(std::move(grant)) {}
+  [[nodiscard]] core::Result<Allocation> allocation() override { return grant_; }
+  void change(std::vector<Host> hosts) { grant_ = {grant_.number + 1, std::move(hosts)}; }
+
+ private:
+  Allocation grant_;
+};
+
+}  // namespace regroup::launcher

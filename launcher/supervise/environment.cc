@@ -1,0 +1,103 @@
+// What a member's environment holds, and where its program lies.
+#include "launcher/supervise/environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+namespace regroup::launcher {
+namespace {
+
+std::string in_folder(const std::string& wdir, const std::string& path) {
+  return wdir.empty() || path.starts_with('/') ? path : wdir + "/" + path;
+}
+
+// 0, or the errno that says why it cannot be executed.
+int executable_error(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno;
+  if (S_ISDIR(info.st_mode)) return EISDIR;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+std::vector<std::string> to_strings(const Environment& environment) {
+  std::vector<std::string> out;
+  out.reserve(environment.size());
+  for (const auto& [name, value] : environment) out.push_back(name + "=" + value);
+  return out;
+}
+
+core::Result<std::string> find_program(const std::string& program, const std::string& wdir,
+                                       const Environment& environment) {
+  if (program.find('/') != std::string::npos) {
+    const int error = executable_error(in_folder(wdir, program));
+    if (error == 0) return program;
+    return core::Status(core::Code::kNotFound,
+                        fmt::format("program {} cannot be started: {}", program, std::strerror(error)));
+  }
+  const auto path = environment.find("PATH");
+  const std::string folders = path != environment.end() ? path->second : "/usr/local/bin:/usr/bin:/bin";
+  std::istringstream rest(folders);
+  int worst = ENOENT;
+  for (std::string folder; std::getline(rest, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+    const int error = executable_error(in_folder(wdir, candidate));
+    if (error == 0) return candidate;
+    if (error == EACCES) worst = EACCES;
+  }
+  return core::Status(core::Code::kNotFound,
+                      worst == EACCES
+                          ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
+                          : fmt::format("program {} was not found in PATH={}", program, folders));
+}
+
+core::Result<HeldPort> hold_port() {
+  HeldPort held{core::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!held.socket.valid() ||
+      ::setsockopt(held.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(held.socket.get(), generic, size) != 0 ||
+      ::getsockname(held.socket.get(), generic, &size) != 0) {
+    return core::system_error("bind", "a port of 127.0.0.1 for MASTER_PORT", errno);
+  }
+  held.port = ntohs(address.sin_port);
+  return held;
+}
+
+Environment member_environment(Environment base, const Place& place, const std::string& job,
+                               std::uint16_t master_port, const std::string& agent_socket) {
+  const std::string rank = std::to_string(place.rank);
+  const std::string size = std::to_string(place.world_size);
+  base["RANK"] = rank;
+  base["WORLD_SIZE"] = size;
+  base["LOCAL_RANK"] = rank;
+  base["LOCAL_WORLD_SIZE"] = size;
+  base["MASTER_ADDR"] = "127.0.0.1";
+  base["MASTER_PORT"] = std::to_string(master_port);
+  base["REGROUP_JOB"] = job;
+  base.emplace("OMP_NUM_THREADS", "1");
+  base.erase("REGROUP_AGENT");  // of a job around this one
+  base.erase("REGROUP_MEMBER");
+  if (!agent_socket.empty()) {
+    base["REGROUP_AGENT"] = agent_socket;
+    base["REGROUP_MEMBER"] = std::to_string(place.member);
+  }
+  return base;
+}
+
+}  // namespace regroup::launcher

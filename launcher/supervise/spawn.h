@@ -1,0 +1,28 @@
+// Starts the process of a member. The only door to vfork and execve.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/supervise/priority.h"
+
+namespace regroup::launcher {
+
+struct SpawnSpec {
+  std::string path;  // of the program; relative to wdir
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;  // "NAME=value"
+  std::string wdir;                      // "": the current folder
+  int in = -1, out = -1, err = -1;       // become 0, 1, 2; owned by the caller
+  Priority priority;
+};
+
+// Starts a process in a process group of its own, with default signal dispositions, no blocked signals, no
+// other descriptors, and which the kernel kills when the calling thread ends. Blocks until execve happened:
+// failure names it and the program. The caller reaps it.
+[[nodiscard]] core::Result<pid_t> spawn(const SpawnSpec& spec);
+
+}  // namespace regroup::launcher
