@@ -1,0 +1,134 @@
+// The agent's loop and the end of a job: members ended, descendants killed, streams drained, guardian told.
+#include "launcher/supervise/agent.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "launcher/supervise/descendants.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr core::Duration kKillLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+void AgentJob::on_coordinator(core::Fd, std::int32_t) {}
+
+Agent::Agent(AgentOptions options, core::Fd guardian, const JobFactory& job)
+    : options_(std::move(options)),
+      out_(std::make_unique<Sink>(loop_, STDOUT_FILENO)),
+      separate_err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? nullptr
+                                                            : std::make_unique<Sink>(loop_, STDERR_FILENO)),
+      err_(separate_err_ ? *separate_err_ : *out_),
+      crew_(
+          loop_, options_.program, *out_, err_, [this](const MemberExit& exit) { on_member_exit(exit); },
+          [this] { leave_if_drained(); }),
+      signals_(loop_, [this](int) { crew_.reap(); }),
+      guardian_(
+          loop_, std::move(guardian),
+          [this](Word word, std::int32_t value, core::Fd fd) { on_word(word, value, std::move(fd)); },
+          [this] { on_guardian_lost(); }),
+      job_(job(*this)) {}
+
+int Agent::run() {
+  become_subreaper();
+  core::Status status = signals_.start({SIGCHLD});
+  if (status.ok()) status = job_->start();
+  if (!status.ok()) {
+    say(status.message());
+    kill(kStartFailed);
+  }
+  if (options_.timeout.count() > 0) {
+    start_timer(timeout_, options_.timeout, [this] {
+      say(fmt::format("the job ran longer than --timeout {:g} allows: ending it",
+                      std::chrono::duration<double>(options_.timeout).count()));
+      terminate(kTimedOut);
+    });
+  }
+  finish_if_over();
+  loop_.run();
+  return 0;
+}
+
+void Agent::say(const std::string& text) { err_.write("regroup: " + text + "\n"); }
+
+void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then) {
+  timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(after));
+  timer.async_wait([then = std::move(then)](const boost::system::error_code& error) {
+    if (!error) then();
+  });
+}
+
+void Agent::terminate(int exit_status) {
+  if (ending()) return;
+  exit_status_ = exit_status;
+  crew_.signal_all(SIGTERM);
+  crew_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
+  start_timer(grace_, options_.term_grace, [this] { crew_.signal_all(SIGKILL); });
+  finish_if_over();
+}
+
+void Agent::kill(int exit_status) {
+  if (!ending()) exit_status_ = exit_status;
+  crew_.signal_all(SIGKILL);
+  finish_if_over();
+}
+
+void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
+  switch (word) {
+    case Word::kSignal:
+      return crew_.signal_all(value);
+    case Word::kStop:
+      return terminate(1);  // as Open MPI
+    case Word::kKill:
+      return kill(1);
+    case Word::kCoordinator:
+      return job_->on_coordinator(std::move(fd), value);
+    case Word::kDone:
+      return;
+  }
+}
+
+void Agent::on_guardian_lost() {
+  orphaned_ = true;
+  if (finishing_) return loop_.stop();
+  if (job_->orphan_timeout() <= core::Duration::zero()) return kill(1);
+  say(fmt::format("the launcher is gone: the job ends in {:g} s",
+                  std::chrono::duration<double>(job_->orphan_timeout()).count()));
+  start_timer(orphan_, job_->orphan_timeout(), [this] { kill(1); });
+}
+
+void Agent::on_member_exit(const MemberExit& exit) {
+  job_->on_exit(exit);
+  finish_if_over();
+}
+
+// All members are gone and the job is being ended.
+void Agent::finish_if_over() {
+  if (finishing_ || !ending() || crew_.running() > 0) return;
+  finishing_ = true;
+  grace_.cancel();
+  timeout_.cancel();
+  orphan_.cancel();
+  if (!kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
+  crew_.finish_outputs();
+  leave_if_drained();
+}
+
+void Agent::leave_if_drained() {
+  if (!finishing_ || crew_.outputs_open()) return;
+  for (Sink* sink : {out_.get(), &err_}) {
+    if (sink->congested() && !orphaned_) return sink->when_free([this] { leave_if_drained(); });
+  }
+  if (const core::Status& error = out_->error(); !error.ok() && error.code() != core::Code::kPeerLost) {
+    say(error.message());
+    if (*exit_status_ == 0) exit_status_ = 1;
+  }
+  guardian_.send(Word::kDone, *exit_status_);
+  loop_.stop();
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,94 @@
+// The agent: the process that serves this node. It owns the members' processes and streams; what should
+// happen to the job is decided by an AgentJob.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/clock.h"
+#include "core/fd.h"
+#include "core/status.h"
+#include "launcher/supervise/crew.h"
+#include "launcher/supervise/signals.h"
+#include "launcher/supervise/sink.h"
+#include "launcher/supervise/words.h"
+
+namespace regroup::launcher {
+
+class Agent;
+
+// Decides in the agent; all calls on the loop's thread. The rigid one is in rigid_job.h.
+class AgentJob {
+ public:
+  virtual ~AgentJob() = default;
+  // Failure: the job ends with exit status `kStartFailed`.
+  [[nodiscard]] virtual core::Status start() = 0;
+  virtual void on_exit(const MemberExit& exit) = 0;
+  // A coordinator can be spoken to through `socket`.
+  virtual void on_coordinator(core::Fd socket, std::int32_t incarnation);
+  // How long to go on when the guardian is gone.
+  [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
+};
+using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
+
+inline constexpr int kStartFailed = 183;  // as Open MPI 5
+inline constexpr int kTimedOut = 241;     // as Open MPI 5
+
+struct AgentOptions {
+  Program program;
+  HeldPort port;  // MASTER_PORT, kept free until the members start
+  core::Duration term_grace = std::chrono::seconds(5);
+  core::Duration timeout{};  // of the whole job; 0: none
+};
+
+class Agent {
+ public:
+  Agent(AgentOptions options, core::Fd guardian, const JobFactory& job);
+  // Serves until the job is over; the exit status of this process. Call once.
+  [[nodiscard]] int run();
+
+  [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
+  [[nodiscard]] Crew& crew() { return crew_; }
+  // Members have been started: one of them may now take MASTER_PORT.
+  void release_port() { options_.port.socket.reset(); }
+  // "regroup: TEXT" on standard error, between the members' lines.
+  void say(const std::string& text);
+  // Ends the job: SIGTERM to all members, SIGKILL after term_grace. The first call fixes the exit status.
+  void terminate(int exit_status);
+  // Ends the job at once.
+  void kill(int exit_status);
+  // Nothing is decided any more: the job is being ended.
+  [[nodiscard]] bool ending() const { return exit_status_.has_value(); }
+
+ private:
+  void on_word(Word word, std::int32_t value, core::Fd fd);
+  void on_guardian_lost();
+  void on_member_exit(const MemberExit& exit);
+  void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);
+  void finish_if_over();
+  void leave_if_drained();
+
+  AgentOptions options_;
+  boost::asio::io_context loop_{1};
+  std::unique_ptr<Sink> out_;
+  std::unique_ptr<Sink> separate_err_;  // unless it is the same file
+  Sink& err_;
+  Crew crew_;
+  SignalReader signals_;
+  WordSocket guardian_;
+  boost::asio::steady_timer grace_{loop_};
+  boost::asio::steady_timer timeout_{loop_};
+  boost::asio::steady_timer orphan_{loop_};
+  std::unique_ptr<AgentJob> job_;
+  std::optional<int> exit_status_;
+  bool orphaned_ = false;
+  bool finishing_ = false;
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,101 @@
+// The members' processes on this node: started, fed, listened to, signalled and reaped.
+#pragma once
+
+#include <utility>
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/world.h"
+#include "launcher/supervise/environment.h"
+#include "launcher/supervise/output.h"
+#include "launcher/supervise/priority.h"
+#include "launcher/supervise/sink.h"
+#include "launcher/supervise/stdin_feed.h"
+
+namespace regroup::launcher {
+
+// What every member of the job runs.
+struct Program {
+  std::string path;  // as find_program() found it
+  std::vector<std::string> argv;
+  Environment environment;
+  std::string wdir;  // "": the current folder
+  std::string job;   // its id
+  std::uint16_t master_port = 0;
+  std::string agent_socket;  // "": a rigid job
+  bool tag_output = false;
+  Priority priority;
+};
+
+struct MemberExit {
+  core::MemberId member = 0;
+  std::uint32_t rank = 0;  // at its start
+  pid_t pid = 0;
+  int code = 0;    // exit code, if it exited
+  int signal = 0;  // the signal that killed it, or 0
+
+  [[nodiscard]] bool normal() const { return signal == 0 && code == 0; }
+  // As a shell reports it: the code, or 128 + signal.
+  [[nodiscard]] int status() const { return signal != 0 ? 128 + signal : code; }
+  // "was killed by signal 9 (SIGKILL)" or "exited with code 7".
+  [[nodiscard]] std::string what() const;
+};
+
+// Used by the loop's thread.
+class Crew {
+ public:
+  using ExitHandler = std::function<void(const MemberExit&)>;
+  // `changed` is called when an output was closed.
+  Crew(boost::asio::io_context& loop, Program program, Sink& out, Sink& err, ExitHandler exited,
+       std::function<void()> changed);
+
+  // Starts a member; the first of rank 0 gets the launcher's standard input, the others an empty one.
+  [[nodiscard]] core::Status start(const Place& place);
+  // To the process group of one member, or of all; false: there is no such living member.
+  bool signal(core::MemberId member, int signal);
+  void signal_all(int signal);
+  // Takes the exit statuses that are there, of members and of orphans they left; SIGKILLs what is left of the
+  // process group of a dead member.
+  void reap();
+  // The same for a child that somebody else reaped.
+  void reaped(pid_t pid, int status);
+  // All writers are dead: forward what is in the pipes.
+  void finish_outputs();
+
+  [[nodiscard]] std::size_t running() const { return running_.size(); }
+  [[nodiscard]] bool outputs_open() const;
+  // Of a living member, or 0.
+  [[nodiscard]] pid_t pid_of(core::MemberId member) const;
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    std::uint32_t rank = 0;
+  };
+  struct Pipes;
+
+  [[nodiscard]] core::Status start_with(Pipes& pipes, const Place& place);
+  void listen(core::Fd pipe, const Place& place, const char* stream, Sink& sink);
+
+  boost::asio::io_context& loop_;
+  Program program_;
+  Sink& out_;
+  Sink& err_;
+  ExitHandler exited_;
+  std::function<void()> changed_;
+  std::map<core::MemberId, Process> running_;
+  std::vector<std::shared_ptr<Output>> outputs_;
+  std::shared_ptr<StdinFeed> feed_;
+  bool input_given_ = false;
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,57 @@
+// The guardian: the process the user started. It keeps the terminal and the exit status, passes signals on,
+// starts the coordinator again when it dies, and cleans up when the agent dies.
+#pragma once
+
+#include <utility>
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "launcher/supervise/signals.h"
+#include "launcher/supervise/words.h"
+
+namespace regroup::launcher {
+
+// Run in the forked process; what they return is its exit status.
+using AgentMain = std::function<int(core::Fd guardian)>;
+using CoordinatorMain = std::function<int(core::Fd agent, std::uint32_t incarnation)>;
+
+class Guardian {
+ public:
+  // Without a `coordinator` the job is rigid.
+  Guardian(AgentMain agent, CoordinatorMain coordinator);
+  ~Guardian();
+  // Forks the processes of the job and returns its exit status. For a process with one thread, signals
+  // blocked.
+  [[nodiscard]] int run();
+
+ private:
+  struct Watch;  // the loop and what hangs on it; made after the first forks
+
+  [[nodiscard]] core::Status start_agent();
+  [[nodiscard]] core::Status start_coordinator();
+  void on_signal(int signal);
+  void on_children();
+  void on_agent_exit(int status);
+  void on_coordinator_exit(int status);
+
+  AgentMain agent_main_;
+  CoordinatorMain coordinator_main_;
+  core::Fd agent_socket_;
+  std::unique_ptr<Watch> watch_;
+  pid_t agent_ = 0;
+  pid_t coordinator_ = 0;
+  core::Fd for_agent_;  // the agent's end of the link to the newest coordinator
+  std::uint32_t incarnation_ = 0;
+  int stops_ = 0;
+  std::optional<int> exit_status_;
+};
+
+}  // namespace regroup::launcher
