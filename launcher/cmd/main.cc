@@ -1,0 +1,49 @@
+// The command `regroup`.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/cmd/options.h"
+#include "launcher/cmd/run.h"
+#include "launcher/supervise/signals.h"
+
+namespace {
+
+constexpr int kUsage = 1;
+
+// A descriptor 0, 1 or 2 that is closed would be taken by the next file opened.
+void open_standard_descriptors() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_descriptors();
+  auto options = regroup::cmd::parse_options({argv + 1, argv + argc}, regroup::cmd::read_environment());
+  if (!options.ok()) {
+    fmt::print(stderr, "regroup: {}\nTry regroup --help.\n", options.status().message());
+    return kUsage;
+  }
+  switch (options->verb) {
+    case regroup::cmd::Verb::kHelp:
+      fmt::print("{}", regroup::cmd::help_text());
+      return 0;
+    case regroup::cmd::Verb::kVersion:
+      fmt::print("regroup {}\n", REGROUP_VERSION);
+      return 0;
+    case regroup::cmd::Verb::kRun:
+      regroup::launcher::block_signals();
+      return regroup::cmd::run_job(std::move(*options));
+    default:
+      return kUsage;
+  }
+}
