@@ -21,9 +21,11 @@ struct Record : Member {
   bool reaped = false;                     // the process is gone, `status` is known
   bool dismissed = false;                  // we ended it: it is neither replaced nor counted as a failure
   std::optional<core::TimePoint> kill_at;  // SIGKILL if it still runs then
+  bool leave_wanted = false;               // gets its notice once it can be spared
   std::int32_t status = 0;                 // as a shell would give it: 128 + signal
   core::WorldMember place;                 // in the newest World
-  core::StateWord word;                    // as last reported
+  core::StateWord word;                    // this and what follows as last reported
+  bool proved = false;
   core::Step step = 0;
   double loss = 0.0;
 

@@ -50,6 +50,7 @@ struct Member {
 struct Roster {
   std::vector<Member> members;  // lost ones stay until a World without them is formed
   bool started = false;         // a World exists
+  bool revoked = false;         // and is over: another must follow, changed or not
   core::TimePoint below_min_since{};
 };
 

@@ -1,0 +1,256 @@
+// The decision and the plan: docs/architecture.md section 4, rules 1, 3 and 5.
+#include "elastic/membership/membership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <tuple>
+
+namespace regroup::membership {
+namespace {
+
+using Ids = std::vector<core::MemberId>;
+
+// The members of a roster by what they mean for the next World.
+struct Tally {
+  explicit Tally(const Roster& roster) {
+    for (const Member& m : roster.members) {
+      finishing |= m.finished;
+      switch (m.state) {
+        case MemberState::kStarting:
+          starting += 1;
+          break;
+        case MemberState::kWarm:
+          warm.push_back(m.id);
+          break;
+        case MemberState::kActive:
+        case MemberState::kDraining:
+          stay.push_back(m.id);
+          unfinished |= !m.finished;
+          break;
+        case MemberState::kDrained:
+          reasons.push_back(leaves(m));
+          break;
+        case MemberState::kLost:
+          if (!m.finished) reasons.push_back(lost(m));
+          break;
+        case MemberState::kGone:
+          continue;
+      }
+      in_world += m.state >= MemberState::kActive;
+    }
+  }
+
+  static std::string leaves(const Member& m) {
+    return fmt::format("member {} leaves on notice at a step boundary", m.id);
+  }
+  static std::string lost(const Member& m) {
+    return m.cause.empty() ? fmt::format("member {} was lost", m.id)
+                           : fmt::format("member {} was lost ({})", m.id, m.cause);
+  }
+
+  Ids stay, warm;
+  std::vector<std::string> reasons;  // why some are in the next World no more
+  std::uint32_t in_world = 0, starting = 0;
+  bool finishing = false, unfinished = false;  // some member has finished; some living member has not
+};
+
+long seconds_left(core::TimePoint now, const Roster& roster, const Policy& policy) {
+  core::Duration left = policy.wait;
+  if (roster.below_min_since != core::TimePoint{}) left -= now - roster.below_min_since;
+  return std::max<long>(0, std::chrono::ceil<std::chrono::seconds>(left).count());
+}
+
+std::string members(std::size_t n) { return fmt::format("{} member{}", n, n == 1 ? "" : "s"); }
+
+Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& roster, const Policy& policy) {
+  const std::size_t ready = tally.warm.size();
+  if (tally.starting > 0) {
+    return {.why = fmt::format("{} of {} are ready", ready, members(ready + tally.starting))};
+  }
+  if (ready < policy.min) {
+    return {.why = fmt::format("{} of at least {} ready, {} s of --wait left", ready, members(policy.min),
+                               seconds_left(now, roster, policy))};
+  }
+  Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, policy.target));
+  const std::size_t size = next.size();
+  return {.next = std::move(next),
+          .why = size < policy.target ? fmt::format("{} of {} are ready", size, members(policy.target))
+                                      : fmt::format("the first {} are ready", members(size))};
+}
+
+Ids joiners(const Tally& tally, const Policy& policy) {
+  const std::size_t room = policy.target > tally.stay.size() ? policy.target - tally.stay.size() : 0;
+  const std::size_t n = tally.finishing || tally.stay.empty() ? 0 : std::min(room, tally.warm.size());
+  return {tally.warm.begin(), tally.warm.begin() + static_cast<std::ptrdiff_t>(n)};
+}
+
+std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
+  std::vector<std::string> reasons = tally.reasons;
+  for (core::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
+  if (reasons.empty()) reasons.push_back("the generation was revoked");
+  return fmt::format("{}: {} -> {}", fmt::join(reasons, ", "), tally.in_world, members(size));
+}
+
+// A sealed interval of the open step that lies with `seat`.
+struct Sealed {
+  core::Seat seat;
+  core::Interval leaves;
+  bool planned = false;  // its holder was to compute all of it
+  bool alive = false;
+};
+
+std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
+                                  const std::vector<core::Seat>& before,
+                                  const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+  std::vector<Sealed> found;
+  for (const auto& [node, of_node] : lines) {
+    for (const core::LineReport& line : of_node) {
+      for (const core::Seal& seal : line.seals) {
+        const core::Interval& at = seal.leaves;
+        if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
+        const core::Seat seat{node, line.slot};
+        const bool planned =
+            !before.empty() && std::all_of(before.begin() + at.begin, before.begin() + at.end,
+                                           [&](core::Seat s) { return s == seat; });
+        found.push_back({seat, at, planned, line.alive});
+      }
+    }
+  }
+  // Where two hold the same leaf, the one who was meant to goes first, then the living, then the larger sum.
+  std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
+    if (a.planned != b.planned) return a.planned;
+    if (a.alive != b.alive) return a.alive;
+    if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
+    return std::tie(a.leaves, a.seat) < std::tie(b.leaves, b.seat);
+  });
+  return found;
+}
+
+using Plan = std::vector<std::optional<core::Seat>>;
+
+void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
+  for (const Sealed& s : seals) {
+    const auto first = plan->begin() + s.leaves.begin, last = plan->begin() + s.leaves.end;
+    // A sum can be used whole only: not if part of it is somebody else's.
+    if (std::all_of(first, last, [&](auto& owner) { return !owner || *owner == s.seat; })) {
+      std::fill(first, last, s.seat);
+    }
+  }
+}
+
+// Hands `leaves` out in runs, in rank order, so that nobody has more than one leaf more to compute than it
+// must.
+void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& takers,
+              std::map<core::Seat, std::uint32_t> load, Plan* plan) {
+  std::map<core::Seat, std::uint32_t> quota;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const core::Seat seat = *std::min_element(takers.begin(), takers.end(), [&](core::Seat a, core::Seat b) {
+      return load[a] < load[b];  // of equals the lowest rank
+    });
+    ++load[seat];
+    ++quota[seat];
+  }
+  std::size_t at = 0;
+  for (const core::Seat& seat : takers) {
+    for (; quota[seat] > 0; --quota[seat]) (*plan)[leaves[at++]] = seat;
+  }
+}
+
+}  // namespace
+
+const char* state_name(MemberState state) {
+  switch (state) {
+    case MemberState::kStarting:
+      return "starting";
+    case MemberState::kWarm:
+      return "warm";
+    case MemberState::kActive:
+      return "active";
+    case MemberState::kDraining:
+      return "leaving";
+    case MemberState::kDrained:
+      return "drained";
+    case MemberState::kLost:
+      return "lost";
+    case MemberState::kGone:
+      return "gone";
+  }
+  return "";
+}
+
+Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) {
+  const Tally tally(roster);
+  if (!roster.started) return decide_first(now, tally, roster, policy);
+  // Once somebody finished everything is committed: only who has not heard of it still needs a World.
+  const bool broken = !tally.reasons.empty() && (!tally.finishing || tally.unfinished);
+  const Ids join = joiners(tally, policy);
+  if (!broken && !roster.revoked && join.empty()) {
+    return {.why = tally.starting > 0
+                       ? fmt::format("{}, {} starting", members(tally.stay.size()), tally.starting)
+                       : members(tally.stay.size())};
+  }
+  if (tally.stay.empty()) return {.broken = broken, .why = "no member of the World is left"};
+  Ids next = tally.stay;
+  next.insert(next.end(), join.begin(), join.end());
+  if (next.size() < policy.min && !tally.finishing) {
+    return {.broken = broken,
+            .why = fmt::format("{} of at least {}: holding the state, {} s of --wait left", next.size(),
+                               members(policy.min), seconds_left(now, roster, policy))};
+  }
+  const std::string why = sentence(tally, join, next.size());
+  return {.next = std::move(next), .broken = broken, .why = why};
+}
+
+core::Position resume_of(const core::World& before,
+                         const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+  core::Position resume = before.resume;
+  for (const auto& [node, of_node] : lines) {
+    for (const core::LineReport& line : of_node) {
+      const int rank = before.rank_of(line.member);
+      if (rank < 0) continue;
+      resume = std::max(resume, core::committed_up_to(line.state, before.members[rank].from_step));
+    }
+  }
+  return resume;
+}
+
+std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
+                                    const std::vector<core::Seat>& before,
+                                    const std::vector<core::WorldMember>& next,
+                                    const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+  Plan plan(shards);
+  keep_sealed(seals_of_step(step, shards, before, lines), &plan);
+  std::vector<core::Seat> takers;
+  std::map<core::Seat, std::uint32_t> load;
+  for (const core::WorldMember& m : next) {
+    load[m.seat] = 0;
+    if (before.empty() || !m.needs_state) takers.push_back(m.seat);
+  }
+  if (takers.empty())
+    std::transform(next.begin(), next.end(), std::back_inserter(takers), [](auto& m) { return m.seat; });
+  if (before.empty()) {
+    for (std::uint32_t rank = 0; rank < next.size(); ++rank) {
+      const core::Interval share = core::share_of_rank(shards, static_cast<std::uint32_t>(next.size()), rank);
+      std::fill(plan.begin() + share.begin, plan.begin() + share.end, next[rank].seat);
+    }
+  }
+  std::vector<std::uint32_t> orphans;
+  for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {
+    if (plan[leaf]) continue;
+    if (load.contains(before[leaf])) {
+      plan[leaf] = before[leaf];
+      ++load[before[leaf]];
+    } else {
+      orphans.push_back(leaf);
+    }
+  }
+  hand_out(orphans, takers, load, &plan);
+  std::vector<core::Seat> out;
+  for (const auto& seat : plan) out.push_back(*seat);
+  return out;
+}
+
+}  // namespace regroup::membership
