@@ -99,8 +99,6 @@ class AgentCore {
   void on_coordinator(const core::Body& body);
   void on_member(core::MemberId id, const core::Body& body);
   void on_join(const core::Join& join);
-  void admit(const core::Join& join, core::SlotIndex slot);
-  void refuse(core::MemberId id, const std::string& reason);
   void on_ready(core::MemberId id);
   void on_hello();
   void on_revoke(core::Generation g);
@@ -108,15 +106,16 @@ class AgentCore {
   void on_notice(core::MemberId id);
   void on_kill(const core::Kill& kill);
   void mark_dead(core::MemberId id, Local* member);
-  void lost(core::MemberId id, Local* member);
-  void retry_joins();
 
+  // agent_lines.cc
   enum class Use : std::uint8_t { kFree, kVoidable, kNeeded, kTaken };
-  [[nodiscard]] Use use_of(core::SlotIndex slot) const;
-  [[nodiscard]] std::optional<core::SlotIndex> line_of(core::MemberId id, core::MemberId* owner) const;
   [[nodiscard]] core::Status check(const core::Join& join);
+  void give_line(core::MemberId id);
+  void refuse(core::MemberId id, const std::string& reason);
+  void retry_joins();
+  [[nodiscard]] Use use_of(core::SlotIndex slot) const;
   [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_.generation; }
-  [[nodiscard]] core::Position committed() const;
+  [[nodiscard]] core::Step committed_step() const;
   [[nodiscard]] bool plan_holds(const core::World& world) const;
   [[nodiscard]] core::LineReport report_of(core::SlotIndex slot) const;
   [[nodiscard]] std::vector<core::LineReport> report() const;
@@ -129,8 +128,8 @@ class AgentCore {
   core::World world_;                // newest announced; generation 0: none
   core::Generation revoked_ = 0;     // highest generation revoked
   std::map<core::MemberId, Local> members_;
-  std::deque<core::Join> waiting_;  // for a line that is still needed
-  AgentEffects effects_;            // of the call in progress
+  std::deque<core::MemberId> waiting_;  // for a line that is still needed
+  AgentEffects effects_;                // of the call in progress
 };
 
 }  // namespace regroup::membership

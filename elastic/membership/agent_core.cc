@@ -1,0 +1,194 @@
+// The agent's answers to coordinator and members. docs/architecture.md sections 3 and 4; whose line may be
+// given away is decided in agent_lines.cc.
+#include "elastic/membership/agent_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace regroup::membership {
+namespace {
+
+std::string abbreviation(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? "" : fmt::format(" (SIG{})", name);
+}
+
+}  // namespace
+
+AgentCore::AgentCore(AgentOptions options) : options_(options) {}
+
+AgentEffects AgentCore::handle(AgentSource source, const core::Message& message) {
+  if (source.member) {
+    on_member(*source.member, message.body);
+  } else if (message.incarnation < incarnation_) {
+    emit(Warn{fmt::format("a message of incarnation {} of the coordinator is refused: {} is known",
+                          message.incarnation, incarnation_)});
+  } else {
+    incarnation_ = message.incarnation;
+    on_coordinator(message.body);
+  }
+  return std::exchange(effects_, {});
+}
+
+void AgentCore::on_coordinator(const core::Body& body) {
+  if (const auto* start = std::get_if<core::Start>(&body)) {
+    members_.try_emplace(start->member);
+    emit(StartMember{*start});
+  } else if (std::holds_alternative<core::Hello>(body)) {
+    on_hello();
+  } else if (std::holds_alternative<core::Query>(body)) {
+    retry_joins();
+    emit(ToCoordinator{core::Report{0, report()}});
+  } else if (const auto* revoke = std::get_if<core::Revoke>(&body)) {
+    on_revoke(revoke->generation);
+  } else if (const auto* announce = std::get_if<core::Announce>(&body)) {
+    on_announce(announce->world);
+  } else if (const auto* notice = std::get_if<core::Notice>(&body)) {
+    on_notice(notice->member);
+  } else if (const auto* kill = std::get_if<core::Kill>(&body)) {
+    on_kill(*kill);
+  } else if (std::holds_alternative<core::JobDone>(body)) {
+    for (const auto& [id, member] : members_) {
+      if (!member.reaped) emit(KillMember{id});
+    }
+  }
+}
+
+void AgentCore::on_member(core::MemberId id, const core::Body& body) {
+  const auto found = members_.find(id);
+  if (const auto* join = std::get_if<core::Join>(&body)) {
+    if (found == members_.end())
+      return refuse(id, fmt::format("member {} was not started by this agent", id));
+    if (join->member != id || found->second.slot || found->second.reaped) {
+      return refuse(id, fmt::format("member {} has joined before", id));
+    }
+    on_join(*join);
+  } else if (found == members_.end() || !found->second.slot || found->second.dead) {
+    return;  // of a connection that was refused, or late news of the dead
+  } else if (std::holds_alternative<core::Ready>(body)) {
+    on_ready(id);
+  } else if (std::holds_alternative<core::Drained>(body)) {
+    found->second.drained = true;
+    emit(ToCoordinator{core::MemberDrained{id}});
+  }
+}
+
+void AgentCore::on_ready(core::MemberId id) {
+  Local& member = members_.at(id);
+  if (member.ready) return;
+  member.ready = true;
+  emit(WatchLine{id, *member.slot});
+  emit(ToCoordinator{core::MemberReady{id, *member.slot}});
+}
+
+// A restarted coordinator asks: the lines first, then once more every fact that it may have missed.
+void AgentCore::on_hello() {
+  core::HelloReply reply{world_.generation, revoked_, report()};
+  for (const auto& [id, member] : members_) {
+    if (!member.slot) reply.lines.push_back({.member = id, .slot = kNoSlot, .alive = !member.reaped});
+  }
+  emit(ToCoordinator{std::move(reply)});
+  for (const auto& [id, member] : members_) {
+    const bool lives = member.ready && !member.dead;
+    if (lives && world_.rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{id, *member.slot}});
+    if (lives && member.drained) emit(ToCoordinator{core::MemberDrained{id}});
+    if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
+  }
+}
+
+void AgentCore::on_revoke(core::Generation g) {
+  revoked_ = std::max(revoked_, g);
+  for (core::SlotIndex slot = 0; arena_.mapped() && slot < arena_.spec().slots; ++slot) {
+    core::Line& line = arena_.line(slot);
+    if (line.occupied.load(std::memory_order_acquire) == 0) continue;
+    core::revoke<core::RealPolicy>(line.state, line.revoked_up_to, revoked_);
+    core::ring(line.bell);
+  }
+  emit(ToCoordinator{core::Report{revoked_, report()}});
+}
+
+void AgentCore::on_announce(const core::World& world) {
+  if (world.generation <= world_.generation || world.generation <= revoked_) {
+    emit(Warn{fmt::format("World {} is refused: {} is known, {} is revoked", world.generation,
+                          world_.generation, revoked_)});
+    return;
+  }
+  if (!arena_.mapped())
+    return emit(Warn{fmt::format("World {} is refused: no member has joined", world.generation)});
+  if (const core::Status status = arena_.publish_world(world); !status.ok()) {
+    return emit(Warn{status.to_string()});
+  }
+  world_ = world;
+  core::ring_all(arena_);
+  if (!plan_holds(world)) {
+    emit(Warn{fmt::format("World {} counts on partial sums that are gone", world.generation)});
+    on_revoke(world.generation);
+  }
+  retry_joins();
+}
+
+void AgentCore::on_notice(core::MemberId id) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || found->second.reaped) return;
+  if (!found->second.slot) return emit(KillMember{id});
+  core::Line& line = arena_.line(*found->second.slot);
+  line.leave.store(core::kAtBoundary, std::memory_order_release);
+  core::ring(line.bell);
+}
+
+void AgentCore::on_kill(const core::Kill& kill) {
+  const auto found = members_.find(kill.member);
+  if (found == members_.end() || found->second.reaped) return;
+  if (!kill.gently || !found->second.slot || found->second.dead) return emit(KillMember{kill.member});
+  emit(ToMember{kill.member, core::Excluded{kill.reason}});
+  arena_.line(*found->second.slot).leave.store(core::kNow, std::memory_order_release);
+  emit(RingLine{*found->second.slot});  // after the reason is on its way
+}
+
+AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {
+  const std::uint32_t owner = arena_.mapped() && slot < arena_.spec().slots
+                                  ? arena_.line(slot).occupied.load(std::memory_order_acquire)
+                                  : 0;
+  if (owner == 0) return {};
+  const auto found = members_.find(owner - 1);
+  if (found == members_.end() || found->second.dead) return {};
+  found->second.loss.why = fmt::format("member {}: its training thread has ended", owner - 1);
+  mark_dead(owner - 1, &found->second);
+  emit(ToCoordinator{found->second.loss});
+  return std::exchange(effects_, {});
+}
+
+AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int32_t exit_code,
+                                  std::int32_t signal) {
+  Local& member = members_[id];
+  if (member.reaped) return {};
+  mark_dead(id, &member);
+  member.reaped = member.loss.reaped = true;
+  member.loss.exit_code = exit_code;
+  member.loss.signal = signal;
+  const std::string what = signal != 0 ? fmt::format("killed by signal {}{}", signal, abbreviation(signal))
+                                       : fmt::format("exited with status {}", exit_code);
+  const bool early = signal == 0 && exit_code == 0 && member.ready && !member.loss.finished;
+  member.loss.why = fmt::format("member {} (pid {}): {}{}", id, pid, what, early ? " before finish()" : "");
+  emit(ToCoordinator{member.loss});
+  retry_joins();
+  return std::exchange(effects_, {});
+}
+
+// Its last store to a result is behind it, so nobody needs to wait for it any more.
+void AgentCore::mark_dead(core::MemberId id, Local* member) {
+  if (member->dead) return;
+  member->dead = true;
+  member->loss.member = id;
+  member->loss.joined = member->ready;
+  if (!member->slot) return;
+  core::Line& line = arena_.line(*member->slot);
+  member->loss.finished = line.finished.load(std::memory_order_acquire) != 0;
+  line.dead.store(1, std::memory_order_release);
+  core::ring_all(arena_);
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,166 @@
+// Who gets which line of the arena, and what the lines say. A dead member's line is kept until a World
+// without it was announced and the step is committed for which its partial sums still count.
+// docs/architecture.md section 3.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/canonical.h"
+#include "elastic/membership/agent_core.h"
+#include "elastic/membership/membership.h"
+
+namespace regroup::membership {
+namespace {
+
+core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
+  return core::invalid_argument(
+      fmt::format("member {} is refused: its {} is {}, that of the job is {}", id, what, its, ours));
+}
+
+}  // namespace
+
+// Same model and shape as the first member, same fingerprint unless --bits=off.
+core::Status AgentCore::check(const core::Join& join) {
+  const core::Join& first = *first_;
+  const auto number = [](std::uint64_t n) { return fmt::format("{}", n); };
+  if (join.model != first.model) {
+    return differs(join.member, "model", fmt::format("'{}'", join.model), fmt::format("'{}'", first.model));
+  }
+  if (join.elements != first.elements) {
+    return differs(join.member, "number of gradient elements", number(join.elements), number(first.elements));
+  }
+  if (join.element_bytes != first.element_bytes) {
+    return differs(join.member, "element size", number(join.element_bytes), number(first.element_bytes));
+  }
+  if (join.state_bytes != first.state_bytes) {
+    return differs(join.member, "state size", number(join.state_bytes), number(first.state_bytes));
+  }
+  if (join.fingerprint == first.fingerprint) return {};
+  const core::Status status =
+      differs(join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
+              fmt::format("'{}'", first.fingerprint));
+  if (!options_.any_fingerprint) return status;
+  emit(
+      Warn{fmt::format("member {} is let in under --bits=off: results are not reproducible bit by bit: its "
+                       "fingerprint is '{}', that of the job is '{}'",
+                       join.member, join.fingerprint, first.fingerprint)});
+  return {};
+}
+
+void AgentCore::on_join(const core::Join& join) {
+  if (!first_) {
+    const core::ArenaSpec spec{.slots = options_.slots,
+                               .shards = options_.shards,
+                               .buffers_per_slot = core::canonical_buffers(options_.shards),
+                               .element_bytes = join.element_bytes,
+                               .elements = join.elements,
+                               .snapshot_bytes = join.state_bytes};
+    auto arena = core::Arena::create(spec);
+    if (!arena.ok()) return refuse(join.member, arena.status().message());
+    arena_ = std::move(*arena);
+    first_ = join;
+  } else if (const core::Status status = check(join); !status.ok()) {
+    return refuse(join.member, status.message());
+  }
+  give_line(join.member);
+}
+
+// A line that nobody needs; else, while a round is open, one whose sums the next plan must then do without;
+// else the member waits, if a dead one's line can come free, or is refused.
+void AgentCore::give_line(core::MemberId id) {
+  std::optional<core::SlotIndex> slots[4];
+  for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
+    auto& first = slots[static_cast<std::size_t>(use_of(slot))];
+    if (!first) first = slot;
+  }
+  const auto& free = slots[static_cast<std::size_t>(Use::kFree)];
+  const auto& voidable = slots[static_cast<std::size_t>(Use::kVoidable)];
+  if (!free && !voidable) {
+    if (slots[static_cast<std::size_t>(Use::kNeeded)]) return waiting_.push_back(id);
+    return refuse(id, fmt::format("member {} is refused: all {} places of node {} are taken", id,
+                                  arena_.spec().slots, options_.node));
+  }
+  const core::SlotIndex slot = free ? *free : *voidable;
+  arena_.assign_line(slot, id);
+  // assign_line() knows the newest World only; a generation can be over that never reached this node.
+  arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_.generation), std::memory_order_seq_cst);
+  members_.at(id).slot = slot;
+  emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
+  if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});
+}
+
+void AgentCore::refuse(core::MemberId id, const std::string& reason) {
+  emit(ToMember{id, core::Refused{reason}});
+  emit(CloseMember{id});
+}
+
+void AgentCore::retry_joins() {
+  for (core::MemberId id : std::exchange(waiting_, {})) {
+    if (!members_.at(id).reaped) give_line(id);
+  }
+}
+
+AgentCore::Use AgentCore::use_of(core::SlotIndex slot) const {
+  const core::Line& line = arena_.line(slot);
+  const std::uint32_t occupied = line.occupied.load(std::memory_order_acquire);
+  if (occupied == 0) return Use::kFree;
+  const core::MemberId owner = occupied - 1;
+  const auto found = members_.find(owner);
+  if (found == members_.end() || !found->second.dead) return Use::kTaken;
+  if (!found->second.reaped || world_.rank_of(owner) >= 0) return Use::kNeeded;
+  const core::Step committed = committed_step();
+  const core::Seat seat{options_.node, slot};
+  const bool planned = committed <= world_.resume.step() &&
+                       std::find(world_.plan.begin(), world_.plan.end(), seat) != world_.plan.end();
+  if (!round_open()) return planned ? Use::kNeeded : Use::kFree;
+  const bool sealed = std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
+    return core::Seal::unpack(word.load(std::memory_order_acquire)).step > committed;
+  });
+  return planned || sealed ? Use::kVoidable : Use::kFree;
+}
+
+core::Step AgentCore::committed_step() const { return resume_of(world_, {{options_.node, report()}}).step(); }
+
+// Every leaf that the plan finds with somebody who does not compute is sealed there.
+bool AgentCore::plan_holds(const core::World& world) const {
+  for (std::uint32_t leaf = 0; leaf < world.plan.size(); ++leaf) {
+    const core::Seat seat = world.plan[leaf];
+    if (seat.node != options_.node || world.rank_of(seat) >= 0) continue;
+    if (seat.slot >= arena_.spec().slots) return false;
+    const auto& seals = arena_.line(seat.slot).seals;
+    const bool sealed = std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
+      const core::Seal seal = core::Seal::unpack(word.load(std::memory_order_acquire));
+      return seal.step == world.resume.step() + 1 && seal.leaves.contains(leaf);
+    });
+    if (!sealed) return false;
+  }
+  return true;
+}
+
+core::LineReport AgentCore::report_of(core::SlotIndex slot) const {
+  const core::Line& line = arena_.line(slot);
+  core::LineReport out{.member = line.occupied.load(std::memory_order_acquire) - 1,
+                       .slot = slot,
+                       .alive = line.dead.load(std::memory_order_acquire) == 0,
+                       .finished = line.finished.load(std::memory_order_acquire) != 0,
+                       .state = core::load_state<core::RealPolicy>(line.state),
+                       .step = line.step.load(std::memory_order_relaxed),
+                       .loss = line.loss.load(std::memory_order_relaxed),
+                       .proved = line.proved.load(std::memory_order_acquire) != 0};
+  for (const auto& word : line.seals) {
+    const core::Seal seal = core::Seal::unpack(word.load(std::memory_order_acquire));
+    if (seal != core::Seal{}) out.seals.push_back(seal);
+  }
+  return out;
+}
+
+std::vector<core::LineReport> AgentCore::report() const {
+  std::vector<core::LineReport> lines;
+  for (core::SlotIndex slot = 0; arena_.mapped() && slot < arena_.spec().slots; ++slot) {
+    if (arena_.line(slot).occupied.load(std::memory_order_acquire) != 0) lines.push_back(report_of(slot));
+  }
+  return lines;
+}
+
+}  // namespace regroup::membership
