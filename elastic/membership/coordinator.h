@@ -82,64 +82,66 @@ class Coordinator {
   enum class Stage : std::uint8_t { kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
 
   // coordinator.cc: what happened.
-  void on_agent(core::TimePoint now, core::NodeId node, const core::Message& message);
-  void on_ready(core::TimePoint now, core::NodeId node, const core::MemberReady& ready);
+  void on_agent(core::NodeId node, const core::Message& message);
+  void on_ready(core::NodeId node, const core::MemberReady& ready);
   void on_drained(const core::MemberDrained& drained);
-  void on_lost(core::TimePoint now, core::NodeId node, const core::MemberLost& lost);
-  void on_report(core::TimePoint now, core::NodeId node, const core::Report& report);
-  void on_hello_reply(core::TimePoint now, core::NodeId node, const core::HelloReply& reply);
-  void take_lines(core::TimePoint now, core::NodeId node, const std::vector<core::LineReport>& lines);
-  [[nodiscard]] core::Body answer(core::TimePoint now, const core::Body& request);
-  [[nodiscard]] core::Reply resize(core::TimePoint now, std::uint32_t members);
-  [[nodiscard]] core::Reply notice(core::TimePoint now, core::MemberId id);
+  void on_lost(core::NodeId node, const core::MemberLost& lost);
+  void on_report(core::NodeId node, const core::Report& report);
+  void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
+  void take_lines(core::NodeId node, const std::vector<core::LineReport>& lines);
+  [[nodiscard]] core::Body answer(const core::Body& request);
+  [[nodiscard]] core::Reply resize(std::uint32_t members);
+  [[nodiscard]] core::Reply notice(core::MemberId id);
   [[nodiscard]] core::Reply kill(core::MemberId id);
 
   // coordinator_round.cc: from one World to the next, and the end.
-  void advance(core::TimePoint now);
-  void end_hello(core::TimePoint now);
-  void start_round(core::TimePoint now, const std::string& why);
-  void hold(core::TimePoint now, const std::string& why);
-  void form_world(core::TimePoint now, const std::vector<core::MemberId>& next, const std::string& why);
+  void advance();
+  void end_hello();
+  void watch_minimum();
+  void decide_next();
+  void start_round(const std::string& why);
+  void form_world(const std::vector<core::MemberId>& next, const std::string& why);
   [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
-  void let_go(core::TimePoint now);
-  void end_if_over(core::TimePoint now);
+  void enter(const core::World& world);
+  void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason);
 
   // coordinator_start.cc: which processes run.
-  void start_members(core::TimePoint now);
-  void start_one(core::TimePoint now, std::uint32_t rank, std::uint32_t world_size);
-  void lost_before_ready(core::TimePoint now, Record* member, const core::MemberLost& lost);
-  void relaunch(core::TimePoint now);
-  void enforce_limits(core::TimePoint now);
-  void shrink(core::TimePoint now);
-  void dismiss(core::TimePoint now, Record* member, bool gently, const std::string& reason);
+  void start_members();
+  void start_one(std::uint32_t rank, std::uint32_t world_size);
+  void lost_before_ready(Record* member, const core::MemberLost& lost);
+  void start_failed();
+  void relaunch();
+  void enforce_limits();
+  void hurry_finish();
+  void shrink();
+  void ask_to_leave(Record* member);
+  void dismiss(Record* member, bool gently, const std::string& reason);
 
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }
   void to_agents(const core::Body& body);
-  void note(core::TimePoint now, const std::string& sentence);  // for status and the terminal
+  void note(const std::string& sentence);  // for status and the terminal
 
   Policy policy_;
   const JobInfo job_;
   const core::Incarnation incarnation_;
-  Stage stage_ = Stage::kStarting;
-  bool begun_ = false;  // the first tick() was seen
-  core::TimePoint began_{}, now_{};
-  core::World world_;             // newest formed (or journaled); generation 0 before World 1
+  Stage stage_;
+  core::TimePoint now_{}, began_{};  // of the call in progress, of the first tick()
+  bool begun_ = false;
+  core::World world_;  // newest formed (or journaled); generation 0 before World 1
+  core::TimePoint world_since_{};
   core::Generation highest_ = 0;  // generation that anybody knows of
   MemberTable members_;
-  std::uint32_t desired_ = 0;  // members to keep running: the target, less what is not replaced
   Backoff backoff_;
-  bool joined_ = false;  // some member said Ready, ever
-  core::TimePoint first_ready_{};
-  std::uint32_t relaunches_ = 0;
-  std::uint32_t launched_ = 0;  // members of the present launch
-  std::int32_t failure_ = 0;    // exit status that made the relaunch necessary
-  std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of the open round, by node that answered
-  bool agreed_ = true;  // all hello replies so far fit the journaled World
-  std::optional<core::TimePoint> below_min_since_;
-  core::TimePoint world_since_{};
+  std::uint32_t desired_;                       // members to keep: the target, less those not replaced
+  std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
+  std::uint64_t ready_count_ = 0;
+  std::uint32_t launched_ = 0, relaunches_ = 0;  // members of the present launch; launches before it
+  std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
+  bool agreed_ = true;                                           // all hellos fit the journal
+  std::string held_;                                             // why no World is formed, for status
+  std::optional<core::TimePoint> below_min_since_, straggling_since_;
   core::TimePoint next_query_{};
-  std::string held_;  // why the open round is not closed
   std::deque<std::pair<core::TimePoint, std::string>> history_;
   Effects effects_;  // of the call in progress
 };

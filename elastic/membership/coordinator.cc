@@ -1,0 +1,236 @@
+// What the coordinator learns from agents and control commands. docs/architecture.md sections 2 and 4.
+#include "elastic/membership/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace regroup::membership {
+namespace {
+
+constexpr std::size_t kMostSentences = 20;
+
+std::string cause_of(const core::MemberLost& lost) {
+  if (!lost.reaped) return "";
+  if (lost.signal != 0) return fmt::format("killed by signal {}", lost.signal);
+  const bool early = lost.exit_code == 0 && lost.joined && !lost.finished;
+  return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation,
+                         std::optional<core::World> journaled)
+    : policy_(policy), job_(std::move(job)), incarnation_(incarnation), desired_(policy.target) {
+  stage_ = incarnation_ > 1 || journaled ? Stage::kHello : Stage::kStarting;
+  if (!journaled) return;
+  world_ = std::move(*journaled);
+  highest_ = world_.generation;
+  policy_.shards = world_.shards;
+  for (const core::WorldMember& m : world_.members) {
+    Record& r = members_.add(m.id, m.seat.node, {});
+    r.seat = m.seat;
+    r.place = m;
+    r.state = MemberState::kActive;
+  }
+}
+
+Effects Coordinator::tick(core::TimePoint now) {
+  if (done()) return {};
+  now_ = now;
+  if (!begun_) {
+    begun_ = true;
+    began_ = world_since_ = now;
+    if (stage_ == Stage::kHello) to_agents(core::Hello{});
+  }
+  advance();
+  return std::exchange(effects_, {});
+}
+
+Effects Coordinator::handle(core::TimePoint now, Source source, const core::Message& message) {
+  now_ = now;
+  if (source.kind == Source::Kind::kClient) {
+    emit(ToClient{source.id, answer(message.body)});
+  } else if (!done()) {
+    on_agent(static_cast<core::NodeId>(source.id), message);
+  }
+  if (!done() && begun_) advance();
+  return std::exchange(effects_, {});
+}
+
+void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
+  if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) {
+    on_ready(node, *ready);
+  } else if (const auto* drained = std::get_if<core::MemberDrained>(&message.body)) {
+    on_drained(*drained);
+  } else if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) {
+    on_lost(node, *lost);
+  } else if (message.incarnation < incarnation_) {
+    return;  // answers to an earlier incarnation; the facts above stay true
+  } else if (const auto* report = std::get_if<core::Report>(&message.body)) {
+    on_report(node, *report);
+  } else if (const auto* hello = std::get_if<core::HelloReply>(&message.body)) {
+    on_hello_reply(node, *hello);
+  }
+}
+
+void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
+  Record* r = members_.find(ready.member);
+  if (r == nullptr) r = &members_.add(ready.member, node, now_);
+  if (r->state != MemberState::kStarting) return;
+  r->state = MemberState::kWarm;
+  r->seat = {node, ready.slot};
+  r->warm_order = ++ready_count_;
+  if (!first_ready_) first_ready_ = now_;
+  backoff_.became_ready();
+  if (members_.any_finished()) dismiss(r, true, "the job is finishing");
+}
+
+void Coordinator::on_drained(const core::MemberDrained& drained) {
+  Record* r = members_.find(drained.member);
+  if (r == nullptr) return;
+  if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
+  if (r->state == MemberState::kActive || r->state == MemberState::kDraining)
+    r->state = MemberState::kDrained;
+}
+
+void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
+  Record* r = members_.find(lost.member);
+  if (r == nullptr) {  // of the time before this incarnation
+    r = &members_.add(lost.member, node, now_);
+    if (first_ready_ || lost.joined || world_.generation > 0) r->state = MemberState::kGone;
+  }
+  if (r->reaped) return;
+  r->finished |= lost.finished;
+  if (lost.reaped) {
+    r->reaped = true;
+    r->status = lost.signal != 0 ? 128 + lost.signal : lost.exit_code;
+    r->cause = cause_of(lost);
+    r->kill_at.reset();
+    const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
+    if (!quiet) note(lost.why.empty() ? fmt::format("member {}: {}", r->id, r->cause) : lost.why);
+  }
+  if (r->state == MemberState::kStarting) {
+    if (lost.reaped) lost_before_ready(r, lost);
+  } else if (r->state == MemberState::kWarm || r->lives_in_world()) {
+    const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
+    r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
+    r->since = now_;
+    // The training thread is dead, and so must be the rest; who has finished may tidy up.
+    if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
+    if (stayed) {
+      backoff_.failed(now_);
+      if (!policy_.replace && desired_ > 0) --desired_;
+    }
+  }
+}
+
+void Coordinator::on_report(core::NodeId node, const core::Report& report) {
+  take_lines(node, report.lines);
+  if (report.generation == 0) return;
+  if (stage_ == Stage::kRound && report.generation >= highest_) lines_[node] = report.lines;
+  if (stage_ == Stage::kSteady && report.generation >= world_.generation) {
+    start_round(fmt::format("node {} closed generation {}", node, report.generation));
+  }
+}
+
+void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& reply) {
+  if (stage_ != Stage::kHello) return;
+  highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
+  agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
+  for (const core::LineReport& line : reply.lines) {
+    if (members_.find(line.member) == nullptr) members_.add(line.member, node, now_);
+    Record* r = members_.find(line.member);
+    if (!line.alive && !r->in_world() && world_.generation > 0) r->state = MemberState::kGone;
+  }
+  for (const core::WorldMember& m : world_.members) {
+    const auto has = [&](const core::LineReport& line) { return line.member == m.id; };
+    if (m.seat.node != node || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
+    Record* r = members_.find(m.id);
+    r->state = MemberState::kLost;
+    r->reaped = true;  // its line was given away, so it was
+  }
+  take_lines(node, reply.lines);
+  lines_[node] = reply.lines;
+}
+
+void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineReport>& lines) {
+  for (const core::LineReport& line : lines) {
+    Record* r = members_.find(line.member);
+    if (r == nullptr || r->seat.node != node) continue;
+    r->word = line.state;
+    r->step = line.step;
+    r->loss = line.loss;
+    r->proved |= line.proved;
+    r->finished |= line.finished;
+    if (!line.alive && r->lives_in_world())
+      on_lost(node, {.member = r->id, .joined = true, .finished = r->finished});
+  }
+}
+
+core::Body Coordinator::answer(const core::Body& request) {
+  if (std::holds_alternative<core::StatusRequest>(request)) return core::StatusReply{status_json(now_)};
+  if (done()) return core::Reply{false, "the job is over"};
+  if (const auto* r = std::get_if<core::ResizeRequest>(&request)) return resize(r->members);
+  if (const auto* r = std::get_if<core::NoticeRequest>(&request)) return notice(r->member);
+  if (const auto* r = std::get_if<core::KillRequest>(&request)) return kill(r->member);
+  return core::Reply{false, "this is no request to a coordinator"};
+}
+
+core::Reply Coordinator::resize(std::uint32_t members) {
+  if (members < policy_.min || members > policy_.max) {
+    return {false, fmt::format("resize {}: this job can have {} to {} members (-np {}:{})", members,
+                               policy_.min, policy_.max, policy_.min, policy_.max)};
+  }
+  if (members > policy_.slots) {
+    return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
+  }
+  if (members_.any_finished()) return {false, fmt::format("resize {}: the job is finishing", members)};
+  if (!first_ready_ && members < desired_) {
+    return {false, fmt::format("resize {}: no member has joined yet", members)};
+  }
+  policy_.target = desired_ = members;
+  backoff_.reset();
+  shrink();
+  return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
+}
+
+core::Reply Coordinator::notice(core::MemberId id) {
+  Record* r = members_.find(id);
+  if (r == nullptr || r->state >= MemberState::kLost) {
+    return {false, fmt::format("notice {}: no such member; there are {}", id, members_.ids_of_living())};
+  }
+  if (!first_ready_) return {false, fmt::format("notice {}: no member has joined yet", id)};
+  if (r->leave_wanted || r->state > MemberState::kActive) {
+    return {true, fmt::format("member {} is leaving already", id)};
+  }
+  if (!policy_.replace && r->state == MemberState::kActive && members_.staying() <= policy_.min) {
+    return {false,
+            fmt::format("notice {}: at least {} members are needed and none is replaced", id, policy_.min)};
+  }
+  ask_to_leave(r);
+  return {true, r->leave_wanted ? fmt::format("member {} leaves as soon as it can be spared", id)
+                                : fmt::format("member {} leaves at the next step boundary", id)};
+}
+
+core::Reply Coordinator::kill(core::MemberId id) {
+  const Record* r = members_.find(id);
+  if (r == nullptr || r->state >= MemberState::kLost) {
+    return {false, fmt::format("kill-member {}: no such member; there are {}", id, members_.ids_of_living())};
+  }
+  emit(ToAgent{r->seat.node, core::Kill{id, false, "kill-member"}});
+  return {true, fmt::format("member {} is being killed", id)};
+}
+
+void Coordinator::to_agents(const core::Body& body) {
+  for (core::NodeId node : job_.nodes) emit(ToAgent{node, body});
+}
+
+void Coordinator::note(const std::string& sentence) {
+  emit(Say{sentence});
+  history_.emplace_back(now_, sentence);
+  if (history_.size() > kMostSentences) history_.pop_front();
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,189 @@
+// From one World to the next: revoke, report, decide, journal, announce; and how a job ends.
+// docs/architecture.md section 4.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::membership {
+
+void Coordinator::advance() {
+  if (stage_ == Stage::kHello) {
+    if (lines_.size() < job_.nodes.size()) return;
+    end_hello();
+  }
+  if (stage_ == Stage::kRelaunching) relaunch();
+  watch_minimum();
+  enforce_limits();
+  if (!done()) decide_next();
+  if (!done()) end_if_over();
+  if (!done()) start_members();
+}
+
+void Coordinator::decide_next() {
+  const bool reported = stage_ == Stage::kRound && lines_.size() == job_.nodes.size();
+  if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
+  Roster roster = members_.roster(world_, below_min_since_.value_or(core::TimePoint{}));
+  roster.revoked = reported;
+  const Verdict verdict = decide(now_, roster, policy_);
+  if (stage_ == Stage::kSteady) {
+    if (verdict.next || verdict.broken) start_round(verdict.why);
+  } else if (verdict.next) {
+    held_.clear();
+    form_world(*verdict.next, verdict.why);
+  } else {
+    if (reported && held_.empty()) note(verdict.why);
+    held_ = verdict.why;
+  }
+}
+
+// The members are as the journal and the lines of all agents say: go on, or regroup.
+void Coordinator::end_hello() {
+  lines_.clear();
+  const std::uint32_t living = members_.staying();
+  if (world_.generation == 0) {
+    launched_ = living;
+    stage_ = Stage::kStarting;
+    return;
+  }
+  policy_.target = std::min(policy_.max, std::max(policy_.target, living));
+  desired_ = policy_.replace ? policy_.target : living;
+  launched_ = policy_.target;
+  first_ready_ = now_;
+  stage_ = Stage::kSteady;
+  if (agreed_) {
+    note(fmt::format("incarnation {} of the coordinator goes on with generation {}", incarnation_, highest_));
+  } else {
+    start_round(
+        fmt::format("incarnation {} of the coordinator found generation {} over", incarnation_, highest_));
+  }
+}
+
+void Coordinator::watch_minimum() {
+  const bool plain = !first_ready_ || members_.any_finished();
+  const auto able = world_.generation > 0 ? members_.count(MemberState::kWarm, MemberState::kDraining)
+                                          : members_.count(MemberState::kStarting, MemberState::kWarm);
+  if (plain || able >= policy_.min) {
+    below_min_since_.reset();
+  } else if (!below_min_since_) {
+    below_min_since_ = now_;
+  }
+}
+
+void Coordinator::start_round(const std::string& why) {
+  stage_ = Stage::kRound;
+  lines_.clear();
+  held_.clear();
+  history_.emplace_back(now_, why);
+  to_agents(core::Revoke{highest_});
+}
+
+void Coordinator::form_world(const std::vector<core::MemberId>& next, const std::string& why) {
+  core::World w{
+      .incarnation = incarnation_, .generation = highest_ + 1, .shards = policy_.shards, .why = why};
+  if (w.generation > core::kMaxGeneration) return end(1, "no generation number is left");
+  w.resume = resume_of(world_, lines_);
+  for (core::MemberId id : next) w.members.push_back({.id = id, .seat = members_.find(id)->seat});
+  if (!seat(&w.members, w.resume)) {
+    return end(members_.first_failure(world_since_),
+               fmt::format("all members that held the state of step {} are lost", w.resume.step()));
+  }
+  const core::Step open = w.resume.step() + 1;
+  const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
+  w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
+  emit(Journal{w});
+  to_agents(core::Announce{w});
+  enter(w);
+}
+
+// Says of each member whether it has the state of `resume`. False: nobody has.
+bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position resume) const {
+  const bool first = world_.generation == 0;
+  bool donor = false;
+  core::WorldMember* holder = nullptr;
+  for (core::WorldMember& m : *members) {
+    const int rank = world_.rank_of(m.id);
+    if (first) {
+      m.needs_state = &m != members->data();
+    } else if (rank < 0) {
+      m.needs_state = true;
+      m.from_step = resume.step() + 1;
+    } else {
+      const core::WorldMember& was = world_.members[rank];
+      m.needs_state = was.needs_state && !members_.all().at(m.id).proved;
+      m.from_step = m.needs_state && was.from_step > 0 ? resume.step() + 1 : was.from_step;
+    }
+    if (m.needs_state) continue;
+    donor |= m.from_step <= resume.step();
+    if (holder == nullptr) holder = &m;
+  }
+  if (donor) return true;
+  // Before the first step everybody has the initial state; later a newcomer that proved its copy can give it.
+  if (holder == nullptr && resume.step() == 0) holder = members->data();
+  if (holder == nullptr) return false;
+  holder->needs_state = false;
+  holder->from_step = resume.step();
+  return true;
+}
+
+void Coordinator::enter(const core::World& world) {
+  if (world.resume > world_.resume) backoff_.progressed();
+  world_ = world;
+  highest_ = world.generation;
+  world_since_ = now_;
+  stage_ = Stage::kSteady;
+  straggling_since_.reset();
+  lines_.clear();
+  note(world.why);
+  for (auto& [id, r] : members_.all()) {
+    if (const int rank = world.rank_of(id); rank >= 0) {
+      r.place = world.members[rank];
+      if (r.state == MemberState::kWarm) r.state = MemberState::kActive;
+    } else if (r.state == MemberState::kDrained) {
+      dismiss(&r, true, "left on notice");
+    } else if (r.in_world()) {
+      r.state = MemberState::kGone;
+    }
+  }
+}
+
+// Nobody is left who could go on: the job has ended, one way or the other, once the exit statuses are known.
+void Coordinator::end_if_over() {
+  if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
+  if (world_.generation == 0) {
+    const bool more = desired_ > 0 && !backoff_.given_up();
+    if (members_.staying() == 0 && !more) end(members_.first_failure({}), "no member came up");
+    return;
+  }
+  if (members_.count(MemberState::kActive, MemberState::kDraining) > 0) return;
+  const Record* first = nullptr;
+  std::int32_t status = 0;
+  for (const core::WorldMember& m : world_.members) {
+    const Record& r = members_.all().at(m.id);
+    const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
+    if (r.state == MemberState::kLost && !r.reaped && !late) return;
+    if (r.state == MemberState::kLost && (first == nullptr || r.since < first->since)) first = &r;
+    if (r.finished && status == 0) status = r.status;
+  }
+  if (members_.any_finished()) {
+    end(status,
+        status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
+  } else if (first == nullptr) {
+    end(1, "all members left on notice");
+  } else {
+    end(members_.first_failure(world_since_),
+        fmt::format("all members of generation {} are lost, the first was member {} ({})", world_.generation,
+                    first->id, first->cause));
+  }
+}
+
+void Coordinator::end(std::int32_t exit_code, const std::string& reason) {
+  stage_ = Stage::kDone;
+  history_.emplace_back(now_, reason);
+  to_agents(core::JobDone{exit_code, reason});
+  emit(Done{exit_code, reason});
+}
+
+}  // namespace regroup::membership

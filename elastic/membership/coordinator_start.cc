@@ -1,0 +1,187 @@
+// Which processes the coordinator has running: the first launch, replacements, relaunches of programs that
+// never join, time limits, and who is asked to go.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+constexpr std::uint32_t kMostRelaunches = 3;
+constexpr core::Duration kSecond = std::chrono::seconds(1);
+
+}  // namespace
+
+void Coordinator::start_members() {
+  if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
+  if (launched_ == 0) {
+    launched_ = desired_;
+    for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
+    return;
+  }
+  // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
+  if (!first_ready_ || backoff_.given_up() || now_ < backoff_.not_before()) return;
+  if (world_.generation == 0 && members_.staying() >= policy_.min) return;
+  while (members_.staying() < desired_ && members_.processes() < policy_.slots) {
+    start_one(members_.staying(), desired_);
+  }
+}
+
+void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
+  const core::MemberId id = members_.next_id();
+  const core::NodeId node = members_.emptiest(job_.nodes);
+  members_.add(id, node, now_);
+  emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_}});
+}
+
+void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost) {
+  member->state = MemberState::kGone;
+  member->since = now_;
+  if (stage_ == Stage::kHello) return;
+  if (first_ready_) return start_failed();
+  if (member->status == 0) {
+    if (members_.staying() == 0) end(0, "all members exited with status 0");
+    return;
+  }
+  const std::string what =
+      lost.why.empty() ? fmt::format("member {}: {}", member->id, member->cause) : lost.why;
+  if (launched_ <= policy_.min || relaunches_ >= kMostRelaunches) return end(member->status, what);
+  stage_ = Stage::kRelaunching;
+  note(fmt::format("no member had joined: relaunch with {} instead of {}", launched_ - 1, launched_));
+  for (auto& [id, r] : members_.all()) {
+    if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
+  }
+}
+
+void Coordinator::start_failed() {
+  backoff_.start_failed(now_);
+  if (!policy_.replace && desired_ > 0) --desired_;
+  if (backoff_.given_up()) {
+    note(fmt::format(
+        "{} members in a row ended before they were ready: starting no more, `regroup resize` tries again",
+        Backoff::kMostFailedStarts));
+  }
+}
+
+void Coordinator::relaunch() {
+  if (members_.processes() > 0) return;
+  ++relaunches_;
+  launched_ -= 1;
+  desired_ = launched_;
+  stage_ = Stage::kStarting;
+  for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
+}
+
+void Coordinator::enforce_limits() {
+  if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
+    return end(1,
+               fmt::format("{} of at least {} members for {} s (--wait)",
+                           members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
+  }
+  for (auto& [id, r] : members_.all()) {
+    if (r.kill_at && now_ >= *r.kill_at) {
+      r.kill_at.reset();
+      emit(ToAgent{r.seat.node, core::Kill{id, false, "it was to be gone by now"}});
+    }
+    if (r.state == MemberState::kStarting && first_ready_ &&
+        now_ >= std::max(r.since, *first_ready_) + policy_.ready_timeout) {
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
+      note(fmt::format("member {} was not ready within {} s", id, seconds));
+      dismiss(&r, false, "not ready in time");
+      start_failed();
+      if (world_.generation == 0 && members_.staying() < policy_.min) {
+        return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id,
+                                  seconds, members_.staying(), policy_.min));
+      }
+    }
+    if (r.leave_wanted && r.state == MemberState::kActive) ask_to_leave(&r);
+  }
+  hurry_finish();
+  if (now_ >= next_query_ && world_.generation > 0) {
+    next_query_ = now_ + kSecond;
+    to_agents(core::Query{});
+  }
+}
+
+// A member that waits for one who finished and left needs a World to learn that everything is committed.
+void Coordinator::hurry_finish() {
+  const auto& all = members_.all();
+  const bool straggler = std::any_of(
+      all.begin(), all.end(), [](const auto& r) { return r.second.lives_in_world() && !r.second.finished; });
+  if (stage_ != Stage::kSteady || !straggler || !members_.any_finished()) {
+    straggling_since_.reset();
+  } else if (!straggling_since_) {
+    straggling_since_ = now_;
+    to_agents(core::Query{});
+  } else if (now_ >= *straggling_since_ + kSecond) {
+    start_round("some members have finished, some have not heard of it");
+  }
+}
+
+// To `desired_`: what is not in the World goes first, then the highest ranks.
+void Coordinator::shrink() {
+  for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
+    std::vector<Record*> newest;
+    for (auto& [id, r] : members_.all()) {
+      if (r.state == state && !r.leave_wanted) newest.push_back(&r);
+    }
+    std::sort(newest.begin(), newest.end(), [&](const Record* a, const Record* b) {
+      const int rank_a = world_.rank_of(a->id), rank_b = world_.rank_of(b->id);
+      return rank_a != rank_b ? rank_a > rank_b : a->id > b->id;
+    });
+    for (Record* r : newest) {
+      if (members_.staying() <= desired_) return;
+      if (state != MemberState::kActive) {
+        dismiss(r, state == MemberState::kWarm, "the job was made smaller");
+        continue;
+      }
+      r->state = MemberState::kDraining;
+      emit(ToAgent{r->seat.node, core::Notice{r->id}});
+    }
+  }
+}
+
+// A member that leaves on its own account lowers the target, down to min: its place goes with it. One whose
+// state or company is still needed gets its notice when others can do without it.
+void Coordinator::ask_to_leave(Record* member) {
+  if (!member->leave_wanted) {
+    policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
+    member->leave_wanted = true;
+  }
+  if (member->state != MemberState::kActive) {
+    return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
+  }
+  std::uint32_t holders = 0;
+  for (const auto& [id, r] : members_.all()) {
+    holders += r.state == MemberState::kActive && !r.leave_wanted && (!r.place.needs_state || r.proved);
+  }
+  if (holders < std::max(policy_.min, 1U)) return;
+  member->state = MemberState::kDraining;
+  emit(ToAgent{member->seat.node, core::Notice{member->id}});
+}
+
+void Coordinator::dismiss(Record* member, bool gently, const std::string& reason) {
+  member->state = MemberState::kGone;
+  member->dismissed = true;
+  if (gently) member->kill_at = now_ + policy_.leave_grace;
+  emit(ToAgent{member->seat.node, core::Kill{member->id, gently, reason}});
+}
+
+std::optional<core::TimePoint> Coordinator::next_deadline() const {
+  if (done()) return std::nullopt;
+  core::TimePoint next = now_ + kSecond;
+  const auto consider = [&](core::TimePoint at) {
+    if (at > now_) next = std::min(next, at);
+  };
+  consider(backoff_.not_before());
+  if (below_min_since_) consider(*below_min_since_ + policy_.wait);
+  for (const auto& [id, r] : members_.all()) {
+    if (r.kill_at) consider(*r.kill_at);
+  }
+  return next;
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,64 @@
+// What `regroup status` shows of a job.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+using nlohmann::json;
+
+json member_json(const Record& r, int rank) {
+  json out{{"id", r.id}, {"node", r.seat.node}, {"state", state_name(r.state)}};
+  out["rank"] = rank >= 0 ? json(rank) : json(nullptr);
+  out["step"] = r.step;
+  out["loss"] = std::isfinite(r.loss) ? json(r.loss) : json(nullptr);
+  out["finished"] = r.finished;
+  if (r.leave_wanted) out["leave_wanted"] = true;
+  return out;
+}
+
+}  // namespace
+
+std::string Coordinator::status_json(core::TimePoint now) const {
+  static constexpr const char* kStages[] = {"hello",  "starting",   "relaunching",
+                                            "steady", "regrouping", "done"};
+  const auto seconds = [&](core::TimePoint at) { return std::chrono::duration<double>(at - began_).count(); };
+  json out{{"job", job_.id},
+           {"incarnation", incarnation_},
+           {"generation", world_.generation},
+           {"size", world_.size()},
+           {"min", policy_.min},
+           {"max", policy_.max},
+           {"target", policy_.target},
+           {"slots", policy_.slots},
+           {"shards", policy_.shards},
+           {"replace", policy_.replace},
+           {"resume_step", world_.resume.step()},
+           {"relaunches", relaunches_},
+           {"stage", kStages[static_cast<std::size_t>(stage_)]},
+           {"held", held_},
+           {"seconds", begun_ ? seconds(now) : 0.0}};
+  out["members"] = json::array();
+  core::Step step = 0;
+  for (const auto& [id, r] : members_.all()) {
+    if (r.state >= MemberState::kLost) continue;
+    out["members"].push_back(member_json(r, world_.rank_of(id)));
+    step = std::max(step, r.step);
+  }
+  out["step"] = step;
+  out["round"] = nullptr;
+  if (stage_ == Stage::kRound) {
+    json waiting = json::array();
+    for (core::NodeId node : job_.nodes) {
+      if (!lines_.contains(node)) waiting.push_back(node);
+    }
+    out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};
+  }
+  out["history"] = json::array();
+  for (const auto& [at, why] : history_) out["history"].push_back({{"at", seconds(at)}, {"why", why}});
+  return out.dump();
+}
+
+}  // namespace regroup::membership
