@@ -132,6 +132,7 @@ def run_job(folder: Path, kills: int, params_mb: float, compute_ms: float, worke
         *("-np", f"{workers - 1}:{workers}", str(BIN / "recovery_member"), str(folder)),
         *(str(steps), str(seed), str(params_mb), str(compute_ms), str(workers)),
     ]
+    deadline = 60 + 3 * kills
     with (folder / "output").open("wb") as output:
         status = subprocess.run(
             command,

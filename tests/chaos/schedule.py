@@ -1,0 +1,184 @@
+"""One random schedule: an elastic job of C++ members, killed, joined and given notice at random moments.
+
+The verdict uses only what the members wrote down: final weights, and every shard that was handed to
+somebody to compute. Nothing of the runtime's own bookkeeping is asked.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SAMPLES = 1797
+BATCH = 64
+STEPS_PER_EPOCH = -(-SAMPLES // BATCH)
+JOB_DEADLINE_S = 120.0
+
+
+class Broken(Exception):
+    """The promise that this schedule broke."""
+
+
+@dataclass
+class Schedule:
+    """What happens to the job, all drawn from `seed`."""
+
+    seed: int
+    shards: int
+    start: int
+    smallest: int = 1
+    largest: int = 6
+    epochs: int = 3
+    pace_us: int = 300
+    replace: str = "auto"
+    events: list[tuple[float, str]] = field(default_factory=list)  # (seconds after the start, what)
+
+    @staticmethod
+    def draw(seed: int) -> "Schedule":
+        rng = random.Random(seed)
+        schedule = Schedule(seed, rng.choice([4, 6, 16]), rng.randint(1, 6))
+        schedule.replace = rng.choice(["auto", "never"])
+        length = schedule.epochs * STEPS_PER_EPOCH * schedule.shards * schedule.pace_us / 1e6 / 2
+        for _ in range(rng.randint(1, 6)):
+            what = rng.choice(["kill", "kill", "join", "notice"])
+            schedule.events.append((rng.uniform(0.0, 1.2) * length, what))
+        schedule.events.sort()
+        return schedule
+
+    def __str__(self) -> str:
+        events = " ".join(f"{what}@{at:.2f}" for at, what in self.events)
+        what = f"V={self.shards} start={self.start} replace={self.replace}"
+        return f"seed {self.seed}: {what} {events or 'no events'}"
+
+
+class Job:
+    """A running `regroup` with its own runtime directory, so that control commands find it alone."""
+
+    def __init__(self, schedule: Schedule, program: list[str], folder: Path, regroup: str) -> None:
+        self.regroup = regroup
+        self.folder = folder
+        runtime = folder / "runtime"
+        runtime.mkdir(mode=0o700)
+        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+        self.output = (folder / "output").open("wb")
+        self.process = subprocess.Popen(
+            [
+                *(regroup, "--oversubscribe", "--shards", str(schedule.shards), "--seed", "7"),
+                *("--start", str(schedule.start), "--replace", schedule.replace),
+                *("-np", f"{schedule.smallest}:{schedule.largest}", *program),
+            ],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=self.output,
+        )
+
+    def control(self, *words: str) -> str | None:
+        """Output of a control command; nothing if the job is over or not up yet."""
+        done = subprocess.run(
+            [self.regroup, *words], env=self.env, capture_output=True, text=True, timeout=20, check=False
+        )
+        return done.stdout if done.returncode == 0 else None
+
+    def members(self) -> list[int]:
+        """Processes that joined and live; they are named by their audit trails."""
+        pids = [int(path.suffix[1:]) for path in self.folder.glob("computed.*")]
+        return [pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and not is_zombie(pid)]
+
+    def wait(self) -> int:
+        try:
+            return self.process.wait(JOB_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            status = self.control("status", "--json")
+            self.process.kill()
+            self.process.wait()
+            raise Broken(f"hang: {status}\n{self.text()}") from None
+
+    def text(self) -> str:
+        self.output.flush()
+        return (self.folder / "output").read_text(errors="replace")[-4000:]
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def perform(job: Job, what: str, rng: random.Random) -> bool:
+    """True if it happened: the last member is left alone, and a job that ended gets nothing more."""
+    members = job.members()
+    if what == "kill":
+        if len(members) < 2:
+            return False
+        try:
+            os.kill(rng.choice(members), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+    if what == "join":
+        return job.control("resize", str(min(6, len(members) + 1))) is not None
+    if len(members) < 2:
+        return False
+    return job.control("notice", str(rng.randint(0, 3))) is not None
+
+
+def read_trails(folder: Path) -> list[tuple[int, int, tuple[int, ...]]]:
+    """(step, leaf, samples) of every shard handed out; a line cut by SIGKILL was not computed."""
+    found = []
+    for path in folder.glob("computed.*"):
+        for line in path.read_text().split("\n")[:-1]:
+            step, leaf, *samples = map(int, line.split())
+            found.append((step, leaf, tuple(samples)))
+    return found
+
+
+def check_trails(folder: Path, schedule: Schedule, kills: int) -> int:
+    """Every sample once per epoch, and no more computed twice than the kills explain. Returns the excess."""
+    trails = read_trails(folder)
+    shards = {(step, leaf): samples for step, leaf, samples in trails}
+    if any(shards[step, leaf] != samples for step, leaf, samples in trails):
+        raise Broken("two members computed different samples for one shard")
+    for epoch in range(schedule.epochs):
+        steps = range(epoch * STEPS_PER_EPOCH + 1, (epoch + 1) * STEPS_PER_EPOCH + 1)
+        used = Counter(i for (step, _), samples in shards.items() if step in steps for i in samples)
+        if len(used) != SAMPLES or set(used.values()) != {1}:
+            wrong = SAMPLES - sum(1 for n in used.values() if n == 1)
+            raise Broken(f"epoch {epoch}: {wrong} samples not used exactly once")
+    excess = len(trails) - len(shards)
+    # A kill can cost the one shard that its victim had not sealed yet; leaves and joins cost nothing.
+    if excess > kills:
+        raise Broken(f"{excess} shards computed again, {kills} kills explain one each")
+    return excess
+
+
+def run(schedule: Schedule, program: str, csv: str, regroup: str) -> tuple[str, str]:
+    """Runs the schedule; (final weights, what happened). Raises Broken."""
+    with tempfile.TemporaryDirectory(prefix="regroup-chaos-") as name:
+        folder = Path(name)
+        command = [program, csv, name, str(schedule.epochs), str(schedule.pace_us)]
+        job = Job(schedule, command, folder, regroup)
+        rng = random.Random(schedule.seed + 1)
+        began = time.monotonic()
+        happened = Counter()
+        for at, what in schedule.events:
+            try:
+                job.process.wait(max(0.0, began + at - time.monotonic()))
+                break  # over already
+            except subprocess.TimeoutExpired:
+                happened[what] += perform(job, what, rng)
+        status = job.wait()
+        if status != 0:
+            raise Broken(f"exit status {status}\n{job.text()}")
+        if left := job.members():
+            raise Broken(f"processes left behind: {left}")
+        excess = check_trails(folder, schedule, happened["kill"])
+        weights = (folder / "weights").read_text()
+    done = " ".join(f"{n} {what}" for what, n in happened.items() if n)
+    return weights, f"{done or 'nothing'}, {excess} shards computed again, {time.monotonic() - began:.1f} s"

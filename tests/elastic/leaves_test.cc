@@ -1,0 +1,131 @@
+// Buffers, seals and folding: whatever the order and however few buffers, the reduced bits are those of the
+// tree.
+#include "elastic/leaves.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/canonical.h"
+
+namespace regroup::elastic {
+namespace {
+
+constexpr std::uint64_t kElements = 33;
+
+core::Arena make_arena(std::uint32_t shards, std::uint32_t buffers, std::uint32_t slots = 2) {
+  core::ArenaSpec spec;
+  spec.slots = slots;
+  spec.shards = shards;
+  spec.buffers_per_slot = buffers;
+  spec.elements = kElements;
+  auto arena = core::Arena::create(spec);
+  EXPECT_TRUE(arena.ok()) << arena.status().to_string();
+  for (core::SlotIndex slot = 0; slot < slots; ++slot) arena->assign_line(slot, slot);
+  return std::move(*arena);
+}
+
+std::vector<float> leaf_values(std::uint32_t leaf) {
+  std::mt19937 random(leaf + 1);
+  std::vector<float> values(kElements);
+  for (float& value : values) value = static_cast<float>(random()) / 1e7F - 200.0F;
+  return values;
+}
+
+std::vector<float> tree_sum(core::Interval node) {
+  if (node.size() == 1) return leaf_values(node.begin);
+  const std::uint32_t m = core::canonical_split(node);
+  std::vector<float> sum = tree_sum({node.begin, m});
+  const std::vector<float> right = tree_sum({m, node.end});
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
+void fill(std::span<std::byte> buffer, std::uint32_t leaf) {
+  const std::vector<float> values = leaf_values(leaf);
+  std::memcpy(buffer.data(), values.data(), buffer.size());
+}
+
+void compute(Leaves& leaves, std::uint32_t leaf) {
+  fill(leaves.acquire(leaf), leaf);
+  leaves.seal();
+}
+
+void expect_canonical(const std::vector<collective::Partial>& partials) {
+  for (const collective::Partial& partial : partials) {
+    const std::vector<float> want = tree_sum(partial.leaves);
+    EXPECT_EQ(std::memcmp(partial.data.data(), want.data(), partial.data.size()), 0)
+        << partial.leaves.begin << ".." << partial.leaves.end;
+  }
+}
+
+TEST(Leaves, AContiguousRangeFitsTheReservedBuffersWithoutLoss) {
+  for (std::uint32_t shards = 1; shards <= 70; ++shards) {
+    core::Arena arena = make_arena(shards, core::canonical_buffers(shards));
+    for (std::uint32_t begin = 0; begin < shards; begin += 3) {
+      Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
+      leaves.begin(5);
+      for (std::uint32_t leaf = begin; leaf < shards; ++leaf) compute(leaves, leaf);
+      for (std::uint32_t leaf = begin; leaf < shards; ++leaf) {
+        ASSERT_TRUE(leaves.holds(leaf)) << "V=" << shards << " begin=" << begin << " leaf=" << leaf;
+      }
+      if (begin == 0) {
+        const auto partials = sealed_partials(arena, 5, std::vector<core::Seat>(shards));
+        ASSERT_TRUE(partials);
+        expect_canonical(*partials);
+      }
+    }
+  }
+}
+
+TEST(Leaves, KeepsLeavesApartWhileBuffersAreFree) {
+  core::Arena arena = make_arena(4, 4);
+  Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
+  leaves.begin(1);
+  for (std::uint32_t leaf = 0; leaf < 4; ++leaf) compute(leaves, leaf);
+  EXPECT_EQ(sealed_partials(arena, 1, std::vector<core::Seat>(4))->size(), 4U);
+}
+
+TEST(Leaves, GivesUpASealThatCannotBeFoldedAndComputesItAgain) {
+  core::Arena arena = make_arena(8, 2);
+  Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
+  leaves.begin(1);
+  for (const std::uint32_t leaf : {1U, 6U, 3U}) compute(leaves, leaf);
+  EXPECT_TRUE(leaves.holds(1));
+  EXPECT_FALSE(leaves.holds(6));
+  EXPECT_TRUE(leaves.holds(3));
+}
+
+TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {
+  core::Arena arena = make_arena(2, 2);
+  Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
+  leaves.begin(1);
+  compute(leaves, 0);
+  compute(leaves, 1);
+  EXPECT_TRUE(sealed_partials(arena, 1, std::vector<core::Seat>(2)));
+  leaves.begin(2);
+  EXPECT_FALSE(sealed_partials(arena, 1, std::vector<core::Seat>(2)));
+  EXPECT_FALSE(sealed_partials(arena, 2, std::vector<core::Seat>(2)));
+}
+
+TEST(SealedPartials, TakesEachLeafFromItsOwner) {
+  core::Arena arena = make_arena(4, 3);
+  Leaves first(&arena, 0, collective::Dtype::kFloat32);
+  Leaves second(&arena, 1, collective::Dtype::kFloat32);
+  first.begin(9);
+  second.begin(9);
+  compute(first, 0);
+  compute(first, 1);
+  compute(second, 2);
+  const std::vector<core::Seat> owners = {{0, 0}, {0, 0}, {0, 1}, {0, 1}};
+  EXPECT_FALSE(sealed_partials(arena, 9, owners));
+  compute(second, 3);
+  const auto partials = sealed_partials(arena, 9, owners);
+  ASSERT_TRUE(partials);
+  expect_canonical(*partials);
+}
+
+}  // namespace
+}  // namespace regroup::elastic

@@ -1,0 +1,105 @@
+// A session without an agent is a world of one and behaves like any other.
+#include "elastic/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <vector>
+
+#include "elastic/options.h"
+
+namespace regroup::elastic {
+namespace {
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() : weights_(8) {
+    ::unsetenv("REGROUP_AGENT");
+    ::setenv("REGROUP_SHARDS", "4", 1);
+    state_.track("weights", std::span(weights_));
+    options_.elements = weights_.size();
+    options_.state = &state_;
+    options_.samples = 10;
+    options_.batch = 4;
+    options_.epochs = 2;
+  }
+  ~SessionTest() override { ::unsetenv("REGROUP_SHARDS"); }
+
+  std::vector<float> weights_;
+  TrackedState state_;
+  Options options_;
+};
+
+TEST_F(SessionTest, RunsEveryStepOfEveryEpochAndEverySampleOnce) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok()) << session.status().to_string();
+  std::multiset<std::uint64_t> seen;
+  int steps = 0;
+  for (auto step = (*session)->next_step(); step.ok() && *step; step = (*session)->next_step()) {
+    ++steps;
+    for (auto shard = (*session)->next_shard(); *shard; shard = (*session)->next_shard()) {
+      ASSERT_FALSE((**shard).samples.empty());
+      const std::span leaf(reinterpret_cast<float*>((**shard).gradient.data()), weights_.size());
+      std::fill(leaf.begin(), leaf.end(), static_cast<float>((**shard).samples.size()));
+      seen.insert((**shard).samples.begin(), (**shard).samples.end());
+    }
+    auto sum = (*session)->commit();
+    ASSERT_TRUE(sum.ok());
+    const auto* values = reinterpret_cast<const float*>(sum->data());
+    EXPECT_EQ(values[0], static_cast<float>((**step).samples));
+    EXPECT_EQ(values[7], static_cast<float>((**step).samples));
+  }
+  EXPECT_EQ(steps, 6);
+  EXPECT_EQ(seen.size(), 20U);
+  EXPECT_EQ(std::set<std::uint64_t>(seen.begin(), seen.end()).size(), 10U);
+  EXPECT_EQ((*session)->last_step(), 6U);
+  EXPECT_TRUE((*session)->finish().ok());
+}
+
+TEST_F(SessionTest, RegionsRunBetweenStepsAndFailWithinOne) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  float value = 3.0F;
+  const auto body = [&](collective::Communicator& c) {
+    return c.allreduce(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(&value, 1)),
+                       collective::Dtype::kFloat32, core::SystemClock().now() + std::chrono::seconds(5));
+  };
+  EXPECT_TRUE((*session)->region(body).ok());
+  EXPECT_TRUE((*session)->region(body).ok());
+  EXPECT_EQ(value, 3.0F);
+  ASSERT_TRUE((*session)->next_step().ok());
+  EXPECT_EQ((*session)->region(body).code(), core::Code::kInvalidArgument);
+}
+
+TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  EXPECT_EQ((*session)->next_shard().status().message(), "next_shard: no step is open");
+  ASSERT_TRUE((*session)->next_step().ok());
+  EXPECT_EQ((*session)->next_step().status().message(), "next_step: the step before is not committed");
+  EXPECT_EQ((*session)->commit().code(), core::Code::kInvalidArgument);
+}
+
+TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
+  options_.elements = 0;
+  EXPECT_EQ(Session::join(options_).status().message(), "join: a gradient of 0 elements");
+  options_.elements = 8;
+  options_.state = nullptr;
+  EXPECT_EQ(Session::join(options_).status().message(), "join: no state is tracked");
+}
+
+TEST_F(SessionTest, RefusesAnEnvironmentThatIsNoNumber) {
+  ::setenv("REGROUP_SHARDS", "many", 1);
+  EXPECT_EQ(Session::join(options_).status().message(), "REGROUP_SHARDS=many is not a number from 1 to 4096");
+}
+
+TEST_F(SessionTest, NamesAnAgentThatIsNotThere) {
+  ::setenv("REGROUP_AGENT", "/nonexistent/agent.sock", 1);
+  const auto session = Session::join(options_);
+  ::unsetenv("REGROUP_AGENT");
+  EXPECT_NE(session.status().message().find("/nonexistent/agent.sock"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace regroup::elastic
