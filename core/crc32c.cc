@@ -49,6 +49,10 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) return ~update_sse42(bytes, ~crc);
 #endif
+  return crc32c_portable(bytes, crc);
+}
+
+std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc) {
   return ~update_portable(bytes, ~crc);
 }
 

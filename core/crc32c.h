@@ -9,5 +9,7 @@ namespace regroup::core {
 
 // Of `bytes`, continuing from `crc` (0 to begin). Any thread.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+// The same without special instructions: what crc32c() falls back to, and what tests compare it with.
+[[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
 }  // namespace regroup::core

@@ -63,9 +63,18 @@ std::vector<Controller> controllers(const std::string& root) {
   return found;
 }
 
-// Tightens `best` by every level from the process's group up to the hierarchy's root.
+// "/a/b", "/a", "/": the group, those above it, and the root of the mount. In a container the path is the
+// host's and only the root is there; it carries the container's limit.
+std::vector<std::string> levels(std::string path) {
+  std::vector<std::string> out;
+  for (; path.size() > 1 && path[0] == '/'; path = path.substr(0, path.rfind('/'))) out.push_back(path);
+  out.emplace_back("/");
+  return out;
+}
+
+// Tightens `best` by every level.
 void apply(const Controller& c, MemoryLimit* best) {
-  for (std::string path = c.path; !path.empty(); path = path.substr(0, path.rfind('/'))) {
+  for (const std::string& path : levels(c.path)) {
     const std::string folder = c.mount + path;
     const auto limit = read_number(folder + "/" + c.limit);
     const auto usage = read_number(folder + "/" + c.usage);

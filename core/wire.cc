@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -60,6 +61,7 @@ LineReport from_wire(const fb::LineReportT& in) {
   LineReport out{in.member, in.slot, in.alive, in.finished, StateWord::unpack(in.state),
                  in.step,   in.loss, {}};
   for (const fb::Seal& s : in.seals) out.seals.push_back({s.step(), {s.begin(), s.end()}});
+  out.proved = in.proved;
   return out;
 }
 
@@ -223,6 +225,8 @@ Result<Body> body_from_wire(const fb::BodyUnion& in) {
   } else {
     using Table = decltype(table(std::declval<std::variant_alternative_t<I, Body>>()));
     if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
+    // The verifier lets a type without its table pass.
+    if (in.value == nullptr) return Status(Code::kDataLoss, "control message: its body is missing");
     return Body(plain(*static_cast<const Table*>(in.value)));
   }
 }
@@ -231,8 +235,35 @@ std::span<const std::byte> bytes_of(const flatbuffers::FlatBufferBuilder& builde
   return {reinterpret_cast<const std::byte*>(builder.GetBufferPointer()), builder.GetSize()};
 }
 
+// Numbers are read where they lie; a payload that starts anywhere in a stream is copied first.
+bool misaligned(std::span<const std::byte> bytes) {
+  return reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) != 0;
+}
+
 flatbuffers::Verifier verifier_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+}
+
+// The verifier checks where a vector lies, not where its structs do.
+template <class T>
+bool aligned(const flatbuffers::Vector<const T*>* structs) {
+  return structs == nullptr || reinterpret_cast<std::uintptr_t>(structs->Data()) % alignof(T) == 0;
+}
+
+bool aligned(const fb::World* world) {
+  return world == nullptr || (aligned(world->members()) && aligned(world->plan()));
+}
+
+bool aligned(const flatbuffers::Vector<flatbuffers::Offset<fb::LineReport>>* lines) {
+  return lines == nullptr ||
+         std::all_of(lines->begin(), lines->end(), [](const auto* line) { return aligned(line->seals()); });
+}
+
+bool aligned(const fb::Message& message) {
+  if (const auto* m = message.body_as_Announce()) return aligned(m->world());
+  if (const auto* m = message.body_as_Report()) return aligned(m->lines());
+  if (const auto* m = message.body_as_HelloReply()) return aligned(m->lines());
+  return true;
 }
 
 }  // namespace
@@ -253,8 +284,9 @@ std::vector<std::byte> encode(const Message& message) {
 }
 
 Result<Message> decode(std::span<const std::byte> payload) {
+  if (misaligned(payload)) return decode(std::vector(payload.begin(), payload.end()));
   auto verifier = verifier_of(payload);
-  if (!fb::VerifyMessageBuffer(verifier)) {
+  if (!fb::VerifyMessageBuffer(verifier) || !aligned(*fb::GetMessage(payload.data()))) {
     return Status(Code::kDataLoss,
                   fmt::format("control message of {} bytes does not verify", payload.size()));
   }
@@ -278,8 +310,9 @@ std::vector<std::byte> encode_world(const World& world) {
 }
 
 Result<World> decode_world(std::span<const std::byte> bytes) {
+  if (misaligned(bytes)) return decode_world(std::vector(bytes.begin(), bytes.end()));
   auto verifier = verifier_of(bytes);
-  if (!verifier.VerifyBuffer<fb::World>(nullptr)) {
+  if (!verifier.VerifyBuffer<fb::World>(nullptr) || !aligned(flatbuffers::GetRoot<fb::World>(bytes.data()))) {
     return Status(Code::kDataLoss, fmt::format("World of {} bytes does not verify", bytes.size()));
   }
   fb::WorldT wire;
@@ -308,10 +341,8 @@ Result<std::optional<Message>> FrameReader::next() {
     return error_;
   }
   if (rest.size() < sizeof length + length) return std::optional<Message>();
-  // The verifier wants aligned memory; a frame starts anywhere in the stream.
-  std::vector<std::byte> payload(rest.begin() + sizeof length, rest.begin() + sizeof length + length);
   start_ += sizeof length + length;
-  auto message = decode(payload);
+  auto message = decode(rest.subspan(sizeof length, length));
   if (!message.ok()) return error_ = message.status(), error_;
   return std::optional<Message>(std::move(*message));
 }
