@@ -1,0 +1,294 @@
+// The arena: shape and refusals, Worlds, lines, and the robust lock that tells of a member's death.
+#include "core/arena.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "core/canonical.h"
+
+namespace regroup::core {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+ArenaSpec small_spec() {
+  return {.slots = 3,
+          .shards = 8,
+          .buffers_per_slot = 5,
+          .element_bytes = 4,
+          .elements = 1000,
+          .snapshot_bytes = 5000};
+}
+
+World world_of(Generation g) {
+  World world;
+  world.incarnation = 1;
+  world.generation = g;
+  world.resume = Position::of(g, 1);
+  world.shards = 8;
+  world.members = {{.id = 4, .seat = {0, 1}}, {.id = 7, .seat = {0, 2}, .needs_state = true, .from_step = 9}};
+  world.plan.assign(8, Seat{0, 1});
+  world.why = std::string(200 + g, 'w');
+  return world;
+}
+
+Fd duplicate(const Arena& arena) { return Fd(::dup(arena.memfd())); }
+
+TEST(Arena, CreateThenOpenShowsTheSameMemory) {
+  auto agent = Arena::create(small_spec());
+  ASSERT_TRUE(agent.ok()) << agent.status().to_string();
+  auto member = Arena::open(duplicate(*agent));
+  ASSERT_TRUE(member.ok()) << member.status().to_string();
+  EXPECT_EQ(member->spec(), small_spec());
+  agent->line(2).step.store(77);
+  EXPECT_EQ(member->line(2).step.load(), 77U);
+  agent->buffer(2, 4).back() = std::byte{9};
+  EXPECT_EQ(member->buffer(2, 4).back(), std::byte{9});
+  for (SlotIndex slot = 0; slot < 3; ++slot) EXPECT_EQ(member->line(slot).occupied.load(), 0U);
+}
+
+TEST(Arena, PartsDoNotOverlapAndAreAligned) {
+  const ArenaSpec spec{.slots = 5,
+                       .shards = 16,
+                       .buffers_per_slot = 7,
+                       .element_bytes = 8,
+                       .elements = 333,
+                       .snapshot_bytes = (kSnapshotChunk * 2) + 1};
+  auto arena = Arena::create(spec);
+  ASSERT_TRUE(arena.ok());
+  std::vector<std::span<std::byte>> parts{arena->result(0), arena->result(1), arena->snapshot(),
+                                          arena->stage_result(0), arena->stage_result(1)};
+  for (SlotIndex slot = 0; slot < spec.slots; ++slot) {
+    parts.push_back({reinterpret_cast<std::byte*>(&arena->line(slot)), sizeof(Line)});
+    for (std::uint32_t k = 0; k < spec.buffers_per_slot; ++k) parts.push_back(arena->buffer(slot, k));
+    for (unsigned parity : {0U, 1U}) parts.push_back(arena->stage(slot, parity));
+  }
+  const auto crcs = arena->snapshot_crcs();
+  EXPECT_EQ(crcs.size(), 3U);
+  parts.push_back({reinterpret_cast<std::byte*>(crcs.data()), crcs.size_bytes()});
+  std::sort(parts.begin(), parts.end(), [](auto a, auto b) { return a.data() < b.data(); });
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(parts[i].data()) % 64, 0U);
+    if (i > 0) {
+      EXPECT_LE(parts[i - 1].data() + parts[i - 1].size(), parts[i].data());
+    }
+  }
+  EXPECT_EQ(arena->result(3).data(), arena->result(1).data());
+}
+
+TEST(Arena, RefusesShapesItCannotHave) {
+  const auto refused = [](auto change) {
+    ArenaSpec spec = small_spec();
+    change(spec);
+    return Arena::create(spec).code() == Code::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.slots = 0; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.slots = kMaxSlots + 1; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.shards = 0; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.shards = kMaxShards + 1; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.buffers_per_slot = kMaxBuffers + 1; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.element_bytes = 2; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.elements = ~0ULL; }));
+  EXPECT_TRUE(refused([](ArenaSpec& s) { s.snapshot_bytes = ~0ULL; }));
+}
+
+TEST(Arena, TooMuchMemoryNamesWantedThereAndTheLimit) {
+  ArenaSpec spec = small_spec();
+  spec.elements = 1ULL << 36;
+  const auto arena = Arena::create(spec);
+  ASSERT_EQ(arena.code(), Code::kResourceExhausted);
+  EXPECT_THAT(arena.status().message(), HasSubstr(std::to_string(arena_bytes(spec)) + " bytes wanted"));
+  EXPECT_THAT(arena.status().message(),
+              testing::ContainsRegex("[0-9]+ available \\((MemAvailable|cgroup .*)\\)"));
+}
+
+TEST(Arena, OpenRefusesWhatIsNoArena) {
+  EXPECT_EQ(Arena::open(Fd()).code(), Code::kInternal);  // EBADF
+  Fd empty(::memfd_create("test", 0));
+  EXPECT_EQ(Arena::open(std::move(empty)).code(), Code::kDataLoss);
+  Fd zeros(::memfd_create("test", 0));
+  ASSERT_EQ(::ftruncate(zeros.get(), 1 << 20), 0);
+  EXPECT_EQ(Arena::open(std::move(zeros)).code(), Code::kDataLoss);
+}
+
+// A copy of a good arena's first bytes with `size` bytes and one byte changed.
+Result<Arena> open_damaged(std::uint64_t size, off_t where, std::uint8_t value) {
+  auto good = Arena::create(small_spec());
+  Fd copy(::memfd_create("test", 0));
+  std::vector<std::byte> head(4096);
+  EXPECT_EQ(::pread(good->memfd(), head.data(), head.size(), 0), 4096);
+  EXPECT_EQ(::ftruncate(copy.get(), static_cast<off_t>(size)), 0);
+  EXPECT_EQ(::pwrite(copy.get(), head.data(), head.size(), 0), 4096);
+  EXPECT_EQ(::pwrite(copy.get(), &value, 1, where), 1);
+  return Arena::open(std::move(copy));
+}
+
+TEST(Arena, OpenRefusesAnotherMagicVersionSizeOrShape) {
+  const std::uint64_t size = arena_bytes(small_spec());
+  EXPECT_TRUE(open_damaged(size, 2000, 1).ok());  // beyond the header: harmless
+  EXPECT_EQ(open_damaged(size, 0, 'X').code(), Code::kDataLoss);
+  EXPECT_EQ(open_damaged(size, 8, 2).code(), Code::kDataLoss);
+  EXPECT_EQ(open_damaged(size + 4096, 2000, 0).code(), Code::kDataLoss);
+  EXPECT_EQ(open_damaged(size - 4096, 2000, 0).code(), Code::kDataLoss);
+  EXPECT_EQ(open_damaged(size, 16, 4).code(), Code::kDataLoss);           // slots
+  EXPECT_EQ(open_damaged(size, 16, 255).code(), Code::kInvalidArgument);  // more than there can be
+}
+
+TEST(Arena, MembersCannotShortenTheFile) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  EXPECT_NE(::ftruncate(arena->memfd(), 4096), 0);
+}
+
+TEST(Arena, WorldsAreReadUntilFourNewerOnesExist) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  EXPECT_EQ(arena->newest_world(), 0U);
+  EXPECT_EQ(arena->read_world(1).code(), Code::kUnavailable);
+  for (Generation g = 1; g <= 6; ++g) {
+    ASSERT_TRUE(arena->publish_world(world_of(g)).ok());
+    EXPECT_EQ(arena->newest_world(), g);
+    for (Generation old = g >= 4 ? g - 3 : 1; old <= g; ++old) {
+      auto read = arena->read_world(old);
+      ASSERT_TRUE(read.ok()) << read.status().to_string();
+      EXPECT_EQ(*read, world_of(old));
+    }
+    if (g > 4) {
+      EXPECT_EQ(arena->read_world(g - 4).code(), Code::kUnavailable);
+    }
+  }
+  EXPECT_EQ(arena->read_world(7).code(), Code::kUnavailable);
+}
+
+TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
+  ArenaSpec spec = small_spec();
+  spec.slots = kMaxSlots;
+  spec.shards = kMaxShards;
+  auto arena = Arena::create(spec);
+  ASSERT_TRUE(arena.ok());
+  World world = world_of(1);
+  world.shards = kMaxShards;
+  world.members.assign(kMaxSlots, world.members[1]);
+  world.plan.assign(kMaxShards, Seat{1, 2});
+  EXPECT_TRUE(arena->publish_world(world).ok());
+  EXPECT_EQ(*arena->read_world(1), world);
+  world.why.assign(10000, 'w');
+  const Status status = arena->publish_world(world);
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(status.message(), testing::ContainsRegex("World 1 takes [0-9]+ bytes, [0-9]+ are there"));
+}
+
+TEST(Arena, ReadersBesideAPublisherSeeWholeWorldsOnly) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  constexpr Generation kLast = 3000;
+  std::atomic<unsigned> wrong{0}, good{0};
+  std::thread reader([&] {
+    for (Generation newest = 0; newest < kLast;) {
+      newest = arena->newest_world();
+      auto world = arena->read_world(newest);
+      if (world.ok()) (*world == world_of(newest) ? good : wrong)++;
+      if (!world.ok() && world.code() != Code::kUnavailable) wrong++;
+    }
+  });
+  for (Generation g = 1; g <= kLast; ++g) EXPECT_TRUE(arena->publish_world(world_of(g)).ok());
+  reader.join();
+  EXPECT_EQ(wrong, 0U);
+  EXPECT_GT(good, 0U);
+}
+
+TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  ASSERT_TRUE(arena->publish_world(world_of(5)).ok());
+  Line& line = arena->line(1);
+  line.state = 1, line.revoked_up_to = 2, line.left = 3, line.dead = 1, line.finished = 1, line.leave = kNow;
+  line.donated = 4, line.adopting = 5, line.proved = 5, line.seals[31] = 6, line.seals[0] = 7, line.step = 8,
+  line.loss = 0.5;
+  for (Channel& channel : line.channels) channel.instance = 9, channel.arrived = 10;
+  arena->assign_line(1, 41);
+  EXPECT_EQ(line.occupied, 42U);
+  EXPECT_EQ(load_state<RealPolicy>(line.state), StateWord());
+  EXPECT_EQ(line.left, 5U);  // no party to any generation until now
+  EXPECT_EQ(line.revoked_up_to, 5U);
+  for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved})
+    EXPECT_EQ(*word, 0U);
+  for (const auto& seal : line.seals) EXPECT_EQ(seal, 0U);
+  for (const Channel& channel : line.channels) EXPECT_EQ(channel.instance + channel.arrived, 0U);
+  EXPECT_EQ(line.step, 0U);
+  EXPECT_TRUE(std::isnan(line.loss.load()));
+}
+
+TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  EXPECT_TRUE(all_left_before(*arena, 9));  // nobody there
+  arena->assign_line(0, 0);
+  arena->assign_line(2, 1);
+  EXPECT_TRUE(all_left_before(*arena, 1));
+  EXPECT_FALSE(all_left_before(*arena, 2));
+  arena->line(0).left = 1;
+  EXPECT_FALSE(all_left_before(*arena, 2));
+  arena->line(2).dead = 1;
+  EXPECT_TRUE(all_left_before(*arena, 2));
+  EXPECT_FALSE(all_left_before(*arena, 3));
+}
+
+TEST(Arena, RingAllRingsEveryOccupiedLineButOne) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  arena->assign_line(0, 0);
+  arena->assign_line(1, 1);
+  ring_all(*arena);
+  ring_all(*arena, 1);
+  EXPECT_EQ(arena->line(0).bell.count, 2U);
+  EXPECT_EQ(arena->line(1).bell.count, 1U);
+  EXPECT_EQ(arena->line(2).bell.count, 0U);
+}
+
+TEST(Arena, TheRobustLockTellsOfAKilledMember) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  arena->assign_line(1, 0);
+  Line& line = arena->line(1);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!arena->claim_line(1).ok()) ::_exit(1);
+    line.proved.store(1, std::memory_order_release);
+    ring(arena->line(0).bell);
+    for (;;) ::pause();
+  }
+  const auto claimed = [&] { return line.proved.load(std::memory_order_acquire) == 1; };
+  EXPECT_TRUE(wait_until(arena->line(0).bell, claimed, SystemClock().now() + seconds(30)));
+  EXPECT_EQ(::pthread_mutex_trylock(&line.alive), EBUSY);
+  ::kill(child, SIGKILL);
+  timespec deadline{};
+  ::clock_gettime(CLOCK_MONOTONIC, &deadline);
+  deadline.tv_sec += 30;
+  EXPECT_EQ(::pthread_mutex_clocklock(&line.alive, CLOCK_MONOTONIC, &deadline), EOWNERDEAD);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ::pthread_mutex_consistent(&line.alive);
+  ::pthread_mutex_unlock(&line.alive);
+  arena->assign_line(1, 5);  // the next owner can take it
+  EXPECT_TRUE(arena->claim_line(1).ok());
+}
+
+TEST(Seal, PacksItsLimits) {
+  for (const Seal seal : {Seal{}, Seal{kMaxStep, {kMaxShards - 1, kMaxShards}}, Seal{1, {0, 1}}}) {
+    EXPECT_EQ(Seal::unpack(seal.pack()), seal);
+  }
+}
+
+}  // namespace
+}  // namespace regroup::core
