@@ -239,7 +239,8 @@ Result<World> Arena::read_world(Generation generation) const {
   std::byte* where = at(Layout(spec_).worlds + generation % kWorldSlots * world_bytes(spec_));
   auto* slot = reinterpret_cast<WorldSlot*>(where);
   const auto* words = reinterpret_cast<const std::atomic<std::uint64_t>*>(where + sizeof(WorldSlot));
-  if (slot->generation.load(std::memory_order_acquire) != generation) return overwritten;
+  // 0 stands for "being written".
+  if (generation == 0 || slot->generation.load(std::memory_order_acquire) != generation) return overwritten;
   const std::uint32_t size = slot->bytes.load(std::memory_order_acquire);
   if (size > world_bytes(spec_) - sizeof(WorldSlot)) return overwritten;
   std::vector<std::byte> bytes((size + 7ULL) / 8 * 8);

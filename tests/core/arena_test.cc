@@ -154,6 +154,7 @@ TEST(Arena, WorldsAreReadUntilFourNewerOnesExist) {
   auto arena = Arena::create(small_spec());
   ASSERT_TRUE(arena.ok());
   EXPECT_EQ(arena->newest_world(), 0U);
+  EXPECT_EQ(arena->read_world(0).code(), Code::kUnavailable);
   EXPECT_EQ(arena->read_world(1).code(), Code::kUnavailable);
   for (Generation g = 1; g <= 6; ++g) {
     ASSERT_TRUE(arena->publish_world(world_of(g)).ok());
