@@ -139,7 +139,7 @@ def run_job(folder: Path, kills: int, params_mb: float, compute_ms: float, worke
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            timeout=60 + 3 * kills,
+            timeout=deadline,
             check=False,
         ).returncode
     if status != 0:

@@ -1,4 +1,4 @@
-"""What the transaction costs per step when nothing happens: a Session's empty step against the bare Communicator.
+"""What the transaction costs per step when nothing happens: an empty step against the bare Communicator.
 
 Four members on the cores that are there, 4 KiB of parameters, no compute. Each member times its own
 operations in alternating blocks; the difference of the medians is the cost of open, seal, vote and commit.
