@@ -144,8 +144,12 @@ void AgentCore::on_kill(const core::Kill& kill) {
   if (found == members_.end() || found->second.reaped) return;
   if (!kill.gently || !found->second.slot || found->second.dead) return emit(KillMember{kill.member});
   emit(ToMember{kill.member, core::Excluded{kill.reason}});
-  arena_.line(*found->second.slot).leave.store(core::kNow, std::memory_order_release);
-  emit(RingLine{*found->second.slot});  // after the reason is on its way
+  emit(LetGo{*found->second.slot});
+}
+
+void AgentCore::let_go(core::SlotIndex slot) {
+  arena_.line(slot).leave.store(core::kNow, std::memory_order_release);
+  core::ring(arena_.line(slot).bell);
 }
 
 AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {

@@ -57,14 +57,14 @@ struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(sl
   core::MemberId member = 0;
   core::SlotIndex slot = 0;
 };
-struct RingLine {  // core::ring(arena().line(slot).bell): it waits there for what was sent before this
+struct LetGo {  // call let_go(slot): its member waits there, what was sent before is on its way
   core::SlotIndex slot = 0;
 };
 struct Warn {  // a line for the user's terminal
   std::string sentence;
 };
 using AgentEffect =
-    std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine, RingLine, Warn>;
+    std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine, LetGo, Warn>;
 using AgentEffects = std::vector<AgentEffect>;
 
 class AgentCore {
@@ -82,6 +82,8 @@ class AgentCore {
   // The process is gone (or could not be started: exit_code 127). Only then may its line be given away.
   [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
                                        std::int32_t signal);
+
+  void let_go(core::SlotIndex slot);
 
   [[nodiscard]] const core::Arena& arena() const { return arena_; }  // unmapped until the first accepted Join
   [[nodiscard]] core::Incarnation incarnation() const { return incarnation_; }
@@ -119,7 +121,10 @@ class AgentCore {
   [[nodiscard]] bool plan_holds(const core::World& world) const;
   [[nodiscard]] core::LineReport report_of(core::SlotIndex slot) const;
   [[nodiscard]] std::vector<core::LineReport> report() const;
-  void emit(AgentEffect effect) { effects_.push_back(std::move(effect)); }
+  template <class T>
+  void emit(T effect) {
+    effects_.emplace_back(std::move(effect));
+  }
 
   const AgentOptions options_;
   core::Incarnation incarnation_ = 0;

@@ -70,17 +70,14 @@ class Coordinator {
   [[nodiscard]] Effects tick(core::TimePoint now);
   // When tick() has something to do next, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
-
   // What `regroup status` prints: job, generation, members, open round, the last sentences.
   [[nodiscard]] std::string status_json(core::TimePoint now) const;
 
-  [[nodiscard]] core::Incarnation incarnation() const { return incarnation_; }
   [[nodiscard]] const core::World& world() const { return world_; }  // generation 0: none yet
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
 
  private:
   enum class Stage : std::uint8_t { kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
-
   // coordinator.cc: what happened.
   void on_agent(core::NodeId node, const core::Message& message);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
@@ -118,7 +115,10 @@ class Coordinator {
   void ask_to_leave(Record* member);
   void dismiss(Record* member, bool gently, const std::string& reason);
 
-  void emit(Effect effect) { effects_.push_back(std::move(effect)); }
+  template <class T>
+  void emit(T effect) {
+    effects_.emplace_back(std::move(effect));
+  }
   void to_agents(const core::Body& body);
   void note(const std::string& sentence);  // for status and the terminal
 

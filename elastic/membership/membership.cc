@@ -1,12 +1,10 @@
-// The decision and the plan: docs/architecture.md section 4, rules 1, 3 and 5.
+// The decision: docs/architecture.md section 4.
 #include "elastic/membership/membership.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
-#include <tuple>
 
 namespace regroup::membership {
 namespace {
@@ -94,71 +92,6 @@ std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
   return fmt::format("{}: {} -> {}", fmt::join(reasons, ", "), tally.in_world, members(size));
 }
 
-// A sealed interval of the open step that lies with `seat`.
-struct Sealed {
-  core::Seat seat;
-  core::Interval leaves;
-  bool planned = false;  // its holder was to compute all of it
-  bool alive = false;
-};
-
-std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
-                                  const std::vector<core::Seat>& before,
-                                  const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
-  std::vector<Sealed> found;
-  for (const auto& [node, of_node] : lines) {
-    for (const core::LineReport& line : of_node) {
-      for (const core::Seal& seal : line.seals) {
-        const core::Interval& at = seal.leaves;
-        if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
-        const core::Seat seat{node, line.slot};
-        const bool planned =
-            !before.empty() && std::all_of(before.begin() + at.begin, before.begin() + at.end,
-                                           [&](core::Seat s) { return s == seat; });
-        found.push_back({seat, at, planned, line.alive});
-      }
-    }
-  }
-  // Where two hold the same leaf, the one who was meant to goes first, then the living, then the larger sum.
-  std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
-    if (a.planned != b.planned) return a.planned;
-    if (a.alive != b.alive) return a.alive;
-    if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
-    return std::tie(a.leaves, a.seat) < std::tie(b.leaves, b.seat);
-  });
-  return found;
-}
-
-using Plan = std::vector<std::optional<core::Seat>>;
-
-void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
-  for (const Sealed& s : seals) {
-    const auto first = plan->begin() + s.leaves.begin, last = plan->begin() + s.leaves.end;
-    // A sum can be used whole only: not if part of it is somebody else's.
-    if (std::all_of(first, last, [&](auto& owner) { return !owner || *owner == s.seat; })) {
-      std::fill(first, last, s.seat);
-    }
-  }
-}
-
-// Hands `leaves` out in runs, in rank order, so that nobody has more than one leaf more to compute than it
-// must.
-void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& takers,
-              std::map<core::Seat, std::uint32_t> load, Plan* plan) {
-  std::map<core::Seat, std::uint32_t> quota;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const core::Seat seat = *std::min_element(takers.begin(), takers.end(), [&](core::Seat a, core::Seat b) {
-      return load[a] < load[b];  // of equals the lowest rank
-    });
-    ++load[seat];
-    ++quota[seat];
-  }
-  std::size_t at = 0;
-  for (const core::Seat& seat : takers) {
-    for (; quota[seat] > 0; --quota[seat]) (*plan)[leaves[at++]] = seat;
-  }
-}
-
 }  // namespace
 
 const char* state_name(MemberState state) {
@@ -215,42 +148,6 @@ core::Position resume_of(const core::World& before,
     }
   }
   return resume;
-}
-
-std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
-                                    const std::vector<core::Seat>& before,
-                                    const std::vector<core::WorldMember>& next,
-                                    const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
-  Plan plan(shards);
-  keep_sealed(seals_of_step(step, shards, before, lines), &plan);
-  std::vector<core::Seat> takers;
-  std::map<core::Seat, std::uint32_t> load;
-  for (const core::WorldMember& m : next) {
-    load[m.seat] = 0;
-    if (before.empty() || !m.needs_state) takers.push_back(m.seat);
-  }
-  if (takers.empty())
-    std::transform(next.begin(), next.end(), std::back_inserter(takers), [](auto& m) { return m.seat; });
-  if (before.empty()) {
-    for (std::uint32_t rank = 0; rank < next.size(); ++rank) {
-      const core::Interval share = core::share_of_rank(shards, static_cast<std::uint32_t>(next.size()), rank);
-      std::fill(plan.begin() + share.begin, plan.begin() + share.end, next[rank].seat);
-    }
-  }
-  std::vector<std::uint32_t> orphans;
-  for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {
-    if (plan[leaf]) continue;
-    if (load.contains(before[leaf])) {
-      plan[leaf] = before[leaf];
-      ++load[before[leaf]];
-    } else {
-      orphans.push_back(leaf);
-    }
-  }
-  hand_out(orphans, takers, load, &plan);
-  std::vector<core::Seat> out;
-  for (const auto& seat : plan) out.push_back(*seat);
-  return out;
 }
 
 }  // namespace regroup::membership

@@ -73,8 +73,9 @@ struct Verdict {
 
 // The plan for step `step`: what is sealed stays where it is, also with the dead; a leaf that a survivor was
 // to compute stays with it; the leaves of the lost go, in contiguous runs, to the survivors with the fewest
-// leaves left to compute. Who needs_state gets no further ones. `before` owned the leaves until now; empty
-// (the first World): an even share for everybody.
+// leaves left to compute. Who needs_state gets no further ones; at least one member does not. If that is more
+// than somebody's buffers can hold: even shares, and what is sealed elsewhere is void. `before` owned the
+// leaves until now; empty (the first World): an even share for everybody.
 [[nodiscard]] std::vector<core::Seat> plan_leaves(
     core::Step step, std::uint32_t shards, const std::vector<core::Seat>& before,
     const std::vector<core::WorldMember>& next,

@@ -1,0 +1,159 @@
+// The plan of the open step: docs/architecture.md section 4, rules 3 and 5; the check of the buffers:
+// docs/design/interfaces.md, Buffers.
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+#include <set>
+#include <tuple>
+
+#include "core/canonical.h"
+#include "elastic/membership/membership.h"
+
+namespace regroup::membership {
+namespace {
+
+// A sealed interval of the open step that lies with `seat`.
+struct Sealed {
+  core::Seat seat;
+  core::Interval leaves;
+  bool planned = false;  // its holder was to compute all of it
+  bool alive = false;
+};
+
+std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
+                                  const std::vector<core::Seat>& before,
+                                  const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+  std::vector<Sealed> found;
+  for (const auto& [node, of_node] : lines) {
+    for (const core::LineReport& line : of_node) {
+      for (const core::Seal& seal : line.seals) {
+        const core::Interval& at = seal.leaves;
+        if (seal.step != step || at.begin >= at.end || at.end > shards) continue;
+        const core::Seat seat{node, line.slot};
+        const bool planned =
+            !before.empty() && std::all_of(before.begin() + at.begin, before.begin() + at.end,
+                                           [&](core::Seat s) { return s == seat; });
+        found.push_back({seat, at, planned, line.alive});
+      }
+    }
+  }
+  // Where two hold the same leaf, the one who was meant to goes first, then the living, then the larger sum.
+  std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
+    if (a.planned != b.planned) return a.planned;
+    if (a.alive != b.alive) return a.alive;
+    if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
+    return std::tie(a.leaves, a.seat) < std::tie(b.leaves, b.seat);
+  });
+  return found;
+}
+
+using Plan = std::vector<std::optional<core::Seat>>;
+
+void keep_sealed(const std::vector<Sealed>& seals, Plan* plan) {
+  for (const Sealed& s : seals) {
+    const auto first = plan->begin() + s.leaves.begin, last = plan->begin() + s.leaves.end;
+    // A sum can be used whole only: not if part of it is somebody else's.
+    if (std::all_of(first, last, [&](auto& owner) { return !owner || *owner == s.seat; })) {
+      std::fill(first, last, s.seat);
+    }
+  }
+}
+
+// True if a member with `buffers` buffers can compute `leaves` in ascending order beside `sealed`, its
+// complete leaves, folding siblings whenever it can.
+bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
+          const std::vector<std::uint32_t>& leaves) {
+  const std::uint32_t buffers = core::canonical_buffers(shards);
+  std::set<core::Interval> nodes;
+  const auto add = [&](std::uint32_t leaf) {
+    core::Interval node{leaf, leaf + 1};
+    while (const auto parent = core::canonical_parent(shards, node)) {
+      const std::uint32_t middle = core::canonical_split(*parent);
+      const core::Interval sibling =
+          node.begin < middle ? core::Interval{middle, parent->end} : core::Interval{parent->begin, middle};
+      if (nodes.erase(sibling) == 0) break;
+      node = *parent;
+    }
+    nodes.insert(node);
+  };
+  for (std::uint32_t leaf : sealed) add(leaf);
+  for (std::uint32_t leaf : leaves) {
+    if (nodes.size() >= buffers) return false;
+    add(leaf);
+  }
+  return true;
+}
+
+// Hands `leaves` out in runs, in rank order, so that nobody has more than one leaf more to compute than it
+// must.
+void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& takers,
+              std::map<core::Seat, std::uint32_t> load, Plan* plan) {
+  std::map<core::Seat, std::uint32_t> quota;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const core::Seat seat = *std::min_element(takers.begin(), takers.end(), [&](core::Seat a, core::Seat b) {
+      return load[a] < load[b];  // of equals the lowest rank
+    });
+    ++load[seat];
+    ++quota[seat];
+  }
+  std::size_t at = 0;
+  for (const core::Seat& seat : takers) {
+    for (; quota[seat] > 0; --quota[seat]) (*plan)[leaves[at++]] = seat;
+  }
+}
+
+// Everybody's contiguous share, whatever was sealed before.
+std::vector<core::Seat> even_shares(std::uint32_t shards, const std::vector<core::Seat>& takers) {
+  std::vector<core::Seat> plan(shards);
+  const auto size = static_cast<std::uint32_t>(takers.size());
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    const core::Interval share = core::share_of_rank(shards, size, rank);
+    std::fill(plan.begin() + share.begin, plan.begin() + share.end, takers[rank]);
+  }
+  return plan;
+}
+
+bool all_fit(std::uint32_t shards, const Plan& sealed, const std::vector<core::Seat>& plan,
+             const std::vector<core::WorldMember>& next) {
+  std::map<core::Seat, std::vector<std::uint32_t>> complete, open;
+  for (std::uint32_t leaf = 0; leaf < shards; ++leaf)
+    (sealed[leaf] ? complete : open)[plan[leaf]].push_back(leaf);
+  return std::all_of(next.begin(), next.end(), [&](const core::WorldMember& m) {
+    return fits(shards, complete[m.seat], open[m.seat]);
+  });
+}
+
+}  // namespace
+
+std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
+                                    const std::vector<core::Seat>& before,
+                                    const std::vector<core::WorldMember>& next,
+                                    const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
+  std::vector<core::Seat> takers;
+  std::map<core::Seat, std::uint32_t> load;
+  for (const core::WorldMember& m : next) {
+    load[m.seat] = 0;
+    if (before.empty() || !m.needs_state) takers.push_back(m.seat);
+  }
+  assert(!takers.empty());  // somebody gives the newcomers their state
+  if (before.empty()) return even_shares(shards, takers);
+  Plan sealed(shards);
+  keep_sealed(seals_of_step(step, shards, before, lines), &sealed);
+  Plan plan = sealed;
+  std::vector<std::uint32_t> orphans;
+  for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {
+    if (plan[leaf]) continue;
+    if (load.contains(before[leaf])) {
+      plan[leaf] = before[leaf];
+      ++load[before[leaf]];
+    } else {
+      orphans.push_back(leaf);
+    }
+  }
+  hand_out(orphans, takers, load, &plan);
+  std::vector<core::Seat> out;
+  std::transform(plan.begin(), plan.end(), std::back_inserter(out), [](const auto& seat) { return *seat; });
+  return all_fit(shards, sealed, out, next) ? out : even_shares(shards, takers);
+}
+
+}  // namespace regroup::membership
