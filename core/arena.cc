@@ -286,6 +286,8 @@ Status Arena::claim_line(SlotIndex slot) {
   return {};
 }
 
+void Arena::populate() const { ::madvise(base_, bytes_, MADV_POPULATE_WRITE); }
+
 void ring_all(const Arena& arena, SlotIndex except) {
   for (SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
     if (slot != except && arena.line(slot).occupied.load(std::memory_order_acquire) != 0)

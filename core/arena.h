@@ -6,77 +6,21 @@
 // word. docs/formats/arena.md has the byte offsets.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "core/doorbell.h"
 #include "core/fd.h"
-#include "core/state_word.h"
+#include "core/line.h"
 #include "core/status.h"
 #include "core/world.h"
 
 namespace regroup::core {
 
 inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as many
-inline constexpr std::uint32_t kMaxBuffers = 32;       // >= canonical_buffers(kMaxShards)
 inline constexpr std::size_t kStageBytes = 256 << 10;  // of a Communicator's copy-in pipeline
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
-
-// "This canonical partial sum of this step is complete in buffer k": step 32 bits | begin 16 | end 16; 0 is
-// "no seal".
-struct Seal {
-  Step step = 0;
-  Interval leaves;
-
-  [[nodiscard]] constexpr std::uint64_t pack() const {
-    return step << 32 | static_cast<std::uint64_t>(leaves.begin) << 16 | leaves.end;
-  }
-  [[nodiscard]] static constexpr Seal unpack(std::uint64_t bits) {
-    return {bits >> 32,
-            {static_cast<std::uint32_t>(bits >> 16 & 0xffff), static_cast<std::uint32_t>(bits & 0xffff)}};
-  }
-  bool operator==(const Seal&) const = default;
-};
-
-// A member's arrivals in one chain of collective operations. A peer that is in a later instance has arrived
-// in ours.
-struct alignas(64) Channel {
-  std::atomic<std::uint64_t> instance;  // {generation 24, position 40}
-  std::atomic<std::uint64_t> arrived;   // operations' phases of that instance
-};
-enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
-
-enum Leave : std::uint32_t {
-  kStay = 0,
-  kAtBoundary = 1,  // a notice: leave at the next step boundary
-  kNow = 2,         // part of no World any more; the reason comes as Excluded on the socket
-};
-
-// All that others see of a member. Written by the member unless said otherwise.
-struct alignas(128) Line {
-  alignas(128) Doorbell<RealPolicy> bell;
-  alignas(128) std::atomic<std::uint64_t> state;  // core/state_word.h; agent: revoke()
-  std::atomic<std::uint32_t> revoked_up_to;       // agent
-  std::atomic<std::uint32_t> left;      // highest generation whose buffers this thread will not touch again
-  std::atomic<std::uint32_t> occupied;  // agent: MemberId + 1, or 0 for a free line
-  std::atomic<std::uint32_t> dead;      // agent: 1 when its last store to a result is behind it
-  std::atomic<std::uint32_t> finished;  // 1 once finish() committed: exit 0 is success
-  std::atomic<std::uint32_t> leave;    // enum Leave; agent, and kAtBoundary also the member's SIGTERM handler
-  std::atomic<std::uint32_t> donated;  // highest generation for which its part of the snapshot is written
-  std::atomic<std::uint32_t> adopting;  // generation whose snapshot it is reading now, or 0
-  std::atomic<std::uint32_t> proved;    // highest generation for which its copied state has the right digest
-  alignas(128) Channel channels[2];
-  alignas(128) std::atomic<std::uint64_t> seals[kMaxBuffers];
-  // Progress, for `status` only.
-  alignas(128) std::atomic<std::uint64_t> step;  // last applied
-  std::atomic<std::uint64_t> applied_at;         // nanoseconds of CLOCK_MONOTONIC
-  std::atomic<double> loss;                      // mean over the batch of that step; NaN if none was recorded
-  alignas(128) pthread_mutex_t alive;            // robust, held by the training thread as long as it lives
-};
 
 struct ArenaSpec {
   std::uint32_t slots = 1;
@@ -136,6 +80,9 @@ class Arena {
   void assign_line(SlotIndex slot, MemberId id);
   // Member: takes the robust lock with the calling thread, which from now on stands for the member.
   [[nodiscard]] Status claim_line(SlotIndex slot);
+  // Member: maps every page now, so that a recovery does not pay for page faults. An old kernel cannot; no
+  // harm done.
+  void populate() const;
 
  private:
   [[nodiscard]] std::byte* at(std::uint64_t offset) const { return base_ + offset; }

@@ -49,6 +49,7 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   if (!arena.ok()) return arena.status();
   if (welcome->slot >= arena->spec().slots)
     return core::internal_error("join: the agent gave a line that is not there");
+  arena->populate();
   REGROUP_RETURN_IF_ERROR(arena->claim_line(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link->send(core::Ready{}));
   return std::unique_ptr<Participant>(
