@@ -26,7 +26,12 @@ core::TimePoint now() { return core::SystemClock().now(); }
 
 Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
                          core::Duration patience)
-    : arena_(std::move(arena)), slot_(slot), seed_(seed), patience_(patience), link_(std::move(link)) {}
+    : arena_(std::move(arena)),
+      slot_(slot),
+      seed_(seed),
+      patience_(patience),
+      link_(std::move(link)),
+      term_notice_(link_.connected() ? &line() : nullptr) {}
 
 core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 core::Join declaration,

@@ -15,6 +15,7 @@
 #include "core/world.h"
 #include "elastic/agent_link.h"
 #include "elastic/options.h"
+#include "elastic/term_notice.h"
 
 namespace regroup::elastic {
 
@@ -79,6 +80,7 @@ class Participant {
   const std::uint64_t seed_;
   const core::Duration patience_;
   AgentLink link_;
+  const TermNotice term_notice_;
   core::World world_;
   core::Generation seen_ = 0;  // newest World that turned out not to contain this member
 };

@@ -1,0 +1,22 @@
+// SIGTERM as a notice: the first asks the member to leave at the next step boundary, the second does what
+// SIGTERM does.
+#pragma once
+
+#include "core/arena.h"
+
+namespace regroup::elastic {
+
+// While it lives a SIGTERM sets `line.leave`. Does nothing if the program has a handler of its own. At most
+// one at a time in a process (a signal handler is process-wide); a second one does nothing.
+class TermNotice {
+ public:
+  explicit TermNotice(core::Line* line);  // null: does nothing
+  ~TermNotice();
+  TermNotice(const TermNotice&) = delete;
+  TermNotice& operator=(const TermNotice&) = delete;
+
+ private:
+  bool installed_ = false;
+};
+
+}  // namespace regroup::elastic
