@@ -5,7 +5,8 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
+
+#include "launcher/supervise/ancillary.h"
 
 namespace regroup::launcher {
 namespace {
@@ -13,11 +14,6 @@ namespace {
 struct Packet {
   Word word;
   std::int32_t value;
-};
-
-union Ancillary {  // aligned room for one descriptor
-  cmsghdr header;
-  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
 };
 
 }  // namespace
@@ -39,16 +35,11 @@ WordSocket::WordSocket(boost::asio::io_context& loop, core::Fd socket, Handler h
 bool WordSocket::send(Word word, std::int32_t value, int fd) {
   Packet packet{word, value};
   iovec bytes{&packet, sizeof packet};
-  Ancillary ancillary{};
+  Ancillary ancillary;
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = &ancillary;
-    message.msg_controllen = sizeof ancillary;
-    ancillary.header = {CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-    std::memcpy(CMSG_DATA(&ancillary.header), &fd, sizeof fd);
-  }
+  if (fd >= 0) ancillary.attach(message, fd);
   return ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof packet;
 }
 
@@ -64,21 +55,16 @@ bool WordSocket::receive() {
   for (;;) {
     Packet packet{};
     iovec bytes{&packet, sizeof packet};
-    Ancillary ancillary{};
+    Ancillary ancillary;
     msghdr message{};
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;
-    message.msg_control = &ancillary;
-    message.msg_controllen = sizeof ancillary;
+    ancillary.expect(message);
     const ssize_t count = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno == EAGAIN;
     if (count != sizeof packet) return false;
-    int fd = -1;
-    if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
-      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    }
-    handler_(packet.word, packet.value, core::Fd(fd));
+    handler_(packet.word, packet.value, Ancillary::taken(message));
   }
 }
 

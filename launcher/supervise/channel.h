@@ -1,0 +1,62 @@
+// Control messages on a connected stream socket, for loops: agent and coordinator, agent and member,
+// coordinator and control command.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "core/fd.h"
+#include "core/message.h"
+#include "core/status.h"
+#include "core/wire.h"
+
+namespace regroup::launcher {
+
+// Used by the loop's thread; kept alive by its own pending operations until it is closed.
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  using Handler = std::function<void(const core::Message&)>;
+  // `closed` is called once when the other side went away or sent bytes that are no message; not after
+  // close(). Descriptors that come in are closed.
+  Channel(boost::asio::io_context& loop, core::Fd socket, Handler handler,
+          std::function<void(const core::Status&)> closed);
+  void start() { wait_read(); }
+
+  // Queues a message, and a copy of `fd` beside it unless that is -1. Never blocks. A receiver that lets
+  // kMostQueued bytes pile up is taken for gone.
+  void send(const core::Message& message, int fd = -1);
+  void close_when_sent();
+  void close();
+  [[nodiscard]] bool open() const { return socket_.is_open(); }
+  // Calls `closed`, unless that happened.
+  void fail(const core::Status& why);
+
+ private:
+  struct Frame {
+    std::vector<std::byte> bytes;
+    std::size_t sent = 0;
+    core::Fd fd;
+  };
+
+  void wait_read();
+  void read();
+  void deliver();
+  void write();
+  [[nodiscard]] ssize_t write_some(Frame& frame);
+
+  boost::asio::posix::stream_descriptor socket_;
+  Handler handler_;
+  std::function<void(const core::Status&)> closed_;
+  core::FrameReader reader_;
+  std::deque<Frame> queue_;
+  std::size_t queued_ = 0;
+  bool waiting_to_write_ = false;
+  bool closing_ = false;
+};
+
+}  // namespace regroup::launcher

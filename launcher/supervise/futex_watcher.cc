@@ -1,0 +1,136 @@
+// futex_waitv on the words of robust mutexes. The kernel wakes a word at its owner's death only if
+// FUTEX_WAITERS is set in it, so that is set first, as a thread waiting for the mutex would.
+#include "launcher/supervise/futex_watcher.h"
+
+#include <linux/futex.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+
+#include "launcher/supervise/priority.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr long kFutexWaitv = 449;  // SYS_futex_waitv, younger than this C library's headers
+
+futex_waitv waiter(const std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  return {value, reinterpret_cast<std::uintptr_t>(word), FUTEX_32, 0};
+}
+
+// False: the owner is dead. Else `value` is what to wait for to change.
+bool arm(std::atomic<std::uint32_t>& word, std::uint32_t& value) {
+  value = word.load(std::memory_order_acquire);
+  while ((value & FUTEX_OWNER_DIED) == 0) {
+    if ((value & FUTEX_TID_MASK) == 0 || (value & FUTEX_WAITERS) != 0) return true;
+    if (word.compare_exchange_weak(value, value | FUTEX_WAITERS, std::memory_order_acq_rel)) {
+      value |= FUTEX_WAITERS;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex) {
+  static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof mutex.__data.__lock);
+  return reinterpret_cast<std::atomic<std::uint32_t>*>(&mutex.__data.__lock);
+}
+
+FutexWatcher::FutexWatcher(boost::asio::io_context& loop, Handler dead)
+    : event_(loop), dead_(std::move(dead)) {}
+
+FutexWatcher::~FutexWatcher() {
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  interrupt();
+  thread_.join();
+}
+
+core::Status FutexWatcher::watch(core::SlotIndex slot, std::atomic<std::uint32_t>* word) {
+  if (!thread_.joinable()) REGROUP_RETURN_IF_ERROR(start());
+  {
+    const std::lock_guard lock(mutex_);
+    words_[slot] = word;
+  }
+  interrupt();
+  return {};
+}
+
+void FutexWatcher::unwatch(core::SlotIndex slot) {
+  const std::lock_guard lock(mutex_);
+  words_.erase(slot);
+}
+
+core::Status FutexWatcher::start() {
+  const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event < 0) return core::system_error("eventfd", "watcher of members", errno);
+  event_.assign(event);
+  wait_event();
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+void FutexWatcher::interrupt() {
+  control_.fetch_add(1, std::memory_order_seq_cst);
+  ::syscall(SYS_futex, &control_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void FutexWatcher::wait_event() {
+  event_.async_wait(event_.wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;
+    std::uint64_t count = 0;
+    static_cast<void>(!::read(event_.native_handle(), &count, sizeof count));
+    std::vector<core::SlotIndex> found;
+    {
+      const std::lock_guard lock(mutex_);
+      found.swap(found_);
+    }
+    wait_event();
+    for (const core::SlotIndex slot : found) dead_(slot);
+  });
+}
+
+// True if nobody is dead: `left` and `values` are what to wait for.
+bool FutexWatcher::sweep(std::vector<std::uint32_t>& values, std::vector<Watched>& left) {
+  values.clear();
+  left.clear();
+  const std::lock_guard lock(mutex_);
+  for (auto it = words_.begin(); it != words_.end();) {
+    std::uint32_t value = 0;
+    if (arm(*it->second, value)) {
+      left.push_back({it->first, it->second});
+      values.push_back(value);
+      ++it;
+    } else {
+      found_.push_back(it->first);
+      it = words_.erase(it);
+    }
+  }
+  return found_.empty();
+}
+
+void FutexWatcher::run() {
+  prefer_promptness();
+  std::vector<std::uint32_t> values;
+  std::vector<Watched> left;
+  while (!stop_) {
+    const std::uint32_t control = control_.load(std::memory_order_seq_cst);
+    if (!sweep(values, left)) {
+      const std::uint64_t one = 1;
+      static_cast<void>(!::write(event_.native_handle(), &one, sizeof one));
+    }
+    std::vector<futex_waitv> waiters{waiter(&control_, control)};
+    for (std::size_t i = 0; i < left.size(); ++i) waiters.push_back(waiter(left[i].word, values[i]));
+    if (::syscall(kFutexWaitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC) < 0 &&
+        errno == ENOSYS) {
+      return;  // the pidfd tells, later
+    }
+  }
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,65 @@
+// Learns within 0.1 ms that a thread which holds a robust mutex in shared memory has died. A pidfd says so
+// only when the address space is torn down, 8-20 ms later.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "core/status.h"
+#include "core/world.h"
+
+namespace regroup::launcher {
+
+// The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the kernel.
+[[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
+
+// A thread that waits on all words at once (futex_waitv); without that system call, nothing is ever told.
+class FutexWatcher {
+ public:
+  using Handler = std::function<void(core::SlotIndex)>;
+  // `dead` is called on the loop's thread, once per watch().
+  FutexWatcher(boost::asio::io_context& loop, Handler dead);
+  ~FutexWatcher();  // ends the thread
+  FutexWatcher(const FutexWatcher&) = delete;
+  FutexWatcher& operator=(const FutexWatcher&) = delete;
+
+  // Starts the thread at the first call. The word stays mapped until unwatch() or destruction; at most
+  // core::kMaxSlots - 1 words.
+  [[nodiscard]] core::Status watch(core::SlotIndex slot, std::atomic<std::uint32_t>* word);
+  // The word is not looked at any more once this returns.
+  void unwatch(core::SlotIndex slot);
+
+ private:
+  struct Watched {
+    core::SlotIndex slot;
+    std::atomic<std::uint32_t>* word;
+  };
+
+  [[nodiscard]] core::Status start();
+  void wait_event();
+  void run();
+  [[nodiscard]] bool sweep(std::vector<std::uint32_t>& values, std::vector<Watched>& left);
+  void interrupt();
+
+  boost::asio::posix::stream_descriptor event_;
+  Handler dead_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::map<core::SlotIndex, std::atomic<std::uint32_t>*> words_;  // guarded by mutex_
+  std::vector<core::SlotIndex> found_;                            // guarded by mutex_
+  std::atomic<std::uint32_t> control_{0};                         // changes when words_ did
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace regroup::launcher
