@@ -1,0 +1,34 @@
+// Where the files of an elastic job lie: a private folder per job, named by its id, in the user's folder of
+// sockets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/supervise/environment.h"
+
+namespace regroup::cmd {
+
+struct JobFiles {
+  std::string folder;
+
+  [[nodiscard]] std::string agent_socket() const { return folder + "/agent"; }
+  [[nodiscard]] std::string control_socket() const { return folder + "/control"; }
+  [[nodiscard]] std::string journal() const { return folder + "/journal"; }
+};
+
+// $XDG_RUNTIME_DIR/regroup, or /tmp/regroup-UID; made with mode 0700 if need be.
+[[nodiscard]] core::Result<std::string> runtime_folder(const launcher::Environment& environment);
+
+// Makes the folder of job `id`.
+[[nodiscard]] core::Result<JobFiles> make_job_files(const launcher::Environment& environment,
+                                                    const std::string& id);
+// Best effort: what is left is ignored by others.
+void remove_job_files(const JobFiles& files);
+
+// The job `id`, or if that is "" the only one there is. kNotFound says which there are.
+[[nodiscard]] core::Result<JobFiles> find_job(const launcher::Environment& environment,
+                                              const std::string& id);
+
+}  // namespace regroup::cmd
