@@ -1,0 +1,91 @@
+// The agent of an elastic job: turns sockets, processes and dead futexes into calls of
+// membership::AgentCore, and its effects into messages, processes and signals.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/clock.h"
+#include "core/message.h"
+#include "elastic/membership/agent_core.h"
+#include "launcher/supervise/agent.h"
+#include "launcher/supervise/channel.h"
+#include "launcher/supervise/futex_watcher.h"
+#include "launcher/supervise/unix_socket.h"
+
+namespace regroup::cmd {
+
+struct ElasticAgentOptions {
+  membership::AgentOptions core;
+  std::string socket;  // where members connect
+  core::Duration orphan_timeout{};
+  bool quiet = false;
+};
+
+// Used by the loop's thread.
+class ElasticAgent final : public launcher::AgentJob {
+ public:
+  ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options);
+
+  [[nodiscard]] core::Status start() override;
+  void on_exit(const launcher::MemberExit& exit) override;
+  void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
+  [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
+
+ private:
+  // A connection to our socket; `member` once it has said Join.
+  struct Link {
+    explicit Link(boost::asio::io_context& loop) : deadline(loop) {}
+    std::shared_ptr<launcher::Channel> channel;
+    boost::asio::steady_timer deadline;  // of its Join
+    pid_t peer = 0;
+    std::optional<core::MemberId> member;
+  };
+  using Links = std::list<Link>;
+  // The process that joined, where it is not the one that was started (a shell's child, for example).
+  struct Joined {
+    explicit Joined(boost::asio::io_context& loop) : pidfd(loop) {}
+    boost::asio::posix::stream_descriptor pidfd;
+    std::optional<launcher::MemberExit> exit;  // of the started one, if that was first
+  };
+
+  void on_connection(core::Fd socket, pid_t peer);
+  void on_member_message(Links::iterator link, const core::Message& message);
+  void adopt(Links::iterator link, core::MemberId member);
+  void watch_joined(core::MemberId member, pid_t pid);
+  void joined_ended(core::MemberId member);
+  void reaped(const launcher::MemberExit& exit);
+  void on_job_done(const core::JobDone& done);
+  void drop(Links::iterator link) { links_.erase(link); }
+  [[nodiscard]] Link* link_of(core::MemberId member);
+
+  void perform(const membership::AgentEffects& effects);
+  void perform_one(const membership::ToCoordinator& effect);
+  void perform_one(const membership::ToMember& effect);
+  void perform_one(const membership::StartMember& effect);
+  void perform_one(const membership::KillMember& effect);
+  void perform_one(const membership::CloseMember& effect);
+  void perform_one(const membership::WatchLine& effect);
+  void perform_one(const membership::LetGo& effect);
+  void perform_one(const membership::Warn& effect);
+
+  launcher::Agent& agent_;
+  ElasticAgentOptions options_;
+  membership::AgentCore core_;
+  launcher::Listener listener_;
+  Links links_;
+  std::map<core::MemberId, Joined> joined_;
+  std::map<core::MemberId, core::SlotIndex> watched_;
+  std::shared_ptr<launcher::Channel> coordinator_;
+  launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
+};
+
+}  // namespace regroup::cmd

@@ -1,0 +1,152 @@
+// The driver around Coordinator. A World is on disk before anybody hears of it.
+#include "launcher/cmd/elastic_coordinator.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+
+#include "core/clock.h"
+#include "launcher/cmd/journal.h"
+#include "launcher/supervise/channel.h"
+#include "launcher/supervise/priority.h"
+#include "launcher/supervise/sink.h"
+#include "launcher/supervise/unix_socket.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::size_t kMostClients = 64;
+constexpr std::chrono::seconds kClientDeadline{30};  // between two requests
+using membership::Source;
+
+class CoordinatorProcess {
+ public:
+  CoordinatorProcess(const CoordinatorOptions& options, core::Fd agent, core::Incarnation incarnation,
+                     JournalFile journal)
+      : quiet_(options.quiet),
+        incarnation_(incarnation),
+        err_(loop_, STDERR_FILENO),
+        journal_(std::move(journal)),
+        core_(options.policy, options.job, incarnation, journal_.newest()),
+        agent_(std::make_shared<launcher::Channel>(
+            loop_, std::move(agent),
+            [this](const core::Message& message) {
+              perform(core_.handle(clock_.now(), {Source::Kind::kAgent, 0}, message));
+            },
+            [this](const core::Status&) { loop_.stop(); })),
+        listener_(loop_, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
+
+  // The exit status of the process: not 0 asks for a restart.
+  int run(const std::string& control_socket) {
+    if (core::Status status = listener_.start(control_socket); !status.ok()) {
+      say(status.message());  // the job can do without control commands
+    }
+    agent_->start();
+    perform(core_.tick(clock_.now()));
+    loop_.run();
+    return exit_status_;
+  }
+
+ private:
+  struct Client {
+    std::shared_ptr<launcher::Channel> channel;
+    boost::asio::steady_timer deadline;
+  };
+
+  void on_client(core::Fd socket) {
+    if (clients_.size() >= kMostClients) return;
+    const std::uint64_t id = ++last_client_;
+    auto channel = std::make_shared<launcher::Channel>(
+        loop_, std::move(socket),
+        [this, id](const core::Message& message) {
+          restart_deadline(id);
+          perform(core_.handle(clock_.now(), {Source::Kind::kClient, id}, message));
+        },
+        [this, id](const core::Status&) { clients_.erase(id); });
+    clients_.emplace(id, Client{channel, boost::asio::steady_timer(loop_)});
+    channel->start();
+    restart_deadline(id);
+  }
+
+  void restart_deadline(std::uint64_t id) {
+    Client& client = clients_.at(id);
+    client.deadline.expires_after(kClientDeadline);
+    client.deadline.async_wait([this, id](const boost::system::error_code& error) {
+      if (error || !clients_.contains(id)) return;
+      clients_.at(id).channel->close();
+      clients_.erase(id);
+    });
+  }
+
+  void perform(const membership::Effects& effects) {
+    for (const membership::Effect& effect : effects) {
+      if (exit_status_ != 0) return;
+      std::visit([this](const auto& it) { perform_one(it); }, effect);
+    }
+    const auto next = core_.next_deadline();
+    if (!next) {
+      timer_.cancel();
+      return;
+    }
+    timer_.expires_at(std::chrono::steady_clock::time_point(next->time_since_epoch()));
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) perform(core_.tick(clock_.now()));
+    });
+  }
+
+  void perform_one(const membership::ToAgent& effect) { agent_->send({incarnation_, effect.body}); }
+  void perform_one(const membership::ToClient& effect) {
+    if (const auto found = clients_.find(effect.client); found != clients_.end()) {
+      found->second.channel->send({incarnation_, effect.body});
+    }
+  }
+  void perform_one(const membership::Journal& effect) {
+    const core::Status status = journal_.append(effect.world);
+    if (status.ok()) return;
+    say(fmt::format("the coordinator cannot go on: {}", status.message()));
+    exit_status_ = 1;
+    loop_.stop();
+  }
+  void perform_one(const membership::Say& effect) {
+    if (!quiet_) say(effect.sentence);
+  }
+  // The agent was told by the effect before this one; it ends the job, and its end is ours.
+  void perform_one(const membership::Done&) {}
+
+  void say(const std::string& text) { err_.write("regroup: " + text + "\n"); }
+
+  const bool quiet_;
+  const core::Incarnation incarnation_;
+  int exit_status_ = 0;
+  core::SystemClock clock_;
+  boost::asio::io_context loop_{1};
+  boost::asio::steady_timer timer_{loop_};
+  launcher::Sink err_;
+  JournalFile journal_;
+  membership::Coordinator core_;
+  std::shared_ptr<launcher::Channel> agent_;
+  launcher::Listener listener_;
+  std::map<std::uint64_t, Client> clients_;
+  std::uint64_t last_client_ = 0;
+};
+
+}  // namespace
+
+int run_coordinator(const CoordinatorOptions& options, core::Fd agent, core::Incarnation incarnation) {
+  launcher::prefer_promptness();
+  auto journal = JournalFile::open(options.files.journal());
+  if (!journal.ok()) {
+    fmt::print(stderr, "regroup: {}\n", journal.status().message());
+    return 1;
+  }
+  CoordinatorProcess process(options, std::move(agent), incarnation, std::move(*journal));
+  return process.run(options.files.control_socket());
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,26 @@
+// The coordinator's process: turns the agent's messages, control commands and time into calls of
+// membership::Coordinator, and its effects into messages and journal records.
+#pragma once
+
+#include <string>
+
+#include "core/fd.h"
+#include "core/world.h"
+#include "elastic/membership/coordinator.h"
+#include "launcher/cmd/job_files.h"
+
+namespace regroup::cmd {
+
+struct CoordinatorOptions {
+  membership::Policy policy;
+  membership::JobInfo job;
+  JobFiles files;
+  bool quiet = false;
+};
+
+// Serves until the agent, at the other end of `agent`, is gone; the exit status of this process. For a
+// process of its own, signals blocked.
+[[nodiscard]] int run_coordinator(const CoordinatorOptions& options, core::Fd agent,
+                                  core::Incarnation incarnation);
+
+}  // namespace regroup::cmd
