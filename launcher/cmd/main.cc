@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cmd/control.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/run.h"
 #include "launcher/supervise/signals.h"
@@ -44,6 +45,6 @@ int main(int argc, char** argv) {
       regroup::launcher::block_signals();
       return regroup::cmd::run_job(std::move(*options));
     default:
-      return kUsage;
+      return regroup::cmd::run_control(*options);
   }
 }

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <utility>
 
-#include "core/world.h"
+#include "core/arena.h"
 #include "launcher/cmd/nearest.h"
 
 namespace regroup::cmd {
@@ -281,6 +281,10 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
         "{} members asked for, {} slots (cores) there; --oversubscribe allows more", options.start, slots));
   }
   if (options.shards == 0) options.shards = std::bit_ceil(options.max);
+  if (options.elastic && options.max >= core::kMaxSlots) {
+    return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
+                                        options.min, options.max, core::kMaxSlots - 1));
+  }
   if (options.elastic && options.shards > core::kMaxShards) {
     return invalid_argument(
         fmt::format("--shards {}: at most {} are possible", options.shards, core::kMaxShards));

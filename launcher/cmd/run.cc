@@ -5,12 +5,16 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <utility>
 
 #include "launcher/alloc/allocator.h"
+#include "launcher/cmd/elastic_agent.h"
+#include "launcher/cmd/elastic_coordinator.h"
+#include "launcher/cmd/job_files.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
 #include "launcher/supervise/rigid_job.h"
@@ -19,7 +23,8 @@ namespace regroup::cmd {
 namespace {
 
 constexpr int kUsage = 1;
-constexpr int kNoFolder = 181;  // as Open MPI 5
+constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
+constexpr int kNoFolder = 181;            // as Open MPI 5
 
 int fail(const std::string& message, int exit_status) {
   fmt::print(stderr, "regroup: {}\n", message);
@@ -32,15 +37,86 @@ std::string new_job_id() {
   return fmt::format("{:08x}", bits);
 }
 
-int rigid_agent(const Options& options, const launcher::Program& program, core::Fd guardian) {
+// What all members run; the rest of AgentOptions comes from the agent's own process.
+launcher::Program program_of(const Options& options, const std::string& path) {
+  launcher::Program program;
+  program.path = path;
+  program.argv = options.command;
+  program.environment = options.environment;
+  program.wdir = options.wdir;
+  program.job = new_job_id();
+  program.tag_output = options.tag_output;
+  program.priority = launcher::current_priority();
+  return program;
+}
+
+int run_agent(const Options& options, launcher::Program program, core::Fd guardian,
+              const launcher::JobFactory& job) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), kUsage);
-  launcher::AgentOptions agent{program, std::move(*port), options.term_grace, options.timeout};
-  agent.program.master_port = agent.port.port;
-  return launcher::Agent(
-             std::move(agent), std::move(guardian),
-             [&](launcher::Agent& owner) { return std::make_unique<launcher::RigidJob>(owner, options.max); })
+  program.master_port = port->port;
+  launcher::AgentOptions agent{std::move(program), std::move(*port), options.term_grace, options.timeout};
+  return launcher::Agent(std::move(agent), std::move(guardian), job).run();
+}
+
+int run_rigid(const Options& options, const launcher::Program& program) {
+  const auto job = [&](launcher::Agent& agent) {
+    return std::make_unique<launcher::RigidJob>(agent, options.max);
+  };
+  return launcher::Guardian(
+             [&](core::Fd guardian) { return run_agent(options, program, std::move(guardian), job); },
+             nullptr)
       .run();
+}
+
+CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
+                                       std::uint32_t slots) {
+  CoordinatorOptions out;
+  out.policy = {.min = options.min,
+                .max = options.max,
+                .target = options.start,
+                .slots = options.oversubscribe ? std::max(options.max, slots) : slots,
+                .replace = options.replace,
+                .shards = options.shards,
+                .wait = options.wait,
+                .ready_timeout = options.ready_timeout};
+  out.job = {.id = id, .seed = options.seed};
+  out.files = files;
+  out.quiet = options.quiet;
+  return out;
+}
+
+ElasticAgentOptions agent_options(const Options& options, const JobFiles& files) {
+  const std::uint32_t lines = std::min<std::uint32_t>(options.max + kSpareLines, core::kMaxSlots - 1);
+  return {{.slots = lines,
+           .shards = options.shards,
+           .seed = options.seed,
+           .any_fingerprint = options.any_fingerprint},
+          files.agent_socket(),
+          options.orphan_timeout,
+          options.quiet};
+}
+
+int run_elastic(const Options& options, launcher::Program program, std::uint32_t slots) {
+  auto files = make_job_files(options.environment, program.job);
+  if (!files.ok()) return fail(files.status().message(), kUsage);
+  program.agent_socket = files->agent_socket();
+  const CoordinatorOptions coordinator = coordinator_options(options, program.job, *files, slots);
+  const auto job = [&](launcher::Agent& agent) {
+    return std::make_unique<ElasticAgent>(agent, agent_options(options, *files));
+  };
+  const int status = launcher::Guardian(
+                         [&](core::Fd guardian) {
+                           const int agent = run_agent(options, program, std::move(guardian), job);
+                           remove_job_files(*files);  // the guardian may be dead
+                           return agent;
+                         },
+                         [&](core::Fd agent, core::Incarnation incarnation) {
+                           return run_coordinator(coordinator, std::move(agent), incarnation);
+                         })
+                         .run();
+  remove_job_files(*files);
+  return status;
 }
 
 }  // namespace
@@ -56,18 +132,8 @@ int run_job(Options options) {
   }
   auto path = launcher::find_program(options.command[0], options.wdir, options.environment);
   if (!path.ok()) return fail(path.status().message(), launcher::kStartFailed);
-
-  launcher::Program program;
-  program.path = std::move(*path);
-  program.argv = options.command;
-  program.environment = options.environment;
-  program.wdir = options.wdir;
-  program.job = new_job_id();
-  program.tag_output = options.tag_output;
-  program.priority = launcher::current_priority();
-  return launcher::Guardian(
-             [&](core::Fd guardian) { return rigid_agent(options, program, std::move(guardian)); }, nullptr)
-      .run();
+  const launcher::Program program = program_of(options, *path);
+  return options.elastic ? run_elastic(options, program, allocation->slots()) : run_rigid(options, program);
 }
 
 }  // namespace regroup::cmd

@@ -1,0 +1,159 @@
+// The client's side of the coordinator's control socket.
+#include "launcher/cmd/control.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "core/wire.h"
+#include "launcher/cmd/job_files.h"
+#include "launcher/supervise/unix_socket.h"
+
+namespace regroup::cmd {
+namespace {
+
+using nlohmann::json;
+
+constexpr core::Duration kDeadline = std::chrono::seconds(10);
+constexpr std::chrono::milliseconds kFollow{250};
+
+// One request at a time, blocking.
+class Client {
+ public:
+  explicit Client(core::Fd socket) : socket_(std::move(socket)) {}
+
+  core::Result<core::Body> ask(const core::Body& request) {
+    const std::vector<std::byte> frame = core::encode({0, request});
+    if (::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(frame.size())) {
+      return core::system_error("send", "coordinator", errno);
+    }
+    const core::TimePoint deadline = clock_.now() + kDeadline;
+    for (;;) {
+      auto message = reader_.next();
+      if (!message.ok()) return message.status();
+      if (message->has_value()) return std::move((*message)->body);
+      REGROUP_RETURN_IF_ERROR(read_some(deadline));
+    }
+  }
+
+ private:
+  core::Status read_some(core::TimePoint deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock_.now());
+    pollfd poll{socket_.get(), POLLIN, 0};
+    const int ready = left.count() > 0 ? ::poll(&poll, 1, static_cast<int>(left.count())) : 0;
+    if (ready < 0 && errno != EINTR) return core::system_error("poll", "coordinator", errno);
+    if (ready == 0) return core::deadline_exceeded("the coordinator did not answer within 10 s");
+    std::array<std::byte, 64 << 10> bytes;
+    const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    if (count < 0) return core::system_error("recv", "coordinator", errno);
+    if (count == 0) return {core::Code::kPeerLost, "the coordinator closed the connection"};
+    reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
+    return {};
+  }
+
+  core::Fd socket_;
+  core::FrameReader reader_;
+  core::SystemClock clock_;
+};
+
+std::string text_of(const json& value) { return value.is_null() ? "-" : value.dump(); }
+
+std::string table(const json& status) {
+  std::string out =
+      fmt::format("job {}: {}, generation {} with {} members (target {}, range {}:{}), step {}\n",
+                  status.value("job", ""), status.value("stage", ""), status.value("generation", 0),
+                  status.value("size", 0), status.value("target", 0), status.value("min", 0),
+                  status.value("max", 0), status.value("step", 0));
+  if (const std::string held = status.value("held", ""); !held.empty())
+    out += fmt::format("waiting: {}\n", held);
+  out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12}\n", "member", "rank", "state", "step", "loss");
+  for (const json& member : status.value("members", json::array())) {
+    out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12}\n", text_of(member["id"]), text_of(member["rank"]),
+                       member.value("state", ""), text_of(member["step"]), text_of(member["loss"]));
+  }
+  for (const json& event : status.value("history", json::array())) {
+    out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
+  }
+  return out;
+}
+
+std::string one_line(const json& status) {
+  std::string members;
+  for (const json& member : status.value("members", json::array())) {
+    members += (members.empty() ? "" : " ") + text_of(member["id"]);
+  }
+  return fmt::format("generation {}  step {}  members {}  {}\n", status.value("generation", 0),
+                     status.value("step", 0), members, status.value("stage", ""));
+}
+
+int fail(const std::string& message) {
+  fmt::print(stderr, "regroup: {}\n", message);
+  return 1;
+}
+
+core::Result<std::string> status_of(Client& client) {
+  auto body = client.ask(core::StatusRequest{});
+  if (!body.ok()) return body.status();
+  auto* reply = std::get_if<core::StatusReply>(&*body);
+  if (reply == nullptr) return core::internal_error("the coordinator answered something else");
+  if (!json::accept(reply->json)) return core::Status(core::Code::kDataLoss, "the status is no JSON");
+  return std::move(reply->json);
+}
+
+int show_status(const Options& options, Client& client) {
+  auto text = status_of(client);
+  if (!text.ok()) return fail(text.status().message());
+  fmt::print("{}", options.json ? json::parse(*text).dump() + "\n" : table(json::parse(*text)));
+  return 0;
+}
+
+// A line whenever something changed, until the job is over.
+int follow_status(const Options& options, Client& client) {
+  std::string before;
+  for (;;) {
+    auto text = status_of(client);
+    if (!text.ok()) return before.empty() ? fail(text.status().message()) : 0;
+    const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
+    if (line != before) fmt::print("{}", line);
+    std::fflush(stdout);
+    before = line;
+    std::this_thread::sleep_for(kFollow);
+  }
+}
+
+core::Body request_of(const Options& options) {
+  if (options.verb == Verb::kResize) return core::ResizeRequest{options.number};
+  if (options.verb == Verb::kNotice) return core::NoticeRequest{options.number};
+  return core::KillRequest{options.number};
+}
+
+}  // namespace
+
+int run_control(const Options& options) {
+  auto files = find_job(options.environment, options.job);
+  if (!files.ok()) return fail(files.status().message());
+  auto socket = launcher::connect_unix(files->control_socket());
+  if (!socket.ok()) return fail(socket.status().message());
+  Client client(std::move(*socket));
+  if (options.verb == Verb::kStatus) {
+    return options.follow ? follow_status(options, client) : show_status(options, client);
+  }
+  auto body = client.ask(request_of(options));
+  if (!body.ok()) return fail(body.status().message());
+  const auto* reply = std::get_if<core::Reply>(&*body);
+  if (reply == nullptr) return fail("the coordinator answered something else");
+  if (!reply->ok) return fail(reply->message);
+  fmt::print("{}\n", reply->message);
+  return 0;
+}
+
+}  // namespace regroup::cmd
