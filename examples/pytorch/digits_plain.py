@@ -1,9 +1,10 @@
 """Train a small convolutional network on scikit-learn's handwritten digits.
 
-An ordinary PyTorch script for one process. digits.py, beside it, is the same training made elastic.
+digits_plain.py is an ordinary PyTorch script for one process, digits.py the same training made elastic.
 """
 
 import argparse
+import hashlib
 
 import torch
 from sklearn.datasets import load_digits
@@ -46,3 +47,5 @@ model.eval()
 with torch.no_grad():
     correct = (model(images[test]).argmax(dim=1) == labels[test]).sum().item()
 print(f"test accuracy {correct / len(test):.2%}")
+weights = b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())
+print(f"weights sha256 {hashlib.sha256(weights).hexdigest()}")

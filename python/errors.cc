@@ -1,0 +1,21 @@
+// The one place where a Status becomes an exception. The classes live in Python, where they have doc strings
+// and bases of the standard library.
+#include "python/errors.h"
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+namespace regroup::python {
+
+namespace nb = nanobind;
+
+void raise(const core::Status& status) {
+  const std::string code(core::code_name(status.code()));
+  nb::object error =
+      nb::module_::import_("regroup._errors").attr("from_status")(code.c_str(), status.message().c_str());
+  PyErr_SetObject(error.type().ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace regroup::python

@@ -1,0 +1,23 @@
+// A Status as a Python exception: the classes are those of regroup/_errors.py.
+#pragma once
+
+#include <utility>
+
+#include "core/status.h"
+
+namespace regroup::python {
+
+// Throws the exception that fits `status`, which is a failure. The GIL is held.
+[[noreturn]] void raise(const core::Status& status);
+
+inline void check(const core::Status& status) {
+  if (!status.ok()) raise(status);
+}
+
+template <class T>
+T value_of(core::Result<T> result) {
+  if (!result.ok()) raise(result.status());
+  return std::move(*result);
+}
+
+}  // namespace regroup::python

@@ -1,0 +1,94 @@
+// regroup._native: the names and doc strings of what Python sees. Types for checkers are in _native.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+
+#include "elastic/sampler.h"
+#include "python/errors.h"
+#include "python/session.h"
+
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace regroup;
+using python::LentCommunicator;
+using python::PythonSession;
+using python::PythonShard;
+
+collective::Dtype gradient_type(const std::string& name) {
+  if (name == "float32") return collective::Dtype::kFloat32;
+  if (name == "float64") return collective::Dtype::kFloat64;
+  python::raise(core::invalid_argument("join: gradients are float32 or float64, not " + name));
+}
+
+void construct(PythonSession* self, nb::object state, std::uint64_t elements, const std::string& dtype,
+               std::string model, std::string fingerprint, std::uint64_t samples, std::uint64_t batch,
+               std::uint64_t epochs, std::uint64_t deadline) {
+  elastic::Options options;
+  options.elements = elements;
+  options.dtype = gradient_type(dtype);
+  options.model = std::move(model);
+  options.fingerprint = std::move(fingerprint);
+  options.samples = samples;
+  options.batch = batch;
+  options.epochs = epochs;
+  options.deadline = std::chrono::seconds(deadline);
+  new (self) PythonSession(std::move(options), std::move(state));
+}
+
+void bind_values(nb::module_& module) {
+  nb::class_<elastic::StepInfo>(module, "StepInfo")
+      .def_ro("number", &elastic::StepInfo::step)
+      .def_ro("epoch", &elastic::StepInfo::epoch)
+      .def_ro("samples", &elastic::StepInfo::samples)
+      .def_ro("first_of_epoch", &elastic::StepInfo::first_of_epoch);
+  nb::class_<PythonShard>(module, "Shard")
+      .def_ro("leaf", &PythonShard::leaf)
+      .def_ro("samples", &PythonShard::samples)
+      .def_ro("gradient", &PythonShard::gradient)
+      .def_ro("seed", &PythonShard::seed);
+  nb::class_<elastic::WorldInfo>(module, "WorldInfo")
+      .def_ro("generation", &elastic::WorldInfo::generation)
+      .def_ro("rank", &elastic::WorldInfo::rank)
+      .def_ro("size", &elastic::WorldInfo::size)
+      .def_ro("shards", &elastic::WorldInfo::shards)
+      .def_ro("why", &elastic::WorldInfo::why);
+  nb::class_<LentCommunicator>(module, "Communicator")
+      .def_prop_ro("rank", &LentCommunicator::rank)
+      .def_prop_ro("size", &LentCommunicator::size)
+      .def("allreduce", &LentCommunicator::allreduce, "array"_a.noconvert())
+      .def("broadcast", &LentCommunicator::broadcast, "array"_a.noconvert(), "root"_a = 0)
+      .def("barrier", &LentCommunicator::barrier);
+}
+
+void bind_session(nb::module_& module) {
+  nb::class_<PythonSession>(module, "Session")
+      .def("__init__", &construct, nb::kw_only(), "state"_a, "elements"_a, "dtype"_a = "float32",
+           "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
+           "deadline"_a = 600)
+      .def("next_step", &PythonSession::next_step)
+      .def("next_shard", [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
+      .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
+      .def("commit_into", &PythonSession::commit_into, "out"_a.noconvert())
+      .def("report_loss", &PythonSession::report_loss, "loss"_a)
+      .def("region", &PythonSession::region, "body"_a)
+      .def("finish", &PythonSession::finish)
+      .def_prop_ro("world", &PythonSession::world)
+      .def_prop_ro("last_step", &PythonSession::last_step)
+      .def_prop_ro("job_seed", &PythonSession::job_seed);
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+  nb::set_leak_warnings(false);  // a session may live until the process ends
+  module.attr("__version__") = REGROUP_VERSION;
+  bind_values(module);
+  bind_session(module);
+  module.def("default_fingerprint", &elastic::default_fingerprint);
+  module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
+}

@@ -1,0 +1,35 @@
+"""The exceptions of regroup. `code` says in one word what happened, as the C++ Status does."""
+
+
+class Error(RuntimeError):
+    """Something that training cannot go on from. The message names call, object and cause."""
+
+    def __init__(self, message: str, code: str = "internal error"):
+        super().__init__(message)
+        self.code = code
+
+
+class Refused(Error, ValueError):
+    """An argument was wrong, or the job did not take this process: another model, another fingerprint."""
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """Other members did not do their part in time."""
+
+
+class Left(Error):
+    """This process is no longer a member and nothing is lost: end it with exit status 0."""
+
+
+class Revoked(BaseException):
+    """The generation is over. Unwinds a region before it runs again; no caller of a session sees it."""
+
+
+_CLASSES = {"invalid argument": Refused, "deadline exceeded": DeadlineExceeded, "left": Left}
+
+
+def from_status(code: str, message: str) -> BaseException:
+    """The exception for a failed Status."""
+    if code == "revoked":
+        return Revoked(message)
+    return _CLASSES.get(code, Error)(message, code)

@@ -1,0 +1,169 @@
+"""What a shard's computation leaves behind, as one flat array per leaf, and back.
+
+A leaf holds the gradients and what the shard changed in the model's buffers (BatchNorm's statistics), each
+on cache lines of its own; then per parameter 1 if it had a gradient, the recorded loss, and 1 if there was
+one. All but the ones are weighted with n_shard / n_batch: the sum over the leaves is the mean over the
+batch. Of integer buffers only the last shard's change counts, unweighted: a counter of batches grows by one
+per step. The last shard is never empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from regroup._errors import Refused
+
+_LINE = 16  # elements: 64 bytes of float32
+
+
+@dataclass
+class Buffer:
+    """A buffer of the model: where it hangs, and its value in the committed state."""
+
+    module: torch.nn.Module
+    key: str
+    name: str
+    tensor: torch.Tensor
+    committed: torch.Tensor
+
+
+class Gradient:
+    """Gradients and buffers of a model between p.grad and the arena. Keeps p.grad private to this process."""
+
+    def __init__(self, model: torch.nn.Module):
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.parameters = list(named.values())
+        self._frozen = [(name, p) for name, p in model.named_parameters() if not p.requires_grad]
+        self.buffers = _buffers_of(model)
+        everything = [*model.named_parameters(), *((b.name, b.tensor) for b in self.buffers)]
+        for name, tensor in everything:
+            _check(name, tensor)
+        wide = any(tensor.dtype == torch.float64 for _, tensor in everything)
+        self.dtype = torch.float64 if wide else torch.float32
+        self._layout()
+        self._sum = torch.zeros(self.elements, dtype=self.dtype)
+        self._sums = self._split(self._sum)
+        self._leaves: dict[int, tuple[list[torch.Tensor], torch.Tensor]] = {}
+        self._scale = 1.0
+
+    def _layout(self) -> None:
+        self._places: list[tuple[int, torch.Size]] = []
+        gaps: list[int] = []
+        end = 0
+        for tensor in [*self.parameters, *(b.tensor for b in self.buffers)]:
+            self._places.append((end, tensor.shape))
+            used = end + tensor.numel()
+            end = used + -used % _LINE
+            gaps += range(used, end)
+        self._gaps = torch.tensor(gaps, dtype=torch.int64)
+        self._flags = end  # one per parameter, then loss and "was recorded"
+        self.elements = end + len(self.parameters) + 2
+
+    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return [flat[begin : begin + shape.numel()].view(shape) for begin, shape in self._places]
+
+    def begin_shard(self) -> None:
+        """Before user code computes a shard: no gradients, and the committed buffers are remembered."""
+        for p in self.parameters:
+            p.grad = None
+        for b in self.buffers:
+            b.committed.copy_(b.tensor)
+
+    @torch.no_grad()
+    def harvest(self, leaf: memoryview, weight: float, last: bool, loss: float | None) -> None:
+        """Fills `leaf` completely from p.grad and the buffers, and puts both back to what they were.
+
+        weight: n_shard / n_batch.  last: this is the last leaf, whose integer buffers count.
+        """
+        flat = torch.frombuffer(leaf, dtype=self.dtype)
+        views, flags = self._views_of(flat)
+        flat.index_fill_(0, self._gaps, 0)
+        flags.zero_()
+        for i, p in enumerate(self.parameters):
+            if p.grad is None:
+                views[i].zero_()
+                continue
+            flags[i] = 1
+            _weighted(p.grad.detach(), weight, views[i])
+            p.grad = None
+        for b, view in zip(self.buffers, views[len(self.parameters) :], strict=True):
+            self._harvest_buffer(b, weight, last, view)
+        if loss is not None:
+            flags[-2:] = torch.tensor([loss * weight, 1.0], dtype=self.dtype)
+        for name, p in self._frozen:
+            if p.requires_grad:
+                raise Refused(
+                    f"{name} requires a gradient now, but did not when join() was called", "invalid argument"
+                )
+
+    def _views_of(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """The parts of a leaf. The arena has few buffers for leaves: their views are made once."""
+        at = flat.data_ptr()
+        if at not in self._leaves:
+            self._leaves[at] = (self._split(flat), flat[self._flags :])
+        return self._leaves[at]
+
+    def _harvest_buffer(self, b: Buffer, weight: float, last: bool, out: torch.Tensor) -> None:
+        now = b.module._buffers[b.key]
+        if now is None or now.shape != b.tensor.shape or now.dtype != b.tensor.dtype:
+            raise Refused(f"buffer {b.name} changed its shape or type in a step", "invalid argument")
+        if b.tensor.is_floating_point():
+            torch.sub(now.to(self.dtype), b.committed.to(self.dtype), out=out)
+            out.masked_fill_(now == b.committed, 0).mul_(weight)  # infinite ones would give NaN
+        elif last:
+            out.copy_(now.to(torch.int64) - b.committed.to(torch.int64))
+            if out.numel() and out.abs().max() > 1 << 24:
+                raise Refused(
+                    f"integer buffer {b.name} changed by more than 2**24 in a step", "invalid argument"
+                )
+        else:
+            out.zero_()
+        b.tensor.copy_(b.committed)
+        b.module._buffers[b.key] = b.tensor
+
+    @torch.no_grad()
+    def apply(self, native) -> float | None:
+        """After the commit: fills p.grad and the buffers from the sum of all leaves; returns the loss."""
+        native.commit_into(self._sum)
+        flags = self._sum[self._flags :].tolist()
+        for p, total, present in zip(self.parameters, self._sums, flags, strict=False):
+            p.grad = total.to(p.dtype) if present else None
+        for b, total in zip(self.buffers, self._sums[len(self.parameters) :], strict=True):
+            if b.tensor.is_floating_point():
+                b.tensor.copy_(b.tensor.to(self.dtype).add_(total))
+            else:
+                b.tensor.copy_(b.tensor.to(torch.int64).add_(total.to(torch.int64)))
+        return flags[-2] if flags[-1] else None
+
+
+def _weighted(gradient: torch.Tensor, weight: float, out: torch.Tensor) -> None:
+    if gradient.layout != torch.strided:
+        gradient = gradient.to_dense()
+    if gradient.dtype == out.dtype:
+        torch.mul(gradient, weight, out=out)
+    else:
+        out.copy_(gradient).mul_(weight)
+
+
+def _buffers_of(model: torch.nn.Module) -> list[Buffer]:
+    buffers, seen = [], set()
+    for prefix, module in model.named_modules():
+        for key, tensor in module._buffers.items():
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                buffers.append(Buffer(module, key, f"{prefix}.{key}".lstrip("."), tensor, tensor.clone()))
+    return buffers
+
+
+def _check(name: str, tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise Refused(
+            f"join: {name} is on {tensor.device}; this version trains on the CPU only", "invalid argument"
+        )
+    if tensor.is_complex() or tensor.layout != torch.strided:
+        raise Refused(
+            f"join: {name} is {tensor.dtype}, {tensor.layout}: only dense real tensors are supported",
+            "invalid argument",
+        )

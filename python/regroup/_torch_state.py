@@ -1,0 +1,179 @@
+"""The training state of a PyTorch job as bytes: model, optimizer, and whatever has a state_dict().
+
+Layout: the length of the text as 8 bytes; the text, JSON padded with blanks; the raw tensors in the order
+of the JSON, each padded to 64 bytes. No pickle. The same state gives the same bytes in every process.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import warnings
+from typing import Any
+
+import torch
+
+from regroup._errors import Error, Refused
+
+_ALIGN = 64
+_SCALARS = (bool, int, float, str, type(None))
+_MAPPINGS = {"dict": dict, "Counter": collections.Counter, "OrderedDict": collections.OrderedDict}
+
+
+class TrainingState:
+    """The `State` of a session. Not thread-safe; tensors of the model are changed in place by load()."""
+
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, extra: list, limit: int | None
+    ):
+        self.model = model
+        self.optimizer = optimizer
+        self.extra = extra
+        self.epoch_loss = 0.0  # sum over the samples of the current epoch, of the steps with a recorded loss
+        named = _model_tensors(model)
+        if limit is None:
+            parameters = sum(_size(p) for p in model.parameters())
+            limit = sum(_size(t) for t in named.values()) + 3 * parameters + (1 << 20)
+        self.limit = limit
+
+    def capacity(self) -> int:
+        return self.limit
+
+    def save(self) -> list[Any]:
+        text, tensors = self._encoded()
+        pieces: list[Any] = [text]
+        for tensor in tensors:
+            data = _bytes_of(tensor)
+            pieces += [data] if data.numel() else []
+            pieces += [bytes(-data.numel() % _ALIGN)] if data.numel() % _ALIGN else []
+        self._check(sum(p.numel() if isinstance(p, torch.Tensor) else len(p) for p in pieces))
+        return pieces
+
+    def check_size(self) -> None:
+        """Raises if the state has outgrown what was reserved for it."""
+        text, tensors = self._encoded()
+        self._check(len(text) + sum(_padded(_size(t)) for t in tensors))
+
+    def load(self, data: memoryview) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable")
+            raw = torch.frombuffer(data, dtype=torch.uint8)  # only read
+        length = int.from_bytes(data[:8], "little")
+        state, listed = json.loads(bytes(data[8 : 8 + length]))
+        tensors, begin = [], 8 + length
+        for dtype, shape in listed:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            _bytes_of(tensor).copy_(raw[begin : begin + _size(tensor)])
+            begin += _padded(_size(tensor))
+            tensors.append(tensor)
+        self._adopt(_decode(state, tensors))
+
+    def _encoded(self) -> tuple[bytes, list[torch.Tensor]]:
+        tensors: list[torch.Tensor] = []
+        state = _encode(
+            {
+                "model": _model_tensors(self.model),
+                "optimizer": self.optimizer.state_dict(),
+                "extra": [one.state_dict() for one in self.extra],
+                "epoch_loss": self.epoch_loss,
+            },
+            tensors,
+            "state",
+        )
+        listed = [(_name(t.dtype), list(t.shape)) for t in tensors]
+        text = json.dumps([state, listed], separators=(",", ":")).encode()
+        text += b" " * (-(8 + len(text)) % _ALIGN)
+        return len(text).to_bytes(8, "little") + text, tensors
+
+    def _check(self, size: int) -> None:
+        if size > self.limit:
+            raise Error(
+                f"the state is {size} bytes and outgrew the {self.limit} reserved at join: "
+                f"pass state_bytes={_padded(size + size // 8)} or more to join()",
+                "resource exhausted",
+            )
+
+    @torch.no_grad()
+    def _adopt(self, state: dict) -> None:
+        own = _model_tensors(self.model)
+        if list(own) != list(state["model"]):
+            raise Error(
+                f"the state received is of another model: {_first_other(own, state['model'])}", "data loss"
+            )
+        for name, tensor in own.items():
+            tensor.copy_(state["model"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._undo_casts(state["optimizer"]["state"])
+        for one, saved in zip(self.extra, state["extra"], strict=True):
+            one.load_state_dict(saved)
+        self.epoch_loss = state["epoch_loss"]
+
+    def _undo_casts(self, saved: dict) -> None:
+        """load_state_dict() casts to the parameter's type what the optimizer may keep in a wider one."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for index, values in saved.items():
+            state = self.optimizer.state[parameters[index]]
+            for key, value in values.items():
+                if isinstance(value, torch.Tensor) and state[key].dtype != value.dtype:
+                    state[key] = value
+
+
+def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers, those that state_dict() leaves out as well."""
+    named = dict(model.named_parameters())
+    named.update(model.named_buffers())
+    return named
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _padded(size: int) -> int:
+    return size + -size % _ALIGN
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _encode(value: Any, tensors: list[torch.Tensor], path: str) -> Any:
+    """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the list."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu" or value.layout != torch.strided:
+            raise Refused(
+                f"{path}: only dense tensors on the CPU are supported, not {value.device}", "invalid argument"
+            )
+        tensors.append(value)
+        return ["tensor", len(tensors) - 1]
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, dict):
+        kind = type(value).__name__ if type(value).__name__ in _MAPPINGS else "dict"
+        keys = list(value) if path == "state.model" else sorted(value, key=lambda k: (type(k).__name__, k))
+        return [kind, [[_encode(k, tensors, path), _encode(value[k], tensors, f"{path}.{k}")] for k in keys]]
+    if type(value) in (list, tuple):
+        return [type(value).__name__, [_encode(v, tensors, f"{path}[{i}]") for i, v in enumerate(value)]]
+    raise Refused(
+        f"{path}: a {type(value).__name__} in a state_dict() cannot be handed over", "invalid argument"
+    )
+
+
+def _decode(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if not isinstance(value, list):
+        return value
+    kind, content = value
+    if kind == "tensor":
+        return tensors[content]
+    if kind in _MAPPINGS:
+        return _MAPPINGS[kind]({_decode(k, tensors): _decode(v, tensors) for k, v in content})
+    items = [_decode(v, tensors) for v in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def _first_other(own: dict, other: dict) -> str:
+    return ", ".join(sorted(set(own) ^ set(other))[:3]) or "the order differs"

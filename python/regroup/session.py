@@ -1,0 +1,192 @@
+"""Session without a framework: gradients and state are NumPy arrays (or anything with a buffer).
+
+state = regroup.TrackedState(weight=weight, momentum=momentum)
+session = regroup.Session(state, elements=weight.size, samples=60000, batch=64, epochs=3)
+for step in session:
+    for shard in step:
+        shard.gradient[:] = ...  # the sum over shard.samples, divided by step.samples
+    weight -= 0.1 * step.gradient
+session.finish()
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from regroup import _native
+from regroup._errors import Error, Left, Refused
+
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
+
+
+class State(Protocol):
+    """All that a committed step changes: what a new member must copy to take part."""
+
+    def capacity(self) -> int:
+        """Most bytes that save() will ever return; asked once, at join."""
+
+    def save(self) -> list[Any]:
+        """Contiguous memory on the CPU, valid until the next call; the same bytes on every member."""
+
+    def load(self, data: memoryview) -> None:
+        """Takes over what another member saved, concatenated. `data` is read-only and void afterwards."""
+
+
+class TrackedState:
+    """State that is a fixed set of arrays, changed in place. Every member tracks the same names and sizes."""
+
+    def __init__(self, **arrays: Any):
+        self._views = {name: memoryview(array) for name, array in arrays.items()}
+        for name, view in self._views.items():
+            if not view.c_contiguous or view.readonly:
+                raise Refused(f"TrackedState: {name} must be contiguous and writable", "invalid argument")
+
+    def capacity(self) -> int:
+        return sum(view.nbytes for view in self._views.values())
+
+    def save(self) -> list[memoryview]:
+        return [view.cast("B") for view in self._views.values() if view.nbytes]
+
+    def load(self, data: memoryview) -> None:
+        if data.nbytes != self.capacity():
+            raise Error(f"state of {data.nbytes} bytes received, {self.capacity()} are tracked", "data loss")
+        begin = 0
+        for view in self.save():
+            view[:] = data[begin : begin + view.nbytes]
+            begin += view.nbytes
+
+    def describe(self) -> str:
+        """Names and sizes, for a session's `model`."""
+        return ";".join(f"{name}:{view.nbytes}" for name, view in self._views.items())
+
+
+class Shard:
+    """One of the V parts of a step's batch, for this member to compute."""
+
+    def __init__(self, native: _native.Shard):
+        import numpy as np
+
+        self.leaf: int = native.leaf
+        self.samples: list[int] = native.samples  # indices into the data set
+        self.seed: int = native.seed  # for every random number drawn while computing it
+        self.gradient: np.ndarray = np.asarray(native.gradient)  # to be filled completely
+
+
+class Step:
+    """One step: iterate over its shards, then apply `gradient`."""
+
+    def __init__(self, native: _native.Session, info: _native.StepInfo):
+        self._native = native
+        self.number: int = info.number  # 1, 2, ...
+        self.epoch: int = info.epoch  # 0, 1, ...
+        self.samples: int = info.samples  # in the whole batch: fewer in the last one of an epoch
+        self.first_of_epoch: bool = info.first_of_epoch
+
+    def __iter__(self) -> Iterator[Shard]:
+        """The shards for this member to compute, more of them after a regroup. Blocks on other members."""
+        while (shard := leaving(self._native.next_shard)) is not None:
+            yield Shard(shard)
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """The sum over all shards, once they are over. Read-only, until the next step."""
+        import numpy as np
+
+        return np.asarray(self._native.commit())
+
+
+class Session:
+    """This process's membership in the job; a world of one without a launcher. One thread uses it."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        elements: int,
+        dtype: str = "float32",
+        model: str = "",
+        fingerprint: str = "",
+        samples: int = 0,
+        batch: int = 0,
+        epochs: int = 0,
+        deadline: int = 600,
+    ):
+        """Joins. Blocks until this process is in a world and `state` is that world's.
+
+        elements, dtype: of a gradient, float32 or float64.  model: what must be equal on all members.
+        samples, batch, epochs: the data set's size, samples per step, 0 for no end; samples=0: no sampler.
+        fingerprint: numeric environment; default_fingerprint() if empty.  deadline: seconds for a wait.
+        """
+        if not model and isinstance(state, TrackedState):
+            model = state.describe()
+        self._native = leaving(
+            lambda: _native.Session(
+                state=state,
+                elements=elements,
+                dtype=dtype,
+                model=model,
+                fingerprint=fingerprint,
+                samples=samples,
+                batch=batch,
+                epochs=epochs,
+                deadline=deadline,
+            )
+        )
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
+        while (info := leaving(self._native.next_step)) is not None:
+            yield Step(self._native, info)
+
+    def report_loss(self, loss: float) -> None:
+        """Shown by `regroup status` for the step just applied."""
+        self._native.report_loss(loss)
+
+    def region(self, body: Callable[[_native.Communicator], T]) -> T:
+        """What `body(communicator)` returns. It runs on every member, again after a regroup:
+        it must have no side effects."""
+        return leaving(lambda: self._native.region(body))
+
+    def finish(self) -> None:
+        """Agrees with all members that training is over: exit status 0 is success after it, not before."""
+        leaving(self._native.finish)
+
+    @property
+    def world(self) -> _native.WorldInfo:
+        """The world of the moment: generation, rank, size, shards, and why it began."""
+        return self._native.world
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    @property
+    def size(self) -> int:
+        return self.world.size
+
+    @property
+    def generation(self) -> int:
+        return self.world.generation
+
+    @property
+    def last_step(self) -> int:
+        """The last step that is applied."""
+        return self._native.last_step
+
+    @property
+    def job_seed(self) -> int:
+        return self._native.job_seed
+
+
+def leaving(call: Callable[[], T]) -> T:
+    """The result of `call`. A member that is to leave ends here, with exit status 0: nothing is lost."""
+    try:
+        return call()
+    except Left as left:
+        print(f"regroup: {left}", file=sys.stderr)
+        raise SystemExit(0) from None

@@ -1,0 +1,199 @@
+// The calls of a Session, one by one: enter, release the GIL, call, take it back, raise or return.
+#include "python/session.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "python/errors.h"
+
+namespace regroup::python {
+namespace {
+
+using collective::Dtype;
+
+Dtype dtype_of(const Memory& array, const char* call) {
+  const nb::dlpack::dtype type = array.dtype();
+  if (type == nb::dtype<float>()) return Dtype::kFloat32;
+  if (type == nb::dtype<double>()) return Dtype::kFloat64;
+  if (type == nb::dtype<std::int32_t>()) return Dtype::kInt32;
+  if (type == nb::dtype<std::int64_t>()) return Dtype::kInt64;
+  raise(core::invalid_argument(fmt::format("{}: elements are float32, float64, int32 or int64", call)));
+}
+
+std::span<std::byte> bytes_of(const Memory& array) {
+  return {static_cast<std::byte*>(array.data()), array.nbytes()};
+}
+
+}  // namespace
+
+collective::Communicator& LentCommunicator::get() {
+  if (communicator_ == nullptr) raise(core::invalid_argument("communicator: its region is over"));
+  return *communicator_;
+}
+
+void LentCommunicator::check(const core::Status& status) {
+  if (!status.ok() && failure_.ok()) failure_ = status;
+  python::check(status);
+}
+
+void LentCommunicator::allreduce(const Memory& array) {
+  const Dtype dtype = dtype_of(array, "allreduce");
+  auto& communicator = get();
+  core::Status status;
+  {
+    nb::gil_scoped_release released;
+    status = communicator.allreduce(bytes_of(array), bytes_of(array), dtype, deadline());
+  }
+  check(status);
+}
+
+void LentCommunicator::broadcast(const Memory& array, int root) {
+  auto& communicator = get();
+  if (root < 0 || root >= communicator.size()) {
+    raise(core::invalid_argument(fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
+  }
+  core::Status status;
+  {
+    nb::gil_scoped_release released;
+    status = communicator.broadcast(bytes_of(array), root, deadline());
+  }
+  check(status);
+}
+
+void LentCommunicator::barrier() {
+  auto& communicator = get();
+  core::Status status;
+  {
+    nb::gil_scoped_release released;
+    status = communicator.barrier(deadline());
+  }
+  check(status);
+}
+
+class PythonSession::Entered {
+ public:
+  explicit Entered(PythonSession* session) : session_(session) {
+    session->check_thread();
+    if (session->inside_) raise(core::invalid_argument("session: called from inside one of its own calls"));
+    if (session->broken_) raise(core::invalid_argument("session: a region failed; it cannot go on"));
+    session->inside_ = true;
+  }
+  ~Entered() { session_->inside_ = false; }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  PythonSession* const session_;
+};
+
+void PythonSession::check_thread() const {
+  if (owner_ == std::this_thread::get_id()) return;
+  raise(core::invalid_argument("session: called from another thread than the one that joined"));
+}
+
+// The result of `call`, made without the GIL. What Python code raised below comes up as it was.
+template <class Call>
+auto PythonSession::blocking(Call call) {
+  const Entered entered(this);
+  auto result = [&] {
+    nb::gil_scoped_release released;
+    return call();
+  }();
+  if (!result.ok()) kept_.raise_again();
+  return result;
+}
+
+PythonSession::PythonSession(elastic::Options options, nb::object state)
+    : state_(std::move(state), &kept_),
+      options_([&] {
+        options.state = &state_;
+        return std::move(options);
+      }()),
+      owner_(std::this_thread::get_id()) {
+  session_ = value_of(blocking([&] { return elastic::Session::join(options_); }));
+}
+
+std::optional<elastic::StepInfo> PythonSession::next_step() {
+  return value_of(blocking([&] { return session_->next_step(); }));
+}
+
+nb::object PythonSession::view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const {
+  const bool wide = options_.dtype == Dtype::kFloat64;
+  const nb::dlpack::dtype type = wide ? nb::dtype<double>() : nb::dtype<float>();
+  const std::size_t length = bytes.size() / (wide ? sizeof(double) : sizeof(float));
+  void* data = const_cast<std::byte*>(bytes.data());  // NOLINT: read-only views say so themselves
+  if (writable) return nb::cast(nb::ndarray<nb::memview>(data, 1, &length, self, nullptr, type));
+  return nb::cast(nb::ndarray<nb::memview, nb::ro>(data, 1, &length, self, nullptr, type));
+}
+
+std::optional<PythonShard> PythonSession::next_shard(nb::handle self) {
+  auto shard = value_of(blocking([&] { return session_->next_shard(); }));
+  if (!shard) return std::nullopt;
+  return PythonShard{shard->leaf, std::move(shard->samples), view_of(shard->gradient, true, self),
+                     shard->seed};
+}
+
+nb::object PythonSession::commit(nb::handle self) {
+  const Entered entered(this);
+  return view_of(value_of(session_->commit()), false, self);
+}
+
+void PythonSession::commit_into(const Memory& out) {
+  const Entered entered(this);
+  const auto result = value_of(session_->commit());
+  if (out.nbytes() != result.size()) {
+    raise(core::invalid_argument(
+        fmt::format("commit_into: an array of {} bytes for a result of {}", out.nbytes(), result.size())));
+  }
+  std::memcpy(out.data(), result.data(), result.size());
+}
+
+void PythonSession::report_loss(double loss) {
+  const Entered entered(this);
+  session_->report_loss(loss);
+}
+
+nb::object PythonSession::region(const nb::object& body) {
+  nb::object value = nb::none();
+  const auto lend = [&](collective::Communicator& communicator) -> core::Status {
+    nb::gil_scoped_acquire gil;
+    LentCommunicator* lent = new LentCommunicator(&communicator, options_.deadline);
+    nb::object object = nb::cast(lent, nb::rv_policy::take_ownership);
+    core::Status status;
+    try {
+      value = body(object);
+    } catch (...) {
+      status = kept_.keep();
+    }
+    lent->end();
+    if (!lent->failure().ok()) status = lent->failure();
+    if (status.code() == core::Code::kRevoked) kept_.forget();
+    broken_ = !status.ok() && status.code() != core::Code::kRevoked;
+    return status;
+  };
+  check(blocking([&] { return session_->region(lend); }));
+  return value;
+}
+
+void PythonSession::finish() {
+  check(blocking([&] { return session_->finish(); }));
+}
+
+elastic::WorldInfo PythonSession::world() {
+  check_thread();
+  return session_->world();
+}
+
+core::Step PythonSession::last_step() {
+  check_thread();
+  return session_->last_step();
+}
+
+std::uint64_t PythonSession::job_seed() {
+  check_thread();
+  return session_->job_seed();
+}
+
+}  // namespace regroup::python

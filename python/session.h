@@ -1,0 +1,85 @@
+// elastic::Session for Python: the GIL is released wherever other members are waited for, and a Status
+// becomes an exception.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "elastic/session.h"
+#include "python/state.h"
+
+namespace regroup::python {
+
+// The communicator that a region lends to Python code; void when the region is over.
+class LentCommunicator {
+ public:
+  LentCommunicator(collective::Communicator* communicator, std::chrono::seconds patience)
+      : communicator_(communicator), patience_(patience) {}
+
+  [[nodiscard]] int rank() { return get().rank(); }
+  [[nodiscard]] int size() { return get().size(); }
+  void allreduce(const Memory& array);
+  void broadcast(const Memory& array, int root);
+  void barrier();
+
+  void end() { communicator_ = nullptr; }
+  // The first failure of an operation; whatever the Python code made of it, it counts.
+  [[nodiscard]] const core::Status& failure() const { return failure_; }
+
+ private:
+  [[nodiscard]] collective::Communicator& get();
+  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + patience_; }
+  void check(const core::Status& status);
+
+  collective::Communicator* communicator_;
+  std::chrono::seconds patience_;
+  core::Status failure_;
+};
+
+struct PythonShard {
+  std::uint32_t leaf = 0;
+  std::vector<std::uint64_t> samples;
+  nb::object gradient;  // memoryview of the arena, to be filled completely
+  std::uint64_t seed = 0;
+};
+
+// Only the thread that joined may call it; from inside a region or a State only what it reads.
+class PythonSession {
+ public:
+  PythonSession(elastic::Options options, nb::object state);
+
+  [[nodiscard]] std::optional<elastic::StepInfo> next_step();
+  // `self` is this object in Python: it lives as long as the memory that is handed out.
+  [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
+  [[nodiscard]] nb::object commit(nb::handle self);
+  void commit_into(const Memory& out);
+  void report_loss(double loss);
+  [[nodiscard]] nb::object region(const nb::object& body);
+  void finish();
+  [[nodiscard]] elastic::WorldInfo world();
+  [[nodiscard]] core::Step last_step();
+  [[nodiscard]] std::uint64_t job_seed();
+
+ private:
+  class Entered;
+  void check_thread() const;
+  template <class Call>
+  auto blocking(Call call);
+  [[nodiscard]] nb::object view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const;
+
+  Kept kept_;
+  PythonState state_;
+  const elastic::Options options_;
+  const std::thread::id owner_;
+  bool inside_ = false;  // a call is in progress
+  bool broken_ = false;  // a region's body failed: the other members wait in it for ever
+  std::unique_ptr<elastic::Session> session_;
+};
+
+}  // namespace regroup::python

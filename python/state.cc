@@ -1,0 +1,53 @@
+// Calls from C++ into the caller's Python state, and the exceptions that may come back.
+#include "python/state.h"
+
+#include <utility>
+
+namespace regroup::python {
+
+core::Status Kept::keep() {
+  exception_ = std::current_exception();
+  return core::internal_error("an exception in Python code");
+}
+
+void Kept::raise_again() {
+  if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
+}
+
+PythonState::PythonState(nb::object object, Kept* kept)
+    : object_(std::move(object)),
+      kept_(kept),
+      capacity_(nb::cast<std::uint64_t>(object_.attr("capacity")())) {}
+
+core::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
+  nb::gil_scoped_acquire gil;
+  try {
+    pieces_.clear();
+    std::vector<std::span<const std::byte>> spans;
+    for (nb::handle piece : object_.attr("save")()) {
+      pieces_.push_back(nb::cast<ReadMemory>(piece));
+      spans.emplace_back(static_cast<const std::byte*>(pieces_.back().data()), pieces_.back().nbytes());
+    }
+    return spans;
+  } catch (...) {
+    return kept_->keep();
+  }
+}
+
+core::Status PythonState::load(std::span<const std::byte> bytes) {
+  nb::gil_scoped_acquire gil;
+  try {
+    PyObject* view = PyMemoryView_FromMemory(
+        const_cast<char*>(reinterpret_cast<const char*>(bytes.data())),  // NOLINT: PyBUF_READ
+        static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ);
+    if (view == nullptr) nb::raise_python_error();
+    nb::object memory = nb::steal(view);
+    object_.attr("load")(memory);
+    memory.attr("release")();  // the bytes are the arena's: nobody may keep a view of them
+    return {};
+  } catch (...) {
+    return kept_->keep();
+  }
+}
+
+}  // namespace regroup::python
