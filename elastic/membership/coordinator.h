@@ -96,13 +96,13 @@ class Coordinator {
   void end_hello();
   void watch_minimum();
   void decide_next();
+  void make_room();
   void start_round(const std::string& why);
   void form_world(const std::vector<core::MemberId>& next, const std::string& why);
   [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
   void enter(const core::World& world);
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason);
-
   // coordinator_start.cc: which processes run.
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size);

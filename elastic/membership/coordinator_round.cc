@@ -36,6 +36,16 @@ void Coordinator::decide_next() {
   } else {
     if (reported && held_.empty()) note(verdict.why);
     held_ = verdict.why;
+    if (reported) make_room();
+  }
+}
+
+// Below min with every slot in use: who only waits to be let go makes room for its successor, as long as
+// somebody with the state stays.
+void Coordinator::make_room() {
+  if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
+  for (auto& [id, r] : members_.all()) {
+    if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
   }
 }
 

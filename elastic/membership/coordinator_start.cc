@@ -154,11 +154,12 @@ void Coordinator::ask_to_leave(Record* member) {
   if (member->state != MemberState::kActive) {
     return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
   }
-  std::uint32_t holders = 0;
-  for (const auto& [id, r] : members_.all()) {
-    holders += r.state == MemberState::kActive && !r.leave_wanted && (!r.place.needs_state || r.proved);
-  }
-  if (holders < std::max(policy_.min, 1U)) return;
+  const std::uint32_t holders = members_.holders();
+  // Its successor first, if there is room for both.
+  const bool room =
+      world_.size() < policy_.max && (members_.processes() < policy_.slots ||
+                                      members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
+  if (holders == 0 || (holders < policy_.min && room)) return;
   member->state = MemberState::kDraining;
   emit(ToAgent{member->seat.node, core::Notice{member->id}});
 }

@@ -33,6 +33,13 @@ std::uint32_t MemberTable::staying() const {
   }));
 }
 
+std::uint32_t MemberTable::holders() const {
+  return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [](const auto& entry) {
+    const Record& r = entry.second;
+    return r.state == MemberState::kActive && !r.leave_wanted && (!r.place.needs_state || r.proved);
+  }));
+}
+
 std::uint32_t MemberTable::processes() const {
   return static_cast<std::uint32_t>(
       std::count_if(records_.begin(), records_.end(), [](const auto& r) { return !r.second.reaped; }));

@@ -21,7 +21,6 @@ struct Record : Member {
   bool reaped = false;                     // the process is gone, `status` is known
   bool dismissed = false;                  // we ended it: it is neither replaced nor counted as a failure
   std::optional<core::TimePoint> kill_at;  // SIGKILL if it still runs then
-  bool leave_wanted = false;               // gets its notice once it can be spared
   std::int32_t status = 0;                 // as a shell would give it: 128 + signal
   core::WorldMember place;                 // in the newest World
   core::StateWord word;                    // this and what follows as last reported
@@ -45,6 +44,8 @@ class MemberTable {
   [[nodiscard]] std::uint32_t count(MemberState state) const { return count(state, state); }
   // Those that take part in the World and are to stay, are warm, or will be.
   [[nodiscard]] std::uint32_t staying() const;
+  // Those that have the state and stay.
+  [[nodiscard]] std::uint32_t holders() const;
   [[nodiscard]] std::uint32_t processes() const;  // not reaped
   [[nodiscard]] bool any_finished() const;
   // The node of `nodes` with the fewest processes.

@@ -26,6 +26,7 @@ struct Tally {
         case MemberState::kActive:
         case MemberState::kDraining:
           stay.push_back(m.id);
+          leaving += m.leave_wanted || m.state == MemberState::kDraining;
           unfinished |= !m.finished;
           break;
         case MemberState::kDrained:
@@ -51,7 +52,7 @@ struct Tally {
 
   Ids stay, warm;
   std::vector<std::string> reasons;  // why some are in the next World no more
-  std::uint32_t in_world = 0, starting = 0;
+  std::uint32_t in_world = 0, starting = 0, leaving = 0;
   bool finishing = false, unfinished = false;  // some member has finished; some living member has not
 };
 
@@ -80,7 +81,9 @@ Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& rost
 }
 
 Ids joiners(const Tally& tally, const Policy& policy) {
-  const std::size_t room = policy.target > tally.stay.size() ? policy.target - tally.stay.size() : 0;
+  const std::size_t size = tally.stay.size(), staying = size - tally.leaving;
+  const std::size_t room = std::min(policy.target > staying ? policy.target - staying : 0,
+                                    policy.max > size ? policy.max - size : 0);
   const std::size_t n = tally.finishing || tally.stay.empty() ? 0 : std::min(room, tally.warm.size());
   return {tally.warm.begin(), tally.warm.begin() + static_cast<std::ptrdiff_t>(n)};
 }

@@ -41,8 +41,9 @@ struct Member {
   core::MemberId id = 0;
   core::Seat seat;  // meaningful from kWarm on
   MemberState state = MemberState::kStarting;
-  bool finished = false;  // its finish() committed
-  std::string cause;      // of a lost one, if known: "killed by signal 9"
+  bool finished = false;      // its finish() committed
+  bool leave_wanted = false;  // does not count towards the target; leaves once it can be spared
+  std::string cause;          // of a lost one, if known: "killed by signal 9"
 };
 
 // In rank order: first the members of the World as they stand in it, then the others in the order in which
@@ -62,7 +63,8 @@ struct Verdict {
   std::string why;
 };
 
-// Survivors keep their relative order; the warm join at the end, up to policy.target. No World below
+// Survivors keep their relative order; the warm join at the end, up to policy.target (those about to
+// leave not counted) and policy.max. No World below
 // policy.min members, except that a job of which any member finished takes nobody in and lets the others end.
 [[nodiscard]] Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy);
 
