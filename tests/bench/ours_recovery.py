@@ -9,6 +9,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,14 +103,15 @@ def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, 
     if not commits or not revoked or not joined:
         raise BenchError(f"recovery: nothing follows the kill in step {kill.step}")
     last, before = max(commits)
-    key = "added_delay_in_apply" if kill.in_apply else "added_delay"
-    if kill.in_apply:  # the open step is committed; what the kill delays is the next one
-        later = [c for m in survivors if (c := first_after(m, "committed", max(last, kill.at)))]
-        if later:
-            last, before = max(c.at for c in later), last
+    in_apply = kill.in_apply or last <= kill.at
+    if in_apply:  # the open step is committed; what the kill delays is the next one
+        later = [c.at for m in survivors if (c := first_after(m, "committed", max(last, kill.at)))]
+        if not later:
+            return
+        last, before = max(later), last
     delay = (last - before) / 1e9 - normal
-    out[key].append(delay)
-    if kill.in_reduction:
+    out["added_delay_in_apply" if in_apply else "added_delay"].append(delay)
+    if kill.in_reduction and not in_apply:
         out["added_delay_in_reduce"].append(delay)
     out["kill_to_commit"].append((last - kill.at) / 1e9)
     first_commits = [c.at for m in survivors if (c := first_after(m, "committed", kill.at))]
@@ -123,6 +125,32 @@ def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, 
     if reduced:
         out["reduce"].append((reduced - computed) / 1e9)
         out["commit"].append((last - reduced) / 1e9)
+
+
+def join_pauses(timelines: dict[int, list[Moment]], normal: float) -> list[float]:
+    """Commit to commit over the regroup that admits a newcomer, less an undisturbed step, worst survivor."""
+    entered = {m.generation for moments in timelines.values() for m in moments if m.what == "entered"}
+    pauses: dict[int, list[float]] = defaultdict(list)
+    for moments in timelines.values():
+        commits = [m for m in moments if m.what == "committed"]
+        for joined in (m for m in moments if m.what == "joined" and m.generation in entered):
+            before = [c.at for c in commits if c.at < joined.at]
+            after = [c.at for c in commits if c.at > joined.at]
+            if before and after:
+                pauses[joined.generation].append((after[0] - before[-1]) / 1e9 - normal)
+    return [max(of_members) for of_members in pauses.values()]
+
+
+def memory_copies(megabytes: float) -> list[float]:
+    """Seconds that one plain copy of as many bytes takes here and now."""
+    source = bytearray(int(megabytes * 1e6))
+    target = bytearray(len(source))
+    seconds = []
+    for _ in range(30):
+        began = time.perf_counter()
+        target[:] = source
+        seconds.append(time.perf_counter() - began)
+    return seconds[5:]
 
 
 def run_job(folder: Path, kills: int, params_mb: float, compute_ms: float, workers: int, seed: int) -> None:
@@ -160,6 +188,8 @@ def measure(
     out: Measured = defaultdict(list)
     out["step"] = undisturbed_steps(timelines, workers)
     normal = statistics.median(out["step"])
+    out["join_pause"] = join_pauses(timelines, normal)
+    out["memory_copy"] = memory_copies(params_mb)
     for kill in kills_in(timelines):
         measure_kill(kill, timelines, normal, out)
     return dict(out)

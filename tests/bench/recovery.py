@@ -45,6 +45,8 @@ CASES = (
     Case("reduce", "reduce"),
     Case("commit", "commit"),
     Case("step", "undisturbed step", "step"),
+    Case("join_pause", "pause of the running members when one joins"),
+    Case("memory_copy", "one memory copy of the state, beside it"),
 )
 
 

@@ -33,10 +33,10 @@ class Schedule:
     start: int
     smallest: int = 1
     largest: int = 6
-    epochs: int = 3
-    pace_us: int = 300
+    epochs: int = 4
+    pace_us: int = 500
     replace: str = "auto"
-    events: list[tuple[float, str]] = field(default_factory=list)  # (seconds after the start, what)
+    events: list[tuple[float, str]] = field(default_factory=list)  # (seconds after the first shard, what)
 
     @staticmethod
     def draw(seed: int) -> "Schedule":
@@ -46,7 +46,7 @@ class Schedule:
         length = schedule.epochs * STEPS_PER_EPOCH * schedule.shards * schedule.pace_us / 1e6 / 2
         for _ in range(rng.randint(1, 6)):
             what = rng.choice(["kill", "kill", "join", "notice"])
-            schedule.events.append((rng.uniform(0.0, 1.2) * length, what))
+            schedule.events.append((rng.uniform(-0.02, 1.0) * length, what))
         schedule.events.sort()
         return schedule
 
@@ -111,6 +111,16 @@ def is_zombie(pid: int) -> bool:
         return True
 
 
+def wait_for_training(job: Job) -> float:
+    """When somebody wrote down the first shard, or the job ended, or nothing happened for too long."""
+    end = time.monotonic() + JOB_DEADLINE_S
+    while time.monotonic() < end and job.process.poll() is None:
+        if any(path.stat().st_size for path in job.folder.glob("computed.*")):
+            break
+        time.sleep(0.002)
+    return time.monotonic()
+
+
 def perform(job: Job, what: str, rng: random.Random) -> bool:
     """True if it happened: the last member is left alone, and a job that ended gets nothing more."""
     members = job.members()
@@ -166,10 +176,11 @@ def run(schedule: Schedule, program: str, csv: str, regroup: str) -> tuple[str, 
         job = Job(schedule, command, folder, regroup)
         rng = random.Random(schedule.seed + 1)
         began = time.monotonic()
+        first_shard = wait_for_training(job)
         happened = Counter()
         for at, what in schedule.events:
             try:
-                job.process.wait(max(0.0, began + at - time.monotonic()))
+                job.process.wait(max(0.0, first_shard + at - time.monotonic()))
                 break  # over already
             except subprocess.TimeoutExpired:
                 happened[what] += perform(job, what, rng)
