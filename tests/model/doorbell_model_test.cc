@@ -16,6 +16,7 @@ constexpr auto kSeqCst = std::memory_order_seq_cst;
 
 // The shipped code; a mutant hides one of its functions.
 struct Shipped {
+  static constexpr bool kLoops = true;  // sleep_until() is wait_until()
   static void publish(Number& data, Bell& bell) {
     data.store(1, std::memory_order_release);
     core::ring(bell);
@@ -71,6 +72,7 @@ struct CountsWithAReleaseStore : Shipped {
 };
 
 struct ChecksBeforeReadingTheWord : Shipped {
+  static constexpr bool kLoops = false;
   template <class Ready>
   static void sleep_until(Bell& bell, Ready ready) {
     while (!ready()) {
@@ -83,6 +85,7 @@ struct ChecksBeforeReadingTheWord : Shipped {
 };
 
 struct WaitsOnAFreshWord : Shipped {
+  static constexpr bool kLoops = false;
   template <class Ready>
   static void sleep_until(Bell& bell, Ready ready) {
     while (!ready()) {
@@ -94,6 +97,7 @@ struct WaitsOnAFreshWord : Shipped {
 };
 
 struct NeverSaysThatItSleeps : Shipped {
+  static constexpr bool kLoops = false;
   template <class Ready>
   static void sleep_until(Bell& bell, Ready ready) {
     for (;;) {
@@ -128,6 +132,7 @@ class Publishing final : public Scenario {
   }
   bool round(std::size_t fiber, Local& local) override {
     if (fiber == publishers_.size()) {
+      if (Code::kLoops) Execution::current()->round_is_wait_loop();
       Code::sleep_until(shared_.bell, [&] { return all_there(); });
       return false;
     }

@@ -34,6 +34,12 @@ Execution* Execution::current() { return g_current; }
 
 std::uint64_t Execution::access(Access kind, const void* cell, std::uint32_t size, std::uint64_t value,
                                 std::uint64_t expected, std::memory_order order) {
+  constexpr unsigned kTurn = 2;  // the wait, and the store that says "awake"
+  if (is_wait_loop_ && since_wait_ == kTurn) {
+    me().results.clear();
+    throw Yield{};
+  }
+  if (since_wait_ > 0 || kind == Access::kWait) ++since_wait_;
   if (next_ < me().results.size()) return me().results[next_++];
   if (std::exchange(moved_, true)) throw Yield{};
   const auto offset = static_cast<std::uint32_t>(static_cast<const std::byte*>(cell) - memory_.data());

@@ -60,7 +60,10 @@ class Execution {
                        std::uint64_t expected, std::memory_order order);
   void await(const std::function<bool()>& fact);  // an event that comes from outside of memory
   void note(const std::function<void()>& ghost);  // bookkeeping of the test, once, together with the step
-  void begin_round() { next_ = 0; }
+  void begin_round() { next_ = 0, since_wait_ = 0, is_wait_loop_ = false; }
+  // This round is one call of wait_until(): each turn of its loop begins like the first, so what was read in
+  // earlier turns is forgotten. (With relax() and now() constant the loop keeps nothing.)
+  void round_is_wait_loop() { is_wait_loop_ = true; }
   void drain_one();
 
   std::string failure;  // set by notes
@@ -82,6 +85,8 @@ class Execution {
   const bool tso_, tell_;
   std::size_t next_ = 0;  // result to replay
   bool moved_ = false;
+  bool is_wait_loop_ = false;
+  unsigned since_wait_ = 0;  // accesses since the last wait, itself included; 0: none
 };
 
 // "+3 (8 bytes): open(g1, p256)": how a value is shown in a trace.

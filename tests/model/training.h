@@ -1,0 +1,121 @@
+// The scenario of the step transaction on one host: members that vote, commit, apply and open the next
+// transaction, and an agent that revokes, decides the next World and announces it, all with the functions of
+// core/state_word.h and core/doorbell.h. Members may be killed at any access; the agent sees that at once
+// (robust futex), before any reap. Agent and coordinator are one fiber here: messages between them are the
+// business of protocol_*.cc.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/doorbell.h"
+#include "core/state_word.h"
+#include "tests/model/explorer.h"
+
+namespace regroup::model {
+
+using Bell = core::Doorbell<Policy>;
+using Word = Policy::Atomic<std::uint64_t>;
+using Number = Policy::Atomic<std::uint32_t>;
+using core::Generation;
+using core::Position;
+using core::StateWord;
+
+// What the fibers call: the shipped functions, unless a mutant replaces one.
+struct Code {
+  void (*ring)(Bell&) = &core::ring<Policy>;
+  void (*revoke)(Word&, Number&, Generation) = &core::revoke<Policy>;
+  bool (*commit)(Word&, Generation, Position) = &core::commit_transaction<Policy>;
+  bool (*open)(Word&, Generation, Position, Position) = &core::open_transaction<Policy>;
+  bool (*accept)(Word&, StateWord, Generation) = [](Word& word, StateWord closed, Generation) {
+    return core::accept_commit<Policy>(word, closed);
+  };
+  bool (*join)(Word&, const Number&, StateWord, Generation) = &core::join_generation<Policy>;
+  bool (*enter)(Word&, StateWord, StateWord) = &core::swap_state<Policy>;
+  bool agent_rings_after_revoke = true;
+  bool agent_rings_after_world = true;
+  bool voters_ring = true;
+  bool decides_after_revoke = true;
+  bool counts_the_dead = true;
+};
+
+inline constexpr std::size_t kMembers = 3, kGenerations = 8;
+
+struct TrainingOptions {
+  unsigned members = 2;
+  unsigned newcomers = 0;           // of the members, the last ones: admitted in World 2
+  std::vector<Position> positions;  // transactions, in order; a region > 0 is finish(): who commits it exits
+  unsigned revokes = 0;             // without a cause, at any time
+  bool holds = false;  // after the last revoke no World follows (below --min): all must wait for it
+  bool bells = true;   // false: members see what they wait for by itself; fewer states
+};
+
+class Training final : public Scenario {
+ public:
+  Training(TrainingOptions options, const Code& code);
+
+  std::span<std::byte> memory() override { return std::as_writable_bytes(std::span(&shared_, 1)); }
+  [[nodiscard]] std::vector<Local> start() const override;
+  bool round(std::size_t fiber, Local& local) override;
+  [[nodiscard]] std::string name(std::size_t fiber) const override;
+  [[nodiscard]] bool mortal(std::size_t fiber) const override { return fiber < options_.members; }
+  void killed(std::size_t fiber) override { shared_.dead[fiber] = 1; }
+  [[nodiscard]] std::string broken(const std::byte* before) override;
+  [[nodiscard]] std::string stuck(std::size_t fiber, const Local& local) override;
+
+ private:
+  struct Seat {
+    Bell bell;
+    Word state;
+    Number revoked_up_to;
+    Number pad;  // no byte of the memory is left to chance
+  };
+  struct Shared {
+    Seat seats[kMembers];
+    Number newest;                        // World announced
+    Number vote[kGenerations][kMembers];  // transactions voted for
+    Number dead[kMembers];                // exited or killed
+    // A World, immutable once announced.
+    std::uint32_t members[kGenerations];  // bits
+    std::uint32_t resume[kGenerations];   // transactions committed
+    // Bookkeeping of the test.
+    std::uint32_t applied[kMembers];    // transactions
+    std::uint32_t committed[kMembers];  // transactions
+    std::uint32_t joined[kMembers];
+    std::uint32_t from_step[kMembers];
+    std::uint32_t decided;  // newest World decided
+  };
+
+  [[nodiscard]] bool member_round(std::uint32_t i, Local& local);
+  void wait(std::uint32_t i, const std::function<bool()>& ready);
+  void vote(std::uint32_t i, Local& local);
+  void await_votes(std::uint32_t i, Local& local);
+  [[nodiscard]] bool commit(std::uint32_t i, Local& local);
+  void open_next(std::uint32_t i, Local& local);
+  void await_world(std::uint32_t i, Local& local);
+  [[nodiscard]] bool join(std::uint32_t i, Local& local, Generation g);
+  [[nodiscard]] bool enter_as_newcomer(std::uint32_t i, Generation g);
+  [[nodiscard]] bool agent_round(Local& local);
+  void decide(Generation g);
+
+  void apply(std::uint32_t i, std::uint32_t transactions);
+  [[nodiscard]] Position position(std::uint32_t transaction) const {
+    return options_.positions.at(transaction);
+  }
+  [[nodiscard]] Position position_before(std::uint32_t transaction) const {
+    return transaction == 0 ? position(0).before() : position(transaction - 1);
+  }
+  [[nodiscard]] bool is_newcomer(std::size_t i) const { return i >= options_.members - options_.newcomers; }
+  [[nodiscard]] std::uint32_t transactions_up_to(Position p) const;
+  [[nodiscard]] bool is_finish(std::uint32_t transaction) const {
+    return position(transaction).region() != 0;
+  }
+  [[nodiscard]] bool anybody_lost(Generation g) const;
+
+  const TrainingOptions options_;
+  const Code code_;
+  Shared shared_;
+};
+
+}  // namespace regroup::model
