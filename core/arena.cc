@@ -30,9 +30,13 @@ struct WorldSlot {
   std::atomic<std::uint32_t> bytes;
 };
 
+// Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
+constexpr std::uint32_t kLineShape = sizeof(Line) ^ offsetof(Line, seals) << 8 ^ offsetof(Line, alive) << 16;
+
 struct Header {
   std::uint64_t magic;
   std::uint32_t version;
+  std::uint32_t line_shape;
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
   std::atomic<std::uint64_t> snapshot_used;
@@ -126,6 +130,7 @@ Result<Arena> Arena::create(const ArenaSpec& spec) {
   auto* header = reinterpret_cast<Header*>(base);
   header->magic = kMagic;
   header->version = kVersion;
+  header->line_shape = kLineShape;
   header->spec = spec;
   return arena;
 }
@@ -142,7 +147,7 @@ Result<Arena> Arena::open(Fd memfd) {
   arena.base_ = static_cast<std::byte*>(base);
   arena.bytes_ = bytes;
   const auto* header = reinterpret_cast<const Header*>(base);
-  if (header->magic != kMagic || header->version != kVersion) {
+  if (header->magic != kMagic || header->version != kVersion || header->line_shape != kLineShape) {
     return Status(Code::kDataLoss, fmt::format("arena: version {} of another build, this one speaks {}",
                                                header->version, kVersion));
   }

@@ -94,7 +94,7 @@ class Screen:
 
 def line_of(state: dict, total: int) -> str:
     ids = " ".join(str(m["id"]) for m in state["members"] if m["rank"] is not None)
-    losses = [m["loss"] for m in state["members"] if m["loss"] is not None]
+    losses = [m["loss"] for m in state["members"] if m["loss"] is not None and m["step"] > 0]
     loss = f"{losses[0]:.4f}" if losses else "-"
     return (
         f"  generation {state['generation']:<2}  members [{ids}]".ljust(36)
@@ -104,7 +104,7 @@ def line_of(state: dict, total: int) -> str:
 
 def record(recording: Recording, state: dict) -> str | None:
     """Adds a look at the job; returns the sentence of a generation seen for the first time."""
-    losses = [m["loss"] for m in state["members"] if m["loss"] is not None]
+    losses = [m["loss"] for m in state["members"] if m["loss"] is not None and m["step"] > 0]
     if losses and (not recording.step or state["step"] > recording.step[-1]):
         recording.step.append(state["step"])
         recording.loss.append(losses[0])
@@ -172,7 +172,7 @@ def main() -> None:
     options.add_argument("--output", type=Path, default=ROOT / "demo.png")
     args = options.parse_args()
     total = args.epochs * -(-1437 // 64)
-    script_options = ["--epochs", str(args.epochs), "--sha256"]
+    script_options = ["--epochs", str(args.epochs)]
     screen = Screen()
     with tempfile.TemporaryDirectory(prefix="regroup-demo-") as folder:
         disturbed = ["--oversubscribe", "--start", "3", "--replace", "never", "-np", "2:4"]
