@@ -303,11 +303,11 @@ std::string Training::broken(const std::byte* before) {
 
 std::string Training::stuck(std::size_t fiber, const Local& local) {
   if (fiber == options_.members) return local.pc == kIdle ? "" : "the agent never waits";
-  const bool holding = options_.holds && local.pc == kAwaitWorld && shared_.newest.load() <= local.generation;
-  if (holding) return "";
+  const Generation newest = shared_.newest.load();
+  const bool none = newest <= local.generation || shared_.seats[fiber].revoked_up_to.load() >= newest;
+  if (options_.holds && local.pc == kAwaitWorld && none) return "";
   constexpr const char* kWhere[] = {"votes", "awaits votes", "commits", "opens", "awaits a World", "joins"};
-  return fmt::format("it {} in g{}, newest World {}", kWhere[local.pc], local.generation,
-                     shared_.newest.load());
+  return fmt::format("it {} in g{}, newest World {}", kWhere[local.pc], local.generation, newest);
 }
 
 }  // namespace regroup::model

@@ -59,6 +59,7 @@ TEST(TransactionModel, PublisherKilledAtAnyPoint) {
 
 TEST(TransactionModel, ARevokeWithoutAWorldSendsAllToWaitForIt) {
   expect_holds({.members = 2, .positions = kOneStep, .revokes = 1, .holds = true});
+  expect_holds({.members = 2, .positions = kOneStep, .holds = true}, {.kills = 1});
   expect_holds({.members = 1, .positions = kTwoSteps, .revokes = 2, .holds = true}, {.tso = true});
 }
 
@@ -225,7 +226,7 @@ TEST(TransactionModel, MutantSkipsOneRing) {
   const TrainingOptions options{.members = 2, .positions = kOneStep, .revokes = 1};
   expect_caught(silent_world, options);
   expect_caught(silent_vote, options);
-  expect_caught(silent_revoke, {.members = 2, .positions = kOneStep, .revokes = 1, .holds = true});
+  expect_caught(silent_revoke, {.members = 2, .positions = kOneStep, .holds = true}, {.kills = 1});
 }
 
 // Between the store and the look at the limit there must be a full barrier: the newcomer's word and the
