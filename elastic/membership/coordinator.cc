@@ -41,7 +41,7 @@ Effects Coordinator::tick(core::TimePoint now) {
   now_ = now;
   if (!begun_) {
     begun_ = true;
-    began_ = world_since_ = now;
+    began_ = progress_since_ = now;
     if (stage_ == Stage::kHello) to_agents(core::Hello{});
   }
   advance();
@@ -170,7 +170,10 @@ void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineRepo
 }
 
 core::Body Coordinator::answer(const core::Body& request) {
-  if (std::holds_alternative<core::StatusRequest>(request)) return core::StatusReply{status_json(now_)};
+  if (std::holds_alternative<core::StatusRequest>(request)) {
+    next_query_ = now_;  // who looks once looks again, and wants to see progress
+    return core::StatusReply{status_json(now_)};
+  }
   if (done()) return core::Reply{false, "the job is over"};
   if (const auto* r = std::get_if<core::ResizeRequest>(&request)) return resize(r->members);
   if (const auto* r = std::get_if<core::NoticeRequest>(&request)) return notice(r->member);
@@ -210,8 +213,9 @@ core::Reply Coordinator::notice(core::MemberId id) {
             fmt::format("notice {}: at least {} members are needed and none is replaced", id, policy_.min)};
   }
   ask_to_leave(r);
-  return {true, r->leave_wanted ? fmt::format("member {} leaves as soon as it can be spared", id)
-                                : fmt::format("member {} leaves at the next step boundary", id)};
+  const bool waits = r->state == MemberState::kActive;
+  return {true, fmt::format("member {} leaves {}", id,
+                            waits ? "as soon as it can be spared" : "at the next step boundary")};
 }
 
 core::Reply Coordinator::kill(core::MemberId id) {

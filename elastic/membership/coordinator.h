@@ -90,7 +90,6 @@ class Coordinator {
   [[nodiscard]] core::Reply resize(std::uint32_t members);
   [[nodiscard]] core::Reply notice(core::MemberId id);
   [[nodiscard]] core::Reply kill(core::MemberId id);
-
   // coordinator_round.cc: from one World to the next, and the end.
   void advance();
   void end_hello();
@@ -103,6 +102,7 @@ class Coordinator {
   void enter(const core::World& world);
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason);
+  void fail(const std::string& what);
   // coordinator_start.cc: which processes run.
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size);
@@ -128,9 +128,9 @@ class Coordinator {
   Stage stage_;
   core::TimePoint now_{}, began_{};  // of the call in progress, of the first tick()
   bool begun_ = false;
-  core::World world_;  // newest formed (or journaled); generation 0 before World 1
-  core::TimePoint world_since_{};
-  core::Generation highest_ = 0;  // generation that anybody knows of
+  core::World world_;                 // newest formed (or journaled); generation 0 before World 1
+  core::TimePoint progress_since_{};  // a World with a later resume than the one before began then
+  core::Generation highest_ = 0;      // generation that anybody knows of
   MemberTable members_;
   Backoff backoff_;
   std::uint32_t desired_;                       // members to keep: the target, less those not replaced

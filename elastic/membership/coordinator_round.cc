@@ -97,8 +97,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   w.resume = resume_of(world_, lines_);
   for (core::MemberId id : next) w.members.push_back({.id = id, .seat = members_.find(id)->seat});
   if (!seat(&w.members, w.resume)) {
-    return end(members_.first_failure(world_since_),
-               fmt::format("all members that held the state of step {} are lost", w.resume.step()));
+    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()));
   }
   const core::Step open = w.resume.step() + 1;
   const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
@@ -139,10 +138,12 @@ bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position r
 }
 
 void Coordinator::enter(const core::World& world) {
-  if (world.resume > world_.resume) backoff_.progressed();
+  if (world.resume > world_.resume) {
+    backoff_.progressed();
+    progress_since_ = now_;
+  }
   world_ = world;
   highest_ = world.generation;
-  world_since_ = now_;
   stage_ = Stage::kSteady;
   straggling_since_.reset();
   lines_.clear();
@@ -164,29 +165,34 @@ void Coordinator::end_if_over() {
   if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
   if (world_.generation == 0) {
     const bool more = desired_ > 0 && !backoff_.given_up();
-    if (members_.staying() == 0 && !more) end(members_.first_failure({}), "no member came up");
+    if (members_.staying() == 0 && !more) fail("no member came up");
     return;
   }
   if (members_.count(MemberState::kActive, MemberState::kDraining) > 0) return;
-  const Record* first = nullptr;
   std::int32_t status = 0;
+  bool lost = false;
   for (const core::WorldMember& m : world_.members) {
     const Record& r = members_.all().at(m.id);
     const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
     if (r.state == MemberState::kLost && !r.reaped && !late) return;
-    if (r.state == MemberState::kLost && (first == nullptr || r.since < first->since)) first = &r;
+    lost |= r.state == MemberState::kLost;
     if (r.finished && status == 0) status = r.status;
   }
   if (members_.any_finished()) {
     end(status,
         status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
-  } else if (first == nullptr) {
-    end(1, "all members left on notice");
+  } else if (lost) {
+    fail(fmt::format("all members of generation {} are lost", world_.generation));
   } else {
-    end(members_.first_failure(world_since_),
-        fmt::format("all members of generation {} are lost, the first was member {} ({})", world_.generation,
-                    first->id, first->cause));
+    end(1, "all members left on notice");
   }
+}
+
+// With the status of the member whose death began it.
+void Coordinator::fail(const std::string& what) {
+  const Record* first = members_.first_failure(progress_since_);
+  if (first == nullptr) return end(1, what);
+  end(first->status, fmt::format("{}, first member {} ({})", what, first->id, first->cause));
 }
 
 void Coordinator::end(std::int32_t exit_code, const std::string& reason) {

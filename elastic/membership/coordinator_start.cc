@@ -81,6 +81,7 @@ void Coordinator::enforce_limits() {
                fmt::format("{} of at least {} members for {} s (--wait)",
                            members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
   }
+  bool waiting_to_leave = false;
   for (auto& [id, r] : members_.all()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
@@ -98,10 +99,11 @@ void Coordinator::enforce_limits() {
       }
     }
     if (r.leave_wanted && r.state == MemberState::kActive) ask_to_leave(&r);
+    waiting_to_leave |= r.leave_wanted && r.state == MemberState::kActive;
   }
   hurry_finish();
   if (now_ >= next_query_ && world_.generation > 0) {
-    next_query_ = now_ + kSecond;
+    next_query_ = now_ + (waiting_to_leave ? kSecond / 10 : kSecond);  // it may be that a copy is proved
     to_agents(core::Query{});
   }
 }
@@ -154,12 +156,11 @@ void Coordinator::ask_to_leave(Record* member) {
   if (member->state != MemberState::kActive) {
     return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
   }
-  const std::uint32_t holders = members_.holders();
   // Its successor first, if there is room for both.
   const bool room =
       world_.size() < policy_.max && (members_.processes() < policy_.slots ||
                                       members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  if (holders == 0 || (holders < policy_.min && room)) return;
+  if (members_.holders() == 0 || (members_.staying_active() < policy_.min && room)) return;
   member->state = MemberState::kDraining;
   emit(ToAgent{member->seat.node, core::Notice{member->id}});
 }
@@ -178,6 +179,7 @@ std::optional<core::TimePoint> Coordinator::next_deadline() const {
     if (at > now_) next = std::min(next, at);
   };
   consider(backoff_.not_before());
+  consider(next_query_);
   if (below_min_since_) consider(*below_min_since_ + policy_.wait);
   for (const auto& [id, r] : members_.all()) {
     if (r.kill_at) consider(*r.kill_at);

@@ -33,6 +33,12 @@ std::uint32_t MemberTable::staying() const {
   }));
 }
 
+std::uint32_t MemberTable::staying_active() const {
+  return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [](const auto& r) {
+    return r.second.state == MemberState::kActive && !r.second.leave_wanted;
+  }));
+}
+
 std::uint32_t MemberTable::holders() const {
   return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [](const auto& entry) {
     const Record& r = entry.second;
@@ -85,13 +91,13 @@ std::string MemberTable::ids_of_living() const {
   return fmt::format("{}", fmt::join(ids, ", "));
 }
 
-std::int32_t MemberTable::first_failure(core::TimePoint since) const {
+const Record* MemberTable::first_failure(core::TimePoint since) const {
   const Record* first = nullptr;
   for (const auto& [id, r] : records_) {
     if (!r.reaped || r.dismissed || r.status == 0 || r.since < since) continue;
     if (first == nullptr || r.since < first->since) first = &r;
   }
-  return first == nullptr ? 1 : first->status;
+  return first;
 }
 
 void Backoff::failed(core::TimePoint now) {

@@ -44,7 +44,8 @@ class MemberTable {
   [[nodiscard]] std::uint32_t count(MemberState state) const { return count(state, state); }
   // Those that take part in the World and are to stay, are warm, or will be.
   [[nodiscard]] std::uint32_t staying() const;
-  // Those that have the state and stay.
+  // Those in the World that stay, and of these those that have the state.
+  [[nodiscard]] std::uint32_t staying_active() const;
   [[nodiscard]] std::uint32_t holders() const;
   [[nodiscard]] std::uint32_t processes() const;  // not reaped
   [[nodiscard]] bool any_finished() const;
@@ -54,9 +55,8 @@ class MemberTable {
   // For decide(): the members of `world` in rank order, then the rest.
   [[nodiscard]] Roster roster(const core::World& world, core::TimePoint below_min_since) const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
-  // The first abnormal exit status in order of loss of those that died unasked at or after `since`; 1 if
-  // there is none.
-  [[nodiscard]] std::int32_t first_failure(core::TimePoint since) const;
+  // The first with an abnormal exit status among those that died unasked at or after `since`, or null.
+  [[nodiscard]] const Record* first_failure(core::TimePoint since) const;
 
  private:
   std::map<core::MemberId, Record> records_;  // never erased: ids are never reused

@@ -37,11 +37,12 @@ std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
       }
     }
   }
-  // Where two hold the same leaf, the one who was meant to goes first, then the living, then the larger sum.
+  // Where two hold the same leaf, the larger sum goes first (nodes of one tree are nested, so nothing is left
+  // of the smaller), then who was meant to hold it, then the living.
   std::sort(found.begin(), found.end(), [](const Sealed& a, const Sealed& b) {
+    if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
     if (a.planned != b.planned) return a.planned;
     if (a.alive != b.alive) return a.alive;
-    if (a.leaves.size() != b.leaves.size()) return a.leaves.size() > b.leaves.size();
     return std::tie(a.leaves, a.seat) < std::tie(b.leaves, b.seat);
   });
   return found;

@@ -28,6 +28,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
   json out{{"job", job_.id},
            {"incarnation", incarnation_},
            {"generation", world_.generation},
+           {"why", world_.why},
            {"size", world_.size()},
            {"min", policy_.min},
            {"max", policy_.max},
