@@ -1,0 +1,152 @@
+// Thousands of random schedules of kills, notices, resizes and coordinator restarts. Whatever the order of
+// moves: the invariants of SimJob hold, and the job ends.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/membership/sim_job.h"
+
+namespace regroup::membership {
+namespace {
+
+struct Menu {
+  bool kill = false, notice = false, resize = false, restart = false, early_exit = false;
+  int faults = 4;
+};
+
+class RandomJob {
+ public:
+  RandomJob(unsigned seed, Menu menu) : random_(seed), menu_(menu), job_(options(seed)) {}
+
+  // False if the job came to no end.
+  bool run() {
+    int idle = 0;
+    for (int move = 0; move < 60000 && !job_.end && job_.broken.empty(); ++move) {
+      if (menu_.faults > 0 && below(40) == 0) fault();
+      idle = one_move() ? 0 : idle + 1;
+      if (idle > 20) job_.pass(std::chrono::milliseconds(100));
+      job_.pass(std::chrono::microseconds(below(300)));
+    }
+    return job_.end.has_value();
+  }
+
+  SimJob& job() { return job_; }
+
+ private:
+  static SimOptions options(unsigned seed) {
+    SimOptions o;
+    o.policy.min = 1 + seed % 2;
+    o.policy.target = 2 + seed / 2 % 3;
+    o.policy.replace = seed % 5 != 0;
+    o.lines = 4 + seed % 4;
+    return o;
+  }
+
+  unsigned below(unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random_); }
+
+  bool one_move() {
+    switch (below(6)) {
+      case 0:
+        return job_.deliver_to_agent();
+      case 1:
+        return job_.deliver_to_coordinator();
+      case 2:
+        return job_.report_death();
+      default: {
+        if (job_.members.empty()) return false;
+        auto at = job_.members.begin();
+        std::advance(at, below(static_cast<unsigned>(job_.members.size())));
+        return job_.act(at->second);
+      }
+    }
+  }
+
+  core::MemberId anybody() { return below(static_cast<unsigned>(job_.members.size())); }
+
+  void fault() {
+    if (job_.members.empty()) return;
+    const unsigned kind = below(5);
+    const bool wanted[] = {menu_.kill, menu_.notice, menu_.resize, menu_.restart, menu_.early_exit};
+    if (!wanted[kind]) return;
+    --menu_.faults;
+    const core::MemberId id = anybody();
+    if (kind == 0 && job_.members.contains(id)) job_.kill(id);
+    if (kind == 1) (void)job_.ask(core::NoticeRequest{id});
+    if (kind == 2) (void)job_.ask(core::ResizeRequest{1 + below(4)});
+    if (kind == 3) job_.restart_coordinator(below(2) == 0);
+    if (kind == 4 && job_.members.contains(id)) job_.exit(id, static_cast<int>(below(2)));
+  }
+
+  std::mt19937 random_;
+  Menu menu_;
+  SimJob job_;
+};
+
+std::string story(SimJob& job) {
+  std::string out;
+  for (const std::string& what : job.broken) out += "broken: " + what + "\n";
+  for (const std::string& what : job.says) out += "  " + what + "\n";
+  for (const auto& [id, m] : job.members) {
+    out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}", id,
+                       m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
+    if (m.slot) {
+      const core::Line& line = job.agent.arena().line(*m.slot);
+      const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
+      out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
+                         static_cast<int>(line.occupied.load()) - 1, static_cast<int>(word.phase),
+                         word.generation, word.position.step(), word.position.region(),
+                         line.revoked_up_to.load(), line.left.load(), line.leave.load());
+    }
+    out += "\n";
+  }
+  return out + job.coordinator->status_json(job.now);
+}
+
+void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes) {
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    RandomJob run(seed, menu);
+    const bool ended = run.run();
+    ASSERT_TRUE(run.job().broken.empty()) << "seed " << seed << "\n" << story(run.job());
+    ASSERT_TRUE(ended) << "seed " << seed << " came to no end\n" << story(run.job());
+    if (run.job().end->exit_code == 0) {
+      ++*successes;
+    } else if (!menu.kill && !menu.early_exit) {
+      ADD_FAILURE() << "seed " << seed << ": " << run.job().end->reason << "\n" << story(run.job());
+    }
+  }
+}
+
+TEST(RandomSchedules, WithoutFaultsEveryJobFinishes) {
+  unsigned successes = 0;
+  sweep({.faults = 0}, 1, 200, &successes);
+  EXPECT_EQ(successes, 200U);
+}
+
+TEST(RandomSchedules, KillsAndEarlyExits) {
+  unsigned successes = 0;
+  sweep({.kill = true, .early_exit = true, .faults = 4}, 1000, 1200, &successes);
+  EXPECT_GT(successes, 400U);
+}
+
+TEST(RandomSchedules, NoticesAndResizesLoseNothing) {
+  unsigned successes = 0;
+  sweep({.notice = true, .resize = true, .faults = 5}, 5000, 800, &successes);
+  EXPECT_EQ(successes, 800U);
+}
+
+TEST(RandomSchedules, CoordinatorRestarts) {
+  unsigned successes = 0;
+  sweep({.restart = true, .faults = 3}, 9000, 600, &successes);
+  EXPECT_EQ(successes, 600U);
+}
+
+TEST(RandomSchedules, Fault21_FaultsDuringRecoveryOfEveryKind) {
+  unsigned successes = 0;
+  sweep({.kill = true, .notice = true, .resize = true, .restart = true, .early_exit = true, .faults = 8},
+        20000, 1500, &successes);
+  EXPECT_GT(successes, 400U);
+}
+
+}  // namespace
+}  // namespace regroup::membership

@@ -1,0 +1,201 @@
+// Messages, deaths and time of a simulated job, and what must hold of every World.
+#include "tests/membership/sim_job.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace regroup::membership {
+
+using core::RealPolicy;
+
+SimJob::SimJob(SimOptions o)
+    : options(std::move(o)),
+      agent({.slots = options.lines,
+             .shards = options.policy.shards,
+             .seed = 7,
+             .any_fingerprint = options.any_fingerprint}) {
+  coordinator.emplace(options.policy, JobInfo{.id = "sim"}, incarnation);
+  perform(coordinator->tick(now));
+}
+
+void SimJob::perform(Effects effects) {
+  for (Effect& effect : effects) {
+    if (auto* send = std::get_if<ToAgent>(&effect)) {
+      to_agent_.push_back({incarnation, std::move(send->body)});
+    } else if (auto* answer = std::get_if<ToClient>(&effect)) {
+      if (auto* reply = std::get_if<core::Reply>(&answer->body)) reply_ = *reply;
+    } else if (auto* write = std::get_if<Journal>(&effect)) {
+      check_world(write->world);
+      journal = write->world;
+      worlds.push_back(write->world);
+    } else if (auto* say = std::get_if<Say>(&effect)) {
+      says.push_back(say->sentence);
+    } else if (auto* done = std::get_if<Done>(&effect)) {
+      if (end) violated("Done twice");
+      end = *done;
+    }
+  }
+}
+
+void SimJob::perform(AgentEffects effects) {
+  for (AgentEffect& effect : effects) {
+    if (auto* send = std::get_if<ToCoordinator>(&effect)) {
+      to_coordinator_.push_back({agent.incarnation(), std::move(send->body)});
+    } else if (auto* start = std::get_if<StartMember>(&effect)) {
+      if (members.contains(start->start.member)) violated("a MemberId was used twice");
+      members[start->start.member].start = start->start;
+    } else if (auto* victim = std::get_if<KillMember>(&effect)) {
+      kill(victim->member);
+    } else if (auto* go = std::get_if<LetGo>(&effect)) {
+      agent.let_go(go->slot);
+    } else if (auto* warn = std::get_if<Warn>(&effect)) {
+      says.push_back(warn->sentence);
+    } else if (auto* tell = std::get_if<ToMember>(&effect)) {
+      SimMember& m = members.at(tell->member);
+      if (auto* welcome = std::get_if<core::Welcome>(&tell->body)) m.slot = welcome->slot;
+      if (auto* refused = std::get_if<core::Refused>(&tell->body)) {
+        m.refused = refused->reason;
+        exit(tell->member, 1);
+      }
+    }
+  }
+}
+
+void SimJob::check_world(const core::World& w) {
+  if (!worlds.empty()) {
+    if (w.generation <= worlds.back().generation) violated("a generation number did not grow");
+    if (w.resume < worlds.back().resume) violated("resume went back");
+  }
+  bool finished = false, holder = false;
+  for (const auto& [id, m] : members) {
+    finished |= m.slot && agent.arena().line(*m.slot).finished.load() != 0;
+  }
+  if (w.size() < options.policy.min && !finished) violated(fmt::format("World {} below min", w.generation));
+  if (w.size() > options.policy.max) violated(fmt::format("World {} above max", w.generation));
+  for (const core::WorldMember& m : w.members) {
+    holder |= !m.needs_state && m.from_step <= w.resume.step();
+    if (known_lost_.contains(m.id))
+      violated(fmt::format("member {} is lost and in World {}", m.id, w.generation));
+    if (members.at(m.id).slot != m.seat.slot) violated("a member sits on another's line");
+  }
+  if (!holder) violated(fmt::format("nobody in World {} has the state", w.generation));
+  if (w.plan.size() != w.shards) violated("the plan does not cover every leaf");
+}
+
+bool SimJob::deliver_to_agent() {
+  if (to_agent_.empty()) return false;
+  const core::Message message = std::move(to_agent_.front());
+  to_agent_.pop_front();
+  perform(agent.handle({}, message));
+  return true;
+}
+
+bool SimJob::deliver_to_coordinator() {
+  if (to_coordinator_.empty()) return false;
+  const core::Message message = std::move(to_coordinator_.front());
+  to_coordinator_.pop_front();
+  if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) known_lost_.insert(lost->member);
+  perform(coordinator->handle(now, {}, message));
+  return true;
+}
+
+bool SimJob::report_death() {
+  if (deaths_.empty()) return false;
+  const Death death = deaths_.front();
+  deaths_.pop_front();
+  if (death.line) {
+    perform(agent.on_line_dead(*members.at(death.id).slot));
+  } else {
+    perform(agent.on_reaped(death.id, 1000 + static_cast<int>(death.id), death.status, death.signal));
+  }
+  return true;
+}
+
+void SimJob::die(core::MemberId id, int status, int signal) {
+  SimMember& m = members.at(id);
+  if (!m.alive) return;
+  m.alive = false;
+  if (m.ready) deaths_.push_back({id, true, 0, 0});
+  deaths_.push_back({id, false, status, signal});
+}
+
+void SimJob::kill(core::MemberId id, int signal) { die(id, 0, signal); }
+void SimJob::exit(core::MemberId id, int status) { die(id, status, 0); }
+
+void SimJob::from_member(core::MemberId id, core::Body body) {
+  perform(agent.handle({id}, {0, std::move(body)}));
+}
+
+core::Reply SimJob::ask(const core::Body& request) {
+  reply_.reset();
+  perform(coordinator->handle(now, {Source::Kind::kClient, 1}, {0, request}));
+  return reply_.value_or(core::Reply{false, "no answer"});
+}
+
+void SimJob::restart_coordinator(bool lose_messages) {
+  if (lose_messages) {
+    to_agent_.clear();
+    to_coordinator_.clear();
+  }
+  known_lost_.clear();
+  coordinator.emplace(options.policy, JobInfo{.id = "sim"}, ++incarnation, journal);
+  perform(coordinator->tick(now));
+}
+
+void SimJob::pass(core::Duration time) {
+  now += time;
+  if (end) return;
+  if (const auto at = coordinator->next_deadline(); at && now >= *at) perform(coordinator->tick(now));
+}
+
+bool SimJob::run_until(const std::function<bool()>& done) {
+  const core::TimePoint limit = now + std::chrono::minutes(10);
+  while (now < limit && broken.empty()) {
+    if (done()) return true;
+    if (end) return false;
+    bool moved = report_death();
+    while (deliver_to_agent() || deliver_to_coordinator()) moved = true;
+    std::vector<core::MemberId> ids;
+    for (const auto& [id, m] : members) ids.push_back(id);
+    for (core::MemberId id : ids) {
+      if (!done()) moved |= act(members.at(id));
+    }
+    pass(std::chrono::milliseconds(moved ? 1 : 50));
+  }
+  return done();
+}
+
+bool SimJob::steady(core::Generation g, std::uint32_t size) {
+  return run_until([&] {
+    if (generation() != g || journal->size() != size) return false;
+    for (const core::WorldMember& m : journal->members) {
+      const SimMember& sim = members.at(m.id);
+      if (!sim.alive || sim.world.generation != g || !sim.settled) return false;
+    }
+    return true;
+  });
+}
+
+void SimJob::bury() {
+  while (report_death()) {
+  }
+}
+
+bool SimJob::reach(core::Step step) {
+  return run_until([&] {
+    for (const auto& [id, m] : members) {
+      if (m.alive && m.applied < step) return false;
+    }
+    return generation() > 0;
+  });
+}
+
+bool SimJob::heard(const std::string& words) const {
+  for (const std::string& sentence : says) {
+    if (sentence.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,186 @@
+// The moves of a simulated member: as elastic/participant.cc and session.cc make them, but one at a time.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tests/membership/sim_job.h"
+
+namespace regroup::membership {
+
+using core::Phase;
+using core::Position;
+using core::RealPolicy;
+using core::StateWord;
+
+bool SimJob::act(SimMember& m) {
+  const core::MemberId id = m.start.member;
+  if (!m.alive || options.never_join.contains(id)) return false;
+  if (!m.asked) {
+    m.asked = true;
+    const auto text = [&](const auto& map, const char* usual) {
+      return map.contains(id) ? map.at(id) : std::string(usual);
+    };
+    from_member(id, core::Join{.member = id,
+                               .elements = 1,
+                               .state_bytes = 64,
+                               .model = text(options.models, "m"),
+                               .fingerprint = text(options.fingerprints, "f")});
+    return true;
+  }
+  if (!m.slot) return false;
+  if (!m.ready) {
+    m.ready = true;
+    from_member(id, core::Ready{});
+    return true;
+  }
+  core::Line& line = this->line(id);
+  if (line.leave.load() == core::kNow) {
+    exit(id, 0);
+    return true;
+  }
+  if (line.finished.load() != 0) {
+    exit(id, 0);
+    return true;
+  }
+  const bool revoked = m.world.generation == 0 || line.revoked_up_to.load() >= m.world.generation;
+  if (revoked) return regroup(m);
+  return m.settled ? work(m) : settle(m);
+}
+
+bool SimJob::regroup(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const core::Arena& arena = agent.arena();
+  const core::Generation known = std::max(m.world.generation, m.seen);
+  // A line is given to a newcomer as if it had left every World there is: only ever raise it.
+  line.left.store(std::max(line.left.load(), known));
+  const core::Generation newest = arena.newest_world();
+  if (newest <= known || line.revoked_up_to.load() >= newest) return false;
+  const auto world = arena.read_world(newest);
+  if (!world.ok()) {
+    violated(world.status().to_string());
+    return false;
+  }
+  if (world->rank_of(core::Seat{0, *m.slot}) < 0) {
+    m.seen = newest;
+    return true;
+  }
+  return enter(m, *world);
+}
+
+bool SimJob::enter(SimMember& m, const core::World& w) {
+  core::Line& line = this->line(m.start.member);
+  const auto& self = w.members[static_cast<std::size_t>(w.rank_of(m.start.member))];
+  StateWord from = core::load_state<RealPolicy>(line.state);
+  if (from.phase == Phase::kNone || self.needs_state) {
+    const core::Generation g = from.phase == Phase::kNone ? w.generation - 1 : from.generation;
+    line.left.store(w.generation - 1);
+    from = {Phase::kCommitted, true, g, w.resume};
+    line.state.store(from.pack());
+  }
+  if (from.phase == Phase::kClosed && from.position <= w.resume) {
+    if (core::accept_commit<RealPolicy>(line.state, from)) committed(m, from.position);
+    return true;
+  }
+  const core::Step at = from.phase == Phase::kClosed ? from.position.before().step() : from.position.step();
+  if (at != w.resume.step() && !(from.phase == Phase::kClosed && from.position.region() != 0)) {
+    violated(fmt::format("member {} after step {} enters World {} that resumes after {}", m.start.member, at,
+                         w.generation, w.resume.step()));
+  }
+  if (!core::join_generation<RealPolicy>(line.state, line.revoked_up_to, from, w.generation)) return true;
+  m.world = w;
+  m.settled = false;
+  line.left.store(w.generation - 1);
+  return true;
+}
+
+bool SimJob::settle(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const core::Generation g = m.world.generation;
+  const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
+  if (!self.needs_state) {
+    if (m.applied != m.world.resume.step()) {
+      violated(fmt::format("member {} has applied {} and is to give the state of {}", m.start.member,
+                           m.applied, m.world.resume.step()));
+    }
+    line.donated.store(g);
+    m.settled = true;
+    return true;
+  }
+  for (const core::WorldMember& other : m.world.members) {
+    if (!other.needs_state && agent.arena().line(other.seat.slot).donated.load() != g) return false;
+  }
+  m.applied = m.world.resume.step();
+  line.proved.store(g);
+  m.settled = true;
+  return true;
+}
+
+bool SimJob::work(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const StateWord word = core::load_state<RealPolicy>(line.state);
+  if (word.phase == Phase::kOpen) return compute_or_vote(m, word.position);
+  if (word.phase != Phase::kCommitted) return false;  // closed: the next look sees the revoke
+  if (m.drained) return false;
+  if (line.leave.load() == core::kAtBoundary && m.applied < options.steps) {
+    m.drained = true;
+    from_member(m.start.member, core::Drained{});
+    return true;
+  }
+  if (m.applied == options.steps && word.position.region() == 1) {
+    line.finished.store(1);
+    return true;
+  }
+  const Position next =
+      m.applied < options.steps ? Position::of(m.applied + 1) : Position::of(options.steps, 1);
+  if (next.region() == 0) {
+    for (auto& seal : line.seals) seal.store(0);
+  }
+  return core::open_transaction<RealPolicy>(line.state, m.world.generation, word.position, next);
+}
+
+// One leaf, or the vote, or the commit.
+bool SimJob::compute_or_vote(SimMember& m, Position at) {
+  core::Line& line = this->line(m.start.member);
+  const core::Generation g = m.world.generation;
+  auto& votes = votes_[{g, at.value}];
+  // Once it has voted the seals are no more its business: a faster member may be in the next step.
+  if (at.region() == 0 && !votes.contains(m.start.member)) {
+    const auto owners = core::owners_of(m.world, at.step());
+    for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
+      auto& seal = line.seals[leaf];
+      if (owners[leaf] == core::Seat{0, *m.slot} && seal.load() == 0) {
+        seal.store(core::Seal{at.step(), {leaf, leaf + 1}}.pack());
+        return true;
+      }
+    }
+    if (!all_sealed(owners, at.step()) || !core::all_left_before(agent.arena(), g)) return false;
+  }
+  if (votes.insert(m.start.member).second) return true;
+  if (votes.size() < m.world.size()) return false;
+  if (core::commit_transaction<RealPolicy>(line.state, g, at)) committed(m, at);
+  return true;
+}
+
+bool SimJob::all_sealed(const std::vector<core::Seat>& owners, core::Step step) const {
+  for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
+    const auto& seals = agent.arena().line(owners[leaf].slot).seals;
+    if (!std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
+          const core::Seal seal = core::Seal::unpack(word.load());
+          return seal.step == step && seal.leaves.contains(leaf);
+        })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void SimJob::committed(SimMember& m, Position at) {
+  if (at.region() != 0) return;
+  if (at.step() != m.applied + 1) {
+    violated(fmt::format("member {} applies step {} after {}", m.start.member, at.step(), m.applied));
+  }
+  m.applied = at.step();
+  line(m.start.member).step.store(m.applied);
+}
+
+}  // namespace regroup::membership
