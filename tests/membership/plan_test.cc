@@ -1,0 +1,195 @@
+// plan_leaves(): examples, and properties over random seals and deaths.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "core/canonical.h"
+#include "elastic/membership/membership.h"
+
+namespace regroup::membership {
+namespace {
+
+using core::Seat;
+using Lines = std::map<core::NodeId, std::vector<core::LineReport>>;
+
+constexpr core::Step kStep = 7;
+
+core::WorldMember member(core::SlotIndex slot, bool needs_state = false) {
+  return {.id = slot, .seat = {0, slot}, .needs_state = needs_state};
+}
+std::vector<Seat> seats(const std::vector<core::SlotIndex>& slots) {
+  std::vector<Seat> out;
+  for (core::SlotIndex s : slots) out.push_back({0, s});
+  return out;
+}
+core::LineReport line(core::SlotIndex slot, std::vector<core::Interval> sealed, bool alive = true,
+                      core::Step step = kStep) {
+  core::LineReport out{.member = slot, .slot = slot, .alive = alive};
+  for (core::Interval i : sealed) out.seals.push_back({step, i});
+  return out;
+}
+
+TEST(Plan, TheFirstWorldSharesEvenly) {
+  EXPECT_EQ(plan_leaves(1, 8, {}, {member(0), member(1, true), member(2, true)}, {}),
+            seats({0, 0, 1, 1, 1, 2, 2, 2}));
+}
+
+TEST(Plan, KeepsWhatIsSealedAlsoByTheDead) {
+  const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{4, 5}}, false)}}};
+  EXPECT_EQ(plan_leaves(kStep, 8, seats({0, 0, 0, 0, 1, 1, 1, 1}), {member(0), member(2)}, lines),
+            seats({0, 0, 0, 0, 1, 0, 2, 2}));
+}
+
+TEST(Plan, SealsOfAnotherStepAreVoid) {
+  const Lines lines{{0, {line(1, {{0, 4}}, false, kStep - 1)}}};
+  EXPECT_EQ(plan_leaves(kStep, 4, seats({1, 1, 1, 1}), {member(0)}, lines), seats({0, 0, 0, 0}));
+}
+
+TEST(Plan, GivesTheLeavesOfTheLostToThoseWithTheFewestLeft) {
+  const Lines lines{{0, {line(0, {{0, 2}, {2, 3}})}}};  // one left to compute; 1 has four
+  EXPECT_EQ(
+      plan_leaves(kStep, 12, seats({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}), {member(0), member(1)}, lines),
+      seats({0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0}));
+}
+
+TEST(Plan, NewcomersGetNoLeaves) {
+  EXPECT_EQ(plan_leaves(kStep, 4, seats({0, 0, 1, 1}), {member(0), member(3, true)}, {}),
+            seats({0, 0, 0, 0}));
+}
+
+TEST(Plan, OfTwoSumsOverALeafTheLargerIsKeptWhole) {
+  const Lines lines{{0, {line(0, {{0, 2}}), line(1, {{1, 2}}, false)}}};
+  EXPECT_EQ(plan_leaves(kStep, 2, seats({1, 1}), {member(0)}, lines), seats({0, 0}));
+}
+
+TEST(Plan, FallsBackToEvenSharesWhenBuffersDoNotSuffice) {
+  // Every other leaf sealed by the dead: a lone survivor cannot fold any two of the 16 others, and has 9
+  // buffers.
+  std::vector<core::Interval> odd;
+  for (std::uint32_t leaf = 1; leaf < 32; leaf += 2) odd.push_back({leaf, leaf + 1});
+  const Lines lines{{0, {line(1, odd, false)}}};
+  ASSERT_LT(core::canonical_buffers(32), 16U);
+  EXPECT_EQ(plan_leaves(kStep, 32, std::vector<Seat>(32, Seat{0, 1}), {member(0)}, lines),
+            std::vector<Seat>(32, Seat{0, 0}));
+}
+
+// Nodes that a set of leaves folds into.
+std::size_t nodes_of(std::uint32_t shards, const std::set<std::uint32_t>& leaves) {
+  std::size_t nodes = 0;
+  for (std::uint32_t at = 0; at < shards;) {
+    if (!leaves.contains(at)) {
+      ++at;
+      continue;
+    }
+    core::Interval node{at, at + 1};
+    for (auto up = core::canonical_parent(shards, node); up && up->begin == at;
+         up = core::canonical_parent(shards, *up)) {
+      bool whole = true;
+      for (std::uint32_t l = up->begin; l < up->end; ++l) whole &= leaves.contains(l);
+      if (!whole) break;
+      node = *up;
+    }
+    ++nodes;
+    at = node.end;
+  }
+  return nodes;
+}
+
+struct Case {
+  std::uint32_t shards;
+  std::vector<Seat> before;
+  std::vector<core::WorldMember> next;
+  Lines lines;
+};
+
+Case random_case(std::mt19937& random) {
+  const auto below = [&](std::uint32_t n) {
+    return std::uniform_int_distribution<std::uint32_t>(0, n - 1)(random);
+  };
+  Case c;
+  c.shards = 1 + below(40);
+  const std::uint32_t size = 1 + below(6);
+  for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
+    c.before.push_back({0, static_cast<core::SlotIndex>(leaf * size / c.shards)});
+  }
+  for (core::SlotIndex slot = 0; slot < size; ++slot) {
+    const bool alive = slot == 0 || below(3) > 0;
+    std::vector<core::Interval> sealed;
+    for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
+      if (c.before[leaf].slot == slot && below(2) == 0) sealed.push_back({leaf, leaf + 1});
+    }
+    c.lines[0].push_back(line(slot, sealed, alive));
+    if (alive) c.next.push_back(member(slot));
+  }
+  if (below(2) == 0) c.next.push_back(member(static_cast<core::SlotIndex>(size), true));
+  return c;
+}
+
+TEST(Plan, PropertiesHoldForRandomRounds) {
+  std::mt19937 random(11);
+  int kept_all = 0;
+  for (int round = 0; round < 5000; ++round) {
+    SCOPED_TRACE(round);
+    const Case c = random_case(random);
+    const auto plan = plan_leaves(kStep, c.shards, c.before, c.next, c.lines);
+    ASSERT_EQ(plan, plan_leaves(kStep, c.shards, c.before, c.next, c.lines));
+    ASSERT_EQ(plan.size(), c.shards);  // one seat per leaf: each is covered exactly once
+    std::map<Seat, std::uint32_t> load;
+    std::map<Seat, std::set<std::uint32_t>> sealed;
+    std::map<Seat, bool> lives;
+    for (const auto& m : c.next) lives[m.seat] = true;
+    for (const auto& l : c.lines.at(0)) {
+      for (const core::Seal& s : l.seals) sealed[{0, l.slot}].insert(s.leaves.begin);
+    }
+    bool all_kept = true;
+    std::vector<Seat> shares(c.shards);
+    const auto takers = static_cast<std::uint32_t>(c.next.size() - (c.next.back().needs_state ? 1 : 0));
+    for (std::uint32_t rank = 0; rank < takers; ++rank) {
+      const core::Interval share = core::share_of_rank(c.shards, takers, rank);
+      std::fill(shares.begin() + share.begin, shares.begin() + share.end, c.next[rank].seat);
+    }
+    for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
+      const bool is_sealed = sealed[plan[leaf]].contains(leaf);
+      ASSERT_TRUE(is_sealed || lives[plan[leaf]]) << "leaf " << leaf << " lies with the dead, not sealed";
+      if (!is_sealed) ++load[plan[leaf]];
+      all_kept &= is_sealed || !sealed[c.before[leaf]].contains(leaf);
+    }
+    kept_all += all_kept;
+    for (const auto& m : c.next) {
+      if (m.needs_state) {
+        ASSERT_EQ(load[m.seat], 0U);
+      }
+      if (plan == shares) continue;  // what anybody's buffers can hold, once void seals are withdrawn
+      std::set<std::uint32_t> held;
+      for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
+        if (all_kept && plan[leaf] == m.seat && sealed[m.seat].contains(leaf)) held.insert(leaf);
+      }
+      for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf) {
+        if (plan[leaf] != m.seat || !held.insert(leaf).second) continue;
+        held.erase(leaf);
+        ASSERT_LT(nodes_of(c.shards, held), core::canonical_buffers(c.shards))
+            << "no buffer for leaf " << leaf;
+        held.insert(leaf);
+      }
+    }
+    if (!all_kept) continue;
+    // Who received a leaf of the lost has at most one more to compute than anybody else who could take it.
+    std::map<Seat, std::uint32_t> own;
+    for (std::uint32_t leaf = 0; leaf < c.shards; ++leaf)
+      own[plan[leaf]] += plan[leaf] == c.before[leaf] && !sealed[plan[leaf]].contains(leaf);
+    for (const auto& a : c.next) {
+      for (const auto& b : c.next) {
+        if (load[a.seat] > own[a.seat] && !b.needs_state) {
+          ASSERT_LE(load[a.seat], load[b.seat] + 1);
+        }
+      }
+    }
+  }
+  EXPECT_GT(kept_all, 2500);  // the fallback is the exception
+}
+
+}  // namespace
+}  // namespace regroup::membership
