@@ -1,0 +1,267 @@
+// AgentCore on a real arena: who is let in, who gets which line, what is refused.
+#include <gmock/gmock.h>
+
+#include "elastic/membership/agent_core.h"
+
+namespace regroup::membership {
+namespace {
+
+using testing::HasSubstr;
+
+class AgentTest : public testing::Test {
+ protected:
+  AgentEffects tell(core::Body body, core::Incarnation incarnation = 1) {
+    return agent.handle({}, {incarnation, std::move(body)});
+  }
+  AgentEffects from(core::MemberId id, core::Body body) { return agent.handle({id}, {0, std::move(body)}); }
+  AgentEffects join(core::MemberId id,
+                    core::Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
+    (void)tell(core::Start{.member = id});
+    join.member = id;
+    return from(id, join);
+  }
+  void ready(core::MemberId id) {
+    (void)join(id);
+    (void)from(id, core::Ready{});
+  }
+  // The body of type B among the effects sent to the coordinator or to a member, or a default.
+  template <class B>
+  static std::optional<B> sent(const AgentEffects& effects) {
+    for (const AgentEffect& e : effects) {
+      const core::Body* body = nullptr;
+      if (const auto* c = std::get_if<ToCoordinator>(&e)) body = &c->body;
+      if (const auto* m = std::get_if<ToMember>(&e)) body = &m->body;
+      if (body != nullptr && std::holds_alternative<B>(*body)) return std::get<B>(*body);
+    }
+    return std::nullopt;
+  }
+  static std::string warning(const AgentEffects& effects) {
+    for (const AgentEffect& e : effects) {
+      if (const auto* w = std::get_if<Warn>(&e)) return w->sentence;
+    }
+    return "";
+  }
+  static core::World world(core::Generation g, std::vector<core::SlotIndex> slots,
+                           std::vector<core::SlotIndex> plan) {
+    core::World w{.incarnation = 1, .generation = g, .shards = 4};
+    for (core::SlotIndex s : slots) w.members.push_back({.id = s, .seat = {0, s}});
+    for (core::SlotIndex s : plan) w.plan.push_back({0, s});
+    return w;
+  }
+  core::Line& line(core::SlotIndex slot) { return agent.arena().line(slot); }
+  void set_state(core::SlotIndex slot, core::Phase phase, core::Generation g, core::Position at) {
+    line(slot).state.store(core::StateWord{phase, false, g, at}.pack());
+  }
+  core::StateWord state(core::SlotIndex slot) { return core::load_state<core::RealPolicy>(line(slot).state); }
+
+  AgentCore agent{{.slots = 3, .shards = 4, .seed = 99}};
+};
+
+TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
+  EXPECT_FALSE(agent.arena().mapped());
+  const auto effects = join(5);
+  const auto welcome = sent<core::Welcome>(effects);
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(*welcome, (core::Welcome{0, 4, 99}));
+  EXPECT_TRUE(std::get<ToMember>(effects[0]).pass_memfd);
+  EXPECT_EQ(agent.arena().spec().elements, 4U);
+  EXPECT_EQ(agent.arena().spec().snapshot_bytes, 64U);
+  EXPECT_EQ(line(0).occupied.load(), 6U);
+}
+
+TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
+  (void)join(0);
+  const auto effects = from(0, core::Ready{});
+  EXPECT_EQ(sent<core::MemberReady>(effects), (core::MemberReady{0, 0}));
+  EXPECT_TRUE(std::holds_alternative<WatchLine>(effects[0]));
+  EXPECT_TRUE(from(0, core::Ready{}).empty());
+}
+
+TEST_F(AgentTest, WhatDiffersIsRefusedInASentenceThatNamesBothValues) {
+  (void)join(0);
+  struct {
+    core::Join join;
+    const char* words;
+  } const rows[] = {
+      {{.elements = 4, .state_bytes = 64, .model = "x", .fingerprint = "f"},
+       "its model is 'x', that of the job is 'm'"},
+      {{.elements = 5, .state_bytes = 64, .model = "m", .fingerprint = "f"},
+       "gradient elements is 5, that of the job is 4"},
+      {{.elements = 4, .element_bytes = 8, .state_bytes = 64, .model = "m", .fingerprint = "f"},
+       "element size is 8, that of the job is 4"},
+      {{.elements = 4, .state_bytes = 65, .model = "m", .fingerprint = "f"},
+       "state size is 65, that of the job is 64"},
+      {{.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "g"},
+       "fingerprint is 'g', that of the job is 'f'"},
+  };
+  core::MemberId id = 1;
+  for (const auto& row : rows) {
+    const auto effects = join(id, row.join);
+    ASSERT_TRUE(sent<core::Refused>(effects)) << row.words;
+    EXPECT_THAT(sent<core::Refused>(effects)->reason, HasSubstr(row.words));
+    EXPECT_TRUE(std::holds_alternative<CloseMember>(effects.back()));
+    ++id;
+  }
+  EXPECT_EQ(line(1).occupied.load(), 0U);
+}
+
+TEST_F(AgentTest, BitsOffLetsAnotherFingerprintInAndSaysSo) {
+  AgentCore loose({.slots = 3, .shards = 4, .any_fingerprint = true});
+  for (core::MemberId id : {0U, 1U}) {
+    (void)loose.handle({}, {1, core::Start{.member = id}});
+    const auto effects = loose.handle(
+        {id}, {0, core::Join{.member = id, .elements = 4, .model = "m", .fingerprint = id == 0 ? "f" : "g"}});
+    EXPECT_TRUE(sent<core::Welcome>(effects));
+    if (id == 1) {
+      EXPECT_THAT(warning(effects), HasSubstr("--bits=off"));
+    }
+  }
+}
+
+TEST_F(AgentTest, AnArenaThatDoesNotFitIsRefusedWithItsReason) {
+  const auto effects = join(0, {.elements = 1ULL << 40, .model = "m"});
+  ASSERT_TRUE(sent<core::Refused>(effects));
+  EXPECT_THAT(sent<core::Refused>(effects)->reason, HasSubstr("arena: "));
+  EXPECT_FALSE(agent.arena().mapped());
+  EXPECT_TRUE(sent<core::Welcome>(join(1)));  // the next one may fit
+}
+
+TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
+  EXPECT_THAT(sent<core::Refused>(from(8, core::Join{.member = 8}))->reason,
+              HasSubstr("not started by this agent"));
+  for (core::MemberId id : {0U, 1U, 2U}) EXPECT_TRUE(sent<core::Welcome>(join(id)));
+  EXPECT_THAT(sent<core::Refused>(from(1, core::Join{.member = 1}))->reason, HasSubstr("has joined before"));
+  EXPECT_THAT(sent<core::Refused>(join(3))->reason, HasSubstr("all 3 places of node 0 are taken"));
+}
+
+TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
+  ready(0);
+  ready(1);
+  auto first = sent<core::MemberLost>(agent.on_line_dead(0));
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
+  EXPECT_EQ(line(0).dead.load(), 1U);
+  EXPECT_TRUE(agent.on_line_dead(0).empty());
+  auto second = sent<core::MemberLost>(agent.on_reaped(0, 4711, 0, 9));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->why, "member 0 (pid 4711): killed by signal 9 (SIGKILL)");
+  EXPECT_TRUE(second->reaped);
+  EXPECT_EQ(second->signal, 9);
+  EXPECT_TRUE(agent.on_reaped(0, 4711, 0, 9).empty());
+
+  const auto count = line(1).bell.count.load();
+  auto only = sent<core::MemberLost>(agent.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
+  EXPECT_EQ(only->why, "member 1 (pid 4712): exited with status 0 before finish()");
+  EXPECT_EQ(line(1).dead.load(), 1U);
+  EXPECT_GT(line(1).bell.count.load(), count);
+  EXPECT_TRUE(agent.on_line_dead(1).empty());
+}
+
+TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
+  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  set_state(0, core::Phase::kOpen, 1, core::Position::of(1));
+  set_state(1, core::Phase::kCommitted, 1, core::Position::of(1));
+  line(1).seals[3].store(core::Seal{1, {2, 4}}.pack());
+  (void)agent.on_reaped(1, 1, 1, 0);
+  const auto report = sent<core::Report>(tell(core::Revoke{1}));
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->generation, 1U);
+  ASSERT_EQ(report->lines.size(), 3U);
+  EXPECT_EQ(report->lines[0].state, (core::StateWord{core::Phase::kClosed, false, 1, core::Position::of(1)}));
+  EXPECT_EQ(report->lines[1].state,
+            (core::StateWord{core::Phase::kCommitted, true, 1, core::Position::of(1)}));
+  EXPECT_FALSE(report->lines[1].alive);
+  EXPECT_EQ(report->lines[1].seals, (std::vector<core::Seal>{{1, {2, 4}}}));
+  EXPECT_EQ(report->lines[2].state, core::StateWord{});
+  EXPECT_EQ(line(2).revoked_up_to.load(), 1U);
+}
+
+TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
+  ready(0);
+  (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3);
+  EXPECT_EQ(agent.arena().newest_world(), 2U);
+  EXPECT_THAT(warning(tell(core::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)), HasSubstr("incarnation 2"));
+  EXPECT_THAT(warning(tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("World 2 is refused"));
+  (void)tell(core::Revoke{4}, 3);
+  EXPECT_THAT(warning(tell(core::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("4 is revoked"));
+  EXPECT_EQ(agent.arena().newest_world(), 2U);
+  EXPECT_TRUE(sent<core::HelloReply>(tell(core::Hello{}, 5)));
+  EXPECT_EQ(agent.incarnation(), 5U);
+}
+
+TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
+  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
+  set_state(0, core::Phase::kOpen, 1, core::Position::of(1));
+  line(1).seals[0].store(core::Seal{1, {2, 3}}.pack());
+  (void)agent.on_reaped(1, 1, 0, 9);
+  EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
+  (void)tell(core::Revoke{1});
+  auto g2 = world(2, {0, 2}, {0, 0, 1, 2});
+  EXPECT_FALSE(sent<core::Welcome>(tell(core::Announce{g2})));  // waits: leaf 2 of step 1 lies there
+  EXPECT_FALSE(sent<core::Welcome>(tell(core::Query{})));
+  set_state(0, core::Phase::kCommitted, 2, core::Position::of(1));
+  const auto welcome = sent<core::Welcome>(tell(core::Query{}));
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(welcome->slot, 1);
+  EXPECT_EQ(line(1).seals[0].load(), 0U);
+}
+
+TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
+  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
+  line(1).seals[0].store(core::Seal{1, {2, 3}}.pack());
+  (void)agent.on_reaped(1, 1, 0, 9);
+  (void)tell(core::Revoke{1});
+  (void)tell(core::Announce{world(2, {0, 2}, {0, 0, 1, 2})});
+  (void)tell(core::Revoke{2});
+  const auto effects = join(3);
+  ASSERT_TRUE(sent<core::Welcome>(effects));
+  ASSERT_TRUE(sent<core::Report>(effects));
+  EXPECT_EQ(sent<core::Report>(effects)->generation, 2U);
+  // A World that was decided before this report arrived is over before it began.
+  const auto late = tell(core::Announce{world(3, {0, 2}, {0, 0, 1, 2})});
+  EXPECT_THAT(warning(late), HasSubstr("partial sums that are gone"));
+  ASSERT_TRUE(sent<core::Report>(late));
+  EXPECT_EQ(sent<core::Report>(late)->generation, 3U);
+  EXPECT_EQ(line(0).revoked_up_to.load(), 3U);
+}
+
+TEST_F(AgentTest, NoticeExclusionAndKill) {
+  ready(0);
+  (void)tell(core::Start{.member = 1});
+  EXPECT_TRUE(tell(core::Notice{0}).empty());
+  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
+  EXPECT_EQ(sent<core::MemberDrained>(from(0, core::Drained{})), core::MemberDrained{0});
+  const auto gently = tell(core::Kill{0, true, "left on notice"});
+  ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
+  EXPECT_EQ(sent<core::Excluded>(gently)->reason, "left on notice");
+  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
+  agent.let_go(std::get<LetGo>(gently[1]).slot);
+  EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kNow));
+  EXPECT_EQ(std::get<KillMember>(tell(core::Kill{0, false, ""}).at(0)).member, 0U);
+  EXPECT_EQ(std::get<KillMember>(tell(core::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
+  (void)agent.on_reaped(0, 1, 0, 0);
+  EXPECT_TRUE(tell(core::Kill{0, false, ""}).empty());
+}
+
+TEST_F(AgentTest, HelloTellsEverythingAgain) {
+  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(core::Start{.member = 3});
+  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  (void)agent.on_reaped(1, 7, 3, 0);
+  (void)from(0, core::Drained{});
+  const auto effects = tell(core::Hello{}, 2);
+  const auto reply = std::get<core::HelloReply>(std::get<ToCoordinator>(effects[0]).body);
+  EXPECT_EQ(reply.world, 1U);
+  EXPECT_EQ(reply.revoked_up_to, 0U);
+  ASSERT_EQ(reply.lines.size(), 4U);
+  EXPECT_EQ(reply.lines[3].slot, kNoSlot);
+  EXPECT_EQ(sent<core::MemberReady>(effects), (core::MemberReady{2, 2}));
+  EXPECT_EQ(sent<core::MemberDrained>(effects), core::MemberDrained{0});
+  EXPECT_EQ(sent<core::MemberLost>(effects)->exit_code, 3);
+}
+
+}  // namespace
+}  // namespace regroup::membership
