@@ -1,0 +1,178 @@
+// How jobs come up, and do not: programs that never join, members that are refused, crash or hang.
+#include <gtest/gtest.h>
+
+#include "tests/membership/sim_job.h"
+
+namespace regroup::membership {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class StartTest : public testing::Test {
+ protected:
+  SimJob& make(SimOptions options) {
+    job_.emplace(std::move(options));
+    return *job_;
+  }
+  void TearDown() override {
+    if (job_) {
+      EXPECT_EQ(job_->broken, std::vector<std::string>{});
+    }
+  }
+  // Nobody joins, whoever is started.
+  static SimOptions plain(std::uint32_t min, std::uint32_t target) {
+    SimOptions o;
+    o.policy = {.min = min, .max = target, .target = target, .slots = target, .shards = 4};
+    for (core::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
+    return o;
+  }
+  bool running(std::size_t launched) {
+    return job_->run_until([&] {
+      std::size_t alive = 0;
+      for (const auto& [id, m] : job_->members) alive += m.alive;
+      return job_->members.size() == launched && alive > 0;
+    });
+  }
+  std::optional<SimJob> job_;
+};
+
+TEST_F(StartTest, APlainProgramSucceedsWhenAllExitWithZero) {
+  SimJob& job = make(plain(1, 3));
+  ASSERT_TRUE(running(3));
+  job.pass(seconds(3600));  // --wait and the ready timeout are nothing to it
+  for (core::MemberId id : {2U, 0U, 1U}) job.exit(id, 0);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 0);
+  EXPECT_TRUE(job.worlds.empty());
+}
+
+TEST_F(StartTest, BeforeTheFirstJoinADeathIsAnsweredByRelaunchWithOneFewer) {
+  SimJob& job = make(plain(2, 3));
+  ASSERT_TRUE(running(3));
+  job.exit(1, 4);
+  ASSERT_TRUE(running(5));
+  EXPECT_FALSE(job.member(0).alive || job.member(2).alive);
+  EXPECT_EQ(job.member(3).start, (core::Start{3, 0, 2, 1}));
+  EXPECT_EQ(job.member(4).start, (core::Start{4, 1, 2, 1}));
+  EXPECT_TRUE(job.heard("no member had joined: relaunch with 2 instead of 3"));
+  job.exit(4, 5);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 5);  // below min
+}
+
+TEST_F(StartTest, RelaunchesEnd) {
+  SimJob& job = make(plain(1, 8));
+  std::size_t launched = 0;
+  for (std::uint32_t size : {8U, 7U, 6U, 5U}) {
+    launched += size;
+    ASSERT_TRUE(running(launched)) << size;
+    job.kill(static_cast<core::MemberId>(launched - 1), 11);
+  }
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 139);
+}
+
+TEST_F(StartTest, AnotherModelIsRefusedAndTheOthersGoOn) {
+  SimOptions o;
+  o.models[2] = "other";
+  SimJob& job = make(o);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() == 1; }));
+  EXPECT_EQ(job.journal->size(), 2U);
+  EXPECT_NE(job.member(2).refused.find("its model is 'other', that of the job is 'm'"), std::string::npos);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 0);
+}
+
+TEST_F(StartTest, AnotherFingerprintIsRefusedOrLetInUnderBitsOff) {
+  for (bool off : {false, true}) {
+    SimOptions o;
+    o.fingerprints[2] = "avx512";
+    o.any_fingerprint = off;
+    SimJob& job = make(o);
+    ASSERT_TRUE(job.run_until([&] { return job.generation() == 1; }));
+    EXPECT_EQ(job.journal->size(), off ? 3U : 2U);
+    EXPECT_EQ(job.heard("--bits=off"), off);
+    EXPECT_EQ(job.member(2).refused.empty(), off);
+  }
+}
+
+TEST_F(StartTest, AJoinerThatNeverBecomesReadyIsKilledAndNamed) {
+  SimOptions o;
+  o.never_join = {3};
+  o.steps = 100000;
+  SimJob& job = make(o);
+  ASSERT_TRUE(job.steady(1, 3));
+  job.kill(2);
+  ASSERT_TRUE(job.run_until([&] { return job.members.contains(3); }));
+  const core::TimePoint started = job.now;
+  while (job.member(3).alive && job.now < started + seconds(400)) {
+    job.pass(seconds(1));
+    while (job.deliver_to_agent() || job.deliver_to_coordinator() || job.report_death()) {
+    }
+  }
+  EXPECT_FALSE(job.member(3).alive);
+  EXPECT_TRUE(job.heard("member 3 was not ready within 300 s"));
+  ASSERT_TRUE(job.run_until([&] { return job.journal->rank_of(core::MemberId{4}) >= 0; }));  // another try
+}
+
+TEST_F(StartTest, AtTheStartThoseThatAreReadyGoAheadWithoutTheOneThatIsNot) {
+  SimOptions o;
+  o.never_join = {1};
+  SimJob& job = make(o);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() == 1; }));
+  EXPECT_EQ(job.journal->why, "2 of 3 members are ready");
+  EXPECT_TRUE(job.heard("member 1 was not ready within 300 s"));
+}
+
+TEST_F(StartTest, AtTheStartTooFewFailTheJob) {
+  SimOptions o;
+  o.never_join = {1, 2};
+  SimJob& job = make(o);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 1);
+  EXPECT_EQ(job.end->reason, "member 2 was not ready within 300 s: 1 of at least 2 members");
+}
+
+TEST_F(StartTest, ACrashingProgramIsNotRestartedInAHotLoop) {
+  SimOptions o;
+  o.steps = 100000;
+  for (core::MemberId id = 3; id < 20; ++id) o.never_join.insert(id);
+  SimJob& job = make(o);
+  ASSERT_TRUE(job.steady(1, 3));
+  job.kill(2);
+  std::vector<core::TimePoint> starts;
+  for (core::MemberId id = 3; id < 6; ++id) {
+    ASSERT_TRUE(job.run_until([&] {
+      job.pass(milliseconds(5));
+      return job.members.contains(id);
+    }));
+    starts.push_back(job.now);
+    job.exit(id, 1);
+  }
+  EXPECT_GE(starts[1] - starts[0], milliseconds(100));
+  EXPECT_GE(starts[2] - starts[1], milliseconds(200));
+  ASSERT_TRUE(job.run_until([&] { return job.heard("3 members in a row ended before they were ready"); }));
+  const core::TimePoint later = job.now + seconds(60);
+  (void)job.run_until([&] {
+    job.pass(milliseconds(500));
+    return job.now > later;
+  });
+  EXPECT_EQ(job.members.size(), 6U);
+  EXPECT_EQ(job.journal->size(), 2U);
+  EXPECT_TRUE(job.ask(core::ResizeRequest{3}).ok);  // somebody has mended it
+  ASSERT_TRUE(job.run_until([&] { return job.members.size() > 6; }));
+}
+
+TEST_F(StartTest, ARestartBeforeTheFirstWorldFindsTheMembersThatRun) {
+  SimJob& job = make({});
+  ASSERT_TRUE(job.run_until([&] { return job.members.size() == 3 && job.member(0).ready; }));
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.steady(1, 3));
+  EXPECT_EQ(job.members.size(), 3U);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 0);
+}
+
+}  // namespace
+}  // namespace regroup::membership
