@@ -107,6 +107,8 @@ class CoordinatorProcess {
     }
   }
   void perform_one(const membership::Journal& effect) {
+    newest_ = fmt::format("generation {}: {} members", effect.world.generation, effect.world.size());
+    newest_why_ = effect.world.why;
     const core::Status status = journal_.append(effect.world);
     if (status.ok()) return;
     say(fmt::format("the coordinator cannot go on: {}", status.message()));
@@ -114,7 +116,8 @@ class CoordinatorProcess {
     loop_.stop();
   }
   void perform_one(const membership::Say& effect) {
-    if (!quiet_) say(effect.sentence);
+    const bool of_world = effect.sentence == newest_why_;
+    if (!quiet_) say(of_world ? fmt::format("{} ({})", newest_, effect.sentence) : effect.sentence);
   }
   // The agent was told by the effect before this one; it ends the job, and its end is ours.
   void perform_one(const membership::Done&) {}
@@ -124,6 +127,7 @@ class CoordinatorProcess {
   const bool quiet_;
   const core::Incarnation incarnation_;
   int exit_status_ = 0;
+  std::string newest_, newest_why_;  // of the World formed last, for the terminal
   core::SystemClock clock_;
   boost::asio::io_context loop_{1};
   boost::asio::steady_timer timer_{loop_};

@@ -24,7 +24,8 @@ namespace {
 
 constexpr int kUsage = 1;
 constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
-constexpr int kNoFolder = 181;            // as Open MPI 5
+constexpr int kNotInPath = 66;            // this and the next as Open MPI 5
+constexpr int kNoFolder = 181;
 
 int fail(const std::string& message, int exit_status) {
   fmt::print(stderr, "regroup: {}\n", message);
@@ -131,7 +132,10 @@ int run_job(Options options) {
     return fail(fmt::format("--wdir {}: {}", options.wdir, std::strerror(errno)), kNoFolder);
   }
   auto path = launcher::find_program(options.command[0], options.wdir, options.environment);
-  if (!path.ok()) return fail(path.status().message(), launcher::kStartFailed);
+  if (!path.ok()) {
+    const bool searched = options.command[0].find('/') == std::string::npos;
+    return fail(path.status().message(), searched ? kNotInPath : launcher::kStartFailed);
+  }
   const launcher::Program program = program_of(options, *path);
   return options.elastic ? run_elastic(options, program, allocation->slots()) : run_rigid(options, program);
 }
