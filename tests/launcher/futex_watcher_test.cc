@@ -1,0 +1,147 @@
+// Deaths of real processes that hold real robust mutexes in shared memory.
+#include "launcher/supervise/futex_watcher.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string>
+
+#include "core/fd.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::chrono::seconds kDeadline{10};
+
+struct Shared {
+  std::array<pthread_mutex_t, 8> locks;
+};
+
+class FutexWatcherTest : public testing::Test {
+ protected:
+  FutexWatcherTest() {
+    shared_ = static_cast<Shared*>(
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    pthread_mutexattr_t attributes;
+    ::pthread_mutexattr_init(&attributes);
+    ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    for (auto& lock : shared_->locks) ::pthread_mutex_init(&lock, &attributes);
+  }
+  ~FutexWatcherTest() override {
+    for (const pid_t child : children_) kill(child);
+    ::munmap(shared_, sizeof(Shared));
+  }
+
+  // A process that holds lock `i`; returns when it does.
+  pid_t hold(std::size_t i) {
+    std::array<int, 2> fds{};
+    EXPECT_EQ(::pipe(fds.data()), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pthread_mutex_lock(&shared_->locks[i]);
+      static_cast<void>(!::write(fds[1], "x", 1));
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(fds[0], &byte, 1), 1);
+    ::close(fds[0]);
+    ::close(fds[1]);
+    children_.push_back(child);
+    return child;
+  }
+  void kill(pid_t child) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  void watch(FutexWatcher& watcher, std::size_t i) {
+    const auto status = watcher.watch(static_cast<core::SlotIndex>(i), futex_word(shared_->locks[i]));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  void run_until(std::size_t deaths) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    loop_.restart();
+    while (dead_.size() < deaths && std::chrono::steady_clock::now() < deadline) {
+      loop_.run_one_for(std::chrono::milliseconds(100));
+    }
+  }
+
+  boost::asio::io_context loop_;
+  Shared* shared_ = nullptr;
+  std::vector<pid_t> children_;
+  std::vector<core::SlotIndex> dead_;
+};
+
+TEST_F(FutexWatcherTest, TellsADeathOnce) {
+  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  const pid_t child = hold(3);
+  watch(watcher, 3);
+  loop_.poll();
+  EXPECT_TRUE(dead_.empty());
+  kill(child);
+  run_until(1);
+  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{3});
+  loop_.restart();
+  loop_.run_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(dead_.size(), 1U);
+}
+
+TEST_F(FutexWatcherTest, TellsADeathThatWasBeforeTheWatch) {
+  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  kill(hold(0));
+  watch(watcher, 0);
+  run_until(1);
+  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{0});
+}
+
+TEST_F(FutexWatcherTest, SeesEachOfManyAndThoseAddedLater) {
+  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  std::vector<pid_t> children;
+  for (std::size_t i = 0; i < 6; ++i) {
+    children.push_back(hold(i));
+    watch(watcher, i);
+  }
+  std::vector<core::SlotIndex> expected;
+  for (const std::size_t i : {4U, 1U, 5U}) {
+    kill(children[i]);
+    expected.push_back(static_cast<core::SlotIndex>(i));
+    run_until(expected.size());
+    EXPECT_EQ(dead_, expected);
+  }
+  const pid_t late = hold(7);
+  watch(watcher, 7);
+  kill(late);
+  run_until(4);
+  expected.push_back(7);
+  EXPECT_EQ(dead_, expected);
+}
+
+TEST_F(FutexWatcherTest, ForgetsWhatIsUnwatched) {
+  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  const pid_t gone = hold(0);
+  const pid_t kept = hold(1);
+  watch(watcher, 0);
+  watch(watcher, 1);
+  watcher.unwatch(0);
+  kill(gone);
+  kill(kept);
+  run_until(1);
+  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{1});
+}
+
+TEST_F(FutexWatcherTest, EndsItsThreadWhileItWaits) {
+  const pid_t child = hold(0);
+  {
+    FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+    watch(watcher, 0);
+  }
+  EXPECT_TRUE(dead_.empty());
+  kill(child);
+}
+
+}  // namespace
+}  // namespace regroup::launcher

@@ -1,0 +1,88 @@
+// A Sink never blocks, loses nothing, and leaves the flags of the borrowed descriptor alone.
+#include "launcher/supervise/sink.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string>
+
+namespace regroup::launcher {
+namespace {
+
+struct Pair {
+  core::Fd read, write;
+};
+
+Pair make_pipe() {
+  std::array<int, 2> fds{};
+  EXPECT_EQ(::pipe2(fds.data(), O_CLOEXEC), 0);
+  return {core::Fd(fds[0]), core::Fd(fds[1])};
+}
+
+Pair make_sockets() {
+  std::array<int, 2> fds{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
+  return {core::Fd(fds[0]), core::Fd(fds[1])};
+}
+
+std::string take(int fd, std::size_t bytes) {
+  std::string out(bytes, '\0');
+  out.resize(static_cast<std::size_t>(::read(fd, out.data(), bytes)));
+  return out;
+}
+
+void outlasts_a_slow_reader(Pair pair) {
+  boost::asio::io_context loop;
+  Sink sink(loop, pair.write.get());
+  std::string expected;
+  for (int i = 0; i < 200; ++i) expected += std::string(5000, static_cast<char>('a' + i % 26)) + "\n";
+  sink.write(expected);  // a megabyte: more than any pipe takes
+  ASSERT_TRUE(sink.congested());
+  bool resumed = false;
+  sink.when_free([&] { resumed = true; });
+  std::string got;
+  while (got.size() < expected.size()) {
+    got += take(pair.read.get(), 10'000);
+    loop.restart();
+    loop.poll();
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_TRUE(resumed);
+  EXPECT_FALSE(sink.congested());
+  EXPECT_EQ(::fcntl(pair.write.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST(Sink, OutlastsASlowReaderOfAPipe) { outlasts_a_slow_reader(make_pipe()); }
+TEST(Sink, OutlastsASlowReaderOfASocket) { outlasts_a_slow_reader(make_sockets()); }
+
+TEST(Sink, SaysThatTheReaderIsGoneAndLetsWritersGo) {
+  std::signal(SIGPIPE, SIG_IGN);
+  boost::asio::io_context loop;
+  Pair pipe = make_pipe();
+  Sink sink(loop, pipe.write.get());
+  sink.write(std::string(1 << 20, 'x'));
+  ASSERT_TRUE(sink.congested());
+  bool resumed = false;
+  sink.when_free([&] { resumed = true; });
+  pipe.read.reset();
+  loop.run_for(std::chrono::seconds(10));
+  EXPECT_TRUE(resumed);
+  EXPECT_EQ(sink.error().code(), core::Code::kPeerLost);
+  sink.write("dropped\n");
+  EXPECT_FALSE(sink.congested());
+}
+
+TEST(Sink, KnowsTheSameFile) {
+  const Pair a = make_pipe();
+  const Pair b = make_pipe();
+  const core::Fd copy(::dup(a.write.get()));
+  EXPECT_TRUE(same_file(a.write.get(), copy.get()));
+  EXPECT_FALSE(same_file(a.write.get(), b.write.get()));
+}
+
+}  // namespace
+}  // namespace regroup::launcher
