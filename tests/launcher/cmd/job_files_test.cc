@@ -1,0 +1,69 @@
+// Finding jobs by the sockets they listen on.
+#include "launcher/cmd/job_files.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "launcher/supervise/unix_socket.h"
+
+namespace regroup::cmd {
+namespace {
+
+class JobFilesTest : public testing::Test {
+ protected:
+  JobFilesTest() {
+    char name[] = "/tmp/job-files-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    environment_ = {{"XDG_RUNTIME_DIR", folder_}};
+  }
+  ~JobFilesTest() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<launcher::Listener> serve(const std::string& id) {
+    auto files = make_job_files(environment_, id);
+    EXPECT_TRUE(files.ok()) << files.status().to_string();
+    auto listener = std::make_unique<launcher::Listener>(loop_, [](core::Fd, pid_t) {});
+    EXPECT_TRUE(listener->start(files->control_socket()).ok());
+    return listener;
+  }
+
+  boost::asio::io_context loop_;
+  std::string folder_;
+  launcher::Environment environment_;
+};
+
+TEST_F(JobFilesTest, TheOnlyJobNeedsNoName) {
+  EXPECT_EQ(find_job(environment_, "").status().message(), "which elastic job? none is running");
+  const auto one = serve("one");
+  auto found = find_job(environment_, "");
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->folder, folder_ + "/regroup/one");
+  const auto two = serve("two");
+  EXPECT_EQ(find_job(environment_, "").code(), core::Code::kNotFound);
+  EXPECT_EQ(find_job(environment_, "two")->folder, folder_ + "/regroup/two");
+  const std::string told = find_job(environment_, "three").status().message();
+  EXPECT_NE(told.find("no elastic job three"), std::string::npos);
+  EXPECT_NE(told.find("one"), std::string::npos);
+}
+
+TEST_F(JobFilesTest, AJobThatWasKilledDoesNotCount) {
+  { const auto dead = serve("dead"); }
+  const auto living = serve("living");
+  EXPECT_EQ(find_job(environment_, "")->folder, folder_ + "/regroup/living");
+  EXPECT_FALSE(find_job(environment_, "dead").ok());
+}
+
+TEST_F(JobFilesTest, TheFolderIsPrivateAndGoesAway) {
+  auto files = make_job_files(environment_, "job");
+  ASSERT_TRUE(files.ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(files->folder.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700U);
+  remove_job_files(*files);
+  EXPECT_NE(::stat(files->folder.c_str(), &info), 0);
+}
+
+}  // namespace
+}  // namespace regroup::cmd

@@ -1,0 +1,91 @@
+// The journal survives a crash at any byte of its last record.
+#include "launcher/cmd/journal.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace regroup::cmd {
+namespace {
+
+core::World world(core::Generation generation) {
+  core::World out;
+  out.generation = generation;
+  out.shards = 4;
+  out.members = {{0, {0, 0}, false, 0}, {1, {0, 1}, true, 5}};
+  out.plan = {{0, 0}, {0, 0}, {0, 1}, {0, 1}};
+  out.why = "generation " + std::to_string(generation);
+  return out;
+}
+
+class JournalTest : public testing::Test {
+ protected:
+  JournalTest() {
+    char name[] = "/tmp/journal-XXXXXX";
+    path_ = std::string(::mkdtemp(name)) + "/journal";
+  }
+  ~JournalTest() override { std::filesystem::remove_all(std::filesystem::path(path_).parent_path()); }
+
+  void append(core::Generation generation) {
+    auto journal = JournalFile::open(path_);
+    ASSERT_TRUE(journal.ok()) << journal.status().to_string();
+    ASSERT_TRUE(journal->append(world(generation)).ok());
+  }
+  std::string path_;
+};
+
+TEST_F(JournalTest, IsEmptyAtFirst) {
+  auto journal = JournalFile::open(path_);
+  ASSERT_TRUE(journal.ok());
+  EXPECT_FALSE(journal->newest().has_value());
+}
+
+TEST_F(JournalTest, GivesTheNewestWorldBack) {
+  for (core::Generation g = 1; g <= 5; ++g) append(g);
+  auto journal = JournalFile::open(path_);
+  ASSERT_TRUE(journal.ok());
+  EXPECT_EQ(journal->newest(), world(5));
+}
+
+TEST_F(JournalTest, CutsATornRecordOffAtEveryByteAndGoesOn) {
+  append(1);
+  const auto one = std::filesystem::file_size(path_);
+  append(2);
+  const auto two = std::filesystem::file_size(path_);
+  std::ifstream file(path_, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  for (auto size = one; size < two; ++size) {
+    std::ofstream(path_, std::ios::binary) << bytes.substr(0, size);
+    auto journal = JournalFile::open(path_);
+    ASSERT_TRUE(journal.ok()) << journal.status().to_string();
+    ASSERT_EQ(journal->newest(), world(1));
+    ASSERT_EQ(std::filesystem::file_size(path_), one);
+    ASSERT_TRUE(journal->append(world(3)).ok());
+    ASSERT_EQ(JournalFile::open(path_)->newest(), world(3));
+  }
+}
+
+TEST_F(JournalTest, RefusesDamageBeforeTheLastRecord) {
+  append(1);
+  const auto one = std::filesystem::file_size(path_);
+  append(2);
+  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(one) - 5);
+  file.put('\x5a');
+  file.close();
+  auto journal = JournalFile::open(path_);
+  EXPECT_EQ(journal.code(), core::Code::kDataLoss);
+  EXPECT_NE(journal.status().message().find(path_), std::string::npos);
+}
+
+TEST_F(JournalTest, NamesAFileThatCannotBeOpened) {
+  auto journal = JournalFile::open("/nonexistent/journal");
+  EXPECT_EQ(journal.code(), core::Code::kNotFound);
+  EXPECT_EQ(journal.status().message(), "open(/nonexistent/journal): No such file or directory");
+}
+
+}  // namespace
+}  // namespace regroup::cmd

@@ -1,0 +1,179 @@
+// The command line: what is accepted, and what is said about the rest.
+#include "launcher/cmd/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/cmd/nearest.h"
+
+namespace regroup::cmd {
+namespace {
+
+using namespace std::chrono_literals;
+using Words = std::vector<std::string>;
+
+Options parsed(const Words& words) {
+  auto options = parse_options(words, {});
+  EXPECT_TRUE(options.ok()) << options.status().message();
+  return options.ok() ? *options : Options{};
+}
+
+std::string refusal(const Words& words) {
+  auto options = parse_options(words, {});
+  EXPECT_FALSE(options.ok());
+  return options.status().message();
+}
+
+TEST(Options, TakesOneDashTwoDashesAndEquals) {
+  for (const Words& words : {Words{"-np", "3", "p"}, Words{"--np", "3", "p"}, Words{"-n", "3", "p"},
+                             Words{"-np=3", "p"}, Words{"--n=3", "p"}, Words{"-c", "3", "p"}}) {
+    EXPECT_EQ(parsed(words).min, 3U);
+    EXPECT_EQ(parsed(words).max, 3U);
+    EXPECT_FALSE(parsed(words).elastic);
+    EXPECT_EQ(parsed(words).command, Words{"p"});
+  }
+}
+
+TEST(Options, ARangeMakesTheJobElastic) {
+  const Options options =
+      parsed({"--start", "3", "-np", "2:8", "--replace=never", "--bits", "off", "python", "t.py"});
+  EXPECT_TRUE(options.elastic);
+  EXPECT_EQ(options.min, 2U);
+  EXPECT_EQ(options.max, 8U);
+  EXPECT_EQ(options.start, 3U);
+  EXPECT_FALSE(options.replace);
+  EXPECT_TRUE(options.any_fingerprint);
+  EXPECT_TRUE(parsed({"-np", "2:2", "p"}).elastic);
+}
+
+TEST(Options, EverythingAfterTheProgramIsItsOwn) {
+  EXPECT_EQ(parsed({"-np", "1", "prog", "-np", "7", "--help"}).command,
+            (Words{"prog", "-np", "7", "--help"}));
+  EXPECT_EQ(parsed({"--", "-prog"}).command, Words{"-prog"});
+}
+
+TEST(Options, TakesTheRest) {
+  const Options options = parsed({"--oversubscribe",
+                                  "-tag-output",
+                                  "--timeout",
+                                  "1.5",
+                                  "--wait",
+                                  "2",
+                                  "-wd",
+                                  "/",
+                                  "--term-grace",
+                                  "0",
+                                  "--shards",
+                                  "6",
+                                  "--seed",
+                                  "18446744073709551615",
+                                  "-x",
+                                  "A=b=c",
+                                  "-x",
+                                  "PATH",
+                                  "--allow-run-as-root",
+                                  "-q",
+                                  "--orphan-timeout",
+                                  "3",
+                                  "--ready-timeout",
+                                  "4",
+                                  "p"});
+  EXPECT_TRUE(options.oversubscribe && options.tag_output && options.quiet);
+  EXPECT_EQ(options.timeout, 1500ms);
+  EXPECT_EQ(options.wait, 2s);
+  EXPECT_EQ(options.term_grace, 0s);
+  EXPECT_EQ(options.orphan_timeout, 3s);
+  EXPECT_EQ(options.ready_timeout, 4s);
+  EXPECT_EQ(options.wdir, "/");
+  EXPECT_EQ(options.shards, 6U);
+  EXPECT_EQ(options.seed, ~0ULL);
+  EXPECT_EQ(options.environment.at("A"), "b=c");
+}
+
+TEST(Options, SaysWhatIsWrong) {
+  EXPECT_EQ(refusal({"-np", "0", "p"}), "option -np 0: it must be positive");
+  EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: it must be positive");
+  EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: a whole number is wanted");
+  EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: MIN must not be greater than MAX");
+  EXPECT_EQ(refusal({"-np", "0:2", "p"}), "option -np 0: it must be positive");
+  EXPECT_EQ(refusal({"-np", "2:", "p"}), "option -np : a whole number is wanted");
+  EXPECT_EQ(refusal({"-np", "99999999999", "p"}), "option -np 99999999999: a whole number is wanted");
+  EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: it must be positive");
+  EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: auto or never is wanted");
+  EXPECT_EQ(refusal({"--timeout", "nan", "p"}), "option --timeout nan: a number of seconds is wanted");
+  EXPECT_EQ(refusal({"-np"}), "option -np : N|MIN:MAX is missing");
+  EXPECT_THAT(refusal({"-np", "2"}), testing::HasSubstr("no program was given"));
+  EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1 : it takes no value");
+}
+
+TEST(Options, SuggestsTheNearestName) {
+  EXPECT_EQ(refusal({"--overubscribe", "p"}), "unknown option --overubscribe; did you mean --oversubscribe?");
+  EXPECT_EQ(refusal({"-tagoutput", "p"}), "unknown option -tagoutput; did you mean --tag-output?");
+  EXPECT_EQ(refusal({"--completely-different", "p"}), "unknown option --completely-different");
+  EXPECT_EQ(nearest("np", {"np", "n"}), "np");
+}
+
+TEST(Options, ControlCommands) {
+  Options options = parsed({"status", "--json"});
+  EXPECT_EQ(options.verb, Verb::kStatus);
+  EXPECT_TRUE(options.json);
+  options = parsed({"resize", "3", "abc"});
+  EXPECT_EQ(options.verb, Verb::kResize);
+  EXPECT_EQ(options.number, 3U);
+  EXPECT_EQ(options.job, "abc");
+  EXPECT_EQ(parsed({"notice", "0"}).verb, Verb::kNotice);
+  EXPECT_EQ(parsed({"kill-member", "2"}).verb, Verb::kKillMember);
+  EXPECT_EQ(refusal({"resize"}), "regroup resize: MEMBERS is missing");
+  EXPECT_THAT(refusal({"resize", "0"}), testing::HasSubstr("it must be positive"));
+  EXPECT_THAT(refusal({"notice", "x"}), testing::HasSubstr("a whole number is wanted"));
+  EXPECT_THAT(refusal({"status", "--jsn"}), testing::HasSubstr("unknown option --jsn"));
+  EXPECT_THAT(refusal({"status", "a", "b"}), testing::HasSubstr("what is b?"));
+}
+
+TEST(Options, HelpNamesEveryOption) {
+  const std::string help = help_text();
+  for (const char* name : {"-np", "--start", "--replace", "--oversubscribe", "--shards", "--seed", "--bits",
+                           "--tag-output", "--timeout", "--wait", "--ready-timeout", "--orphan-timeout",
+                           "--term-grace", "-x", "--wdir", "--allow-run-as-root", "--help", "--version"}) {
+    EXPECT_THAT(help, testing::HasSubstr(name));
+  }
+  EXPECT_EQ(parsed({"-h"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed({"--version"}).verb, Verb::kVersion);
+}
+
+std::string misfit(Options options, std::uint32_t slots) { return fit_to_slots(options, slots).message(); }
+
+TEST(FitToSlots, FillsInWhatWasNotGiven) {
+  Options options = parsed({"p"});
+  ASSERT_TRUE(fit_to_slots(options, 2).ok());
+  EXPECT_EQ(options.max, 2U);
+  options = parsed({"-np", "2:6", "p"});
+  ASSERT_TRUE(fit_to_slots(options, 4).ok());
+  EXPECT_EQ(options.start, 4U);
+  EXPECT_EQ(options.shards, 8U);
+  options = parsed({"-np", "2:6", "p"});
+  ASSERT_TRUE(fit_to_slots(options, 100).ok());
+  EXPECT_EQ(options.start, 6U);
+}
+
+TEST(FitToSlots, RefusesMoreMembersThanSlots) {
+  const std::string told = "4 members asked for, 2 slots (cores) there; --oversubscribe allows more";
+  EXPECT_EQ(misfit(parsed({"-np", "4", "p"}), 2), told);
+  EXPECT_EQ(misfit(parsed({"-np", "4:8", "p"}), 2), told);
+  EXPECT_EQ(misfit(parsed({"-np", "1:8", "--start", "4", "p"}), 2), told);
+  EXPECT_EQ(misfit(parsed({"-np", "4", "--oversubscribe", "p"}), 2), "");
+}
+
+TEST(FitToSlots, RefusesAStartOutsideTheRange) {
+  EXPECT_EQ(misfit(parsed({"-np", "2:4", "--start", "5", "p"}), 8),
+            "--start 5: it must lie in the range 2:4 of -np");
+  EXPECT_EQ(misfit(parsed({"-np", "2:4", "--start", "1", "p"}), 8),
+            "--start 1: it must lie in the range 2:4 of -np");
+  EXPECT_EQ(misfit(parsed({"-np", "4", "--start", "2", "p"}), 8),
+            "--start 2: only an elastic job (-np MIN:MAX) has it");
+  EXPECT_THAT(misfit(parsed({"-np", "1:200", "p"}), 8), testing::HasSubstr("at most 127 members"));
+  EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "5000", "p"}), 8), testing::HasSubstr("at most 4096"));
+}
+
+}  // namespace
+}  // namespace regroup::cmd

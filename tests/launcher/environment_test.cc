@@ -1,0 +1,79 @@
+// Programs in PATH, and the variables of a member.
+#include "launcher/supervise/environment.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace regroup::launcher {
+namespace {
+
+class FindProgram : public testing::Test {
+ protected:
+  FindProgram() {
+    char name[] = "/tmp/find-program-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    std::ofstream(folder_ + "/tool") << "#!/bin/sh\n";
+    ::chmod((folder_ + "/tool").c_str(), 0755);
+    std::ofstream(folder_ + "/text") << "no program\n";
+    ::mkdir((folder_ + "/sub").c_str(), 0755);
+  }
+  ~FindProgram() override {
+    for (const char* name : {"/tool", "/text"}) ::unlink((folder_ + name).c_str());
+    ::rmdir((folder_ + "/sub").c_str());
+    ::rmdir(folder_.c_str());
+  }
+  std::string folder_;
+};
+
+TEST_F(FindProgram, SearchesPathInOrder) {
+  const Environment environment{{"PATH", "/nonexistent:" + folder_}};
+  auto found = find_program("tool", "", environment);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(*found, folder_ + "/tool");
+}
+
+TEST_F(FindProgram, NamesProgramAndPathWhenThereIsNone) {
+  auto found = find_program("nosuch", "", {{"PATH", folder_}});
+  EXPECT_EQ(found.code(), core::Code::kNotFound);
+  EXPECT_EQ(found.status().message(), "program nosuch was not found in PATH=" + folder_);
+}
+
+TEST_F(FindProgram, RefusesFoldersAndSaysWhy) {
+  EXPECT_EQ(find_program(folder_ + "/sub", "", {}).status().message(),
+            "program " + folder_ + "/sub cannot be started: Is a directory");
+  EXPECT_EQ(find_program("./nosuch", folder_, {}).status().message(),
+            "program ./nosuch cannot be started: No such file or directory");
+}
+
+TEST_F(FindProgram, LooksFromTheWorkingFolder) {
+  auto found = find_program("./tool", folder_, {});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(*found, "./tool");
+}
+
+TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
+  const Environment base{{"A", "1"}, {"REGROUP_AGENT", "outer"}, {"REGROUP_MEMBER", "7"}};
+  const Environment rigid = member_environment(base, {3, 3, 4}, "job", 1234, "");
+  EXPECT_EQ(rigid.at("A"), "1");
+  EXPECT_EQ(rigid.at("RANK"), "3");
+  EXPECT_EQ(rigid.at("WORLD_SIZE"), "4");
+  EXPECT_EQ(rigid.at("LOCAL_RANK"), "3");
+  EXPECT_EQ(rigid.at("LOCAL_WORLD_SIZE"), "4");
+  EXPECT_EQ(rigid.at("MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(rigid.at("MASTER_PORT"), "1234");
+  EXPECT_EQ(rigid.at("OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(rigid.at("REGROUP_JOB"), "job");
+  EXPECT_FALSE(rigid.contains("REGROUP_AGENT"));  // it is no member of the job around this one
+  const Environment elastic = member_environment({{"OMP_NUM_THREADS", "2"}}, {9, 1, 2}, "job", 1, "/s");
+  EXPECT_EQ(elastic.at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(elastic.at("REGROUP_AGENT"), "/s");
+  EXPECT_EQ(elastic.at("REGROUP_MEMBER"), "9");
+}
+
+}  // namespace
+}  // namespace regroup::launcher

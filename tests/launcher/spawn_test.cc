@@ -1,0 +1,113 @@
+// A member's process starts clean, whatever the launcher's own state is.
+#include "launcher/supervise/spawn.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "core/fd.h"
+#include "launcher/supervise/priority.h"
+#include "launcher/supervise/signals.h"
+
+namespace regroup::launcher {
+namespace {
+
+struct Ran {
+  int status = 0;
+  pid_t pid = 0;
+  std::string output;
+};
+
+Ran run(const std::string& script, Priority priority = current_priority()) {
+  std::array<int, 2> fds{};
+  EXPECT_EQ(::pipe2(fds.data(), O_CLOEXEC), 0);
+  const core::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  auto pid = spawn({"/bin/sh", {"sh", "-c", script}, {"A=b"}, "/", null.get(), fds[1], fds[1], priority});
+  ::close(fds[1]);
+  EXPECT_TRUE(pid.ok()) << pid.status().to_string();
+  Ran ran;
+  ran.pid = *pid;
+  std::array<char, 4096> bytes;
+  for (ssize_t count; (count = ::read(fds[0], bytes.data(), bytes.size())) > 0;) {
+    ran.output.append(bytes.data(), static_cast<std::size_t>(count));
+  }
+  ::close(fds[0]);
+  EXPECT_EQ(::waitpid(*pid, &ran.status, 0), *pid);
+  return ran;
+}
+
+TEST(Spawn, GivesEnvironmentFolderAndDescriptors) {
+  const int leaked = ::open("/dev/null", O_RDONLY);  // without close-on-exec
+  const Ran ran = run("echo $A; pwd; ls /proc/self/fd | wc -l; exit 7");
+  ::close(leaked);
+  EXPECT_EQ(ran.output, "b\n/\n4\n");  // 0, 1, 2 and that of ls
+  EXPECT_EQ(WEXITSTATUS(ran.status), 7);
+}
+
+TEST(Spawn, MakesAProcessGroup) {
+  const Ran ran = run("ps -o pgid= -p $$");
+  EXPECT_EQ(std::stoi(ran.output), ran.pid);
+}
+
+TEST(Spawn, ResetsSignals) {
+  sigset_t before;
+  ::sigprocmask(SIG_SETMASK, nullptr, &before);
+  block_signals();
+  std::signal(SIGUSR1, SIG_IGN);
+  const Ran ran = run("cat /proc/self/status");
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  std::signal(SIGUSR1, SIG_DFL);
+  for (const char* line :
+       {"SigBlk:\t0000000000000000\n", "SigIgn:\t0000000000000000\n", "SigCgt:\t0000000000000000\n"}) {
+    EXPECT_NE(ran.output.find(line), std::string::npos) << line << ran.output;
+  }
+}
+
+TEST(Spawn, DoesNotInheritTheLaunchersPriority) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Priority own = current_priority();
+    prefer_promptness();
+    const Ran ran = run("ps -o ni= -p $$", own);
+    ::_exit(std::stoi(ran.output) == own.nice ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Spawn, NamesWhatFailed) {
+  const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  SpawnSpec spec{"/nonexistent/tool", {"tool"}, {}, "", null.get(), null.get(), null.get(), {}};
+  EXPECT_EQ(spawn(spec).status().message(), "execve(/nonexistent/tool): No such file or directory");
+  spec.path = "/bin/true";
+  spec.wdir = "/nonexistent";
+  EXPECT_EQ(spawn(spec).status().message(), "chdir(/nonexistent): No such file or directory");
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
+TEST(Spawn, DiesWithItsParent) {
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    ::close(fds[0]);
+    const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    auto pid = spawn({"/bin/sleep", {"sleep", "60"}, {}, "", null.get(), fds[1], null.get(), {}});
+    ::raise(SIGKILL);
+  }
+  ::close(fds[1]);
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  char byte = 0;
+  EXPECT_EQ(::read(fds[0], &byte, 1), 0);  // the end of the pipe that the member alone held
+  ::close(fds[0]);
+}
+
+}  // namespace
+}  // namespace regroup::launcher
