@@ -1,0 +1,148 @@
+"""What the black-box tests share: running `regroup`, waiting for events, looking for what was left behind."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(
+    os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
+)
+DEADLINE_S = 60.0
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S):
+    """Asks again and again until the answer is true; returns it."""
+    end = time.monotonic() + deadline_s
+    while not (answer := condition()):
+        assert time.monotonic() < end, f"{what}: not within {deadline_s:g} s"
+        time.sleep(0.005)
+    return answer
+
+
+class Job:
+    """A running `regroup`, with a mark in its environment by which everything it starts can be found."""
+
+    def __init__(self, launcher: "Launcher", args: list[str], env: dict[str, str], **popen):
+        self.mark = uuid.uuid4().hex
+        self.env = {**launcher.env, **env, "REGROUP_TEST_MARK": self.mark}
+        self.folder = Path(tempfile.mkdtemp(prefix="rg"))
+        self.out_path, self.err_path = self.folder / "out", self.folder / "err"
+        popen.setdefault("stdin", subprocess.DEVNULL)
+        with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
+            popen.setdefault("stdout", out)
+            popen.setdefault("stderr", err)
+            self.process = subprocess.Popen([str(BIN / "regroup"), *args], env=self.env, **popen)
+
+    @property
+    def out(self) -> str:
+        return self.out_path.read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self.err_path.read_text(errors="replace")
+
+    def wait(self, deadline_s: float = DEADLINE_S) -> int:
+        return self.process.wait(deadline_s)
+
+    def wait_out(self, text: str) -> re.Match:
+        return until(lambda: re.search(text, self.out, re.MULTILINE), f"{text!r} in the output: {self.err}")
+
+    def wait_err(self, text: str) -> re.Match:
+        return until(
+            lambda: re.search(text, self.err, re.MULTILINE), f"{text!r} in the messages {self.err!r}"
+        )
+
+    def living(self) -> dict[int, str]:
+        """Processes with the mark, zombies aside: id -> command line."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"REGROUP_TEST_MARK={self.mark}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+    def launcher_children(self) -> list[int]:
+        """The agent and, in an elastic job, the coordinator: in the order of their start."""
+        pid = self.process.pid
+        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+    @property
+    def agent(self) -> int:
+        return self.launcher_children()[0]
+
+    @property
+    def coordinator(self) -> int:
+        return self.launcher_children()[-1]
+
+    def assert_nothing_left(self, deadline_s: float) -> None:
+        until(lambda: not self.living(), f"end of all processes, left: {self.living()}", deadline_s)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(DEADLINE_S)
+        for pid in self.living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Launcher:
+    """Starts jobs that find only each other, in a runtime folder of their own."""
+
+    def __init__(self):
+        self.runtime = tempfile.mkdtemp(prefix="rg")
+        foreign = ("OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "REGROUP_")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        self.env.pop("OMP_NUM_THREADS", None)
+        self.env["XDG_RUNTIME_DIR"] = self.runtime
+        self.jobs: list[Job] = []
+
+    def start(self, *args: str, env: dict[str, str] | None = None, **popen) -> Job:
+        self.jobs.append(Job(self, list(args), env or {}, **popen))
+        return self.jobs[-1]
+
+    def run(self, *args: str, **popen) -> Job:
+        """Starts a job and waits for its end; nothing may be left of it."""
+        job = self.start(*args, **popen)
+        job.wait()
+        job.assert_nothing_left(2)
+        return job
+
+    def control(self, *words: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [str(BIN / "regroup"), *words], env=self.env, capture_output=True, text=True, timeout=DEADLINE_S
+        )
+
+    def close(self) -> None:
+        for job in self.jobs:
+            job.close()
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+@pytest.fixture
+def regroup() -> Iterator[Launcher]:
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def member() -> str:
+    """The program of elastic_member.cc."""
+    path = BIN.parent / "tests/bin/elastic_member"
+    assert path.exists(), f"{path} is not built"
+    return str(path)

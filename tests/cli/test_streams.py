@@ -1,0 +1,181 @@
+"""Output arrives whole and in lines, input goes to rank 0, and nobody who is slow costs memory."""
+
+import collections
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import until
+
+PYTHON = [sys.executable, "-c"]
+
+
+def rss_kib(pid: int) -> int:
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+
+
+def test_lines_of_ranks_are_never_torn(regroup):
+    lines, ranks = 1500, 4
+    script = (  # writes at odd places, without regard to line ends
+        "import os, random\n"
+        "r = os.environ['RANK']\n"
+        f"t = ''.join(f'rank {{r}} line {{i}} ' + r * (i % 300) + '\\n' for i in range({lines})).encode()\n"
+        "random.seed(r)\n"
+        "while t:\n"
+        "    n = random.randint(1, 3000)\n"
+        "    os.write(1, t[:n]); t = t[n:]\n"
+    )
+    job = regroup.run("--oversubscribe", "-np", str(ranks), *PYTHON, script)
+    assert job.wait() == 0
+    seen = collections.Counter()
+    for line in job.out.splitlines():
+        match = re.fullmatch(r"rank (\d) line (\d+) (\d*)", line)
+        assert match and match[3] == match[1] * (int(match[2]) % 300), line
+        assert int(match[2]) == seen[match[1]], "a line is lost or out of order"
+        seen[match[1]] += 1
+    assert seen == {str(rank): lines for rank in range(ranks)}
+
+
+def test_tags(regroup):
+    job = regroup.run(
+        "--oversubscribe", "-np", "2", "--tag-output", "sh", "-c", "echo a; echo b >&2; printf c"
+    )
+    assert sorted(job.out.splitlines()) == [
+        "[1,0]<stdout>:a", "[1,0]<stdout>:c", "[1,1]<stdout>:a", "[1,1]<stdout>:c",
+    ]  # fmt: skip
+    assert sorted(job.err.splitlines()) == ["[1,0]<stderr>:b", "[1,1]<stderr>:b"]
+
+
+def test_partial_last_line_and_long_lines_keep_their_bytes(regroup):
+    job = regroup.run("-np", "1", *PYTHON, "import os; os.write(1, b'x' * 300000 + b'\\nend')")
+    assert job.out == "x" * 300000 + "\nend"
+
+
+def test_stdin_goes_to_rank_0_alone(regroup, tmp_path):
+    text = os.urandom(1 << 20)
+    (tmp_path / "input").write_bytes(text)
+    script = (
+        "import os, sys, hashlib\n"
+        "d = sys.stdin.buffer.read()\n"
+        "print(os.environ['RANK'], len(d), hashlib.sha256(d).hexdigest()[:8])\n"
+    )
+    digest = hashlib.sha256(text).hexdigest()[:8]
+    empty = hashlib.sha256(b"").hexdigest()[:8]
+    wanted = [f"0 {len(text)} {digest}", f"1 0 {empty}"]
+    with open(tmp_path / "input", "rb") as file:
+        job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, script, stdin=file)
+    assert sorted(job.out.splitlines()) == wanted
+    read, write = os.pipe()
+    with subprocess.Popen(["cat", str(tmp_path / "input")], stdout=write):
+        os.close(write)
+        job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, script, stdin=read)
+        os.close(read)
+    assert sorted(job.out.splitlines()) == wanted
+
+
+def test_stdin_that_nobody_reads_is_not_swallowed(regroup):
+    read, write = os.pipe()
+    job = regroup.start("-np", "1", "sh", "-c", "echo up; exec sleep 60", stdin=read)
+    os.close(read)
+    job.wait_out("up")
+    os.set_blocking(write, False)
+    taken = 0
+
+    def full() -> bool:
+        nonlocal taken
+        try:
+            taken += os.write(write, b"x" * 65536)
+            return False
+        except BlockingIOError:
+            return True
+
+    until(full, "the launcher stops reading")
+    assert taken < 1 << 20
+    os.close(write)
+
+
+def test_slow_reader_holds_the_members_back(regroup):
+    size = 48 << 20
+    script = (
+        "import os, sys\n"
+        "line = b'y' * 1023 + b'\\n'\n"
+        f"for i in range({size} // 1024): os.write(1, line)\n"
+        "sys.stderr.write('all written\\n')\n"
+    )
+    read, write = os.pipe()
+    job = regroup.start("-np", "1", *PYTHON, script, stdout=write)
+    os.close(write)
+    blocked = f"/proc/{job.process.pid}/task/{job.process.pid}/children"
+    until(lambda: Path(blocked).read_text().split(), "agent")
+    agent = job.agent
+    got = os.read(read, 1 << 16)  # it runs; and now we stop reading
+    for _ in range(200):
+        assert rss_kib(agent) < 30_000
+    assert "all written" not in job.err
+    total = len(got)
+    while block := os.read(read, 1 << 20):
+        total += len(block)
+        assert rss_kib(agent) < 30_000 if Path(f"/proc/{agent}").exists() else True
+    os.close(read)
+    assert total == size
+    assert job.wait() == 0
+    assert "all written" in job.err
+
+
+def test_reader_that_goes_away_ends_the_job(regroup):
+    read, write = os.pipe()
+    job = regroup.start("--oversubscribe", "-np", "2", "yes", stdout=write)
+    os.close(write)
+    assert os.read(read, 2) == b"y\n"
+    os.close(read)
+    assert job.wait() == 128 + 13
+    job.assert_nothing_left(2)
+
+
+def test_flags_of_borrowed_descriptors_stay(regroup):
+    read, write = os.pipe()
+    job = regroup.start("-np", "1", "sh", "-c", "echo x; cat", stdin=read, stdout=write)
+    assert os.read(read, 2) == b"x\n"  # a loop through the job: its input is its output
+    assert os.get_blocking(read)
+    assert os.get_blocking(write)
+    os.close(read)
+    os.close(write)
+    job.close()
+
+
+def test_environment_of_ranks(regroup):
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR OMP_NUM_THREADS REGROUP_AGENT"
+    show = "echo " + " ".join(f"${{{name}-none}}" for name in names.split())
+    job = regroup.run("--oversubscribe", "-np", "2", "sh", "-c", show)
+    assert sorted(job.out.splitlines()) == ["0 2 0 2 127.0.0.1 1 none", "1 2 1 2 127.0.0.1 1 none"]
+    job = regroup.run(
+        "-np", "1", "-x", "A=b c", "sh", "-c", 'echo "$A $OMP_NUM_THREADS"', env={"OMP_NUM_THREADS": "3"}
+    )
+    assert job.out == "b c 3\n"
+
+
+def test_master_port_is_free_and_the_same_for_all(regroup):
+    script = (
+        "import os, socket, time\n"
+        "p = int(os.environ['MASTER_PORT'])\n"
+        "print(p)\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        "    s.bind(('127.0.0.1', p)); s.listen(); s.accept()\n"
+        "else:\n"
+        "    end = time.monotonic() + 50\n"
+        "    while socket.socket().connect_ex(('127.0.0.1', p)): assert time.monotonic() < end\n"
+    )
+    job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, script)
+    assert job.wait() == 0, job.err
+    assert len(set(job.out.split())) == 1
+
+
+def test_members_get_three_descriptors(regroup):
+    leaked = os.open("/dev/null", os.O_RDONLY)
+    job = regroup.run("-np", "1", "sh", "-c", "ls /proc/$$/fd", pass_fds=[leaked])
+    os.close(leaked)
+    assert job.out.split() == ["0", "1", "2"]
