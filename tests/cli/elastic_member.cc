@@ -1,0 +1,69 @@
+// A member for black-box tests: real steps whose sums are checked, no data.
+//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL]]
+// Prints "step S size N" for each step at rank 0, and "finished W" with the weight at the end.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "elastic/session.h"
+
+using regroup::core::Code;
+
+namespace {
+
+constexpr std::size_t kElements = 64;
+constexpr std::uint64_t kBatch = 16;  // no shard of up to 16 is empty
+
+[[noreturn]] void stop(const regroup::core::Status& status) {
+  if (status.code() == Code::kLeft) {
+    std::printf("left\n");
+    std::exit(0);
+  }
+  std::fprintf(stderr, "elastic_member: %s\n", status.to_string().c_str());
+  std::exit(3);
+}
+
+template <class T>
+T must(regroup::core::Result<T> result) {
+  if (!result.ok()) stop(result.status());
+  return std::move(*result);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const auto steps = std::strtoull(argv[1], nullptr, 10);
+  const std::chrono::milliseconds compute(std::strtol(argv[2], nullptr, 10));
+  std::vector<float> weights(kElements, 0.0F);
+  regroup::elastic::TrackedState state;
+  state.track("weights", std::span<float>(weights));
+  regroup::elastic::Options options;
+  options.elements = kElements;
+  options.state = &state;
+  options.fingerprint = argc > 3 ? argv[3] : "";
+  options.model = argc > 4 ? argv[4] : "sum";
+  options.samples = steps * kBatch;
+  options.batch = kBatch;
+  options.epochs = 1;
+  auto session = must(regroup::elastic::Session::join(options));
+  while (const auto step = must(session->next_step())) {
+    while (const auto shard = must(session->next_shard())) {
+      std::this_thread::sleep_for(compute);  // the work
+      auto* leaf = reinterpret_cast<float*>(shard->gradient.data());
+      for (std::size_t i = 0; i < kElements; ++i) leaf[i] = 1.0F;
+    }
+    const auto sum = must(session->commit());
+    const auto* values = reinterpret_cast<const float*>(sum.data());
+    for (std::size_t i = 0; i < kElements; ++i) weights[i] += values[i];
+    if (session->world().rank == 0) {
+      std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step), session->world().size);
+    }
+  }
+  if (const auto done = session->finish(); !done.ok()) stop(done);
+  std::printf("finished %.1f\n", static_cast<double>(weights[0]));
+}
