@@ -55,14 +55,16 @@ class Job:
     def states(self) -> Iterator[dict]:
         """The status, again and again, until the job ends."""
         end = time.monotonic() + DEADLINE_S
-        while self.process.poll() is None:
-            if time.monotonic() > end:
-                self.process.kill()
-                raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s")
-            text = self.control("status", "--json")
-            if text is not None:
-                yield json.loads(text)
-            time.sleep(LOOK_S)
+        try:
+            while self.process.poll() is None:
+                if time.monotonic() > end:
+                    raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s")
+                text = self.control("status", "--json")
+                if text is not None:
+                    yield json.loads(text)
+                time.sleep(LOOK_S)
+        finally:
+            self.process.terminate()  # nothing, if it has ended
 
     def weights(self) -> str:
         """SHA-256 that the script printed; raises Trouble with its output if it failed."""
@@ -180,7 +182,7 @@ def main() -> None:
         print(f"$ {' '.join(job.command)}")
         recording, done = Recording(), []
         for state in job.states():
-            if why := record(recording, state):
+            if (why := record(recording, state)) is not None:
                 screen.say(f"  generation {state['generation']}: {why}")
             screen.show(line_of(state, total))
             disturb(job, state, done, total, screen)
