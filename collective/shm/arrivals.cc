@@ -84,6 +84,7 @@ core::Status Arrivals::open() {
   mine.arrived.store(0, std::memory_order_seq_cst);
   mine.instance.store(instance_, std::memory_order_seq_cst);
   opened_ = true;
+  ring_others();  // who waits in an instance before this one waits in vain
   return {};
 }
 
@@ -94,16 +95,18 @@ core::Status Arrivals::meet(std::string_view operation, core::TimePoint deadline
     target_ = met_ + 1;
     first_late_ = 0;
     publish(channel_of(self_).arrived, target_);
-    if (all_have_arrived()) {
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
-        if (i != self_) core::ring(arena_.line(slots_[i]).bell);
-      }
-    }
+    if (all_have_arrived()) ring_others();
     REGROUP_RETURN_IF_ERROR(wait(
         operation, deadline, [&] { return all_have_arrived(); }, [&] { return list_missing(); }));
   }
   ++met_;
   return {};
+}
+
+void Arrivals::ring_others() const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (i != self_) core::ring(arena_.line(slots_[i]).bell);
+  }
 }
 
 bool Arrivals::all_have_arrived() {

@@ -37,6 +37,7 @@ class Arrivals {
  private:
   [[nodiscard]] core::Channel& channel_of(std::size_t member) const;
   [[nodiscard]] core::Status open();
+  void ring_others() const;
   [[nodiscard]] bool has_arrived(std::size_t member);
   [[nodiscard]] bool all_have_arrived();
   [[nodiscard]] bool is_over();

@@ -34,11 +34,14 @@ struct Int64 {
 template <class Element>
 void add(std::byte* to, const std::byte* left, const std::byte* right, std::size_t bytes) {
   using Value = typename Element::Value;
-  auto* sum = reinterpret_cast<Value*>(to);
-  const auto* a = reinterpret_cast<const Value*>(left);
-  const auto* b = reinterpret_cast<const Value*>(right);
+  // Not auto, which would drop the attributes of Value.
+  Value* sum = reinterpret_cast<Value*>(to);
+  const Value* a = reinterpret_cast<const Value*>(left);
+  const Value* b = reinterpret_cast<const Value*>(right);
   const std::size_t count = bytes / sizeof(Value);
+#ifndef __clang__
 #pragma GCC ivdep
+#endif
   for (std::size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
