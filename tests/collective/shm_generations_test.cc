@@ -1,0 +1,148 @@
+// Communicators one after the other and side by side on one arena: a member killed in the middle of an
+// operation, then the survivors in the next generation; regions with their own channel and instances.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/shm/factory.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using core::Code;
+using core::Status;
+
+std::unique_ptr<Communicator> open_comm(const core::Arena& arena, const core::World& world, int slot,
+                                        const ShmOptions& options = {}) {
+  auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(slot)}, options);
+  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
+  return std::move(comm).value();
+}
+
+// An allreduce over the members of `comm` whose data depends on `seed`; checked.
+Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t elements) {
+  std::vector<std::vector<std::byte>> leaves;
+  for (int i = 0; i < comm.size(); ++i) {
+    leaves.push_back(make_leaf(Dtype::kFloat32, elements, seed * 100 + static_cast<std::uint64_t>(i)));
+  }
+  std::vector<std::byte> out(elements * 4);
+  const Status status =
+      comm.allreduce(leaves[static_cast<std::size_t>(comm.rank())], out, Dtype::kFloat32, soon());
+  if (status.ok()) {
+    EXPECT_EQ(out, reference_sum(Dtype::kFloat32, leaves, {0, static_cast<std::uint32_t>(comm.size())}));
+  }
+  return status;
+}
+
+// Members 0..3; the agent kills `victim` somewhere in generation 1, reaps it and revokes; the survivors
+// leave, join generation 2 without it and go on with the same arena.
+TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 common(seed);
+    const core::Arena arena = make_arena({.slots = 4});
+    const auto victim = static_cast<core::SlotIndex>(common() % 4);
+    const std::uint64_t moment = 1 + common() % 40;  // in rendezvous
+    const core::World first = make_world(1, 4);
+    core::World second = make_world(2, 4);
+    second.members.erase(second.members.begin() + victim);
+
+    auto body = [&](const core::Arena& mine, int slot) {
+      core::Line& line = mine.line(static_cast<core::SlotIndex>(slot));
+      line.step.store(static_cast<std::uint64_t>(::getpid()));  // tells the agent
+      auto comm = open_comm(mine, first, slot);
+      Status status;
+      for (std::uint64_t k = 0; status.ok(); ++k) status = checked_allreduce(*comm, k, 1 + k * 7919 % 80'000);
+      ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
+      line.left.store(1);
+      core::ring_all(mine);
+      auto next = open_comm(mine, second, slot);
+      for (std::uint64_t k = 0; k < 10; ++k) {
+        const Status again = checked_allreduce(*next, 1000 + k, 1 + k * 7919 % 80'000);
+        ASSERT_TRUE(again.ok()) << again.to_string();
+      }
+    };
+    auto agent = [&] {
+      core::Line& line = arena.line(victim);
+      EXPECT_TRUE(eventually([&] { return line.channels[0].arrived.load() >= moment; }));
+      const auto pid = static_cast<pid_t>(line.step.load());
+      ASSERT_EQ(::kill(pid, SIGKILL), 0);
+      siginfo_t info{};
+      ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+      ASSERT_EQ(info.si_status, SIGKILL);
+      line.dead.store(1);
+      revoke_all(arena, 1);
+    };
+    run_ranks(arena, Ranks::kProcesses, 4, body, agent, victim);
+  }
+}
+
+class ShmRegions : public ::testing::TestWithParam<Ranks> {};
+
+// Steps on one channel with everybody; between them regions of a subset (a newcomer is no party to them),
+// some with one operation, some with none, each a new communicator with a later instance.
+TEST_P(ShmRegions, SubsetsAndInstancesBetweenSteps) {
+  constexpr int kSize = 5;
+  const core::Arena arena = make_arena({.slots = kSize});
+  const core::World world = make_world(4, kSize);
+  leave_all(arena, 3);
+  run_ranks(arena, GetParam(), kSize, [&](const core::Arena& mine, int slot) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(slot));
+    std::mt19937_64 common(11);
+    auto steps = open_comm(mine, world, slot);
+    for (core::Step step = 1; step <= 40; ++step) {
+      ASSERT_TRUE(steps->barrier(soon()).ok());
+      const std::uint64_t members = common() % 31 + 1;  // a bit for each rank
+      for (unsigned region = 1; region <= common() % 4; ++region) {
+        ShmOptions options{core::ChannelKind::kRegions, core::Position::of(step, region), {}};
+        for (int i = 0; i < kSize; ++i) {
+          if (members >> i & 1) options.ranks.push_back(i);
+        }
+        const std::uint64_t operations = common() % 3;
+        const std::size_t elements = common() % 20'000;
+        std::vector<std::byte> data = make_leaf(Dtype::kInt32, elements, step);
+        const std::vector<std::byte> want = data;
+        if (!(members >> slot & 1)) continue;
+        auto comm = open_comm(mine, world, slot, options);
+        ASSERT_EQ(comm->size(), static_cast<int>(options.ranks.size()));
+        for (std::uint64_t k = 0; k < operations; ++k) {
+          dawdle(random);
+          ASSERT_TRUE(checked_allreduce(*comm, step * 10 + k, elements).ok());
+          if (comm->rank() != 0) std::ranges::fill(data, std::byte{});
+          ASSERT_TRUE(comm->broadcast(data, 0, soon()).ok());
+          ASSERT_EQ(data, want);
+        }
+      }
+    }
+  });
+}
+
+// A region that another rank has already left counts as passed, and an instance cannot be opened twice.
+TEST_P(ShmRegions, ALaterInstanceHasArrivedAndNoneOpensTwice) {
+  const core::Arena arena = make_arena({.slots = 2});
+  const core::World world = make_world(1, 2);
+  run_ranks(arena, GetParam(), 2, [&](const core::Arena& mine, int slot) {
+    auto region = [&](unsigned k) {
+      return open_comm(mine, world, slot, {core::ChannelKind::kRegions, core::Position::of(1, k), {}});
+    };
+    ASSERT_TRUE(slot != 0 || region(1)->barrier(soon()).ok());
+    ASSERT_TRUE(region(2)->barrier(soon()).ok());
+    const Status again = region(2)->barrier(soon());
+    ASSERT_EQ(again.code(), Code::kInvalidArgument);
+    ASSERT_EQ(again.message(),
+              "communicator: instance 258 of generation 1 was opened before, or a later one was");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(As, ShmRegions, ::testing::Values(Ranks::kThreads, Ranks::kProcesses),
+                         [](const auto& info) {
+                           return info.param == Ranks::kThreads ? "Threads" : "Processes";
+                         });
+
+}  // namespace
+}  // namespace regroup::collective::testing
