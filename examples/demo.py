@@ -127,16 +127,16 @@ def running(state: dict) -> list[int]:
 def disturb(job: Job, state: dict, done: list[str], total: int, screen: Screen) -> None:
     """The three things that happen to the job, each when enough steps are behind it."""
     step, size = state["step"], state["size"]
-    if not done and size == 3 and step > 0.2 * total:
+    if not done and size == 3 and step > 0.15 * total:
         victim = running(state)[1]
         screen.say(f"* SIGKILL for member {victim}")
         done.append("kill")
         job.control("kill-member", str(victim))
-    elif done == ["kill"] and size == 2 and step > 0.4 * total:
+    elif done == ["kill"] and size == 2 and step > 0.25 * total:
         screen.say("* regroup resize 3")
         done.append("join")
         job.control("resize", "3")
-    elif done == ["kill", "join"] and size == 3 and step > 0.7 * total:
+    elif done == ["kill", "join"] and size == 3 and step > state["resume_step"] + 0.1 * total:
         leaver = running(state)[0]
         screen.say(f"* regroup notice {leaver}")
         done.append("leave")
@@ -149,28 +149,25 @@ def plot(recording: Recording, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[3, 1], layout="constrained")
-    top.plot(recording.step, recording.loss, linewidth=1.0)
-    for number, (step, _, why) in enumerate(recording.changes, start=1):
+    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 7), height_ratios=[3, 1], layout="constrained")
+    top.semilogy(recording.step, recording.loss, linewidth=1.0)
+    sentences = []
+    for number, (step, seconds, why) in enumerate(recording.changes, start=1):
         top.axvline(step, color="tab:red", linewidth=0.8, linestyle="--")
-        label = f"generation {number}: {why}"
-        top.annotate(
-            *(label, (step, 0.98)),
-            xycoords=("data", "axes fraction"),
-            rotation=90,
-            va="top",
-            ha="left",
-            fontsize=7,
-        )
-    top.set(xlabel="step", ylabel="training loss", title="One training run; the dashed lines are regroups")
+        height = 0.97 - 0.05 * (number % 2)  # neighbours do not cover each other
+        top.text(step, height, f" {number}", transform=top.get_xaxis_transform(), color="tab:red")
+        sentences.append(f"generation {number}, step {step}, {seconds:.1f} s: {why}")
+    top.set(xlabel="step", ylabel="training loss", title="One training run; dashed: a new generation")
     bottom.step(recording.at, recording.members, where="post")
-    bottom.set(xlabel="seconds", ylabel="members", ylim=(0, max(recording.members, default=1) + 0.5))
+    bottom.set(ylabel="members", ylim=(0, max(recording.members, default=1) + 0.5))
+    bottom.yaxis.get_major_locator().set_params(integer=True)
+    bottom.set_xlabel("seconds\n\n" + "\n".join(sentences))
     figure.savefig(path, dpi=120)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--epochs", type=int, default=40)
+    options.add_argument("--epochs", type=int, default=80)
     options.add_argument("--output", type=Path, default=ROOT / "demo.png")
     args = options.parse_args()
     total = args.epochs * -(-1437 // 64)
