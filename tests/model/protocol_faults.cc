@@ -1,0 +1,138 @@
+// What may go wrong, and what dead members leave behind. Kinds of faults: k a member killed and reaped at
+// once, d a member killed whose death is known before its reap, j the joiner killed, h a host lost with its
+// arena, x a living member excluded, u one excluded that cannot be reaped (new memfd), c the coordinator
+// killed, p a host cut off but alive, r a regroup without a cause.
+#include <cstring>
+
+#include "tests/model/protocol_moves.h"
+
+namespace regroup::model::protocol {
+namespace {
+
+void kill(const Moves& moves, int i, bool reaped) {
+  State t = moves.s;
+  ++t.faults;
+  die(&t, i);
+  if (reaped) return moves.emit(t, "FAULT m{} killed", i);
+  const Byte pc = moves.s.m[i].pc;
+  t.m[i].zombie = 1;
+  t.m[i].torn = pc == kComputing ? 1 : 0;
+  t.m[i].late = pc == kWrite && !moves.has(kLastWrite) ? 1 : 0;
+  moves.emit(t, "FAULT m{} killed, not reaped yet", i);
+}
+
+void exclude(const Moves& moves, int i, bool reapable) {
+  const State& s = moves.s;
+  if (s.at != kSteady || i == kJoiner || s.m[i].pc == kDead || !moves.contains(s.world, i) ||
+      (s.excluded >> i & 1) != 0)
+    return;
+  State t = s;
+  ++t.faults;
+  t.excluded |= static_cast<Byte>(1 << i);
+  if (!reapable) t.unreapable |= static_cast<Byte>(1 << i);
+  moves.emit(t, "FAULT m{} stopped, excluded{}", i, reapable ? "" : ", cannot be reaped");
+}
+
+void lose_host(const Moves& moves, int h, bool with_arena) {
+  const Agent& a = moves.s.a[h];
+  if (a.alive == 0 || (!with_arena && a.cut != 0)) return;
+  State t = moves.s;
+  ++t.faults;
+  if (with_arena)
+    t.a[h].alive = 0;
+  else
+    t.a[h].cut = 1;
+  moves.emit(t, "FAULT host {} {}", h, with_arena ? "lost with its arena" : "cut off but alive");
+}
+
+void kill_coordinator(const Moves& moves) {
+  if (moves.s.at == kCoordinatorDead || moves.s.incarnation >= 4) return;
+  State t = moves.s;
+  ++t.faults;
+  t.at = kCoordinatorDead;
+  t.sent = t.reported = t.wanted = t.excluded = t.unreapable = t.differs = 0;
+  std::memset(t.report, 0, sizeof t.report);
+  t.world = t.next = t.journaled;
+  Member& joiner = t.m[kJoiner];
+  if (joiner.pc == kIdle && joiner.phase == kNone && !moves.contains(t.journaled, kJoiner))
+    joiner.pc = kLearner;
+  for (Agent& a : t.a) {
+    for (int i = 0; i < a.n; ++i) {
+      if (a.n_old < 4) a.old[a.n_old++] = a.letters[i];
+    }
+    a.n = 0;
+    std::memset(a.letters, 0, sizeof a.letters);
+  }
+  moves.emit(t, "FAULT coordinator killed");
+}
+
+void fault(const Moves& moves, char kind) {
+  const State& s = moves.s;
+  switch (kind) {
+    case 'k':
+    case 'd':
+      for (int i = 0; i < kJoiner; ++i) {
+        if (s.m[i].pc != kDead) kill(moves, i, kind == 'k');
+      }
+      break;
+    case 'j':
+      if (moves.o.joiner && s.m[kJoiner].pc != kDead) kill(moves, kJoiner, true);
+      break;
+    case 'h':
+    case 'p':
+      for (const int h : {0, 1}) lose_host(moves, h, kind == 'h');
+      break;
+    case 'x':
+    case 'u':
+      for (int i = 0; i < kJoiner; ++i) exclude(moves, i, kind == 'x');
+      break;
+    case 'c':
+      kill_coordinator(moves);
+      break;
+    case 'r':
+      if (s.at == kSteady && s.wanted == 0) {
+        State t = s;
+        ++t.faults;
+        t.wanted = 1;
+        moves.emit(t, "FAULT regroup asked for (resize)");
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
+void fault_moves(const Moves& moves) {
+  if (moves.s.faults >= moves.o.faults || moves.s.at == kEnd) return;
+  for (const char kind : moves.o.kinds) fault(moves, kind);
+}
+
+// The address space of a member whose robust futex has fired is still there.
+void leftover_moves(const Moves& moves) {
+  for (int i = 0; i < kMembers; ++i) {
+    const Member& m = moves.s.m[i];
+    if (m.zombie == 0) continue;
+    State reaped = moves.s;
+    reaped.m[i].zombie = reaped.m[i].torn = reaped.m[i].late = 0;
+    moves.emit(reaped, "m{} is reaped", i);
+    if (m.late != 0) {
+      State t = moves.s;
+      write_slice(moves, &t, i);
+      t.m[i].late = 0;
+      moves.emit(t, "another thread of dead m{} stores its slice of result {}", i, m.at);
+    }
+    const Member& heir = moves.s.m[kJoiner];
+    if (m.torn == 0 || heir.line != i + 1 || (heir.pc != kComputing && heir.sealed_step == 0)) continue;
+    State t = moves.s;
+    t.m[i].torn = 0;
+    if (heir.pc == kComputing)
+      t.m[kJoiner].torn = 1;
+    else
+      t.m[kJoiner].data = kGarbage;
+    moves.emit(t, "a thread of dead m{} writes into the leaf buffers that the joiner has now", i);
+  }
+}
+
+}  // namespace regroup::model::protocol
