@@ -1,6 +1,6 @@
 // Elastic training in C++ without a framework. Run it under the launcher:
 //   regroup --oversubscribe --start 3 -np 2:4 digits digits.csv
-// digits.csv: python -c "import sklearn, pathlib, gzip; ..." (examples/cpp/README.md)
+// digits.csv: see README.md beside this file.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

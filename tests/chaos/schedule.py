@@ -121,22 +121,25 @@ def wait_for_training(job: Job) -> float:
     return time.monotonic()
 
 
-def perform(job: Job, what: str, rng: random.Random) -> bool:
-    """True if it happened: the last member is left alone, and a job that ended gets nothing more."""
-    members = job.members()
-    if what == "kill":
-        if len(members) < 2:
-            return False
-        try:
-            os.kill(rng.choice(members), signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
+def holders(job: Job) -> list[int]:
+    """Living processes that computed something, so they have the state. Without one the job is over."""
+    return [pid for pid in job.members() if (job.folder / f"computed.{pid}").stat().st_size]
+
+
+def perform(job: Job, what: str, rng: random.Random, noticed: int) -> bool:
+    """True if it happened: the last with the state is left alone (`noticed` of them may be leaving)."""
     if what == "join":
-        return job.control("resize", str(min(6, len(members) + 1))) is not None
-    if len(members) < 2:
+        return job.control("resize", str(min(6, len(job.members()) + 1))) is not None
+    able = holders(job)
+    if len(able) - noticed < 2:
         return False
-    return job.control("notice", str(rng.randint(0, 3))) is not None
+    if what == "notice":
+        return job.control("notice", str(rng.randint(0, 3))) is not None
+    try:
+        os.kill(rng.choice(able), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def read_trails(folder: Path) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -183,7 +186,7 @@ def run(schedule: Schedule, program: str, csv: str, regroup: str) -> tuple[str, 
                 job.process.wait(max(0.0, first_shard + at - time.monotonic()))
                 break  # over already
             except subprocess.TimeoutExpired:
-                happened[what] += perform(job, what, rng)
+                happened[what] += perform(job, what, rng, happened["notice"])
         status = job.wait()
         if status != 0:
             raise Broken(f"exit status {status}\n{job.text()}")
