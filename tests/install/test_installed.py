@@ -1,4 +1,4 @@
-"""examples/cpp, as a user's own project: built against the installed tree, by find_package and by pkg-config."""
+"""examples/cpp as a user's own project: built against the installed tree, two ways."""
 
 import gzip
 import os
