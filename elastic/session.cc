@@ -307,7 +307,8 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.elements = options.elements;
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();
-  declaration.model = options.model;
+  declaration.model = fmt::format("{} samples={} batch={} epochs={}", options.model, options.samples,
+                                  options.batch, options.epochs);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
   auto self = Participant::connect(*env, std::move(declaration), options.deadline);
   if (!self.ok()) return self.status();

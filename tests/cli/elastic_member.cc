@@ -1,5 +1,6 @@
 // A member for black-box tests: real steps whose sums are checked, no data.
-//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL]]
+//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS]]]]
+// LAST_STEP: leaves the program with exit status 0 after it, before finish(); 0 is never.
 // Prints "step S size N" for each step at rank 0, and "finished W" with the weight at the end.
 #include <chrono>
 #include <cstdio>
@@ -43,7 +44,8 @@ int main(int argc, char** argv) {
   regroup::elastic::TrackedState state;
   state.track("weights", std::span<float>(weights));
   regroup::elastic::Options options;
-  options.elements = kElements;
+  options.elements = argc > 6 ? std::strtoull(argv[6], nullptr, 10) : kElements;
+  const auto last_step = argc > 5 ? std::strtoull(argv[5], nullptr, 10) : 0;
   options.state = &state;
   options.fingerprint = argc > 3 ? argv[3] : "";
   options.model = argc > 4 ? argv[4] : "sum";
@@ -63,6 +65,7 @@ int main(int argc, char** argv) {
     if (session->world().rank == 0) {
       std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step), session->world().size);
     }
+    if (step->step == last_step) return 0;
   }
   if (const auto done = session->finish(); !done.ok()) stop(done);
   std::printf("finished %.1f\n", static_cast<double>(weights[0]));
