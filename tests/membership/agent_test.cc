@@ -164,8 +164,10 @@ TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
   set_state(1, core::Phase::kCommitted, 1, core::Position::of(1));
   line(1).seals[3].store(core::Seal{1, {2, 4}}.pack());
   (void)agent.on_reaped(1, 1, 1, 0);
+  const auto rung = line(0).bell.count.load();
   const auto report = sent<core::Report>(tell(core::Revoke{1}));
   ASSERT_TRUE(report);
+  EXPECT_GT(line(0).bell.count.load(), rung);
   EXPECT_EQ(report->generation, 1U);
   ASSERT_EQ(report->lines.size(), 3U);
   EXPECT_EQ(report->lines[0].state, (core::StateWord{core::Phase::kClosed, false, 1, core::Position::of(1)}));

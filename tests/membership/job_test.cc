@@ -278,6 +278,22 @@ TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
   expect_success(job);
 }
 
+TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
+  core::World w{.incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
+  Coordinator coordinator({.shards = 2}, {}, 2, w);
+  const core::TimePoint now{seconds(5)};
+  EXPECT_TRUE(std::holds_alternative<core::Hello>(std::get<ToAgent>(coordinator.tick(now).at(0)).body));
+  const core::LineReport line{.member = 4,
+                              .state = {core::Phase::kCommitted, false, 3, core::Position::of(8)}};
+  const auto told = coordinator.handle(now, {}, {2, core::HelloReply{5, 6, {line}}});
+  EXPECT_EQ(std::get<core::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);
+  EXPECT_TRUE(
+      coordinator.handle(now, {}, {1, core::Report{6, {line}}}).empty());  // to an earlier incarnation
+  (void)coordinator.handle(now, {}, {2, core::Report{6, {line}}});
+  EXPECT_EQ(coordinator.world().generation, 7U);
+  EXPECT_EQ(coordinator.world().resume, core::Position::of(8));
+}
+
 TEST_F(JobTest, ADeathWhileNobodyCoordinatedIsFound) {
   SimJob& job = start(never_replaced());
   ASSERT_TRUE(job.reach(2));
