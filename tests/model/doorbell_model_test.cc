@@ -62,6 +62,17 @@ struct CountsInTwoAccesses : Shipped {
   }
 };
 
+// A counter of one bit: two rings look like none.
+struct CountsModuloTwo : Shipped {
+  static void publish(Number& data, Bell& bell) {
+    data.store(1, std::memory_order_release);
+    std::uint32_t seen = bell.count.load();
+    while (!bell.count.compare_exchange_strong(seen, seen ^ 1, kSeqCst, kSeqCst)) {
+    }
+    if (bell.sleeping.load() != 0) Policy::wake(bell.count);
+  }
+};
+
 // Right for one ringer in any order of the accesses; only a store buffer breaks it.
 struct CountsWithAReleaseStore : Shipped {
   static void publish(Number& data, Bell& bell) {
@@ -199,6 +210,8 @@ TEST(DoorbellModel, MutantChecksBeforeReadingTheWord) { expect_caught<ChecksBefo
 TEST(DoorbellModel, MutantWaitsOnAFreshWord) { expect_caught<WaitsOnAFreshWord>(); }
 TEST(DoorbellModel, MutantNeverSaysThatItSleeps) { expect_caught<NeverSaysThatItSleeps>(); }
 TEST(DoorbellModel, MutantCountsInTwoAccesses) { expect_caught<CountsInTwoAccesses>({2, 1}); }
+
+TEST(DoorbellModel, MutantCountsModuloTwo) { expect_caught<CountsModuloTwo>({2}); }
 
 // What the store buffers of the search are for: without them this mutant passes.
 TEST(DoorbellModel, MutantCountsWithAReleaseStoreNeedsStoreBuffers) {

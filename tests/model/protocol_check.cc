@@ -2,9 +2,11 @@
 // the end without a further fault. Prints the shortest trace of what goes wrong. usage: protocol_check [-h0
 // N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host] [-lines] [-finish]
 //                       [-off RULE]... [-on RULE]... [-none] [-nbuf N] [-planrev] [-fence] [-votebystep]
-//                       [-max states] [-nolive] [-expect holds|fails]
+//                       [-max states] [-nolive] [-expect holds|fails] [-full]
 // kinds of faults: protocol_faults.cc; rules: protocol.h. Exit status 0: as expected (default: holds).
+// -full: skip (77) unless REGROUP_TEST_FULL is set.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -163,6 +165,7 @@ constexpr std::uint32_t kAllRules = (1U << kRules) - 1;
 struct Arguments {
   Options options;
   bool expect_holds = true;
+  bool full = false;  // too long for every day
 };
 
 // Name of what is wrong, or nothing.
@@ -194,6 +197,7 @@ std::string parse(int argc, char** argv, Arguments* out) {
       {"-expect",
        [&](const std::string& v) { return out->expect_holds = v == "holds", v == "holds" || v == "fails"; }}};
   const std::map<std::string, std::function<void()>> plain = {
+      {"-full", [&] { out->full = true; }},
       {"-lines", [&] { o.reuse_lines = true; }},
       {"-finish", [&] { o.finish = true; }},
       {"-planrev", [&] { o.plan_reversed = true; }},
@@ -225,6 +229,10 @@ int main(int argc, char** argv) {
                  "protocol_check: %s is not understood; the head of protocol_check.cc has the usage\n",
                  wrong.c_str());
     return 2;
+  }
+  if (arguments.full && std::getenv("REGROUP_TEST_FULL") == nullptr) {
+    std::puts("skipped: only with REGROUP_TEST_FULL");
+    return 77;
   }
   const bool expected = arguments.expect_holds;
   return Search(arguments.options).run() == expected ? 0 : 1;
