@@ -164,18 +164,23 @@ Arena::Arena(Arena&& other) noexcept
     : fd_(std::move(other.fd_)),
       spec_(other.spec_),
       base_(std::exchange(other.base_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      claimed_(std::exchange(other.claimed_, kMaxSlots)) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(spec_, other.spec_);
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
+  std::swap(claimed_, other.claimed_);
   return *this;
 }
 
 Arena::~Arena() {
-  if (base_ != nullptr) ::munmap(base_, bytes_);
+  if (base_ == nullptr) return;
+  // A robust lock that is held is linked into a list of its thread: unmapped, it would break that list.
+  if (claimed_ != kMaxSlots && ::pthread_mutex_unlock(&line(claimed_).alive) != 0) return;
+  ::munmap(base_, bytes_);
 }
 
 Line& Arena::line(SlotIndex slot) const {
@@ -288,6 +293,7 @@ Status Arena::claim_line(SlotIndex slot) {
   if (const int error = ::pthread_mutex_lock(&line(slot).alive); error != 0) {
     return system_error("pthread_mutex_lock", fmt::format("arena line {}", slot), error);
   }
+  claimed_ = slot;
   return {};
 }
 

@@ -78,7 +78,8 @@ class Arena {
   // Agent: hands `slot`, whose former owner is dead, to member `id`: every word back to its start, seals
   // withdrawn.
   void assign_line(SlotIndex slot, MemberId id);
-  // Member: takes the robust lock with the calling thread, which from now on stands for the member.
+  // Member: takes the robust lock with the calling thread, which from now on stands for the member until it
+  // ends or destroys this arena. Destroyed by another thread, the arena stays mapped.
   [[nodiscard]] Status claim_line(SlotIndex slot);
   // Member: maps every page now, so that a recovery does not pay for page faults. An old kernel cannot; no
   // harm done.
@@ -91,6 +92,7 @@ class Arena {
   ArenaSpec spec_;
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;
+  SlotIndex claimed_ = kMaxSlots;  // kMaxSlots: none
 };
 
 // Rings every occupied line but `except` (kMaxSlots: none).
