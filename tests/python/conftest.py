@@ -1,0 +1,38 @@
+"""What the Python tests share. `./dev test` puts the build's package and command first in the paths."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def four_shards(monkeypatch):
+    """A world of one computes four shards per step, without a launcher."""
+    monkeypatch.delenv("REGROUP_AGENT", raising=False)
+    monkeypatch.setenv("REGROUP_SHARDS", "4")
+    monkeypatch.setenv("REGROUP_SEED", "7")
+
+
+@pytest.fixture
+def run_python():
+    """Runs a Python program in a process of its own and returns its output; it must end with status 0."""
+
+    def run(*arguments: str, timeout: float = 240, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run

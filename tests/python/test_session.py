@@ -1,0 +1,197 @@
+"""regroup.Session, the level without a framework, in a world of one."""
+
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+import regroup
+from regroup import _native
+
+
+def join(weight, **options):
+    return regroup.Session(regroup.TrackedState(weight=weight), elements=weight.size, **options)
+
+
+def test_importing_regroup_needs_the_standard_library_only(run_python):
+    loaded = run_python("-c", "import sys, regroup; print(*sorted(sys.modules))").split()
+    assert "regroup._native" in loaded
+    assert not {"torch", "numpy", "tensorflow", "h5py"} & set(loaded)
+
+
+def test_the_module_exports_nothing_but_its_initialisation():
+    output = subprocess.check_output(["nm", "-D", "--defined-only", _native.__file__], text=True)
+    assert [line.split()[-1] for line in output.splitlines()] == ["PyInit__native"]
+    needed = subprocess.check_output(["ldd", _native.__file__], text=True)
+    assert "libstdc++" not in needed
+
+
+def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
+    weight = np.zeros(5, np.float32)
+    session = join(weight, samples=21, batch=8, epochs=2)
+    used, numbers, firsts, sizes = [[], []], [], [], []
+    for step in session:
+        numbers.append(step.number)
+        firsts.append(step.first_of_epoch)
+        sizes.append(step.samples)
+        for shard in step:
+            assert 0 <= shard.leaf < 4
+            shard.gradient[:] = sum(shard.samples) / step.samples
+            used[step.epoch] += shard.samples
+        weight -= step.gradient
+    session.finish()
+    assert [sorted(epoch) for epoch in used] == [list(range(21))] * 2
+    assert used[0] != used[1]
+    assert numbers == [1, 2, 3, 4, 5, 6]
+    assert sizes == [8, 8, 5] * 2
+    assert firsts == [True, False, False] * 2
+    assert session.last_step == 6
+    batches = [used[e][b : b + 8] for e in range(2) for b in range(0, 21, 8)]
+    np.testing.assert_allclose(-weight, sum(sum(b) / len(b) for b in batches), rtol=1e-6)
+
+
+def test_a_result_is_read_only_and_outlives_the_session():
+    session = join(np.zeros(3), dtype="float64")
+    step = next(iter(session))
+    for shard in step:
+        shard.gradient[:] = 0.25
+    result = step.gradient
+    with pytest.raises(ValueError, match="read-only"):
+        result[0] = 1
+    del session, step, shard
+    assert result.dtype == np.float64
+    assert result.tolist() == [1, 1, 1]
+
+
+def test_sessions_follow_one_another_in_one_process(run_python):
+    """Each gives its robust lock back before its arena is unmapped; a segmentation fault otherwise."""
+    run_python(
+        "-c",
+        "import array, regroup\n"
+        "for n in (1, 1 << 16, 1, 1 << 20, 7):\n"
+        "    state = regroup.TrackedState(w=array.array('f', [0]))\n"
+        "    session = regroup.Session(state, elements=n)\n"
+        "    session.finish()\n"
+        "    del session\n",
+    )
+
+
+def test_seeds_differ_between_shards_and_steps_and_are_the_same_again():
+    def seeds():
+        session = join(np.zeros(1, np.float32), samples=8, batch=8, epochs=3)
+        found = []
+        for step in session:
+            for shard in step:
+                shard.gradient[:] = 0
+                found.append(shard.seed)
+            assert step.gradient == 0
+        return found
+
+    first = seeds()
+    assert len(set(first)) == 12
+    assert seeds() == first
+
+
+def test_a_region_sums_broadcasts_and_returns_a_value():
+    session = join(np.zeros(1, np.float32))
+    array = np.arange(4, dtype=np.int64)
+
+    def body(communicator):
+        communicator.barrier()
+        communicator.allreduce(array)
+        communicator.broadcast(array, root=0)
+        assert session.rank == communicator.rank
+        return communicator.size, array.tolist()
+
+    assert session.region(body) == (1, [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.broadcast(np.zeros(1), root=1), "root 1 of 1 ranks"),
+        (lambda c: c.allreduce(np.zeros(1, np.float16)), "float32, float64, int32 or int64"),
+    ],
+)
+def test_a_communicator_refuses_what_it_cannot_do(call, message):
+    with pytest.raises(regroup.Refused, match=message):
+        join(np.zeros(1, np.float32)).region(call)
+
+
+def test_what_a_region_raises_comes_up_and_ends_the_session():
+    session = join(np.zeros(1, np.float32))
+    lent = []
+    session.region(lent.append)
+    with pytest.raises(regroup.Refused, match="its region is over"):
+        lent[0].barrier()
+    with pytest.raises(ZeroDivisionError):
+        session.region(lambda communicator: 1 // 0)
+    with pytest.raises(regroup.Refused, match="a region failed"):
+        session.finish()
+
+
+def test_calls_in_the_wrong_order_from_inside_and_from_another_thread_are_refused():
+    session = join(np.zeros(1, np.float32))
+    with pytest.raises(regroup.Refused, match="called from inside"):
+        session.region(lambda communicator: session.finish())
+    session = join(np.zeros(1, np.float32))
+    next(iter(session))
+    with pytest.raises(regroup.Refused, match="the step before is not committed"):
+        next(iter(session))
+    refused = []
+
+    def other():
+        try:
+            session.finish()
+        except regroup.Refused as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(timeout=30)
+    assert refused == ["session: called from another thread than the one that joined"]
+
+
+def test_tracked_state_is_saved_and_loaded_byte_for_byte():
+    rng = np.random.default_rng(1)
+    ours, theirs = (
+        {"a": rng.normal(size=(3, 5)), "b": rng.integers(0, 9, 4, np.int32), "empty": np.zeros(0)}
+        for _ in range(2)
+    )
+    source, target = regroup.TrackedState(**ours), regroup.TrackedState(**theirs)
+    target.load(memoryview(b"".join(source.save())))
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+    assert source.describe() == target.describe() == "a:120;b:16;empty:0"
+    with pytest.raises(regroup.Error, match="state of 1 bytes received, 136 are tracked"):
+        target.load(memoryview(b"x"))
+    with pytest.raises(regroup.Refused, match="contiguous and writable"):
+        regroup.TrackedState(a=np.zeros((4, 4)).T[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"elements": 0}, "0 elements"),
+        ({"elements": 1, "dtype": "int8"}, "float32 or float64, not int8"),
+        ({"elements": 1, "samples": 5}, "batch of 0"),
+    ],
+)
+def test_join_refuses_bad_options(options, message):
+    with pytest.raises(regroup.Refused, match=message):
+        regroup.Session(regroup.TrackedState(), **options)
+
+
+def test_a_bad_environment_is_refused(monkeypatch):
+    monkeypatch.setenv("REGROUP_SHARDS", "many")
+    with pytest.raises(regroup.Refused, match="REGROUP_SHARDS=many"):
+        join(np.zeros(1, np.float32))
+
+
+def test_the_exception_of_a_state_comes_up():
+    class Bad:
+        def capacity(self):
+            raise LookupError("no idea")
+
+    with pytest.raises(LookupError, match="no idea"):
+        regroup.Session(Bad(), elements=1)
