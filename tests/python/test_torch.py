@@ -1,0 +1,346 @@
+"""regroup.torch in a world of one: what a step is to model, optimizer and user code."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import regroup
+import regroup.torch
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+
+def linear(dtype=torch.float32):
+    torch.manual_seed(3)
+    return nn.Linear(6, 2).to(dtype)
+
+
+def samples(n=21, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(n, 6, generator=generator, dtype=dtype)
+    return TensorDataset(x, torch.randn(n, 2, generator=generator, dtype=dtype))
+
+
+def join(model, optimizer=None, dataset=None, batch_size=8, epochs=1, **options):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    dataset = dataset or samples()
+    return regroup.torch.join(model, optimizer, dataset, batch_size=batch_size, epochs=epochs, **options)
+
+
+class Recorded(Dataset):
+    """A data set that remembers what was asked of it."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+        self.asked = []
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return self.dataset[index]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_p_grad_is_that_of_the_whole_batch_and_loss_its_mean(dtype):
+    model, dataset = linear(dtype), Recorded(samples(dtype=dtype))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sizes = []
+    for step in join(model, optimizer, dataset):
+        dataset.asked = []
+        for x, y in step:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            step.record(loss)
+        sizes.append(step.samples)
+        assert len(set(dataset.asked)) == step.samples
+        x, y = dataset.dataset[dataset.asked]
+        whole = nn.functional.mse_loss(model(x), y)
+        expected = list(torch.autograd.grad(whole, list(model.parameters())))
+        found = [p.grad for p in model.parameters()]
+        if dtype == torch.bfloat16:  # eight bits, and the shards' gradients are rounded to them
+            torch.testing.assert_close(found, expected, rtol=0.05, atol=0.005)
+        else:
+            torch.testing.assert_close(found, expected)
+        assert step.loss == pytest.approx(whole.item(), rel=0.02 if dtype == torch.bfloat16 else 1e-5)
+        optimizer.step()
+    assert sizes == [8, 8, 5]
+
+
+def test_each_sample_is_fetched_once_per_epoch():
+    dataset = Recorded(samples(n=9))  # the last batch has one sample: three of its four shards are empty
+    for step in join(linear(), dataset=dataset, epochs=2):
+        assert all(len(x) > 0 for x, _ in step)
+    assert sorted(dataset.asked[:9]) == sorted(dataset.asked[9:]) == list(range(9))
+
+
+class Partial(nn.Module):
+    """A parameter that is used only for certain samples, one that is never used, and a frozen one."""
+
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(6, 2)
+        self.sometimes = nn.Parameter(torch.ones(2))
+        self.never = nn.Parameter(torch.ones(3))
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.use = True
+
+    def forward(self, x):
+        y = self.main(x) * self.frozen
+        return y * self.sometimes if self.use else y
+
+
+def test_a_parameter_has_a_gradient_if_any_shard_gave_it_one():
+    model = Partial()
+    first, second = join(model, dataset=samples(n=16)), None
+    shards = 0
+    for step in first:
+        for x, _ in step:
+            model.use = step.number == 1 and shards == 2
+            shards += 1
+            model(x).mean().backward()
+        grads = {name: p.grad for name, p in model.named_parameters()}
+        assert grads["never"] is None
+        assert grads["frozen"] is None
+        assert (grads["sometimes"] is not None) == (step.number == 1)
+        second = grads["main.weight"]
+    assert second is not None
+
+
+def test_unfreezing_after_join_is_refused():
+    model = Partial()
+    with pytest.raises(regroup.Refused, match="frozen requires a gradient now"):
+        for step in join(model):
+            model.frozen.requires_grad_(True)
+            for x, _ in step:
+                model(x).mean().backward()
+
+
+def test_p_grad_is_private():
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = join(model, optimizer)
+    for step in session:
+        for x, y in step:
+            nn.functional.mse_loss(model(x), y).backward()
+        committed = np.array(session._native.commit())
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-6)
+        assert sum(p.grad.norm() for p in model.parameters()) < 1e-4
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        np.testing.assert_array_equal(np.asarray(session._native.commit()), committed)
+        assert np.abs(committed).max() > 1e-3
+
+
+def test_a_grad_scaler_gives_the_same_weights():
+    def train(scaler):
+        model = linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in join(model, optimizer, extra=[scaler]):
+            for x, y in step:
+                scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return model.weight
+
+    plain = train(torch.amp.GradScaler("cpu", enabled=False))
+    assert torch.equal(plain, train(torch.amp.GradScaler("cpu", init_scale=1024.0)))  # a power of two: exact
+
+
+def test_batch_norm_statistics_are_the_weighted_mean_of_the_shards():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 2))
+    norm = model[0]
+    means, weights = [], []
+    for step in join(model, dataset=samples(n=26), batch_size=16):
+        means, weights, before = [], [], norm.running_mean.clone()
+        for x, _ in step:
+            assert torch.equal(norm.running_mean, before)  # each shard starts from the committed ones
+            model(x).mean().backward()
+            means.append(0.9 * before + 0.1 * x.mean(0))
+            weights.append(len(x) / step.samples)
+        expected = sum(w * m for w, m in zip(weights, means, strict=True))
+        torch.testing.assert_close(norm.running_mean, expected)
+        assert norm.num_batches_tracked.item() == step.number
+    assert len(set(weights)) == 2  # ten samples in four shards
+
+
+class Odd(nn.Module):
+    """Buffers that are not statistics: infinite, boolean, left out of state_dict, replaced in forward()."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]), persistent=False)
+        self.register_buffer("flags", torch.tensor([True, False]))
+        self.register_buffer("last", torch.zeros(()))
+
+    def forward(self, x):
+        self.last = self.last + 1.0
+        return self.linear(x) + 0 * self.last
+
+
+def test_odd_buffers_survive():
+    model = Odd()
+    last = model.last
+    for step in join(model):
+        for x, _ in step:
+            model(x).mean().backward()
+        assert model.last is last
+        assert last.item() == pytest.approx(step.number)
+    assert model.mask.tolist() == [0.0, -torch.inf]
+    assert model.flags.tolist() == [True, False]
+
+
+class Noisy(Dataset):
+    """Augments with all three generators."""
+
+    def __len__(self):
+        return 21
+
+    def __getitem__(self, index):
+        return torch.randn(6) + random.random() + float(np.random.rand()), torch.zeros(2)
+
+
+def train_noisily(disturb):
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    after = []
+    for step in join(model, optimizer, Noisy(), epochs=2):
+        disturb()
+        for x, y in step:
+            nn.functional.mse_loss(model(x), y).backward()
+            disturb()
+        after.append((torch.rand(1).item(), random.random(), np.random.rand()))
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), after
+
+
+def test_random_numbers_depend_on_the_shard_alone():
+    def disturb():
+        torch.rand(5)
+        random.random()
+        np.random.rand(7)
+
+    weights, after = train_noisily(lambda: None)
+    disturbed, after_disturbed = train_noisily(disturb)
+    assert torch.equal(weights, disturbed)
+    assert after == after_disturbed  # what follows the shards is the same on every member
+    assert len(set(after)) == len(after)
+
+
+def test_the_job_seed_decides_the_order_and_the_random_numbers(monkeypatch):
+    weights, _ = train_noisily(lambda: None)
+    monkeypatch.setenv("REGROUP_SEED", "8")
+    other, _ = train_noisily(lambda: None)
+    assert not torch.equal(weights, other)
+
+
+def test_a_batch_may_be_collated_by_the_caller():
+    for step in join(linear(), collate=lambda items: [len(items)]):
+        assert sum(count for (count,) in step) == step.samples
+
+
+def test_without_a_record_there_is_no_loss_and_a_step_is_over_once():
+    model = linear()
+    norm_steps = 0
+    for step in join(model):
+        for x, _ in step:
+            model(x).mean().backward()
+        grad = model.weight.grad.clone()
+        assert list(step) == []
+        assert torch.equal(model.weight.grad, grad)
+        assert step.loss is None
+        norm_steps += 1
+    assert norm_steps == 3
+
+
+def test_progress_is_a_line_per_epoch(capsys):
+    losses = []
+    for step in join(linear(), epochs=2, progress=True):
+        for _ in step:
+            step.record(float(step.number))
+        losses.append(step.loss)
+    assert losses == [1, 2, 3, 4, 5, 6]
+    assert capsys.readouterr().out.splitlines() == [
+        f"epoch  1  loss {(8 + 16 + 15) / 21:.4f}  members 1  generation 1",
+        f"epoch  2  loss {(32 + 40 + 30) / 21:.4f}  members 1  generation 1",
+    ]
+
+
+def test_a_loop_that_is_left_early_is_told():
+    with pytest.raises(regroup.Refused, match="the step before is not committed"):
+        for step in join(linear()):
+            for _ in step:
+                break
+
+
+def test_a_region_takes_tensors():
+    session = join(linear())
+    tensor = torch.arange(3.0)
+    assert session.region(lambda c: (c.allreduce(tensor), c.size)[1]) == 1
+    assert tensor.tolist() == [0, 1, 2]
+    assert (session.rank, session.size, session.generation) == (0, 1, 1)
+    session.finish()
+
+
+def test_only_the_cpu_is_taken():
+    with pytest.raises(regroup.Refused, match="weight is on meta; this version trains on the CPU only"):
+        join(nn.Linear(2, 2, device="meta"))
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "message"),
+    [
+        (
+            linear(),
+            torch.optim.SGD(linear().parameters()),
+            "parameter group 0 has one that is not the model's",
+        ),
+        (linear().requires_grad_(False), None, "no parameter of the model requires a gradient"),
+        (Complex(), None, "weight is torch.complex64"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(model, optimizer, message):
+    with pytest.raises(regroup.Refused, match=message):
+        join(model, optimizer)
+
+
+def test_a_state_that_outgrows_its_place_names_the_option():
+    model = nn.Linear(1000, 10)
+    optimizer = torch.optim.Adam(model.parameters())
+    data = TensorDataset(torch.randn(8, 1000))
+    with pytest.raises(regroup.Error, match=r"outgrew the 50000 reserved at join: pass state_bytes=\d+"):
+        for step in join(model, optimizer, data, epochs=3, state_bytes=50_000):
+            for (x,) in step:
+                model(x).mean().backward()
+            optimizer.step()
+            assert step.number == 1
+
+
+def test_the_fingerprint_names_what_the_bits_depend_on():
+    fingerprint = regroup.torch.fingerprint()
+    assert regroup.default_fingerprint() in fingerprint
+    assert f"torch={torch.__version__}" in fingerprint
+    assert f"torch-threads={torch.get_num_threads()}" in fingerprint
+    assert torch.backends.cpu.get_cpu_capability() in fingerprint
+
+
+def test_no_warning_is_given():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = linear()
+        for step in join(model):
+            for x, _ in step:
+                model(x).mean().backward()
