@@ -1,0 +1,122 @@
+"""State hand-over: what one member saves, another loads, and both go on with the same bits."""
+
+import pytest
+import regroup
+import torch
+from regroup._torch_state import TrainingState
+from torch import nn
+
+
+def make(optimizer_of, scheduler_of, seed, dtype=torch.float32):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).to(dtype)
+    optimizer = optimizer_of(model.parameters())
+    extra = [scheduler_of(optimizer)] if scheduler_of else []
+    return TrainingState(model, optimizer, extra, None)
+
+
+def advance(state, steps, seed=9):
+    generator = torch.Generator().manual_seed(seed)
+    dtype = next(state.model.parameters()).dtype
+    for _ in range(steps):
+        state.optimizer.zero_grad()
+        state.model(torch.randn(5, 4, generator=generator).to(dtype)).square().mean().backward()
+        state.optimizer.step()
+        for scheduler in state.extra:
+            scheduler.step()
+
+
+def bytes_of(state):
+    return b"".join(bytes(memoryview(p.numpy() if isinstance(p, torch.Tensor) else p)) for p in state.save())
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, betas=(0.8, 0.99)),
+    "amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True),
+    "adamw": lambda p: torch.optim.AdamW(p, weight_decay=0.1),
+    "adagrad": lambda p: torch.optim.Adagrad(p),
+    "groups": lambda p: (
+        lambda q: torch.optim.SGD([{"params": q[:2], "lr": 0.5}, {"params": q[2:]}], lr=0.1)
+    )(list(p)),
+}
+SCHEDULERS = {
+    "none": None,
+    "steps": lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 4]),
+    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10),
+    "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.9**epoch),
+    "chain": lambda o: torch.optim.lr_scheduler.SequentialLR(
+        o,
+        [torch.optim.lr_scheduler.LinearLR(o), torch.optim.lr_scheduler.ExponentialLR(o, 0.9)],
+        milestones=[3],
+    ),
+}
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_go_on_with_the_same_bits(name, steps):
+    check(OPTIMIZERS[name], None, steps)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_go_on_with_the_same_bits(name):
+    check(OPTIMIZERS["momentum"], SCHEDULERS[name], 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_types_go_on_with_the_same_bits(dtype):
+    check(OPTIMIZERS["adam"], None, 3, dtype)
+
+
+def check(optimizer_of, scheduler_of, steps, dtype=torch.float32):
+    source = make(optimizer_of, scheduler_of, 1, dtype)
+    advance(source, steps)
+    source.epoch_loss = 0.1 * steps
+    target = make(optimizer_of, scheduler_of, 2, dtype)
+    advance(target, 1)  # what it had is overwritten
+    assert bytes_of(source) != bytes_of(target)
+    target.load(memoryview(bytes_of(source)))
+    assert bytes_of(source) == bytes_of(target)
+    advance(source, 3, seed=4)
+    advance(target, 3, seed=4)
+    assert bytes_of(source) == bytes_of(target)
+    assert target.epoch_loss == source.epoch_loss
+
+
+def test_an_optimizer_may_keep_wider_values_than_its_parameters():
+    source = make(OPTIMIZERS["momentum"], None, 1, torch.bfloat16)
+    advance(source, 1)
+    for values in source.optimizer.state.values():
+        values["momentum_buffer"] = values["momentum_buffer"].float() + 2**-20  # not a bfloat16
+    target = make(OPTIMIZERS["momentum"], None, 2, torch.bfloat16)
+    target.load(memoryview(bytes_of(source)))
+    assert bytes_of(source) == bytes_of(target)
+
+
+def test_the_default_place_is_large_enough_for_adam_and_its_size_is_checked():
+    state = make(OPTIMIZERS["amsgrad"], SCHEDULERS["chain"], 1)
+    advance(state, 3)
+    assert len(bytes_of(state)) <= state.capacity()
+    state.limit = len(bytes_of(state))
+    state.check_size()
+    state.limit -= 1
+    for call in (state.check_size, state.save):
+        with pytest.raises(regroup.Error, match="pass state_bytes="):
+            call()
+
+
+def test_another_model_is_told():
+    source = make(OPTIMIZERS["sgd"], None, 1)
+    target = make(OPTIMIZERS["sgd"], None, 1)
+    target.model.add_module("more", nn.Linear(1, 1))
+    with pytest.raises(regroup.Error, match="another model: more.bias, more.weight"):
+        target.load(memoryview(bytes_of(source)))
+
+
+def test_what_cannot_be_handed_over_is_named():
+    state = make(OPTIMIZERS["sgd"], None, 1)
+    state.optimizer.param_groups[0]["hook"] = object()
+    with pytest.raises(regroup.Refused, match=r"optimizer.param_groups\[0\].hook: a object"):
+        state.save()
