@@ -83,7 +83,7 @@ struct Spec {
 const std::vector<Spec>& specs() {
   using O = Options;
   using S = const std::string;
-  static const std::vector<Spec> table = {
+  static const std::vector<Spec> kTable = {
       {{"np", "n", "c"},
        "N|MIN:MAX",
        "N members as under mpirun, or an elastic job of MIN to MAX (default: one per core)",
@@ -161,7 +161,7 @@ const std::vector<Spec>& specs() {
        "print the version",
        [](O& o, S&, S&) { return o.verb = Verb::kVersion, Status(); }},
   };
-  return table;
+  return kTable;
 }
 
 const Spec* find_spec(std::string_view name) {
@@ -182,7 +182,7 @@ Status unknown_option(const std::string& given, std::string_view name) {
 
 // One option at args[i]; leaves i behind it.
 Status parse_one(const std::vector<std::string>& args, std::size_t& i, Options& out) {
-  const std::string given = args[i++];
+  const std::string& given = args[i++];
   std::string name = given.substr(given.starts_with("--") ? 2 : 1);
   std::optional<std::string> value;
   if (const std::size_t equals = name.find('='); equals != std::string::npos) {

@@ -50,7 +50,7 @@ core::Result<std::string> find_program(const std::string& program, const std::st
   std::istringstream rest(folders);
   int worst = ENOENT;
   for (std::string folder; std::getline(rest, folder, ':');) {
-    const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+    const std::string candidate = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
     const int error = executable_error(in_folder(wdir, candidate));
     if (error == 0) return candidate;
     if (error == EACCES) worst = EACCES;

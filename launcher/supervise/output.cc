@@ -38,11 +38,9 @@ void Output::read() {
     const ssize_t count = ::read(pipe_.native_handle(), bytes.data(), bytes.size());
     if (count > 0) {
       sink_.write(cutter_.feed({bytes.data(), static_cast<std::size_t>(count)}));
-    } else if (count == 0 || (errno == EAGAIN && last_)) {
-      close();
-    } else if (errno == EAGAIN) {
+    } else if (count < 0 && errno == EAGAIN && !last_) {
       return wait();
-    } else if (errno != EINTR) {
+    } else if (count == 0 || errno != EINTR) {
       close();
     }
   }

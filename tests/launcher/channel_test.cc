@@ -2,13 +2,13 @@
 #include "launcher/supervise/channel.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "launcher/supervise/ancillary.h"
 #include "launcher/supervise/unix_socket.h"

@@ -2,9 +2,9 @@
 #include "launcher/cmd/job_files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "launcher/supervise/unix_socket.h"
