@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -259,7 +260,15 @@ Result<World> Arena::read_world(Generation generation) const {
     std::memcpy(bytes.data() + i, &word, 8);
   }
   if (slot->generation.load(std::memory_order_acquire) != generation) return overwritten;
-  return decode_world(std::span(bytes).first(size));
+  auto world = decode_world(std::span(bytes).first(size));
+  if (!world.ok()) return world;
+  const auto here = [&](const Seat& seat) { return seat.slot < spec_.slots; };
+  if (world->plan.size() != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
+      !std::all_of(world->members.begin(), world->members.end(),
+                   [&](const WorldMember& m) { return here(m.seat); })) {
+    return Status(Code::kDataLoss, fmt::format("World {} does not fit this arena", generation));
+  }
+  return world;
 }
 
 void Arena::assign_line(SlotIndex slot, MemberId id) {

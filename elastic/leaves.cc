@@ -33,6 +33,19 @@ void Leaves::begin(core::Step step) {
   step_ = step;
 }
 
+void Leaves::keep_owned(const std::vector<core::Seat>& owners, core::Seat self) {
+  const auto foreign = [&](const Node& node) {
+    for (std::uint32_t leaf = node.leaves.begin; leaf < node.leaves.end; ++leaf) {
+      if (owners[leaf] != self) return true;
+    }
+    return false;
+  };
+  for (const Node& node : nodes_) {
+    if (foreign(node)) seal_word(node.buffer).store(0, std::memory_order_release);
+  }
+  std::erase_if(nodes_, foreign);
+}
+
 bool Leaves::holds(std::uint32_t leaf) const {
   return std::any_of(nodes_.begin(), nodes_.end(), [leaf](const Node& n) { return n.leaves.contains(leaf); });
 }

@@ -18,6 +18,8 @@ class Leaves {
 
   // Forgets everything of earlier steps: their seals are withdrawn before a buffer is written again.
   void begin(core::Step step);
+  // A new World shares the leaves as `owners` says: gives up every node that is not wholly this member's.
+  void keep_owned(const std::vector<core::Seat>& owners, core::Seat self);
   [[nodiscard]] bool holds(std::uint32_t leaf) const;
   // A buffer for `leaf`. May fold or, if nothing can be folded, give up a sealed node, which must be computed
   // again.

@@ -102,7 +102,8 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
 }
 
 core::Result<Participant::Joined> Participant::regroup() {
-  line().left.store(std::max(world_.generation, seen_), std::memory_order_release);
+  const core::Generation left = line().left.load(std::memory_order_relaxed);
+  line().left.store(std::max({left, world_.generation, seen_}), std::memory_order_release);
   core::ring_all(arena_, slot_);
   for (;;) {
     REGROUP_RETURN_IF_ERROR(await_newer_world());
@@ -171,10 +172,9 @@ bool Participant::enter_as_newcomer(const core::World& world) {
   const core::StateWord from = state();
   if (from.phase == core::Phase::kNone) {
     line().left.store(world.generation - 1, std::memory_order_release);
-    line().state.store(
-        core::StateWord{core::Phase::kCommitted, true, world.generation - 1, world.resume}.pack(),
-        std::memory_order_release);
-    return true;
+    // A full barrier: the look at `revoked_up_to` that follows must not overtake it (tests/model).
+    return core::swap_state<RealPolicy>(line().state, from,
+                                        {core::Phase::kCommitted, true, world.generation - 1, world.resume});
   }
   if (from.phase == core::Phase::kCommitted && from.position == world.resume) return true;
   return core::swap_state<RealPolicy>(line().state, from,

@@ -52,6 +52,10 @@ class Session::Impl {
   void finish_apply();
   // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
   [[nodiscard]] Status drain();
+  // False for a newcomer before its first step: it is no party to what follows the step whose state it
+  // copied.
+  [[nodiscard]] bool took_part() const { return self_->self().from_step <= applied_; }
+  [[nodiscard]] Status region_alone(const std::function<Status(Communicator&)>& body);
 
   [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
   [[nodiscard]] Shard hand_out(std::uint32_t leaf);
@@ -155,6 +159,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (phase_ == Phase::kCommitted) finish_apply();
   if (self_->asked_to_leave()) return drain();
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
+    if (!took_part()) return drain();  // joined after the last step: nothing is left to do
     return std::optional<StepInfo>();
   }
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
@@ -218,6 +223,7 @@ Result<std::optional<Shard>> Session::Impl::next_shard() {
       return std::optional<Shard>();
     }
     owners_ = core::owners_of(world(), applied_ + 1);
+    leaves_.keep_owned(owners_, self_->seat());
   }
 }
 
@@ -263,6 +269,7 @@ Status Session::Impl::try_region(Position at, const std::function<Status(Communi
 Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
   if (phase_ == Phase::kComputing) return core::invalid_argument("region: a step is open");
   if (phase_ == Phase::kCommitted) finish_apply();
+  if (!took_part()) return region_alone(body);
   if (regions_ == 255) return core::invalid_argument("region: more than 255 between two steps");
   const Position at = Position::of(applied_, regions_ + 1);
   REGROUP_RETURN_IF_ERROR(open(at));
@@ -279,7 +286,15 @@ Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
   return {};
 }
 
+Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& body) {
+  const collective::ShmOptions options{core::ChannelKind::kRegions, Position::of(applied_), {rank()}};
+  auto communicator = collective::make_shm(self_->arena(), world(), self_->seat(), options);
+  return communicator.ok() ? body(**communicator) : communicator.status();
+}
+
 Status Session::Impl::finish() {
+  if (phase_ == Phase::kCommitted) finish_apply();
+  if (!took_part()) return drain();
   REGROUP_RETURN_IF_ERROR(region([](Communicator&) { return Status(); }));
   self_->line().finished.store(1, std::memory_order_release);
   return {};

@@ -110,6 +110,27 @@ TEST(Leaves, SealsOfAnEarlierStepAreWithdrawnBeforeTheNext) {
   EXPECT_FALSE(sealed_partials(arena, 2, std::vector<core::Seat>(2)));
 }
 
+// Without it a node that is only partly this member's hides the missing leaf from both reader and author.
+TEST(Leaves, GivesUpNodesThatANewWorldTookFromIt) {
+  core::Arena arena = make_arena(4, 2);
+  Leaves leaves(&arena, 0, collective::Dtype::kFloat32);
+  leaves.begin(3);
+  for (const std::uint32_t leaf : {0U, 1U, 2U}) compute(leaves, leaf);  // folds 0 and 1
+  const std::vector<core::Seat> owners = {{0, 1}, {0, 0}, {0, 0}, {0, 1}};
+  leaves.keep_owned(owners, {0, 0});
+  EXPECT_FALSE(leaves.holds(0));
+  EXPECT_FALSE(leaves.holds(1));
+  EXPECT_TRUE(leaves.holds(2));
+  compute(leaves, 1);
+  Leaves other(&arena, 1, collective::Dtype::kFloat32);
+  other.begin(3);
+  compute(other, 0);
+  compute(other, 3);
+  const auto partials = sealed_partials(arena, 3, owners);
+  ASSERT_TRUE(partials);
+  expect_canonical(*partials);
+}
+
 TEST(SealedPartials, TakesEachLeafFromItsOwner) {
   core::Arena arena = make_arena(4, 3);
   Leaves first(&arena, 0, collective::Dtype::kFloat32);
