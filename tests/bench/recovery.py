@@ -90,11 +90,21 @@ def milliseconds(seconds: list[float]) -> common.Stats:
     return common.summarize([1e3 * value for value in seconds])
 
 
-def rows(measured: dict[str, Measured]) -> list[Row]:
-    """`measured` holds "ours" and the rivals by name."""
-    ours = measured["ours"]
-    rivals = {name: found for name, found in measured.items() if name != "ours"}
+def torch_rows(ours: Measured, rivals: dict[str, Measured]) -> list[Row]:
+    """Our side through PyTorch, by the rivals' own measure."""
     table = []
+    for key, title in (("kill_to_regrouped", "kill to the first step without the victim"), ("step", "step")):
+        shown = {name: milliseconds(found[key]) for name, found in rivals.items() if found.get(key)}
+        bound = list(shown) if key == "kill_to_regrouped" else []
+        table.append(Row("recovery", f"PyTorch: {title}", "ms", milliseconds(ours[key]), shown, bound))
+    return table
+
+
+def rows(measured: dict[str, Measured]) -> list[Row]:
+    """`measured` holds "ours", "ours-torch" and the rivals by name."""
+    ours = measured["ours"]
+    rivals = {name: found for name, found in measured.items() if not name.startswith("ours")}
+    table = torch_rows(measured["ours-torch"], rivals) if "ours-torch" in measured else []
     for case in CASES:
         if not ours.get(case.key):
             continue
@@ -120,6 +130,10 @@ def main() -> None:
     import ours_recovery
 
     sides = [side("ours", ours_recovery.measure, -(-kills // blocks))]
+    if installed("torch"):
+        import ours_torch_recovery
+
+        sides.append(side("ours-torch", ours_torch_recovery.measure, -(-rival_kills // blocks)))
     sides += [side(name, measure, -(-rival_kills // blocks)) for name, measure in find_rivals().items()]
     measured = common.alternate(sides, blocks)
     common.report(rows({name: merge(found) for name, found in measured.items()}), args.json)

@@ -1,7 +1,7 @@
 """Random schedules of kills, joins and notices against undisturbed runs: same weights, every sample once.
 
-./dev chaos [--schedules N] [--seed S] [--python]. Each line says what happened; the first broken promise
-ends the run with the seed that repeats it.
+./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs too. Each
+line says what happened; the first broken promise ends the run with the seed that repeats it.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import sklearn
-from schedule import Broken, Schedule, run
+from schedule import Broken, Schedule, check_accesses, check_trails, run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,32 +24,43 @@ def digits_csv(folder: Path) -> str:
     return str(path)
 
 
+def play(args: argparse.Namespace, program: list[str], check) -> int:
+    """Plays the schedules one after another; the number of failures, 0 or 1."""
+    regroup = str(args.bin / "regroup")
+    undisturbed: dict[int, str] = {}
+    for seed in range(args.seed, args.seed + args.schedules):
+        schedule = Schedule.draw(seed)
+        schedule.epochs = 20 if args.torch else schedule.epochs
+        try:
+            if schedule.shards not in undisturbed:
+                alone = Schedule(0, schedule.shards, 1, largest=1, epochs=schedule.epochs)
+                undisturbed[schedule.shards], _ = run(alone, program, regroup, check)
+            weights, story = run(schedule, program, regroup, check)
+            if weights != undisturbed[schedule.shards]:
+                raise Broken("other weights than the undisturbed run")
+        except Broken as broken:
+            print(f"FAILED {schedule}\n{broken}", flush=True)
+            print(f"{seed - args.seed} passed, 1 failed")
+            return 1
+        print(f"ok {schedule} | {story}", flush=True)
+    print(f"{args.schedules} passed, 0 failed")
+    return 0
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--schedules", type=int, default=100)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--bin", type=Path, default=ROOT / "build" / "bin")
+    options.add_argument("--cpp", dest="torch", action="store_false", help="C++ members instead of PyTorch's")
     args = options.parse_args()
-    program, regroup = str(args.bin / "chaos_member"), str(args.bin / "regroup")
-    undisturbed: dict[int, str] = {}
+    if args.torch:
+        return play(
+            args, [sys.executable, str(ROOT / "tests/chaos/torch_member.py"), "{folder}"], check_accesses
+        )
     with tempfile.TemporaryDirectory(prefix="regroup-digits-") as name:
         csv = digits_csv(Path(name))
-        for seed in range(args.seed, args.seed + args.schedules):
-            schedule = Schedule.draw(seed)
-            try:
-                if schedule.shards not in undisturbed:
-                    alone = Schedule(0, schedule.shards, 1, largest=1)
-                    undisturbed[schedule.shards], _ = run(alone, program, csv, regroup)
-                weights, story = run(schedule, program, csv, regroup)
-                if weights != undisturbed[schedule.shards]:
-                    raise Broken("other weights than the undisturbed run")
-            except Broken as broken:
-                print(f"FAILED {schedule}\n{broken}", flush=True)
-                print(f"{seed - args.seed} passed, 1 failed")
-                return 1
-            print(f"ok {schedule} | {story}", flush=True)
-    print(f"{args.schedules} passed, 0 failed")
-    return 0
+        return play(args, [str(args.bin / "chaos_member"), csv, "{folder}"], check_trails)
 
 
 if __name__ == "__main__":

@@ -171,11 +171,25 @@ def check_trails(folder: Path, schedule: Schedule, kills: int) -> int:
     return excess
 
 
-def run(schedule: Schedule, program: str, csv: str, regroup: str) -> tuple[str, str]:
+def check_accesses(folder: Path, schedule: Schedule, kills: int) -> int:
+    """Samples handed out by __getitem__, over all processes: each once per epoch, kills aside. Returns the
+    excess, in shards."""
+    used = Counter(i for path in folder.glob("computed.*") for i in path.read_text().split("\n")[:-1])
+    if len(used) != SAMPLES or min(used.values()) < schedule.epochs:
+        raise Broken(f"{SAMPLES - len(used)} samples never used, the rarest {min(used.values())} times")
+    largest = -(-BATCH // schedule.shards)
+    excess = sum(used.values()) - schedule.epochs * SAMPLES
+    if excess > kills * largest:
+        raise Broken(f"{excess} samples computed again, {kills} kills explain {largest} each")
+    return -(-excess // largest)
+
+
+def run(schedule: Schedule, program: list[str], regroup: str, check=check_trails) -> tuple[str, str]:
     """Runs the schedule; (final weights, what happened). Raises Broken."""
     with tempfile.TemporaryDirectory(prefix="regroup-chaos-") as name:
         folder = Path(name)
-        command = [program, csv, name, str(schedule.epochs), str(schedule.pace_us)]
+        command = [word.format(folder=name) for word in program]
+        command += [str(schedule.epochs), str(schedule.pace_us)]
         job = Job(schedule, command, folder, regroup)
         rng = random.Random(schedule.seed + 1)
         began = time.monotonic()
@@ -192,7 +206,7 @@ def run(schedule: Schedule, program: str, csv: str, regroup: str) -> tuple[str, 
             raise Broken(f"exit status {status}\n{job.text()}")
         if left := job.members():
             raise Broken(f"processes left behind: {left}")
-        excess = check_trails(folder, schedule, happened["kill"])
+        excess = check(folder, schedule, happened["kill"])
         weights = (folder / "weights").read_text()
     done = " ".join(f"{n} {what}" for what, n in happened.items() if n)
     return weights, f"{done or 'nothing'}, {excess} shards computed again, {time.monotonic() - began:.1f} s"

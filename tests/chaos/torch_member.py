@@ -1,0 +1,53 @@
+"""A PyTorch member for random schedules: a small model with dropout, and a data set that logs every access.
+
+usage: torch_member.py DIR EPOCHS PACE_US
+  DIR/computed.PID  one line per __getitem__, written before the sample is returned
+  DIR/weights       SHA-256 of the final weights, by rank 0
+"""
+
+import hashlib
+import os
+import sys
+import time
+
+import regroup.torch
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+folder, epochs, pace_us = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+digits = load_digits()
+
+
+class LoggedDigits(torch.utils.data.Dataset):
+    """scikit-learn's digits; an access is on disk before it is answered."""
+
+    def __init__(self) -> None:
+        self.images = torch.tensor(digits.data / 16, dtype=torch.float32)
+        self.labels = torch.tensor(digits.target)
+        self.log = os.open(f"{folder}/computed.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        os.write(self.log, f"{index}\n".encode())
+        return self.images[index], self.labels[index]
+
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+session = regroup.torch.join(model, optimizer, LoggedDigits(), batch_size=64, epochs=epochs)
+for step in session:
+    for x, y in step:
+        end = time.monotonic() + pace_us / 1e6
+        nn.functional.cross_entropy(model(x), y).backward()
+        while time.monotonic() < end:
+            pass
+    optimizer.step()
+session.finish()
+if session.rank == 0:
+    weights = b"".join(tensor.detach().numpy().tobytes() for tensor in model.state_dict().values())
+    with open(f"{folder}/weights", "w") as file:
+        file.write(hashlib.sha256(weights).hexdigest())
