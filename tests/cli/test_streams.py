@@ -112,13 +112,13 @@ def test_slow_reader_holds_the_members_back(regroup):
     until(lambda: Path(blocked).read_text().split(), "agent")
     agent = job.agent
     got = os.read(read, 1 << 16)  # it runs; and now we stop reading
+    limit = rss_kib(agent) + 16_000
     for _ in range(200):
-        assert rss_kib(agent) < 30_000
+        assert rss_kib(agent) < limit
     assert "all written" not in job.err
     total = len(got)
     while block := os.read(read, 1 << 20):
         total += len(block)
-        assert rss_kib(agent) < 30_000 if Path(f"/proc/{agent}").exists() else True
     os.close(read)
     assert total == size
     assert job.wait() == 0
