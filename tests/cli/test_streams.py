@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from conftest import until
@@ -111,10 +112,21 @@ def test_slow_reader_holds_the_members_back(regroup):
     blocked = f"/proc/{job.process.pid}/task/{job.process.pid}/children"
     until(lambda: Path(blocked).read_text().split(), "agent")
     agent = job.agent
+    start = rss_kib(agent)
     got = os.read(read, 1 << 16)  # it runs; and now we stop reading
-    limit = rss_kib(agent) + 16_000
-    for _ in range(200):
-        assert rss_kib(agent) < limit
+    member = int(Path(f"/proc/{agent}/task/{agent}/children").read_text().split()[0])
+
+    def written() -> int:
+        return int(re.search(r"wchar: (\d+)", Path(f"/proc/{member}/io").read_text())[1])
+
+    def stands_still() -> bool:
+        before = written()
+        time.sleep(0.2)  # the span of the observation
+        return written() == before
+
+    until(stands_still, "the member is held back")
+    assert written() < 4 << 20
+    assert rss_kib(agent) < start + 16_000
     assert "all written" not in job.err
     total = len(got)
     while block := os.read(read, 1 << 20):
