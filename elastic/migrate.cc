@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "core/crc32c.h"
@@ -35,13 +34,14 @@ std::uint64_t chunks_of(std::uint64_t bytes) {
   return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
 }
 
-// Copies bytes [begin, begin + out.size()) of the concatenated pieces.
-void gather(const Pieces& pieces, std::uint64_t begin, std::span<std::byte> out) {
+// Calls take(part) for the parts of bytes [begin, end) of the concatenated pieces, in order.
+template <class Take>
+void for_each_part(const Pieces& pieces, std::uint64_t begin, std::uint64_t end, Take take) {
   std::uint64_t at = 0;
   for (const auto& piece : pieces) {
     const std::uint64_t from = std::max(begin, at);
-    const std::uint64_t to = std::min(begin + out.size(), at + piece.size());
-    if (from < to) std::memcpy(out.data() + (from - begin), piece.data() + (from - at), to - from);
+    const std::uint64_t to = std::min<std::uint64_t>(end, at + piece.size());
+    if (from < to) take(piece.subspan(from - at, to - from));
     at += piece.size();
   }
 }
@@ -86,13 +86,12 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
     return {core::Code::kDataLoss,
             fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(*pieces), used)};
   }
-  std::vector<std::byte> chunk_bytes(core::kSnapshotChunk);
   for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk) {
     const std::uint64_t begin = chunk * core::kSnapshotChunk;
-    const auto bytes =
-        std::span(chunk_bytes).first(std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
-    gather(*pieces, begin, bytes);
-    if (core::crc32c(bytes) != arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed)) {
+    std::uint32_t crc = 0;
+    for_each_part(*pieces, begin, std::min(begin + core::kSnapshotChunk, used),
+                  [&](auto part) { crc = core::crc32c(part, crc); });
+    if (crc != arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed)) {
       return {core::Code::kDataLoss,
               fmt::format("state: chunk {} differs from the donors' after loading", chunk)};
     }
@@ -144,7 +143,9 @@ Status donate_state(Participant& self, State& state) {
     const std::uint64_t begin = chunk * core::kSnapshotChunk;
     const auto out =
         arena.snapshot().subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
-    gather(*pieces, begin, out);
+    std::byte* to = out.data();
+    for_each_part(*pieces, begin, begin + out.size(),
+                  [&](auto part) { to = std::copy(part.begin(), part.end(), to); });
     arena.snapshot_crcs()[chunk].store(core::crc32c(out), std::memory_order_relaxed);
   }
   self.line().donated.store(self.world().generation, std::memory_order_release);

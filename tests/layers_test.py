@@ -57,7 +57,7 @@ def violations_in(path: str, text: str) -> list[str]:
     found, text = [], COMMENT.sub(" ", text)
     for quote, name in INCLUDE.findall(text):
         theirs = folder_of(name)
-        # An example is built alone, against the installed tree, so it names its own files from its own folder.
+        # An example is built alone, against the installed tree: it names its files from its own folder.
         alone = mine == "examples/cpp" or path.endswith("_generated.h")
         if quote == '"' and theirs is None and not alone:
             found.append(f'{path}: includes "{name}", which is no path from the repository root')

@@ -1,10 +1,13 @@
 // A member for black-box tests: real steps whose sums are checked, no data.
-//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS]]]]
+//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS
+//   [BAD_LOAD]]]]]
+// BAD_LOAD, anything: a state copied from others lands here with one bit wrong.
 // LAST_STEP: leaves the program with exit status 0 after it, before finish(); 0 is never.
 // Prints "step S size N" for each step at rank 0, and "finished W" with the weight at the end.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +36,24 @@ T must(regroup::core::Result<T> result) {
   return std::move(*result);
 }
 
+class Weights final : public regroup::elastic::State {
+ public:
+  Weights(std::vector<float>* values, bool bad_load) : values_(values), bad_load_(bad_load) {}
+  [[nodiscard]] std::uint64_t capacity() const override { return values_->size() * sizeof(float); }
+  [[nodiscard]] regroup::core::Result<std::vector<std::span<const std::byte>>> save() override {
+    return std::vector{std::as_bytes(std::span(*values_))};
+  }
+  [[nodiscard]] regroup::core::Status load(std::span<const std::byte> bytes) override {
+    std::memcpy(values_->data(), bytes.data(), bytes.size());
+    if (bad_load_) reinterpret_cast<unsigned char*>(values_->data())[5] ^= 1;
+    return {};
+  }
+
+ private:
+  std::vector<float>* values_;
+  bool bad_load_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,8 +62,7 @@ int main(int argc, char** argv) {
   const auto steps = std::strtoull(argv[1], nullptr, 10);
   const std::chrono::milliseconds compute(std::strtol(argv[2], nullptr, 10));
   std::vector<float> weights(kElements, 0.0F);
-  regroup::elastic::TrackedState state;
-  state.track("weights", std::span<float>(weights));
+  Weights state(&weights, argc > 7);
   regroup::elastic::Options options;
   options.elements = argc > 6 ? std::strtoull(argv[6], nullptr, 10) : kElements;
   const auto last_step = argc > 5 ? std::strtoull(argv[5], nullptr, 10) : 0;

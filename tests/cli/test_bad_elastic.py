@@ -60,3 +60,10 @@ def test_resize_outside_the_range_names_it(regroup, member):
     assert done.returncode != 0
     assert "9" in done.stderr and "1" in done.stderr and "4" in done.stderr
     assert_finished(job)
+
+
+def test_member_whose_copy_of_the_state_is_damaged_never_votes(regroup, member):
+    script = ODD.format("sum 0 64 bad")
+    job = regroup.run(*QUICK, "--start", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1")
+    assert "state: chunk 0 differs from the donors' after loading" in job.err
+    assert_finished(job, 2)
