@@ -1,0 +1,57 @@
+"""`pip install .`: a wheel with the package and the command, in a virtual environment of its own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The bin folder of an environment with nothing but the wheel. Half a minute if ccache knows it all."""
+    folder = tmp_path_factory.mktemp("install")
+
+    def run(*command):
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500
+        )
+        assert done.returncode == 0, done.stdout
+
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder / "dist")]
+    run(*build, f"-Cbuild-dir={folder / 'build'}", ".")
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder / "venv"))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv/bin/python"), "install"]
+    (wheel,) = (folder / "dist").iterdir()
+    run(*pip, "--no-index", "--no-deps", str(wheel))
+    return folder / "venv/bin"
+
+
+def output_of(*command, **environment):
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.check_output(command, env=clean | environment, text=True, timeout=120)
+
+
+def test_the_wheel_brings_the_command_and_the_package(installed):
+    version = output_of(installed / "regroup", "--version")
+    code = "import regroup; print(regroup.__version__, regroup.__file__)"
+    package_version, file = output_of(installed / "python", "-c", code).split()
+    assert file.startswith(str(installed.parent))
+    assert package_version in version
+    folder = os.path.dirname(file)
+    assert {"py.typed", "_native.pyi", "torch.py"} <= set(os.listdir(folder))
+
+
+def test_the_installed_command_runs_installed_members(installed):
+    program = (
+        "import array, regroup\n"
+        "weight = array.array('d', [0])\n"
+        "session = regroup.Session(regroup.TrackedState(weight=weight), elements=1)\n"
+        "assert session.size == 2\n"
+        "session.finish()\n"
+    )
+    command = [installed / "regroup", "--oversubscribe", "-np", "2:2", installed / "python", "-c", program]
+    output_of(*command)
