@@ -1,0 +1,129 @@
+"""Members under the launcher: whatever happens to them, the weights are those of the undisturbed run."""
+
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+MEMBER = pathlib.Path(__file__).parent / "_member.py"
+SAMPLES, BATCH, EPOCHS, SHARDS = 61, 24, 10, 5
+
+
+class Outcome:
+    def __init__(self, done: subprocess.CompletedProcess, folder: pathlib.Path):
+        self.status, self.text = done.returncode, done.stdout
+        found = re.findall(r"weights sha256 (\w+) size (\d+) generation (\d+)", done.stdout)
+        self.digests = {digest for digest, _, _ in found}
+        self.members = len(found)
+        self.generation = max((int(generation) for *_, generation in found), default=0)
+        self.losses = re.findall(r"epoch +\d+  loss [\d.]+", done.stdout)
+        self.asked = {
+            p.name: [tuple(map(int, line.split())) for line in p.read_text().splitlines()]
+            for p in folder.glob("asked-*")
+        }
+
+    @property
+    def fetched(self) -> collections.Counter:
+        return collections.Counter(one for lines in self.asked.values() for one in lines)
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Trains with so many members to begin with and faults at exact moments."""
+    runtime = tempfile.mkdtemp(prefix="rg")  # short: sockets are in it
+    for name in ("REGROUP_SHARDS", "REGROUP_SEED", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+
+    def run(members: int, *faults: str) -> Outcome:
+        folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path))
+        launcher = (
+            f"regroup --oversubscribe --replace never --seed 3 --shards {SHARDS} --start {members} -np 1:4"
+        )
+        command = [*launcher.split(), sys.executable, str(MEMBER), str(folder), *faults]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=os.environ
+        )
+        return Outcome(done, folder)
+
+    yield run
+    shutil.rmtree(runtime, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A world of one, without a launcher."""
+    folder = tmp_path_factory.mktemp("alone")
+    environment = os.environ | {"REGROUP_SHARDS": str(SHARDS), "REGROUP_SEED": "3"}
+    environment.pop("REGROUP_AGENT", None)
+    done = subprocess.run(
+        [sys.executable, str(MEMBER), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+        env=environment,
+    )
+    outcome = Outcome(done, folder)
+    assert outcome.status == 0 and len(outcome.digests) == 1, outcome.text
+    assert outcome.losses[-1] < outcome.losses[0].replace("epoch  1", "epoch 10")
+    return outcome
+
+
+def assert_equal(outcome: Outcome, undisturbed: Outcome, members: int) -> None:
+    assert outcome.status == 0, outcome.text
+    assert outcome.members == members, outcome.text
+    assert outcome.digests == undisturbed.digests, outcome.text
+    assert set(outcome.fetched) == set(undisturbed.fetched)  # each sample in its step
+    if outcome.generation == 1:
+        assert outcome.losses == undisturbed.losses
+        assert set(outcome.fetched.values()) == {1}
+
+
+def test_alone_each_sample_is_fetched_once_per_epoch(undisturbed):
+    steps = -(-SAMPLES // BATCH)
+    epochs = collections.Counter(((step - 1) // steps, index) for step, index in undisturbed.fetched)
+    assert epochs == {(epoch, index): 1 for epoch in range(EPOCHS) for index in range(SAMPLES)}
+    assert set(undisturbed.fetched.values()) == {1}
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_the_number_of_members_does_not_matter(train, undisturbed, members):
+    outcome = train(members)
+    assert_equal(outcome, undisturbed, members)
+    assert len(outcome.asked) == members
+    assert all(outcome.asked.values())  # the work is shared
+
+
+def test_a_kill_within_a_shard_does_not_matter(train, undisturbed):
+    outcome = train(3, "kill=1,7")
+    assert_equal(outcome, undisturbed, 2)
+    assert outcome.generation == 2
+    again = [one for one, times in outcome.fetched.items() if times > 1]
+    assert {step for step, _ in again} <= {7}
+    assert 0 < len(again) <= -(-BATCH // SHARDS) * 2  # at most the shards the dead member had
+
+
+def test_a_new_member_takes_over_all_state(train, undisturbed):
+    outcome = train(1, "grow=11,2")
+    assert_equal(outcome, undisturbed, 2)
+    (newcomer,) = (lines for name, lines in outcome.asked.items() if name != "asked-0")
+    assert {step for step, _ in newcomer} == set(range(newcomer[0][0], 31))  # from its first step on, in each
+
+
+def test_a_member_that_is_asked_to_leave_loses_nothing(train, undisturbed):
+    outcome = train(3, "leave=2,8")
+    assert_equal(outcome, undisturbed, 2)
+    assert max(step for step, _ in outcome.asked["asked-2"]) == 8
+    assert set(outcome.fetched.values()) == {1}
+
+
+def test_another_model_is_refused(train):
+    outcome = train(2, "width=1,9")
+    assert re.search(r"Refused: .*Sequential \w{16}, AdamW, 61 samples", outcome.text), outcome.text
+    assert (outcome.status, outcome.members) == (0, 1)  # the one that joined first trains alone
