@@ -84,7 +84,7 @@ void bind_session(nb::module_& module) {
 
 }  // namespace
 
-NB_MODULE(_native, module) {  // NOLINT(readability-identifier-naming)
+NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
   nb::set_leak_warnings(false);  // a session may live until the process ends
   module.attr("__version__") = REGROUP_VERSION;
   bind_values(module);
