@@ -1,7 +1,8 @@
 """Lose a worker, gain one, let one leave; compare the weights with an undisturbed run. Writes demo.png.
 
-Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL in the middle of a
-step, adds one, gives one notice, and then trains the same model alone.
+Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL, adds one, gives one
+notice, and then trains the same model alone. The kill comes at a moment unrelated to the steps; they follow
+each other without a pause, so that it meets the victim somewhere inside one.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "examples" / "pytorch" / "digits.py"
-DEADLINE_S = 240.0
+DEADLINE_S = 140.0  # of each of the two jobs: the demo ends within five minutes, whatever happens
 LOOK_S = 0.05
 
 
@@ -38,41 +39,61 @@ class Recording:
 
 
 class Job:
-    """`regroup` with a runtime directory of its own, so that `regroup status` finds this job alone."""
+    """`regroup` with a runtime directory of its own, so that `regroup status` finds this job alone. As a
+    context: whatever happens inside, the job is over afterwards."""
 
     def __init__(self, options: list[str], script_options: list[str], log: Path) -> None:
         self.runtime = tempfile.TemporaryDirectory(prefix="regroup-demo-")
         self.env = {**os.environ, "XDG_RUNTIME_DIR": self.runtime.name}
         self.command = ["regroup", *options, sys.executable, str(SCRIPT), *script_options]
         self.log = log
+        self.end = time.monotonic() + DEADLINE_S
         with log.open("wb") as out:
             self.process = subprocess.Popen(self.command, env=self.env, stdout=out, stderr=subprocess.STDOUT)
 
-    def control(self, *words: str) -> str | None:
-        done = subprocess.run(["regroup", *words], env=self.env, capture_output=True, text=True, timeout=20)
-        return done.stdout if done.returncode == 0 else None
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()  # nothing, if it has ended
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.runtime.cleanup()
+
+    def control(self, *words: str) -> subprocess.CompletedProcess:
+        """A control command, done; its exit status is for the caller to look at."""
+        try:
+            return subprocess.run(
+                ["regroup", *words], env=self.env, capture_output=True, text=True, timeout=20
+            )
+        except subprocess.TimeoutExpired:
+            raise Trouble(f"regroup {' '.join(words)}: no answer within 20 s") from None
 
     def states(self) -> Iterator[dict]:
         """The status, again and again, until the job ends."""
-        end = time.monotonic() + DEADLINE_S
-        try:
-            while self.process.poll() is None:
-                if time.monotonic() > end:
-                    raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s")
-                text = self.control("status", "--json")
-                if text is not None:
-                    yield json.loads(text)
-                time.sleep(LOOK_S)
-        finally:
-            self.process.terminate()  # nothing, if it has ended
+        while self.process.poll() is None:
+            if time.monotonic() > self.end:
+                raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s:\n{self.output()}")
+            done = self.control("status", "--json")
+            if done.returncode == 0:
+                yield json.loads(done.stdout)
+            time.sleep(LOOK_S)
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
 
     def weights(self) -> str:
         """SHA-256 that the script printed; raises Trouble with its output if it failed."""
-        status = self.process.wait(DEADLINE_S)
-        output = self.log.read_text(errors="replace")
-        found = re.findall(r"weights sha256:? ([0-9a-f]{64})", output)
+        try:
+            status = self.process.wait(max(0.0, self.end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s:\n{self.output()}") from None
+        found = re.findall(r"weights sha256:? ([0-9a-f]{64})", self.output())
         if status != 0 or not found:
-            raise Trouble(f"{' '.join(self.command)} ended with status {status}:\n{output[-3000:]}")
+            raise Trouble(f"{' '.join(self.command)} ended with status {status}:\n{self.output()}")
         return found[-1]
 
 
@@ -104,43 +125,99 @@ def line_of(state: dict, total: int) -> str:
     )
 
 
-def record(recording: Recording, state: dict) -> str | None:
-    """Adds a look at the job; returns the sentence of a generation seen for the first time."""
+def sentences(state: dict) -> list[tuple[float, str]]:
+    """(seconds, why) of the generations after the first that the job's history tells of, oldest first.
+
+    A World is told as "...: 3 -> 2 members", with the same words when the round before it opens; should more
+    happen during the round, the World's words differ and only they fit the next "2 -> ...".
+    """
+    found: list[tuple[float, str]] = []
+    size = state["size"]
+    history = state["history"]
+    while history and history[-1]["why"] != state["why"]:
+        history = history[:-1]  # younger than the World, of a round that is open
+    for event in reversed(history):
+        sizes = re.search(r": (\d+) -> (\d+) members?$", event["why"])
+        if sizes and found and found[-1][1] == event["why"]:
+            continue
+        if sizes and int(sizes[2]) == size:
+            found.append((event["at"], event["why"]))
+            size = int(sizes[1])
+    return found[::-1]
+
+
+def record(recording: Recording, state: dict) -> list[str]:
+    """Adds a look at the job; returns a line for each generation seen for the first time."""
     losses = [m["loss"] for m in state["members"] if m["loss"] is not None and m["step"] > 0]
     if losses and (not recording.step or state["step"] > recording.step[-1]):
         recording.step.append(state["step"])
         recording.loss.append(losses[0])
     recording.at.append(state["seconds"])
     recording.members.append(state["size"])
-    if state["generation"] > len(recording.changes):
-        why = state["why"]
-        while len(recording.changes) < state["generation"]:
-            recording.changes.append((state["step"], state["seconds"], why))
-        return why
-    return None
+    return [f"  generation {number}: {why}" for number, why in new_generations(recording, state)]
 
 
-def running(state: dict) -> list[int]:
-    return [m["id"] for m in state["members"] if m["rank"] is not None and m["state"] == "active"]
+def new_generations(recording: Recording, state: dict) -> Iterator[tuple[int, str]]:
+    """Those since the last look, each with its own sentence: more than one may have passed between two."""
+    newest, told = state["generation"], sentences(state)
+    for number in range(len(recording.changes) + 1, newest + 1):
+        back = newest - number  # how many Worlds were formed after it
+        at, why = state["seconds"], "not in the job's history"
+        if number == newest:
+            why = state["why"]
+        if number > 1 and back < len(told):
+            at, why = told[-1 - back]
+        recording.changes.append((state["step"], at, why))
+        yield number, why
 
 
-def disturb(job: Job, state: dict, done: list[str], total: int, screen: Screen) -> None:
-    """The three things that happen to the job, each when enough steps are behind it."""
-    step, size = state["step"], state["size"]
-    if not done and size == 3 and step > 0.15 * total:
-        victim = running(state)[1]
-        screen.say(f"* SIGKILL for member {victim}")
-        done.append("kill")
-        job.control("kill-member", str(victim))
-    elif done == ["kill"] and size == 2 and step > 0.25 * total:
-        screen.say("* regroup resize 3")
-        done.append("join")
-        job.control("resize", "3")
-    elif done == ["kill", "join"] and size == 3 and step > state["resume_step"] + 0.1 * total:
-        leaver = running(state)[0]
-        screen.say(f"* regroup notice {leaver}")
-        done.append("leave")
-        job.control("notice", str(leaver))
+class Events:
+    """The three things that happen to the job, each when enough steps are behind it. One counts as done when
+    a later generation with the expected number of members is there."""
+
+    ORDER = ("kill", "join", "leave")
+
+    def __init__(self, total: int, screen: Screen) -> None:
+        self.total = total
+        self.screen = screen
+        self.done: list[str] = []
+        self.awaited: tuple[int, int] | None = None  # generation before the event, members after it
+
+    def look(self, job: Job, state: dict) -> None:
+        if self.awaited is not None:
+            before, size = self.awaited
+            if state["generation"] > before and state["size"] == size:
+                self.done.append(self.ORDER[len(self.done)])
+                self.awaited = None
+        elif len(self.done) < len(self.ORDER):
+            self.start(job, state, self.ORDER[len(self.done)])
+
+    def start(self, job: Job, state: dict, event: str) -> None:
+        step = state["step"] / self.total
+        active = [m["id"] for m in state["members"] if m["rank"] is not None and m["state"] == "active"]
+        if event == "kill" and len(active) == 3 and step > 0.15:
+            self.order(job, state, 2, "kill-member", active[1])
+        elif event == "join" and step > 0.25:
+            self.order(job, state, 3, "resize", 3)
+        elif event == "leave" and len(active) == 3 and step > state["resume_step"] / self.total + 0.1:
+            self.order(job, state, 2, "notice", active[0])
+
+    def order(self, job: Job, state: dict, size: int, verb: str, number: int) -> None:
+        note = "  (SIGKILL, wherever in a step it is)" if verb == "kill-member" else ""
+        self.screen.say(f"* regroup {verb} {number}{note}")
+        reply = job.control(verb, str(number))
+        if reply.returncode != 0:
+            raise Trouble(f"regroup {verb} {number}: {reply.stderr.strip()}")
+        self.awaited = (state["generation"], size)
+
+    def check(self) -> None:
+        """After the job's end."""
+        if self.awaited is not None:
+            before, size = self.awaited
+            event = self.ORDER[len(self.done)]
+            raise Trouble(f"{event}: no generation after {before} with {size} members was seen")
+        if len(self.done) < len(self.ORDER):
+            raise Trouble(f"the job ended after {self.done}: give it more --epochs")
 
 
 def plot(recording: Recording, path: Path) -> None:
@@ -151,18 +228,42 @@ def plot(recording: Recording, path: Path) -> None:
 
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 7), height_ratios=[3, 1], layout="constrained")
     top.semilogy(recording.step, recording.loss, linewidth=1.0)
-    sentences = []
+    captions = []
     for number, (step, seconds, why) in enumerate(recording.changes, start=1):
         top.axvline(step, color="tab:red", linewidth=0.8, linestyle="--")
         height = 0.97 - 0.05 * (number % 2)  # neighbours do not cover each other
         top.text(step, height, f" {number}", transform=top.get_xaxis_transform(), color="tab:red")
-        sentences.append(f"generation {number}, step {step}, {seconds:.1f} s: {why}")
+        captions.append(f"generation {number}, step {step}, {seconds:.1f} s: {why}")
     top.set(xlabel="step", ylabel="training loss", title="One training run; dashed: a new generation")
     bottom.step(recording.at, recording.members, where="post")
     bottom.set(ylabel="members", ylim=(0, max(recording.members, default=1) + 0.5))
     bottom.yaxis.get_major_locator().set_params(integer=True)
-    bottom.set_xlabel("seconds\n\n" + "\n".join(sentences))
+    bottom.set_xlabel("seconds\n\n" + "\n".join(captions))
     figure.savefig(path, dpi=120)
+
+
+def run_disturbed(script_options: list[str], total: int, log: Path) -> tuple[str, Recording]:
+    """Hash of the weights, and what was seen on the way."""
+    screen, recording = Screen(), Recording()
+    events = Events(total, screen)
+    options = ["--oversubscribe", "--start", "3", "--replace", "never", "-np", "2:4"]
+    with Job(options, script_options, log) as job:
+        print(f"$ {' '.join(job.command)}")
+        for state in job.states():
+            for line in record(recording, state):
+                screen.say(line)
+            screen.show(line_of(state, total))
+            events.look(job, state)
+        weights = job.weights()
+    screen.say(f"  done: {len(recording.changes)} generations")
+    events.check()
+    return weights, recording
+
+
+def run_alone(script_options: list[str], log: Path) -> str:
+    with Job(["--shards", "4", "-np", "1:1"], script_options, log) as job:
+        print(f"\n$ {' '.join(job.command)}\n  the same training, undisturbed, with one member")
+        return job.weights()
 
 
 def main() -> None:
@@ -172,25 +273,9 @@ def main() -> None:
     args = options.parse_args()
     total = args.epochs * -(-1437 // 64)
     script_options = ["--epochs", str(args.epochs)]
-    screen = Screen()
     with tempfile.TemporaryDirectory(prefix="regroup-demo-") as folder:
-        disturbed = ["--oversubscribe", "--start", "3", "--replace", "never", "-np", "2:4"]
-        job = Job(disturbed, script_options, Path(folder) / "disturbed")
-        print(f"$ {' '.join(job.command)}")
-        recording, done = Recording(), []
-        for state in job.states():
-            if (why := record(recording, state)) is not None:
-                screen.say(f"  generation {state['generation']}: {why}")
-            screen.show(line_of(state, total))
-            disturb(job, state, done, total, screen)
-        first = job.weights()
-        screen.say(f"  done: {len(recording.changes)} generations")
-        if done != ["kill", "join", "leave"]:
-            raise Trouble(f"the job ended after {done}: give it more --epochs")
-
-        job = Job(["--shards", "4", "-np", "1:1"], script_options, Path(folder) / "alone")
-        print(f"\n$ {' '.join(job.command)}\n  the same training, undisturbed, with one member")
-        second = job.weights()
+        first, recording = run_disturbed(script_options, total, Path(folder) / "disturbed")
+        second = run_alone(script_options, Path(folder) / "alone")
     plot(recording, args.output)
     print(f"\nweights with a kill, a join and a leave  {first}")
     print(f"weights undisturbed                      {second}")
