@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "launcher/supervise/descendants.h"
@@ -12,6 +13,7 @@ namespace regroup::launcher {
 namespace {
 
 constexpr core::Duration kKillLimit = std::chrono::seconds(2);
+constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -46,6 +48,7 @@ int Agent::run() {
       say(fmt::format("the job ran longer than --timeout {:g} allows: ending it",
                       std::chrono::duration<double>(options_.timeout).count()));
       terminate(kTimedOut);
+      limit_drain(kDrainLimit);
     });
   }
   finish_if_over();
@@ -82,9 +85,11 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
     case Word::kSignal:
       return crew_.signal_all(value);
     case Word::kStop:
-      return terminate(1);  // as Open MPI
+      terminate(1);  // as Open MPI
+      return limit_drain(kDrainLimit);
     case Word::kKill:
-      return kill(1);
+      kill(1);
+      return limit_drain(core::Duration::zero());
     case Word::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);
     case Word::kDone:
@@ -93,8 +98,7 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
 }
 
 void Agent::on_guardian_lost() {
-  orphaned_ = true;
-  if (finishing_) return loop_.stop();
+  limit_drain(kDrainLimit);
   if (job_->orphan_timeout() <= core::Duration::zero()) return kill(1);
   say(fmt::format("the launcher is gone: the job ends in {:g} s",
                   std::chrono::duration<double>(job_->orphan_timeout()).count()));
@@ -111,17 +115,32 @@ void Agent::finish_if_over() {
   if (finishing_ || !ending() || crew_.running() > 0) return;
   finishing_ = true;
   grace_.cancel();
-  timeout_.cancel();
   orphan_.cancel();
   if (!kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
   crew_.finish_outputs();
+  start_drain_timer();
   leave_if_drained();
 }
 
+// A reader that is stalled may not keep a job alive that somebody wants to end.
+void Agent::limit_drain(core::Duration limit) {
+  drain_limit_ = std::min(limit, drain_limit_.value_or(limit));
+  if (finishing_) start_drain_timer();
+}
+
+void Agent::start_drain_timer() {
+  if (!drain_limit_) return;
+  start_timer(drain_, *drain_limit_, [this] {
+    abandoned_ = true;
+    if (*exit_status_ == 0) exit_status_ = 1;  // output is lost
+    leave_if_drained();
+  });
+}
+
 void Agent::leave_if_drained() {
-  if (!finishing_ || crew_.outputs_open()) return;
+  if (!finishing_ || (crew_.outputs_open() && !abandoned_)) return;
   for (Sink* sink : {out_.get(), &err_}) {
-    if (sink->congested() && !orphaned_) return sink->when_free([this] { leave_if_drained(); });
+    if (sink->congested() && !abandoned_) return sink->when_free([this] { leave_if_drained(); });
   }
   if (const core::Status& error = out_->error(); !error.ok() && error.code() != core::Code::kPeerLost) {
     say(error.message());

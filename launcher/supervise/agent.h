@@ -72,6 +72,8 @@ class Agent {
   void on_member_exit(const MemberExit& exit);
   void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);
   void finish_if_over();
+  void limit_drain(core::Duration limit);
+  void start_drain_timer();
   void leave_if_drained();
 
   AgentOptions options_;
@@ -85,10 +87,12 @@ class Agent {
   boost::asio::steady_timer grace_{loop_};
   boost::asio::steady_timer timeout_{loop_};
   boost::asio::steady_timer orphan_{loop_};
+  boost::asio::steady_timer drain_{loop_};
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
-  bool orphaned_ = false;
+  std::optional<core::Duration> drain_limit_;  // from the members' end on; none: until all is written
   bool finishing_ = false;
+  bool abandoned_ = false;  // output that nobody takes is waited for no more
 };
 
 }  // namespace regroup::launcher

@@ -8,19 +8,24 @@
 #include <unistd.h>
 
 #include <array>
+#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <vector>
 
 #include "launcher/supervise/descendants.h"
+#include "launcher/supervise/sink.h"
 
 namespace regroup::launcher {
 namespace {
 
 constexpr core::Duration kKillLimit = std::chrono::seconds(2);
+constexpr std::chrono::seconds kAnswerLimit{2};   // of an agent that is to end the job at once
+constexpr std::chrono::seconds kMessageLimit{1};  // for the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
-constexpr std::uint32_t kMostIncarnations = 16;  // a coordinator that dies this often dies of its input
+constexpr std::size_t kMostRestarts = 16;  // within the window: a coordinator that dies this often ...
+constexpr core::Duration kRestartWindow = std::chrono::seconds(60);  // ... dies of its input
 
 void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", text); }
 
@@ -50,9 +55,13 @@ struct Guardian::Watch {
             [&guardian](Word word, std::int32_t value, core::Fd) {
               if (word == Word::kDone) guardian.exit_status_ = value;
             },
-            [] {}) {}
+            [&guardian] { guardian.agent_lost_ = true; }) {}
+
+  void say(const std::string& text) { err.write("regroup: " + text + "\n"); }
 
   boost::asio::io_context loop{1};
+  Sink err{loop, STDERR_FILENO};
+  boost::asio::steady_timer impatience{loop};
   SignalReader signals;
   WordSocket agent;
 };
@@ -81,6 +90,7 @@ int Guardian::run() {
   }
   watch_->loop.run();
   kill_descendants(kKillLimit);
+  drain_messages();
   return exit_status_.value_or(kAgentLost);
 }
 
@@ -132,8 +142,27 @@ void Guardian::on_signal(int signal) {
       watch_->agent.send(Word::kSignal, signal);
       return;
     default:
-      watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, signal);
+      return on_stop(signal);
   }
+}
+
+// The second one shows that the user is in earnest: an agent that hangs, or is stopped, is killed.
+void Guardian::on_stop(int signal) {
+  watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, signal);
+  if (stops_ != 2) return;
+  watch_->impatience.expires_after(kAnswerLimit);
+  watch_->impatience.async_wait([this](const boost::system::error_code& error) {
+    if (error || agent_ == 0) return;
+    watch_->say(fmt::format("the agent (pid {}) does not answer: killing it", agent_));
+    ::kill(agent_, SIGKILL);
+  });
+}
+
+void Guardian::drain_messages() {
+  if (!watch_->err.congested()) return;
+  watch_->err.when_free([this] { watch_->loop.stop(); });
+  watch_->loop.restart();
+  watch_->loop.run_for(kMessageLimit);
 }
 
 void Guardian::on_children() {
@@ -146,25 +175,33 @@ void Guardian::on_children() {
 
 void Guardian::on_agent_exit(int status) {
   watch_->loop.poll();  // its last word may not be read yet
-  if (!exit_status_) say(fmt::format("the agent (pid {}) {}: the job is lost", agent_, how(status)));
+  if (!exit_status_) watch_->say(fmt::format("the agent (pid {}) {}: the job is lost", agent_, how(status)));
   agent_ = 0;
   watch_->loop.stop();
 }
 
 void Guardian::on_coordinator_exit(int status) {
   const pid_t pid = std::exchange(coordinator_, 0);
-  if (exit_status_ || agent_ == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
-  say(fmt::format("the coordinator (pid {}) {}: starting it again", pid, how(status)));
-  core::Status started = incarnation_ < kMostIncarnations
-                             ? start_coordinator()
-                             : core::internal_error("the coordinator died too often: the job ends");
+  watch_->loop.poll();  // the agent's last word, or its end, may be why
+  if (exit_status_ || agent_ == 0 || agent_lost_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
+  core::Status started = may_restart() ? start_coordinator()
+                                       : core::internal_error("the coordinator died too often: the job ends");
+  watch_->say(fmt::format("the coordinator (pid {}) {}: starting it again", pid, how(status)));
   if (!started.ok()) {
-    say(started.message());
+    watch_->say(started.message());
     watch_->agent.send(Word::kKill);
     return;
   }
   watch_->agent.send(Word::kCoordinator, static_cast<std::int32_t>(incarnation_), for_agent_.get());
   for_agent_.reset();
+}
+
+bool Guardian::may_restart() {
+  const core::TimePoint now = core::SystemClock().now();
+  while (!restarts_.empty() && now - restarts_.front() > kRestartWindow) restarts_.pop_front();
+  if (restarts_.size() >= kMostRestarts) return false;
+  restarts_.push_back(now);
+  return true;
 }
 
 }  // namespace regroup::launcher

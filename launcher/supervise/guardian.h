@@ -8,10 +8,12 @@
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 
+#include "core/clock.h"
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/supervise/signals.h"
@@ -38,6 +40,9 @@ class Guardian {
   [[nodiscard]] core::Status start_agent();
   [[nodiscard]] core::Status start_coordinator();
   void on_signal(int signal);
+  void on_stop(int signal);
+  void drain_messages();
+  [[nodiscard]] bool may_restart();
   void on_children();
   void on_agent_exit(int status);
   void on_coordinator_exit(int status);
@@ -50,7 +55,9 @@ class Guardian {
   pid_t coordinator_ = 0;
   core::Fd for_agent_;  // the agent's end of the link to the newest coordinator
   std::uint32_t incarnation_ = 0;
+  std::deque<core::TimePoint> restarts_;  // the latest
   int stops_ = 0;
+  bool agent_lost_ = false;  // its socket is closed: it is dying
   std::optional<int> exit_status_;
 };
 

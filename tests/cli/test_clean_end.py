@@ -1,5 +1,6 @@
 """However a job ends, no process of it is left; signals reach whom they should."""
 
+import contextlib
 import os
 import signal
 import time
@@ -84,6 +85,56 @@ def test_second_signal_kills_at_once(regroup):
     job.wait_out("got TERM")
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 1
+    job.assert_nothing_left(0.5)
+
+
+@pytest.fixture
+def stalled_pipe():
+    """A pipe that is full and that nobody reads: its writing end."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    yield write
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_reader_that_is_stalled(regroup, stalled_pipe, signals):
+    job = regroup.start("-np", "1", "sh", "-c", "yes & echo up >&2; wait", stdout=stalled_pipe)
+    job.wait_err("up")
+    for _ in range(signals):
+        job.process.terminate()
+    assert job.wait(20) == 1
+    job.assert_nothing_left(0.5)
+
+
+def test_reader_that_is_stalled_after_the_end(regroup, stalled_pipe):
+    job = regroup.start("-np", "1", "sh", "-c", "echo last words; echo up $$ >&2", stdout=stalled_pipe)
+    pid = int(job.wait_err(r"up (\d+)").group(1))
+    until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the member")
+    job.process.terminate()
+    assert job.wait(20) == 1
+    job.assert_nothing_left(0.5)
+
+
+def test_timeout_with_a_reader_that_is_stalled(regroup, stalled_pipe):
+    job = regroup.start("--timeout", "0.3", "-np", "1", "yes", stdout=stalled_pipe)
+    assert job.wait(20) == 241
+    job.assert_nothing_left(0.5)
+
+
+def test_agent_that_is_stopped(regroup):
+    job = start_family(regroup)
+    agent = job.agent
+    os.kill(agent, signal.SIGSTOP)
+    job.process.terminate()
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait(20) == 1
+    assert f"the agent (pid {agent}) does not answer: killing it" in job.err
     job.assert_nothing_left(0.5)
 
 
