@@ -39,7 +39,11 @@ class CoordinatorProcess {
             [this](const core::Message& message) {
               perform(core_.handle(clock_.now(), {Source::Kind::kAgent, 0}, message));
             },
-            [this](const core::Status&) { loop_.stop(); })),
+            // At the end of the job the guardian has the agent's last word; else it restarts this process.
+            [this](const core::Status&) {
+              exit_status_ = 1;
+              loop_.stop();
+            })),
         listener_(loop_, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
   // The exit status of the process: not 0 asks for a restart.
