@@ -41,8 +41,8 @@ std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex) {
   return reinterpret_cast<std::atomic<std::uint32_t>*>(&mutex.__data.__lock);
 }
 
-FutexWatcher::FutexWatcher(boost::asio::io_context& loop, Handler dead)
-    : event_(loop), dead_(std::move(dead)) {}
+FutexWatcher::FutexWatcher(boost::asio::io_context& loop, Handler dead, FailureHandler failed)
+    : event_(loop), dead_(std::move(dead)), failed_(std::move(failed)) {}
 
 FutexWatcher::~FutexWatcher() {
   if (!thread_.joinable()) return;
@@ -64,6 +64,7 @@ core::Status FutexWatcher::watch(core::SlotIndex slot, std::atomic<std::uint32_t
 void FutexWatcher::unwatch(core::SlotIndex slot) {
   const std::lock_guard lock(mutex_);
   words_.erase(slot);
+  std::erase(found_, slot);
 }
 
 core::Status FutexWatcher::start() {
@@ -86,13 +87,29 @@ void FutexWatcher::wait_event() {
     std::uint64_t count = 0;
     static_cast<void>(!::read(event_.native_handle(), &count, sizeof count));
     std::vector<core::SlotIndex> found;
+    core::Status failure;
     {
       const std::lock_guard lock(mutex_);
       found.swap(found_);
+      failure = std::exchange(failure_, {});
     }
     wait_event();
     for (const core::SlotIndex slot : found) dead_(slot);
+    if (!failure.ok() && failed_) failed_(failure);
   });
+}
+
+void FutexWatcher::signal_event() {
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(event_.native_handle(), &one, sizeof one));
+}
+
+void FutexWatcher::fail(int error) {
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = core::system_error("futex_waitv", "deaths of members are seen some ms later", error);
+  }
+  signal_event();
 }
 
 // True if nobody is dead: `left` and `values` are what to wait for.
@@ -120,16 +137,12 @@ void FutexWatcher::run() {
   std::vector<Watched> left;
   while (!stop_) {
     const std::uint32_t control = control_.load(std::memory_order_seq_cst);
-    if (!sweep(values, left)) {
-      const std::uint64_t one = 1;
-      static_cast<void>(!::write(event_.native_handle(), &one, sizeof one));
-    }
+    if (!sweep(values, left)) signal_event();
     std::vector<futex_waitv> waiters{waiter(&control_, control)};
     for (std::size_t i = 0; i < left.size(); ++i) waiters.push_back(waiter(left[i].word, values[i]));
-    if (::syscall(kFutexWaitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC) < 0 &&
-        errno == ENOSYS) {
-      return;  // the pidfd tells, later
-    }
+    const long woken = ::syscall(kFutexWaitv, waiters.data(), waiters.size(), 0, nullptr, CLOCK_MONOTONIC);
+    // Old kernels (ENOSYS) and sandboxes (EPERM): the reap tells, later.
+    if (woken < 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) return fail(errno);
   }
 }
 

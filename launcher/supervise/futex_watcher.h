@@ -24,12 +24,13 @@ namespace regroup::launcher {
 // The futex word of a robust mutex as glibc lays it out: the owner's thread id and two flags of the kernel.
 [[nodiscard]] std::atomic<std::uint32_t>* futex_word(pthread_mutex_t& mutex);
 
-// A thread that waits on all words at once (futex_waitv); without that system call, nothing is ever told.
+// A thread that waits on all words at once (futex_waitv); without that system call no death is ever told.
 class FutexWatcher {
  public:
   using Handler = std::function<void(core::SlotIndex)>;
-  // `dead` is called on the loop's thread, once per watch().
-  FutexWatcher(boost::asio::io_context& loop, Handler dead);
+  using FailureHandler = std::function<void(const core::Status&)>;
+  // `dead` is called on the loop's thread, once per watch(); `failed` there, once, if nothing can be watched.
+  FutexWatcher(boost::asio::io_context& loop, Handler dead, FailureHandler failed = {});
   ~FutexWatcher();  // ends the thread
   FutexWatcher(const FutexWatcher&) = delete;
   FutexWatcher& operator=(const FutexWatcher&) = delete;
@@ -51,13 +52,17 @@ class FutexWatcher {
   void run();
   [[nodiscard]] bool sweep(std::vector<std::uint32_t>& values, std::vector<Watched>& left);
   void interrupt();
+  void signal_event();
+  void fail(int error);
 
   boost::asio::posix::stream_descriptor event_;
   Handler dead_;
+  FailureHandler failed_;
   std::thread thread_;
   std::mutex mutex_;
   std::map<core::SlotIndex, std::atomic<std::uint32_t>*> words_;  // guarded by mutex_
   std::vector<core::SlotIndex> found_;                            // guarded by mutex_
+  core::Status failure_;                                          // guarded by mutex_
   std::atomic<std::uint32_t> control_{0};                         // changes when words_ did
   std::atomic<bool> stop_{false};
 };

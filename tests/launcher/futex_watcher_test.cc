@@ -2,6 +2,7 @@
 #include "launcher/supervise/futex_watcher.h"
 
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -131,6 +132,26 @@ TEST_F(FutexWatcherTest, ForgetsWhatIsUnwatched) {
   kill(kept);
   run_until(1);
   EXPECT_EQ(dead_, std::vector<core::SlotIndex>{1});
+}
+
+// One word more than the kernel takes stands for a system that refuses the call.
+TEST_F(FutexWatcherTest, SaysOnceThatTheSystemRefuses) {
+  std::vector<core::Status> failures;
+  FutexWatcher watcher(
+      loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); },
+      [this, &failures](const core::Status& failure) {
+        failures.push_back(failure);
+        loop_.stop();
+      });
+  for (int slot = 0; slot < FUTEX_WAITV_MAX; ++slot) {
+    const auto status = watcher.watch(static_cast<core::SlotIndex>(slot), futex_word(shared_->locks[0]));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  loop_.run_for(kDeadline);
+  loop_.restart();
+  loop_.run_for(std::chrono::milliseconds(20));
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_NE(failures[0].message().find("futex_waitv"), std::string::npos);
 }
 
 TEST_F(FutexWatcherTest, EndsItsThreadWhileItWaits) {
