@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 
 namespace regroup::cmd {
@@ -23,7 +24,11 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options)
       core_(options_.core),
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
-      watcher_(agent.loop(), [this](core::SlotIndex slot) { perform(core_.on_line_dead(slot)); }) {}
+      watcher_(
+          agent.loop(), [this](core::SlotIndex slot) { perform(core_.on_line_dead(slot)); },
+          [this](const core::Status& failure) {
+            if (!options_.quiet) agent_.say(failure.message());
+          }) {}
 
 core::Status ElasticAgent::start() {
   launcher::prefer_promptness();
@@ -55,56 +60,71 @@ void ElasticAgent::on_job_done(const core::JobDone& done) {
 
 void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
   if (links_.size() >= kMostLinks) return;
-  const auto link = links_.emplace(links_.end(), agent_.loop());
-  link->peer = peer;
-  link->channel = std::make_shared<launcher::Channel>(
+  const LinkId id = ++last_link_;
+  Link& link = links_.try_emplace(id, agent_.loop()).first->second;
+  link.peer = peer;
+  link.channel = std::make_shared<launcher::Channel>(
       agent_.loop(), std::move(socket),
-      [this, link](const core::Message& message) { on_member_message(link, message); },
-      [this, link](const core::Status&) { drop(link); });
-  link->channel->start();
-  link->deadline.expires_after(kJoinDeadline);
-  link->deadline.async_wait([this, link](const boost::system::error_code& error) {
-    if (error) return;
-    link->channel->close();
-    drop(link);
+      [this, id](const core::Message& message) { on_member_message(id, message); },
+      [this, id](const core::Status&) { links_.erase(id); });
+  link.channel->start();
+  link.deadline.expires_after(kJoinDeadline);
+  link.deadline.async_wait([this, id](const boost::system::error_code& error) {
+    if (!error) on_join_deadline(id);
   });
 }
 
-void ElasticAgent::on_member_message(Links::iterator link, const core::Message& message) {
-  if (!link->member) {
-    const auto* join = std::get_if<core::Join>(&message.body);
-    if (join == nullptr) return link->channel->fail(core::invalid_argument("the first message must be Join"));
-    if (link_of(join->member) != nullptr) {
-      link->channel->send(
-          {core_.incarnation(), core::Refused{fmt::format("member {} is connected already", join->member)}});
-      return link->channel->fail(core::invalid_argument("a second connection of one member"));
-    }
-    adopt(link, join->member);
-  }
-  perform(core_.handle({link->member}, message));
+// It may have been queued when the member joined.
+void ElasticAgent::on_join_deadline(LinkId id) {
+  const auto found = links_.find(id);
+  if (found == links_.end() || found->second.member) return;
+  found->second.channel->close();
+  links_.erase(found);
 }
 
-void ElasticAgent::adopt(Links::iterator link, core::MemberId member) {
-  link->deadline.cancel();
-  link->member = member;
+void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
+  Link& link = links_.at(id);
+  if (!link.member) {
+    const auto* join = std::get_if<core::Join>(&message.body);
+    if (join == nullptr) return link.channel->fail(core::invalid_argument("the first message must be Join"));
+    if (const core::Status status = adopt(link, join->member); !status.ok()) {
+      link.channel->send({core_.incarnation(), core::Refused{status.message()}});
+      return link.channel->fail(status);
+    }
+  }
+  perform(core_.handle({link.member}, message));
+}
+
+core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
+  if (link_of(member) != nullptr) {
+    return core::invalid_argument(fmt::format("member {} is connected already", member));
+  }
   const pid_t started = agent_.crew().pid_of(member);
-  if (started != 0 && link->peer != 0 && link->peer != started) watch_joined(member, link->peer);
+  if (started != 0 && link.peer != 0 && link.peer != started) {
+    REGROUP_RETURN_IF_ERROR(watch_joined(member, link.peer));
+  }
+  link.deadline.cancel();
+  link.member = member;
+  return {};
 }
 
 // Its buffers may be given away only when it, not just its parent, is gone.
-void ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
+core::Status ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) return;  // gone already
+  if (fd < 0 && errno == ESRCH) return {};  // gone already
+  if (fd < 0)
+    return core::system_error("pidfd_open", fmt::format("process {} of member {}", pid, member), errno);
   const auto found = joined_.try_emplace(member, agent_.loop()).first;
   if (found->second.pidfd.is_open()) {
     ::close(fd);
-    return;
+    return {};
   }
   found->second.pidfd.assign(fd);
   found->second.pidfd.async_wait(found->second.pidfd.wait_read,
                                  [this, member](const boost::system::error_code& error) {
                                    if (!error) joined_ended(member);
                                  });
+  return {};
 }
 
 void ElasticAgent::joined_ended(core::MemberId member) {
@@ -134,8 +154,8 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
 
 ElasticAgent::Link* ElasticAgent::link_of(core::MemberId member) {
   const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [member](const Link& link) { return link.member == member; });
-  return found == links_.end() ? nullptr : &*found;
+                                  [member](const auto& entry) { return entry.second.member == member; });
+  return found == links_.end() ? nullptr : &found->second;
 }
 
 void ElasticAgent::perform(const membership::AgentEffects& effects) {
@@ -173,10 +193,10 @@ void ElasticAgent::perform_one(const membership::KillMember& effect) {
 
 void ElasticAgent::perform_one(const membership::CloseMember& effect) {
   const auto found = std::find_if(links_.begin(), links_.end(),
-                                  [&](const Link& link) { return link.member == effect.member; });
+                                  [&](const auto& entry) { return entry.second.member == effect.member; });
   if (found == links_.end()) return;
-  found->channel->close_when_sent();
-  drop(found);
+  found->second.channel->close_when_sent();
+  links_.erase(found);
 }
 
 void ElasticAgent::perform_one(const membership::WatchLine& effect) {

@@ -7,7 +7,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,7 +48,7 @@ class ElasticAgent final : public launcher::AgentJob {
     pid_t peer = 0;
     std::optional<core::MemberId> member;
   };
-  using Links = std::list<Link>;
+  using LinkId = std::uint64_t;  // what handlers keep: the link may be gone when they run
   // The process that joined, where it is not the one that was started (a shell's child, for example).
   struct Joined {
     explicit Joined(boost::asio::io_context& loop) : pidfd(loop) {}
@@ -58,13 +57,13 @@ class ElasticAgent final : public launcher::AgentJob {
   };
 
   void on_connection(core::Fd socket, pid_t peer);
-  void on_member_message(Links::iterator link, const core::Message& message);
-  void adopt(Links::iterator link, core::MemberId member);
-  void watch_joined(core::MemberId member, pid_t pid);
+  void on_member_message(LinkId id, const core::Message& message);
+  void on_join_deadline(LinkId id);
+  [[nodiscard]] core::Status adopt(Link& link, core::MemberId member);
+  [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
   void joined_ended(core::MemberId member);
   void reaped(const launcher::MemberExit& exit);
   void on_job_done(const core::JobDone& done);
-  void drop(Links::iterator link) { links_.erase(link); }
   [[nodiscard]] Link* link_of(core::MemberId member);
 
   void perform(const membership::AgentEffects& effects);
@@ -81,7 +80,8 @@ class ElasticAgent final : public launcher::AgentJob {
   ElasticAgentOptions options_;
   membership::AgentCore core_;
   launcher::Listener listener_;
-  Links links_;
+  std::map<LinkId, Link> links_;
+  LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;
   std::shared_ptr<launcher::Channel> coordinator_;

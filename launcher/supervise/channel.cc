@@ -33,13 +33,13 @@ void Channel::read() {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_read();
   if (count < 0) return fail(core::system_error("recv", "control connection", errno));
   if (count == 0) return fail({core::Code::kPeerLost, "the other side closed the connection"});
-  reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
+  if (!closing_) reader_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
   deliver();
   if (open()) wait_read();
 }
 
 void Channel::deliver() {
-  while (open()) {
+  while (open() && !closing_) {
     auto message = reader_.next();
     if (!message.ok()) return fail(message.status());
     if (!message->has_value()) return;
@@ -91,6 +91,7 @@ ssize_t Channel::write_some(Frame& frame) {
 
 void Channel::close_when_sent() {
   closing_ = true;
+  closed_ = nullptr;
   if (queue_.empty()) close();
 }
 

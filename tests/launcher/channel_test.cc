@@ -142,6 +142,21 @@ TEST_F(ChannelTest, DeliversALongQueueToASlowReader) {
   EXPECT_FALSE(channel_->open());
 }
 
+TEST_F(ChannelTest, CallsNoHandlerOnceItIsToBeClosed) {
+  const core::Message large{1, core::Reply{true, std::string(900'000, 'x')}};
+  channel_->send(large);
+  channel_->close_when_sent();
+  ASSERT_TRUE(channel_->open());
+  write_to_peer(core::encode({1, core::Query{}}));
+  loop_.restart();
+  loop_.poll();
+  peer_.reset();
+  run();
+  EXPECT_TRUE(received_.empty());
+  EXPECT_TRUE(closed_.empty());
+  EXPECT_FALSE(channel_->open());
+}
+
 TEST_F(ChannelTest, GivesUpAPeerThatNeverReads) {
   const core::Message message{1, core::Reply{true, std::string(500'000, 'x')}};
   for (int i = 0; i < 100 && channel_->open(); ++i) channel_->send(message);
