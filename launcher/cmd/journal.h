@@ -1,5 +1,5 @@
-// The coordinator's journal: every World that it announced, so that a successor knows the newest. A record
-// is {u32 bytes, u32 CRC32C of them, the World as in core/wire.h}, little-endian.
+// The coordinator's journal: every World that it announced, so that a successor knows the newest. The bytes
+// are in docs/formats/journal.md.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace regroup::cmd {
 
 class JournalFile {
  public:
-  // Opens or makes the file and reads it. A torn last record, which was never announced, is cut off;
-  // kDataLoss for damage before it.
+  // Opens or makes the file and reads it. A record that ends too early, which was never announced, is cut
+  // off; kDataLoss for any other damage, kInvalidArgument for another version.
   [[nodiscard]] static core::Result<JournalFile> open(const std::string& path);
 
   // The newest World in it at open().

@@ -81,6 +81,29 @@ TEST_F(JournalTest, RefusesDamageBeforeTheLastRecord) {
   EXPECT_NE(journal.status().message().find(path_), std::string::npos);
 }
 
+TEST_F(JournalTest, RefusesEveryFlippedBit) {
+  append(1);
+  append(2);
+  std::ifstream file(path_, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string flipped = bytes;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+    std::ofstream(path_, std::ios::binary) << flipped;
+    ASSERT_FALSE(JournalFile::open(path_).ok()) << "bit " << bit;
+    ASSERT_EQ(std::filesystem::file_size(path_), bytes.size());
+  }
+}
+
+TEST_F(JournalTest, NamesAnotherVersion) {
+  append(1);
+  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(4);
+  file.put('\x07');
+  file.close();
+  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 1 is known");
+}
+
 TEST_F(JournalTest, NamesAFileThatCannotBeOpened) {
   auto journal = JournalFile::open("/nonexistent/journal");
   EXPECT_EQ(journal.code(), core::Code::kNotFound);
