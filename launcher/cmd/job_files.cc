@@ -6,6 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 
@@ -19,6 +22,37 @@ namespace fs = std::filesystem;
 bool is_folder(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+constexpr std::chrono::minutes kStarting{1};  // so young a folder may be that of a job that starts
+constexpr std::size_t kIdLength = 8;
+
+// Nobody listens there.
+bool deserted(const std::string& socket) {
+  const core::Code code = launcher::connect_unix(socket).code();
+  return code == core::Code::kUnavailable || code == core::Code::kNotFound;
+}
+
+// A coordinator may be between two lives, an agent has but one.
+bool left_behind(const fs::directory_entry& entry) {
+  const std::string id = entry.path().filename().string();
+  struct stat info {};
+  if (id.size() != kIdLength ||
+      !std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isxdigit(c); }))
+    return false;
+  if (::lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+    return false;
+  const auto changed = std::chrono::system_clock::from_time_t(info.st_mtime);
+  if (std::chrono::system_clock::now() - changed < kStarting) return false;
+  const JobFiles files{entry.path().string()};
+  return deserted(files.control_socket()) && deserted(files.agent_socket());
+}
+
+void remove_what_was_left(const std::string& base) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
+    if (left_behind(entry)) remove_job_files({entry.path().string()});
+  }
 }
 
 std::vector<std::string> running_jobs(const std::string& base) {
@@ -37,7 +71,10 @@ std::vector<std::string> running_jobs(const std::string& base) {
 core::Result<std::string> runtime_folder(const launcher::Environment& environment) {
   const auto xdg = environment.find("XDG_RUNTIME_DIR");
   const bool usable = xdg != environment.end() && !xdg->second.empty() && is_folder(xdg->second);
-  std::string folder = usable ? xdg->second + "/regroup" : fmt::format("/tmp/regroup-{}", ::geteuid());
+  const auto tmp = environment.find("TMPDIR");
+  const bool other = tmp != environment.end() && !tmp->second.empty() && is_folder(tmp->second);
+  std::string folder = usable ? xdg->second + "/regroup"
+                              : fmt::format("{}/regroup-{}", other ? tmp->second : "/tmp", ::geteuid());
   REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(folder));
   return folder;
 }
@@ -45,6 +82,7 @@ core::Result<std::string> runtime_folder(const launcher::Environment& environmen
 core::Result<JobFiles> make_job_files(const launcher::Environment& environment, const std::string& id) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
+  remove_what_was_left(*base);
   JobFiles files{*base + "/" + id};
   REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(files.folder));
   return files;

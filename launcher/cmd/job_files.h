@@ -18,10 +18,10 @@ struct JobFiles {
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }
 };
 
-// $XDG_RUNTIME_DIR/regroup, or /tmp/regroup-UID; made with mode 0700 if need be.
+// $XDG_RUNTIME_DIR/regroup, or regroup-UID in $TMPDIR or /tmp; made with mode 0700 if need be.
 [[nodiscard]] core::Result<std::string> runtime_folder(const launcher::Environment& environment);
 
-// Makes the folder of job `id`.
+// Makes the folder of job `id`, and removes those of jobs of which nothing lives any more.
 [[nodiscard]] core::Result<JobFiles> make_job_files(const launcher::Environment& environment,
                                                     const std::string& id);
 // Best effort: what is left is ignored by others.

@@ -1,8 +1,10 @@
 // Finding jobs by the sockets they listen on.
 #include "launcher/cmd/job_files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -53,6 +55,31 @@ TEST_F(JobFilesTest, AJobThatWasKilledDoesNotCount) {
   const auto living = serve("living");
   EXPECT_EQ(find_job(environment_, "")->folder, folder_ + "/regroup/living");
   EXPECT_FALSE(find_job(environment_, "dead").ok());
+}
+
+TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
+  const auto age = [](const JobFiles& files) {
+    const timespec long_ago[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, files.folder.c_str(), long_ago, 0), 0);
+  };
+  const auto make = [this](const std::string& id) { return *make_job_files(environment_, id); };
+  const JobFiles left = make("0000000a"), restarting = make("0000000b"), young = make("0000000c"),
+                 foreign = make("no-job-id");
+  launcher::Listener agent(loop_, [](core::Fd, pid_t) {});
+  ASSERT_TRUE(agent.start(restarting.agent_socket()).ok());
+  {
+    ASSERT_TRUE(launcher::Listener(loop_, [](core::Fd, pid_t) {}).start(left.control_socket()).ok());
+  }
+  for (const JobFiles& files : {left, restarting, foreign}) age(files);
+  make("0000000d");
+  EXPECT_FALSE(std::filesystem::exists(left.folder));
+  for (const JobFiles& files : {restarting, young, foreign}) {
+    EXPECT_TRUE(std::filesystem::exists(files.folder)) << files.folder;
+  }
+}
+
+TEST_F(JobFilesTest, LiesInTheTemporaryFolderOtherwise) {
+  EXPECT_EQ(*runtime_folder({{"TMPDIR", folder_}}), folder_ + "/regroup-" + std::to_string(::geteuid()));
 }
 
 TEST_F(JobFilesTest, TheFolderIsPrivateAndGoesAway) {
