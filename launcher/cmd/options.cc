@@ -2,6 +2,7 @@
 #include "launcher/cmd/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,8 +55,12 @@ Status parse_members(std::string_view name, std::string_view text, Options& out)
     out.max = out.min;
     return {};
   }
-  if (Status status = parse_number(name, text.substr(0, colon), 1U, out.min); !status.ok()) return status;
-  if (Status status = parse_number(name, text.substr(colon + 1), 1U, out.max); !status.ok()) return status;
+  const Status least = parse_number(name, text.substr(0, colon), 1U, out.min);
+  const Status most = parse_number(name, text.substr(colon + 1), 1U, out.max);
+  if (!least.ok() || !most.ok()) {
+    return invalid_argument(
+        fmt::format("option {} '{}': MIN:MAX are two positive whole numbers", name, text));
+  }
   if (out.min > out.max) return bad(name, text, "MIN must not be greater than MAX");
   return {};
 }
@@ -164,6 +169,12 @@ const std::vector<Spec>& specs() {
   return kTable;
 }
 
+bool elastic_only(const Spec& spec) {
+  static const std::vector<std::string> kNames = {"start", "replace", "shards",        "seed",
+                                                  "bits",  "wait",    "ready-timeout", "orphan-timeout"};
+  return std::find(kNames.begin(), kNames.end(), spec.names[0]) != kNames.end();
+}
+
 const Spec* find_spec(std::string_view name) {
   for (const Spec& spec : specs()) {
     if (std::find(spec.names.begin(), spec.names.end(), name) != spec.names.end()) return &spec;
@@ -196,7 +207,9 @@ Status parse_one(const std::vector<std::string>& args, std::size_t& i, Options& 
     if (i == args.size()) return bad(given, "", fmt::format("{} is missing", spec->value));
     value = args[i++];
   }
-  return spec->apply(out, given.substr(0, given.find('=')), value.value_or(""));
+  const std::string written = given.substr(0, given.find('='));
+  if (elastic_only(*spec)) out.elastic_options.push_back(written);
+  return spec->apply(out, written, value.value_or(""));
 }
 
 struct Control {
@@ -213,6 +226,10 @@ Status parse_control(const Control& control, const std::vector<std::string>& arg
   out.verb = control.verb;
   std::vector<std::string> words;
   for (std::size_t i = 1; i < args.size(); ++i) {
+    if (args[i] == "--help" || args[i] == "-help" || args[i] == "-h") {
+      out.verb = Verb::kHelp;
+      return {};
+    }
     if (control.verb == Verb::kStatus && (args[i] == "--json" || args[i] == "-json")) {
       out.json = true;
     } else if (control.verb == Verb::kStatus && (args[i] == "--follow" || args[i] == "-follow")) {
@@ -251,6 +268,10 @@ core::Result<Options> parse_options(const std::vector<std::string>& args, launch
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
     return out;
   }
+  if (args.size() == 1 && args[0] == "help") {
+    out.verb = Verb::kHelp;
+    return out;
+  }
   std::size_t i = 0;
   while (i < args.size() && args[i].size() > 1 && args[i][0] == '-') {
     if (args[i] == "--" && ++i > 0) break;
@@ -260,11 +281,16 @@ core::Result<Options> parse_options(const std::vector<std::string>& args, launch
   out.command.assign(args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
   if (out.command.empty())
     return invalid_argument("no program was given: regroup [OPTIONS] PROGRAM [ARGUMENTS]");
+  if (out.command[0].empty()) return invalid_argument("the program's name is empty");
   return out;
 }
 
 Status fit_to_slots(Options& options, std::uint32_t slots) {
   if (options.max == 0) options.min = options.max = slots;
+  if (options.elastic && options.max >= core::kMaxSlots) {
+    return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
+                                        options.min, options.max, core::kMaxSlots - 1));
+  }
   if (!options.elastic && options.start != 0 && options.start != options.max) {
     return invalid_argument(
         fmt::format("--start {}: only an elastic job (-np MIN:MAX) has it", options.start));
@@ -280,16 +306,18 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
     return invalid_argument(fmt::format(
         "{} members asked for, {} slots (cores) there; --oversubscribe allows more", options.start, slots));
   }
-  if (options.shards == 0) options.shards = std::bit_ceil(options.max);
-  if (options.elastic && options.max >= core::kMaxSlots) {
-    return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
-                                        options.min, options.max, core::kMaxSlots - 1));
-  }
+  if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
   if (options.elastic && options.shards > core::kMaxShards) {
     return invalid_argument(
         fmt::format("--shards {}: at most {} are possible", options.shards, core::kMaxShards));
   }
   return {};
+}
+
+std::string unheeded_options(const Options& options) {
+  if (options.elastic || options.elastic_options.empty()) return "";
+  return fmt::format("{}: only for an elastic job (-np MIN:MAX), ignored",
+                     fmt::join(options.elastic_options, ", "));
 }
 
 launcher::Environment read_environment() {

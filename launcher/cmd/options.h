@@ -38,6 +38,7 @@ struct Options {
   core::Duration term_grace = std::chrono::seconds(5);
   std::string wdir;
   std::vector<std::string> command;
+  std::vector<std::string> elastic_options;  // those given that only an elastic job has, as they were written
 
   // Control commands
   std::uint32_t number = 0;  // members of resize, or a member's id
@@ -55,6 +56,9 @@ struct Options {
 // What stands in `slots` for a job: fills in min, max, start and shards that were not given, and refuses what
 // does not fit.
 [[nodiscard]] core::Status fit_to_slots(Options& options, std::uint32_t slots);
+
+// A sentence on options that this job does not heed; "" if there are none.
+[[nodiscard]] std::string unheeded_options(const Options& options);
 
 // Of this process: the one place where the launcher reads it.
 [[nodiscard]] launcher::Environment read_environment();

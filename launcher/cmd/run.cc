@@ -128,6 +128,9 @@ int run_job(Options options) {
   if (core::Status status = fit_to_slots(options, allocation->slots()); !status.ok()) {
     return fail(status.message(), kUsage);
   }
+  if (const std::string told = unheeded_options(options); !told.empty()) {
+    fmt::print(stderr, "regroup: {}\n", told);
+  }
   if (!options.wdir.empty() && ::access(options.wdir.c_str(), X_OK) != 0) {
     return fail(fmt::format("--wdir {}: {}", options.wdir, std::strerror(errno)), kNoFolder);
   }

@@ -95,8 +95,9 @@ TEST(Options, SaysWhatIsWrong) {
   EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: it must be positive");
   EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: a whole number is wanted");
   EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: MIN must not be greater than MAX");
-  EXPECT_EQ(refusal({"-np", "0:2", "p"}), "option -np 0: it must be positive");
-  EXPECT_EQ(refusal({"-np", "2:", "p"}), "option -np : a whole number is wanted");
+  EXPECT_EQ(refusal({"-np", "0:2", "p"}), "option -np '0:2': MIN:MAX are two positive whole numbers");
+  EXPECT_EQ(refusal({"-np", "2:", "p"}), "option -np '2:': MIN:MAX are two positive whole numbers");
+  EXPECT_EQ(refusal({"-np", "1", ""}), "the program's name is empty");
   EXPECT_EQ(refusal({"-np", "99999999999", "p"}), "option -np 99999999999: a whole number is wanted");
   EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: it must be positive");
   EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: auto or never is wanted");
@@ -138,7 +139,17 @@ TEST(Options, HelpNamesEveryOption) {
     EXPECT_THAT(help, testing::HasSubstr(name));
   }
   EXPECT_EQ(parsed({"-h"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed({"help"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed({"status", "--help"}).verb, Verb::kHelp);
+  EXPECT_EQ(parsed({"resize", "-h"}).verb, Verb::kHelp);
   EXPECT_EQ(parsed({"--version"}).verb, Verb::kVersion);
+}
+
+TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
+  EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--wait", "3", "-shards=4", "-q", "p"})),
+            "--wait, -shards: only for an elastic job (-np MIN:MAX), ignored");
+  EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--wait", "3", "p"})), "");
+  EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
 
 std::string misfit(Options options, std::uint32_t slots) { return fit_to_slots(options, slots).message(); }
@@ -172,6 +183,7 @@ TEST(FitToSlots, RefusesAStartOutsideTheRange) {
   EXPECT_EQ(misfit(parsed({"-np", "4", "--start", "2", "p"}), 8),
             "--start 2: only an elastic job (-np MIN:MAX) has it");
   EXPECT_THAT(misfit(parsed({"-np", "1:200", "p"}), 8), testing::HasSubstr("at most 127 members"));
+  EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "5000", "p"}), 8), testing::HasSubstr("at most 4096"));
 }
 
