@@ -281,7 +281,7 @@ void Arena::assign_line(SlotIndex slot, MemberId id) {
     channel.instance.store(0, std::memory_order_release);
   }
   const Generation newest = newest_world();
-  line.left.store(newest, std::memory_order_release);
+  line.left.store(kMaxGeneration, std::memory_order_release);  // it is in no generation
   line.revoked_up_to.store(newest, std::memory_order_release);
   for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved}) {
     word->store(0, std::memory_order_release);

@@ -62,6 +62,8 @@ std::span<std::byte> Leaves::acquire(std::uint32_t leaf) {
     if (!fold_one()) give_up_last();
   }
   filling_ = Node{{leaf, leaf + 1}, *free_buffer()};
+  // The seal's withdrawal must be seen before the first byte that is written over the data.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   return arena_->buffer(slot_, filling_->buffer);
 }
 
@@ -83,6 +85,7 @@ bool Leaves::fold_one() {
     if (left.leaves.end != right.leaves.begin || core::canonical_parent(shards, left.leaves) != parent)
       continue;
     seal_word(right.buffer).store(0, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     add(right.buffer, left.buffer);
     right.leaves = parent;
     seal_word(right.buffer).store(core::Seal{step_, parent}.pack(), std::memory_order_release);
@@ -110,21 +113,36 @@ void Leaves::add(std::uint32_t into, std::uint32_t from) {
 
 std::optional<std::vector<collective::Partial>> sealed_partials(const core::Arena& arena, core::Step step,
                                                                 const std::vector<core::Seat>& owners) {
+  struct Chosen {
+    const std::atomic<std::uint64_t>* word;
+    std::uint64_t bits;
+  };
+  std::vector<Chosen> chosen;
   std::vector<collective::Partial> partials;
   for (std::uint32_t leaf = 0; leaf < owners.size();) {
     const core::SlotIndex slot = owners[leaf].slot;
     core::Interval best{leaf, leaf};
     std::uint32_t buffer = 0;
+    Chosen seal_of_best{};
     for (std::uint32_t b = 0; b < arena.spec().buffers_per_slot; ++b) {
-      const auto seal = core::Seal::unpack(arena.line(slot).seals[b].load(std::memory_order_acquire));
+      const auto& word = arena.line(slot).seals[b];
+      const std::uint64_t bits = word.load(std::memory_order_acquire);
+      const auto seal = core::Seal::unpack(bits);
       if (seal.step != (step & core::kMaxStep) || seal.leaves.begin != leaf || seal.leaves.end <= best.end)
         continue;
       best = seal.leaves;
       buffer = b;
+      seal_of_best = {&word, bits};
     }
     if (best.size() == 0) return std::nullopt;
+    chosen.push_back(seal_of_best);
     partials.push_back({best, arena.buffer(slot, buffer)});
     leaf = best.end;
+  }
+  // An author may fold while we look and use a buffer again that we have chosen. If no seal has changed, all
+  // of them stood at one instant; then every leaf was there and nobody has one left to write.
+  for (const Chosen& seal : chosen) {
+    if (seal.word->load(std::memory_order_acquire) != seal.bits) return std::nullopt;
   }
   return partials;
 }

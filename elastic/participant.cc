@@ -103,7 +103,7 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
 
 core::Result<Participant::Joined> Participant::regroup() {
   const core::Generation left = line().left.load(std::memory_order_relaxed);
-  line().left.store(std::max({left, world_.generation, seen_}), std::memory_order_release);
+  line().left.store(std::max(left, world_.generation), std::memory_order_release);
   core::ring_all(arena_, slot_);
   for (;;) {
     REGROUP_RETURN_IF_ERROR(await_newer_world());
@@ -113,8 +113,6 @@ core::Result<Participant::Joined> Participant::regroup() {
     const int rank = world->rank_of(seat());
     if (rank < 0) {  // a learner not admitted yet, or excluded: then the agent says so
       seen_ = world->generation;
-      line().left.store(seen_, std::memory_order_release);
-      core::ring_all(arena_, slot_);
       continue;
     }
     if (world->members[static_cast<std::size_t>(rank)].needs_state && !enter_as_newcomer(*world)) continue;
@@ -138,11 +136,12 @@ core::Result<std::optional<Participant::Joined>> Participant::join(core::World w
         fmt::format("World {} resumes after step {}, this member stands after step {}", world.generation,
                     world.resume.step(), at));
   }
+  line().left.store(world.generation - 1,
+                    std::memory_order_seq_cst);  // before it is in: the gate counts on it
   if (!core::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
     return std::optional<Joined>();
   }
   world_ = std::move(world);
-  line().left.store(world_.generation - 1, std::memory_order_release);
   core::ring_all(arena_, slot_);
   return std::optional(Joined::kInWorld);
 }
@@ -205,7 +204,13 @@ Status Participant::check_agent() {
   return core::internal_error("the agent of this node spoke out of turn");
 }
 
+void Participant::leave_for_good() {
+  line().left.store(core::kMaxGeneration, std::memory_order_release);
+  core::ring_all(arena_, slot_);
+}
+
 Status Participant::excluded() {
+  leave_for_good();
   if (Status status = check_agent(); !status.ok()) return status;
   return {Code::kLeft, "this member is in no World any more"};
 }

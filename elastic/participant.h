@@ -55,6 +55,8 @@ class Participant {
   [[nodiscard]] core::Status commit();
 
   [[nodiscard]] bool asked_to_leave() { return line().leave.load(std::memory_order_acquire) != core::kStay; }
+  // This thread will touch no buffer of any generation again: nobody need wait for it.
+  void leave_for_good();
   // Tells the agent that everything is applied and nothing more will be opened.
   [[nodiscard]] core::Status announce_drained();
 

@@ -75,6 +75,7 @@ class Session::Impl {
   std::unique_ptr<Communicator> communicator_;  // of world(), steps
   std::vector<core::Seat> owners_;              // of the leaves of the open step, in world()
   Phase phase_ = Phase::kIdle;
+  Status broken_;         // a region failed and stays open; sticky
   bool filling_ = false;  // a leaf is handed out
   Step applied_ = 0;      // everything up to here is applied to the caller's state
   unsigned regions_ = 0;  // committed since applied_
@@ -150,16 +151,19 @@ Status Session::Impl::drain() {
     const Status status = self_->wait([] { return false; }, "leave: the agent did not let this member go");
     if (status.code() != Code::kRevoked) return status;
     if (auto joined = regroup(); !joined.ok()) return joined.status();
+    if (took_part() && !self_->asked_to_leave())
+      return {};  // the others are gone and this one has their state
   }
 }
 
 Result<std::optional<StepInfo>> Session::Impl::next_step() {
+  REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
     return core::invalid_argument("next_step: the step before is not committed");
   if (phase_ == Phase::kCommitted) finish_apply();
-  if (self_->asked_to_leave()) return drain();
+  if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
-    if (!took_part()) return drain();  // joined after the last step: nothing is left to do
+    if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do
     return std::optional<StepInfo>();
   }
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
@@ -267,6 +271,7 @@ Status Session::Impl::try_region(Position at, const std::function<Status(Communi
 }
 
 Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
+  REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing) return core::invalid_argument("region: a step is open");
   if (phase_ == Phase::kCommitted) finish_apply();
   if (!took_part()) return region_alone(body);
@@ -275,7 +280,7 @@ Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
   REGROUP_RETURN_IF_ERROR(open(at));
   for (;;) {
     const Status status = try_region(at, body);
-    if (!status.ok() && status.code() != Code::kRevoked) return status;
+    if (!status.ok() && status.code() != Code::kRevoked) return broken_ = status;
     if (status.ok()) break;
     auto joined = regroup();
     if (!joined.ok()) return joined.status();
@@ -294,9 +299,10 @@ Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& b
 
 Status Session::Impl::finish() {
   if (phase_ == Phase::kCommitted) finish_apply();
-  if (!took_part()) return drain();
+  if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
   REGROUP_RETURN_IF_ERROR(region([](Communicator&) { return Status(); }));
   self_->line().finished.store(1, std::memory_order_release);
+  self_->leave_for_good();
   return {};
 }
 

@@ -102,8 +102,8 @@ class Session {
   void report_loss(double loss);
 
   // Runs `body` on every member of the world with a communicator for it, again after a regroup: it must have
-  // no side effects until it returns ok. Between steps only. A member that joined after the last step runs it
-  // alone.
+  // no side effects until it returns ok. Between steps only, after the sum of the last one was applied. If
+  // `body` fails the session is unusable. A member that joined after the last step runs it alone.
   [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
   // Agrees that training is over: exit status 0 is success after it, a failure before. kLeft for a member
   // that joined after the last step: end the process with exit status 0.

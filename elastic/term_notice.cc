@@ -2,6 +2,7 @@
 #include "elastic/term_notice.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -9,11 +10,17 @@
 namespace regroup::elastic {
 namespace {
 
-std::atomic<core::Line*> noticed_line{nullptr};  // the one thing in a process that a signal handler can reach
+// All that a signal handler can reach.
+std::atomic<pid_t> noticed_process{0};
+std::atomic<core::Line*> noticed_line{nullptr};
 
 void on_term(int /*signal*/) {
   const int saved = errno;
   ::signal(SIGTERM, SIG_DFL);
+  if (::getpid() != noticed_process.load()) {  // a forked child is no member: SIGTERM is its end
+    ::raise(SIGTERM);
+    return;
+  }
   if (core::Line* line = noticed_line.load(); line != nullptr) {
     std::uint32_t stay = core::kStay;
     line->leave.compare_exchange_strong(stay, core::kAtBoundary);
@@ -29,6 +36,7 @@ TermNotice::TermNotice(core::Line* line) {
   core::Line* none = nullptr;
   if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
   if (!noticed_line.compare_exchange_strong(none, line)) return;
+  noticed_process.store(::getpid());
   struct sigaction action {};
   action.sa_handler = on_term;
   action.sa_flags = SA_RESTART;

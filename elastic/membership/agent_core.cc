@@ -62,7 +62,8 @@ void AgentCore::on_member(core::MemberId id, const core::Body& body) {
   if (const auto* join = std::get_if<core::Join>(&body)) {
     if (found == members_.end())
       return refuse(id, fmt::format("member {} was not started by this agent", id));
-    if (join->member != id || found->second.slot || found->second.reaped) {
+    if (join->member != id || found->second.slot || found->second.reaped ||
+        std::find(waiting_.begin(), waiting_.end(), id) != waiting_.end()) {
       return refuse(id, fmt::format("member {} has joined before", id));
     }
     on_join(*join);

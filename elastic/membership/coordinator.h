@@ -120,7 +120,8 @@ class Coordinator {
     effects_.emplace_back(std::move(effect));
   }
   void to_agents(const core::Body& body);
-  void note(const std::string& sentence);  // for status and the terminal
+  void remember(const std::string& sentence);  // for status only
+  void note(const std::string& sentence);      // for status and the terminal
 
   Policy policy_;
   const JobInfo job_;

@@ -86,7 +86,7 @@ void Coordinator::start_round(const std::string& why) {
   stage_ = Stage::kRound;
   lines_.clear();
   held_.clear();
-  history_.emplace_back(now_, why);
+  remember(why);
   to_agents(core::Revoke{highest_});
 }
 
@@ -197,7 +197,7 @@ void Coordinator::fail(const std::string& what) {
 
 void Coordinator::end(std::int32_t exit_code, const std::string& reason) {
   stage_ = Stage::kDone;
-  history_.emplace_back(now_, reason);
+  remember(reason);
   to_agents(core::JobDone{exit_code, reason});
   emit(Done{exit_code, reason});
 }

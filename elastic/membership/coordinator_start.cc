@@ -160,9 +160,12 @@ void Coordinator::ask_to_leave(Record* member) {
   const bool room =
       world_.size() < policy_.max && (members_.processes() < policy_.slots ||
                                       members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  if (members_.holders() == 0 || (members_.staying_active() < policy_.min && room)) return;
-  member->state = MemberState::kDraining;
-  emit(ToAgent{member->seat.node, core::Notice{member->id}});
+  if (members_.holders() == 0) return;
+  // One that stands at its boundary already keeps the others from voting, so it does not wait for a
+  // successor.
+  if (!member->drained && members_.staying_active() < policy_.min && room) return;
+  member->state = member->drained ? MemberState::kDrained : MemberState::kDraining;
+  if (!member->drained) emit(ToAgent{member->seat.node, core::Notice{member->id}});
 }
 
 void Coordinator::dismiss(Record* member, bool gently, const std::string& reason) {

@@ -221,7 +221,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   arena->assign_line(1, 41);
   EXPECT_EQ(line.occupied, 42U);
   EXPECT_EQ(load_state<RealPolicy>(line.state), StateWord());
-  EXPECT_EQ(line.left, 5U);  // no party to any generation until now
+  EXPECT_EQ(line.left, kMaxGeneration);  // no party to any generation: nobody waits for it
   EXPECT_EQ(line.revoked_up_to, 5U);
   for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved})
     EXPECT_EQ(*word, 0U);
@@ -237,6 +237,8 @@ TEST(Arena, TheGateWaitsForTheLivingMembersOfEarlierGenerations) {
   EXPECT_TRUE(all_left_before(*arena, 9));  // nobody there
   arena->assign_line(0, 0);
   arena->assign_line(2, 1);
+  EXPECT_TRUE(all_left_before(*arena, 9));                         // there, but in no generation yet
+  for (const SlotIndex slot : {0, 2}) arena->line(slot).left = 0;  // both enter generation 1
   EXPECT_TRUE(all_left_before(*arena, 1));
   EXPECT_FALSE(all_left_before(*arena, 2));
   arena->line(0).left = 1;
