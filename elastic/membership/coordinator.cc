@@ -91,9 +91,9 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
 void Coordinator::on_drained(const core::MemberDrained& drained) {
   Record* r = members_.find(drained.member);
   if (r == nullptr) return;
-  r->drained = true;  // it opens nothing more, but gives its state to others as long as it is needed
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
-  if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
+  if (r->state == MemberState::kActive || r->state == MemberState::kDraining)
+    r->state = MemberState::kDrained;
 }
 
 void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
@@ -107,8 +107,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
   if (lost.reaped) {
     r->reaped = true;
     r->status = lost.signal != 0 ? 128 + lost.signal : lost.exit_code;
-    const bool by_command = r->kill_asked && lost.signal == SIGKILL;
-    r->cause = by_command ? "killed by regroup kill-member" : cause_of(lost);
+    if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
     r->kill_at.reset();
     const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
     if (!quiet) note(lost.why.empty() ? fmt::format("member {}: {}", r->id, r->cause) : lost.why);
@@ -226,6 +225,7 @@ core::Reply Coordinator::kill(core::MemberId id) {
     return {false, fmt::format("kill-member {}: no such member; there are {}", id, members_.ids_of_living())};
   }
   r->kill_asked = true;
+  r->cause = "killed by regroup kill-member";
   emit(ToAgent{r->seat.node, core::Kill{id, false, "kill-member"}});
   return {true, fmt::format("member {} is being killed", id)};
 }
@@ -236,12 +236,8 @@ void Coordinator::to_agents(const core::Body& body) {
 
 void Coordinator::note(const std::string& sentence) {
   emit(Say{sentence});
-  remember(sentence);
-}
-
-void Coordinator::remember(const std::string& sentence) {
   history_.emplace_back(now_, sentence);
-  while (history_.size() > kMostSentences) history_.pop_front();
+  if (history_.size() > kMostSentences) history_.pop_front();
 }
 
 }  // namespace regroup::membership

@@ -1,5 +1,6 @@
 """Elastic jobs of real members: kills of every process of the job, joins, leaves, bad members and clients."""
 
+import contextlib
 import json
 import os
 import signal
@@ -74,7 +75,9 @@ def test_quiet(regroup, member):
 def test_kill_member_command(regroup, trio):
     done = regroup.control("kill-member", "1")
     assert done.returncode == 0, done.stderr
-    trio.wait_err(r"generation 2: 2 members \(member 1.*3 -> 2 members\)")
+    trio.wait_err(
+        r"generation 2: 2 members \(member 1 was lost \(killed by regroup kill-member\): 3 -> 2 members\)"
+    )
     assert_finished(trio, 2)
 
 
@@ -103,6 +106,25 @@ def test_coordinator_killed(regroup, trio):
     until(lambda: status(regroup).get("incarnation") == 3, "status of the third incarnation")
     assert len(members(regroup)) == 3
     assert_finished(trio, 3)
+
+
+def test_coordinator_is_restarted_while_messages_are_stalled(regroup, member):
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    job = regroup.start(*QUICK, "--start", "2", member, "100000", "5", stderr=write)
+    job.wait_out("^step 5 ")
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    for incarnation in (2, 3):
+        os.kill(job.coordinator, signal.SIGKILL)
+        until(
+            lambda wanted=incarnation: status(regroup).get("incarnation") == wanted, f"incarnation {incarnation}"
+        )
+    job.process.terminate()
+    assert job.wait() == 1
+    os.close(read)
+    os.close(write)
 
 
 def test_coordinator_killed_while_a_member_dies(regroup, trio):
