@@ -91,9 +91,9 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
 void Coordinator::on_drained(const core::MemberDrained& drained) {
   Record* r = members_.find(drained.member);
   if (r == nullptr) return;
+  r->drained = true;  // it opens nothing more, but gives its state to others as long as it is needed
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
-  if (r->state == MemberState::kActive || r->state == MemberState::kDraining)
-    r->state = MemberState::kDrained;
+  if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
 }
 
 void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
@@ -236,8 +236,12 @@ void Coordinator::to_agents(const core::Body& body) {
 
 void Coordinator::note(const std::string& sentence) {
   emit(Say{sentence});
+  remember(sentence);
+}
+
+void Coordinator::remember(const std::string& sentence) {
   history_.emplace_back(now_, sentence);
-  if (history_.size() > kMostSentences) history_.pop_front();
+  while (history_.size() > kMostSentences) history_.pop_front();
 }
 
 }  // namespace regroup::membership

@@ -19,6 +19,7 @@ struct Record : Member {
   core::TimePoint since{};                 // its process was asked for; of a lost one: its loss
   std::uint64_t warm_order = 0;            // 0: was never ready
   bool reaped = false;                     // the process is gone, `status` is known
+  bool drained = false;                    // stands at a boundary for good
   bool dismissed = false;                  // we ended it: it is neither replaced nor counted as a failure
   bool kill_asked = false;                 // by a KillRequest
   std::optional<core::TimePoint> kill_at;  // SIGKILL if it still runs then
