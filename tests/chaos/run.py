@@ -1,19 +1,22 @@
 """Random schedules of kills, joins and notices against undisturbed runs: same weights, every sample once.
 
 ./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs too. Each
-line says what happened; the first broken promise ends the run with the seed that repeats it.
+line says what happened; the first broken promise ends the run with the seed that repeats it. A run of many
+schedules fails, too, if few of the events found somebody to happen to.
 """
 
 import argparse
 import gzip
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import sklearn
 from schedule import Broken, Schedule, check_accesses, check_trails, run
 
 ROOT = Path(__file__).resolve().parents[2]
+MANY = 50  # schedules from which on the events must have happened
 
 
 def digits_csv(folder: Path) -> str:
@@ -28,23 +31,29 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
     """Plays the schedules one after another; the number of failures, 0 or 1."""
     regroup = str(args.bin / "regroup")
     undisturbed: dict[int, str] = {}
+    totals = Counter({"kill": 0, "join": 0, "notice": 0})
     for seed in range(args.seed, args.seed + args.schedules):
         schedule = Schedule.draw(seed)
         schedule.epochs = 20 if args.torch else schedule.epochs
         try:
             if schedule.shards not in undisturbed:
                 alone = Schedule(0, schedule.shards, 1, largest=1, epochs=schedule.epochs)
-                undisturbed[schedule.shards], _ = run(alone, program, regroup, check)
-            weights, story = run(schedule, program, regroup, check)
-            if weights != undisturbed[schedule.shards]:
+                undisturbed[schedule.shards] = run(alone, program, regroup, check).weights
+            outcome = run(schedule, program, regroup, check)
+            if outcome.weights != undisturbed[schedule.shards]:
                 raise Broken("other weights than the undisturbed run")
         except Broken as broken:
             print(f"FAILED {schedule}\n{broken}", flush=True)
             print(f"{seed - args.seed} passed, 1 failed")
             return 1
-        print(f"ok {schedule} | {story}", flush=True)
-    print(f"{args.schedules} passed, 0 failed")
-    return 0
+        totals.update(outcome.happened)
+        print(f"ok {schedule} | {outcome}", flush=True)
+    print("happened: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
+    rare = [what for what, n in totals.items() if args.schedules >= MANY and n < args.schedules / 3]
+    if rare:
+        print(f"FAILED fewer than one in three schedules, on average, had a {' and a '.join(rare)}")
+    print(f"{args.schedules} passed, {len(rare)} failed")
+    return 1 if rare else 0
 
 
 def main() -> int:

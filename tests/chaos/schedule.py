@@ -4,6 +4,7 @@ The verdict uses only what the members wrote down: final weights, and every shar
 somebody to compute. Nothing of the runtime's own bookkeeping is asked.
 """
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,6 +92,11 @@ class Job:
         pids = [int(path.suffix[1:]) for path in self.folder.glob("computed.*")]
         return [pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and not is_zombie(pid)]
 
+    def staying(self) -> list[int]:
+        """Members of the World that were not given notice, as the job says; only to choose one of them."""
+        listed = json.loads(self.control("status", "--json") or '{"members": []}')["members"]
+        return [m["id"] for m in listed if m["state"] == "active" and "leave_wanted" not in m]
+
     def wait(self) -> int:
         try:
             return self.process.wait(JOB_DEADLINE_S)
@@ -134,7 +141,8 @@ def perform(job: Job, what: str, rng: random.Random, noticed: int) -> bool:
     if len(able) - noticed < 2:
         return False
     if what == "notice":
-        return job.control("notice", str(rng.randint(0, 3))) is not None
+        staying = job.staying()
+        return bool(staying) and job.control("notice", str(rng.choice(staying))) is not None
     try:
         os.kill(rng.choice(able), signal.SIGKILL)
     except ProcessLookupError:
@@ -152,18 +160,26 @@ def read_trails(folder: Path) -> list[tuple[int, int, tuple[int, ...]]]:
     return found
 
 
+def check_epochs(used: Iterable[tuple[int, int]], epochs: int) -> None:
+    """`used`: (step, sample), each once. Every sample belongs to exactly one step of each epoch."""
+    per_epoch = [Counter() for _ in range(epochs)]
+    for step, sample in used:
+        if not 1 <= step <= epochs * STEPS_PER_EPOCH:
+            raise Broken(f"sample {sample} was used in step {step}")
+        per_epoch[(step - 1) // STEPS_PER_EPOCH][sample] += 1
+    for epoch, counts in enumerate(per_epoch):
+        once = sum(1 for sample, n in counts.items() if n == 1 and sample < SAMPLES)
+        if once != SAMPLES or len(counts) != SAMPLES:
+            raise Broken(f"epoch {epoch}: {SAMPLES - once} samples not used exactly once")
+
+
 def check_trails(folder: Path, schedule: Schedule, kills: int) -> int:
     """Every sample once per epoch, and no more computed twice than the kills explain. Returns the excess."""
     trails = read_trails(folder)
     shards = {(step, leaf): samples for step, leaf, samples in trails}
     if any(shards[step, leaf] != samples for step, leaf, samples in trails):
         raise Broken("two members computed different samples for one shard")
-    for epoch in range(schedule.epochs):
-        steps = range(epoch * STEPS_PER_EPOCH + 1, (epoch + 1) * STEPS_PER_EPOCH + 1)
-        used = Counter(i for (step, _), samples in shards.items() if step in steps for i in samples)
-        if len(used) != SAMPLES or set(used.values()) != {1}:
-            wrong = SAMPLES - sum(1 for n in used.values() if n == 1)
-            raise Broken(f"epoch {epoch}: {wrong} samples not used exactly once")
+    check_epochs(((step, i) for (step, _), samples in shards.items() for i in samples), schedule.epochs)
     excess = len(trails) - len(shards)
     # A kill can cost the one shard that its victim had not sealed yet; leaves and joins cost nothing.
     if excess > kills:
@@ -172,20 +188,33 @@ def check_trails(folder: Path, schedule: Schedule, kills: int) -> int:
 
 
 def check_accesses(folder: Path, schedule: Schedule, kills: int) -> int:
-    """Samples handed out by __getitem__, over all processes: each once per epoch, kills aside. Returns the
-    excess, in shards."""
-    used = Counter(i for path in folder.glob("computed.*") for i in path.read_text().split("\n")[:-1])
-    if len(used) != SAMPLES or min(used.values()) < schedule.epochs:
-        raise Broken(f"{SAMPLES - len(used)} samples never used, the rarest {min(used.values())} times")
+    """The same of what __getitem__ handed out, over all processes. Returns the excess, in shards."""
+    lines = [line for path in folder.glob("computed.*") for line in path.read_text().split("\n")[:-1]]
+    accesses = Counter(tuple(map(int, line.split())) for line in lines)
+    check_epochs(accesses, schedule.epochs)
     largest = -(-BATCH // schedule.shards)
-    excess = sum(used.values()) - schedule.epochs * SAMPLES
+    excess = accesses.total() - len(accesses)
     if excess > kills * largest:
         raise Broken(f"{excess} samples computed again, {kills} kills explain {largest} each")
     return -(-excess // largest)
 
 
-def run(schedule: Schedule, program: list[str], regroup: str, check=check_trails) -> tuple[str, str]:
-    """Runs the schedule; (final weights, what happened). Raises Broken."""
+@dataclass
+class Outcome:
+    """What a schedule that kept its promises came to."""
+
+    weights: str
+    happened: Counter  # of the events; the others found nobody to happen to
+    excess: int  # shards computed again
+    seconds: float
+
+    def __str__(self) -> str:
+        done = " ".join(f"{n} {what}" for what, n in self.happened.items() if n)
+        return f"{done or 'nothing'}, {self.excess} shards computed again, {self.seconds:.1f} s"
+
+
+def run(schedule: Schedule, program: list[str], regroup: str, check=check_trails) -> Outcome:
+    """Runs the schedule. Raises Broken."""
     with tempfile.TemporaryDirectory(prefix="regroup-chaos-") as name:
         folder = Path(name)
         command = [word.format(folder=name) for word in program]
@@ -208,5 +237,4 @@ def run(schedule: Schedule, program: list[str], regroup: str, check=check_trails
             raise Broken(f"processes left behind: {left}")
         excess = check(folder, schedule, happened["kill"])
         weights = (folder / "weights").read_text()
-    done = " ".join(f"{n} {what}" for what, n in happened.items() if n)
-    return weights, f"{done or 'nothing'}, {excess} shards computed again, {time.monotonic() - began:.1f} s"
+    return Outcome(weights, happened, excess, time.monotonic() - began)

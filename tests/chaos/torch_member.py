@@ -1,7 +1,7 @@
 """A PyTorch member for random schedules: a small model with dropout, and a data set that logs every access.
 
 usage: torch_member.py DIR EPOCHS PACE_US
-  DIR/computed.PID  one line per __getitem__, written before the sample is returned
+  DIR/computed.PID  one line per __getitem__, written before the sample is returned: step sample
   DIR/weights       SHA-256 of the final weights, by rank 0
 """
 
@@ -17,6 +17,7 @@ from torch import nn
 
 folder, epochs, pace_us = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 digits = load_digits()
+current = 0  # the step whose shards are being fetched
 
 
 class LoggedDigits(torch.utils.data.Dataset):
@@ -31,7 +32,7 @@ class LoggedDigits(torch.utils.data.Dataset):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        os.write(self.log, f"{index}\n".encode())
+        os.write(self.log, f"{current} {index}\n".encode())
         return self.images[index], self.labels[index]
 
 
@@ -40,6 +41,7 @@ model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(3
 optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 session = regroup.torch.join(model, optimizer, LoggedDigits(), batch_size=64, epochs=epochs)
 for step in session:
+    current = step.number
     for x, y in step:
         end = time.monotonic() + pace_us / 1e6
         nn.functional.cross_entropy(model(x), y).backward()
