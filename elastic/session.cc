@@ -314,6 +314,10 @@ Status check(const Options& options) {
   if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
     return core::invalid_argument("join: gradients are float32 or float64");
   }
+  if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
+    return core::invalid_argument(
+        fmt::format("join: a deadline of {} s is not from 1 s to a year", options.deadline.count()));
+  }
   if (options.samples > 0 && options.batch == 0) return core::invalid_argument("join: a batch of 0 samples");
   return {};
 }

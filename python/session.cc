@@ -97,6 +97,7 @@ void PythonSession::check_thread() const {
 template <class Call>
 auto PythonSession::blocking(Call call) {
   const Entered entered(this);
+  kept_.forget();  // of an attempt that was revoked and then repeated
   auto result = [&] {
     nb::gil_scoped_release released;
     return call();

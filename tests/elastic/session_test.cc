@@ -57,17 +57,26 @@ TEST_F(SessionTest, RunsEveryStepOfEveryEpochAndEverySampleOnce) {
   EXPECT_TRUE((*session)->finish().ok());
 }
 
-TEST_F(SessionTest, RegionsRunBetweenStepsAndFailWithinOne) {
+TEST_F(SessionTest, ARegionThatFailsEndsTheSession) {
   auto session = Session::join(options_);
   ASSERT_TRUE(session.ok());
-  float value = 3.0F;
+  const float in = 3.0F;
+  float out = 0.0F;
   const auto body = [&](collective::Communicator& c) {
-    return c.allreduce(std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(&value, 1)),
+    return c.allreduce(std::as_bytes(std::span(&in, 1)), std::as_writable_bytes(std::span(&out, 1)),
                        collective::Dtype::kFloat32, core::SystemClock().now() + std::chrono::seconds(5));
   };
   EXPECT_TRUE((*session)->region(body).ok());
-  EXPECT_TRUE((*session)->region(body).ok());
-  EXPECT_EQ(value, 3.0F);
+  EXPECT_EQ(out, 3.0F);
+  const auto fails = [](collective::Communicator&) { return core::invalid_argument("mine"); };
+  EXPECT_EQ((*session)->region(fails).message(), "mine");
+  EXPECT_EQ((*session)->next_step().status().message(), "mine");  // it stays open: never a hang
+}
+
+TEST_F(SessionTest, RefusesARegionWithinAStep) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  const auto body = [](collective::Communicator&) { return core::Status(); };
   ASSERT_TRUE((*session)->next_step().ok());
   EXPECT_EQ((*session)->region(body).code(), core::Code::kInvalidArgument);
 }
@@ -87,6 +96,9 @@ TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
   options_.elements = 8;
   options_.state = nullptr;
   EXPECT_EQ(Session::join(options_).status().message(), "join: no state is tracked");
+  options_.state = &state_;
+  options_.deadline = std::chrono::seconds(0);
+  EXPECT_EQ(Session::join(options_).status().message(), "join: a deadline of 0 s is not from 1 s to a year");
 }
 
 TEST_F(SessionTest, RefusesAnEnvironmentThatIsNoNumber) {
