@@ -1,8 +1,13 @@
 """What an elastic job says to bad input of its members: each message names the object and the cause."""
 
+import os
 import re
+import signal
+from pathlib import Path
 
-from test_elastic import QUICK, STEPS, assert_finished
+from conftest import until
+from test_clean_end import state
+from test_elastic import QUICK, STEPS, assert_finished, members, pid_of, status
 
 ODD = 'if [ "$RANK" = 1 ]; then exec "$0" "$1" "$2" "" {}; fi; exec "$0" "$1" "$2"'
 
@@ -20,12 +25,17 @@ def test_member_with_another_model_is_refused(regroup, member):
     job = regroup.run(*QUICK, *options, "sh", "-c", ODD.format("other"), member, STEPS, "1")
     models = r"is refused: its model is '(sum|other) .*', that of the job is '(sum|other) .*'"
     assert re.search(models, job.err), job.err
+    assert_finished(job)
 
 
 def test_member_with_other_data_is_refused(regroup, member):
     script = 'exec "$0" $((150 + RANK)) 1'
     job = regroup.run(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script, member)
-    assert re.search(r"is refused: its model is 'sum samples=\d+ batch=16 epochs=1'", job.err), job.err
+    refusal = r"is refused: its model is 'sum samples=\d+ batch=16 epochs=1'"
+    assert re.search(refusal, job.err), job.err
+    assert job.wait() == 0, job.err
+    # Whoever joined first goes on alone: 150 or 151 steps of four leaves.
+    assert re.findall(r"^finished (.*)$", job.out, re.MULTILINE) in (["600.0"], ["604.0"])
 
 
 def test_member_that_exits_0_before_finish_is_a_lost_member(regroup, member):
@@ -45,12 +55,36 @@ def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
 
 
 def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
+    """The round stays open: it waits for an agent that is stopped once it has reported the death."""
     job = regroup.start(*QUICK, "--start", "3", member, STEPS, "5")
     job.wait_out("^step 5 ")
-    assert regroup.control("kill-member", "1").returncode == 0
+    agent, coordinator = job.launcher_children()
+    victim = pid_of(job, 1)
+    os.kill(coordinator, signal.SIGSTOP)
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{victim}").exists(), "the agent has reaped the member")
+    until(lambda: state(agent) == "S", "the agent waits for more to do: it has sent its report")
+    os.kill(agent, signal.SIGSTOP)
+    os.kill(coordinator, signal.SIGCONT)
+    until(lambda: status(regroup)["stage"] == "regrouping", "the round is open")
     answers = [regroup.control("resize", n) for n in ("2", "4", "1", "3")]
+    still_open = status(regroup)
+    os.kill(agent, signal.SIGCONT)
     assert [a.returncode for a in answers] == [0, 0, 0, 0], [a.stderr for a in answers]
+    assert (still_open["generation"], still_open["round"]["waiting_for_nodes"]) == (1, [0])
     assert_finished(job)
+
+
+def test_joiner_that_never_becomes_ready_is_given_up(regroup, member):
+    script = 'if [ "$REGROUP_MEMBER" -ge 2 ]; then exec sleep 1000; fi; exec "$0" "$1" "$2"'
+    options = ["--start", "2", "--replace", "never", "--ready-timeout", "1"]
+    job = regroup.start(*QUICK, *options, "sh", "-c", script, member, STEPS, "20")
+    job.wait_out("^step 5 ")
+    assert regroup.control("resize", "3").returncode == 0
+    job.wait_err("member 2 was not ready within 1 s")
+    assert members(regroup) == [0, 1]
+    assert_finished(job, 2)
+    assert "generation 2" not in job.err
 
 
 def test_resize_outside_the_range_names_it(regroup, member):
