@@ -87,8 +87,9 @@ def wheel_mpirun() -> str | None:
     return str(candidate) if candidate.exists() else None
 
 
-def find_rivals(env: dict[str, str]) -> tuple[list[Side], list[str]]:
-    """The installed rivals and the names of those that bind. An absent one is named on standard error."""
+def find_rivals(env: dict[str, str], allow_missing: bool) -> tuple[list[Side], list[str]]:
+    """The installed rivals and the names of those that bind. Without one of the two that bind the ratio would
+    be another: BenchError, or with `allow_missing` a line on standard error."""
     sides, bound = [], []
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     for what, path in (
@@ -96,6 +97,8 @@ def find_rivals(env: dict[str, str]) -> tuple[list[Side], list[str]]:
         ("system Open MPI", shutil.which("mpirun", path="/usr/bin")),
     ):
         if path is None:
+            if not allow_missing:
+                raise BenchError(f"launch: no mpirun of the {what} (--allow-missing measures without it)")
             print(f"launch: no mpirun of the {what}: it is not measured", file=sys.stderr)
             continue
         name = f"mpirun-{version(path, env)}"
@@ -122,12 +125,13 @@ def main() -> None:
     options.add_argument(
         "--pairs", type=int, metavar="N", help="launches of each side (default 60, quick 20)"
     )
+    options.add_argument("--allow-missing", action="store_true", help="measure without an absent mpirun")
     args = options.parse_args()
     env = environment()
     pairs = args.pairs or (20 if args.quick else 60)
 
     ours = side("ours", [find_regroup(args.regroup), "--oversubscribe", "-np", str(RANKS)], env)
-    rivals, bound = find_rivals(env)
+    rivals, bound = find_rivals(env, args.allow_missing)
     samples = {
         name: common.summarize(values) for name, values in common.alternate([ours, *rivals], pairs).items()
     }
