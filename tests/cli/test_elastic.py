@@ -119,7 +119,8 @@ def test_coordinator_is_restarted_while_messages_are_stalled(regroup, member):
     for incarnation in (2, 3):
         os.kill(job.coordinator, signal.SIGKILL)
         until(
-            lambda wanted=incarnation: status(regroup).get("incarnation") == wanted, f"incarnation {incarnation}"
+            lambda wanted=incarnation: status(regroup).get("incarnation") == wanted,
+            f"incarnation {incarnation}",
         )
     job.process.terminate()
     assert job.wait() == 1
