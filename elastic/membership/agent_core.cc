@@ -166,6 +166,16 @@ AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {
   return std::exchange(effects_, {});
 }
 
+AgentEffects AgentCore::on_link_closed(core::MemberId id) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || !found->second.slot || found->second.dead) return {};
+  const core::Line& line = arena_.line(*found->second.slot);
+  const bool done = line.finished.load(std::memory_order_acquire) != 0 ||
+                    line.leave.load(std::memory_order_acquire) == core::kNow;
+  if (!done) emit(KillMember{id});
+  return std::exchange(effects_, {});
+}
+
 AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int32_t exit_code,
                                   std::int32_t signal) {
   Local& member = members_[id];

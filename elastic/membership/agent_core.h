@@ -85,6 +85,10 @@ class AgentCore {
 
   void let_go(core::SlotIndex slot);
 
+  // A member's connection is closed. One that neither finished nor was let go, but lives on, would be waited
+  // for.
+  [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
+
   [[nodiscard]] const core::Arena& arena() const { return arena_; }  // unmapped until the first accepted Join
   [[nodiscard]] core::Incarnation incarnation() const { return incarnation_; }
 

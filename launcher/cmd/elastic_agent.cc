@@ -12,6 +12,7 @@
 namespace regroup::cmd {
 namespace {
 
+constexpr std::chrono::seconds kLinger(2);
 constexpr std::chrono::seconds kJoinDeadline{10};
 constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
 constexpr int kNotStarted = 127;
@@ -66,11 +67,24 @@ void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
   link.channel = std::make_shared<launcher::Channel>(
       agent_.loop(), std::move(socket),
       [this, id](const core::Message& message) { on_member_message(id, message); },
-      [this, id](const core::Status&) { links_.erase(id); });
+      [this, id](const core::Status&) {
+        const auto gone = links_.extract(id);
+        if (gone && gone.mapped().member) on_member_gone(*gone.mapped().member);
+      });
   link.channel->start();
   link.deadline.expires_after(kJoinDeadline);
   link.deadline.async_wait([this, id](const boost::system::error_code& error) {
     if (!error) on_join_deadline(id);
+  });
+}
+
+// Mostly it is about to exit, and may do so in its own words. One that drops its session and lives on would
+// keep all others waiting.
+void ElasticAgent::on_member_gone(core::MemberId member) {
+  auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
+  timer.expires_after(kLinger);
+  timer.async_wait([this, member](const boost::system::error_code& error) {
+    if (!error) perform(core_.on_link_closed(member));
   });
 }
 

@@ -58,6 +58,7 @@ class ElasticAgent final : public launcher::AgentJob {
 
   void on_connection(core::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const core::Message& message);
+  void on_member_gone(core::MemberId member);
   void on_join_deadline(LinkId id);
   [[nodiscard]] core::Status adopt(Link& link, core::MemberId member);
   [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
@@ -81,6 +82,7 @@ class ElasticAgent final : public launcher::AgentJob {
   membership::AgentCore core_;
   launcher::Listener listener_;
   std::map<LinkId, Link> links_;
+  std::map<core::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed
   LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;

@@ -1,9 +1,9 @@
 // A member for black-box tests: real steps whose sums are checked, no data.
-//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS
-//   [BAD_LOAD]]]]]
-// BAD_LOAD, anything: a state copied from others lands here with one bit wrong.
+//   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS [FAULT]]]]]
 // LAST_STEP: leaves the program with exit status 0 after it, before finish(); 0 is never.
-// Prints "step S size N" for each step at rank 0, and "finished W" with the weight at the end.
+// FAULT: "bad-load", a state copied from others lands here with one bit wrong; "linger", it drops its session
+// after LAST_STEP and sleeps instead of leaving the program. Prints "step S size N" for each step at rank 0,
+// and "finished W" with the weight at the end.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
   const auto steps = std::strtoull(argv[1], nullptr, 10);
   const std::chrono::milliseconds compute(std::strtol(argv[2], nullptr, 10));
   std::vector<float> weights(kElements, 0.0F);
-  Weights state(&weights, argc > 7);
+  const std::string fault = argc > 7 ? argv[7] : "";
+  Weights state(&weights, fault == "bad-load");
   regroup::elastic::Options options;
   options.elements = argc > 6 ? std::strtoull(argv[6], nullptr, 10) : kElements;
   const auto last_step = argc > 5 ? std::strtoull(argv[5], nullptr, 10) : 0;
@@ -84,6 +85,10 @@ int main(int argc, char** argv) {
     for (std::size_t i = 0; i < kElements; ++i) weights[i] += values[i];
     if (session->world().rank == 0) {
       std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step), session->world().size);
+    }
+    if (step->step == last_step && fault == "linger") {
+      session.reset();
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     }
     if (step->step == last_step) return 0;
   }

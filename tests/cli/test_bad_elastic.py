@@ -108,7 +108,13 @@ def test_resize_outside_the_range_names_it(regroup, member):
 
 
 def test_member_whose_copy_of_the_state_is_damaged_never_votes(regroup, member):
-    script = ODD.format("sum 0 64 bad")
+    script = ODD.format("sum 0 64 bad-load")
     job = regroup.run(*QUICK, "--start", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1")
     assert "state: chunk 0 differs from the donors' after loading" in job.err
+    assert_finished(job, 2)
+
+
+def test_member_that_drops_its_session_and_lives_on_is_lost(regroup, member):
+    script = ODD.format("sum 7 64 linger")
+    job = regroup.run(*QUICK, "--start", "3", "--replace", "never", "sh", "-c", script, member, STEPS, "1")
     assert_finished(job, 2)
