@@ -104,6 +104,7 @@ class AgentCore {
 
   void on_coordinator(const core::Body& body);
   void on_member(core::MemberId id, const core::Body& body);
+  void forget_dead_launch();
   void on_join(const core::Join& join);
   void on_ready(core::MemberId id);
   void on_hello();

@@ -48,7 +48,19 @@ core::Status AgentCore::check(const core::Join& join) {
   return {};
 }
 
+// Before World 1 the job can be launched again: what the first, now dead, members were says nothing of the
+// next.
+void AgentCore::forget_dead_launch() {
+  const bool over =
+      world_.generation == 0 && std::all_of(members_.begin(), members_.end(),
+                                            [](const auto& m) { return !m.second.slot || m.second.reaped; });
+  if (!over) return;
+  for (auto& [id, member] : members_) member.slot.reset();
+  first_.reset();
+}
+
 void AgentCore::on_join(const core::Join& join) {
+  if (first_) forget_dead_launch();
   if (!first_) {
     const core::ArenaSpec spec{.slots = options_.slots,
                                .shards = options_.shards,

@@ -1,7 +1,6 @@
 // The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members,
 // waits until they are ready, forms World 1, and then one World after the other as members are lost, leave
 // and join. docs/architecture.md sections 2 and 4.
-//
 // Not thread-safe, never blocks. The driver performs the effects in order, and calls tick() once at the
 // beginning and whenever next_deadline() has passed.
 #pragma once

@@ -134,6 +134,16 @@ TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
   EXPECT_THAT(sent<core::Refused>(join(3))->reason, HasSubstr("all 3 places of node 0 are taken"));
 }
 
+// "no member had joined: relaunch": the next launch is not held to what a dead first joiner was.
+TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
+  (void)join(0);
+  (void)agent.on_reaped(0, 1000, 3, 0);
+  const core::Join other{.elements = 8, .state_bytes = 32, .model = "other", .fingerprint = "f"};
+  EXPECT_TRUE(sent<core::Welcome>(join(1, other)));
+  EXPECT_EQ(agent.arena().spec().elements, 8U);
+  EXPECT_TRUE(sent<core::Refused>(join(2)));  // but a living one counts
+}
+
 TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   ready(0);
   ready(1);
