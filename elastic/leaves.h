@@ -26,8 +26,6 @@ class Leaves {
   [[nodiscard]] std::span<std::byte> acquire(std::uint32_t leaf);
   // The buffer acquired last is complete. The caller rings.
   void seal();
-  // Forgets the buffer acquired last: its leaf is somebody else's now.
-  void abandon() { filling_.reset(); }
 
  private:
   struct Node {

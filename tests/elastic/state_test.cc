@@ -1,12 +1,11 @@
-// State hand-over in one process: two participants of one arena play donor and newcomer.
-#include "elastic/migrate.h"
+// What TrackedState saves is what it loads. The hand-over between processes is tested in tests/cli and
+// tests/chaos.
+#include "elastic/state.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
-
-#include "core/crc32c.h"
 
 namespace regroup::elastic {
 namespace {
