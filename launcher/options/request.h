@@ -1,0 +1,54 @@
+// What a command line, an app file or a job file asks for, as plain data: the programs of a job and the rules
+// they run under. Parsers fill it in; launcher/cmd turns it into processes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "launcher/supervise/environment.h"
+
+namespace regroup::launcher {
+
+// Of one member; 0: none.
+struct Limits {
+  double cpus = 0;
+  std::uint64_t memory_bytes = 0;
+  bool operator==(const Limits&) const = default;
+};
+
+// One program of a job: an app context of mpirun (what stands between colons), or a role of a cluster.
+struct AppRequest {
+  std::string role;                       // "": it has none
+  std::optional<std::uint32_t> count;     // of its members; absent: one per slot
+  std::optional<std::uint32_t> per_node;  // -N, -ppn
+  std::vector<std::string> command;
+  std::string wdir;         // "": the current folder
+  Environment environment;  // complete
+  Limits limits;
+};
+
+// How members' output is written.
+struct OutputRequest {
+  enum class Tag : std::uint8_t { kNone, kJobRank, kRank };  // "", "[1,0]<stdout>:", "[0] "
+  Tag tag = Tag::kNone;
+  bool timestamp = false;     // begin each line with the time
+  bool merge_stderr = false;  // members' standard error becomes standard output
+  std::string folder;         // --output-filename: also into FOLDER/1/rank.N/stdout and stderr; "": no
+  bool job_folder = true;     // the "1" in that path
+  bool copy = true;           // ... and to our own output as well
+};
+
+// Who gets standard input.
+struct StdinRequest {
+  enum class To : std::uint8_t { kRank, kAll, kNone };
+  To to = To::kRank;
+  std::uint32_t rank = 0;
+};
+
+// Whose rules of exit status and signals hold.
+enum class Compat : std::uint8_t { kOpenMpi, kMpich };
+
+}  // namespace regroup::launcher
