@@ -1,0 +1,183 @@
+// The grammars differ in how they write slots; one reader takes all of them in any line.
+#include "launcher/options/hosts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+
+using core::invalid_argument;
+using core::Status;
+
+namespace {
+
+HostRequest* find_host(std::vector<HostRequest>& hosts, std::string_view name) {
+  const auto found =
+      std::find_if(hosts.begin(), hosts.end(), [&](const auto& host) { return host.name == name; });
+  return found == hosts.end() ? nullptr : &*found;
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.find_first_of("=^,;'\"\\") == std::string_view::npos &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != 127; });
+}
+
+// NAME[:SLOTS], where an IPv6 address (two colons or more) has no slots and [address] may have some.
+Status read_host(std::string_view word, HostRequest& out) {
+  std::string_view name = word;
+  std::string_view slots;
+  const std::size_t bracket = word.find(']');
+  const std::size_t colon = word.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  if (colon != std::string_view::npos && word.find(':', colon + 1) == std::string_view::npos) {
+    name = word.substr(0, colon);
+    slots = word.substr(colon + 1);
+    if (slots != "*" && (!read_number(slots, out.slots) || out.slots == 0)) {
+      return invalid_argument(fmt::format("'{}': after the colon stands the number of slots", word));
+    }
+  }
+  if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
+  if (const std::size_t at = name.find('@'); at != std::string_view::npos) name.remove_prefix(at + 1);
+  if (!is_name(name)) return invalid_argument(fmt::format("'{}' is no name of a host", word));
+  out.name = name;
+  return {};
+}
+
+// slots=2 and its relatives, after the host's name.
+Status read_field(std::string_view word, HostRequest& out) {
+  const std::size_t equals = word.find('=');
+  const std::string key = lower(word.substr(0, equals));
+  const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
+  if (key == "user" || key == "username" || key == "ifhn" || key == "binding" || key == "port") return {};
+  std::uint32_t* number = nullptr;
+  if (key == "slots" || key == "slot" || key == "count" || key == "cpu") number = &out.slots;
+  if (key == "max_slots" || key == "max-slots" || key == "slots_max" || key == "slots-max")
+    number = &out.max_slots;
+  if (number == nullptr) {
+    return invalid_argument(fmt::format("field '{}' is not known; there are slots=N and max_slots=N", word));
+  }
+  if (!read_number(value, *number) || *number == 0) {
+    return invalid_argument(fmt::format("field '{}': a positive whole number is wanted", word));
+  }
+  return {};
+}
+
+struct Line {
+  HostRequest host;
+  bool exclude = false;
+};
+
+// "slots = 2" is one field: mpirun takes it so.
+std::string without_blanks_at_equals(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '=') {
+      while (!out.empty() && (out.back() == ' ' || out.back() == '\t')) out.pop_back();
+    }
+    const bool blank = c == ' ' || c == '\t';
+    if (!(blank && !out.empty() && out.back() == '=')) out += c;
+  }
+  return out;
+}
+
+core::Result<Line> read_line(std::string_view text) {
+  Line line;
+  bool named = false;
+  for (const std::string& word : split(without_blanks_at_equals(text), " \t")) {
+    if (word.empty()) continue;
+    if (named) {
+      if (Status status = read_field(word, line.host); !status.ok()) return status;
+      continue;
+    }
+    line.exclude = word.starts_with('^');
+    if (Status status = read_host(std::string_view(word).substr(line.exclude ? 1 : 0), line.host);
+        !status.ok()) {
+      return status;
+    }
+    named = true;
+  }
+  if (line.host.max_slots != 0 && line.host.max_slots < line.host.slots) {
+    return invalid_argument(
+        fmt::format("max_slots={} is less than slots={}", line.host.max_slots, line.host.slots));
+  }
+  return line;
+}
+
+// What a line adds to what stands already.
+void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::vector<std::string>& unsized) {
+  HostRequest* known = find_host(hosts, host.name);
+  const bool repeated = std::count(unsized.begin(), unsized.end(), host.name) > 0;
+  if (host.slots == 0) unsized.push_back(host.name);
+  if (known == nullptr) {
+    hosts.push_back(host);
+    return;
+  }
+  known->slots += (repeated && known->slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
+  known->max_slots = std::max(known->max_slots, host.max_slots);
+}
+
+}  // namespace
+
+core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text) {
+  std::vector<HostRequest> hosts;
+  for (const std::string& word : split(text, ",")) {
+    HostRequest host;
+    if (trim(word).empty()) return invalid_argument(fmt::format("'{}': a host's name is missing", text));
+    if (Status status = read_host(trim(word), host); !status.ok()) return status;
+    const bool all = word.ends_with(":*");
+    if (!all && host.slots == 0) host.slots = 1;
+    HostRequest* known = find_host(hosts, host.name);
+    if (known == nullptr) {
+      hosts.push_back(host);
+    } else if (known->slots != 0) {
+      known->slots = all ? 0 : known->slots + host.slots;
+    }
+  }
+  return hosts;
+}
+
+core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file) {
+  std::vector<HostRequest> hosts;
+  std::vector<std::string> excluded;
+  std::vector<std::string> unsized;  // hosts that stood in a line without slots
+  std::size_t number = 0;
+  for (const std::string& whole : split(text, "\n")) {
+    ++number;
+    const std::string_view content = trim(std::string_view(whole).substr(0, whole.find('#')));
+    if (content.empty()) continue;
+    auto line = read_line(content);
+    if (!line.ok()) {
+      return invalid_argument(fmt::format("{}, line {}: {}", file, number, line.status().message()));
+    }
+    if (line->exclude) {
+      excluded.push_back(line->host.name);
+    } else {
+      add(hosts, line->host, unsized);
+    }
+  }
+  std::erase_if(
+      hosts, [&](const auto& host) { return std::count(excluded.begin(), excluded.end(), host.name) > 0; });
+  if (hosts.empty()) return invalid_argument(fmt::format("{}: it names no host", file));
+  return hosts;
+}
+
+core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
+                                                    const std::vector<HostRequest>& wanted) {
+  if (listed.empty()) return wanted;
+  if (wanted.empty()) return listed;
+  std::vector<HostRequest> out;
+  for (const HostRequest& want : wanted) {
+    const auto found =
+        std::find_if(listed.begin(), listed.end(), [&](const auto& host) { return host.name == want.name; });
+    if (found == listed.end()) {
+      return invalid_argument(fmt::format("-H {}: the host file does not name it", want.name));
+    }
+    out.push_back(*found);
+    if (want.slots > 1) out.back().slots = want.slots;
+  }
+  return out;
+}
+
+}  // namespace regroup::launcher

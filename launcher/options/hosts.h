@@ -1,0 +1,34 @@
+// Hosts as -H and host files name them, in the grammars of Open MPI, PRRTE and hydra.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+
+namespace regroup::launcher {
+
+struct HostRequest {
+  std::string name;
+  std::uint32_t slots = 0;      // 0: not said; as many as the host has cores
+  std::uint32_t max_slots = 0;  // 0: not said; slots that may not be exceeded even when oversubscribing
+  bool operator==(const HostRequest&) const = default;
+};
+
+// "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has.
+// kInvalidArgument names the word.
+[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text);
+
+// One host a line: "h", "h slots=2 max_slots=4", "h:4", "user@h"; "^h" excludes h; # begins a comment. A host
+// without slots in two lines or more has one for each line. kInvalidArgument names file, line and field.
+[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text,
+                                                                     std::string_view file);
+
+// Those of `listed` (a host file) that `wanted` (-H) names, with the slots of `wanted` where it says any
+// beyond a mention; all of the other if one is empty. kInvalidArgument: a wanted host is not listed.
+[[nodiscard]] core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
+                                                                  const std::vector<HostRequest>& wanted);
+
+}  // namespace regroup::launcher
