@@ -1,0 +1,82 @@
+// Where members go within a machine, as mpirun's --map-by, --rank-by, --bind-to and their relatives say it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+
+namespace regroup::launcher {
+
+// Parts of a machine, from the smallest. kPackage is "socket" too.
+enum class Unit : std::uint8_t { kHwThread, kCore, kL1Cache, kL2Cache, kL3Cache, kNuma, kPackage, kNode };
+
+[[nodiscard]] std::string_view unit_name(Unit unit);
+
+// How members are dealt out. The default is the launcher's own choice.
+struct MapBy {
+  enum class Kind : std::uint8_t {
+    kDefault,
+    kSlot,
+    kUnit,
+    kPerUnit,
+    kSequence,
+    kRankFile,
+    kCpuList,
+    kDistance
+  };
+  Kind kind = Kind::kDefault;
+  Unit unit = Unit::kCore;     // kUnit: round-robin over these; kPerUnit: `per_unit` on each of these
+  std::uint32_t per_unit = 0;  // ppr:N:OBJECT
+  std::uint32_t cpus = 0;      // PE=N: cores (or hardware threads) of each member; 0: not said
+  bool span = false;           // as if all hosts were one
+  std::optional<bool> oversubscribe;
+  bool no_local = false;                // none on the launcher's host
+  std::optional<bool> hwthread_cpus;    // a slot is a hardware thread, not a core
+  std::string file;                     // kSequence, kRankFile
+  std::vector<std::uint32_t> cpu_list;  // kCpuList
+  std::string device;                   // kDistance: the device to be near to
+  bool operator==(const MapBy&) const = default;
+};
+
+struct RankBy {
+  enum class Kind : std::uint8_t { kDefault, kSlot, kNode, kFill, kSpan, kUnit };
+  Kind kind = Kind::kDefault;
+  Unit unit = Unit::kCore;  // kUnit
+  bool span = false;
+  bool fill = false;
+  bool operator==(const RankBy&) const = default;
+};
+
+struct BindTo {
+  enum class Kind : std::uint8_t { kDefault, kNone, kUnit, kCpuList };
+  Kind kind = Kind::kDefault;
+  Unit unit = Unit::kCore;
+  std::uint32_t count = 1;  // of units for each member (hydra's core:2)
+  bool overload_allowed = false;
+  bool if_supported = false;                          // go on unbound where binding is not possible
+  std::vector<std::vector<std::uint32_t>> cpu_lists;  // kCpuList: one per member, used in turn
+  bool operator==(const BindTo&) const = default;
+};
+
+struct Mapping {
+  MapBy map;
+  RankBy rank;
+  BindTo bind;
+  std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
+  bool operator==(const Mapping&) const = default;
+};
+
+// Each changes what `text` speaks of and leaves the rest as it was, so that options may be given one after
+// the other. kInvalidArgument says which word of `text` is not understood.
+[[nodiscard]] core::Status parse_map_by(std::string_view text, MapBy& out);
+[[nodiscard]] core::Status parse_rank_by(std::string_view text, RankBy& out);
+[[nodiscard]] core::Status parse_bind_to(std::string_view text, BindTo& out);
+
+// "0,2-5" as numbers in the order written. At most 4096 of them.
+[[nodiscard]] core::Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out);
+
+}  // namespace regroup::launcher
