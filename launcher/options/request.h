@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "launcher/supervise/environment.h"
-
 namespace regroup::launcher {
+
+using Environment = std::map<std::string, std::string>;
 
 // Of one member; 0: none.
 struct Limits {
@@ -26,6 +26,7 @@ struct AppRequest {
   std::optional<std::uint32_t> per_node;  // -N, -ppn
   std::vector<std::string> command;
   std::string wdir;         // "": the current folder
+  std::string search_path;  // where the program is looked for; "": PATH of `environment`
   Environment environment;  // complete
   Limits limits;
 };
@@ -34,11 +35,14 @@ struct AppRequest {
 struct OutputRequest {
   enum class Tag : std::uint8_t { kNone, kJobRank, kRank };  // "", "[1,0]<stdout>:", "[0] "
   Tag tag = Tag::kNone;
-  bool timestamp = false;     // begin each line with the time
-  bool merge_stderr = false;  // members' standard error becomes standard output
-  std::string folder;         // --output-filename: also into FOLDER/1/rank.N/stdout and stderr; "": no
-  bool job_folder = true;     // the "1" in that path
-  bool copy = true;           // ... and to our own output as well
+  bool timestamp = false;      // begin each line with the time
+  bool merge_stderr = false;   // members' standard error becomes standard output
+  std::string folder;          // --output-filename: also into FOLDER/1/rank.N/stdout and stderr; "": no
+  bool job_folder = true;      // the "1" in that path
+  bool copy = true;            // ... and to our own output as well
+  std::string stdout_pattern;  // into the file of this name, where %r is the rank and %h the host; "": no
+  std::string stderr_pattern;
+  bool raw = false;  // as it comes, not in whole lines; only where lines get no tag
 };
 
 // Who gets standard input.

@@ -1,0 +1,120 @@
+// A command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun) as plain data.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/mapping.h"
+#include "launcher/options/request.h"
+
+namespace regroup::launcher {
+
+enum class Verb : std::uint8_t { kRun, kHelp, kVersion, kGenerate, kStatus, kResize, kNotice, kKillMember };
+
+// What is printed on standard output before the job starts.
+struct Display {
+  bool map = false;
+  bool allocation = false;
+  bool topology = false;
+  bool bindings = false;  // on standard error (--report-bindings)
+  bool operator==(const Display&) const = default;
+};
+
+// What a lost member of a role does to the job, where its role cannot do without it.
+enum class RestartPolicy : std::uint8_t { kEnd, kRestart };
+
+struct Options {
+  Verb verb = Verb::kRun;
+  std::string topic;  // kHelp: "", "all" or a group; kGenerate: man, bash or zsh
+
+  // kRun: the programs. Empty only with a job file.
+  std::vector<AppRequest> apps;
+  std::string job_file;  // --job
+  Compat compat = Compat::kOpenMpi;
+
+  // Members. min and max are the sum over all apps; 0: one member per slot.
+  std::uint32_t min = 0;  // -np MIN:MAX; equal unless elastic
+  std::uint32_t max = 0;
+  bool elastic = false;
+  std::uint32_t start = 0;  // 0: min(MAX, slots)
+  bool replace = true;
+  std::uint32_t shards = 0;  // 0: smallest power of two >= MAX
+  std::uint64_t seed = 0;
+  bool any_fingerprint = false;  // --bits=off
+
+  // Where they run. Every host is this one under one of its names: others are refused by the parser.
+  std::vector<HostRequest> hosts;  // at most one; empty: not said
+  Mapping mapping;
+  bool oversubscribe = false;
+  bool no_oversubscribe = false;  // --nooversubscribe was said, also where it is the default (hydra)
+  Display display;
+  bool do_not_launch = false;
+
+  // Streams
+  OutputRequest output;
+  StdinRequest stdin_to;
+  bool quiet = false;
+  bool verbose = false;  // tell what is started, with which processors, and how it ended
+
+  // The end
+  core::Duration timeout{};  // 0: none
+  core::Duration wait = std::chrono::seconds(60);
+  core::Duration ready_timeout = std::chrono::seconds(300);
+  core::Duration orphan_timeout = std::chrono::seconds(10);
+  core::Duration term_grace = std::chrono::seconds(5);
+  std::optional<std::vector<int>> forward_signals;  // in place of the default ones
+  std::optional<std::uint32_t> max_restarts;
+  RestartPolicy restart_policy = RestartPolicy::kEnd;
+  bool keep_going = false;  // a lost member does not end the job (--enable-recovery, -disable-auto-cleanup)
+  bool ulfm = false;        // --with-ft ulfm
+  bool print_exit_codes = false;
+  std::string report_pid;  // "-": standard output, "+": standard error, else a file
+
+  std::vector<std::string> elastic_options;  // those given that only an elastic job has, as they were written
+  std::vector<std::string> notes;            // a line each, for standard error
+
+  // Control commands
+  std::uint32_t number = 0;  // members of resize, or a member's id
+  std::string job;           // "": the user's only one
+  bool json = false;
+  bool follow = false;
+
+  Environment environment;  // of this process, unchanged
+
+  // Of apps[0].
+  std::string wdir;
+  std::vector<std::string> command;
+  bool tag_output = false;
+};
+
+// What the parser must know of the machine. Without the functions no file is read.
+struct Surroundings {
+  std::string program = "regroup";  // argv[0]; its last part chooses the dialect
+  Environment environment;
+  std::vector<std::string> host_names;  // of this machine; localhost and 127.0.0.1 need not be named
+  std::function<core::Result<std::string>(const std::string& path)> read_file;
+  std::function<bool(const std::string& path)> is_executable;
+};
+
+// kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or
+// the file, line and field. Whatever the bytes are, it returns.
+[[nodiscard]] core::Result<Options> parse_command_line(const std::vector<std::string>& args,
+                                                       const Surroundings& around);
+
+// For --help [TOPIC]: the common options, those of one group, or all. A topic that is none gives the groups.
+[[nodiscard]] std::string help_text(const std::string& topic);
+// For --version. Called by a name of MPI's it says whose options it takes: horovodrun looks for that.
+[[nodiscard]] std::string version_text(const std::string& program, const std::string& version);
+// For --generate: the page for man(1), the completion for bash or zsh.
+[[nodiscard]] std::string man_page(const std::string& version);
+[[nodiscard]] std::string bash_completion();
+[[nodiscard]] std::string zsh_completion();
+
+}  // namespace regroup::launcher

@@ -1,0 +1,118 @@
+// The table of all options. It drives the parser, --help, the man page and the shells' completions.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/options.h"
+
+namespace regroup::launcher {
+
+// In the order of --help.
+enum class Group : std::uint8_t {
+  kMembers,
+  kEnvironment,
+  kOutput,
+  kHosts,
+  kPlacement,
+  kEnd,
+  kElastic,
+  kRoles,
+  kGeneral,
+  kElsewhere
+};
+
+struct GroupText {
+  Group group;
+  const char* name;   // of `--help NAME`
+  const char* title;  // of its section
+};
+[[nodiscard]] const std::vector<GroupText>& groups();
+
+// A change of a member's environment; they are made in order, those of the whole job first.
+struct EnvironmentChange {
+  enum class Kind : std::uint8_t { kSet, kExport, kUnset, kMca, kAppend, kPrepend };
+  Kind kind = Kind::kSet;
+  std::string name;  // kExport, kUnset: NAME* means all that begin with NAME
+  std::string value;
+  std::string separator;  // kAppend, kPrepend
+};
+
+// What is passed on of this process's environment.
+struct PassedOn {
+  bool all = true;
+  std::set<std::string> names;  // where not all
+};
+
+// An app while its options are read.
+struct AppDraft {
+  AppRequest app;
+  std::vector<EnvironmentChange> changes;
+  std::optional<PassedOn> passed;
+  std::vector<HostRequest> wanted;  // -H
+  std::vector<std::string> roles;   // NAME=N
+  std::string count_given;          // the -np that set the count, as it was written
+  bool module = false;              // python3 -m
+};
+
+// The command line while it is read.
+struct Draft {
+  const Surroundings& around;
+  Options out;
+  AppDraft app;  // the one being read
+  std::vector<AppDraft> done;
+  std::vector<EnvironmentChange> changes;  // of all apps
+  PassedOn passed;
+  std::vector<HostRequest> listed;  // host files
+  std::string app_file;
+  std::vector<std::string> ignored;  // options without meaning here, as they were written
+  bool mpich() const { return out.compat == Compat::kMpich; }
+};
+
+struct Given {
+  std::string name;  // as it was written, without a value
+  std::vector<std::string> values;
+  [[nodiscard]] const std::string& value() const { return values[0]; }
+};
+
+enum class Scope : std::uint8_t { kApp, kJob };                // kJob: counts before the first ':' only
+enum class Dialect : std::uint8_t { kAny, kOpenMpi, kMpich };  // where a name means different things
+enum class Common : std::uint8_t { kYes, kNo };                // shown by a plain --help
+
+struct Spec {
+  std::vector<std::string> names;  // without dashes; the first is shown first
+  std::string value;               // "": a flag; several words: several values; [X]: may be missing
+  std::string help;                // one sentence
+  core::Status (*apply)(Draft& draft, const Given& given);
+  Scope scope = Scope::kJob;
+  Common common = Common::kNo;
+  Dialect dialect = Dialect::kAny;
+  Group group = Group::kElsewhere;  // set by table()
+};
+
+// Parts of the table, one file each.
+[[nodiscard]] std::vector<Spec> member_options();
+[[nodiscard]] std::vector<Spec> environment_options();
+[[nodiscard]] std::vector<Spec> output_options();
+[[nodiscard]] std::vector<Spec> host_options();
+[[nodiscard]] std::vector<Spec> placement_options();
+[[nodiscard]] std::vector<Spec> end_options();
+[[nodiscard]] std::vector<Spec> elastic_options();
+[[nodiscard]] std::vector<Spec> role_options();
+[[nodiscard]] std::vector<Spec> general_options();
+[[nodiscard]] std::vector<Spec> elsewhere_options();
+
+[[nodiscard]] const std::vector<Spec>& table();
+
+// Names may be written with _ for -. Null: there is none.
+[[nodiscard]] const Spec* find_option(std::string_view name, Compat compat);
+
+// "-np" or "--oversubscribe": with the dashes it is shown with.
+[[nodiscard]] std::string dashed(std::string_view name);
+// The names of values: "NAME VALUE" -> {"NAME", "VALUE"}.
+[[nodiscard]] std::vector<std::string> value_names(const Spec& spec);
+
+}  // namespace regroup::launcher

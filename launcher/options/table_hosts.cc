@@ -1,0 +1,82 @@
+// Which hosts, and how many slots they have. Other hosts than this one are refused when all is read.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Status;
+
+// Repeated mentions add slots, in one option and in several.
+Status add_hosts(Draft& draft, const Given& given) {
+  auto hosts = parse_host_list(given.value());
+  if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
+  for (const HostRequest& host : *hosts) {
+    auto& wanted = draft.app.wanted;
+    const auto known =
+        std::find_if(wanted.begin(), wanted.end(), [&](const auto& each) { return each.name == host.name; });
+    if (known == wanted.end()) {
+      wanted.push_back(host);
+    } else {
+      known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
+    }
+  }
+  return {};
+}
+
+// hydra's -hosts: a name without a number has as many slots as cores.
+Status set_host_list(Draft& draft, const Given& given) {
+  auto hosts = parse_host_list(given.value());
+  if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
+  for (HostRequest& host : *hosts) {
+    const bool sized = (given.value() + ",").find(host.name + ":") != std::string::npos;
+    if (!sized && host.slots == 1) host.slots = 0;
+    draft.listed.push_back(host);
+  }
+  return {};
+}
+
+Status read_hosts(Draft& draft, const Given& given) {
+  if (!draft.around.read_file) return bad_value(given.name, given.value(), "no file can be read");
+  auto text = draft.around.read_file(given.value());
+  if (!text.ok()) return bad_value(given.name, given.value(), text.status().message());
+  auto hosts = parse_host_file(*text, given.value());
+  if (!hosts.ok()) return hosts.status();
+  draft.listed.insert(draft.listed.end(), hosts->begin(), hosts->end());
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> host_options() {
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"H", "host"},
+       "HOST[:SLOTS],...",
+       "hosts to run on, which are names of this one as yet; each mention is a slot",
+       add_hosts,
+       Scope::kApp,
+       kYes},
+      {{"hosts", "hostlist", "machines", "machinelist"},
+       "HOST[:SLOTS],...",
+       "as -H; hydra's word",
+       set_host_list},
+      {{"hostfile", "machinefile", "machine", "f", "default-hostfile"},
+       "FILE",
+       "hosts, one a line: h slots=2 max_slots=4, h:2, or ^h to exclude one",
+       read_hosts,
+       kJob,
+       kYes},
+      {{"nolocal"},
+       "",
+       "no member on this host: needs another one",
+       [](Draft& d, const Given&) { return d.out.mapping.map.no_local = true, Status(); }},
+  };
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,120 @@
+// Which programs run, and how many members of each.
+#include <fmt/format.h>
+
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+
+// N, or MIN:MAX for an elastic job.
+Status set_count(Draft& draft, const Given& given) {
+  const std::string& text = given.value();
+  const std::size_t colon = text.find(':');
+  Options& out = draft.out;
+  std::uint32_t least = 0;
+  std::uint32_t most = 0;
+  if (colon == std::string::npos) {
+    if (Status status = parse_count(given.name, text, 1, most); !status.ok()) return status;
+    least = most;
+  } else {
+    const std::string_view whole = text;
+    if (!read_number(whole.substr(0, colon), least) || !read_number(whole.substr(colon + 1), most) ||
+        least == 0 || most == 0) {
+      return invalid_argument(
+          fmt::format("option {} '{}': MIN:MAX are two positive whole numbers", given.name, text));
+    }
+    if (least > most) return bad_value(given.name, text, "MIN must not be greater than MAX");
+  }
+  if (draft.done.empty()) {
+    out.elastic = colon != std::string::npos;
+    out.min = least;
+    out.max = most;
+  } else if (colon != std::string::npos) {
+    return bad_value(given.name, text, "an elastic job has one program only");
+  }
+  draft.app.app.count = most;
+  draft.app.count_given = given.name + " " + text;
+  return {};
+}
+
+Status set_per_node(Draft& draft, const Given& given) {
+  std::uint32_t count = 0;
+  if (Status status = parse_count(given.name, given.value(), 1, count); !status.ok()) return status;
+  draft.app.app.per_node = count;
+  return {};
+}
+
+Status set_nproc_per_node(Draft& draft, const Given& given) {
+  if (given.value() == "auto" || given.value() == "cpu" || given.value() == "gpu") return {};
+  return set_per_node(draft, given);
+}
+
+// torchrun's N or MIN:MAX hosts, of which there is one.
+Status set_nodes(Draft&, const Given& given) {
+  const std::string& text = given.value();
+  const std::size_t colon = text.find(':');
+  std::uint32_t least = 0;
+  if (Status status = parse_count(given.name, text.substr(0, colon), 1, least); !status.ok()) return status;
+  std::uint32_t most = least;
+  if (colon != std::string::npos) {
+    if (Status status = parse_count(given.name, text.substr(colon + 1), least, most); !status.ok())
+      return status;
+  }
+  if (least > 1) return bad_value(given.name, text, "several hosts: not yet");
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> member_options() {
+  constexpr auto kApp = Scope::kApp;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"np", "n", "c"},
+       "N|MIN:MAX",
+       "N members as under mpirun, or an elastic job of MIN to MAX (default: one per slot, which is a core)",
+       set_count,
+       kApp,
+       kYes},
+      {{"N", "ppn", "npernode", "perhost", "ntasks-per-node"},
+       "N",
+       "so many members on each host",
+       set_per_node,
+       kApp},
+      {{"pernode"},
+       "",
+       "one member on each host",
+       [](Draft& d, const Given&) { return d.app.app.per_node = 1, Status(); },
+       kApp},
+      {{"nproc-per-node"}, "N|auto", "as -N; torchrun's word", set_nproc_per_node, kApp},
+      {{"nnodes"}, "N|MIN:MAX", "torchrun's number of hosts; only 1 as yet", set_nodes},
+      {{"wdir", "wd"},
+       "DIR",
+       "where the members start (default: here)",
+       [](Draft& d, const Given& g) { return d.app.app.wdir = g.value(), Status(); },
+       kApp,
+       kYes},
+      {{"path"},
+       "DIRS",
+       "where programs are looked for instead of in PATH",
+       [](Draft& d, const Given& g) { return d.app.app.search_path = g.value(), Status(); },
+       kApp},
+      {{"m", "module"},
+       "",
+       "the program is the name of a Python module: python3 -m PROGRAM",
+       [](Draft& d, const Given&) { return d.app.module = true, Status(); },
+       kApp},
+      {{"app", "configfile"},
+       "FILE",
+       "read the programs with their options from a file, one a line; what the command line says of a "
+       "program "
+       "does not count then",
+       [](Draft& d, const Given& g) { return d.app_file = g.value(), Status(); }},
+  };
+}
+
+}  // namespace regroup::launcher
