@@ -1,0 +1,149 @@
+// How members' output is written, and who reads standard input.
+#include <fmt/format.h>
+
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Status;
+using Tag = OutputRequest::Tag;
+
+// nocopy, nojobid and their relatives.
+bool set_qualifier(OutputRequest& out, std::string_view word) {
+  if (word == "nocopy") return out.copy = false, true;
+  if (word == "copy") return out.copy = true, true;
+  if (word == "nojobid") return out.job_folder = false, true;
+  if (word == "jobid") return out.job_folder = true, true;
+  if (word == "raw") return out.raw = true, true;
+  return word == "pattern";
+}
+
+// PATH[:QUALIFIER,...]; `path` is what stands before them.
+Status split_qualifiers(OutputRequest& out, const Given& given, const std::string& text, std::string& path) {
+  const std::size_t colon = text.find(':');
+  path = text.substr(0, colon);
+  if (path.empty()) return bad_value(given.name, given.value(), "a name is missing");
+  if (colon == std::string::npos) return {};
+  for (const std::string& word : split(text.substr(colon + 1), ",:")) {
+    if (!set_qualifier(out, lower(word))) {
+      return bad_value(given.name, given.value(),
+                       fmt::format("'{}' is none of nocopy, copy, nojobid, raw", word));
+    }
+  }
+  return {};
+}
+
+Status set_folder(Draft& draft, const Given& given) {
+  return split_qualifiers(draft.out.output, given, given.value(), draft.out.output.folder);
+}
+
+// One word of --output.
+Status set_directive(Draft& draft, const Given& given, const std::string& word) {
+  OutputRequest& out = draft.out.output;
+  const std::size_t equals = word.find('=');
+  const std::string key = lower(word.substr(0, equals));
+  const auto is = [&key](std::string_view whole, std::size_t least) {
+    return key.size() >= least && whole.starts_with(key);
+  };
+  if (equals != std::string::npos && (is("directory", 1) || is("file", 1))) {
+    std::string path;
+    if (Status status = split_qualifiers(out, given, word.substr(equals + 1), path); !status.ok())
+      return status;
+    if (key[0] == 'd') return out.folder = path, Status();
+    out.stdout_pattern = path + ".%r.out";
+    out.stderr_pattern = path + ".%r.err";
+    return {};
+  }
+  if (equals == std::string::npos) {
+    if (is("tag-detailed", 5) || is("tag-fullname", 5) || is("rank", 2))
+      return out.tag = Tag::kJobRank, Status();
+    if (is("tag", 2)) return out.tag = Tag::kJobRank, Status();
+    if (is("timestamp", 2)) return out.timestamp = true, Status();
+    if (is("merge-stderr-to-stdout", 1)) return out.merge_stderr = true, Status();
+    if (is("xml", 1)) return draft.ignored.push_back(given.name + " xml"), Status();
+    if (set_qualifier(out, key)) return {};
+  }
+  return bad_value(
+      given.name, given.value(),
+      fmt::format("'{}' is none of tag, timestamp, merge, dir=DIR, file=FILE, nocopy, raw", word));
+}
+
+// tag,timestamp:nocopy
+Status set_output(Draft& draft, const Given& given) {
+  const std::string& text = given.value();
+  const bool path = text.find('=') != std::string::npos;  // its colons are its own
+  for (const std::string& word : split(text, path ? "," : ",:")) {
+    // After a path the words are its qualifiers: dir=D:nojobid,nocopy
+    if (path && set_qualifier(draft.out.output, lower(word))) continue;
+    if (Status status = set_directive(draft, given, word); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status set_stdin(Draft& draft, const Given& given) {
+  StdinRequest& to = draft.out.stdin_to;
+  const std::string word = lower(given.value());
+  if (word == "all" || word == "none") {
+    to.to = word == "all" ? StdinRequest::To::kAll : StdinRequest::To::kNone;
+    return {};
+  }
+  to.to = StdinRequest::To::kRank;
+  if (!read_number(word, to.rank))
+    return bad_value(given.name, given.value(), "a rank, all or none is wanted");
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> output_options() {
+  using D = Draft;
+  using G = const Given;
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"tag-output"},
+       "",
+       "begin each line with [job,rank]<stream>:",
+       [](D& d, G&) { return d.out.output.tag = Tag::kJobRank, Status(); },
+       kJob,
+       kYes},
+      {{"prepend-rank", "l"},
+       "",
+       "begin each line with [rank]; hydra's word",
+       [](D& d, G&) { return d.out.output.tag = Tag::kRank, Status(); }},
+      {{"timestamp-output"},
+       "",
+       "begin each line with the time it came",
+       [](D& d, G&) { return d.out.output.timestamp = true, Status(); },
+       kJob,
+       kYes},
+      {{"merge-stderr-to-stdout"},
+       "",
+       "members' standard error becomes standard output",
+       [](D& d, G&) { return d.out.output.merge_stderr = true, Status(); }},
+      {{"output-filename", "output-directory"},
+       "DIR[:nojobid,nocopy]",
+       "write also into DIR/1/rank.N/stdout and stderr; nojobid: without the 1, nocopy: there only",
+       set_folder,
+       kJob,
+       kYes},
+      {{"output"},
+       "LIST",
+       "Open MPI 5's word for these: tag, timestamp, merge, dir=DIR, file=FILE, nocopy, raw",
+       set_output},
+      {{"outfile-pattern", "outfile"},
+       "FILE",
+       "standard output into a file; %r in its name is the rank",
+       [](D& d, G& g) { return d.out.output.stdout_pattern = g.value(), Status(); }},
+      {{"errfile-pattern", "errfile"},
+       "FILE",
+       "standard error into a file; %r in its name is the rank",
+       [](D& d, G& g) { return d.out.output.stderr_pattern = g.value(), Status(); }},
+      {{"stdin"}, "RANK|all|none", "who reads standard input (default: 0)", set_stdin, kJob, kYes},
+      {{"s"}, "RANK|all|none", "as --stdin; hydra's word", set_stdin, kJob, Common::kNo, Dialect::kMpich},
+  };
+}
+
+}  // namespace regroup::launcher
