@@ -1,0 +1,122 @@
+// What only an elastic job (-np MIN:MAX) has, and roles with the limits of their members.
+#include <fmt/format.h>
+
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Status;
+using D = Draft;
+using G = const Given;
+
+Status add_role(Draft& draft, const Given& given) {
+  const std::string& text = given.value();
+  const std::size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  std::uint32_t count = 0;
+  if (equals == std::string::npos || name.empty() ||
+      !read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
+    return bad_value(given.name, text, "NAME=N is wanted, for example worker=3");
+  }
+  if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
+      std::string::npos) {
+    return bad_value(given.name, text, "a role's name is made of letters, digits, - and _");
+  }
+  draft.app.roles.push_back(text);
+  return {};
+}
+
+Status set_policy(Draft& draft, const Given& given) {
+  bool restart = false;
+  Status status = parse_word(given.name, given.value(), "restart", "end", restart);
+  draft.out.restart_policy = restart ? RestartPolicy::kRestart : RestartPolicy::kEnd;
+  return status;
+}
+
+}  // namespace
+
+std::vector<Spec> elastic_options() {
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"start"},
+       "N",
+       "members to begin with, and to replace lost ones up to (default: min(MAX, slots))",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.start); },
+       kJob,
+       kYes},
+      {{"replace"},
+       "auto|never",
+       "start a new member for a lost one (default: auto)",
+       [](D& d, G& g) { return parse_word(g.name, g.value(), "auto", "never", d.out.replace); },
+       kJob,
+       kYes},
+      {{"shards"},
+       "V",
+       "logical shards of each batch (default: smallest power of two >= MAX)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.shards); }},
+      {{"seed"},
+       "S",
+       "of the job's random numbers (default: 0)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.seed); }},
+      {{"bits"},
+       "on|off",
+       "off: admit members whose results may differ in the last bits (default: on)",
+       [](D& d, G& g) {
+         bool on = true;
+         Status status = parse_word(g.name, g.value(), "on", "off", on);
+         d.out.any_fingerprint = !on;
+         return status;
+       }},
+      {{"wait"},
+       "SECONDS",
+       "end the job when it has had fewer than MIN members for this long (default: 60)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.wait); }},
+      {{"ready-timeout"},
+       "SECONDS",
+       "give up a new member that is not ready after this time (default: 300)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
+      {{"orphan-timeout"},
+       "SECONDS",
+       "how long the job goes on without its launcher (default: 10)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.orphan_timeout); }},
+  };
+}
+
+std::vector<Spec> role_options() {
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kApp = Scope::kApp;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"role"},
+       "NAME=N",
+       "N members of a role, for example --role chief=1 --role worker=3; each gets TF_CONFIG",
+       add_role,
+       kApp,
+       kYes},
+      {{"job"},
+       "FILE",
+       "read roles, programs and limits from a YAML file",
+       [](D& d, G& g) { return d.out.job_file = g.value(), Status(); },
+       kJob,
+       kYes},
+      {{"restart-policy"},
+       "end|restart",
+       "what a dead chief or ps does to the job (default: end)",
+       set_policy},
+      {{"cpus"},
+       "N",
+       "processor time of each member, in processors",
+       [](D& d, G& g) { return parse_cpus(g.name, g.value(), d.app.app.limits.cpus); },
+       kApp},
+      {{"memory"},
+       "SIZE",
+       "memory of each member, 512M or 2G",
+       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.app.app.limits.memory_bytes); },
+       kApp},
+  };
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,128 @@
+// When a job ends, what then happens, and what is tried again.
+#include <fmt/format.h>
+
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Status;
+using D = Draft;
+using G = const Given;
+
+Status set_signals(Draft& draft, const Given& given) {
+  return parse_signals(given.name, given.value(), draft.out.forward_signals.emplace());
+}
+
+Status set_restarts(Draft& draft, const Given& given) {
+  return parse_count(given.name, given.value(), 0, draft.out.max_restarts.emplace());
+}
+
+Status keep_going(Draft& draft, const Given&) { return draft.out.keep_going = true, Status(); }
+
+Status set_fault_tolerance(Draft& draft, const Given& given) {
+  const std::string word = lower(given.value());
+  if (word != "ulfm" && word != "mpi" && word != "no" && word != "none" && word != "false") {
+    return bad_value(given.name, given.value(), "ulfm or none is wanted");
+  }
+  draft.out.ulfm = word == "ulfm" || word == "mpi";
+  return {};
+}
+
+// Colons part days, hours, minutes and seconds: 1:30 is 90 s.
+Status set_timeout(Draft& draft, const Given& given) {
+  core::Duration total{};
+  const std::vector<std::string> parts = split(given.value(), ":");
+  constexpr int kUnits[] = {1, 60, 3600, 86400};
+  if (parts.size() > std::size(kUnits))
+    return bad_value(given.name, given.value(), "a number of seconds is wanted");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    core::Duration part{};
+    if (Status status = parse_seconds(given.name, parts[parts.size() - 1 - i], part); !status.ok())
+      return status;
+    total += part * kUnits[i];
+  }
+  draft.out.timeout = total;
+  return {};
+}
+
+// A list of Open MPI 5: most of it is mpirun's old options under new names.
+Status set_runtime(Draft& draft, const Given& given) {
+  for (const std::string& whole : split(given.value(), ",")) {
+    const std::size_t equals = whole.find('=');
+    const std::string key = lower(whole.substr(0, equals));
+    const std::string value = equals == std::string::npos ? "1" : lower(whole.substr(equals + 1));
+    const bool on = value != "0" && !std::string_view("false").starts_with(value);
+    const auto is = [&key](std::string_view name, std::size_t least) {
+      return key.size() >= least && name.starts_with(key);
+    };
+    if (is("donotlaunch", 3)) {
+      draft.out.do_not_launch = on;
+    } else if (is("recoverable", 3) || is("continuous", 1)) {
+      draft.out.keep_going = on;
+    } else if (is("max-restarts", 1)) {
+      if (Status status = set_restarts(draft, {given.name, {value}}); !status.ok()) return status;
+    } else if (is("timeout", 1)) {
+      if (Status status = set_timeout(draft, {given.name, {value}}); !status.ok()) return status;
+    } else {
+      draft.ignored.push_back(fmt::format("{} {}", given.name, whole));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> end_options() {
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"timeout"},
+       "SECONDS",
+       "end the job after this time; MPIEXEC_TIMEOUT says the same",
+       set_timeout,
+       kJob,
+       kYes},
+      {{"term-grace"},
+       "SECONDS",
+       "from SIGTERM to SIGKILL when a job is ended (default: 5)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.term_grace); }},
+      {{"forward-signals"},
+       "LIST|none",
+       "pass on these signals instead of the usual ones: USR1,USR2",
+       set_signals},
+      {{"max-restarts"},
+       "N",
+       "start a job of -np MIN:MAX that does not use the runtime again so often (default: 3)",
+       set_restarts,
+       kJob,
+       kYes},
+      {{"with-ft"},
+       "ulfm|none",
+       "a member's death is told to the others, as ULFM wants it, and does not end the job",
+       set_fault_tolerance},
+      {{"enable-recovery", "continuous", "disable-auto-cleanup", "dac"},
+       "",
+       "a lost member does not end the job",
+       keep_going},
+      {{"disable-recovery", "enable-auto-cleanup"},
+       "",
+       "a lost member ends the job, which is the default",
+       [](D& d, G&) { return d.out.keep_going = false, Status(); }},
+      {{"print-all-exitcodes"},
+       "",
+       "tell every member's exit status at the end",
+       [](D& d, G&) { return d.out.print_exit_codes = true, Status(); }},
+      {{"report-pid"},
+       "-|+|FILE",
+       "write our process id to standard output, standard error or a file",
+       [](D& d, G& g) { return d.out.report_pid = g.value(), Status(); }},
+      {{"runtime-options"},
+       "LIST",
+       "Open MPI 5's word for some of these: donotlaunch, recoverable, max-restarts=N, timeout=S",
+       set_runtime},
+  };
+}
+
+}  // namespace regroup::launcher

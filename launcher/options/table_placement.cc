@@ -1,0 +1,161 @@
+// Which processors members get, and how many members may share them.
+#include <fmt/format.h>
+
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Status;
+using D = Draft;
+using G = const Given;
+
+Status refused(const Given& given, const Status& status) {
+  return status.ok() ? status : bad_value(given.name, given.value(), status.message());
+}
+
+Status map_by(Draft& draft, const Given& given) {
+  return refused(given, parse_map_by(given.value(), draft.out.mapping.map));
+}
+
+Status map_as(Draft& draft, const Given& given, const std::string& text) {
+  return refused(given, parse_map_by(text, draft.out.mapping.map));
+}
+
+// --bynode and its relatives map and rank.
+Status map_and_rank(Draft& draft, const std::string& word) {
+  if (Status status = parse_map_by(word, draft.out.mapping.map); !status.ok()) return status;
+  return parse_rank_by(word, draft.out.mapping.rank);
+}
+
+Status bind_as(Draft& draft, const std::string& word) { return parse_bind_to(word, draft.out.mapping.bind); }
+
+Status set_cpu_set(Draft& draft, const Given& given) {
+  draft.out.mapping.cpu_set.clear();
+  return refused(given, parse_cpu_list(given.value(), draft.out.mapping.cpu_set));
+}
+
+// N:OBJECT, several of them with commas; one is taken.
+Status set_ppr(Draft& draft, const Given& given) {
+  if (given.value().find(',') != std::string::npos) {
+    return bad_value(given.name, given.value(), "one object only, as in 2:package");
+  }
+  return map_as(draft, given, "ppr:" + given.value());
+}
+
+// --display map,allocation,bind,topo
+Status set_display(Draft& draft, const Given& given) {
+  Display& display = draft.out.display;
+  for (const std::string& whole : split(given.value(), ",")) {
+    const std::string word = lower(whole.substr(0, whole.find_first_of(":=")));
+    const auto is = [&word](std::string_view name) { return !word.empty() && name.starts_with(word); };
+    if (is("map") || is("map-devel")) {
+      display.map = true;
+    } else if (is("allocation")) {
+      display.allocation = true;
+    } else if (is("bindings")) {
+      display.bindings = true;
+    } else if (is("topology")) {
+      display.topology = true;
+    } else if (!is("cpus") && !is("parsable") && !is("parseable")) {
+      return bad_value(given.name, given.value(),
+                       fmt::format("'{}' is none of map, allocation, topo, bind", whole));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> placement_options() {
+  constexpr auto kJob = Scope::kJob;
+  constexpr auto kYes = Common::kYes;
+  return {
+      {{"oversubscribe"},
+       "",
+       "allow more members than slots",
+       [](D& d, G&) { return d.out.mapping.map.oversubscribe = true, Status(); },
+       kJob,
+       kYes},
+      {{"nooversubscribe", "no-oversubscribe"},
+       "",
+       "refuse more members than slots (default; not with --compat=mpich)",
+       [](D& d, G&) { return d.out.mapping.map.oversubscribe = false, Status(); }},
+      {{"map-by"},
+       "OBJECT[:QUALIFIERS]",
+       "deal members out over: slot, hwthread, core, l1cache to l3cache, numa, package or socket, node, "
+       "ppr:N:OBJECT, "
+       "pe-list=CPUS, seq, rankfile; with PE=N, span, oversubscribe, nolocal, hwtcpus",
+       map_by,
+       kJob,
+       kYes},
+      {{"rank-by"},
+       "OBJECT",
+       "number them by slot, node, fill, span or an object",
+       [](D& d, G& g) { return refused(g, parse_rank_by(g.value(), d.out.mapping.rank)); }},
+      {{"bind-to"},
+       "OBJECT[:QUALIFIERS]",
+       "bind each to none, hwthread, core, an object as above or user:CPUS; with overload-allowed, "
+       "if-supported",
+       [](D& d, G& g) { return refused(g, parse_bind_to(g.value(), d.out.mapping.bind)); },
+       kJob,
+       kYes},
+      {{"binding"},
+       "OBJECT",
+       "as --bind-to; hydra's word",
+       [](D& d, G& g) { return refused(g, parse_bind_to(g.value(), d.out.mapping.bind)); }},
+      {{"npersocket"},
+       "N",
+       "so many members on each package",
+       [](D& d, G& g) { return map_as(d, g, "ppr:" + g.value() + ":package"); }},
+      {{"ppr"}, "N:OBJECT", "so many members on each object", set_ppr},
+      {{"cpus-per-proc", "cpus-per-rank", "cpus-per-task"},
+       "N",
+       "so many cores for each member",
+       [](D& d, G& g) { return map_as(d, g, ":pe=" + g.value()); }},
+      {{"use-hwthread-cpus"},
+       "",
+       "a slot is a hardware thread",
+       [](D& d, G&) { return d.out.mapping.map.hwthread_cpus = true, Status(); }},
+      {{"cpu-set", "cpu-list"}, "CPUS", "use no other processors than these, 0,2-5", set_cpu_set},
+      {{"rankfile", "rf"},
+       "FILE",
+       "where each rank goes, line by line: rank 0=localhost slot=0-1",
+       [](D& d, G& g) {
+         d.out.mapping.map.kind = MapBy::Kind::kRankFile;
+         return d.out.mapping.map.file = g.value(), Status();
+       }},
+      {{"bynode"}, "", "as --map-by node --rank-by node", [](D& d, G&) { return map_and_rank(d, "node"); }},
+      {{"byslot"}, "", "as --map-by slot --rank-by slot", [](D& d, G&) { return map_and_rank(d, "slot"); }},
+      {{"bycore"}, "", "as --map-by core --rank-by core", [](D& d, G&) { return map_and_rank(d, "core"); }},
+      {{"bind-to-core"}, "", "as --bind-to core", [](D& d, G&) { return bind_as(d, "core"); }},
+      {{"bind-to-socket"}, "", "as --bind-to package", [](D& d, G&) { return bind_as(d, "package"); }},
+      {{"bind-to-none"}, "", "as --bind-to none", [](D& d, G&) { return bind_as(d, "none"); }},
+      {{"report-bindings"},
+       "",
+       "tell on standard error which processors each member got",
+       [](D& d, G&) { return d.out.display.bindings = true, Status(); },
+       kJob,
+       kYes},
+      {{"display"}, "LIST", "print before the start: map, allocation, topo, bind", set_display},
+      {{"display-map", "display-devel-map", "display-diffable-map"},
+       "",
+       "print where each member goes",
+       [](D& d, G&) { return d.out.display.map = true, Status(); }},
+      {{"display-allocation", "display-devel-allocation"},
+       "",
+       "print the hosts and their slots",
+       [](D& d, G&) { return d.out.display.allocation = true, Status(); }},
+      {{"display-topo"},
+       "",
+       "print the host's processors",
+       [](D& d, G&) { return d.out.display.topology = true, Status(); }},
+      {{"do-not-launch"},
+       "",
+       "print what was asked for and start nothing",
+       [](D& d, G&) { return d.out.do_not_launch = true, Status(); }},
+  };
+}
+
+}  // namespace regroup::launcher
