@@ -1,0 +1,145 @@
+// Counts, roles and programs, once the whole command line is read.
+#include "launcher/options/finish.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+
+// A script that is not executable, or a module, is run by python3.
+void run_by_python(const Draft& draft, const AppDraft& from, AppRequest& app) {
+  if (app.command.empty()) return;
+  std::string& program = app.command[0];
+  if (from.module) {
+    app.command.insert(app.command.begin(), {"python3", "-m"});
+    return;
+  }
+  if (!program.ends_with(".py")) return;
+  const std::string path = app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
+  if (!draft.around.is_executable || !draft.around.is_executable(path)) {
+    app.command.insert(app.command.begin(), "python3");
+  } else if (program.find('/') == std::string::npos) {
+    program.insert(0, "./");
+  }
+}
+
+// One app, or one for each of its roles.
+Status add_apps(Draft& draft, AppDraft& from) {
+  AppRequest app = std::move(from.app);
+  app.environment = app_environment(draft, from);
+  const auto path = draft.around.environment.find("PATH");
+  if (app.search_path.empty() && app.environment.count("PATH") == 0 &&
+      path != draft.around.environment.end()) {
+    app.search_path = path->second;  // -envnone hides PATH from the members, not from us
+  }
+  run_by_python(draft, from, app);
+  if (from.roles.empty()) return draft.out.apps.push_back(std::move(app)), Status();
+  if (!from.count_given.empty() || app.per_node) {
+    return invalid_argument(fmt::format("{} with --role: a role has its own number of members",
+                                        from.count_given.empty() ? "-N" : from.count_given));
+  }
+  for (const std::string& role : from.roles) {
+    const std::size_t equals = role.find('=');
+    app.role = role.substr(0, equals);
+    std::uint32_t count = 0;
+    if (!read_number(std::string_view(role).substr(equals + 1), count)) continue;  // checked when it was read
+    app.count = count;
+    for (const AppRequest& other : draft.out.apps) {
+      if (other.role == app.role)
+        return invalid_argument(fmt::format("--role {}: it stands there twice", app.role));
+    }
+    draft.out.apps.push_back(app);
+  }
+  return {};
+}
+
+// -N on one host.
+Status apply_per_node(Draft& draft, AppRequest& app) {
+  const MapBy& map = draft.out.mapping.map;
+  if (!app.per_node && map.kind == MapBy::Kind::kPerUnit && map.unit == Unit::kNode)
+    app.per_node = map.per_unit;
+  if (!app.per_node || draft.out.elastic) return {};
+  if (!app.count) {
+    app.count = app.per_node;
+  } else if (*app.count > *app.per_node && !draft.mpich()) {
+    return invalid_argument(
+        fmt::format("{} members with {} on each host need {} hosts; several hosts: not yet", *app.count,
+                    *app.per_node, (*app.count - 1) / *app.per_node + 1));
+  }
+  return {};
+}
+
+std::string what(const AppRequest& app) {
+  return app.role.empty() ? fmt::format("program {}", app.command[0]) : fmt::format("role {}", app.role);
+}
+
+Status count_members(Draft& draft) {
+  Options& out = draft.out;
+  if (out.elastic && out.apps.size() > 1) {
+    return invalid_argument(fmt::format("-np {}:{}: an elastic job has one program only", out.min, out.max));
+  }
+  std::uint64_t total = 0;
+  for (AppRequest& app : out.apps) {
+    if (Status status = apply_per_node(draft, app); !status.ok()) return status;
+    if (!app.count && out.apps.size() > 1) {
+      if (!draft.mpich()) {
+        return invalid_argument(
+            fmt::format("{}: -np is missing; of several programs each needs its own", what(app)));
+      }
+      app.count = 1;
+    }
+    total += app.count.value_or(0);
+  }
+  if (total > ~std::uint32_t{0}) return invalid_argument(fmt::format("{} members are too many", total));
+  if (!out.elastic) out.min = out.max = static_cast<std::uint32_t>(total);
+  return {};
+}
+
+// MPIEXEC_TIMEOUT, where --timeout was not given.
+Status read_timeout(Draft& draft) {
+  const auto set = draft.around.environment.find("MPIEXEC_TIMEOUT");
+  if (draft.out.timeout != core::Duration{} || set == draft.around.environment.end() || set->second.empty())
+    return {};
+  return parse_seconds("MPIEXEC_TIMEOUT", set->second, draft.out.timeout);
+}
+
+void mirror_first_app(Options& out) {
+  out.tag_output = out.output.tag == OutputRequest::Tag::kJobRank;
+  if (out.apps.empty()) return;
+  out.command = out.apps[0].command;
+  out.wdir = out.apps[0].wdir;
+  out.environment = out.apps[0].environment;
+}
+
+}  // namespace
+
+Status finish(Draft& draft) {
+  Options& out = draft.out;
+  if (!out.job_file.empty() && !draft.done.empty()) {
+    return invalid_argument(fmt::format("--job {}: it names the programs; {} is one too many", out.job_file,
+                                        draft.done[0].app.command[0]));
+  }
+  for (AppDraft& app : draft.done) {
+    if (Status status = add_apps(draft, app); !status.ok()) return status;
+  }
+  out.oversubscribe = out.mapping.map.oversubscribe.value_or(draft.mpich());
+  out.no_oversubscribe = !out.mapping.map.oversubscribe.value_or(true);
+  if (Status status = count_members(draft); !status.ok()) return status;
+  if (Status status = resolve_hosts(draft); !status.ok()) return status;
+  if (Status status = read_timeout(draft); !status.ok()) return status;
+  if (!draft.ignored.empty()) {
+    out.notes.push_back(fmt::format("without effect here: {}", fmt::join(draft.ignored, ", ")));
+  }
+  mirror_first_app(out);
+  return {};
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,23 @@
+// From the options as they stand on the command line to a job that can be started.
+#pragma once
+
+#include "core/status.h"
+#include "launcher/options/spec.h"
+
+namespace regroup::launcher {
+
+// Completes draft.out from draft.done: environments, counts, roles, hosts, programs run by python3.
+[[nodiscard]] core::Status finish(Draft& draft);
+
+// Of draft.listed and every app's -H: draft.out.hosts. Needs draft.out.apps with their counts. Where another
+// host than this one is needed: "several hosts: not yet".
+[[nodiscard]] core::Status resolve_hosts(Draft& draft);
+
+// What an app's members find: `base` as far as it is passed on, changed by the job's and the app's changes.
+[[nodiscard]] Environment app_environment(const Draft& draft, const AppDraft& app);
+
+// The options and programs of a job.
+[[nodiscard]] core::Result<Options> parse_job(const std::vector<std::string>& args,
+                                              const Surroundings& around, Compat compat);
+
+}  // namespace regroup::launcher

@@ -1,0 +1,75 @@
+// The environment of an app's members.
+#include <fmt/format.h>
+
+#include "launcher/options/finish.h"
+
+namespace regroup::launcher {
+namespace {
+
+using Kind = EnvironmentChange::Kind;
+
+// All of `from` that begin with `prefix`, or the one of this name.
+template <class Do>
+void for_matching(const Environment& from, const std::string& pattern, Do act) {
+  if (!pattern.ends_with('*')) {
+    if (const auto found = from.find(pattern); found != from.end()) act(*found);
+    return;
+  }
+  const std::string prefix = pattern.substr(0, pattern.size() - 1);
+  for (auto it = from.lower_bound(prefix); it != from.end() && it->first.starts_with(prefix); ++it) act(*it);
+}
+
+// A parameter that is given twice is a list, as under mpirun; one of the environment is replaced.
+void set_parameter(Environment& out, std::set<std::string>& given, const EnvironmentChange& change) {
+  std::string& value = out[change.name];
+  const bool repeated = !given.insert(change.name).second && value != change.value;
+  value = repeated ? value + "," + change.value : change.value;
+}
+
+void join(Environment& out, const EnvironmentChange& change) {
+  std::string& value = out[change.name];
+  const std::string gap = value.empty() ? "" : change.separator;
+  value = change.kind == Kind::kAppend ? value + gap + change.value : change.value + gap + value;
+}
+
+void apply(const std::vector<EnvironmentChange>& changes, const Environment& base, Environment& out) {
+  std::set<std::string> parameters;
+  for (const EnvironmentChange& change : changes) {
+    switch (change.kind) {
+      case Kind::kSet:
+        out[change.name] = change.value;
+        break;
+      case Kind::kExport:
+        for_matching(base, change.name,
+                     [&out](const auto& entry) { out.insert_or_assign(entry.first, entry.second); });
+        break;
+      case Kind::kUnset: {
+        const Environment before = out;
+        for_matching(before, change.name, [&out](const auto& entry) { out.erase(entry.first); });
+        break;
+      }
+      case Kind::kMca:
+        set_parameter(out, parameters, change);
+        break;
+      case Kind::kAppend:
+      case Kind::kPrepend:
+        join(out, change);
+    }
+  }
+}
+
+}  // namespace
+
+Environment app_environment(const Draft& draft, const AppDraft& app) {
+  const Environment& base = draft.around.environment;
+  const PassedOn& passed = app.passed ? *app.passed : draft.passed;
+  Environment out = passed.all ? base : Environment();
+  for (const std::string& name : passed.names) {
+    if (const auto found = base.find(name); found != base.end()) out.insert(*found);
+  }
+  apply(draft.changes, base, out);
+  apply(app.changes, base, out);
+  return out;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,198 @@
+// Reads a command line from left to right: options, a program with its arguments, ':' and the next program.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "launcher/options/finish.h"
+#include "launcher/options/nearest.h"
+#include "launcher/options/spec.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+using Words = std::vector<std::string>;
+
+constexpr std::size_t kMostApps = 4096;
+
+// Names of other launchers that are called otherwise here.
+struct Foreign {
+  std::string_view name, whose, here;
+};
+constexpr Foreign kForeign[] = {{"ntasks", "srun", "-np"},
+                                {"nodes", "srun", "--nnodes"},
+                                {"export", "srun", "-x"},
+                                {"nodelist", "srun", "-H"},
+                                {"w", "srun", "-H"},
+                                {"mpi", "srun", "--compat"},
+                                {"cpu-bind", "srun", "--bind-to"},
+                                {"distribution", "srun", "--map-by"},
+                                {"label", "srun", "--prepend-rank"},
+                                {"chdir", "srun", "--wdir"},
+                                {"nrs", "jsrun", "-np"},
+                                {"rs-per-host", "jsrun", "-N"},
+                                {"tasks-per-rs", "jsrun", "-np"},
+                                {"cpu-per-rs", "jsrun", "--cpus-per-proc"},
+                                {"E", "jsrun", "-x"},
+                                {"num-proc", "horovodrun", "-np"},
+                                {"min-np", "horovodrun", "-np MIN:MAX"},
+                                {"max-np", "horovodrun", "-np MIN:MAX"}};
+
+Status unknown_option(const std::string& given, std::string_view name, Compat compat) {
+  for (const Foreign& foreign : kForeign) {
+    if (name == foreign.name) {
+      return invalid_argument(
+          fmt::format("unknown option {}; it is {}'s, here it is {}", given, foreign.whose, foreign.here));
+    }
+  }
+  Words names;
+  for (const Spec& spec : table()) {
+    for (const std::string& each : spec.names) {
+      if (find_option(each, compat) != nullptr) names.push_back(each);
+    }
+  }
+  const std::string near = nearest(name, names);
+  return invalid_argument(fmt::format("unknown option {}{}", given,
+                                      near.empty() ? "" : fmt::format("; did you mean {}?", dashed(near))));
+}
+
+bool is_topic(const std::string& word) {
+  if (word == "all") return true;
+  for (const GroupText& group : groups()) {
+    if (word == group.name) return true;
+  }
+  return false;
+}
+
+bool is_joined(const Spec& spec, const std::string& value) {
+  return spec.value == "VAR VALUE" && value.find('=') != std::string::npos;
+}
+
+// The values of an option from args[i] on, after `first` if it stood behind an equals sign.
+Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::optional<std::string> first,
+                   Given& given) {
+  if (spec.value.empty()) {
+    return first ? bad_value(given.name + "=" + *first, "", "it takes no value") : Status();
+  }
+  if (first) given.values.push_back(std::move(*first));
+  if (spec.value.starts_with('[')) {
+    if (given.values.empty() && i < args.size() && is_topic(args[i])) given.values.push_back(args[i++]);
+    return {};
+  }
+  const Words names = value_names(spec);
+  while (given.values.size() < names.size()) {
+    if (!given.values.empty() && is_joined(spec, given.values[0])) break;
+    if (i == args.size())
+      return bad_value(given.name, "", fmt::format("{} is missing", names[given.values.size()]));
+    given.values.push_back(args[i++]);
+  }
+  return {};
+}
+
+bool elastic_only(const Spec& spec) { return spec.group == Group::kElastic; }
+
+// One option at args[i]; leaves i behind it and its values.
+Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
+  const std::string& written = args[i++];
+  std::string name = written.substr(written.starts_with("--") ? 2 : 1);
+  std::optional<std::string> value;
+  if (const std::size_t equals = name.find('='); equals != std::string::npos) {
+    value = name.substr(equals + 1);
+    name.resize(equals);
+  }
+  const Spec* spec = find_option(name, draft.out.compat);
+  if (spec == nullptr) return unknown_option(written, name, draft.out.compat);
+  Given given{written.substr(0, written.find('=')), {}};
+  if (Status status = read_values(*spec, args, i, std::move(value), given); !status.ok()) return status;
+  if (spec->scope == Scope::kJob && !draft.done.empty()) {
+    draft.out.notes.push_back(fmt::format(
+        "{} speaks of the whole job: it counts before the first program only, ignored", given.name));
+    return {};
+  }
+  if (elastic_only(*spec)) draft.out.elastic_options.push_back(given.name);
+  return spec->apply(draft, given);
+}
+
+bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+
+// Options and a program from args[i] to the next ':'; leaves i there.
+Status parse_app(Draft& draft, const Words& args, std::size_t& i) {
+  draft.app = {};
+  while (i < args.size() && is_option(args[i])) {
+    if (args[i] == "--" && ++i > 0) break;
+    if (Status status = parse_option(draft, args, i); !status.ok()) return status;
+    if (draft.out.verb != Verb::kRun) return {};
+  }
+  while (i < args.size() && args[i] != ":") draft.app.app.command.push_back(args[i++]);
+  return {};
+}
+
+Status keep_app(Draft& draft) {
+  const Words& command = draft.app.app.command;
+  if (command.empty()) return invalid_argument("no program was given: regroup [OPTIONS] PROGRAM [ARGUMENTS]");
+  if (command[0].empty()) return invalid_argument("the program's name is empty");
+  if (draft.done.size() == kMostApps)
+    return invalid_argument(fmt::format("more than {} programs", kMostApps));
+  draft.done.push_back(std::move(draft.app));
+  return {};
+}
+
+// A line of an app file, which may hold several programs.
+Status parse_line(Draft& draft, std::string_view line) {
+  auto words = shell_words(line);
+  if (!words.ok()) return words.status();
+  for (std::size_t i = 0; i < words->size(); ++i) {
+    if (Status status = parse_app(draft, *words, i); !status.ok()) return status;
+    if (draft.out.verb != Verb::kRun) return invalid_argument("this option has no place in a file");
+    if (Status status = keep_app(draft); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status parse_app_file(Draft& draft) {
+  const std::string path = std::exchange(draft.app_file, "");
+  if (!draft.app.app.command.empty() || draft.app.app.count) {
+    draft.out.notes.push_back(fmt::format("--app {}: programs of the command line are not run", path));
+  }
+  if (!draft.around.read_file) return bad_value("--app", path, "no file can be read");
+  auto text = draft.around.read_file(path);
+  if (!text.ok()) return bad_value("--app", path, text.status().message());
+  std::size_t number = 0;
+  for (const std::string& line : split(*text, "\n")) {
+    ++number;
+    Status status = parse_line(draft, line);
+    if (status.ok() && !draft.app_file.empty()) status = invalid_argument("a file must not name another");
+    if (!status.ok()) return invalid_argument(fmt::format("{}, line {}: {}", path, number, status.message()));
+  }
+  if (draft.done.empty()) return invalid_argument(fmt::format("{}: it names no program", path));
+  return {};
+}
+
+Status parse_programs(Draft& draft, const Words& args) {
+  std::size_t i = 0;
+  do {
+    if (Status status = parse_app(draft, args, i); !status.ok()) return status;
+    if (draft.out.verb != Verb::kRun) return {};
+    if (!draft.app_file.empty()) return parse_app_file(draft);
+    const bool job_file = !draft.out.job_file.empty() && draft.done.empty() && draft.app.app.command.empty();
+    if (job_file && i == args.size()) return {};
+    if (Status status = keep_app(draft); !status.ok()) return status;
+  } while (i++ < args.size());
+  return {};
+}
+
+}  // namespace
+
+core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat compat) {
+  Draft draft{.around = around};
+  draft.out.compat = compat;
+  draft.out.environment = around.environment;
+  if (Status status = parse_programs(draft, args); !status.ok()) return status;
+  if (draft.out.verb != Verb::kRun) return std::move(draft.out);
+  if (Status status = finish(draft); !status.ok()) return status;
+  return std::move(draft.out);
+}
+
+}  // namespace regroup::launcher
