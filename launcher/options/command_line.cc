@@ -1,0 +1,98 @@
+// By which name we were called, and the commands that speak to a running job.
+#include <fmt/format.h>
+
+#include "launcher/options/finish.h"
+#include "launcher/options/options.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+using Words = std::vector<std::string>;
+
+struct Control {
+  std::string_view name;
+  Verb verb;
+  std::string_view number;  // what its first argument means; "": it has none
+};
+constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
+                                 {"resize", Verb::kResize, "MEMBERS"},
+                                 {"notice", Verb::kNotice, "MEMBER"},
+                                 {"kill-member", Verb::kKillMember, "MEMBER"}};
+
+// Options of a control command; the other words are returned.
+core::Result<Words> control_words(const Control& control, const Words& args, Options& out) {
+  Words words;
+  for (std::size_t i = 1; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg == "--help" || arg == "-help" || arg == "-h") {
+      out.verb = Verb::kHelp;
+      return Words();
+    }
+    if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {
+      out.json = true;
+    } else if (control.verb == Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
+      out.follow = true;
+    } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {
+      return invalid_argument(fmt::format("unknown option {} of regroup {}", arg, control.name));
+    } else {
+      words.push_back(arg);
+    }
+  }
+  return words;
+}
+
+Status parse_control(const Control& control, const Words& args, Options& out) {
+  out.verb = control.verb;
+  auto words = control_words(control, args, out);
+  if (!words.ok() || out.verb == Verb::kHelp) return words.status();
+  if (!control.number.empty()) {
+    if (words->empty())
+      return invalid_argument(fmt::format("regroup {}: {} is missing", control.name, control.number));
+    const std::uint32_t least = control.verb == Verb::kResize ? 1 : 0;
+    const std::string what = fmt::format("{} of regroup {}", control.number, control.name);
+    if (Status status = parse_count(what, (*words)[0], least, out.number); !status.ok()) return status;
+    words->erase(words->begin());
+  }
+  if (words->size() > 1)
+    return invalid_argument(fmt::format("regroup {}: what is {}?", control.name, (*words)[1]));
+  if (!words->empty()) out.job = (*words)[0];
+  return {};
+}
+
+std::string_view last_part(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+
+bool is_hydra(std::string_view name) { return name.ends_with(".hydra") || name.ends_with(".mpich"); }
+
+bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.starts_with("mpiexec"); }
+
+}  // namespace
+
+core::Result<Options> parse_command_line(const Words& args, const Surroundings& around) {
+  const std::string_view name = last_part(around.program);
+  const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
+  Options out;
+  out.environment = around.environment;
+  for (const Control& control : kControls) {
+    if (!own_name || args.empty() || args[0] != control.name) continue;
+    if (Status status = parse_control(control, args, out); !status.ok()) return status;
+    return out;
+  }
+  if (own_name && !args.empty() && args.size() <= 2 && args[0] == "help") {
+    out.verb = Verb::kHelp;
+    if (args.size() == 2) out.topic = args[1];
+    return out;
+  }
+  return parse_job(args, around, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi);
+}
+
+std::string version_text(const std::string& program, const std::string& version) {
+  const std::string_view name = last_part(program);
+  if (!is_mpi(name)) return fmt::format("regroup {}\n", version);
+  return fmt::format("{} (regroup {}, with the options of {})\n", name, version,
+                     is_hydra(name) ? "MPICH's HYDRA" : "Open MPI");
+}
+
+}  // namespace regroup::launcher

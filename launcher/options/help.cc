@@ -1,0 +1,85 @@
+// --help: from the table.
+#include <fmt/format.h>
+
+#include "launcher/options/spec.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::size_t kLeft = 28;   // columns of the option
+constexpr std::size_t kWidth = 80;  // of the whole
+
+// "-np, -n, -c N|MIN:MAX"
+std::string left_of(const Spec& spec, bool all_names) {
+  std::string out;
+  for (const std::string& name : spec.names) {
+    out += (out.empty() ? "" : ", ") + dashed(name);
+    if (!all_names && out.size() > kLeft / 2) break;
+  }
+  return spec.value.empty() ? out : out + " " + spec.value;
+}
+
+// `text` in lines that begin at column kLeft + 4.
+std::string wrapped(const std::string& text) {
+  std::string out;
+  std::size_t column = 0;
+  std::size_t from = 0;
+  while (from < text.size()) {
+    const std::size_t to = std::min(text.find(' ', from), text.size());
+    if (column > 0 && column + 1 + (to - from) > kWidth - kLeft - 4) {
+      out += "\n" + std::string(kLeft + 4, ' ');
+      column = 0;
+    }
+    if (column > 0) out += ' ', ++column;
+    out += text.substr(from, to - from);
+    column += to - from;
+    from = to + 1;
+  }
+  return out;
+}
+
+std::string entry(const Spec& spec) {
+  const std::string left = left_of(spec, true);
+  std::string out = fmt::format("  {:<{}}", left, kLeft);
+  out += left.size() > kLeft ? "\n" + std::string(kLeft + 4, ' ') : "  ";
+  return out + wrapped(spec.help) + "\n";
+}
+
+std::string section(const GroupText& group, bool common_only) {
+  std::string out;
+  for (const Spec& spec : table()) {
+    if (spec.group == group.group && (!common_only || spec.common == Common::kYes)) out += entry(spec);
+  }
+  return out.empty() ? "" : fmt::format("\n{} ({}):\n{}", group.title, group.name, out);
+}
+
+constexpr std::string_view kUsage =
+    "usage: regroup [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM ...]\n"
+    "       regroup --role NAME=N [--role ...] PROGRAM [ARGUMENTS]\n"
+    "       regroup --job FILE.yaml\n"
+    "       regroup status [--json|--follow] [JOB]    what an elastic job does, and why\n"
+    "       regroup resize MEMBERS [JOB]              let it have so many members\n"
+    "       regroup notice MEMBER [JOB]               let a member leave after its step\n"
+    "       regroup kill-member MEMBER [JOB]          SIGKILL a member\n"
+    "JOB may be left out if there is only one. Options have one or two dashes.\n";
+
+}  // namespace
+
+std::string help_text(const std::string& topic) {
+  for (const GroupText& group : groups()) {
+    if (topic == group.name) return section(group, false).substr(1);
+  }
+  std::string out(kUsage);
+  std::string names;
+  for (const GroupText& group : groups()) {
+    out += section(group, topic != "all");
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", group.name);
+  }
+  if (topic != "all") {
+    out += fmt::format(
+        "\nThese are the common ones. --help all shows all, --help GROUP those of a group:\n{}\n", names);
+  }
+  return out;
+}
+
+}  // namespace regroup::launcher
