@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/cmd/nearest.h"
+#include "launcher/options/nearest.h"
 
 namespace regroup::cmd {
 namespace {
@@ -111,7 +111,7 @@ TEST(Options, SuggestsTheNearestName) {
   EXPECT_EQ(refusal({"--overubscribe", "p"}), "unknown option --overubscribe; did you mean --oversubscribe?");
   EXPECT_EQ(refusal({"-tagoutput", "p"}), "unknown option -tagoutput; did you mean --tag-output?");
   EXPECT_EQ(refusal({"--completely-different", "p"}), "unknown option --completely-different");
-  EXPECT_EQ(nearest("np", {"np", "n"}), "np");
+  EXPECT_EQ(launcher::nearest("np", {"np", "n"}), "np");
 }
 
 TEST(Options, ControlCommands) {
@@ -131,13 +131,7 @@ TEST(Options, ControlCommands) {
   EXPECT_THAT(refusal({"status", "a", "b"}), testing::HasSubstr("what is b?"));
 }
 
-TEST(Options, HelpNamesEveryOption) {
-  const std::string help = help_text();
-  for (const char* name : {"-np", "--start", "--replace", "--oversubscribe", "--shards", "--seed", "--bits",
-                           "--tag-output", "--timeout", "--wait", "--ready-timeout", "--orphan-timeout",
-                           "--term-grace", "-x", "--wdir", "--allow-run-as-root", "--help", "--version"}) {
-    EXPECT_THAT(help, testing::HasSubstr(name));
-  }
+TEST(Options, AskForHelp) {
   EXPECT_EQ(parsed({"-h"}).verb, Verb::kHelp);
   EXPECT_EQ(parsed({"help"}).verb, Verb::kHelp);
   EXPECT_EQ(parsed({"status", "--help"}).verb, Verb::kHelp);

@@ -1,11 +1,11 @@
 // Levenshtein distance, one row at a time.
-#include "launcher/cmd/nearest.h"
+#include "launcher/options/nearest.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace regroup::cmd {
+namespace regroup::launcher {
 namespace {
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -34,4 +34,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-}  // namespace regroup::cmd
+}  // namespace regroup::launcher
