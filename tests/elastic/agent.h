@@ -1,0 +1,43 @@
+// The agent as far as participants see it, in the hands of a test: it hands out the lines of a real arena
+// over a real socket and announces Worlds. Expectations fail the test.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/fd.h"
+#include "core/message.h"
+
+namespace regroup::elastic::testing {
+
+class Agent {
+ public:
+  // One line per member: member i in slot i.
+  Agent(std::uint32_t members, std::uint64_t snapshot_bytes);
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+  ~Agent();
+
+  [[nodiscard]] core::Arena& arena() { return arena_; }
+  [[nodiscard]] core::Line& line(core::SlotIndex slot) const { return arena_.line(slot); }
+  [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
+  [[nodiscard]] bool sleeps(core::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
+
+  // Lets in whoever connects, until all members said that they are ready.
+  void welcome_all();
+  // Generation `g` of these members, all at the start of training.
+  void announce(core::Generation g, const std::set<core::SlotIndex>& donors,
+                const std::set<core::SlotIndex>& newcomers);
+
+ private:
+  void send_welcome(int fd, core::SlotIndex slot);
+
+  const std::string path_;
+  core::Arena arena_;
+  core::Fd listener_;
+  std::vector<core::Fd> links_;
+};
+
+}  // namespace regroup::elastic::testing
