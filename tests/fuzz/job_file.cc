@@ -1,0 +1,22 @@
+// Bytes of job files: whatever comes is refused with a message that begins with the file's name, or makes a
+// job whose roles can be given to every member.
+#include "launcher/roles/job_file.h"
+
+#include <cstdint>
+#include <cstdlib>
+
+using namespace regroup::launcher;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto job = parse_job({reinterpret_cast<const char*>(data), size}, "f", {}, 8);
+  if (!job.ok()) {
+    if (!job.status().message().starts_with("f:")) std::abort();
+    return 0;
+  }
+  if (job->apps.size() != job->roles.size() || !check_roles(job->roles).ok()) std::abort();
+  for (const AppRequest& app : job->apps) {
+    if (app.command.empty() || app.count < 1U) std::abort();
+  }
+  return 0;
+}
