@@ -38,35 +38,31 @@ std::string new_job_id() {
   return fmt::format("{:08x}", bits);
 }
 
-// What all members run; the rest of AgentOptions comes from the agent's own process.
-launcher::Program program_of(const Options& options, const std::string& path) {
-  launcher::Program program;
-  program.path = path;
-  program.argv = options.command;
-  program.environment = options.environment;
-  program.wdir = options.wdir;
-  program.job = new_job_id();
-  program.tag_output = options.tag_output;
-  program.priority = launcher::current_priority();
-  return program;
+// What all members have in common; the rest of AgentOptions comes from the agent's own process.
+launcher::CrewOptions crew_of(const Options& options, const std::string& path) {
+  launcher::CrewOptions crew;
+  crew.apps.push_back({path, options.command, options.environment, options.wdir, "", {}});
+  crew.job = new_job_id();
+  if (options.tag_output) crew.output.tag = launcher::OutputRequest::Tag::kJobRank;
+  crew.priority = launcher::current_priority();
+  return crew;
 }
 
-int run_agent(const Options& options, launcher::Program program, core::Fd guardian,
+int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
               const launcher::JobFactory& job) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), kUsage);
-  program.master_port = port->port;
-  launcher::AgentOptions agent{std::move(program), std::move(*port), options.term_grace, options.timeout};
+  crew.master_port = port->port;
+  launcher::AgentOptions agent{std::move(crew), std::move(*port), options.term_grace, options.timeout};
   return launcher::Agent(std::move(agent), std::move(guardian), job).run();
 }
 
-int run_rigid(const Options& options, const launcher::Program& program) {
+int run_rigid(const Options& options, const launcher::CrewOptions& crew) {
   const auto job = [&](launcher::Agent& agent) {
-    return std::make_unique<launcher::RigidJob>(agent, options.max);
+    return std::make_unique<launcher::RigidJob>(agent, std::vector{options.max});
   };
   return launcher::Guardian(
-             [&](core::Fd guardian) { return run_agent(options, program, std::move(guardian), job); },
-             nullptr)
+             [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr)
       .run();
 }
 
@@ -98,17 +94,17 @@ ElasticAgentOptions agent_options(const Options& options, const JobFiles& files)
           options.quiet};
 }
 
-int run_elastic(const Options& options, launcher::Program program, std::uint32_t slots) {
-  auto files = make_job_files(options.environment, program.job);
+int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_t slots) {
+  auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return fail(files.status().message(), kUsage);
-  program.agent_socket = files->agent_socket();
-  const CoordinatorOptions coordinator = coordinator_options(options, program.job, *files, slots);
+  crew.agent_socket = files->agent_socket();
+  const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots);
   const auto job = [&](launcher::Agent& agent) {
     return std::make_unique<ElasticAgent>(agent, agent_options(options, *files));
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {
-                           const int agent = run_agent(options, program, std::move(guardian), job);
+                           const int agent = run_agent(options, crew, std::move(guardian), job);
                            remove_job_files(*files);  // the guardian may be dead
                            return agent;
                          },
@@ -139,8 +135,8 @@ int run_job(Options options) {
     const bool searched = options.command[0].find('/') == std::string::npos;
     return fail(path.status().message(), searched ? kNotInPath : launcher::kStartFailed);
   }
-  const launcher::Program program = program_of(options, *path);
-  return options.elastic ? run_elastic(options, program, allocation->slots()) : run_rigid(options, program);
+  const launcher::CrewOptions crew = crew_of(options, *path);
+  return options.elastic ? run_elastic(options, crew, allocation->slots()) : run_rigid(options, crew);
 }
 
 }  // namespace regroup::cmd

@@ -26,8 +26,8 @@ Agent::Agent(AgentOptions options, core::Fd guardian, const JobFactory& job)
                                                             : std::make_unique<Sink>(loop_, STDERR_FILENO)),
       err_(separate_err_ ? *separate_err_ : *out_),
       crew_(
-          loop_, options_.program, *out_, err_, [this](const MemberExit& exit) { on_member_exit(exit); },
-          [this] { leave_if_drained(); }),
+          loop_, std::move(options_.crew), *out_, err_,
+          [this](const MemberExit& exit) { on_member_exit(exit); }, [this] { leave_if_drained(); }),
       signals_(loop_, [this](int) { crew_.reap(); }),
       guardian_(
           loop_, std::move(guardian),

@@ -15,6 +15,7 @@
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/supervise/crew.h"
+#include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/words.h"
@@ -41,7 +42,7 @@ inline constexpr int kStartFailed = 183;  // as Open MPI 5
 inline constexpr int kTimedOut = 241;     // as Open MPI 5
 
 struct AgentOptions {
-  Program program;
+  CrewOptions crew;
   HeldPort port;  // MASTER_PORT, kept free until the members start
   core::Duration term_grace = std::chrono::seconds(5);
   core::Duration timeout{};  // of the whole job; 0: none

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
 
@@ -49,16 +50,16 @@ std::string MemberExit::what() const {
                      : fmt::format("exited with code {}", code);
 }
 
-Crew::Crew(boost::asio::io_context& loop, Program program, Sink& out, Sink& err, ExitHandler exited,
+Crew::Crew(boost::asio::io_context& loop, CrewOptions options, Sink& out, Sink& err, ExitHandler exited,
            std::function<void()> changed)
     : loop_(loop),
-      program_(std::move(program)),
+      options_(std::move(options)),
       out_(out),
       err_(err),
       exited_(std::move(exited)),
       changed_(std::move(changed)) {}
 
-core::Status Crew::start(const Place& place) {
+core::Status Crew::start(const Place& place, Extras extras) {
   Pipes pipes;
   auto out = make_pipe(true);
   if (!out.ok()) return out.status();
@@ -66,7 +67,7 @@ core::Status Crew::start(const Place& place) {
   if (!err.ok()) return err.status();
   pipes.out = std::move(*out);
   pipes.err = std::move(*err);
-  if (place.rank == 0 && !input_given_) {
+  if (gets_input(place)) {
     auto feed = make_pipe(false);
     if (!feed.ok()) return feed.status();
     pipes.feed = std::move(*feed);
@@ -75,14 +76,22 @@ core::Status Crew::start(const Place& place) {
     pipes.in.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!pipes.in.valid()) return core::system_error("open", "/dev/null", errno);
   }
-  return start_with(pipes, place);
+  return start_with(pipes, place, extras);
 }
 
-core::Status Crew::start_with(Pipes& pipes, const Place& place) {
-  const Environment environment = member_environment(program_.environment, place, program_.job,
-                                                     program_.master_port, program_.agent_socket);
-  auto pid = spawn({program_.path, program_.argv, to_strings(environment), program_.wdir, pipes.in.get(),
-                    pipes.out.write.get(), pipes.err.write.get(), program_.priority});
+bool Crew::gets_input(const Place& place) const {
+  return options_.stdin_to.to == StdinRequest::To::kRank && place.rank == options_.stdin_to.rank &&
+         !input_given_;
+}
+
+core::Status Crew::start_with(Pipes& pipes, const Place& place, const Extras& extras) {
+  const App& app = options_.apps.at(place.app);
+  Environment environment =
+      member_environment(app.environment, place, options_.job, options_.master_port, options_.agent_socket);
+  for (const auto& [name, value] : extras.environment) environment[name] = value;
+  auto pid =
+      spawn({app.path, app.argv, to_strings(environment), app.wdir, pipes.in.get(), pipes.out.write.get(),
+             pipes.err.write.get(), options_.priority, extras.inherited.get(), extras.cores});
   if (!pid.ok()) return pid.status();
   running_[place.member] = {*pid, place.rank};
   if (pipes.feed.write.valid()) {
@@ -96,8 +105,20 @@ core::Status Crew::start_with(Pipes& pipes, const Place& place) {
   return {};
 }
 
+std::string Crew::tag_of(const Place& place, const char* stream) const {
+  switch (options_.output.tag) {
+    case OutputRequest::Tag::kNone:
+      return "";
+    case OutputRequest::Tag::kJobRank:
+      return fmt::format("[1,{}]<{}>:", place.member, stream);
+    case OutputRequest::Tag::kRank:
+      return fmt::format("[{}] ", place.member);
+  }
+  return "";
+}
+
 void Crew::listen(core::Fd pipe, const Place& place, const char* stream, Sink& sink) {
-  const std::string prefix = program_.tag_output ? fmt::format("[1,{}]<{}>:", place.member, stream) : "";
+  const std::string prefix = tag_of(place, stream);
   outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), prefix, sink, changed_));
   outputs_.back()->start();
 }

@@ -15,7 +15,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
-#include "launcher/supervise/environment.h"
+#include "launcher/supervise/app.h"
 #include "launcher/supervise/output.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/sink.h"
@@ -23,16 +23,14 @@
 
 namespace regroup::launcher {
 
-// What every member of the job runs.
-struct Program {
-  std::string path;  // as find_program() found it
-  std::vector<std::string> argv;
-  Environment environment;
-  std::string wdir;  // "": the current folder
-  std::string job;   // its id
+// What the members of a job have in common.
+struct CrewOptions {
+  std::vector<App> apps;
+  std::string job;  // its id
   std::uint16_t master_port = 0;
   std::string agent_socket;  // "": a rigid job
-  bool tag_output = false;
+  OutputRequest output;
+  StdinRequest stdin_to;
   Priority priority;
 };
 
@@ -55,11 +53,12 @@ class Crew {
  public:
   using ExitHandler = std::function<void(const MemberExit&)>;
   // `changed` is called when an output was closed.
-  Crew(boost::asio::io_context& loop, Program program, Sink& out, Sink& err, ExitHandler exited,
+  Crew(boost::asio::io_context& loop, CrewOptions options, Sink& out, Sink& err, ExitHandler exited,
        std::function<void()> changed);
 
-  // Starts a member; the first of rank 0 gets the launcher's standard input, the others an empty one.
-  [[nodiscard]] core::Status start(const Place& place);
+  // Starts a member; the first of the rank that stdin_to names gets the launcher's standard input, the others
+  // an empty one.
+  [[nodiscard]] core::Status start(const Place& place, Extras extras = {});
   // To the process group of one member, or of all; false: there is no such living member.
   bool signal(core::MemberId member, int signal);
   void signal_all(int signal);
@@ -71,6 +70,7 @@ class Crew {
   // All writers are dead: forward what is in the pipes.
   void finish_outputs();
 
+  [[nodiscard]] const CrewOptions& options() const { return options_; }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] bool outputs_open() const;
   // Of a living member, or 0.
@@ -83,11 +83,13 @@ class Crew {
   };
   struct Pipes;
 
-  [[nodiscard]] core::Status start_with(Pipes& pipes, const Place& place);
+  [[nodiscard]] core::Status start_with(Pipes& pipes, const Place& place, const Extras& extras);
+  [[nodiscard]] bool gets_input(const Place& place) const;
+  [[nodiscard]] std::string tag_of(const Place& place, const char* stream) const;
   void listen(core::Fd pipe, const Place& place, const char* stream, Sink& sink);
 
   boost::asio::io_context& loop_;
-  Program program_;
+  CrewOptions options_;
   Sink& out_;
   Sink& err_;
   ExitHandler exited_;

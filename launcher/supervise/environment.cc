@@ -28,6 +28,18 @@ int executable_error(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
+// What PMIx, PMI and Open MPI told the process in which the launcher itself was started.
+void forget_outer_place(Environment& environment) {
+  for (const char* prefix : {"PMIX_", "PMI_", "OMPI_COMM_WORLD_"}) {
+    const auto begin = environment.lower_bound(prefix);
+    auto end = begin;
+    while (end != environment.end() && end->first.starts_with(prefix)) ++end;
+    environment.erase(begin, end);
+  }
+  environment.erase("REGROUP_AGENT");
+  environment.erase("REGROUP_MEMBER");
+}
+
 }  // namespace
 
 std::vector<std::string> to_strings(const Environment& environment) {
@@ -83,6 +95,7 @@ Environment member_environment(Environment base, const Place& place, const std::
                                std::uint16_t master_port, const std::string& agent_socket) {
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(place.world_size);
+  forget_outer_place(base);
   base["RANK"] = rank;
   base["WORLD_SIZE"] = size;
   base["LOCAL_RANK"] = rank;
@@ -91,12 +104,15 @@ Environment member_environment(Environment base, const Place& place, const std::
   base["MASTER_PORT"] = std::to_string(master_port);
   base["REGROUP_JOB"] = job;
   base.emplace("OMP_NUM_THREADS", "1");
-  base.erase("REGROUP_AGENT");  // of a job around this one
-  base.erase("REGROUP_MEMBER");
   if (!agent_socket.empty()) {
     base["REGROUP_AGENT"] = agent_socket;
     base["REGROUP_MEMBER"] = std::to_string(place.member);
+    return base;
   }
+  for (const char* name : {"RANK", "LOCAL_RANK", "NODE_RANK"})
+    base[fmt::format("OMPI_COMM_WORLD_{}", name)] = rank;
+  for (const char* name : {"SIZE", "LOCAL_SIZE"}) base[fmt::format("OMPI_COMM_WORLD_{}", name)] = size;
+  base["OMPI_UNIVERSE_SIZE"] = size;
   return base;
 }
 

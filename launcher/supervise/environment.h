@@ -2,17 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "core/fd.h"
 #include "core/status.h"
-#include "core/world.h"
+#include "launcher/supervise/app.h"
 
 namespace regroup::launcher {
-
-using Environment = std::map<std::string, std::string>;
 
 // "NAME=value" for each, for execve.
 [[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);
@@ -30,16 +27,10 @@ struct HeldPort {
 };
 [[nodiscard]] core::Result<HeldPort> hold_port();
 
-// The place of a member at the start of its process.
-struct Place {
-  core::MemberId member = 0;
-  std::uint32_t rank = 0;
-  std::uint32_t world_size = 1;
-};
-
-// `base` plus RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS (1
-// unless set), REGROUP_JOB, and for an elastic job (`agent_socket` not empty) REGROUP_AGENT and
-// REGROUP_MEMBER.
+// `base`, without what a launcher around this one said of its own member, plus RANK, WORLD_SIZE, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS (1 unless set), REGROUP_JOB, and for an elastic
+// job (`agent_socket` not empty) REGROUP_AGENT and REGROUP_MEMBER. A rigid job's members get
+// OMPI_COMM_WORLD_* and OMPI_UNIVERSE_SIZE too, which many scripts read.
 [[nodiscard]] Environment member_environment(Environment base, const Place& place, const std::string& job,
                                              std::uint16_t master_port, const std::string& agent_socket);
 

@@ -3,12 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace regroup::launcher {
 
+RigidJob::RigidJob(Agent& agent, const std::vector<std::uint32_t>& counts) : agent_(agent) {
+  const std::uint32_t size = std::accumulate(counts.begin(), counts.end(), 0U);
+  for (std::uint32_t app = 0; app < counts.size(); ++app) {
+    for (std::uint32_t index = 0; index < counts[app]; ++index) {
+      const auto rank = static_cast<std::uint32_t>(places_.size());
+      places_.push_back({rank, rank, size, app, index});
+    }
+  }
+}
+
 core::Status RigidJob::start() {
-  for (std::uint32_t rank = 0; rank < members_; ++rank) {
-    if (core::Status status = agent_.crew().start({rank, rank, members_}); !status.ok()) {
-      return {status.code(), fmt::format("rank {} could not be started: {}", rank, status.message())};
+  for (const Place& place : places_) {
+    if (core::Status status = agent_.crew().start(place); !status.ok()) {
+      return {status.code(), fmt::format("rank {} could not be started: {}", place.rank, status.message())};
     }
   }
   agent_.release_port();

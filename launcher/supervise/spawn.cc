@@ -4,11 +4,15 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+
+#include "launcher/supervise/app.h"
 
 namespace regroup::launcher {
 namespace {
@@ -25,6 +29,9 @@ struct ChildArgs {
   const char* wdir;
   int in, out, err;
   Priority priority;
+  int inherited;
+  const cpu_set_t* cores;  // nullptr: none
+  std::size_t cores_size;
   pid_t parent;
 };
 
@@ -45,17 +52,27 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+bool place_descriptors(const ChildArgs& args) {
+  if (::dup2(args.in, 0) < 0 || ::dup2(args.out, 1) < 0 || ::dup2(args.err, 2) < 0) return false;
+  if (args.inherited < 0) return true;
+  // dup2 onto itself would leave close-on-exec.
+  if (args.inherited == kInheritedFd) return ::fcntl(kInheritedFd, F_SETFD, 0) == 0;
+  return ::dup2(args.inherited, kInheritedFd) >= 0;
+}
+
 [[noreturn]] void run_child(const ChildArgs& args, Failure& failure) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   if (::getppid() != args.parent) ::_exit(127);  // it died before the call above
   restore_priority(args.priority);
-  if (::dup2(args.in, 0) < 0 || ::dup2(args.out, 1) < 0 || ::dup2(args.err, 2) < 0) {
+  if (!place_descriptors(args)) {
     failure.call = "dup2";
+  } else if (args.cores != nullptr && ::sched_setaffinity(0, args.cores_size, args.cores) != 0) {
+    failure.call = "sched_setaffinity";
   } else if (args.wdir[0] != '\0' && ::chdir(args.wdir) != 0) {
     failure.call = "chdir";
   } else {
-    ::close_range(3, ~0U, 0);
+    ::close_range(args.inherited < 0 ? kInheritedFd : kInheritedFd + 1, ~0U, 0);
     reset_signals();
     ::execve(args.path, args.argv, args.envp);
     failure.call = "execve";
@@ -71,14 +88,25 @@ pid_t start(const ChildArgs& args, Failure& failure) {
   return pid;
 }
 
+// As long a mask as the highest number needs.
+std::vector<cpu_set_t> mask_of(const std::vector<int>& cores) {
+  if (cores.empty()) return {};
+  const int highest = *std::max_element(cores.begin(), cores.end());
+  std::vector<cpu_set_t> mask(static_cast<std::size_t>(highest) / CPU_SETSIZE + 1);
+  for (const int core : cores) CPU_SET_S(core, mask.size() * sizeof(cpu_set_t), mask.data());
+  return mask;
+}
+
 }  // namespace
 
 core::Result<pid_t> spawn(const SpawnSpec& spec) {
+  const std::vector<cpu_set_t> mask = mask_of(spec.cores);
   const std::vector<char*> argv = pointers(spec.argv);
   const std::vector<char*> envp = pointers(spec.environment);
   Failure failure;
   const pid_t pid = start({spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out,
-                           spec.err, spec.priority, ::getpid()},
+                           spec.err, spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(),
+                           mask.size() * sizeof(cpu_set_t), ::getpid()},
                           failure);
   if (pid < 0) return core::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;

@@ -57,7 +57,9 @@ TEST_F(FindProgram, LooksFromTheWorkingFolder) {
 }
 
 TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
-  const Environment base{{"A", "1"}, {"REGROUP_AGENT", "outer"}, {"REGROUP_MEMBER", "7"}};
+  const Environment base{
+      {"A", "1"},      {"REGROUP_AGENT", "outer"}, {"REGROUP_MEMBER", "7"}, {"PMIX_RANK", "5"},
+      {"PMI_FD", "9"}, {"OMPI_MCA_btl", "self"}};
   const Environment rigid = member_environment(base, {3, 3, 4}, "job", 1234, "");
   EXPECT_EQ(rigid.at("A"), "1");
   EXPECT_EQ(rigid.at("RANK"), "3");
@@ -68,11 +70,17 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   EXPECT_EQ(rigid.at("MASTER_PORT"), "1234");
   EXPECT_EQ(rigid.at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(rigid.at("REGROUP_JOB"), "job");
-  EXPECT_FALSE(rigid.contains("REGROUP_AGENT"));  // it is no member of the job around this one
+  EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_RANK"), "3");
+  EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
+  EXPECT_EQ(rigid.at("OMPI_MCA_btl"), "self");
+  for (const char* outer : {"REGROUP_AGENT", "REGROUP_MEMBER", "PMIX_RANK", "PMI_FD"}) {
+    EXPECT_FALSE(rigid.contains(outer)) << outer;  // it is no member of the job around this one
+  }
   const Environment elastic = member_environment({{"OMP_NUM_THREADS", "2"}}, {9, 1, 2}, "job", 1, "/s");
   EXPECT_EQ(elastic.at("OMP_NUM_THREADS"), "2");
   EXPECT_EQ(elastic.at("REGROUP_AGENT"), "/s");
   EXPECT_EQ(elastic.at("REGROUP_MEMBER"), "9");
+  EXPECT_FALSE(elastic.contains("OMPI_COMM_WORLD_RANK"));  // its rank changes
 }
 
 }  // namespace

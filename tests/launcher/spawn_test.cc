@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <vector>
 
 #include "core/fd.h"
 #include "launcher/supervise/priority.h"
@@ -23,11 +25,21 @@ struct Ran {
   std::string output;
 };
 
-Ran run(const std::string& script, Priority priority = current_priority()) {
+Ran run(const std::string& script, Priority priority = current_priority(), int inherited = -1,
+        const std::vector<int>& cores = {}) {
   std::array<int, 2> fds{};
   EXPECT_EQ(::pipe2(fds.data(), O_CLOEXEC), 0);
   const core::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  auto pid = spawn({"/bin/sh", {"sh", "-c", script}, {"A=b"}, "/", null.get(), fds[1], fds[1], priority});
+  auto pid = spawn({"/bin/sh",
+                    {"sh", "-c", script},
+                    {"A=b"},
+                    "/",
+                    null.get(),
+                    fds[1],
+                    fds[1],
+                    priority,
+                    inherited,
+                    cores});
   ::close(fds[1]);
   EXPECT_TRUE(pid.ok()) << pid.status().to_string();
   Ran ran;
@@ -47,6 +59,29 @@ TEST(Spawn, GivesEnvironmentFolderAndDescriptors) {
   ::close(leaked);
   EXPECT_EQ(ran.output, "b\n/\n4\n");  // 0, 1, 2 and that of ls
   EXPECT_EQ(WEXITSTATUS(ran.status), 7);
+}
+
+TEST(Spawn, PassesOneDescriptorOnWhateverItsNumber) {
+  for (int number = 3; number < 6; ++number) {
+    const int file = ::open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+    const bool moved = file != number;
+    if (moved) {
+      EXPECT_EQ(::dup3(file, number, O_CLOEXEC), number);
+    }
+    EXPECT_EQ(run("readlink /proc/self/fd/3; ls /proc/self/fd | wc -l", current_priority(), number).output,
+              "/etc/passwd\n5\n");
+    ::close(number);
+    if (moved) ::close(file);
+  }
+}
+
+TEST(Spawn, BindsToCores) {
+  cpu_set_t mine;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof mine, &mine), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &mine)) --last;
+  const Ran ran = run("grep Cpus_allowed_list /proc/self/status", current_priority(), -1, {last});
+  EXPECT_EQ(ran.output, "Cpus_allowed_list:\t" + std::to_string(last) + "\n");
 }
 
 TEST(Spawn, MakesAProcessGroup) {

@@ -1,0 +1,41 @@
+// What the members of a job run, and what belongs to one of them alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/world.h"
+#include "launcher/options/request.h"
+
+namespace regroup::launcher {
+
+// One program of a job, ready to be started.
+struct App {
+  std::string path;  // as find_program() found it
+  std::vector<std::string> argv;
+  Environment environment;
+  std::string wdir;  // "": the current folder
+  std::string role;  // "": it has none
+  Limits limits;
+};
+
+// The place of a member at the start of its process.
+struct Place {
+  core::MemberId member = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t world_size = 1;
+  std::uint32_t app = 0;    // number of its App in the job
+  std::uint32_t index = 0;  // among the members of that App
+};
+
+// What one member gets besides what its App says.
+struct Extras {
+  Environment environment;  // overrides the App's
+  core::Fd inherited;       // becomes descriptor kInheritedFd of the member; may be none
+  std::vector<int> cores;   // operating system numbers it is bound to; empty: not bound
+};
+inline constexpr int kInheritedFd = 3;
+
+}  // namespace regroup::launcher
