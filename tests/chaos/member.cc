@@ -1,11 +1,13 @@
 // A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail that
 // survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US
 //   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf sample...
-//   DIR/weights        hex of the final weights and velocity, by rank 0
+//   DIR/weights.PID    hex of the final weights and velocity, of each member that finished
+//   DIR/left.PID       of each member that was let go before the end
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -23,19 +25,39 @@ namespace {
 
 [[noreturn]] void stop(const Status& status) {
   std::fprintf(stderr, "chaos_member: %s\n", status.to_string().c_str());
-  std::_Exit(status.code() == Code::kLeft ? 0 : 1);
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result.ok()) stop(result.status());
-  return std::move(*result);
+  std::_Exit(1);
 }
 
 void write_all(int fd, const std::string& text) {
   if (::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     stop(regroup::core::internal_error("audit trail: short write"));
 }
+
+// The whole file or none, whenever SIGKILL comes.
+void write_whole(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
+  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  write_all(fd, text);
+  ::close(fd);
+  if (std::rename(part.c_str(), path.c_str()) != 0) stop(regroup::core::system_error("rename", part, errno));
+}
+
+// Takes results apart. A member that is let go says so and ends here.
+struct Must {
+  std::string left_path;
+
+  void operator()(const Status& status) const {
+    if (status.ok()) return;
+    if (status.code() != Code::kLeft) stop(status);
+    write_whole(left_path, status.message() + "\n");
+    std::_Exit(0);
+  }
+  template <class T>
+  T operator()(Result<T> result) const {
+    (*this)(result.status());
+    return std::move(*result);
+  }
+};
 
 std::string trail_of(const elastic::StepInfo& step, const elastic::Shard& shard) {
   std::string line = fmt::format("{} {}", step.step, shard.leaf);
@@ -55,14 +77,12 @@ void compute(digits::Model& model, const std::vector<digits::Sample>& samples, c
   }
 }
 
-void save(digits::Model& model, const std::string& path) {
+std::string hex_of(digits::Model& model) {
   std::string text;
   for (const auto values : {model.weights(), model.velocity()}) {
     for (const std::byte b : std::as_bytes(values)) text += fmt::format("{:02x}", static_cast<unsigned>(b));
   }
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  write_all(fd, text + "\n");
-  ::close(fd);
+  return text + "\n";
 }
 
 }  // namespace
@@ -86,6 +106,7 @@ int main(int argc, char** argv) {
 
   const std::string trail = fmt::format("{}/computed.{}", dir, ::getpid());
   const int audit = ::open(trail.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  const Must must{fmt::format("{}/left.{}", dir, ::getpid())};
   auto session = must(elastic::Session::join(options));
   while (const auto step = must(session->next_step())) {
     while (const auto shard = must(session->next_shard())) {
@@ -95,7 +116,6 @@ int main(int argc, char** argv) {
     const auto sum = must(session->commit());
     model.apply({reinterpret_cast<const float*>(sum.data()), digits::kParameters}, 0.1F, 0.9F);
   }
-  if (const Status done = session->finish(); !done.ok()) stop(done);
-  if (session->world().rank == 0) save(model, dir + "/weights");
-  return 0;
+  must(session->finish());
+  write_whole(fmt::format("{}/weights.{}", dir, ::getpid()), hex_of(model));
 }

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import sklearn
-from schedule import Broken, Schedule, check_accesses, check_trails, run
+from schedule import KINDS, Broken, Schedule, check_accesses, check_trails, run
 
 ROOT = Path(__file__).resolve().parents[2]
 MANY = 50  # schedules from which on the events must have happened
@@ -31,7 +31,7 @@ def play(args: argparse.Namespace, program: list[str], check) -> int:
     """Plays the schedules one after another; the number of failures, 0 or 1."""
     regroup = str(args.bin / "regroup")
     undisturbed: dict[int, str] = {}
-    totals = Counter({"kill": 0, "join": 0, "notice": 0})
+    totals = Counter(dict.fromkeys(KINDS, 0))
     for seed in range(args.seed, args.seed + args.schedules):
         schedule = Schedule.draw(seed)
         schedule.epochs = 20 if args.torch else schedule.epochs

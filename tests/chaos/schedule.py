@@ -1,6 +1,6 @@
-"""One random schedule: an elastic job of C++ members, killed, joined and given notice at random moments.
+"""One random schedule: an elastic job, its members killed, joined and given notice at random moments.
 
-The verdict uses only what the members wrote down: final weights, and every shard that was handed to
+The verdict uses only what the members wrote down: final weights of each, and every shard that was handed to
 somebody to compute. Nothing of the runtime's own bookkeeping is asked.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 SAMPLES = 1797
 BATCH = 64
 STEPS_PER_EPOCH = -(-SAMPLES // BATCH)
+KINDS = ("kill", "kill", "join", "notice")
 JOB_DEADLINE_S = 120.0
 
 
@@ -38,19 +39,20 @@ class Schedule:
     epochs: int = 4
     pace_us: int = 500
     replace: str = "auto"
-    events: list[tuple[float, str]] = field(default_factory=list)  # (seconds after the first shard, what)
+    events: list[tuple[float, str]] = field(default_factory=list)  # (share of the steps behind it, what)
 
     @staticmethod
     def draw(seed: int) -> "Schedule":
         rng = random.Random(seed)
         schedule = Schedule(seed, rng.choice([4, 6, 16]), rng.randint(1, 6))
         schedule.replace = rng.choice(["auto", "never"])
-        length = schedule.epochs * STEPS_PER_EPOCH * schedule.shards * schedule.pace_us / 1e6 / 2
-        for _ in range(rng.randint(1, 6)):
-            what = rng.choice(["kill", "kill", "join", "notice"])
-            schedule.events.append((rng.uniform(-0.02, 1.0) * length, what))
+        schedule.events = [(rng.random(), rng.choice(KINDS)) for _ in range(rng.randint(1, 6))]
         schedule.events.sort()
         return schedule
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * STEPS_PER_EPOCH
 
     def __str__(self) -> str:
         events = " ".join(f"{what}@{at:.2f}" for at, what in self.events)
@@ -89,8 +91,7 @@ class Job:
 
     def members(self) -> list[int]:
         """Processes that joined and live; they are named by their audit trails."""
-        pids = [int(path.suffix[1:]) for path in self.folder.glob("computed.*")]
-        return [pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and not is_zombie(pid)]
+        return [pid for pid in named(self.folder, "computed") if state_of(pid) not in "XZ"]
 
     def staying(self) -> list[int]:
         """Members of the World that were not given notice, as the job says; only to choose one of them."""
@@ -111,49 +112,106 @@ class Job:
         return (self.folder / "output").read_text(errors="replace")[-4000:]
 
 
-def is_zombie(pid: int) -> bool:
+def state_of(pid: int) -> str:
+    """As /proc says: Z of a zombie, T of a stopped process; X of one that is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def named(folder: Path, kind: str) -> dict[int, Path]:
+    """The files KIND.PID of the members."""
+    found = folder.glob(f"{kind}.*")
+    return {int(path.suffix[1:]): path for path in found if path.suffix[1:].isdigit()}
+
+
+def wait_for_training(job: Job) -> None:
+    """Until somebody wrote down the first shard, or the job ended, or nothing happened for too long."""
+    end = time.monotonic() + JOB_DEADLINE_S
+    while time.monotonic() < end and job.process.poll() is None and not furthest(job.folder):
+        time.sleep(0.002)
+
+
+def furthest(folder: Path) -> int:
+    """The highest step of which somebody has begun a shard."""
+    step = 0
+    for path in named(folder, "computed").values():
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().split(b"\n")
+        if len(lines) > 1:
+            step = max(step, int(lines[-2].split()[0]))
+    return step
+
+
+class Disturber:
+    """Performs the events of a schedule, and remembers what really happened."""
+
+    def __init__(self, job: Job, schedule: Schedule) -> None:
+        self.job = job
+        self.schedule = schedule
+        self.rng = random.Random(schedule.seed + 1)
+        self.happened = Counter()
+        self.killed: set[int] = set()
+        self.killed_late = False  # when the last step was open, or over
+        self.first = set(named(job.folder, "computed"))
+        self.began = time.monotonic()
+
+    def play(self) -> None:
+        for at, what in self.schedule.events:
+            if not self.reach(at * self.schedule.steps):
+                return
+            self.happened[what] += self.perform(what)
+
+    def reach(self, moment: float) -> bool:
+        """Waits for a moment of training, 7.5 in the middle of step 8. False: the job ended before."""
+        while self.job.process.poll() is None:
+            if furthest(self.job.folder) > moment:
+                time.sleep(moment % 1 * self.step_time())
+                return True
+            time.sleep(0.002)
+        return False
+
+    def step_time(self) -> float:
+        return (time.monotonic() - self.began) / max(1, furthest(self.job.folder))
+
+    def perform(self, what: str) -> bool:
+        """True if it happened: the last with the state is left alone."""
+        if what == "join":
+            return self.add_one()
+        able = self.holders()
+        if len(able) - self.happened["notice"] < 2:
+            return False
+        if what == "notice":
+            staying = self.job.staying()
+            return bool(staying) and self.job.control("notice", str(self.rng.choice(staying))) is not None
+        return self.kill(self.rng.choice(able))
+
+    def add_one(self) -> bool:
+        return self.job.control("resize", str(min(6, len(self.job.members()) + 1))) is not None
+
+    def kill(self, pid: int) -> bool:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        self.killed.add(pid)
+        self.killed_late |= furthest(self.job.folder) >= self.schedule.steps
         return True
 
+    def holders(self) -> list[int]:
+        """Living processes that computed something, so they have the state. Without one the job is over."""
+        return [pid for pid in self.job.members() if self.size_of(pid)]
 
-def wait_for_training(job: Job) -> float:
-    """When somebody wrote down the first shard, or the job ended, or nothing happened for too long."""
-    end = time.monotonic() + JOB_DEADLINE_S
-    while time.monotonic() < end and job.process.poll() is None:
-        if any(path.stat().st_size for path in job.folder.glob("computed.*")):
-            break
-        time.sleep(0.002)
-    return time.monotonic()
-
-
-def holders(job: Job) -> list[int]:
-    """Living processes that computed something, so they have the state. Without one the job is over."""
-    return [pid for pid in job.members() if (job.folder / f"computed.{pid}").stat().st_size]
-
-
-def perform(job: Job, what: str, rng: random.Random, noticed: int) -> bool:
-    """True if it happened: the last with the state is left alone (`noticed` of them may be leaving)."""
-    if what == "join":
-        return job.control("resize", str(min(6, len(job.members()) + 1))) is not None
-    able = holders(job)
-    if len(able) - noticed < 2:
-        return False
-    if what == "notice":
-        staying = job.staying()
-        return bool(staying) and job.control("notice", str(rng.choice(staying))) is not None
-    try:
-        os.kill(rng.choice(able), signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+    def size_of(self, pid: int) -> int:
+        return (self.job.folder / f"computed.{pid}").stat().st_size
 
 
 def read_trails(folder: Path) -> list[tuple[int, int, tuple[int, ...]]]:
     """(step, leaf, samples) of every shard handed out; a line cut by SIGKILL was not computed."""
     found = []
-    for path in folder.glob("computed.*"):
+    for path in named(folder, "computed").values():
         for line in path.read_text().split("\n")[:-1]:
             step, leaf, *samples = map(int, line.split())
             found.append((step, leaf, tuple(samples)))
@@ -189,7 +247,8 @@ def check_trails(folder: Path, schedule: Schedule, kills: int) -> int:
 
 def check_accesses(folder: Path, schedule: Schedule, kills: int) -> int:
     """The same of what __getitem__ handed out, over all processes. Returns the excess, in shards."""
-    lines = [line for path in folder.glob("computed.*") for line in path.read_text().split("\n")[:-1]]
+    trails = named(folder, "computed").values()
+    lines = [line for path in trails for line in path.read_text().split("\n")[:-1]]
     accesses = Counter(tuple(map(int, line.split())) for line in lines)
     check_epochs(accesses, schedule.epochs)
     largest = -(-BATCH // schedule.shards)
@@ -197,6 +256,23 @@ def check_accesses(folder: Path, schedule: Schedule, kills: int) -> int:
     if excess > kills * largest:
         raise Broken(f"{excess} samples computed again, {kills} kills explain {largest} each")
     return -(-excess // largest)
+
+
+def check_ends(folder: Path, disturber: Disturber) -> str:
+    """Who computed, or was there at the start, was killed, was let go, or finished with the weights of all
+    others who finished. Returns these."""
+    weights = {pid: path.read_text() for pid, path in named(folder, "weights").items()}
+    trails = named(folder, "computed")
+    took_part = {pid for pid, path in trails.items() if path.stat().st_size} | disturber.first
+    vanished = took_part - weights.keys() - named(folder, "left").keys() - disturber.killed
+    # One that was let go for a notice may be ended with the job before it can say so.
+    if len(vanished) > disturber.happened["notice"]:
+        raise Broken(f"neither finished nor left: {vanished}")
+    if not weights:
+        raise Broken("nobody wrote down the weights")
+    if len(set(weights.values())) > 1:
+        raise Broken(f"{len(weights)} members finished with different weights: {sorted(weights)}")
+    return next(iter(weights.values()))
 
 
 @dataclass
@@ -220,21 +296,16 @@ def run(schedule: Schedule, program: list[str], regroup: str, check=check_trails
         command = [word.format(folder=name) for word in program]
         command += [str(schedule.epochs), str(schedule.pace_us)]
         job = Job(schedule, command, folder, regroup)
-        rng = random.Random(schedule.seed + 1)
         began = time.monotonic()
-        first_shard = wait_for_training(job)
-        happened = Counter()
-        for at, what in schedule.events:
-            try:
-                job.process.wait(max(0.0, first_shard + at - time.monotonic()))
-                break  # over already
-            except subprocess.TimeoutExpired:
-                happened[what] += perform(job, what, rng, happened["notice"])
+        wait_for_training(job)
+        disturber = Disturber(job, schedule)
+        disturber.play()
         status = job.wait()
-        if status != 0:
+        after_finish = disturber.killed_late and "with status 137 after finish()" in job.text()
+        if status != (137 if after_finish else 0):
             raise Broken(f"exit status {status}\n{job.text()}")
         if left := job.members():
             raise Broken(f"processes left behind: {left}")
-        excess = check(folder, schedule, happened["kill"])
-        weights = (folder / "weights").read_text()
-    return Outcome(weights, happened, excess, time.monotonic() - began)
+        excess = check(folder, schedule, disturber.happened["kill"])
+        weights = check_ends(folder, disturber)
+    return Outcome(weights, disturber.happened, excess, time.monotonic() - began)

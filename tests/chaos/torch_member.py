@@ -2,7 +2,8 @@
 
 usage: torch_member.py DIR EPOCHS PACE_US
   DIR/computed.PID  one line per __getitem__, written before the sample is returned: step sample
-  DIR/weights       SHA-256 of the final weights, by rank 0
+  DIR/weights.PID   SHA-256 of the final weights, of each member that finished
+  DIR/left.PID      of each member that was let go before the end
 """
 
 import hashlib
@@ -36,20 +37,36 @@ class LoggedDigits(torch.utils.data.Dataset):
         return self.images[index], self.labels[index]
 
 
-torch.manual_seed(1)
-model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10))
-optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-session = regroup.torch.join(model, optimizer, LoggedDigits(), batch_size=64, epochs=epochs)
-for step in session:
-    current = step.number
-    for x, y in step:
-        end = time.monotonic() + pace_us / 1e6
-        nn.functional.cross_entropy(model(x), y).backward()
-        while time.monotonic() < end:
-            pass
-    optimizer.step()
-session.finish()
-if session.rank == 0:
+def write_whole(kind: str, text: str) -> None:
+    """The whole file or none, whenever SIGKILL comes."""
+    path = f"{folder}/{kind}.{os.getpid()}"
+    with open(path + ".part", "w") as file:
+        file.write(text)
+    os.replace(path + ".part", path)
+
+
+def train() -> None:
+    global current
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    session = regroup.torch.join(model, optimizer, LoggedDigits(), batch_size=64, epochs=epochs)
+    for step in session:
+        current = step.number
+        for x, y in step:
+            end = time.monotonic() + pace_us / 1e6
+            nn.functional.cross_entropy(model(x), y).backward()
+            while time.monotonic() < end:
+                pass
+        optimizer.step()
+    session.finish()
     weights = b"".join(tensor.detach().numpy().tobytes() for tensor in model.state_dict().values())
-    with open(f"{folder}/weights", "w") as file:
-        file.write(hashlib.sha256(weights).hexdigest())
+    write_whole("weights", hashlib.sha256(weights).hexdigest())
+
+
+try:
+    train()
+except SystemExit as end:
+    if end.code == 0:
+        write_whole("left", "")
+    raise
