@@ -4,6 +4,7 @@ The verdict uses only what the members wrote down: final weights of each, and ev
 somebody to compute. Nothing of the runtime's own bookkeeping is asked.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from pathlib import Path
 SAMPLES = 1797
 BATCH = 64
 STEPS_PER_EPOCH = -(-SAMPLES // BATCH)
-KINDS = ("kill", "kill", "join", "notice")
+KINDS = ("kill", "kill", "join", "notice", "newcomer")  # newcomer: one more, killed before it computes
 JOB_DEADLINE_S = 120.0
 
 
@@ -156,6 +157,7 @@ class Disturber:
         self.killed: set[int] = set()
         self.killed_late = False  # when the last step was open, or over
         self.first = set(named(job.folder, "computed"))
+        self.hunts: list[set[int]] = []  # newcomers to kill; of each, the processes that are none
         self.began = time.monotonic()
 
     def play(self) -> None:
@@ -163,6 +165,8 @@ class Disturber:
             if not self.reach(at * self.schedule.steps):
                 return
             self.happened[what] += self.perform(what)
+        if self.hunts:
+            self.reach(float("inf"))
 
     def reach(self, moment: float) -> bool:
         """Waits for a moment of training, 7.5 in the middle of step 8. False: the job ended before."""
@@ -170,7 +174,8 @@ class Disturber:
             if furthest(self.job.folder) > moment:
                 time.sleep(moment % 1 * self.step_time())
                 return True
-            time.sleep(0.002)
+            self.happened["newcomer"] += self.hunt()
+            time.sleep(0.0002 if self.hunts else 0.002)
         return False
 
     def step_time(self) -> float:
@@ -180,6 +185,10 @@ class Disturber:
         """True if it happened: the last with the state is left alone."""
         if what == "join":
             return self.add_one()
+        if what == "newcomer":
+            self.hunts.append(set(named(self.job.folder, "computed")))
+            self.add_one()
+            return False  # reach() tells
         able = self.holders()
         if len(able) - self.happened["notice"] < 2:
             return False
@@ -206,6 +215,31 @@ class Disturber:
 
     def size_of(self, pid: int) -> int:
         return (self.job.folder / f"computed.{pid}").stat().st_size
+
+    def hunt(self) -> bool:
+        """Kills a newcomer that has computed nothing: before it connects, while it copies or proves the
+        state, or before its first step."""
+        for others in self.hunts:
+            for pid in sorted(set(self.job.members()) - others - self.killed):
+                others.add(pid)
+                time.sleep(self.rng.uniform(0, min(0.02, self.step_time())))
+                if self.kill_idle(pid):
+                    self.hunts.remove(others)
+                    return True
+                self.add_one()  # too late for this one
+        return False
+
+    def kill_idle(self, pid: int) -> bool:
+        """Kills it if it lives, has computed nothing and is not needed: it is stopped to be sure of that."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            while (state := state_of(pid)) not in "TXZ":
+                time.sleep(0)
+            needed = len(self.holders()) <= self.happened["notice"]
+            if state == "T" and not self.size_of(pid) and not needed:
+                return self.kill(pid)
+            os.kill(pid, signal.SIGCONT)
+        return False
 
 
 def read_trails(folder: Path) -> list[tuple[int, int, tuple[int, ...]]]:
