@@ -30,6 +30,8 @@ class Agent {
   // Generation `g` of these members, all at the start of training.
   void announce(core::Generation g, const std::set<core::SlotIndex>& donors,
                 const std::set<core::SlotIndex>& newcomers);
+  // Closes all connections: a member that waits for a World gives up within a second or so.
+  void hang_up() { links_.clear(); }
 
  private:
   void send_welcome(int fd, core::SlotIndex slot);

@@ -84,6 +84,13 @@ void follow(Participant& self, core::Generation g) {
   ASSERT_EQ(self.world().generation, g);
 }
 
+// Waits for a moment in the arena. If it does not come, the members end too.
+void await(Agent& agent, const std::function<bool()>& moment) {
+  if (eventually(moment)) return;
+  ADD_FAILURE() << "what was waited for did not happen";
+  agent.hang_up();
+}
+
 std::jthread start(Agent& agent, SlotIndex slot, std::function<void(Participant&)> body) {
   return std::jthread([&agent, slot, body = std::move(body)] { live(agent.path(), slot, body); });
 }
@@ -92,7 +99,7 @@ std::jthread start(Agent& agent, SlotIndex slot, std::function<void(Participant&
 std::jthread start_donor(Agent& agent, SlotIndex slot, State& state, bool again = false) {
   return start(agent, slot, [&state, again](Participant& self) {
     const Status donated = donate_state(self, state);
-    EXPECT_TRUE(donated.ok()) << donated.to_string();
+    ASSERT_TRUE(donated.ok()) << donated.to_string();
     if (!again) return;
     follow(self, 2);
     EXPECT_TRUE(donate_state(self, state).ok());
@@ -250,7 +257,7 @@ TEST_F(MigrateFaultTest, AStateThatOutgrewItsPlaceIsNotDonated) {
 // A newcomer of a generation that is over, then of the next.
 std::jthread start_twice(Agent& agent, SlotIndex slot, Bytes& state, int loads_before) {
   return start(agent, slot, [&state, loads_before](Participant& self) {
-    EXPECT_EQ(adopt_state(self, state).code(), Code::kRevoked);
+    ASSERT_EQ(adopt_state(self, state).code(), Code::kRevoked);
     EXPECT_EQ(self.line().proved.load(), 0U);
     EXPECT_EQ(self.line().adopting.load(), 0U);
     EXPECT_EQ(state.loads, loads_before);
@@ -267,7 +274,7 @@ TEST(MigrateRevoke, EndsDonorsAndNewcomersInTheMiddle) {
   second.on_save = [&] { EXPECT_TRUE(eventually([&] { return revoked.load(); })); };
   std::jthread donor = start_donor(agent, 0, first, true);
   std::jthread slow = start(agent, 1, [&](Participant& self) {
-    EXPECT_EQ(donate_state(self, second).code(), Code::kRevoked);
+    ASSERT_EQ(donate_state(self, second).code(), Code::kRevoked);
     EXPECT_EQ(self.line().donated.load(), 0U);
     follow(self, 2);
     EXPECT_TRUE(donate_state(self, second).ok());
@@ -275,9 +282,9 @@ TEST(MigrateRevoke, EndsDonorsAndNewcomersInTheMiddle) {
   std::jthread newcomer = start_twice(agent, 2, mine, 0);
   agent.welcome_all();
   agent.announce(1, {0, 1}, {2});
-  EXPECT_TRUE(eventually([&] {
+  await(agent, [&] {
     return agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 && agent.sleeps(2);
-  }));
+  });
   revoke_all(agent.arena(), 1);
   revoked = true;
   agent.announce(2, {0, 1}, {2});
@@ -293,7 +300,7 @@ TEST(MigrateRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
   std::jthread newcomer = start_twice(agent, 1, mine, 1);
   agent.welcome_all();
   agent.announce(1, {0}, {1});
-  EXPECT_TRUE(eventually([&] { return agent.line(1).revoked_up_to.load() == 1; }));
+  await(agent, [&] { return agent.line(1).revoked_up_to.load() == 1; });
   agent.announce(2, {0}, {1});
   donor.join(), newcomer.join();
   EXPECT_TRUE(mine.bytes() == theirs.bytes());
@@ -338,7 +345,7 @@ TEST(MigrateRevoke, ADonorThatDiesIsReplacedByTheOthers) {
   int status = 0;
   EXPECT_EQ(::waitpid(victim, &status, 0), victim);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  EXPECT_TRUE(eventually([&] { return agent.line(2).adopting.load() == 1 && agent.sleeps(2); }));
+  await(agent, [&] { return agent.line(2).adopting.load() == 1 && agent.sleeps(2); });
   agent.line(1).dead = 1;
   revoke_all(agent.arena(), 1);
   agent.announce(2, {0}, {2});
