@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -29,17 +30,18 @@ void open_standard_descriptors() {
 
 int main(int argc, char** argv) {
   open_standard_descriptors();
-  auto options = regroup::cmd::parse_options({argv + 1, argv + argc}, regroup::cmd::read_environment());
+  const std::string program = argc > 0 ? argv[0] : "regroup";
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program);
   if (!options.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n", options.status().message());
     return kUsage;
   }
   switch (options->verb) {
     case regroup::cmd::Verb::kHelp:
-      fmt::print("{}", regroup::cmd::help_text());
-      return 0;
     case regroup::cmd::Verb::kVersion:
-      fmt::print("regroup {}\n", REGROUP_VERSION);
+    case regroup::cmd::Verb::kGenerate:
+      fmt::print("{}", regroup::cmd::text_for(*options, program, REGROUP_VERSION));
       return 0;
     case regroup::cmd::Verb::kRun:
       regroup::launcher::block_signals();

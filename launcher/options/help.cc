@@ -57,10 +57,10 @@ constexpr std::string_view kUsage =
     "usage: regroup [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM ...]\n"
     "       regroup --role NAME=N [--role ...] PROGRAM [ARGUMENTS]\n"
     "       regroup --job FILE.yaml\n"
-    "       regroup status [--json|--follow] [JOB]    what an elastic job does, and why\n"
-    "       regroup resize MEMBERS [JOB]              let it have so many members\n"
-    "       regroup notice MEMBER [JOB]               let a member leave after its step\n"
-    "       regroup kill-member MEMBER [JOB]          SIGKILL a member\n"
+    "       regroup status [--json|--follow] [JOB]  what an elastic job does, and why\n"
+    "       regroup resize MEMBERS [JOB]            let it have so many members\n"
+    "       regroup notice MEMBER [JOB]             let a member leave after its step\n"
+    "       regroup kill-member MEMBER [JOB]        SIGKILL a member\n"
     "JOB may be left out if there is only one. Options have one or two dashes.\n";
 
 }  // namespace
@@ -73,7 +73,7 @@ std::string help_text(const std::string& topic) {
   std::string names;
   for (const GroupText& group : groups()) {
     out += section(group, topic != "all");
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", group.name);
+    names += fmt::format(" {}", group.name);
   }
   if (topic != "all") {
     out += fmt::format(

@@ -86,9 +86,8 @@ struct Options {
   bool json = false;
   bool follow = false;
 
-  Environment environment;  // of this process, unchanged
-
-  // Of apps[0].
+  // Of apps[0]; the environment is this process's where there is none.
+  Environment environment;
   std::string wdir;
   std::vector<std::string> command;
   bool tag_output = false;

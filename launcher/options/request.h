@@ -40,7 +40,7 @@ struct OutputRequest {
   std::string folder;          // --output-filename: also into FOLDER/1/rank.N/stdout and stderr; "": no
   bool job_folder = true;      // the "1" in that path
   bool copy = true;            // ... and to our own output as well
-  std::string stdout_pattern;  // into the file of this name, where %r is the rank and %h the host; "": no
+  std::string stdout_pattern;  // into the file of this name instead of our own; %r is the rank, %h the host
   std::string stderr_pattern;
   bool raw = false;  // as it comes, not in whole lines; only where lines get no tag
 };
