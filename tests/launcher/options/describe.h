@@ -1,0 +1,149 @@
+// A parsed command line as text: what differs from the defaults, for tests to compare.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+
+namespace regroup::launcher {
+
+inline std::string describe_unit(Unit unit) { return std::string(unit_name(unit)); }
+
+inline std::string describe(const MapBy& map) {
+  using Kind = MapBy::Kind;
+  std::string out;
+  if (map.kind == Kind::kSlot) out += " slot";
+  if (map.kind == Kind::kUnit) out += " " + describe_unit(map.unit);
+  if (map.kind == Kind::kPerUnit) out += fmt::format(" {} per {}", map.per_unit, describe_unit(map.unit));
+  if (map.kind == Kind::kSequence) out += " seq";
+  if (map.kind == Kind::kRankFile) out += " rankfile";
+  if (map.kind == Kind::kCpuList) out += fmt::format(" cpus {}", fmt::join(map.cpu_list, ","));
+  if (map.kind == Kind::kDistance) out += " near " + map.device;
+  if (map.cpus != 0) out += fmt::format(" {} cpus each", map.cpus);
+  if (map.span) out += " span";
+  if (map.oversubscribe) out += *map.oversubscribe ? " oversubscribe" : " nooversubscribe";
+  if (map.no_local) out += " nolocal";
+  if (map.hwthread_cpus) out += *map.hwthread_cpus ? " hwthreads" : " cores";
+  if (!map.file.empty()) out += " file " + map.file;
+  return out;
+}
+
+inline std::string describe(const RankBy& rank) {
+  using Kind = RankBy::Kind;
+  static constexpr const char* kNames[] = {"", " slot", " node", " fill", " span"};
+  std::string out =
+      rank.kind == Kind::kUnit ? " " + describe_unit(rank.unit) : kNames[static_cast<int>(rank.kind)];
+  if (rank.span) out += ":span";
+  if (rank.fill) out += ":fill";
+  return out;
+}
+
+inline std::string describe(const BindTo& bind) {
+  using Kind = BindTo::Kind;
+  std::string out;
+  if (bind.kind == Kind::kNone) out += " none";
+  if (bind.kind == Kind::kUnit) out += " " + describe_unit(bind.unit);
+  if (bind.count != 1) out += fmt::format(" x{}", bind.count);
+  if (bind.kind == Kind::kCpuList) {
+    out += " cpus";
+    for (const auto& list : bind.cpu_lists) out += fmt::format(" {}", fmt::join(list, "+"));
+  }
+  if (bind.overload_allowed) out += " overload";
+  if (bind.if_supported) out += " if-supported";
+  return out;
+}
+
+// "4 x ./a.out in DIR with A=1 -B": -B is one that `base` has and the members have not.
+inline std::string describe(const AppRequest& app, const Environment& base) {
+  std::string out = app.count ? fmt::format("{} x ", *app.count) : "slots x ";
+  if (!app.role.empty()) out += app.role + ": ";
+  out += fmt::format("{}", fmt::join(app.command, " "));
+  if (app.per_node) out += fmt::format(", {} per node", *app.per_node);
+  if (!app.wdir.empty()) out += ", in " + app.wdir;
+  if (!app.search_path.empty()) out += ", path " + app.search_path;
+  if (app.limits.cpus != 0) out += fmt::format(", {} cpus", app.limits.cpus);
+  if (app.limits.memory_bytes != 0) out += fmt::format(", {} bytes", app.limits.memory_bytes);
+  for (const auto& [name, value] : app.environment) {
+    const auto before = base.find(name);
+    if (before == base.end() || before->second != value) out += fmt::format(", {}={}", name, value);
+  }
+  for (const auto& [name, value] : base) {
+    if (app.environment.count(name) == 0) out += ", no " + name;
+  }
+  return out;
+}
+
+inline std::vector<std::string> describe_output(const Options& options) {
+  std::vector<std::string> out;
+  const OutputRequest& to = options.output;
+  if (to.tag == OutputRequest::Tag::kJobRank) out.emplace_back("tags");
+  if (to.tag == OutputRequest::Tag::kRank) out.emplace_back("ranks");
+  if (to.timestamp) out.emplace_back("timestamps");
+  if (to.merge_stderr) out.emplace_back("merged");
+  if (!to.folder.empty()) out.push_back("folder " + to.folder + (to.job_folder ? "" : " without 1"));
+  if (!to.copy) out.emplace_back("no copy");
+  if (to.raw) out.emplace_back("raw");
+  if (!to.stdout_pattern.empty()) out.push_back("stdout " + to.stdout_pattern);
+  if (!to.stderr_pattern.empty()) out.push_back("stderr " + to.stderr_pattern);
+  if (options.stdin_to.to == StdinRequest::To::kAll) out.emplace_back("stdin all");
+  if (options.stdin_to.to == StdinRequest::To::kNone) out.emplace_back("stdin none");
+  if (options.stdin_to.rank != 0) out.push_back(fmt::format("stdin {}", options.stdin_to.rank));
+  return out;
+}
+
+// A line for each program, then one of what the job has, then its notes.
+inline std::string describe(const Options& options, const Environment& base) {
+  std::string out;
+  for (const AppRequest& app : options.apps) out += describe(app, base) + "\n";
+  std::vector<std::string> words = describe_output(options);
+  const auto add = [&words](const char* name, const std::string& text) {
+    if (!text.empty()) words.push_back(name + text);
+  };
+  const auto flag = [&words](bool on, const char* name) {
+    if (on) words.emplace_back(name);
+  };
+  if (options.elastic) words.push_back(fmt::format("elastic {}:{}", options.min, options.max));
+  if (options.start != 0) words.push_back(fmt::format("start {}", options.start));
+  add("map", describe(options.mapping.map));
+  add("rank", describe(options.mapping.rank));
+  add("bind", describe(options.mapping.bind));
+  if (!options.mapping.cpu_set.empty())
+    add("cpu-set ", fmt::format("{}", fmt::join(options.mapping.cpu_set, ",")));
+  for (const HostRequest& host : options.hosts) {
+    words.push_back(fmt::format("host {}:{}", host.name, host.slots));
+    if (host.max_slots != 0) words.back() += fmt::format("/{}", host.max_slots);
+  }
+  const std::pair<bool, const char*> flags[] = {
+      {options.oversubscribe, "oversubscribed"},
+      {options.compat == Compat::kMpich, "mpich"},
+      {options.display.map, "show map"},
+      {options.display.allocation, "show allocation"},
+      {options.display.topology, "show topology"},
+      {options.display.bindings, "show bindings"},
+      {options.do_not_launch, "do not launch"},
+      {options.keep_going, "keep going"},
+      {options.ulfm, "ulfm"},
+      {options.quiet, "quiet"},
+      {options.verbose, "verbose"},
+      {options.print_exit_codes, "exit codes"},
+      {!options.replace, "no replace"},
+      {options.restart_policy == RestartPolicy::kRestart, "restart"}};
+  for (const auto& [on, name] : flags) flag(on, name);
+  if (options.timeout != core::Duration{}) {
+    words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
+  }
+  if (options.forward_signals) add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
+  if (options.max_restarts) words.push_back(fmt::format("restarts {}", *options.max_restarts));
+  if (!options.job_file.empty()) words.push_back("job file " + options.job_file);
+  if (!options.report_pid.empty()) words.push_back("pid to " + options.report_pid);
+  if (!words.empty()) out += fmt::format("[{}]\n", fmt::join(words, "; "));
+  for (const std::string& note : options.notes) out += "note: " + note + "\n";
+  return out;
+}
+
+}  // namespace regroup::launcher
