@@ -1,0 +1,200 @@
+// Hosts, mappings and values by tables: what is read, and what is said about the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/options/hosts.h"
+#include "launcher/options/mapping.h"
+#include "launcher/options/values.h"
+#include "tests/launcher/options/describe.h"
+
+namespace regroup::launcher {
+namespace {
+
+using testing::HasSubstr;
+
+// "name:slots/max ..." or the error.
+std::string shown(const core::Result<std::vector<HostRequest>>& hosts) {
+  if (!hosts.ok()) return "error: " + hosts.status().message();
+  std::string out;
+  for (const HostRequest& host : *hosts) {
+    out += fmt::format("{}{}:{}", out.empty() ? "" : " ", host.name, host.slots);
+    if (host.max_slots != 0) out += fmt::format("/{}", host.max_slots);
+  }
+  return out;
+}
+
+TEST(Hosts, Lists) {
+  constexpr std::pair<const char*, const char*> kLists[] = {
+      {"a", "a:1"},
+      {"a,b:4,a", "a:2 b:4"},
+      {"a:2,a:3", "a:5"},
+      {"a:*", "a:0"},
+      {"a:*,a:2", "a:0"},
+      {"user@a", "a:1"},
+      {"::1", "::1:1"},
+      {"[::1]:4", "::1:4"},
+      {"10.0.0.1:2", "10.0.0.1:2"},
+      {"a, b", "a:1 b:1"},
+      {"a,,b", "error: 'a,,b': a host's name is missing"},
+      {"", "error: '': a host's name is missing"},
+      {"a:0", "error: 'a:0': after the colon stands the number of slots"},
+      {"a:-1", "error: 'a:-1': after the colon stands the number of slots"},
+      {"a=b", "error: 'a=b' is no name of a host"},
+  };
+  for (const auto& [text, wanted] : kLists) EXPECT_EQ(shown(parse_host_list(text)), wanted) << text;
+}
+
+TEST(Hosts, Files) {
+  constexpr std::pair<const char*, const char*> kFiles[] = {
+      {"a slots=2\nb slots=4 max_slots=8\n", "a:2 b:4/8"},
+      {"a slots = 2 max-slots = 4", "a:2/4"},
+      {"# all\n\n  a   # first\nb\r\n", "a:0 b:0"},
+      {"a\na\nb\n", "a:2 b:0"},
+      {"a\na\na\n", "a:3"},
+      {"a slots=2\na slots=3\n", "a:5"},
+      {"a:4\nb:2\n", "a:4 b:2"},
+      {"a:4 binding=user:0,1\n", "a:4"},
+      {"u@a slots=2\n", "a:2"},
+      {"a slots=2\nb slots=2\n^b\n", "a:2"},
+      {"a\tslots=2\n", "a:2"},
+      {"a slots=x\n", "error: F, line 1: field 'slots=x': a positive whole number is wanted"},
+      {"a\nb slots=2 color=red\n",
+       "error: F, line 2: field 'color=red' is not known; there are slots=N and max_slots=N"},
+      {"a slots=4 max_slots=2\n", "error: F, line 1: max_slots=2 is less than slots=4"},
+      {"\n\n= slots=2\n", "error: F, line 3: '=slots=2' is no name of a host"},
+      {"^a\na\n", "error: F: it names no host"},
+      {"", "error: F: it names no host"},
+  };
+  for (const auto& [text, wanted] : kFiles) EXPECT_EQ(shown(parse_host_file(text, "F")), wanted) << text;
+}
+
+TEST(Hosts, AListFiltersAFile) {
+  const std::vector<HostRequest> file = {{"a", 4, 0}, {"b", 2, 3}};
+  EXPECT_EQ(shown(filter_hosts(file, {})), "a:4 b:2/3");
+  EXPECT_EQ(shown(filter_hosts({}, {{"c", 1, 0}})), "c:1");
+  EXPECT_EQ(shown(filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
+  EXPECT_EQ(shown(filter_hosts(file, {{"a", 2, 0}})), "a:2");
+  EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: the host file does not name it");
+}
+
+template <class T>
+std::string read_as(core::Status (*parse)(std::string_view, T&), const char* text) {
+  T out;
+  const core::Status status = parse(text, out);
+  return status.ok() ? describe(out) : "error: " + status.message();
+}
+
+TEST(Mapping, MapBy) {
+  constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"slot", " slot"},
+      {"SLOT:PE=2", " slot 2 cpus each"},
+      {"socket", " package"},
+      {"package:span", " package span"},
+      {"core,span", " core span"},
+      {"L2", " l2cache"},
+      {"hwthread:oversubscribe,nolocal", " hwthread oversubscribe nolocal"},
+      {"ppr:2:node", " 2 per node"},
+      {"ppr:1:numa:pe=4,span", " 1 per numa 4 cpus each span"},
+      {":nooversubscribe:hwtcpus", " nooversubscribe hwthreads"},
+      {"pe-list=0,4-6", " cpus 0,4,5,6"},
+      {"rankfile:file=R", " rankfile file R"},
+      {"seq:file=S", " seq file S"},
+      {"dist:mlx5_0,span", " near mlx5_0 span"},
+      {"core:2", " core 2 cpus each"},
+      {"", "error: a mapping is missing"},
+      {"ppr:2", "error: ppr needs a number and an object, as in ppr:2:package"},
+      {"ppr:x:node", "error: ppr 'x' is no positive whole number"},
+      {"core:pe=0", "error: PE '0' is no positive whole number"},
+      {"pe-list=5-1", "error: '5-1' is no list of processors, for example 0,2-5"},
+      {"pe-list=0-4294967295", "error: '0-4294967295' names more than 4096 processors"},
+  };
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_map_by, text), wanted) << text;
+  EXPECT_THAT(read_as(parse_map_by, "sofa"), HasSubstr("'sofa' is no mapping; there are slot, hwthread"));
+  EXPECT_THAT(read_as(parse_map_by, "core:fast"), HasSubstr("'fast' is no qualifier of a mapping"));
+}
+
+TEST(Mapping, AQualifierKeepsThePolicyBeforeIt) {
+  MapBy map;
+  ASSERT_TRUE(parse_map_by("numa:span", map).ok());
+  ASSERT_TRUE(parse_map_by(":pe=2", map).ok());
+  EXPECT_EQ(describe(map), " numa 2 cpus each span");
+  EXPECT_FALSE(parse_map_by("nowhere", map).ok());
+  EXPECT_EQ(describe(map), " numa 2 cpus each span");
+}
+
+TEST(Mapping, RankBy) {
+  constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"slot", " slot"},          {"node", " node"}, {"fill", " fill"},
+      {"span", " span"},          {"core", " core"}, {"socket:span", " package:span"},
+      {"numa:fill", " numa:fill"}};
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_rank_by, text), wanted) << text;
+  EXPECT_THAT(read_as(parse_rank_by, "age"), HasSubstr("'age' is no ranking"));
+  EXPECT_THAT(read_as(parse_rank_by, "slot:fast"), HasSubstr("'fast' is no qualifier of a ranking"));
+}
+
+TEST(Mapping, BindTo) {
+  constexpr std::pair<const char*, const char*> kTexts[] = {
+      {"none", " none"},
+      {"core", " core"},
+      {"core:2", " core x2"},
+      {"socket:if-supported", " package if-supported"},
+      {"l3cache:overload-allowed", " l3cache overload"},
+      {"core:overload,if", " core overload if-supported"},
+      {"rr", " hwthread"},
+      {"user:0,1+3,4-5", " cpus 0 1+3 4+5"},
+      {"cpu-list", " cpus"},
+      {":overload-allowed", " overload"},
+      {"user", "error: user needs a list of processors, as in user:0+1,2"},
+      {"user:", "error: '' is no list of processors, for example 0,2-5"},
+  };
+  for (const auto& [text, wanted] : kTexts) EXPECT_EQ(read_as(parse_bind_to, text), wanted) << text;
+  EXPECT_THAT(read_as(parse_bind_to, "chair"), HasSubstr("'chair' is no binding; there are none, hwthread"));
+  EXPECT_THAT(read_as(parse_bind_to, "core:tight"), HasSubstr("'tight' is no qualifier of a binding"));
+}
+
+TEST(Values, Bytes) {
+  std::uint64_t bytes = 0;
+  constexpr std::pair<const char*, std::uint64_t> kSizes[] = {
+      {"1", 1}, {"512M", 512ULL << 20}, {"2g", 2ULL << 30}, {"4KiB", 4096}, {"1TB", 1ULL << 40}, {"7B", 7}};
+  for (const auto& [text, wanted] : kSizes) {
+    ASSERT_TRUE(parse_bytes("--memory", text, bytes).ok()) << text;
+    EXPECT_EQ(bytes, wanted) << text;
+  }
+  for (const char* text : {"", "M", "0", "-1", "1X", "1MM", "1.5G", "99999999999999999999", "17179869184G"}) {
+    EXPECT_EQ(parse_bytes("--memory", text, bytes).message(),
+              fmt::format("option --memory {}: a size is wanted, for example 512M or 2G", text));
+  }
+}
+
+TEST(Values, Signals) {
+  std::vector<int> signals;
+  ASSERT_TRUE(parse_signals("-s", "usr1,SIGHUP,34", signals).ok());
+  EXPECT_EQ(signals, (std::vector<int>{SIGUSR1, SIGHUP, 34}));
+  ASSERT_TRUE(parse_signals("-s", "none", signals).ok());
+  EXPECT_TRUE(signals.empty());
+  EXPECT_EQ(parse_signals("-s", "USR1,KILL", signals).message(),
+            "option -s USR1,KILL: KILL cannot be caught, hence not forwarded");
+  EXPECT_EQ(parse_signals("-s", "USR9", signals).message(), "option -s USR9: 'USR9' is no signal");
+}
+
+TEST(Values, ShellWords) {
+  using Words = std::vector<std::string>;
+  const std::pair<const char*, Words> kLines[] = {{"-np 2 ./a  b", {"-np", "2", "./a", "b"}},
+                                                  {"'a b' \"c d\"", {"a b", "c d"}},
+                                                  {"a\\ b", {"a b"}},
+                                                  {"x='1 2'", {"x=1 2"}},
+                                                  {"a # b", {"a"}},
+                                                  {"a#b", {"a#b"}},
+                                                  {"''", {""}},
+                                                  {"'\\n' \"\\\"\"", {"\\n", "\""}},
+                                                  {" \t\r", {}}};
+  for (const auto& [line, words] : kLines) {
+    auto read = shell_words(line);
+    ASSERT_TRUE(read.ok()) << line;
+    EXPECT_EQ(*read, words) << line;
+  }
+  EXPECT_EQ(shell_words("a 'b").status().message(), "the quote ' is not closed");
+}
+
+}  // namespace
+}  // namespace regroup::launcher

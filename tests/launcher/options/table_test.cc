@@ -1,0 +1,246 @@
+// One table: the parser takes every option of it with the values it says, and help, the manual page and the
+// completions know it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <regex>
+
+#include "launcher/options/spec.h"
+
+namespace regroup::launcher {
+namespace {
+
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+core::Result<Options> parse(const Words& words, const std::string& program = "regroup",
+                            const Environment& environment = {}) {
+  return parse_command_line(
+      words,
+      {program, environment, {"here"}, [](const std::string&) { return std::string("here slots=2\n"); }, {}});
+}
+
+std::string refusal(const Words& words, const std::string& program = "regroup") {
+  auto options = parse(words, program);
+  return options.ok() ? "accepted" : options.status().message();
+}
+
+std::string program_of(const Spec& spec) {
+  return spec.dialect == Dialect::kMpich ? "mpiexec.hydra" : "mpirun";
+}
+
+// Values that are right for an option, one for each of its value_names().
+Words sample_values(const Spec& spec) {
+  static const std::map<std::string, Words> kByName = {{"tune", {"tuned"}},
+                                                       {"map-by", {"core"}},
+                                                       {"rank-by", {"slot"}},
+                                                       {"bind-to", {"core"}},
+                                                       {"binding", {"core"}},
+                                                       {"ppr", {"2:core"}},
+                                                       {"cpu-set", {"0"}},
+                                                       {"H", {"here"}},
+                                                       {"hosts", {"here"}},
+                                                       {"role", {"worker=2"}},
+                                                       {"with-ft", {"ulfm"}},
+                                                       {"forward-signals", {"USR1"}},
+                                                       {"runtime-options", {"timeout=1"}},
+                                                       {"output", {"tag"}},
+                                                       {"display", {"map"}},
+                                                       {"memory", {"1M"}},
+                                                       {"stdin", {"all"}},
+                                                       {"s", {"all"}}};
+  if (spec.value.empty()) return {};
+  if (const auto found = kByName.find(spec.names[0]); found != kByName.end()) return found->second;
+  Words out;
+  for (const std::string& name : value_names(spec)) {
+    const std::string first = name.substr(0, name.find('|'));
+    if (name.starts_with('[')) continue;
+    const bool word = first.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == std::string::npos;
+    out.push_back(word ? first : name.starts_with("VAR") && spec.names[0] == "set-env" ? "A=1" : "1");
+  }
+  return out;
+}
+
+// Options whose effect is not a job of one program.
+bool stands_alone(const Spec& spec) {
+  static const std::set<std::string> kAlone = {"help", "version", "generate", "app", "job", "nolocal", "m"};
+  return kAlone.count(spec.names[0]) > 0;
+}
+
+TEST(Table, NamesAreUniqueInADialect) {
+  std::set<std::pair<std::string, Compat>> seen;
+  for (const Spec& spec : table()) {
+    for (const std::string& name : spec.names) {
+      EXPECT_EQ(name.find_first_of("_=: "), std::string::npos) << name;
+      for (const Compat compat : {Compat::kOpenMpi, Compat::kMpich}) {
+        if (spec.dialect == Dialect::kOpenMpi && compat == Compat::kMpich) continue;
+        if (spec.dialect == Dialect::kMpich && compat == Compat::kOpenMpi) continue;
+        EXPECT_TRUE(seen.emplace(name, compat).second) << name << " stands there twice";
+        EXPECT_EQ(find_option(name, compat), &spec) << name;
+      }
+    }
+  }
+  EXPECT_GT(table().size(), 150U);
+}
+
+TEST(Table, TheParserTakesEveryNameWithItsValues) {
+  for (const Spec& spec : table()) {
+    if (stands_alone(spec)) continue;
+    for (const std::string& name : spec.names) {
+      for (const char* dashes : {"-", "--"}) {
+        Words words = {dashes + name};
+        const Words values = sample_values(spec);
+        words.insert(words.end(), values.begin(), values.end());
+        words.insert(words.end(), {"prog", "argument"});
+        auto options = parse(words, program_of(spec));
+        ASSERT_TRUE(options.ok()) << words[0] << ": " << options.status().message();
+        ASSERT_FALSE(options->apps.empty()) << words[0];
+        EXPECT_EQ(options->apps[0].command, (Words{"prog", "argument"})) << words[0];
+      }
+    }
+  }
+}
+
+TEST(Table, TheParserSaysWhichValueIsMissing) {
+  for (const Spec& spec : table()) {
+    const Words names = value_names(spec);
+    if (names.empty() || names[0].starts_with('[')) continue;
+    EXPECT_EQ(refusal({"-" + spec.names[0]}, program_of(spec)),
+              "option -" + spec.names[0] + " : " + names[0] + " is missing");
+    if (names.size() > 1) {
+      EXPECT_EQ(refusal({"-" + spec.names[0], "A"}, program_of(spec)),
+                "option -" + spec.names[0] + " : " + names[1] + " is missing");
+    }
+  }
+}
+
+TEST(Table, OptionsWithoutEffectAreTold) {
+  for (const Spec& spec : table()) {
+    if (spec.group != Group::kElsewhere || spec.names[0] == "noprefix") continue;
+    Words words = {"--" + spec.names[0]};
+    for (const std::string& value : sample_values(spec)) words.push_back(value);
+    words.emplace_back("prog");
+    auto options = parse(words, program_of(spec));
+    ASSERT_TRUE(options.ok()) << words[0];
+    EXPECT_EQ(options->notes, Words{"without effect here: " + words[0]});
+  }
+}
+
+TEST(Table, HelpKnowsEveryOption) {
+  const std::string all = help_text("all");
+  for (const Spec& spec : table()) {
+    for (const std::string& name : spec.names) EXPECT_THAT(all, HasSubstr(dashed(name)));
+    EXPECT_THAT(all, HasSubstr(spec.value));
+  }
+  std::set<std::string> begun;
+  for (const GroupText& group : groups()) {
+    const std::string part = help_text(group.name);
+    EXPECT_THAT(part, testing::StartsWith(group.title));
+    for (const Spec& spec : table()) {
+      const std::string line = "\n  " + dashed(spec.names[0]);
+      EXPECT_TRUE(spec.group != group.group || part.find(line) != std::string::npos) << spec.names[0];
+    }
+    EXPECT_THAT(help_text(""), HasSubstr(group.name));
+  }
+}
+
+TEST(Table, HelpFitsATerminal) {
+  for (const char* topic : {"", "all"}) {
+    std::istringstream lines(help_text(topic));
+    for (std::string line; std::getline(lines, line);) {
+      const bool list_of_names = line.starts_with("  -");  // it is not broken
+      EXPECT_TRUE(line.size() <= 80 || list_of_names) << line;
+    }
+  }
+}
+
+TEST(Table, EveryHelpIsASentenceOfItsOwn) {
+  for (const Spec& spec : table()) {
+    EXPECT_FALSE(spec.help.empty()) << spec.names[0];
+    EXPECT_FALSE(spec.help.ends_with('.')) << spec.names[0];
+    EXPECT_EQ(spec.help.find("  "), std::string::npos) << spec.names[0];
+  }
+}
+
+std::string without_roff(const std::string& page) {
+  return std::regex_replace(std::regex_replace(page, std::regex(R"(\\f[BIR])"), ""), std::regex(R"(\\-)"),
+                            "-");
+}
+
+TEST(Table, TheManualPageKnowsEveryOption) {
+  const std::string page = without_roff(man_page("1.2.3"));
+  EXPECT_THAT(page, HasSubstr("regroup 1.2.3"));
+  for (const Spec& spec : table()) {
+    std::string line = "\n.TP\n";
+    for (const std::string& name : spec.names) line += (name == spec.names[0] ? "" : ", ") + dashed(name);
+    if (!spec.value.empty()) line += " " + spec.value;
+    EXPECT_THAT(page, HasSubstr(line + "\n" + spec.help + ".\n"));
+  }
+}
+
+// All words of a text that begin with a dash.
+std::set<std::string> dashed_words(const std::string& text, const std::string& pattern) {
+  const std::regex word(pattern);
+  std::set<std::string> out;
+  for (std::sregex_iterator it(text.begin(), text.end(), word), end; it != end; ++it) out.insert((*it)[1]);
+  return out;
+}
+
+std::set<std::string> all_dashed() {
+  std::set<std::string> out;
+  for (const Spec& spec : table()) {
+    for (const std::string& name : spec.names) out.insert(dashed(name));
+  }
+  return out;
+}
+
+TEST(Table, CompletionsKnowEveryOptionAndNoOther) {
+  const std::string bash = bash_completion();
+  const std::size_t from = bash.find("compgen -W '-");
+  ASSERT_NE(from, std::string::npos);
+  const std::string words = bash.substr(from + std::strlen("compgen -W"), bash.find('\n', from) - from);
+  EXPECT_EQ(dashed_words(words, "[ '](-\\w[-\\w]*|--[-\\w]+)(?=[ '])"), all_dashed());
+  EXPECT_EQ(dashed_words(zsh_completion(), "\n  '\\*(-[-\\w]+)\\["), all_dashed());
+}
+
+TEST(CommandLine, ItsNameChoosesTheDialect) {
+  EXPECT_EQ(parse({"p"}, "/usr/bin/mpirun")->compat, Compat::kOpenMpi);
+  EXPECT_EQ(parse({"p"}, "mpiexec")->compat, Compat::kOpenMpi);
+  EXPECT_EQ(parse({"p"}, "/opt/bin/mpiexec.hydra")->compat, Compat::kMpich);
+  EXPECT_EQ(parse({"--compat=mpich", "p"})->compat, Compat::kMpich);
+  EXPECT_EQ(parse({"status"}, "mpirun")->verb, Verb::kRun);
+  EXPECT_EQ(parse({"status"}, "regroup")->verb, Verb::kStatus);
+  EXPECT_EQ(version_text("/bin/regroup", "0.1"), "regroup 0.1\n");
+  EXPECT_EQ(version_text("mpirun", "0.1"), "mpirun (regroup 0.1, with the options of Open MPI)\n");
+  EXPECT_EQ(version_text("mpiexec.hydra", "0.1"),
+            "mpiexec.hydra (regroup 0.1, with the options of MPICH's HYDRA)\n");
+}
+
+TEST(CommandLine, TheEnvironmentMaySetTheTimeout) {
+  EXPECT_EQ(parse({"p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->timeout, std::chrono::seconds(7));
+  EXPECT_EQ(parse({"--timeout", "3", "p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "7"}})->timeout,
+            std::chrono::seconds(3));
+  EXPECT_EQ(parse({"p"}, "mpirun", {{"MPIEXEC_TIMEOUT", "soon"}}).status().message(),
+            "option MPIEXEC_TIMEOUT soon: a number of seconds is wanted");
+}
+
+TEST(CommandLine, SlotsComeFromTheHostFile) {
+  auto options = parse({"--hostfile", "any", "p"});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->hosts, (std::vector<HostRequest>{{"here", 2, 0}}));
+}
+
+TEST(CommandLine, HelpTakesATopicButNoProgram) {
+  EXPECT_EQ(parse({"--help", "hosts"})->topic, "hosts");
+  EXPECT_EQ(parse({"--help", "./a.out"})->topic, "");
+  EXPECT_EQ(parse({"help", "all"})->topic, "all");
+  EXPECT_EQ(parse({"--help=all"})->topic, "all");
+  EXPECT_EQ(parse({"--generate", "man"})->topic, "man");
+  EXPECT_EQ(refusal({"--generate", "html"}), "option --generate html: man, bash or zsh is wanted");
+}
+
+}  // namespace
+}  // namespace regroup::launcher
