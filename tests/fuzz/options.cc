@@ -1,0 +1,53 @@
+// Any bytes as a command line with its host file, app file and tuning file: refused or understood, never a
+// crash, and what is understood is consistent. The input is cut at each byte 0: the first part is all of the
+// files, the rest are the arguments.
+#include "launcher/options/options.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "launcher/options/values.h"
+
+using namespace regroup;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check(const launcher::Options& options) {
+  if (options.verb != launcher::Verb::kRun) return;
+  require(options.apps.empty() == !options.job_file.empty());
+  require(options.min <= options.max && options.hosts.size() <= 1);
+  std::uint64_t members = 0;
+  for (const launcher::AppRequest& app : options.apps) {
+    require(!app.command.empty() && !app.command[0].empty());
+    members += app.count.value_or(0);
+  }
+  require(options.elastic ? options.apps.size() == 1 : members == options.max);
+  for (const launcher::HostRequest& host : options.hosts) require(!host.name.empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  std::vector<std::string> args = launcher::split(bytes, std::string_view("\0", 1));
+  const std::string file = args[0];
+  args.erase(args.begin());
+  for (const char* program : {"regroup", "mpirun", "mpiexec.hydra"}) {
+    const launcher::Surroundings around{
+        program,
+        {{"PATH", "/bin"}, {"A", "1"}},
+        {"here.local"},
+        [&file](const std::string&) { return core::Result<std::string>(file); },
+        [](const std::string& path) { return path.size() % 2 == 0; }};
+    auto options = launcher::parse_command_line(args, around);
+    require(options.ok() || !options.status().message().empty());
+    if (options.ok()) check(*options);
+  }
+  return 0;
+}
