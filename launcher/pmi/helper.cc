@@ -1,0 +1,87 @@
+// Starts regroup-pmi with an environment that spares it hwloc's discovery and plugins (10 ms and more): the
+// PMIx server needs no topology, since members find their own.
+#include "launcher/pmi/helper.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "launcher/supervise/environment.h"
+#include "launcher/supervise/spawn.h"
+#include "launcher/supervise/unix_socket.h"
+
+namespace regroup::pmi {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::pair<const char*, const char*>, 4> kHelperEnvironment{{
+    {"HWLOC_SYNTHETIC", "pu:1"},
+    {"PMIX_MCA_gds", "hash"},     // job data travel in messages: no files to map or to leave behind
+    {"PMIX_MCA_psec", "native"},  // no munge daemon is asked
+    {"PMIX_MCA_ptl_base_if_include", "lo"},
+}};
+
+constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH", "PMIX_MCA_mca_base_component_path"};
+
+// Told by a launcher around this job: libpmix would take itself for one of its clients.
+bool of_outer_launcher(const launcher::Environment::value_type& entry) {
+  return entry.first.starts_with("PMIX_") || entry.first.starts_with("PMI_");
+}
+
+}  // namespace
+
+std::string find_helper() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path beside = self.parent_path() / "regroup-pmi";
+  if (::access(beside.c_str(), X_OK) == 0) return beside;
+  return self.parent_path().parent_path() / "libexec/regroup/regroup-pmi";
+}
+
+core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loop,
+                                                    const HelperOptions& options, HelperEvents events) {
+  auto sockets = link_sockets();
+  if (!sockets.ok()) return sockets.status();
+  const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.valid()) return core::system_error("open", "/dev/null", errno);
+  launcher::Environment environment = options.environment;
+  std::erase_if(environment, of_outer_launcher);
+  for (const auto& [name, value] : kHelperEnvironment) environment[name] = value;
+  const std::string folder = fmt::format("{}/pmi-{}", options.folder, options.job);
+  REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(folder));
+  for (const char* plugins : kPluginPaths) environment[plugins] = folder;
+  launcher::SpawnSpec spec;
+  spec.path = options.program;
+  spec.argv = {"regroup-pmi", options.job, folder, options.library};
+  spec.environment = launcher::to_strings(environment);
+  spec.in = spec.out = null.get();
+  spec.err = STDERR_FILENO;
+  spec.inherited = sockets->second.get();
+  auto pid = launcher::spawn(spec);
+  if (!pid.ok()) return pid.status();
+  return std::unique_ptr<Helper>(
+      new Helper(loop, std::move(sockets->first), folder, *pid, std::move(events)));
+}
+
+Helper::Helper(boost::asio::io_context& loop, core::Fd socket, std::string folder, pid_t pid,
+               HelperEvents events)
+    : events_(std::move(events)),
+      folder_(std::move(folder)),
+      pid_(pid),
+      link_(
+          loop, std::move(socket),
+          [this](const Message& message, core::Fd fd) { events_.message(message, std::move(fd)); },
+          [this](const core::Status& why) { events_.lost(why); }) {}
+
+Helper::~Helper() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+}  // namespace regroup::pmi

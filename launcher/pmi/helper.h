@@ -1,0 +1,67 @@
+// The agent's side of regroup-pmi, the process that gives MPI programs the services of their launcher (PMIx,
+// PMI-1). Without it programs that need none of them run as ever.
+#pragma once
+
+#include <utility>
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "launcher/pmi/link.h"
+#include "launcher/pmi/messages.h"
+#include "launcher/supervise/app.h"
+
+namespace regroup::pmi {
+
+inline constexpr const char* kPmixLibrary = "libpmix.so.2";
+
+struct HelperOptions {
+  std::string program;  // path of regroup-pmi
+  std::string job;      // its id
+  std::string folder;   // private, exists; a folder of the job's own is made in it, and removed
+  std::string library = kPmixLibrary;
+  launcher::Environment environment;  // of the job
+};
+
+// regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.
+[[nodiscard]] std::string find_helper();
+
+struct HelperEvents {
+  std::function<void(const Message& message, core::Fd fd)> message;
+  // It died, or speaks nonsense: MPI programs are without their services from now on. Called once.
+  std::function<void(const core::Status&)> lost;
+};
+
+// Used by the loop's thread.
+class Helper {
+ public:
+  // Starts the process, and does not wait for it: Services is the first message that comes.
+  [[nodiscard]] static core::Result<std::unique_ptr<Helper>> start(boost::asio::io_context& loop,
+                                                                   const HelperOptions& options,
+                                                                   HelperEvents events);
+  ~Helper();
+  Helper(const Helper&) = delete;
+  Helper& operator=(const Helper&) = delete;
+
+  void send(const Message& message) { link_.send(message); }
+  // Handles the messages that are there: whatever a dead member had told regroup-pmi is known after this.
+  void poll() { link_.poll(); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  Helper(boost::asio::io_context& loop, core::Fd socket, std::string folder, pid_t pid, HelperEvents events);
+
+  HelperEvents events_;
+  std::string folder_;
+  pid_t pid_;
+  Link link_;
+};
+
+}  // namespace regroup::pmi

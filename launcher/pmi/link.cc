@@ -1,0 +1,125 @@
+// Messages over SOCK_SEQPACKET.
+#include "launcher/pmi/link.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "launcher/pmi/wire.h"
+#include "launcher/supervise/ancillary.h"
+
+namespace regroup::pmi {
+namespace {
+
+using launcher::Ancillary;
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+}  // namespace
+
+core::Result<std::pair<core::Fd, core::Fd>> link_sockets() {
+  std::array<int, 2> fds{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+    return core::system_error("socketpair", "agent and regroup-pmi", errno);
+  }
+  return std::pair(core::Fd(fds[0]), core::Fd(fds[1]));
+}
+
+Link::Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
+           std::function<void(const core::Status&)> lost)
+    : socket_(loop, socket.release()),
+      handler_(std::move(handler)),
+      lost_(std::move(lost)),
+      room_(kMaxPacketBytes) {
+  wait_read();
+}
+
+bool Link::send(const Message& message, core::Fd fd) {
+  std::vector<std::byte> bytes = encode(message);
+  if (!socket_.is_open() || bytes.size() > kMaxPacketBytes) return false;
+  queue_.push_back({std::move(bytes), std::move(fd)});
+  if (!waiting_to_write_) write();
+  return true;
+}
+
+void Link::write() {
+  while (socket_.is_open() && !queue_.empty()) {
+    Packet& packet = queue_.front();
+    iovec bytes{packet.bytes.data(), packet.bytes.size()};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    Ancillary ancillary;
+    if (packet.fd.valid()) ancillary.attach(message, packet.fd.get());
+    const ssize_t count = ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && would_block()) {
+      waiting_to_write_ = true;
+      return socket_.async_wait(socket_.wait_write, [this](const boost::system::error_code& error) {
+        if (error) return;
+        waiting_to_write_ = false;
+        write();
+      });
+    }
+    // The reading side finds out that the other is gone, after what it had sent before.
+    if (count < 0) return queue_.clear();
+    queue_.pop_front();
+  }
+}
+
+void Link::flush() {
+  while (socket_.is_open() && !queue_.empty()) {
+    pollfd writable{socket_.native_handle(), POLLOUT, 0};
+    ::poll(&writable, 1, -1);
+    write();
+  }
+}
+
+void Link::wait_read() {
+  socket_.async_wait(socket_.wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;
+    poll();
+    if (socket_.is_open()) wait_read();
+  });
+}
+
+void Link::poll() {
+  while (socket_.is_open() && receive()) {
+  }
+}
+
+bool Link::receive() {
+  iovec bytes{room_.data(), room_.size()};
+  msghdr packet{};
+  packet.msg_iov = &bytes;
+  packet.msg_iovlen = 1;
+  Ancillary ancillary;
+  ancillary.expect(packet);
+  const ssize_t count = ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count < 0 && errno == EINTR) return true;
+  if (count < 0 && would_block()) return false;
+  if (count <= 0) {
+    fail(count < 0 ? core::system_error("recvmsg", "the other side of regroup-pmi", errno)
+                   : core::Status(core::Code::kPeerLost, "the other side closed the connection"));
+    return false;
+  }
+  core::Fd fd = Ancillary::taken(packet);
+  const auto message = decode(std::span(room_).first(static_cast<std::size_t>(count)));
+  if (!message.ok()) {
+    fail(message.status());
+    return false;
+  }
+  handler_(*message, std::move(fd));
+  return true;
+}
+
+void Link::fail(const core::Status& why) {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  queue_.clear();
+  if (const auto lost = std::exchange(lost_, nullptr)) lost(why);
+}
+
+}  // namespace regroup::pmi

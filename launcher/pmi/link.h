@@ -1,0 +1,57 @@
+// The socket pair between agent and regroup-pmi: one message to a packet, and a descriptor beside it.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "launcher/pmi/messages.h"
+
+namespace regroup::pmi {
+
+[[nodiscard]] core::Result<std::pair<core::Fd, core::Fd>> link_sockets();
+
+// Used by the loop's thread.
+class Link {
+ public:
+  using Handler = std::function<void(const Message& message, core::Fd fd)>;
+  // `lost` is called once when the other side is gone or sent what is no message. Neither handler may destroy
+  // the Link.
+  Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
+       std::function<void(const core::Status&)> lost);
+
+  // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxPacketBytes, or the
+  // other side is gone.
+  bool send(const Message& message, core::Fd fd = {});
+  // Blocks until all that was queued is in the socket, where the other side finds it even if we die.
+  void flush();
+  // Handles all that has arrived by now.
+  void poll();
+
+ private:
+  struct Packet {
+    std::vector<std::byte> bytes;
+    core::Fd fd;
+  };
+
+  void wait_read();
+  [[nodiscard]] bool receive();
+  void write();
+  void fail(const core::Status& why);
+
+  boost::asio::posix::stream_descriptor socket_;
+  Handler handler_;
+  std::function<void(const core::Status&)> lost_;
+  std::vector<std::byte> room_;
+  std::deque<Packet> queue_;
+  bool waiting_to_write_ = false;
+};
+
+}  // namespace regroup::pmi

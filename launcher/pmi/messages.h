@@ -1,0 +1,78 @@
+// What the agent and its helper regroup-pmi say to each other, as plain data. A space is a set of processes
+// with one MPI_COMM_WORLD: space 0 is the job as it was started, each MPI_Comm_spawn adds one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace regroup::pmi {
+
+// A process: its rank in its space.
+struct Seat {
+  std::uint32_t space = 0;
+  std::uint32_t rank = 0;
+  auto operator<=>(const Seat&) const = default;
+};
+
+// --- agent -> helper
+// Answered by a RankReady for each rank.
+struct OpenSpace {
+  std::uint32_t space = 0;
+  std::uint32_t slots = 0;      // cores that the job may use: MPI_UNIVERSE_SIZE
+  bool oversubscribed = false;  // there are more processes than cores: they must not spin
+  std::vector<std::uint32_t> app_sizes;
+  std::uint64_t spawn = 0;  // the Spawn that asked for it; 0: none
+};
+struct MemberGone {
+  Seat seat;
+  std::int32_t code = 0;    // exit code, if it exited
+  std::int32_t signal = 0;  // that killed it, or 0
+};
+struct SpawnDone {
+  std::uint64_t request = 0;
+  std::uint32_t space = 0;
+  std::string error;  // "": the processes of `space` have been started
+};
+
+// --- helper -> agent
+// First of all: what it can do.
+struct Services {
+  bool pmix = false;
+  std::string note;  // why not
+};
+// Comes with the descriptor that the process inherits as its PMI-1 connection.
+struct RankReady {
+  Seat seat;
+  std::vector<std::string> environment;  // "NAME=value"
+};
+struct Connected {  // began MPI_Init
+  Seat seat;
+};
+struct Finalized {  // sent before MPI_Finalize returns
+  Seat seat;
+};
+struct Aborted {  // called MPI_Abort
+  Seat seat;
+  std::int32_t status = 0;
+  std::string message;
+};
+struct SpawnApp {
+  std::string command;
+  std::vector<std::string> arguments;    // without the command
+  std::vector<std::string> environment;  // besides the parent's
+  std::string wdir;                      // "": the parent's
+  std::uint32_t count = 0;
+};
+// Answered by an OpenSpace that names it, then by SpawnDone; or by SpawnDone alone.
+struct Spawn {
+  std::uint64_t request = 0;
+  Seat parent;
+  std::vector<SpawnApp> apps;
+};
+
+using Message =
+    std::variant<OpenSpace, MemberGone, SpawnDone, Services, RankReady, Connected, Finalized, Aborted, Spawn>;
+
+}  // namespace regroup::pmi

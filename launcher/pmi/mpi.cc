@@ -1,0 +1,111 @@
+// Keeps a job independent of regroup-pmi: whatever happens to it, each open() is answered.
+#include "launcher/pmi/mpi.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "launcher/supervise/environment.h"
+
+namespace regroup::pmi {
+namespace {
+
+constexpr const char* kWithout = "MPI programs have no services of their launcher";
+
+void add_variable(launcher::Environment& environment, const std::string& variable) {
+  const std::size_t equals = variable.find('=');
+  if (equals != std::string::npos) environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+}
+
+}  // namespace
+
+launcher::Environment yield_hints() {
+  return {{"OMPI_MCA_mpi_yield_when_idle", "1"}, {"MPIR_CVAR_POLLS_BEFORE_YIELD", "1"}};
+}
+
+core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
+  launcher::App app = parent;
+  app.argv = {wanted.command};
+  app.argv.insert(app.argv.end(), wanted.arguments.begin(), wanted.arguments.end());
+  if (!wanted.wdir.empty()) app.wdir = wanted.wdir;
+  for (const std::string& variable : wanted.environment) add_variable(app.environment, variable);
+  auto path = launcher::find_program(wanted.command, app.wdir, app.environment);
+  if (!path.ok()) return path.status();
+  app.path = std::move(*path);
+  return app;
+}
+
+Mpi::Mpi(boost::asio::io_context& loop, const HelperOptions& options, MpiEvents events)
+    : loop_(loop), events_(std::move(events)) {
+  auto helper =
+      Helper::start(loop, options,
+                    {[this](const Message& message, core::Fd fd) { on_message(message, std::move(fd)); },
+                     [this](const core::Status& why) { on_lost(why); }});
+  if (helper.ok()) {
+    helper_ = std::move(*helper);
+  } else {
+    events_.said(fmt::format("{}: {}", kWithout, helper.status().message()));
+  }
+}
+
+void Mpi::send(const Message& message) {
+  if (helper_ && !lost_) helper_->send(message);
+}
+
+void Mpi::settle() {
+  if (helper_ && !lost_) helper_->poll();
+}
+
+void Mpi::open(const OpenSpace& space, Ready ready) {
+  const std::size_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
+  if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(size));
+  Opening& opening = openings_[space.space];
+  opening = {std::vector<launcher::Extras>(size), size, std::move(ready),
+             std::make_unique<boost::asio::steady_timer>(loop_, kAnswerLimit)};
+  opening.limit->async_wait([this, number = space.space](const boost::system::error_code& error) {
+    if (error) return;
+    events_.said(fmt::format("regroup-pmi (pid {}) does not answer: {}", helper_->pid(), kWithout));
+    finish(number);
+  });
+  send(space);
+}
+
+void Mpi::finish(std::uint32_t space) {
+  const auto found = openings_.find(space);
+  if (found == openings_.end()) return;
+  Opening opening = std::move(found->second);
+  openings_.erase(found);
+  opening.ready(std::move(opening.extras));
+}
+
+void Mpi::on_message(const Message& message, core::Fd fd) {
+  if (const auto* services = std::get_if<Services>(&message)) on_services(*services);
+  if (const auto* ready = std::get_if<RankReady>(&message)) on_rank_ready(*ready, std::move(fd));
+  if (const auto* connected = std::get_if<Connected>(&message)) events_.connected(*connected);
+  if (const auto* finalized = std::get_if<Finalized>(&message)) events_.finalized(*finalized);
+  if (const auto* aborted = std::get_if<Aborted>(&message)) events_.aborted(*aborted);
+  if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
+}
+
+void Mpi::on_services(const Services& services) {
+  if (services.pmix) return;
+  events_.said(fmt::format("no PMIx server, so ranks of an Open MPI program do not find each other: {}",
+                           services.note));
+}
+
+void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
+  const auto found = openings_.find(ready.seat.space);
+  if (found == openings_.end() || ready.seat.rank >= found->second.extras.size()) return;
+  launcher::Extras& extras = found->second.extras[ready.seat.rank];
+  for (const std::string& variable : ready.environment) add_variable(extras.environment, variable);
+  extras.inherited = std::move(fd);
+  if (--found->second.missing == 0) finish(ready.seat.space);
+}
+
+void Mpi::on_lost(const core::Status& why) {
+  lost_ = true;
+  events_.said(fmt::format("regroup-pmi (pid {}) is gone: {}: {}", helper_->pid(), kWithout, why.message()));
+  while (!openings_.empty()) finish(openings_.begin()->first);
+}
+
+}  // namespace regroup::pmi

@@ -1,0 +1,75 @@
+// What an agent gives MPI programs: for each member the environment and the descriptor that let it find its
+// launcher, and for the job the news of who is inside MPI. Serves programs of any MPI, or of none, alike.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/pmi/helper.h"
+#include "launcher/pmi/messages.h"
+#include "launcher/supervise/app.h"
+
+namespace regroup::pmi {
+
+struct MpiEvents {
+  std::function<void(const Connected&)> connected;
+  std::function<void(const Finalized&)> finalized;
+  std::function<void(const Aborted&)> aborted;
+  std::function<void(const Spawn&)> spawn;       // to be answered with open() or spawn_done()
+  std::function<void(const std::string&)> said;  // a sentence for the user: something is missing
+};
+
+// Variables that keep more processes than cores from spinning.
+[[nodiscard]] launcher::Environment yield_hints();
+
+// What MPI_Comm_spawn means by `wanted` for a parent that runs `parent`. kNotFound names the program.
+[[nodiscard]] core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
+
+// Used by the loop's thread.
+class Mpi {
+ public:
+  // Starts regroup-pmi; that it cannot be started is said, and members get no extras.
+  Mpi(boost::asio::io_context& loop, const HelperOptions& options, MpiEvents events);
+
+  // Gives `ready` the extras of each rank, once, from the loop or at once: those there are if regroup-pmi
+  // dies or does not answer within kAnswerLimit.
+  using Ready = std::function<void(std::vector<launcher::Extras>)>;
+  void open(const OpenSpace& space, Ready ready);
+  // What other members of a fault-tolerant job are to hear.
+  void member_gone(const MemberGone& gone) { send(gone); }
+  void spawn_done(const SpawnDone& done) { send(done); }
+  // What dead members had told before they died has been handled when this returns.
+  void settle();
+
+  static constexpr std::chrono::seconds kAnswerLimit{20};
+
+ private:
+  struct Opening {
+    std::vector<launcher::Extras> extras;
+    std::size_t missing = 0;
+    Ready ready;
+    std::unique_ptr<boost::asio::steady_timer> limit;
+  };
+
+  void send(const Message& message);
+  void on_message(const Message& message, core::Fd fd);
+  void on_services(const Services& services);
+  void on_rank_ready(const RankReady& ready, core::Fd fd);
+  void on_lost(const core::Status& why);
+  void finish(std::uint32_t space);
+
+  boost::asio::io_context& loop_;
+  MpiEvents events_;
+  std::map<std::uint32_t, Opening> openings_;
+  std::unique_ptr<Helper> helper_;
+  bool lost_ = false;
+};
+
+}  // namespace regroup::pmi

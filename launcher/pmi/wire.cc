@@ -1,0 +1,133 @@
+// Between messages.h and FlatBuffers, in the manner of core/wire.cc.
+#include "launcher/pmi/wire.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "launcher/pmi/wire_generated.h"
+
+namespace regroup::pmi {
+namespace {
+
+using core::Code;
+using core::Result;
+using core::Status;
+
+// One overload pair per message.
+fb::OpenSpaceT table(const OpenSpace& m) {
+  fb::OpenSpaceT t;
+  t.space = m.space, t.slots = m.slots, t.oversubscribed = m.oversubscribed;
+  t.app_sizes = m.app_sizes, t.spawn = m.spawn;
+  return t;
+}
+OpenSpace plain(const fb::OpenSpaceT& t) {
+  return {t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn};
+}
+fb::MemberGoneT table(const MemberGone& m) {
+  fb::MemberGoneT t;
+  t.space = m.seat.space, t.rank = m.seat.rank, t.code = m.code, t.signal = m.signal;
+  return t;
+}
+MemberGone plain(const fb::MemberGoneT& t) { return {{t.space, t.rank}, t.code, t.signal}; }
+fb::SpawnDoneT table(const SpawnDone& m) {
+  fb::SpawnDoneT t;
+  t.request = m.request, t.space = m.space, t.error = m.error;
+  return t;
+}
+SpawnDone plain(const fb::SpawnDoneT& t) { return {t.request, t.space, t.error}; }
+fb::ServicesT table(const Services& m) {
+  fb::ServicesT t;
+  t.pmix = m.pmix, t.note = m.note;
+  return t;
+}
+Services plain(const fb::ServicesT& t) { return {t.pmix, t.note}; }
+fb::RankReadyT table(const RankReady& m) {
+  fb::RankReadyT t;
+  t.space = m.seat.space, t.rank = m.seat.rank, t.environment = m.environment;
+  return t;
+}
+RankReady plain(const fb::RankReadyT& t) { return {{t.space, t.rank}, t.environment}; }
+fb::ConnectedT table(const Connected& m) {
+  fb::ConnectedT t;
+  t.space = m.seat.space, t.rank = m.seat.rank;
+  return t;
+}
+Connected plain(const fb::ConnectedT& t) { return {{t.space, t.rank}}; }
+fb::FinalizedT table(const Finalized& m) {
+  fb::FinalizedT t;
+  t.space = m.seat.space, t.rank = m.seat.rank;
+  return t;
+}
+Finalized plain(const fb::FinalizedT& t) { return {{t.space, t.rank}}; }
+fb::AbortedT table(const Aborted& m) {
+  fb::AbortedT t;
+  t.space = m.seat.space, t.rank = m.seat.rank, t.status = m.status, t.message = m.message;
+  return t;
+}
+Aborted plain(const fb::AbortedT& t) { return {{t.space, t.rank}, t.status, t.message}; }
+fb::SpawnAppT table(const SpawnApp& m) {
+  fb::SpawnAppT t;
+  t.command = m.command, t.arguments = m.arguments, t.environment = m.environment;
+  t.wdir = m.wdir, t.count = m.count;
+  return t;
+}
+SpawnApp plain(const fb::SpawnAppT& t) { return {t.command, t.arguments, t.environment, t.wdir, t.count}; }
+fb::SpawnT table(const Spawn& m) {
+  fb::SpawnT t;
+  t.request = m.request, t.space = m.parent.space, t.rank = m.parent.rank;
+  for (const SpawnApp& app : m.apps) t.apps.push_back(std::make_unique<fb::SpawnAppT>(table(app)));
+  return t;
+}
+Spawn plain(const fb::SpawnT& t) {
+  Spawn m{t.request, {t.space, t.rank}, {}};
+  for (const auto& app : t.apps) m.apps.push_back(plain(*app));
+  return m;
+}
+
+// The union member for alternative I of Message, tried from I on.
+template <std::size_t I = 0>
+Result<Message> body_from_wire(const fb::BodyUnion& in) {
+  if constexpr (I == std::variant_size_v<Message>) {
+    return Status(Code::kInvalidArgument, "message between agent and regroup-pmi: unknown body");
+  } else {
+    using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
+    if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
+    // The verifier lets a type without its table pass.
+    if (in.value == nullptr) return Status(Code::kDataLoss, "message of regroup-pmi: its body is missing");
+    return Message(plain(*static_cast<const Table*>(in.value)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  fb::MessageT wire;
+  wire.version = kWireVersion;
+  std::visit([&](const auto& body) { wire.body.Set(table(body)); }, message);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(fb::Message::Pack(builder, &wire), fb::MessageIdentifier());
+  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {bytes, bytes + builder.GetSize()};
+}
+
+Result<Message> decode(std::span<const std::byte> packet) {
+  const std::vector<std::byte> aligned(packet.begin(), packet.end());  // numbers are read where they lie
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
+  flatbuffers::Verifier verifier(bytes, aligned.size());
+  if (!fb::VerifyMessageBuffer(verifier)) {
+    return Status(Code::kDataLoss,
+                  fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
+  }
+  fb::MessageT wire;
+  fb::GetMessage(bytes)->UnPackTo(&wire);
+  if (wire.version != kWireVersion) {
+    return core::invalid_argument(
+        fmt::format("regroup-pmi speaks version {}, this is version {}", wire.version, kWireVersion));
+  }
+  return body_from_wire(wire.body);
+}
+
+}  // namespace regroup::pmi

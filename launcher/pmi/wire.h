@@ -1,0 +1,21 @@
+// Messages of messages.h as FlatBuffers (wire.fbs), one to a packet; the verifier checks each on receipt.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/pmi/messages.h"
+
+namespace regroup::pmi {
+
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::size_t kMaxPacketBytes = 128 << 10;
+
+[[nodiscard]] std::vector<std::byte> encode(const Message& message);
+// kDataLoss if it does not verify, kInvalidArgument for another version.
+[[nodiscard]] core::Result<Message> decode(std::span<const std::byte> packet);
+
+}  // namespace regroup::pmi
