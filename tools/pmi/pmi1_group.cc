@@ -1,0 +1,230 @@
+// Answers are those of MPICH's hydra, word for word where a client reads them.
+#include "tools/pmi/pmi1_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace regroup::pmi {
+namespace {
+
+constexpr std::int64_t kMostApps = 1024;
+constexpr std::int64_t kMostStrings = 65536;
+constexpr std::int64_t kMostProcesses = 65536;
+constexpr std::size_t kMostSpaces = 1024;  // key-value spaces that a program creates
+
+Effects answer(std::uint32_t rank, std::string line) { return {Answer{rank, std::move(line) + "\n"}}; }
+
+// The strings PREFIX0.., counted by the number under `count_key`, from FIRST on.
+core::Result<std::vector<std::string>> numbered(const Pmi1Command& command, const std::string& count_key,
+                                                const std::string& prefix, int first) {
+  std::vector<std::string> out;
+  if (!command.arguments.contains(count_key)) return out;
+  const auto count = command.number(count_key);
+  if (!count.ok()) return count.status();
+  if (*count < 0 || *count > kMostStrings) {
+    return core::invalid_argument(fmt::format("PMI-1 spawn: {}={}", count_key, *count));
+  }
+  for (std::int64_t i = 0; i < *count; ++i) out.push_back(command.get(prefix + std::to_string(first + i)));
+  return out;
+}
+
+core::Result<SpawnApp> spawn_app(const Pmi1Command& command) {
+  const auto count = command.number("nprocs");
+  if (!count.ok()) return count.status();
+  if (*count < 1 || *count > kMostProcesses) {
+    return core::invalid_argument(fmt::format("PMI-1 spawn: nprocs={}", *count));
+  }
+  auto arguments = numbered(command, "argcnt", "arg", 1);
+  auto keys = numbered(command, "info_num", "info_key_", 0);
+  auto values = numbered(command, "info_num", "info_val_", 0);
+  for (const auto* part : {&arguments, &keys, &values}) {
+    if (!part->ok()) return part->status();
+  }
+  SpawnApp app{command.get("execname"), std::move(*arguments), {}, "", static_cast<std::uint32_t>(*count)};
+  for (std::size_t i = 0; i < keys->size(); ++i) {
+    if ((*keys)[i] == "wdir" || (*keys)[i] == "wd") app.wdir = (*values)[i];
+  }
+  return app;
+}
+
+}  // namespace
+
+Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
+    : options_(std::move(options)),
+      names_(names),
+      size_(std::accumulate(options_.app_sizes.begin(), options_.app_sizes.end(), 0U)) {
+  KeyValues& own = spaces_[options_.kvs_name];
+  own = options_.values;
+  own["PMI_process_mapping"] = fmt::format("(vector,(0,1,{}))", size_);  // all on one node
+}
+
+const std::map<std::string, Pmi1Group::Handler>& Pmi1Group::handlers() {
+  static const std::map<std::string, Handler> table{
+      {"init", &Pmi1Group::init},
+      {"get_maxes", &Pmi1Group::maxes},
+      {"get_appnum", &Pmi1Group::appnum},
+      {"get_universe_size", &Pmi1Group::universe},
+      {"get_my_kvsname", &Pmi1Group::my_kvs},
+      {"create_kvs", &Pmi1Group::create_kvs},
+      {"destroy_kvs", &Pmi1Group::destroy_kvs},
+      {"put", &Pmi1Group::put},
+      {"get", &Pmi1Group::get},
+      {"getbyidx", &Pmi1Group::get_by_index},
+      {"barrier_in", &Pmi1Group::barrier},
+      {"publish_name", &Pmi1Group::publish},
+      {"unpublish_name", &Pmi1Group::unpublish},
+      {"lookup_name", &Pmi1Group::lookup},
+      {"spawn", &Pmi1Group::spawn},
+      {"finalize", &Pmi1Group::finalize},
+      {"abort", &Pmi1Group::abort},
+  };
+  return table;
+}
+
+Effects Pmi1Group::on_command(std::uint32_t rank, const Pmi1Command& command) {
+  const auto handler = handlers().find(command.name);
+  if (handler == handlers().end()) {
+    return answer(rank, fmt::format("cmd={}_result rc=-1 msg=unknown_command", command.name));
+  }
+  return (this->*handler->second)(rank, command);
+}
+
+Effects Pmi1Group::init(std::uint32_t rank, const Pmi1Command& command) {
+  const bool known = command.get("pmi_version") == "1";
+  Effects effects =
+      answer(rank, fmt::format("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={}", known ? 0 : -1));
+  if (known) effects.insert(effects.begin(), Begun{rank});
+  return effects;
+}
+
+Effects Pmi1Group::maxes(std::uint32_t rank, const Pmi1Command&) {
+  return answer(rank, fmt::format("cmd=maxes kvsname_max={} keylen_max={} vallen_max={}", kMaxKvsNameBytes,
+                                  kMaxKeyBytes, kMaxValueBytes));
+}
+
+Effects Pmi1Group::appnum(std::uint32_t rank, const Pmi1Command&) {
+  std::size_t app = 0;
+  for (std::uint32_t end = 0; app < options_.app_sizes.size(); ++app) {
+    if (rank < (end += options_.app_sizes[app])) break;
+  }
+  return answer(rank, fmt::format("cmd=appnum appnum={}", app));
+}
+
+Effects Pmi1Group::universe(std::uint32_t rank, const Pmi1Command&) {
+  return answer(rank, fmt::format("cmd=universe_size size={}", options_.universe));
+}
+
+Effects Pmi1Group::my_kvs(std::uint32_t rank, const Pmi1Command&) {
+  return answer(rank, "cmd=my_kvsname kvsname=" + options_.kvs_name);
+}
+
+Effects Pmi1Group::create_kvs(std::uint32_t rank, const Pmi1Command&) {
+  if (spaces_.size() >= kMostSpaces) return answer(rank, "cmd=newkvs rc=-1 msg=too_many_kvs");
+  const std::string name = fmt::format("{}_{}", options_.kvs_name, spaces_.size());
+  spaces_[name];
+  return answer(rank, "cmd=newkvs kvsname=" + name);
+}
+
+Effects Pmi1Group::destroy_kvs(std::uint32_t rank, const Pmi1Command& command) {
+  const std::string name = command.get("kvsname");
+  const bool gone = name != options_.kvs_name && spaces_.erase(name) > 0;
+  return answer(rank, fmt::format("cmd=kvs_destroyed rc={}", gone ? 0 : -1));
+}
+
+Effects Pmi1Group::put(std::uint32_t rank, const Pmi1Command& command) {
+  const auto space = spaces_.find(command.get("kvsname"));
+  if (space == spaces_.end()) return answer(rank, "cmd=put_result rc=-1 msg=kvs_not_found");
+  const std::string key = command.get("key");
+  const std::string value = command.get("value");
+  if (key.empty() || key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) {
+    return answer(rank, "cmd=put_result rc=-1 msg=bad_key_or_value");
+  }
+  space->second[key] = value;
+  return answer(rank, "cmd=put_result rc=0 msg=success");
+}
+
+Effects Pmi1Group::get(std::uint32_t rank, const Pmi1Command& command) {
+  const std::string key = command.get("key");
+  const auto space = spaces_.find(command.get("kvsname"));
+  if (space == spaces_.end()) return answer(rank, "cmd=get_result rc=-1 msg=kvs_not_found value=unknown");
+  const auto found = space->second.find(key);
+  if (found == space->second.end()) {
+    return answer(rank, fmt::format("cmd=get_result rc=-1 msg=key_{}_not_found value=unknown", key));
+  }
+  return answer(rank, "cmd=get_result rc=0 msg=success value=" + found->second);
+}
+
+Effects Pmi1Group::get_by_index(std::uint32_t rank, const Pmi1Command& command) {
+  const auto index = command.number("idx");
+  const auto space = spaces_.find(command.get("kvsname"));
+  if (!index.ok() || space == spaces_.end() || *index < 0 ||
+      static_cast<std::size_t>(*index) >= space->second.size()) {
+    return answer(rank, "cmd=getbyidx_results rc=-2 reason=no_more_keyvals");
+  }
+  const auto& [key, value] = *std::next(space->second.begin(), *index);
+  return answer(rank,
+                fmt::format("cmd=getbyidx_results rc=0 nextidx={} key={} val={}", *index + 1, key, value));
+}
+
+Effects Pmi1Group::barrier(std::uint32_t rank, const Pmi1Command&) {
+  in_barrier_.insert(rank);
+  if (in_barrier_.size() < size_) return {};
+  in_barrier_.clear();
+  Effects effects;
+  for (std::uint32_t r = 0; r < size_; ++r) effects.emplace_back(Answer{r, "cmd=barrier_out\n"});
+  return effects;
+}
+
+Effects Pmi1Group::publish(std::uint32_t rank, const Pmi1Command& command) {
+  const bool fresh = names_.emplace(command.get("service"), command.get("port")).second;
+  return answer(rank,
+                fresh ? "cmd=publish_result rc=0 info=ok" : "cmd=publish_result rc=-1 msg=duplicate_service");
+}
+
+Effects Pmi1Group::unpublish(std::uint32_t rank, const Pmi1Command& command) {
+  const bool gone = names_.erase(command.get("service")) > 0;
+  return answer(
+      rank, gone ? "cmd=unpublish_result rc=0 info=ok" : "cmd=unpublish_result rc=-1 msg=service_not_found");
+}
+
+Effects Pmi1Group::lookup(std::uint32_t rank, const Pmi1Command& command) {
+  const auto found = names_.find(command.get("service"));
+  if (found == names_.end()) return answer(rank, "cmd=lookup_result rc=-1 msg=service_not_found");
+  return answer(rank, fmt::format("cmd=lookup_result rc=0 info=ok port={}", found->second));
+}
+
+Effects Pmi1Group::spawn(std::uint32_t rank, const Pmi1Command& command) {
+  const auto blocks = command.number("totspawns");
+  auto app = spawn_app(command);
+  const auto keys = numbered(command, "preput_num", "preput_key_", 0);
+  const auto values = numbered(command, "preput_num", "preput_val_", 0);
+  if (!blocks.ok() || *blocks < 1 || *blocks > kMostApps || !app.ok() || !keys.ok() || !values.ok()) {
+    spawns_.erase(rank);
+    return answer(rank, "cmd=spawn_result rc=-1 status=bad_spawn");
+  }
+  StartMore& more = spawns_[rank];
+  more.rank = rank;
+  more.apps.push_back(std::move(*app));
+  for (std::size_t i = 0; i < keys->size(); ++i) more.values[(*keys)[i]] = (*values)[i];
+  if (more.apps.size() < static_cast<std::size_t>(*blocks)) return {};
+  Effects effects{std::move(more)};
+  spawns_.erase(rank);
+  return effects;
+}
+
+Effects Pmi1Group::spawned(std::uint32_t rank, const std::string& error) {
+  return answer(rank, fmt::format("cmd=spawn_result rc={}", error.empty() ? 0 : -1));
+}
+
+Effects Pmi1Group::finalize(std::uint32_t rank, const Pmi1Command&) {
+  return {Ended{rank}, Answer{rank, "cmd=finalize_ack\n"}};
+}
+
+Effects Pmi1Group::abort(std::uint32_t rank, const Pmi1Command& command) {
+  const auto status = command.number("exitcode");
+  return {AbortAll{rank, status.ok() ? static_cast<std::int32_t>(*status) : 1, command.get("message")}};
+}
+
+}  // namespace regroup::pmi

@@ -1,0 +1,92 @@
+// The PMI-1 server of one space, as a state machine: commands in, effects out. No sockets.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/pmi/messages.h"
+#include "tools/pmi/pmi1_wire.h"
+
+namespace regroup::pmi {
+
+using KeyValues = std::map<std::string, std::string>;
+
+// What is to be done, in this order.
+struct Answer {
+  std::uint32_t rank = 0;
+  std::string text;  // whole lines
+};
+struct Begun {
+  std::uint32_t rank = 0;
+};
+struct Ended {
+  std::uint32_t rank = 0;
+};
+struct AbortAll {
+  std::uint32_t rank = 0;
+  std::int32_t status = 0;
+  std::string message;
+};
+struct StartMore {  // answered through spawned()
+  std::uint32_t rank = 0;
+  std::vector<SpawnApp> apps;
+  KeyValues values;  // that the new processes find in their key-value space
+};
+using Effect = std::variant<Answer, Begun, Ended, AbortAll, StartMore>;
+using Effects = std::vector<Effect>;
+
+struct GroupOptions {
+  std::string kvs_name;
+  std::vector<std::uint32_t> app_sizes;
+  std::uint32_t universe = 0;  // MPI_UNIVERSE_SIZE
+  KeyValues values;            // what the key-value space begins with
+};
+
+class Pmi1Group {
+ public:
+  // `names` are those that MPI_Publish_name has published, in all spaces; it outlives this.
+  Pmi1Group(GroupOptions options, KeyValues& names);
+
+  // A command that no server knows, or that breaks the protocol, is answered with an error.
+  [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
+  // "": the processes that `rank` asked for have been started.
+  [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+
+ private:
+  using Handler = Effects (Pmi1Group::*)(std::uint32_t, const Pmi1Command&);
+  static const std::map<std::string, Handler>& handlers();
+
+  Effects init(std::uint32_t rank, const Pmi1Command& command);
+  Effects maxes(std::uint32_t rank, const Pmi1Command& command);
+  Effects appnum(std::uint32_t rank, const Pmi1Command& command);
+  Effects universe(std::uint32_t rank, const Pmi1Command& command);
+  Effects my_kvs(std::uint32_t rank, const Pmi1Command& command);
+  Effects create_kvs(std::uint32_t rank, const Pmi1Command& command);
+  Effects destroy_kvs(std::uint32_t rank, const Pmi1Command& command);
+  Effects put(std::uint32_t rank, const Pmi1Command& command);
+  Effects get(std::uint32_t rank, const Pmi1Command& command);
+  Effects get_by_index(std::uint32_t rank, const Pmi1Command& command);
+  Effects barrier(std::uint32_t rank, const Pmi1Command& command);
+  Effects publish(std::uint32_t rank, const Pmi1Command& command);
+  Effects unpublish(std::uint32_t rank, const Pmi1Command& command);
+  Effects lookup(std::uint32_t rank, const Pmi1Command& command);
+  Effects spawn(std::uint32_t rank, const Pmi1Command& command);
+  Effects finalize(std::uint32_t rank, const Pmi1Command& command);
+  Effects abort(std::uint32_t rank, const Pmi1Command& command);
+
+  GroupOptions options_;
+  KeyValues& names_;
+  std::uint32_t size_ = 0;
+  std::map<std::string, KeyValues> spaces_;  // by name; the own one and those created
+  std::set<std::uint32_t> in_barrier_;
+  std::map<std::uint32_t, StartMore> spawns_;  // incomplete ones: an app to a block
+};
+
+}  // namespace regroup::pmi

@@ -1,0 +1,106 @@
+// A process that speaks nonsense, or closes its end, loses its connection; that it ends is the agent's news.
+#include "tools/pmi/pmi1_service.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "launcher/supervise/app.h"
+
+namespace regroup::pmi {
+
+struct Pmi1Service::Connection {
+  Connection(boost::asio::io_context& loop, core::Fd fd, Seat owner)
+      : socket(loop, fd.release()), seat(owner) {}
+  boost::asio::posix::stream_descriptor socket;
+  Seat seat;
+  Pmi1Reader reader;
+};
+
+Pmi1Service::Pmi1Service(boost::asio::io_context& loop, std::string job, Pmi1Events events)
+    : loop_(loop), job_(std::move(job)), events_(std::move(events)) {}
+
+Pmi1Service::~Pmi1Service() = default;
+
+void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
+  std::uint32_t size = 0;
+  for (const std::uint32_t app : space.app_sizes) size += app;
+  GroupOptions options{fmt::format("kvs_{}_{}", job_, space.space), space.app_sizes,
+                       std::max(space.slots, size), std::move(values)};
+  groups_.erase(space.space);
+  groups_.emplace(space.space, Pmi1Group(std::move(options), names_));
+}
+
+core::Result<Pmi1Service::Client> Pmi1Service::connect(Seat seat, bool spawned) {
+  std::array<int, 2> fds{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+    return core::system_error("socketpair", fmt::format("PMI-1 connection of rank {}", seat.rank), errno);
+  }
+  Client client{core::Fd(fds[1]), {}};
+  auto connection = std::make_shared<Connection>(loop_, core::Fd(fds[0]), seat);
+  connections_[seat] = connection;
+  wait(connection);
+  client.environment = {
+      fmt::format("PMI_FD={}", launcher::kInheritedFd),
+      fmt::format("PMI_RANK={}", seat.rank),
+      fmt::format("PMI_SIZE={}", groups_.at(seat.space).size()),
+      fmt::format("MPI_LOCALRANKID={}", seat.rank),
+      fmt::format("MPI_LOCALNRANKS={}", groups_.at(seat.space).size()),
+  };
+  if (spawned) client.environment.emplace_back("PMI_SPAWNED=1");
+  return client;
+}
+
+void Pmi1Service::wait(const std::shared_ptr<Connection>& connection) {
+  connection->socket.async_wait(connection->socket.wait_read,
+                                [this, connection](const boost::system::error_code& error) {
+                                  if (error) return;
+                                  if (receive(*connection)) return wait(connection);
+                                  connections_.erase(connection->seat);
+                                });
+}
+
+// False: the connection is over.
+bool Pmi1Service::receive(Connection& connection) {
+  std::array<char, 4096> bytes;
+  const ssize_t count = ::recv(connection.socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
+  connection.reader.append({bytes.data(), static_cast<std::size_t>(count)});
+  for (;;) {
+    const auto command = connection.reader.next();
+    if (!command.ok()) return false;
+    if (!command->has_value()) return true;
+    const auto group = groups_.find(connection.seat.space);
+    if (group == groups_.end()) return false;
+    act(connection.seat.space, group->second.on_command(connection.seat.rank, **command));
+  }
+}
+
+void Pmi1Service::act(std::uint32_t space, const Effects& effects) {
+  for (const Effect& effect : effects) {
+    std::visit([&](const auto& what) { act(space, what); }, effect);
+  }
+}
+
+// An answer is short and a client waits for it before it sends more: it fits into the socket.
+void Pmi1Service::act(std::uint32_t space, const Answer& answer) {
+  const auto connection = connections_.find({space, answer.rank});
+  if (connection == connections_.end()) return;
+  static_cast<void>(::send(connection->second->socket.native_handle(), answer.text.data(), answer.text.size(),
+                           MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+void Pmi1Service::spawned(Seat parent, const std::string& error) {
+  const auto group = groups_.find(parent.space);
+  if (group != groups_.end()) act(parent.space, group->second.spawned(parent.rank, error));
+}
+
+void Pmi1Service::close_space(std::uint32_t space) {
+  std::erase_if(connections_, [space](const auto& entry) { return entry.first.space == space; });
+  groups_.erase(space);
+}
+
+}  // namespace regroup::pmi

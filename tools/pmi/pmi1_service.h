@@ -1,0 +1,70 @@
+// PMI-1 over sockets: a connection per process, a Pmi1Group per space.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "launcher/pmi/messages.h"
+#include "tools/pmi/pmi1_group.h"
+
+namespace regroup::pmi {
+
+// Called on the loop's thread. The process that caused one goes on when it returns.
+struct Pmi1Events {
+  std::function<void(Seat)> connected;
+  std::function<void(Seat)> finalized;
+  std::function<void(Seat, std::int32_t status, std::string message)> aborted;
+  // Answered through spawned().
+  std::function<void(Seat parent, std::vector<SpawnApp>, KeyValues values)> spawn;
+};
+
+class Pmi1Service {
+ public:
+  Pmi1Service(boost::asio::io_context& loop, std::string job, Pmi1Events events);
+  ~Pmi1Service();
+
+  // `values` stand in the space's key-value space from the start.
+  void open_space(const OpenSpace& space, KeyValues values);
+  // The descriptor that the process inherits, and its variables.
+  struct Client {
+    core::Fd fd;
+    std::vector<std::string> environment;
+  };
+  [[nodiscard]] core::Result<Client> connect(Seat seat, bool spawned);
+  void spawned(Seat parent, const std::string& error);
+  void close_space(std::uint32_t space);
+
+ private:
+  struct Connection;
+
+  void wait(const std::shared_ptr<Connection>& connection);
+  [[nodiscard]] bool receive(Connection& connection);
+  void act(std::uint32_t space, const Effects& effects);
+  void act(std::uint32_t space, const Answer& answer);
+  void act(std::uint32_t space, const Begun& begun) { events_.connected({space, begun.rank}); }
+  void act(std::uint32_t space, const Ended& ended) { events_.finalized({space, ended.rank}); }
+  void act(std::uint32_t space, const AbortAll& abort) {
+    events_.aborted({space, abort.rank}, abort.status, abort.message);
+  }
+  void act(std::uint32_t space, const StartMore& more) {
+    events_.spawn({space, more.rank}, more.apps, more.values);
+  }
+
+  boost::asio::io_context& loop_;
+  std::string job_;
+  Pmi1Events events_;
+  KeyValues names_;
+  std::map<std::uint32_t, Pmi1Group> groups_;  // by space
+  std::map<Seat, std::shared_ptr<Connection>> connections_;
+};
+
+}  // namespace regroup::pmi

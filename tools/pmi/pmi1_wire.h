@@ -1,0 +1,41 @@
+// The text of PMI-1, the protocol of MPICH's launchers: lines of key=value, "cmd=NAME ..." alone, or a block
+// from "mcmd=NAME" to "endcmd" with one pair to a line. Flux RFC 13 describes it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/status.h"
+
+namespace regroup::pmi {
+
+inline constexpr std::size_t kMaxKvsNameBytes = 256;
+inline constexpr std::size_t kMaxKeyBytes = 64;
+inline constexpr std::size_t kMaxValueBytes = 1024;
+
+struct Pmi1Command {
+  std::string name;
+  std::map<std::string, std::string> arguments;
+
+  [[nodiscard]] std::string get(const std::string& key, const std::string& otherwise = "") const;
+  // kInvalidArgument unless it is there and a number.
+  [[nodiscard]] core::Result<std::int64_t> number(const std::string& key) const;
+};
+
+// Cuts a byte stream into commands. A bad line is final: every later next() returns the same error.
+class Pmi1Reader {
+ public:
+  void append(std::string_view bytes) { buffer_ += bytes; }
+  // The next whole command, nothing if more bytes are needed, or the error.
+  [[nodiscard]] core::Result<std::optional<Pmi1Command>> next();
+
+ private:
+  [[nodiscard]] core::Result<std::optional<Pmi1Command>> fail(std::string message);
+
+  std::string buffer_;
+  core::Status error_;
+};
+
+}  // namespace regroup::pmi

@@ -1,0 +1,23 @@
+// Stands in for the PMIx server where regroup is built without libpmix's headers.
+#include "tools/pmi/pmix_server.h"
+
+namespace regroup::pmi {
+
+struct PmixState {};
+
+PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(state)) {}
+PmixServer::~PmixServer() = default;
+
+core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context&, PmixOptions,
+                                                            PmixEvents) {
+  return core::Status(core::Code::kNotFound, "this regroup was built without the headers of libpmix");
+}
+
+core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace&,
+                                                                           std::optional<Seat>) {
+  return core::internal_error("no PMIx server was started");
+}
+
+void PmixServer::member_gone(const MemberGone&) {}
+
+}  // namespace regroup::pmi

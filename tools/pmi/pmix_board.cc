@@ -1,0 +1,130 @@
+// One board for all spaces of the job: ranges narrower than the session are not kept apart.
+#include "tools/pmi/pmix_board.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace regroup::pmi {
+namespace {
+
+// Directives that come among the data to be published.
+bool is_directive(const pmix_info_t& info) {
+  for (const char* key : {PMIX_RANGE, PMIX_PERSISTENCE, PMIX_USERID, PMIX_GRPID, PMIX_TIMEOUT}) {
+    if (std::strncmp(info.key, key, PMIX_MAX_KEYLEN) == 0) return true;
+  }
+  return false;
+}
+
+const pmix_info_t* find(const pmix_info_t* infos, std::size_t count, const char* key) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::strncmp(infos[i].key, key, PMIX_MAX_KEYLEN) == 0) return &infos[i];
+  }
+  return nullptr;
+}
+
+std::uint32_t seconds_of(const pmix_info_t* info) {
+  if (info == nullptr) return 0;
+  const pmix_value_t& value = info->value;
+  return value.type == PMIX_UINT32 ? value.data.uint32 : static_cast<std::uint32_t>(value.data.integer);
+}
+
+}  // namespace
+
+PmixBoard::~PmixBoard() {
+  while (!entries_.empty()) erase(entries_.begin());
+}
+
+void PmixBoard::erase(std::map<std::string, Entry>::iterator entry) {
+  library_.Value_destruct(&entry->second.value);
+  entries_.erase(entry);
+}
+
+pmix_status_t PmixBoard::publish(const pmix_proc_t& owner, const pmix_info_t* infos, std::size_t count) {
+  const pmix_info_t* persistence = find(infos, count, PMIX_PERSISTENCE);
+  const bool once = persistence != nullptr && persistence->value.data.persist == PMIX_PERSIST_FIRST_READ;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_directive(infos[i]) && entries_.contains(infos[i].key)) return PMIX_ERR_DUPLICATE_KEY;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (is_directive(infos[i])) continue;
+    Entry& entry = entries_[infos[i].key];
+    entry = {owner, {}, once};
+    library_.Value_xfer(&entry.value, &infos[i].value);
+  }
+  // Answers may take entries away: one waiter at a time, first come, first served.
+  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+    const auto next = std::next(waiter);
+    if (present(waiter->keys) >= waiter->wanted) {
+      const Waiter served = std::move(*waiter);
+      waiters_.erase(waiter);
+      answer(served.keys, served.found);
+    }
+    waiter = next;
+  }
+  return PMIX_SUCCESS;
+}
+
+std::size_t PmixBoard::present(const std::vector<std::string>& keys) const {
+  return static_cast<std::size_t>(
+      std::count_if(keys.begin(), keys.end(), [&](const auto& key) { return entries_.contains(key); }));
+}
+
+void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found) {
+  std::vector<pmix_pdata_t> data;
+  std::vector<std::map<std::string, Entry>::iterator> read;
+  for (const std::string& key : keys) {
+    const auto entry = entries_.find(key);
+    if (entry == entries_.end()) continue;
+    pmix_pdata_t& out = data.emplace_back();
+    out.proc = entry->second.owner;
+    std::strncpy(out.key, key.c_str(), PMIX_MAX_KEYLEN);
+    out.value = entry->second.value;  // borrowed: it is copied before `found` returns
+    if (entry->second.once) read.push_back(entry);
+  }
+  const bool all = data.size() == keys.size();
+  found(all ? PMIX_SUCCESS : data.empty() ? PMIX_ERR_NOT_FOUND : PMIX_ERR_PARTIAL_SUCCESS, data);
+  for (const auto entry : read) erase(entry);
+}
+
+void PmixBoard::lookup(std::vector<std::string> keys, const pmix_info_t* infos, std::size_t count,
+                       Found found) {
+  const pmix_info_t* wait_for = find(infos, count, PMIX_WAIT);
+  // 0, or no number at all, means every key.
+  const std::size_t asked = wait_for == nullptr || wait_for->value.type == PMIX_BOOL
+                                ? 0
+                                : static_cast<std::size_t>(std::max(0, wait_for->value.data.integer));
+  const std::size_t wanted = asked == 0 ? keys.size() : std::min(asked, keys.size());
+  if (wait_for == nullptr || present(keys) >= wanted) return answer(keys, found);
+  wait({std::move(keys), wanted, std::move(found), nullptr}, seconds_of(find(infos, count, PMIX_TIMEOUT)));
+}
+
+void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
+  const auto place = waiters_.insert(waiters_.end(), std::move(waiter));
+  if (seconds == 0) return;
+  place->limit = std::make_unique<boost::asio::steady_timer>(loop_, std::chrono::seconds(seconds));
+  place->limit->async_wait([this, place](const boost::system::error_code& error) {
+    if (error) return;
+    const Waiter late = std::move(*place);
+    waiters_.erase(place);
+    std::vector<pmix_pdata_t> none;
+    late.found(PMIX_ERR_TIMEOUT, none);
+  });
+}
+
+pmix_status_t PmixBoard::unpublish(const pmix_proc_t& owner, const std::vector<std::string>& keys) {
+  std::size_t gone = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto next = std::next(entry);
+    const pmix_proc_t& from = entry->second.owner;
+    const bool own = from.rank == owner.rank && std::strcmp(from.nspace, owner.nspace) == 0;
+    const bool meant = keys.empty() || std::find(keys.begin(), keys.end(), entry->first) != keys.end();
+    if (own && meant) {
+      erase(entry);
+      ++gone;
+    }
+    entry = next;
+  }
+  return keys.empty() || gone > 0 ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND;
+}
+
+}  // namespace regroup::pmi

@@ -1,0 +1,58 @@
+// What PMIx clients publish and look up: MPI_Publish_name, and the meeting of MPI_Comm_accept and connect.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/pmi/pmix_library.h"
+
+namespace regroup::pmi {
+
+// Used by the loop's thread.
+class PmixBoard {
+ public:
+  PmixBoard(boost::asio::io_context& loop, const PmixLibrary& library) : loop_(loop), library_(library) {}
+  ~PmixBoard();
+  PmixBoard(const PmixBoard&) = delete;
+  PmixBoard& operator=(const PmixBoard&) = delete;
+
+  // PMIX_ERR_DUPLICATE_KEY if one of the keys is there.
+  [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos, std::size_t count);
+  // Answers with what is there; with PMIX_WAIT, when all is there or after PMIX_TIMEOUT.
+  using Found = std::function<void(pmix_status_t, std::vector<pmix_pdata_t>&)>;
+  void lookup(std::vector<std::string> keys, const pmix_info_t* infos, std::size_t count, Found found);
+  // Without keys: all that `owner` published.
+  [[nodiscard]] pmix_status_t unpublish(const pmix_proc_t& owner, const std::vector<std::string>& keys);
+
+ private:
+  struct Entry {
+    pmix_proc_t owner;
+    pmix_value_t value;
+    bool once;  // PMIX_PERSIST_FIRST_READ
+  };
+  struct Waiter {
+    std::vector<std::string> keys;
+    std::size_t wanted;
+    Found found;
+    std::unique_ptr<boost::asio::steady_timer> limit;
+  };
+
+  [[nodiscard]] std::size_t present(const std::vector<std::string>& keys) const;
+  void answer(const std::vector<std::string>& keys, const Found& found);
+  void wait(Waiter waiter, std::uint32_t seconds);
+  void erase(std::map<std::string, Entry>::iterator entry);
+
+  boost::asio::io_context& loop_;
+  const PmixLibrary& library_;
+  std::map<std::string, Entry> entries_;
+  std::list<Waiter> waiters_;
+};
+
+}  // namespace regroup::pmi

@@ -1,0 +1,219 @@
+// Each call comes on libpmix's thread and is posted to the loop, where the arguments are still valid: libpmix
+// keeps them until the callback.
+#include "tools/pmi/pmix_calls.h"
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/pmi/pmix_state.h"
+
+namespace regroup::pmi {
+namespace {
+
+// libpmix passes its host no object: there is one server per process.
+std::atomic<PmixState*> g_server{nullptr};
+
+bool has_key(const char* key, const char* name) { return std::strncmp(key, name, PMIX_MAX_KEYLEN) == 0; }
+
+std::vector<std::string> strings(char* const* array) {
+  std::vector<std::string> out;
+  for (; array != nullptr && *array != nullptr; ++array) out.emplace_back(*array);
+  return out;
+}
+
+void free_bytes(void* bytes) { std::free(bytes); }
+void free_infos(void* infos) { delete static_cast<InfoList*>(infos); }
+
+SpawnApp app_of(const pmix_app_t& in) {
+  SpawnApp app{in.cmd == nullptr ? "" : in.cmd, strings(in.argv), strings(in.env),
+               in.cwd == nullptr ? "" : in.cwd, static_cast<std::uint32_t>(in.maxprocs)};
+  if (!app.arguments.empty()) app.arguments.erase(app.arguments.begin());  // the command again
+  for (std::size_t i = 0; i < in.ninfo; ++i) {
+    const pmix_value_t& value = in.info[i].value;
+    if (has_key(in.info[i].key, PMIX_WDIR) && value.type == PMIX_STRING) app.wdir = value.data.string;
+  }
+  return app;
+}
+
+// What the members of a new group learn: its number, the data that they brought, who they are.
+void describe_group(PmixState& server, InfoList& infos, const std::vector<pmix_proc_t>& members,
+                    const pmix_info_t* directives, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* key = directives[i].key;
+    if (has_key(key, PMIX_GROUP_ASSIGN_CONTEXT_ID)) infos.add(PMIX_GROUP_CONTEXT_ID, ++server.contexts);
+    if (has_key(key, PMIX_GROUP_ENDPT_DATA)) infos.add(PMIX_GROUP_ENDPT_DATA, directives[i].value.data.bo);
+  }
+  infos.add(PMIX_GROUP_MEMBERSHIP, members);
+}
+
+}  // namespace
+
+struct PmixCalls {
+  // Runs `work(server)` on the loop.
+  template <class Work>
+  static pmix_status_t hand_over(Work work) {
+    PmixState* server = g_server.load();
+    if (server == nullptr) return PMIX_ERR_NOT_AVAILABLE;
+    boost::asio::post(server->loop, [server, work = std::move(work)] { work(*server); });
+    return PMIX_SUCCESS;
+  }
+
+  static pmix_status_t done(pmix_op_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState&) {
+      if (then != nullptr) then(PMIX_SUCCESS, data);
+    });
+  }
+
+  static pmix_status_t connected(const pmix_proc_t* proc, void*, pmix_info_t*, std::size_t,
+                                 pmix_op_cbfunc_t then, void* data) {
+    return hand_over([proc = *proc, then, data](PmixState& server) {
+      if (const auto seat = server.seat_of(proc)) server.events.connected(*seat);
+      if (then != nullptr) then(PMIX_SUCCESS, data);
+    });
+  }
+
+  static pmix_status_t finalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t then, void* data) {
+    return hand_over([proc = *proc, then, data](PmixState& server) {
+      if (const auto seat = server.seat_of(proc)) server.events.finalized(*seat);
+      if (then != nullptr) then(PMIX_SUCCESS, data);
+    });
+  }
+
+  static pmix_status_t abort(const pmix_proc_t* proc, void*, int status, const char* message, pmix_proc_t*,
+                             std::size_t, pmix_op_cbfunc_t then, void* data) {
+    return hand_over([proc = *proc, status, text = std::string(message == nullptr ? "" : message), then,
+                      data](PmixState& server) {
+      if (const auto seat = server.seat_of(proc)) server.events.aborted(*seat, status, text);
+      if (then != nullptr) then(PMIX_SUCCESS, data);
+    });
+  }
+
+  // All who take part are on this node: what they contributed is everything.
+  static pmix_status_t fence(const pmix_proc_t*, std::size_t, const pmix_info_t*, std::size_t, char* bytes,
+                             std::size_t size, pmix_modex_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState&) { then(PMIX_SUCCESS, bytes, size, data, free_bytes, bytes); });
+  }
+
+  // Asked for processes of other nodes only, and there are none.
+  static pmix_status_t direct_modex(const pmix_proc_t*, const pmix_info_t*, std::size_t, pmix_modex_cbfunc_t,
+                                    void*) {
+    return PMIX_ERR_NOT_FOUND;
+  }
+
+  static pmix_status_t publish(const pmix_proc_t* proc, const pmix_info_t* infos, std::size_t count,
+                               pmix_op_cbfunc_t then, void* data) {
+    return hand_over(
+        [=, proc = *proc](PmixState& server) { then(server.board.publish(proc, infos, count), data); });
+  }
+
+  static pmix_status_t lookup(const pmix_proc_t*, char** keys, const pmix_info_t* infos, std::size_t count,
+                              pmix_lookup_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState& server) {
+      server.board.lookup(strings(keys), infos, count,
+                          [=](pmix_status_t status, std::vector<pmix_pdata_t>& found) {
+                            then(status, found.data(), found.size(), data);
+                          });
+    });
+  }
+
+  static pmix_status_t unpublish(const pmix_proc_t* proc, char** keys, const pmix_info_t*, std::size_t,
+                                 pmix_op_cbfunc_t then, void* data) {
+    return hand_over(
+        [=, proc = *proc](PmixState& server) { then(server.board.unpublish(proc, strings(keys)), data); });
+  }
+
+  static pmix_status_t spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t, const pmix_app_t* apps,
+                             std::size_t count, pmix_spawn_cbfunc_t then, void* data) {
+    return hand_over([=, proc = *proc](PmixState& server) {
+      std::vector<SpawnApp> wanted;
+      for (std::size_t i = 0; i < count; ++i) wanted.push_back(app_of(apps[i]));
+      const auto seat = server.seat_of(proc);
+      if (!seat) return then(PMIX_ERR_BAD_PARAM, nullptr, data);
+      server.events.spawn(*seat, std::move(wanted), [&server, then, data](core::Result<std::uint32_t> space) {
+        if (!space.ok()) return then(PMIX_ERR_JOB_FAILED_TO_LAUNCH, nullptr, data);
+        std::string name = server.name_of(*space);
+        then(PMIX_SUCCESS, name.data(), data);
+      });
+    });
+  }
+
+  static pmix_status_t connect(const pmix_proc_t*, std::size_t, const pmix_info_t*, std::size_t,
+                               pmix_op_cbfunc_t then, void* data) {
+    return done(then, data);
+  }
+
+  static pmix_status_t register_events(pmix_status_t*, std::size_t, const pmix_info_t*, std::size_t,
+                                       pmix_op_cbfunc_t then, void* data) {
+    return done(then, data);
+  }
+
+  static pmix_status_t deregister_events(pmix_status_t*, std::size_t, pmix_op_cbfunc_t then, void* data) {
+    return done(then, data);
+  }
+
+  static pmix_status_t notify_event(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, pmix_info_t*,
+                                    std::size_t, pmix_op_cbfunc_t then, void* data) {
+    return done(then, data);
+  }
+
+  // Sessions ask for process sets: there are none besides MPI's own.
+  static pmix_status_t query(pmix_proc_t*, pmix_query_t* queries, std::size_t count, pmix_info_cbfunc_t then,
+                             void* data) {
+    return hand_over([=](PmixState& server) {
+      auto* infos = new InfoList(server.library);
+      for (std::size_t i = 0; i < count; ++i) {
+        for (const std::string& key : strings(queries[i].keys)) {
+          if (key == PMIX_QUERY_NUM_PSETS) infos->add(PMIX_QUERY_NUM_PSETS, std::size_t{0});
+          if (key == PMIX_QUERY_PSET_NAMES) infos->add(PMIX_QUERY_PSET_NAMES, std::string());
+        }
+      }
+      const pmix_status_t status = infos->size() > 0 ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND;
+      then(status, infos->data(), infos->size(), data, free_infos, infos);
+    });
+  }
+
+  static pmix_status_t job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t, const pmix_info_t*,
+                                   std::size_t, pmix_info_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState&) { then(PMIX_SUCCESS, nullptr, 0, data, nullptr, nullptr); });
+  }
+
+  // A group of MPI_Comm_create_from_group: it gets a number, and the data that its members gave.
+  static pmix_status_t group(pmix_group_operation_t operation, char*, const pmix_proc_t* procs,
+                             std::size_t nprocs, const pmix_info_t* directives, std::size_t count,
+                             pmix_info_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState& server) {
+      auto* infos = new InfoList(server.library);
+      if (operation == PMIX_GROUP_CONSTRUCT) {
+        describe_group(server, *infos, {procs, procs + nprocs}, directives, count);
+      }
+      then(PMIX_SUCCESS, infos->data(), infos->size(), data, free_infos, infos);
+    });
+  }
+};
+
+pmix_server_module_t pmix_calls(PmixState* server) {
+  g_server = server;
+  pmix_server_module_t calls{};
+  calls.client_connected2 = PmixCalls::connected;
+  calls.client_finalized = PmixCalls::finalized;
+  calls.abort = PmixCalls::abort;
+  calls.fence_nb = PmixCalls::fence;
+  calls.direct_modex = PmixCalls::direct_modex;
+  calls.publish = PmixCalls::publish;
+  calls.lookup = PmixCalls::lookup;
+  calls.unpublish = PmixCalls::unpublish;
+  calls.spawn = PmixCalls::spawn;
+  calls.connect = PmixCalls::connect;
+  calls.disconnect = PmixCalls::connect;
+  calls.register_events = PmixCalls::register_events;
+  calls.deregister_events = PmixCalls::deregister_events;
+  calls.notify_event = PmixCalls::notify_event;
+  calls.query = PmixCalls::query;
+  calls.job_control = PmixCalls::job_control;
+  calls.group = PmixCalls::group;
+  return calls;
+}
+
+}  // namespace regroup::pmi

@@ -1,0 +1,183 @@
+// Registers spaces with libpmix: the facts about the job that an MPI reads at its start.
+#include "tools/pmi/pmix_server.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "tools/pmi/pmix_calls.h"
+#include "tools/pmi/pmix_state.h"
+
+namespace regroup::pmi {
+namespace {
+
+std::vector<std::uint32_t> ranks_below(std::uint32_t size) {
+  std::vector<std::uint32_t> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0U);
+  return ranks;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+struct FreeStrings {
+  void operator()(char** strings) const {
+    for (char** string = strings; string != nullptr && *string != nullptr; ++string) std::free(*string);
+    std::free(strings);
+  }
+};
+
+// The facts about the job as a whole.
+void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space, std::uint32_t size) {
+  infos.add(PMIX_JOBID, fmt::format("{}", space.space + 1));
+  infos.add(PMIX_UNIV_SIZE, std::max(space.slots, size));
+  infos.add(PMIX_MAX_PROCS, std::max(space.slots, size));
+  infos.add(PMIX_JOB_SIZE, size);
+  infos.add(PMIX_LOCAL_SIZE, size);
+  infos.add(PMIX_NODE_SIZE, size);
+  infos.add(PMIX_NUM_NODES, 1U);
+  infos.add(PMIX_JOB_NUM_APPS, static_cast<std::uint32_t>(space.app_sizes.size()));
+  infos.add(PMIX_LOCAL_PEERS, fmt::format("{}", fmt::join(ranks_below(size), ",")));
+  infos.add_rank(PMIX_LOCALLDR, 0);
+  infos.add_rank(PMIX_NPROC_OFFSET, 0);
+  infos.add(PMIX_NODE_OVERSUBSCRIBED, space.oversubscribed);
+  const std::string folder = fmt::format("{}/{}", state.options.folder, space.space);
+  ::mkdir(folder.c_str(), 0700);
+  infos.add(PMIX_TMPDIR, state.options.folder);
+  infos.add(PMIX_NSDIR, folder);
+  infos.add(PMIX_TDIR_RMCLEAN, true);
+}
+
+// Which node there is, and which ranks run on it.
+void add_maps(InfoList& infos, const PmixLibrary& library, const std::string& host, std::uint32_t size) {
+  const std::string ranks = fmt::format("{}", fmt::join(ranks_below(size), ","));
+  char* nodes = nullptr;
+  char* procs = nullptr;
+  if (library.generate_regex(host.c_str(), &nodes) == PMIX_SUCCESS) infos.add_regex(PMIX_NODE_MAP, nodes);
+  if (library.generate_ppn(ranks.c_str(), &procs) == PMIX_SUCCESS) infos.add_regex(PMIX_PROC_MAP, procs);
+  std::free(nodes);
+  std::free(procs);
+}
+
+// The facts about each rank.
+void add_ranks(InfoList& infos, const PmixLibrary& library, const std::string& host, const OpenSpace& space) {
+  std::uint32_t rank = 0;
+  for (std::uint32_t app = 0; app < space.app_sizes.size(); ++app) {
+    for (std::uint32_t index = 0; index < space.app_sizes[app]; ++index, ++rank) {
+      InfoList facts(library);
+      facts.add_rank(PMIX_RANK, rank);
+      facts.add(PMIX_APPNUM, app);
+      facts.add_rank(PMIX_APP_RANK, index);
+      facts.add_rank(PMIX_GLOBAL_RANK, rank);
+      facts.add_small(PMIX_LOCAL_RANK, static_cast<std::uint16_t>(rank));
+      facts.add_small(PMIX_NODE_RANK, static_cast<std::uint16_t>(rank));
+      facts.add(PMIX_HOSTNAME, host);
+      facts.add(PMIX_NODEID, 0U);
+      infos.add(PMIX_PROC_DATA, facts);
+    }
+  }
+}
+
+bool succeeded(pmix_status_t status) { return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED; }
+
+core::Status register_space(const PmixState& state, const OpenSpace& space, std::uint32_t size,
+                            std::optional<Seat> parent) {
+  const std::string host = host_name();
+  InfoList infos(state.library);
+  add_job(infos, state, space, size);
+  add_maps(infos, state.library, host, size);
+  add_ranks(infos, state.library, host, space);
+  if (parent) {
+    infos.add(PMIX_SPAWNED, true);
+    infos.add(PMIX_PARENT_ID, make_proc(state.name_of(parent->space), parent->rank));
+  }
+  pmix_proc_t proc = make_proc(state.name_of(space.space), 0);
+  // Without a callback the calls return when they are through.
+  pmix_status_t status = state.library.server_register_nspace(proc.nspace, static_cast<int>(size),
+                                                              infos.data(), infos.size(), nullptr, nullptr);
+  for (; proc.rank < size && succeeded(status); ++proc.rank) {
+    status = state.library.server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr, nullptr);
+  }
+  return succeeded(status) ? core::Status() : state.library.error("server_register", proc.nspace, status);
+}
+
+}  // namespace
+
+std::string PmixState::name_of(std::uint32_t space) const {
+  return fmt::format("regroup-{}.{}", options.job, space);
+}
+
+std::optional<Seat> PmixState::seat_of(const pmix_proc_t& proc) const {
+  const std::string prefix = fmt::format("regroup-{}.", options.job);
+  const std::string name = proc.nspace;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  Seat seat{0, proc.rank};
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, seat.space);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return seat;
+}
+
+PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(state)) {}
+
+// libpmix itself stays as it is until the process ends, which is soon: its own end takes longer than a job.
+PmixServer::~PmixServer() { static_cast<void>(pmix_calls(nullptr)); }
+
+core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_context& loop,
+                                                            PmixOptions options, PmixEvents events) {
+  auto library = PmixLibrary::load(options.library);
+  if (!library.ok()) return library.status();
+  auto state = std::make_unique<PmixState>(loop, *library, std::move(options), std::move(events));
+  pmix_server_module_t calls = pmix_calls(state.get());
+  InfoList infos(state->library);
+  infos.add(PMIX_SERVER_TMPDIR, state->options.folder);
+  infos.add(PMIX_SERVER_NSPACE, fmt::format("regroup-{}.server", state->options.job));
+  infos.add_rank(PMIX_SERVER_RANK, 0);
+  const pmix_status_t status = library->server_init(&calls, infos.data(), infos.size());
+  if (status != PMIX_SUCCESS) return library->error("server_init", state->options.folder, status);
+  return std::unique_ptr<PmixServer>(new PmixServer(std::move(state)));
+}
+
+core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace& space,
+                                                                           std::optional<Seat> parent) {
+  const std::uint32_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
+  REGROUP_RETURN_IF_ERROR(register_space(*state_, space, size, parent));
+  std::vector<std::vector<std::string>> out;
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    const pmix_proc_t proc = make_proc(state_->name_of(space.space), rank);
+    char** strings = nullptr;
+    const pmix_status_t status = state_->library.server_setup_fork(&proc, &strings);
+    const std::unique_ptr<char*, FreeStrings> owned(strings);
+    if (status != PMIX_SUCCESS) return state_->library.error("server_setup_fork", proc.nspace, status);
+    std::vector<std::string>& environment = out.emplace_back();
+    for (char** string = strings; string != nullptr && *string != nullptr; ++string) {
+      environment.emplace_back(*string);
+    }
+    environment.emplace_back("OMPI_MCA_schizo=flux");  // else Open MPI 4.1 takes itself for a singleton
+  }
+  return out;
+}
+
+void PmixServer::member_gone(const MemberGone& gone) {
+  const pmix_proc_t proc = make_proc(state_->name_of(gone.seat.space), gone.seat.rank);
+  InfoList infos(state_->library);
+  infos.add(PMIX_EVENT_AFFECTED_PROC, proc);
+  infos.add(PMIX_EVENT_NON_DEFAULT, true);
+  for (const pmix_status_t code : {PMIX_ERR_PROC_ABORTED, gone.signal != 0 ? PMIX_ERR_PROC_ABORTED_BY_SIG
+                                                                           : PMIX_ERR_PROC_TERM_WO_SYNC}) {
+    state_->library.Notify_event(code, &proc, PMIX_RANGE_LOCAL, infos.data(), infos.size(), nullptr, nullptr);
+  }
+}
+
+}  // namespace regroup::pmi

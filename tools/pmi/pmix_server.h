@@ -1,0 +1,61 @@
+// The PMIx server for the members on this node: what Open MPI asks its launcher for. Built without libpmix's
+// headers it is pmix_absent.cc, and start() says so.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/pmi/messages.h"
+
+namespace regroup::pmi {
+
+// Called on the loop's thread. The process that caused one goes on when it returns.
+struct PmixEvents {
+  std::function<void(Seat)> connected;
+  std::function<void(Seat)> finalized;
+  std::function<void(Seat, std::int32_t status, std::string message)> aborted;
+  // `answer` is called with the number of the new space, or why there is none.
+  using Answer = std::function<void(core::Result<std::uint32_t>)>;
+  std::function<void(Seat parent, std::vector<SpawnApp>, Answer answer)> spawn;
+};
+
+struct PmixOptions {
+  std::string job;      // its id
+  std::string folder;   // private, for files of this server and of its clients
+  std::string library;  // file name, or path, of libpmix
+};
+
+struct PmixState;
+
+// libpmix calls back on a thread of its own: each call is handed to the loop, where everything happens.
+class PmixServer {
+ public:
+  // One per process: libpmix's callbacks know no object. kNotFound: there is no libpmix.
+  [[nodiscard]] static core::Result<std::unique_ptr<PmixServer>> start(boost::asio::io_context& loop,
+                                                                       PmixOptions options,
+                                                                       PmixEvents events);
+  ~PmixServer();
+  PmixServer(const PmixServer&) = delete;
+  PmixServer& operator=(const PmixServer&) = delete;
+
+  // Makes the space known; the variables of each of its ranks. Blocks for well under a millisecond.
+  [[nodiscard]] core::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space,
+                                                                               std::optional<Seat> parent);
+  // Tells the others, which is how a fault-tolerant program learns of it.
+  void member_gone(const MemberGone& gone);
+
+ private:
+  explicit PmixServer(std::unique_ptr<PmixState> state);
+
+  std::unique_ptr<PmixState> state_;
+};
+
+}  // namespace regroup::pmi

@@ -1,0 +1,37 @@
+// What the parts of the PMIx server share.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <optional>
+#include <string>
+
+#include "tools/pmi/pmix_board.h"
+#include "tools/pmi/pmix_library.h"
+#include "tools/pmi/pmix_server.h"
+
+namespace regroup::pmi {
+
+// Touched by the loop's thread only.
+struct PmixState {
+  PmixState(boost::asio::io_context& the_loop, const PmixLibrary& loaded, PmixOptions the_options,
+            PmixEvents the_events)
+      : loop(the_loop),
+        library(loaded),
+        options(std::move(the_options)),
+        events(std::move(the_events)),
+        board(the_loop, library) {}
+
+  [[nodiscard]] std::string name_of(std::uint32_t space) const;
+  [[nodiscard]] std::optional<Seat> seat_of(const pmix_proc_t& proc) const;
+
+  boost::asio::io_context& loop;
+  PmixLibrary library;
+  PmixOptions options;
+  PmixEvents events;
+  PmixBoard board;
+  std::size_t contexts = 0;  // ids given to groups
+};
+
+}  // namespace regroup::pmi

@@ -1,0 +1,112 @@
+// Spawn requests of both servers are numbered here and answered when the agent has started the processes.
+#include "tools/pmi/service.h"
+
+namespace regroup::pmi {
+
+Service::Service(boost::asio::io_context& loop, core::Fd agent, ServiceOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      agent_(
+          loop, std::move(agent), [this](const Message& message, core::Fd) { on_message(message); },
+          [this](const core::Status&) { loop_.stop(); }),
+      pmi1_(loop, options_.job, pmi1_events()) {}
+
+void Service::start() {
+  Services services;
+  auto pmix = PmixServer::start(loop_, {options_.job, options_.folder, options_.library}, pmix_events());
+  services.pmix = pmix.ok();
+  if (pmix.ok()) pmix_ = std::move(*pmix);
+  if (!pmix.ok()) services.note = pmix.status().message();
+  tell(services);
+}
+
+void Service::tell(const Message& message, core::Fd fd) {
+  agent_.send(message, std::move(fd));
+  agent_.flush();
+}
+
+void Service::on_message(const Message& message) {
+  std::visit([this](const auto& body) { on(body); }, message);
+}
+
+void Service::on(const OpenSpace& open) {
+  const auto asked = pending_.find(open.spawn);
+  const bool spawned = asked != pending_.end();
+  pmi1_.open_space(open, spawned ? asked->second.values : KeyValues());
+  std::vector<std::vector<std::string>> environments;
+  if (pmix_) {
+    auto opened = pmix_->open_space(open, spawned ? std::optional(asked->second.parent) : std::nullopt);
+    if (opened.ok()) environments = std::move(*opened);
+    if (!opened.ok()) tell(Services{false, opened.status().message()});
+  }
+  std::uint32_t size = 0;
+  for (const std::uint32_t app : open.app_sizes) size += app;
+  environments.resize(size);
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    const Seat seat{open.space, rank};
+    RankReady ready{seat, std::move(environments[rank])};
+    auto client = pmi1_.connect(seat, spawned);
+    if (!client.ok()) {
+      tell(ready);
+      continue;
+    }
+    ready.environment.insert(ready.environment.end(), client->environment.begin(), client->environment.end());
+    tell(ready, std::move(client->fd));
+  }
+}
+
+void Service::on(const MemberGone& gone) {
+  if (pmix_) pmix_->member_gone(gone);
+}
+
+void Service::on(const SpawnDone& done) {
+  const auto found = pending_.find(done.request);
+  if (found == pending_.end()) return;
+  const auto answer = std::move(found->second.answer);
+  pending_.erase(found);
+  answer(done.error.empty() ? core::Result<std::uint32_t>(done.space)
+                            : core::Result<std::uint32_t>(core::internal_error(done.error)));
+}
+
+void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
+  const Spawn spawn{++requests_, pending.parent, std::move(apps)};
+  const auto entry = pending_.emplace(spawn.request, std::move(pending)).first;
+  const bool sent = agent_.send(spawn);
+  agent_.flush();
+  if (sent) return;
+  const auto answer = std::move(entry->second.answer);
+  pending_.erase(entry);
+  answer(core::invalid_argument("MPI_Comm_spawn: more arguments than a message to the agent holds"));
+}
+
+PmixEvents Service::pmix_events() {
+  PmixEvents events;
+  events.connected = [this](Seat seat) { tell(Connected{seat}); };
+  events.finalized = [this](Seat seat) { tell(Finalized{seat}); };
+  events.aborted = [this](Seat seat, std::int32_t status, std::string message) {
+    tell(Aborted{seat, status, std::move(message)});
+  };
+  events.spawn = [this](Seat parent, std::vector<SpawnApp> apps, PmixEvents::Answer answer) {
+    ask_for_spawn({parent, {}, std::move(answer)}, std::move(apps));
+  };
+  return events;
+}
+
+Pmi1Events Service::pmi1_events() {
+  Pmi1Events events;
+  events.connected = [this](Seat seat) { tell(Connected{seat}); };
+  events.finalized = [this](Seat seat) { tell(Finalized{seat}); };
+  events.aborted = [this](Seat seat, std::int32_t status, std::string message) {
+    tell(Aborted{seat, status, std::move(message)});
+  };
+  events.spawn = [this](Seat parent, std::vector<SpawnApp> apps, KeyValues values) {
+    ask_for_spawn({parent, std::move(values),
+                   [this, parent](const core::Result<std::uint32_t>& space) {
+                     pmi1_.spawned(parent, space.ok() ? "" : space.status().message());
+                   }},
+                  std::move(apps));
+  };
+  return events;
+}
+
+}  // namespace regroup::pmi

@@ -1,0 +1,62 @@
+// The helper as a whole: what the agent says, given to the two servers, and back.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/fd.h"
+#include "launcher/pmi/link.h"
+#include "tools/pmi/pmi1_service.h"
+#include "tools/pmi/pmix_server.h"
+
+namespace regroup::pmi {
+
+struct ServiceOptions {
+  std::string job;      // its id
+  std::string folder;   // exists; removed by the agent
+  std::string library;  // libpmix
+};
+
+// Used by the loop's thread.
+class Service {
+ public:
+  Service(boost::asio::io_context& loop, core::Fd agent, ServiceOptions options);
+  // Loads libpmix, if it is there, and tells the agent what came of it.
+  void start();
+
+ private:
+  // What a MPI_Comm_spawn waits for.
+  struct Pending {
+    Seat parent;
+    KeyValues values;                                         // PMI-1
+    std::function<void(core::Result<std::uint32_t>)> answer;  // how the asking server is told
+  };
+
+  void on_message(const Message& message);
+  void on(const OpenSpace& open);
+  void on(const MemberGone& gone);
+  void on(const SpawnDone& done);
+  template <class Other>
+  void on(const Other&) {}  // what only the helper says
+  // In the agent's socket, whatever happens to us, when this returns.
+  void tell(const Message& message, core::Fd fd = {});
+  void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
+  [[nodiscard]] PmixEvents pmix_events();
+  [[nodiscard]] Pmi1Events pmi1_events();
+
+  boost::asio::io_context& loop_;
+  ServiceOptions options_;
+  Link agent_;
+  Pmi1Service pmi1_;
+  std::unique_ptr<PmixServer> pmix_;
+  std::map<std::uint64_t, Pending> pending_;
+  std::uint64_t requests_ = 0;
+};
+
+}  // namespace regroup::pmi
