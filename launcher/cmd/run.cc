@@ -9,12 +9,14 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "launcher/alloc/allocator.h"
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/job_files.h"
+#include "launcher/pmi/helper.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
 #include "launcher/supervise/rigid_job.h"
@@ -57,10 +59,25 @@ int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guard
   return launcher::Agent(std::move(agent), std::move(guardian), job).run();
 }
 
-int run_rigid(const Options& options, const launcher::CrewOptions& crew) {
-  const auto job = [&](launcher::Agent& agent) {
-    return std::make_unique<launcher::RigidJob>(agent, std::vector{options.max});
-  };
+// Without a folder of our own to work in there are no services for MPI programs.
+std::optional<pmi::HelperOptions> helper_options(const Options& options, const std::string& job) {
+  auto folder = runtime_folder(options.environment);
+  if (!folder.ok()) {
+    fail(fmt::format("MPI programs have no services of their launcher: {}", folder.status().message()), 0);
+    return std::nullopt;
+  }
+  pmi::HelperOptions helper{pmi::find_helper(), job, *folder};
+  const auto library = options.environment.find("REGROUP_LIBPMIX");
+  if (library != options.environment.end()) helper.library = library->second;
+  helper.environment = options.environment;
+  return helper;
+}
+
+int run_rigid(const Options& options, const launcher::CrewOptions& crew, std::uint32_t slots) {
+  const launcher::RigidOptions rigid{{options.max},  slots,
+                                     options.compat, options.ulfm || options.keep_going,
+                                     options.quiet,  helper_options(options, crew.job)};
+  const auto job = [&](launcher::Agent& agent) { return std::make_unique<launcher::RigidJob>(agent, rigid); };
   return launcher::Guardian(
              [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr)
       .run();
@@ -136,7 +153,8 @@ int run_job(Options options) {
     return fail(path.status().message(), searched ? kNotInPath : launcher::kStartFailed);
   }
   const launcher::CrewOptions crew = crew_of(options, *path);
-  return options.elastic ? run_elastic(options, crew, allocation->slots()) : run_rigid(options, crew);
+  return options.elastic ? run_elastic(options, crew, allocation->slots())
+                         : run_rigid(options, crew, allocation->slots());
 }
 
 }  // namespace regroup::cmd

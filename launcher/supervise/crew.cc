@@ -79,6 +79,11 @@ core::Status Crew::start(const Place& place, Extras extras) {
   return start_with(pipes, place, extras);
 }
 
+std::uint32_t Crew::add_app(App app) {
+  options_.apps.push_back(std::move(app));
+  return static_cast<std::uint32_t>(options_.apps.size() - 1);
+}
+
 bool Crew::gets_input(const Place& place) const {
   return options_.stdin_to.to == StdinRequest::To::kRank && place.rank == options_.stdin_to.rank &&
          !input_given_;

@@ -70,6 +70,8 @@ class Crew {
   // All writers are dead: forward what is in the pipes.
   void finish_outputs();
 
+  // A program that members started later run; its number.
+  std::uint32_t add_app(App app);
   [[nodiscard]] const CrewOptions& options() const { return options_; }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] bool outputs_open() const;

@@ -2,22 +2,60 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "launcher/options/request.h"
+#include "launcher/pmi/mpi.h"
 #include "launcher/supervise/agent.h"
 
 namespace regroup::launcher {
 
+struct RigidOptions {
+  std::vector<std::uint32_t> counts;  // members of each App; ranks go through the Apps in order
+  std::uint32_t slots = 0;            // cores there are for them; 0: not known
+  Compat compat = Compat::kOpenMpi;
+  bool fault_tolerant = false;               // a death does not end the other members
+  bool quiet = false;                        // nothing is said of what MPI programs lack
+  std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
+};
+
 class RigidJob final : public AgentJob {
  public:
-  // `counts`: members of each App; ranks go through the Apps in order.
-  RigidJob(Agent& agent, const std::vector<std::uint32_t>& counts);
+  RigidJob(Agent& agent, RigidOptions options);
+  // Members start a little later, when regroup-pmi is ready for them.
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
 
  private:
+  struct Rank {
+    pmi::Seat seat;
+    std::uint32_t app = 0;
+    bool inside = false;  // between MPI_Init and MPI_Finalize
+  };
+
+  [[nodiscard]] pmi::MpiEvents events();
+  void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app, std::uint64_t request);
+  [[nodiscard]] core::Status start_space(std::uint32_t space, const std::vector<Place>& places,
+                                         std::vector<Extras> extras);
+  void add_hints(Extras& extras, const App& app) const;
+  void on_spawn(const pmi::Spawn& spawn);
+  void on_aborted(const pmi::Aborted& aborted);
+  [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank) const;
+  void end(const MemberExit& exit, const Rank& rank);
+  [[nodiscard]] Rank* find(pmi::Seat seat);
+
   Agent& agent_;
-  std::vector<Place> places_;
+  RigidOptions options_;
+  std::map<core::MemberId, Rank> ranks_;
+  core::MemberId next_member_ = 0;
+  std::uint32_t spaces_ = 0;    // opened
+  std::uint32_t starting_ = 0;  // of them, those whose members are yet to be started
+  int status_ = 0;              // of those that ended without ending the job
+  std::unique_ptr<pmi::Mpi> mpi_;
 };
 
 }  // namespace regroup::launcher

@@ -186,8 +186,13 @@ def test_master_port_is_free_and_the_same_for_all(regroup):
     assert len(set(job.out.split())) == 1
 
 
-def test_members_get_three_descriptors(regroup):
+def test_members_get_their_streams_and_pmi(regroup):
+    """Nothing of the launcher's leaks into a member; 3 is its connection to regroup-pmi."""
     leaked = os.open("/dev/null", os.O_RDONLY)
-    job = regroup.run("-np", "1", "sh", "-c", "ls /proc/$$/fd", pass_fds=[leaked])
+    job = regroup.run(
+        "-np", "1", "sh", "-c", "ls /proc/$$/fd; readlink /proc/$$/fd/$PMI_FD", pass_fds=[leaked]
+    )
     os.close(leaked)
-    assert job.out.split() == ["0", "1", "2"]
+    *descriptors, pmi = job.out.split()
+    assert descriptors == ["0", "1", "2", "3"]
+    assert pmi.startswith("socket:")
