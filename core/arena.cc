@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/gate.h"
 #include "core/memory_limit.h"
 #include "core/wire.h"
 
@@ -281,7 +282,7 @@ void Arena::assign_line(SlotIndex slot, MemberId id) {
     channel.instance.store(0, std::memory_order_release);
   }
   const Generation newest = newest_world();
-  line.left.store(kMaxGeneration, std::memory_order_release);  // it is in no generation
+  leave_for_good<RealPolicy>(line.left);  // it is in no generation
   line.revoked_up_to.store(newest, std::memory_order_release);
   for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved}) {
     word->store(0, std::memory_order_release);
@@ -320,7 +321,7 @@ bool all_left_before(const Arena& arena, Generation g) {
     const Line& line = arena.line(slot);
     if (line.occupied.load(std::memory_order_acquire) == 0 || line.dead.load(std::memory_order_acquire) != 0)
       continue;
-    if (line.left.load(std::memory_order_acquire) + 1 < g) return false;
+    if (!has_left_before<RealPolicy>(line.left, g)) return false;
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/canonical.h"
+#include "core/gate.h"
 
 namespace regroup::elastic {
 namespace {
@@ -102,8 +103,7 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
 }
 
 core::Result<Participant::Joined> Participant::regroup() {
-  const core::Generation left = line().left.load(std::memory_order_relaxed);
-  line().left.store(std::max(left, world_.generation), std::memory_order_release);
+  core::leave_generation<RealPolicy>(line().left, world_.generation);
   core::ring_all(arena_, slot_);
   for (;;) {
     REGROUP_RETURN_IF_ERROR(await_newer_world());
@@ -136,8 +136,7 @@ core::Result<std::optional<Participant::Joined>> Participant::join(core::World w
         fmt::format("World {} resumes after step {}, this member stands after step {}", world.generation,
                     world.resume.step(), at));
   }
-  line().left.store(world.generation - 1,
-                    std::memory_order_seq_cst);  // before it is in: the gate counts on it
+  core::stand_before<RealPolicy>(line().left, world.generation);
   if (!core::join_generation<RealPolicy>(line().state, line().revoked_up_to, from, world.generation)) {
     return std::optional<Joined>();
   }
@@ -170,7 +169,7 @@ Status Participant::await_newer_world() {
 bool Participant::enter_as_newcomer(const core::World& world) {
   const core::StateWord from = state();
   if (from.phase == core::Phase::kNone) {
-    line().left.store(world.generation - 1, std::memory_order_release);
+    core::stand_before<RealPolicy>(line().left, world.generation);
     // A full barrier: the look at `revoked_up_to` that follows must not overtake it (tests/model).
     return core::swap_state<RealPolicy>(line().state, from,
                                         {core::Phase::kCommitted, true, world.generation - 1, world.resume});
@@ -205,7 +204,7 @@ Status Participant::check_agent() {
 }
 
 void Participant::leave_for_good() {
-  line().left.store(core::kMaxGeneration, std::memory_order_release);
+  core::leave_for_good<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }
 

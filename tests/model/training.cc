@@ -10,8 +10,9 @@
 namespace regroup::model {
 namespace {
 
-enum MemberAt : std::uint32_t { kVote, kAwaitVotes, kCommit, kOpen, kAwaitWorld, kJoin };
-enum AgentAt : std::uint32_t { kIdle, kRevoke, kRingRevoked, kDecide, kAnnounce };
+enum MemberAt : std::uint32_t { kVote, kAwaitVotes, kCommit, kOpen, kAwaitWorld, kJoin, kGate, kLeave };
+enum AgentAt : std::uint32_t { kIdle, kRevoke, kRingRevoked, kDecide, kAnnounce, kLetGo };
+constexpr std::uint32_t kGone = ~0U;  // position of who was let go
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
@@ -32,11 +33,14 @@ void note(Ghost ghost) {
 
 Training::Training(TrainingOptions options, const Code& code) : options_(std::move(options)), code_(code) {
   std::memset(static_cast<void*>(&shared_), 0, sizeof shared_);
-  const unsigned old = options_.members - options_.newcomers;
+  const unsigned old = options_.members - options_.newcomers - options_.idle;
   shared_.newest = 1;
   shared_.decided = 1;
   shared_.members[1] = (1U << old) - 1;
-  for (unsigned i = old; i < options_.members; ++i) shared_.seats[i].revoked_up_to = 1;
+  for (unsigned i = old; i < options_.members; ++i) {
+    shared_.seats[i].revoked_up_to = 1;
+    code_.hand_out(shared_.seats[i].left);
+  }
   for (unsigned i = 0; i < old; ++i) {
     shared_.joined[i] = shared_.from_step[i] = 1;
     shared_.seats[i].state = StateWord{core::Phase::kOpen, false, 1, position(0)}.pack();
@@ -50,6 +54,8 @@ Training::Training(TrainingOptions options, const Code& code) : options_(std::mo
     named(&shared_.seats[i].bell.sleeping, fmt::format("sleeping {}", i));
     named(&shared_.seats[i].state, fmt::format("state {}", i));
     named(&shared_.seats[i].revoked_up_to, fmt::format("revoked up to {}", i));
+    named(&shared_.seats[i].left, fmt::format("left {}", i));
+    named(&shared_.seats[i].leave, fmt::format("leave {}", i));
     for (Generation g = 1; g < kGenerations; ++g)
       named(&shared_.vote[g][i], fmt::format("vote {} of g{}", i, g));
   }
@@ -58,7 +64,7 @@ Training::Training(TrainingOptions options, const Code& code) : options_(std::mo
 std::vector<Local> Training::start() const {
   std::vector<Local> out(options_.members + 1);
   for (unsigned i = 0; i < options_.members; ++i) {
-    out[i] = {.pc = kVote, .generation = 1};
+    out[i] = {.pc = options_.gate ? kGate : kVote, .generation = 1};
     if (is_newcomer(i)) out[i] = {.pc = kAwaitWorld, .generation = 1};
   }
   out.back() = {.pc = kIdle, .generation = 1};
@@ -77,7 +83,11 @@ bool Training::round(std::size_t fiber, Local& local) {
 // --- member
 
 bool Training::member_round(std::uint32_t i, Local& local) {
+  if (is_idle(i)) return false;
   switch (local.pc) {
+    case kGate:
+      pass_gate(i, local);
+      return true;
     case kVote:
       vote(i, local);
       return true;
@@ -89,11 +99,60 @@ bool Training::member_round(std::uint32_t i, Local& local) {
     case kOpen:
       open_next(i, local);
       return true;
-    case kAwaitWorld:
-      await_world(i, local);
+    case kLeave:
+      leave(i, local);
       return true;
+    case kAwaitWorld:
+      return await_world(i, local);
     default:
-      return join(i, local, local.count);
+      return join(i, local, std::exchange(local.count, 0));
+  }
+}
+
+// Once in a generation, before the first store to a result.
+void Training::pass_gate(std::uint32_t i, Local& local) {
+  const Generation g = local.generation;
+  bool all = false;
+  const auto ready = [&] {
+    all = true;
+    for (unsigned j = 0; all && j < options_.members; ++j) {
+      all = shared_.dead[j].load(kAcquire) != 0 || code_.out(shared_.seats[j].left, g);
+    }
+    return all || shared_.seats[i].revoked_up_to.load(kAcquire) >= g;
+  };
+  wait(i, ready);
+  if (all) note([&] { return begin_to_write(i, g); });
+  local.pc = all ? kVote : kLeave;
+}
+
+std::string Training::begin_to_write(std::uint32_t i, Generation g) {
+  shared_.writes[i] = g;
+  for (unsigned j = 0; j < options_.members; ++j) {
+    if (shared_.dead[j].load() != 0 || shared_.writes[j] == 0 || shared_.writes[j] == g) continue;
+    return fmt::format("member {} writes a result of g{} while member {} may still write one of g{}", i, g, j,
+                       shared_.writes[j]);
+  }
+  return {};
+}
+
+void Training::leave(std::uint32_t i, Local& local) {
+  local.pc = kAwaitWorld;
+  if (!options_.gate) return;
+  note([&] { return shared_.writes[i] = 0, std::string(); });
+  code_.leave(shared_.seats[i].left, local.generation);
+  ring_others(i);
+}
+
+// Let go: it may live on for long.
+void Training::leave_for_good(std::uint32_t i) {
+  note([&] { return shared_.writes[i] = 0, std::string(); });
+  code_.leave_for_good(shared_.seats[i].left);
+  ring_others(i);
+}
+
+void Training::ring_others(std::uint32_t i) {
+  for (unsigned j = 0; options_.bells && code_.leavers_ring && j < options_.members; ++j) {
+    if (j != i) code_.ring(shared_.seats[j].bell);
   }
 }
 
@@ -129,11 +188,11 @@ void Training::await_votes(std::uint32_t i, Local& local) {
     return all || shared_.seats[i].revoked_up_to.load(kAcquire) >= g;
   };
   wait(i, ready);
-  local.pc = all ? kCommit : kAwaitWorld;
+  local.pc = all ? kCommit : kLeave;
 }
 
 bool Training::commit(std::uint32_t i, Local& local) {
-  local.pc = kAwaitWorld;
+  local.pc = kLeave;
   if (!code_.commit(shared_.seats[i].state, local.generation, position(local.position))) return true;
   note([&]() -> std::string {
     shared_.committed[i] = local.position + 1;
@@ -150,30 +209,42 @@ void Training::open_next(std::uint32_t i, Local& local) {
   const std::uint32_t next = local.position;
   const bool opened =
       code_.open(shared_.seats[i].state, local.generation, position_before(next), position(next));
-  local.pc = opened ? kVote : kAwaitWorld;
+  const bool first = options_.gate && shared_.writes[i] != local.generation;
+  local.pc = !opened ? kLeave : first ? kGate : kVote;
 }
 
-void Training::await_world(std::uint32_t i, Local& local) {
+// False: it was let go, and nothing is left to do.
+bool Training::await_world(std::uint32_t i, Local& local) {
+  if (local.position == kGone) return leave_for_good(i), false;
   Generation newest = 0;
+  bool gone = false;
   const auto ready = [&] {
+    gone = options_.lets_go && shared_.seats[i].leave.load(kAcquire) != 0;
     newest = shared_.newest.load(kAcquire);
-    return newest > local.generation && shared_.seats[i].revoked_up_to.load(kAcquire) < newest;
+    const bool newer = newest > std::max(local.generation, local.count);
+    return gone || (newer && shared_.seats[i].revoked_up_to.load(kAcquire) < newest);
   };
   wait(i, ready);
+  if (gone) return local.position = kGone, true;
   local.count = newest;
   local.pc = kJoin;
+  return true;
 }
 
 bool Training::join(std::uint32_t i, Local& local, Generation g) {
   Word& word = shared_.seats[i].state;
   const std::uint32_t resume = shared_.resume[g];
   local.pc = kAwaitWorld;
+  if (!is_in(i, g)) return local.count = g, true;
   if (is_newcomer(i) && local.generation == 1 && !enter_as_newcomer(i, g)) return true;
   const StateWord from = core::load_state<Policy>(word);
   if (from.phase == core::Phase::kClosed && transactions_up_to(from.position) <= resume) {
-    if (code_.accept(word, from, g)) apply(i, transactions_up_to(from.position));
-    return true;  // then the same World again
+    if (!code_.accept(word, from, g)) return true;
+    const std::uint32_t transactions = transactions_up_to(from.position);
+    apply(i, transactions);
+    return !ends(transactions);  // if it goes on, with the same World again
   }
+  if (options_.gate) code_.stand_before(shared_.seats[i].left, g);
   if (!code_.join(word, shared_.seats[i].revoked_up_to, from, g)) return true;
   note([&]() -> std::string {
     shared_.joined[i] = 1;
@@ -183,7 +254,7 @@ bool Training::join(std::uint32_t i, Local& local, Generation g) {
   });
   local.generation = g;
   local.position = resume;
-  local.pc = from.phase == core::Phase::kClosed ? kVote : kOpen;
+  local.pc = from.phase != core::Phase::kClosed ? kOpen : options_.gate ? kGate : kVote;
   return resume < options_.positions.size();
 }
 
@@ -193,6 +264,7 @@ bool Training::enter_as_newcomer(std::uint32_t i, Generation g) {
   const std::uint32_t resume = shared_.resume[g];
   const Generation over = from.phase == core::Phase::kNone ? g - 1 : from.generation;
   const StateWord to{core::Phase::kCommitted, true, over, position_before(resume)};
+  if (options_.gate && from.phase == core::Phase::kNone) code_.stand_before(shared_.seats[i].left, g);
   if (from != to && !code_.enter(shared_.seats[i].state, from, to)) return false;
   note([&]() -> std::string { return shared_.applied[i] = resume, std::string(); });
   return true;
@@ -202,8 +274,7 @@ void Training::apply(std::uint32_t i, std::uint32_t transactions) {
   note([&]() -> std::string {
     shared_.committed[i] = transactions;
     const std::uint32_t before = std::exchange(shared_.applied[i], transactions);
-    if (transactions == options_.positions.size() && is_finish(transactions - 1))
-      shared_.dead[i].store(1);  // exit 0
+    if (ends(transactions)) shared_.dead[i].store(1);  // exit 0
     if (before + 1 == transactions) return {};
     return fmt::format("member {} applies transaction {} after {}", i, transactions, before);
   });
@@ -247,12 +318,17 @@ bool Training::agent_round(Local& local) {
       decide(g);
       go(code_.decides_after_revoke ? kAnnounce : kRevoke);
       break;
-    default:
+    case kAnnounce:
       if (local.position == 0) shared_.newest.store(g + 1, kRelease);
       if (options_.bells && code_.agent_rings_after_world) code_.ring(shared_.seats[local.position].bell);
       if (++local.position < options_.members) break;
-      go(kIdle);
+      go(options_.lets_go && g == 1 ? kLetGo : kIdle);
       ++local.generation;
+      break;
+    case kLetGo:
+      shared_.seats[options_.members - 1].leave.store(1, kRelease);
+      if (options_.bells) code_.ring(shared_.seats[options_.members - 1].bell);
+      go(kIdle);
   }
   return true;
 }
@@ -269,7 +345,8 @@ void Training::decide(Generation g) {
     shared_.decided = g + 1;
     shared_.resume[g + 1] = resume;
     for (unsigned i = 0; i < options_.members; ++i) {
-      if (shared_.dead[i].load() == 0) shared_.members[g + 1] |= 1U << i;
+      const bool let_go = options_.lets_go && i + 1 == options_.members;
+      if (shared_.dead[i].load() == 0 && !is_idle(i) && !let_go) shared_.members[g + 1] |= 1U << i;
       if (shared_.joined[i] == 0)
         shared_.from_step[i] = static_cast<std::uint32_t>(position_before(resume).step()) + 1;
       if (shared_.committed[i] <= resume) continue;
@@ -306,7 +383,8 @@ std::string Training::stuck(std::size_t fiber, const Local& local) {
   const Generation newest = shared_.newest.load();
   const bool none = newest <= local.generation || shared_.seats[fiber].revoked_up_to.load() >= newest;
   if (options_.holds && local.pc == kAwaitWorld && none) return "";
-  constexpr const char* kWhere[] = {"votes", "awaits votes", "commits", "opens", "awaits a World", "joins"};
+  constexpr const char* kWhere[] = {"votes",          "awaits votes", "commits",           "opens",
+                                    "awaits a World", "joins",        "waits at the gate", "leaves"};
   return fmt::format("it {} in g{}, newest World {}", kWhere[local.pc], local.generation, newest);
 }
 

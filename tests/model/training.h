@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/doorbell.h"
+#include "core/gate.h"
 #include "core/state_word.h"
 #include "tests/model/explorer.h"
 
@@ -33,6 +34,12 @@ struct Code {
   };
   bool (*join)(Word&, const Number&, StateWord, Generation) = &core::join_generation<Policy>;
   bool (*enter)(Word&, StateWord, StateWord) = &core::swap_state<Policy>;
+  bool (*out)(const Number&, Generation) = &core::has_left_before<Policy>;
+  void (*leave)(Number&, Generation) = &core::leave_generation<Policy>;
+  void (*stand_before)(Number&, Generation) = &core::stand_before<Policy>;
+  void (*hand_out)(Number&) = &core::leave_for_good<Policy>;        // agent
+  void (*leave_for_good)(Number&) = &core::leave_for_good<Policy>;  // who was let go
+  bool leavers_ring = true;
   bool agent_rings_after_revoke = true;
   bool agent_rings_after_world = true;
   bool voters_ring = true;
@@ -44,11 +51,14 @@ inline constexpr std::size_t kMembers = 3, kGenerations = 8;
 
 struct TrainingOptions {
   unsigned members = 2;
-  unsigned newcomers = 0;           // of the members, the last ones: admitted in World 2
+  unsigned newcomers = 0;           // of the members, the last ones but `idle`: admitted in World 2
+  unsigned idle = 0;                // of the members, the last ones: warm, and in no World
   std::vector<Position> positions;  // transactions, in order; a region > 0 is finish(): who commits it exits
   unsigned revokes = 0;             // without a cause, at any time
-  bool holds = false;  // after the last revoke no World follows (below --min): all must wait for it
-  bool bells = true;   // false: members see what they wait for by itself; fewer states
+  bool holds = false;    // after the last revoke no World follows (below --min): all must wait for it
+  bool bells = true;     // false: members see what they wait for by itself; fewer states
+  bool gate = false;     // results are written, behind the gate
+  bool lets_go = false;  // the last member is not in World 2: it is told to leave, and may live on
 };
 
 class Training final : public Scenario {
@@ -59,7 +69,9 @@ class Training final : public Scenario {
   [[nodiscard]] std::vector<Local> start() const override;
   bool round(std::size_t fiber, Local& local) override;
   [[nodiscard]] std::string name(std::size_t fiber) const override;
-  [[nodiscard]] bool mortal(std::size_t fiber) const override { return fiber < options_.members; }
+  [[nodiscard]] bool mortal(std::size_t fiber) const override {
+    return fiber < options_.members - options_.idle;
+  }
   void killed(std::size_t fiber) override { shared_.dead[fiber] = 1; }
   [[nodiscard]] std::string broken(const std::byte* before) override;
   [[nodiscard]] std::string stuck(std::size_t fiber, const Local& local) override;
@@ -69,6 +81,8 @@ class Training final : public Scenario {
     Bell bell;
     Word state;
     Number revoked_up_to;
+    Number left;
+    Number leave;
     Number pad;  // no byte of the memory is left to chance
   };
   struct Shared {
@@ -84,16 +98,22 @@ class Training final : public Scenario {
     std::uint32_t committed[kMembers];  // transactions
     std::uint32_t joined[kMembers];
     std::uint32_t from_step[kMembers];
-    std::uint32_t decided;  // newest World decided
+    std::uint32_t decided;           // newest World decided
+    std::uint32_t writes[kMembers];  // generation whose result this thread may store to, or 0
   };
 
   [[nodiscard]] bool member_round(std::uint32_t i, Local& local);
   void wait(std::uint32_t i, const std::function<bool()>& ready);
+  void pass_gate(std::uint32_t i, Local& local);
+  [[nodiscard]] std::string begin_to_write(std::uint32_t i, Generation g);
+  void leave(std::uint32_t i, Local& local);
+  void leave_for_good(std::uint32_t i);
+  void ring_others(std::uint32_t i);
   void vote(std::uint32_t i, Local& local);
   void await_votes(std::uint32_t i, Local& local);
   [[nodiscard]] bool commit(std::uint32_t i, Local& local);
   void open_next(std::uint32_t i, Local& local);
-  void await_world(std::uint32_t i, Local& local);
+  [[nodiscard]] bool await_world(std::uint32_t i, Local& local);
   [[nodiscard]] bool join(std::uint32_t i, Local& local, Generation g);
   [[nodiscard]] bool enter_as_newcomer(std::uint32_t i, Generation g);
   [[nodiscard]] bool agent_round(Local& local);
@@ -106,10 +126,18 @@ class Training final : public Scenario {
   [[nodiscard]] Position position_before(std::uint32_t transaction) const {
     return transaction == 0 ? position(0).before() : position(transaction - 1);
   }
-  [[nodiscard]] bool is_newcomer(std::size_t i) const { return i >= options_.members - options_.newcomers; }
+  [[nodiscard]] bool is_idle(std::size_t i) const { return i >= options_.members - options_.idle; }
+  [[nodiscard]] bool is_newcomer(std::size_t i) const {
+    return !is_idle(i) && i >= options_.members - options_.idle - options_.newcomers;
+  }
+  [[nodiscard]] bool is_in(std::size_t i, Generation g) const { return (shared_.members[g] >> i & 1) != 0; }
   [[nodiscard]] std::uint32_t transactions_up_to(Position p) const;
   [[nodiscard]] bool is_finish(std::uint32_t transaction) const {
     return position(transaction).region() != 0;
+  }
+  // finish() was the last of these: whoever commits or accepts it exits.
+  [[nodiscard]] bool ends(std::uint32_t transactions) const {
+    return transactions == options_.positions.size() && is_finish(transactions - 1);
   }
   [[nodiscard]] bool anybody_lost(Generation g) const;
 

@@ -104,11 +104,45 @@ TEST(TransactionModel, FinishIsForAllOrForNobody) {
   expect_holds({.members = 3, .positions = kFinish, .revokes = 1, .bells = false});
 }
 
+// --- (f) the gate: nobody writes a result while somebody may still write one of an earlier generation
+
+const TrainingOptions kGate{.members = 2, .positions = kTwoSteps, .revokes = 2, .bells = false, .gate = true};
+// A member waits in no World beside the two that train.
+const TrainingOptions kGateAndIdle{
+    .members = 3, .idle = 1, .positions = kOneStep, .revokes = 2, .bells = false, .gate = true};
+const TrainingOptions kGateAndNewcomer{
+    .members = 2, .newcomers = 1, .positions = kTwoSteps, .revokes = 2, .bells = false, .gate = true};
+// The last member is let go after World 1 and may live on: the gate of World 3 asks for it.
+const TrainingOptions kGateAndLetGo{
+    .members = 3, .positions = kOneStep, .revokes = 2, .bells = false, .gate = true, .lets_go = true};
+const TrainingOptions kGateWithBells{.members = 2, .positions = kOneStep, .revokes = 1, .gate = true};
+const TrainingOptions kLetGoWithBells{
+    .members = 2, .positions = kOneStep, .revokes = 2, .gate = true, .lets_go = true};
+
+TEST(TransactionModel, ResultsOfTwoGenerationsAreNeverWrittenAtOnce) {
+  for (const bool tso : {false, true}) {
+    expect_holds(kGate, {.tso = tso});
+    expect_holds(kGateAndIdle, {.tso = tso});
+  }
+  expect_holds(kGateAndNewcomer);
+  expect_holds(kGateAndLetGo);
+  expect_holds(kGateAndIdle, {.kills = 1});
+}
+
+TEST(TransactionModel, TheGateOpensThroughTheDoorbell) {
+  expect_holds(kGateWithBells);
+  expect_holds(kLetGoWithBells);
+}
+
 // --- too many states for every day: ./dev test --full
 
 TEST(TransactionModelFull, LargerScenarios) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   constexpr std::size_t kStates = 20'000'000;
+  expect_holds(kGateAndNewcomer, {.tso = true});
+  expect_holds(kGateAndLetGo, {.tso = true});
+  expect_holds(kGate, {.kills = 1});
+  expect_holds(kGateAndLetGo, {.kills = 1});
   expect_holds({.members = 2, .positions = kTwoSteps, .revokes = 1}, {.states = kStates});
   expect_holds({.members = 2, .positions = kOneStep, .revokes = 2}, {.states = kStates});
   expect_holds({.members = 3, .positions = kOneStep}, {.kills = 1, .states = kStates});
@@ -229,6 +263,48 @@ TEST(TransactionModel, MutantSkipsOneRing) {
   expect_caught(silent_world, options);
   expect_caught(silent_vote, options);
   expect_caught(silent_revoke, {.members = 2, .positions = kOneStep, .holds = true}, {.kills = 1});
+}
+
+TEST(TransactionModel, MutantGateIgnoresWhoHasLeft) {
+  Code code;
+  code.out = [](const Number&, Generation) { return true; };
+  expect_caught(code, kGate);
+}
+
+TEST(TransactionModel, MutantGateIsOneGenerationTooEarly) {
+  Code code;
+  code.out = [](const Number& left, Generation g) { return left.load() + 2 >= g; };
+  expect_caught(code, kGate);
+}
+
+TEST(TransactionModel, MutantMemberStandsBehindTheGenerationThatItEnters) {
+  Code code;
+  code.stand_before = [](Number& left, Generation g) { left.store(g); };
+  expect_caught(code, kGate);
+}
+
+TEST(TransactionModel, MutantLineOfAWarmMemberStandsInTheNewestWorld) {
+  Code code;
+  code.hand_out = [](Number& left) { left.store(1); };
+  expect_caught(code, kGateAndIdle);
+}
+
+TEST(TransactionModel, MutantWhoWasLetGoDoesNotLeaveForGood) {
+  Code code;
+  code.leave_for_good = [](Number&) {};
+  expect_caught(code, kGateAndLetGo);
+}
+
+TEST(TransactionModel, MutantNewcomerStandsInNoGenerationWhenItIsIn) {
+  Code code;
+  code.stand_before = [](Number&, Generation) {};
+  expect_caught(code, kGateAndNewcomer);
+}
+
+TEST(TransactionModel, MutantLeaverDoesNotRing) {
+  Code code;
+  code.leavers_ring = false;
+  expect_caught(code, kLetGoWithBells);
 }
 
 // Between the store and the look at the limit there must be a full barrier: the newcomer's word and the
