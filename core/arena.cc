@@ -264,7 +264,7 @@ Result<World> Arena::read_world(Generation generation) const {
   auto world = decode_world(std::span(bytes).first(size));
   if (!world.ok()) return world;
   const auto here = [&](const Seat& seat) { return seat.slot < spec_.slots; };
-  if (world->plan.size() != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
+  if (world->shards != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
       !std::all_of(world->members.begin(), world->members.end(),
                    [&](const WorldMember& m) { return here(m.seat); })) {
     return Status(Code::kDataLoss, fmt::format("World {} does not fit this arena", generation));

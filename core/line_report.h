@@ -9,6 +9,9 @@
 
 namespace regroup::core {
 
+// Slot of a LineReport (only in a HelloReply) of a member that runs but has not joined.
+inline constexpr SlotIndex kNoSlot = 0xffff;
+
 // One line of an arena, as its agent reads it without the member's help.
 struct LineReport {
   MemberId member = 0;

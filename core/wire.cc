@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/message_check.h"
 #include "core/wire_generated.h"
 
 namespace regroup::core {
@@ -298,6 +299,7 @@ Result<Message> decode(std::span<const std::byte> payload) {
   }
   auto body = body_from_wire(wire.body);
   if (!body.ok()) return body.status();
+  REGROUP_RETURN_IF_ERROR(check(*body));
   return Message{wire.incarnation, std::move(*body)};
 }
 
@@ -321,7 +323,9 @@ Result<World> decode_world(std::span<const std::byte> bytes) {
     return invalid_argument(
         fmt::format("World has version {}, this build speaks {}", wire.version, kWireVersion));
   }
-  return from_wire(wire);
+  World world = from_wire(wire);
+  REGROUP_RETURN_IF_ERROR(check(world));
+  return world;
 }
 
 void FrameReader::append(std::span<const std::byte> bytes) {

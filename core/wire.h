@@ -19,7 +19,8 @@ inline constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
 
 // A whole frame, length included.
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
-// The payload of one frame. kDataLoss if it does not verify, kInvalidArgument for another version.
+// The payload of one frame. kDataLoss if it does not verify or makes no sense (core/message_check.h),
+// kInvalidArgument for another version.
 [[nodiscard]] Result<Message> decode(std::span<const std::byte> payload);
 
 // A World alone, as it lies in the arena and the journal.

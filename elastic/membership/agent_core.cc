@@ -89,7 +89,7 @@ void AgentCore::on_ready(core::MemberId id) {
 void AgentCore::on_hello() {
   core::HelloReply reply{world_.generation, revoked_, report()};
   for (const auto& [id, member] : members_) {
-    if (!member.slot) reply.lines.push_back({.member = id, .slot = kNoSlot, .alive = !member.reaped});
+    if (!member.slot) reply.lines.push_back({.member = id, .slot = core::kNoSlot, .alive = !member.reaped});
   }
   emit(ToCoordinator{std::move(reply)});
   for (const auto& [id, member] : members_) {

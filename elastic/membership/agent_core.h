@@ -29,9 +29,6 @@ struct AgentOptions {
   bool any_fingerprint = false;  // --bits=off
 };
 
-// Slot of a LineReport (only in a HelloReply) of a member that runs but has not joined.
-inline constexpr core::SlotIndex kNoSlot = 0xffff;
-
 struct AgentSource {
   std::optional<core::MemberId> member;  // nothing: the coordinator
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/canonical.h"
+#include "core/message_check.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/membership.h"
 
@@ -162,7 +163,7 @@ core::LineReport AgentCore::report_of(core::SlotIndex slot) const {
                        .proved = line.proved.load(std::memory_order_acquire) != 0};
   for (const auto& word : line.seals) {
     const core::Seal seal = core::Seal::unpack(word.load(std::memory_order_acquire));
-    if (seal != core::Seal{}) out.seals.push_back(seal);
+    if (core::makes_sense(seal)) out.seals.push_back(seal);
   }
   return out;
 }

@@ -180,7 +180,10 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   ASSERT_TRUE(arena.ok());
   World world = world_of(1);
   world.shards = kMaxShards;
-  world.members.assign(kMaxSlots, world.members[1]);
+  world.members.clear();
+  for (SlotIndex slot = 0; slot < kMaxSlots; ++slot) {
+    world.members.push_back({.id = 7U + slot, .seat = {0, slot}, .needs_state = slot > 0, .from_step = 9});
+  }
   world.plan.assign(kMaxShards, Seat{1, 2});
   EXPECT_TRUE(arena->publish_world(world).ok());
   EXPECT_EQ(*arena->read_world(1), world);
@@ -188,6 +191,20 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   const Status status = arena->publish_world(world);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   EXPECT_THAT(status.message(), testing::ContainsRegex("World 1 takes [0-9]+ bytes, [0-9]+ are there"));
+}
+
+TEST(Arena, AWorldThatDoesNotFitIsRefusedOnReading) {
+  auto arena = Arena::create(small_spec());
+  ASSERT_TRUE(arena.ok());
+  std::vector<World> worlds(4, world_of(1));
+  worlds[0].shards = 4, worlds[0].plan.resize(4);
+  worlds[1].members[1].seat.slot = 3;
+  worlds[2].plan[7].slot = 3;
+  worlds[3].plan.pop_back();
+  for (const World& world : worlds) {
+    ASSERT_TRUE(arena->publish_world(world).ok());
+    EXPECT_EQ(arena->read_world(1).code(), Code::kDataLoss);
+  }
 }
 
 TEST(Arena, ReadersBesideAPublisherSeeWholeWorldsOnly) {

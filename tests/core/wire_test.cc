@@ -3,6 +3,7 @@
 //   build/tests/bin/wire_test --gtest_also_run_disabled_tests --gtest_filter='*WriteGoldenFiles'
 #include "core/wire.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <random>
 #include <set>
@@ -64,6 +66,8 @@ TEST(Wire, SamplesHoldEveryBodyTypeOnce) {
   EXPECT_EQ(wire_samples().size(), std::variant_size_v<Body>);
 }
 
+World least_world() { return {.generation = 1, .members = {{}}, .plan = {{}}}; }
+
 TEST(Wire, RoundTripOfSamplesAndOfDefaults) {
   for (const WireSample& sample : wire_samples()) {
     const Bytes frame = encode(sample.message);
@@ -72,7 +76,9 @@ TEST(Wire, RoundTripOfSamplesAndOfDefaults) {
     EXPECT_EQ(*back, sample.message) << sample.name;
     std::visit(
         [&](const auto& body) {
-          const Message plain{0, std::decay_t<decltype(body)>{}};
+          using Body = std::decay_t<decltype(body)>;
+          Message plain{0, Body{}};
+          if constexpr (std::is_same_v<Body, Announce>) plain.body = Announce{least_world()};
           const Bytes bytes = encode(plain);
           auto again = decode(std::span(bytes).subspan(kPrefix));
           ASSERT_TRUE(again.ok()) << sample.name;
@@ -80,7 +86,7 @@ TEST(Wire, RoundTripOfSamplesAndOfDefaults) {
         },
         sample.message.body);
   }
-  EXPECT_EQ(*decode_world(encode_world(World{})), World{});
+  EXPECT_EQ(*decode_world(encode_world(least_world())), least_world());
 }
 
 TEST(Wire, ALossThatIsNotANumberStaysOne) {
@@ -211,6 +217,90 @@ TEST(WireDamage, AnotherVersionIsNamed) {
   const auto decoded = decode_world(bytes);
   EXPECT_EQ(decoded.code(), Code::kInvalidArgument);
   EXPECT_THAT(decoded.status().message(), testing::HasSubstr("version 99, this build speaks 1"));
+}
+
+// What is whole and yet could not exist: one change each.
+template <class T>
+using Change = std::pair<const char*, std::function<void(T&)>>;
+
+TEST(WireSense, OfAWorldIsAskedWhereverItIsDecoded) {
+  const std::vector<Change<World>> changes = {
+      {"no such generation exists", [](World& w) { w.generation = 0; }},
+      {"no such generation exists", [](World& w) { w.generation = kMaxGeneration + 1; }},
+      {"it has 0 shards", [](World& w) { w.shards = 0; }},
+      {"it has 4294967295 shards", [](World& w) { w.shards = 0xffffffff; }},
+      {"it resumes after step 4294967296", [](World& w) { w.resume = Position::of(kMaxStep + 1); }},
+      {"its plan is of 3 leaves, it has 4 shards", [](World& w) { w.plan.pop_back(); }},
+      {"its plan is of 5 leaves, it has 4 shards", [](World& w) { w.plan.emplace_back(); }},
+      {"its plan names line 128", [](World& w) { w.plan[3].slot = kMaxSlots; }},
+      {"it has no members", [](World& w) { w.members.clear(); }},
+      {"member 9 sits on line 128", [](World& w) { w.members[1].seat.slot = kMaxSlots; }},
+      {"member 9 begins with step 4294967296", [](World& w) { w.members[1].from_step = kMaxStep + 1; }},
+      {"member 3 is in it twice", [](World& w) { w.members[1].id = 3; }},
+      {"two members sit on line 1", [](World& w) { w.members[1].seat = w.members[0].seat; }},
+      {"none of its members has the state", [](World& w) { w.members[0].needs_state = true; }}};
+  for (const auto& [why, change] : changes) {
+    World world = sample_world();
+    change(world);
+    const Bytes frame = encode({1, Announce{world}});
+    for (const Status& status :
+         {decode(std::span(frame).subspan(kPrefix)).status(), decode_world(encode_world(world)).status()}) {
+      EXPECT_EQ(status.code(), Code::kDataLoss) << why;
+      EXPECT_EQ(status.message(), fmt::format("World {} makes no sense: {}", world.generation, why));
+    }
+  }
+}
+
+TEST(WireSense, OfALineIsAsked) {
+  const std::vector<Change<LineReport>> changes = {
+      {"there is no line 128", [](LineReport& l) { l.slot = kMaxSlots; }},
+      {"line 1 has 33 seals",
+       [](LineReport& l) {
+         l.seals.resize(kMaxBuffers + 1, {1, {0, 1}});
+       }},
+      {"line 1 has a seal of leaves 2 to 2 of step 1",
+       [](LineReport& l) {
+         l.seals = {{1, {2, 2}}};
+       }},
+      {"line 1 has a seal of leaves 3 to 2 of step 1",
+       [](LineReport& l) {
+         l.seals = {{1, {3, 2}}};
+       }},
+      {"line 1 has a seal of leaves 0 to 4097 of step 1",
+       [](LineReport& l) {
+         l.seals = {{1, {0, 4097}}};
+       }},
+      {"line 1 has a seal of leaves 0 to 1 of step 4294967296", [](LineReport& l) {
+         l.seals = {{kMaxStep + 1, {0, 1}}};
+       }}};
+  for (const auto& [why, change] : changes) {
+    auto lines = sample_lines();
+    change(lines[0]);
+    const Bytes report = encode({1, Report{5, lines}}), hello = encode({1, HelloReply{5, 4, lines}});
+    EXPECT_EQ(decode(std::span(report).subspan(kPrefix)).status().message(),
+              fmt::format("Report makes no sense: {}", why));
+    EXPECT_EQ(decode(std::span(hello).subspan(kPrefix)).status().message(),
+              fmt::format("HelloReply makes no sense: {}", why));
+  }
+}
+
+TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
+  const std::vector<std::pair<Body, const char*>> bodies = {
+      {Welcome{kMaxSlots, 4, 1}, "Welcome makes no sense: line 128, 4 shards"},
+      {Welcome{1, 0, 1}, "Welcome makes no sense: line 1, 0 shards"},
+      {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: line 1, 4097 shards"},
+      {MemberReady{7, kMaxSlots}, "MemberReady makes no sense: member 7 on line 128"},
+      {Start{1, 3, 3, 0}, "Start makes no sense: rank 3 of 3"},
+      {Revoke{kMaxGeneration + 1}, "Revoke makes no sense: no generation 2097152 exists"},
+      {Report{kMaxGeneration + 1, {}}, "Report makes no sense: no generation 2097152 exists"},
+      {HelloReply{kMaxGeneration + 1, 0, {}}, "HelloReply makes no sense: no generation 2097152 exists"},
+      {HelloReply{0, kMaxGeneration + 1, {}}, "HelloReply makes no sense: no generation 2097152 exists"}};
+  for (const auto& [body, why] : bodies) {
+    const Bytes frame = encode({1, body});
+    const auto message = decode(std::span(frame).subspan(kPrefix));
+    EXPECT_EQ(message.code(), Code::kDataLoss) << why;
+    EXPECT_EQ(message.status().message(), why);
+  }
 }
 
 TEST(FrameReader, CutsAStreamThatComesInAnyChunks) {

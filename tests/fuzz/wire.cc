@@ -1,5 +1,6 @@
 // Bytes of control messages and of Worlds: whatever comes, it is refused or decoded, and what was decoded
-// survives a round trip. The input is taken as a payload, as a World and as a stream of frames cut in two.
+// makes sense and survives a round trip. The input is taken as a payload, as a World and as a stream of
+// frames cut in two.
 #include "core/wire.h"
 
 #include <cstdint>
@@ -14,14 +15,28 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
+// Members and plan do for training what their readers count on.
+void require_usable(const World& world) {
+  require(world.size() > 0 && world.plan.size() == world.shards && world.shards <= kMaxShards);
+  for (int rank = 0; rank < static_cast<int>(world.size()); ++rank) {
+    require(world.rank_of(world.members[rank].seat) == rank && world.rank_of(world.members[rank].id) == rank);
+    require(world.members[rank].seat.slot < kMaxSlots);
+  }
+  for (const Seat& seat : owners_of(world, world.resume.step() + 2)) require(world.rank_of(seat) >= 0);
+}
+
 void one_payload(std::span<const std::byte> bytes) {
   // The verifier wants aligned memory: FrameReader and the arena's reader give it that.
   const std::vector<std::byte> payload(bytes.begin(), bytes.end());
   if (auto message = decode(payload); message.ok()) {
     const auto frame = encode(*message);
     require(decode(std::span(frame).subspan(sizeof(std::uint32_t))).ok());
+    if (const auto* announce = std::get_if<Announce>(&message->body)) require_usable(announce->world);
   }
-  if (auto world = decode_world(payload); world.ok()) require(decode_world(encode_world(*world)).ok());
+  if (auto world = decode_world(payload); world.ok()) {
+    require(decode_world(encode_world(*world)).ok());
+    require_usable(*world);
+  }
 }
 
 void one_stream(std::span<const std::byte> bytes) {

@@ -258,6 +258,18 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   EXPECT_TRUE(tell(core::Kill{0, false, ""}).empty());
 }
 
+// A member can write anything into its line; the coordinator would take such a report for damage.
+TEST_F(AgentTest, SealsOfLeavesThatCannotExistAreNotReported) {
+  ready(0);
+  const core::Seal sound{1, {0, 2}};
+  line(0).seals[0].store(core::Seal{1, {3, 2}}.pack());
+  line(0).seals[1].store(sound.pack());
+  line(0).seals[2].store(core::Seal{1, {0, core::kMaxShards + 1}}.pack());
+  const auto report = sent<core::Report>(tell(core::Query{}));
+  ASSERT_EQ(report->lines.size(), 1U);
+  EXPECT_EQ(report->lines[0].seals, std::vector<core::Seal>{sound});
+}
+
 TEST_F(AgentTest, HelloTellsEverythingAgain) {
   for (core::MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(core::Start{.member = 3});
@@ -269,7 +281,7 @@ TEST_F(AgentTest, HelloTellsEverythingAgain) {
   EXPECT_EQ(reply.world, 1U);
   EXPECT_EQ(reply.revoked_up_to, 0U);
   ASSERT_EQ(reply.lines.size(), 4U);
-  EXPECT_EQ(reply.lines[3].slot, kNoSlot);
+  EXPECT_EQ(reply.lines[3].slot, core::kNoSlot);
   EXPECT_EQ(sent<core::MemberReady>(effects), (core::MemberReady{2, 2}));
   EXPECT_EQ(sent<core::MemberDrained>(effects), core::MemberDrained{0});
   EXPECT_EQ(sent<core::MemberLost>(effects)->exit_code, 3);

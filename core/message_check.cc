@@ -1,0 +1,112 @@
+// Serves docs/formats/wire.md, Sense.
+#include "core/message_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <variant>
+
+namespace regroup::core {
+namespace {
+
+Status senseless(const std::string& what, const std::string& why) {
+  return {Code::kDataLoss, fmt::format("{} makes no sense: {}", what, why)};
+}
+
+bool exists(const Seat& seat) { return seat.slot < kMaxSlots; }
+
+std::string wrong_members(const World& w) {
+  if (w.members.empty()) return "it has no members";
+  std::set<MemberId> ids;
+  std::set<Seat> seats;
+  for (const WorldMember& m : w.members) {
+    if (!exists(m.seat)) return fmt::format("member {} sits on line {}", m.id, m.seat.slot);
+    if (m.from_step > kMaxStep) return fmt::format("member {} begins with step {}", m.id, m.from_step);
+    if (!ids.insert(m.id).second) return fmt::format("member {} is in it twice", m.id);
+    if (!seats.insert(m.seat).second) return fmt::format("two members sit on line {}", m.seat.slot);
+  }
+  const bool known = std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
+  return known ? "" : "none of its members has the state";
+}
+
+std::string wrong(const World& w) {
+  if (w.generation < 1 || w.generation > kMaxGeneration) return "no such generation exists";
+  if (w.shards < 1 || w.shards > kMaxShards) return fmt::format("it has {} shards", w.shards);
+  if (w.resume.step() > kMaxStep) return fmt::format("it resumes after step {}", w.resume.step());
+  if (w.plan.size() != w.shards) {
+    return fmt::format("its plan is of {} leaves, it has {} shards", w.plan.size(), w.shards);
+  }
+  const auto nowhere = std::find_if_not(w.plan.begin(), w.plan.end(), exists);
+  if (nowhere != w.plan.end()) return fmt::format("its plan names line {}", nowhere->slot);
+  return wrong_members(w);
+}
+
+std::string wrong(const LineReport& line) {
+  if (line.slot >= kMaxSlots && line.slot != kNoSlot) return fmt::format("there is no line {}", line.slot);
+  if (line.seals.size() > kMaxBuffers)
+    return fmt::format("line {} has {} seals", line.slot, line.seals.size());
+  for (const Seal& seal : line.seals) {
+    if (makes_sense(seal)) continue;
+    return fmt::format("line {} has a seal of leaves {} to {} of step {}", line.slot, seal.leaves.begin,
+                       seal.leaves.end, seal.step);
+  }
+  return "";
+}
+
+Status check_lines(const std::string& what, const std::vector<LineReport>& lines) {
+  for (const LineReport& line : lines) {
+    if (const std::string why = wrong(line); !why.empty()) return senseless(what, why);
+  }
+  return {};
+}
+
+Status check_generation(const std::string& what, Generation generation) {
+  if (generation <= kMaxGeneration) return {};
+  return senseless(what, fmt::format("no generation {} exists", generation));
+}
+
+Status check_one(const Welcome& m) {
+  if (m.slot < kMaxSlots && m.shards >= 1 && m.shards <= kMaxShards) return {};
+  return senseless("Welcome", fmt::format("line {}, {} shards", m.slot, m.shards));
+}
+Status check_one(const MemberReady& m) {
+  if (m.slot < kMaxSlots) return {};
+  return senseless("MemberReady", fmt::format("member {} on line {}", m.member, m.slot));
+}
+Status check_one(const Start& m) {
+  if (m.rank < m.world_size) return {};
+  return senseless("Start", fmt::format("rank {} of {}", m.rank, m.world_size));
+}
+Status check_one(const Report& m) {
+  REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
+  return check_lines("Report", m.lines);
+}
+Status check_one(const HelloReply& m) {
+  REGROUP_RETURN_IF_ERROR(check_generation("HelloReply", std::max(m.world, m.revoked_up_to)));
+  return check_lines("HelloReply", m.lines);
+}
+Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
+Status check_one(const Announce& m) { return check(m.world); }
+template <class T>
+Status check_one(const T&) {
+  return {};
+}
+
+}  // namespace
+
+Status check(const World& world) {
+  const std::string why = wrong(world);
+  return why.empty() ? Status() : senseless(fmt::format("World {}", world.generation), why);
+}
+
+bool makes_sense(const Seal& seal) {
+  return seal.step <= kMaxStep && seal.leaves.begin < seal.leaves.end && seal.leaves.end <= kMaxShards;
+}
+
+Status check(const Body& body) {
+  return std::visit([](const auto& it) { return check_one(it); }, body);
+}
+
+}  // namespace regroup::core
