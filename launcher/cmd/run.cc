@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,7 +14,9 @@
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/job_files.h"
+#include "launcher/cmd/job_plan.h"
 #include "launcher/pmi/helper.h"
+#include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
 #include "launcher/supervise/rigid_job.h"
@@ -26,8 +26,6 @@ namespace {
 
 constexpr int kUsage = 1;
 constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
-constexpr int kNotInPath = 66;            // this and the next as Open MPI 5
-constexpr int kNoFolder = 181;
 
 int fail(const std::string& message, int exit_status) {
   fmt::print(stderr, "regroup: {}\n", message);
@@ -41,11 +39,12 @@ std::string new_job_id() {
 }
 
 // What all members have in common; the rest of AgentOptions comes from the agent's own process.
-launcher::CrewOptions crew_of(const Options& options, const std::string& path) {
+launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
   launcher::CrewOptions crew;
-  crew.apps.push_back({path, options.command, options.environment, options.wdir, "", {}});
+  crew.apps = std::move(apps);
   crew.job = new_job_id();
-  if (options.tag_output) crew.output.tag = launcher::OutputRequest::Tag::kJobRank;
+  crew.output = options.output;
+  crew.stdin_to = options.stdin_to;
   crew.priority = launcher::current_priority();
   return crew;
 }
@@ -73,14 +72,32 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
   return helper;
 }
 
-int run_rigid(const Options& options, const launcher::CrewOptions& crew, std::uint32_t slots) {
-  const launcher::RigidOptions rigid{{options.max},  slots,
-                                     options.compat, options.ulfm || options.keep_going,
-                                     options.quiet,  helper_options(options, crew.job)};
-  const auto job = [&](launcher::Agent& agent) { return std::make_unique<launcher::RigidJob>(agent, rigid); };
+// A job without a coordinator.
+int run_alone(const Options& options, const launcher::CrewOptions& crew, const launcher::JobFactory& job) {
   return launcher::Guardian(
              [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr)
       .run();
+}
+
+int run_rigid(const Options& options, const launcher::CrewOptions& crew,
+              const std::vector<std::uint32_t>& counts, std::uint32_t slots) {
+  const launcher::RigidOptions rigid{counts,         slots,
+                                     options.compat, options.ulfm || options.keep_going,
+                                     options.quiet,  helper_options(options, crew.job)};
+  return run_alone(options, crew, [&](launcher::Agent& agent) {
+    return std::make_unique<launcher::RigidJob>(agent, rigid);
+  });
+}
+
+int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan) {
+  launcher::RoleJobOptions roles;
+  roles.name = plan.name.empty() ? crew.job : plan.name;
+  roles.roles = plan.roles;
+  roles.restart.whole_job = options.restart_policy == launcher::RestartPolicy::kRestart;
+  if (options.max_restarts) roles.restart.max_restarts = *options.max_restarts;
+  roles.term_grace = options.term_grace;
+  return run_alone(options, crew,
+                   [&](launcher::Agent& agent) { return std::make_unique<launcher::RoleJob>(agent, roles); });
 }
 
 CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
@@ -138,23 +155,18 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
 int run_job(Options options) {
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), kUsage);
-  if (core::Status status = fit_to_slots(options, allocation->slots()); !status.ok()) {
-    return fail(status.message(), kUsage);
-  }
+  auto planned = plan_job(options, *allocation);
+  if (const auto* refusal = std::get_if<Refusal>(&planned))
+    return fail(refusal->message, refusal->exit_status);
+  const JobPlan& plan = std::get<JobPlan>(planned);
   if (const std::string told = unheeded_options(options); !told.empty()) {
     fmt::print(stderr, "regroup: {}\n", told);
   }
-  if (!options.wdir.empty() && ::access(options.wdir.c_str(), X_OK) != 0) {
-    return fail(fmt::format("--wdir {}: {}", options.wdir, std::strerror(errno)), kNoFolder);
-  }
-  auto path = launcher::find_program(options.command[0], options.wdir, options.environment);
-  if (!path.ok()) {
-    const bool searched = options.command[0].find('/') == std::string::npos;
-    return fail(path.status().message(), searched ? kNotInPath : launcher::kStartFailed);
-  }
-  const launcher::CrewOptions crew = crew_of(options, *path);
+  if (options.do_not_launch) return 0;
+  const launcher::CrewOptions crew = crew_of(options, plan.apps);
+  if (!plan.roles.empty()) return run_roles(options, crew, plan);
   return options.elastic ? run_elastic(options, crew, allocation->slots())
-                         : run_rigid(options, crew, allocation->slots());
+                         : run_rigid(options, crew, plan.counts, allocation->slots());
 }
 
 }  // namespace regroup::cmd

@@ -1,0 +1,93 @@
+// Exit statuses of refusals are those of Open MPI 5, or hydra's where its rules were asked for.
+#include "launcher/cmd/job_plan.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "launcher/roles/job_file.h"
+#include "launcher/supervise/agent.h"
+#include "launcher/supervise/environment.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr int kUsage = 1;
+constexpr int kNotInPath = 66;
+constexpr int kNoFolder = 181;
+constexpr int kHydraNotStarted = 255;
+
+// The programs and roles of --job take the place of those of the command line.
+core::Status take_job_file(Options& options, JobPlan& plan) {
+  auto file = launcher::read_job(options.job_file, options.environment, launcher::count_gpus());
+  if (!file.ok()) return file.status();
+  options.apps = std::move(file->apps);
+  options.notes.insert(options.notes.end(), file->notes.begin(), file->notes.end());
+  if (!options.max_restarts) options.max_restarts = file->retry_count;
+  plan.roles = std::move(file->roles);
+  plan.name = std::move(file->name);
+  return {};
+}
+
+core::Status take_roles(const Options& options, JobPlan& plan) {
+  for (const launcher::AppRequest& app : options.apps) {
+    if (app.role.empty()) continue;
+    launcher::Role role;
+    role.name = app.role;
+    role.count = app.count.value_or(1);
+    plan.roles.push_back(std::move(role));
+  }
+  if (plan.roles.empty()) return {};
+  if (plan.roles.size() != options.apps.size()) {
+    return core::invalid_argument("--role: every program of the job needs one");
+  }
+  if (options.elastic)
+    return core::invalid_argument("--role and -np MIN:MAX: a role has its own number of members");
+  return launcher::check_roles(plan.roles);
+}
+
+// A cluster's members outnumber the cores as a rule: its servers mostly wait.
+void count_role_members(Options& options) {
+  std::uint32_t total = 0;
+  for (const launcher::AppRequest& app : options.apps) total += app.count.value_or(1);
+  options.min = options.max = total;
+  options.oversubscribe = true;
+}
+
+std::optional<Refusal> check_folder(const launcher::AppRequest& app) {
+  if (app.wdir.empty() || ::access(app.wdir.c_str(), X_OK) == 0) return std::nullopt;
+  return Refusal{kNoFolder, fmt::format("--wdir {}: {}", app.wdir, std::strerror(errno))};
+}
+
+std::variant<launcher::App, Refusal> find_app(const launcher::AppRequest& app, launcher::Compat compat) {
+  if (auto refusal = check_folder(app)) return *refusal;
+  auto path = launcher::find_program(app.command.at(0), app.wdir, app.environment);
+  if (path.ok()) return launcher::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
+  const bool searched = app.command[0].find('/') == std::string::npos;
+  const int status = searched ? kNotInPath : launcher::kStartFailed;
+  return Refusal{compat == launcher::Compat::kMpich ? kHydraNotStarted : status, path.status().message()};
+}
+
+}  // namespace
+
+std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Allocation& allocation) {
+  JobPlan plan;
+  core::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
+  if (status.ok() && !plan.roles.empty()) count_role_members(options);
+  if (status.ok()) status = fit_to_slots(options, allocation.slots());
+  if (!status.ok()) return Refusal{kUsage, status.message()};
+  for (const launcher::AppRequest& app : options.apps) {
+    auto found = find_app(app, options.compat);
+    if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
+    plan.apps.push_back(std::move(std::get<launcher::App>(found)));
+    plan.counts.push_back(app.count.value_or(options.max));
+  }
+  return plan;
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,55 @@
+"""Several programs in one job: own arguments, folder and environment each, ranks going through them."""
+
+import pytest
+
+WHO = 'echo "$RANK/$WORLD_SIZE $NAME $(pwd)"'
+
+
+def lines(job):
+    return sorted(job.out.splitlines())
+
+
+def test_ranks_go_through_the_programs_in_order(regroup, tmp_path):
+    job = regroup.run(
+        *("--oversubscribe", "-np", "2", "-x", "NAME=first", "-wdir", "/", "sh", "-c", WHO),
+        *(":", "-np", "1", "-x", "NAME=second", "-wdir", str(tmp_path), "sh", "-c", WHO),
+    )
+    assert job.wait() == 0, job.err
+    assert lines(job) == ["0/3 first /", "1/3 first /", f"2/3 second {tmp_path}"]
+
+
+def test_an_app_file_names_them_too(regroup, tmp_path):
+    apps = tmp_path / "apps"
+    apps.write_text("# two programs\n-np 1 echo one\n-np 2 echo two\n")
+    job = regroup.run("--oversubscribe", "--app", str(apps))
+    assert job.wait() == 0, job.err
+    assert lines(job) == ["one", "two", "two"]
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "message"),
+    [
+        (["no-such-program"], 66, "program no-such-program was not found"),
+        (["-wdir", "/no/such/folder", "true"], 181, "--wdir /no/such/folder: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_with_the_second_starts_nothing_of_the_first(
+    regroup, tmp_path, second, status, message
+):
+    mark = tmp_path / "started"
+    job = regroup.run("--oversubscribe", "-np", "1", "touch", str(mark), ":", "-np", "1", *second)
+    assert job.wait() == status
+    assert message in job.err
+    assert not mark.exists()
+
+
+def test_a_death_in_one_ends_the_other(regroup):
+    job = regroup.run("--oversubscribe", "-np", "1", "sleep", "60", ":", "-np", "1", "sh", "-c", "exit 5")
+    assert job.wait() == 5
+    assert "rank 1" in job.err
+
+
+def test_do_not_launch_starts_nothing(regroup, tmp_path):
+    mark = tmp_path / "started"
+    assert regroup.run("--do-not-launch", "-np", "1", "touch", str(mark)).wait() == 0
+    assert not mark.exists()
