@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "core/crc32c.h"
@@ -32,6 +34,15 @@ std::uint64_t total_bytes(const Pieces& pieces) {
 
 std::uint64_t chunks_of(std::uint64_t bytes) {
   return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
+}
+
+struct Chunks {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// What donor `donor` of `donors` writes of a state of `used` bytes.
+Chunks share_of(std::size_t donor, std::size_t donors, std::uint64_t used) {
+  return {chunks_of(used) * donor / donors, chunks_of(used) * (donor + 1) / donors};
 }
 
 // Calls take(part) for the parts of bytes [begin, end) of the concatenated pieces, in order.
@@ -62,10 +73,8 @@ Status no_old_readers(Participant& self) {
   return self.wait(none, "state: a newcomer of an earlier generation still reads the snapshot");
 }
 
-Status verify_snapshot(core::Arena& arena, std::uint64_t used) {
-  if (used > arena.snapshot().size())
-    return {core::Code::kDataLoss, "state: the snapshot's length is damaged"};
-  for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk) {
+Status verify_chunks(core::Arena& arena, Chunks chunks, std::uint64_t used) {
+  for (std::uint64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
     const std::uint64_t begin = chunk * core::kSnapshotChunk;
     const auto bytes =
         arena.snapshot().subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, used - begin));
@@ -77,6 +86,32 @@ Status verify_snapshot(core::Arena& arena, std::uint64_t used) {
     }
   }
   return {};
+}
+
+// Verifies each donor's share as soon as it is there, while others still write. Returns the state's length.
+core::Result<std::uint64_t> verify_snapshot(Participant& self) {
+  core::Arena& arena = self.arena();
+  const auto donors = donors_of(self.world());
+  std::vector<std::size_t> pending(donors.size());
+  std::iota(pending.begin(), pending.end(), 0);
+  std::optional<std::uint64_t> used;
+  while (!pending.empty()) {
+    auto next = pending.end();
+    const auto one_donated = [&] {
+      next = std::find_if(pending.begin(), pending.end(), [&](std::size_t donor) {
+        return arena.line(donors[donor]).donated.load(std::memory_order_acquire) == self.world().generation;
+      });
+      return next != pending.end();
+    };
+    REGROUP_RETURN_IF_ERROR(self.wait(one_donated, "state: a donor did not write its share"));
+    const std::uint64_t length = arena.snapshot_used().load(std::memory_order_relaxed);
+    if (length > arena.snapshot().size() || length != used.value_or(length))
+      return Status(core::Code::kDataLoss, "state: the snapshot's length is damaged");
+    used = length;
+    REGROUP_RETURN_IF_ERROR(verify_chunks(arena, share_of(*next, donors.size(), length), length));
+    pending.erase(next);
+  }
+  return used.value_or(0);
 }
 
 Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
@@ -100,19 +135,10 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
 }
 
 Status load_and_prove(Participant& self, State& state) {
-  core::Arena& arena = self.arena();
-  const core::Generation g = self.world().generation;
-  const auto donors = donors_of(self.world());
-  const auto all_donated = [&] {
-    return std::all_of(donors.begin(), donors.end(), [&](core::SlotIndex slot) {
-      return arena.line(slot).donated.load(std::memory_order_acquire) == g;
-    });
-  };
-  REGROUP_RETURN_IF_ERROR(self.wait(all_donated, "state: a donor did not write its share"));
-  const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
-  REGROUP_RETURN_IF_ERROR(verify_snapshot(arena, used));
-  REGROUP_RETURN_IF_ERROR(state.load(arena.snapshot().first(used)));
-  return prove_state(arena, state, used);
+  const auto used = verify_snapshot(self);
+  if (!used.ok()) return used.status();
+  REGROUP_RETURN_IF_ERROR(state.load(self.arena().snapshot().first(*used)));
+  return prove_state(self.arena(), state, *used);
 }
 
 }  // namespace
@@ -125,7 +151,7 @@ Status donate_state(Participant& self, State& state) {
   core::Arena& arena = self.arena();
   const auto donors = donors_of(self.world());
   const auto mine =
-      static_cast<std::uint64_t>(std::find(donors.begin(), donors.end(), self.seat().slot) - donors.begin());
+      static_cast<std::size_t>(std::find(donors.begin(), donors.end(), self.seat().slot) - donors.begin());
   auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);
@@ -136,9 +162,8 @@ Status donate_state(Participant& self, State& state) {
   }
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
   arena.snapshot_used().store(used, std::memory_order_relaxed);
-  const std::uint64_t chunks = chunks_of(used);
-  for (std::uint64_t chunk = chunks * mine / donors.size(); chunk < chunks * (mine + 1) / donors.size();
-       ++chunk) {
+  const Chunks share = share_of(mine, donors.size(), used);
+  for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
     if (self.revoked()) return {core::Code::kRevoked, "state: revoked while donating"};
     const std::uint64_t begin = chunk * core::kSnapshotChunk;
     const auto out =

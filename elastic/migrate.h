@@ -16,7 +16,7 @@ namespace regroup::elastic {
 // kResourceExhausted if the state outgrew its capacity.
 [[nodiscard]] core::Status donate_state(Participant& self, State& state);
 
-// Newcomer: waits for all donors, loads and proves. kDataLoss if a byte differs.
+// Newcomer: verifies each donor's share as it comes, then loads and proves. kDataLoss if a byte differs.
 [[nodiscard]] core::Status adopt_state(Participant& self, State& state);
 
 }  // namespace regroup::elastic
