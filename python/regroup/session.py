@@ -100,7 +100,39 @@ class Step:
         return np.asarray(self._native.commit())
 
 
-class Session:
+class Member:
+    """What every session is: this process as a member of the job. One thread uses it."""
+
+    _native: _native.Session
+
+    def region(self, body: Callable[[_native.Communicator], T]) -> T:
+        """What `body(communicator)` returns. It runs on every member, again after a regroup:
+        it must have no side effects."""
+        return leaving(lambda: self._native.region(body))
+
+    def finish(self) -> None:
+        """Agrees with all members that training is over: exit status 0 is success after it, not before."""
+        leaving(self._native.finish)
+
+    @property
+    def world(self) -> _native.WorldInfo:
+        """The world of the moment: generation, rank, size, shards, and why it began."""
+        return self._native.world
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    @property
+    def size(self) -> int:
+        return self.world.size
+
+    @property
+    def generation(self) -> int:
+        return self.world.generation
+
+
+class Session(Member):
     """This process's membership in the job; a world of one without a launcher. One thread uses it."""
 
     def __init__(
@@ -146,32 +178,6 @@ class Session:
     def report_loss(self, loss: float) -> None:
         """Shown by `regroup status` for the step just applied."""
         self._native.report_loss(loss)
-
-    def region(self, body: Callable[[_native.Communicator], T]) -> T:
-        """What `body(communicator)` returns. It runs on every member, again after a regroup:
-        it must have no side effects."""
-        return leaving(lambda: self._native.region(body))
-
-    def finish(self) -> None:
-        """Agrees with all members that training is over: exit status 0 is success after it, not before."""
-        leaving(self._native.finish)
-
-    @property
-    def world(self) -> _native.WorldInfo:
-        """The world of the moment: generation, rank, size, shards, and why it began."""
-        return self._native.world
-
-    @property
-    def rank(self) -> int:
-        return self.world.rank
-
-    @property
-    def size(self) -> int:
-        return self.world.size
-
-    @property
-    def generation(self) -> int:
-        return self.world.generation
 
     @property
     def last_step(self) -> int:

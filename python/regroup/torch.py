@@ -20,7 +20,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
@@ -29,9 +29,7 @@ from regroup import _native
 from regroup._errors import Refused
 from regroup._torch_gradient import Gradient
 from regroup._torch_state import TrainingState
-from regroup.session import leaving
-
-T = TypeVar("T")
+from regroup.session import Member, leaving
 
 
 def join(
@@ -85,7 +83,7 @@ def join(
     return Session(native, gradient, state, dataset, collate or default_collate, batch_size, progress)
 
 
-class Session:
+class Session(Member):
     """This process as a member of the job. Iterate over it for the steps that are left. For one thread."""
 
     def __init__(
@@ -115,34 +113,8 @@ class Session:
             if step.number <= 2 or step.first_of_epoch:
                 self._state.check_size()  # before a new member needs it
 
-    def region(self, body: Callable[[_native.Communicator], T]) -> T:
-        """What `body(communicator)` returns. It runs on every member, again after a regroup:
-        it must have no side effects."""
-        return leaving(lambda: self._native.region(body))
-
-    def finish(self) -> None:
-        """Agrees with all members that training is over: exit status 0 is success after it, not before."""
-        leaving(self._native.finish)
-
     def is_last_of_epoch(self, step: int) -> bool:
         return step % -(-len(self._dataset) // self._batch_size) == 0
-
-    @property
-    def world(self) -> _native.WorldInfo:
-        """The world of the moment: generation, rank, size, shards, and why it began."""
-        return self._native.world
-
-    @property
-    def rank(self) -> int:
-        return self.world.rank
-
-    @property
-    def size(self) -> int:
-        return self.world.size
-
-    @property
-    def generation(self) -> int:
-        return self.world.generation
 
 
 class Step:
