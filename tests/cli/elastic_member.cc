@@ -2,12 +2,16 @@
 //   elastic_member STEPS MILLISECONDS_PER_LEAF [FINGERPRINT [MODEL [LAST_STEP [DECLARED_ELEMENTS [FAULT]]]]]
 // LAST_STEP: leaves the program with exit status 0 after it, before finish(); 0 is never.
 // FAULT: "bad-load", a state copied from others lands here with one bit wrong; "linger", it drops its session
-// after LAST_STEP and sleeps instead of leaving the program. Prints "step S size N" for each step at rank 0,
-// and "finished W" with the weight at the end.
+// after LAST_STEP and sleeps instead of leaving the program; "gates=DIR", it runs a region after LAST_STEP
+// and goes on, but at each PLACE says "PLACE ID" (ID: its REGROUP_MEMBER) and stays while the file
+// DIR/PLACE.ID is there: "body" within the region, before its vote, "finish" before finish(), "end" behind
+// it. Prints "step S size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight
+// at the end.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +58,44 @@ class Weights final : public regroup::elastic::State {
   bool bad_load_;
 };
 
+class Gates {
+ public:
+  explicit Gates(const std::string& fault) {
+    if (fault.rfind("gates=", 0) == 0) folder_ = fault.substr(6);
+  }
+  [[nodiscard]] bool used() const { return !folder_.empty(); }
+  void pass(const char* place) const {
+    if (!used()) return;
+    const char* id = std::getenv("REGROUP_MEMBER");
+    std::printf("%s %s\n", place, id);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (std::filesystem::exists(folder_ + "/" + place + "." + id)) {
+      if (std::chrono::steady_clock::now() > deadline) std::exit(4);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  std::string folder_;
+};
+
+// Counts the members, who then vote that it is so.
+void count_in_region(regroup::elastic::Session& session, const Gates& gates) {
+  const float one = 1.0F;
+  float sum = 0.0F;
+  int runs = 0;
+  const auto body = [&](regroup::collective::Communicator& all) -> regroup::core::Status {
+    runs += 1;
+    REGROUP_RETURN_IF_ERROR(all.allreduce(
+        std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)),
+        regroup::collective::Dtype::kFloat32, regroup::core::SystemClock().now() + std::chrono::minutes(1)));
+    gates.pass("body");
+    return {};
+  };
+  if (const auto status = session.region(body); !status.ok()) stop(status);
+  std::printf("region %.1f runs %d\n", static_cast<double>(sum), runs);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -63,6 +105,7 @@ int main(int argc, char** argv) {
   const std::chrono::milliseconds compute(std::strtol(argv[2], nullptr, 10));
   std::vector<float> weights(kElements, 0.0F);
   const std::string fault = argc > 7 ? argv[7] : "";
+  const Gates gates(fault);
   Weights state(&weights, fault == "bad-load");
   regroup::elastic::Options options;
   options.elements = argc > 6 ? std::strtoull(argv[6], nullptr, 10) : kElements;
@@ -90,8 +133,11 @@ int main(int argc, char** argv) {
       session.reset();
       for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     }
-    if (step->step == last_step) return 0;
+    if (step->step == last_step && !gates.used()) return 0;
+    if (step->step == last_step) count_in_region(*session, gates);
   }
+  gates.pass("finish");
   if (const auto done = session->finish(); !done.ok()) stop(done);
   std::printf("finished %.1f\n", static_cast<double>(weights[0]));
+  gates.pass("end");
 }
