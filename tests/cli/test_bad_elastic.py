@@ -20,16 +20,11 @@ def test_script_that_is_not_there(regroup):
     job.assert_nothing_left(2)
 
 
-def assert_one_finished_or_failed(job, weights):
-    """The first to join goes on alone; unless the other ends before the first is ready: then the job has not
-    begun, and fails with the status of the member that was refused."""
+def assert_one_finished(job, weights):
+    """The first to join goes on alone; if the other ended before that, in a launch of its own."""
+    assert job.wait() == 0, job.err
     finished = re.findall(r"^finished (.*)$", job.out, re.MULTILINE)
-    if job.wait() == 0:
-        assert len(finished) == 1 and finished[0] in weights, job.out
-    else:
-        assert (job.wait(), finished) == (3, []), job.err
-        assert "no member had joined: relaunch with 1 instead of 2" in job.err
-        assert re.search(r"the job failed: .*\(exit status 3\)", job.err), job.err
+    assert len(finished) == 1 and finished[0] in weights, job.out
     job.assert_nothing_left(2)
 
 
@@ -38,7 +33,7 @@ def test_member_with_another_model_is_refused(regroup, member):
     job = regroup.run(*QUICK, *options, "sh", "-c", ODD.format("other"), member, STEPS, "1")
     models = r"is refused: its model is '(sum|other) .*', that of the job is '(sum|other) .*'"
     assert re.search(models, job.err), job.err
-    assert_one_finished_or_failed(job, ["600.0"])
+    assert_one_finished(job, ["600.0"])
 
 
 def test_member_with_other_data_is_refused(regroup, member):
@@ -46,7 +41,7 @@ def test_member_with_other_data_is_refused(regroup, member):
     job = regroup.run(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script, member)
     refusal = r"is refused: its model is 'sum samples=\d+ batch=16 epochs=1'"
     assert re.search(refusal, job.err), job.err
-    assert_one_finished_or_failed(job, ["600.0", "604.0"])  # 150 or 151 steps of four leaves
+    assert_one_finished(job, ["600.0", "604.0"])  # 150 or 151 steps of four leaves
 
 
 def test_member_that_exits_0_before_finish_is_a_lost_member(regroup, member):
