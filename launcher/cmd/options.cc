@@ -79,6 +79,11 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
     return invalid_argument(fmt::format("{} members asked for, {} slots {}there; --oversubscribe allows more",
                                         options.start, slots, given ? "" : "(cores) "));
   }
+  const std::uint32_t most = options.hosts.empty() ? 0 : options.hosts[0].max_slots;
+  if (most != 0 && options.start > most) {
+    return invalid_argument(
+        fmt::format("{} members asked for; the host file allows {} (max_slots)", options.start, most));
+  }
   if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
   if (options.elastic && options.shards > core::kMaxShards) {
     return invalid_argument(

@@ -123,6 +123,7 @@ void mirror_first_app(Options& out) {
 
 Status finish(Draft& draft) {
   Options& out = draft.out;
+  if (Status status = apply_parameters(draft); !status.ok()) return status;
   if (!out.job_file.empty() && !draft.done.empty()) {
     return invalid_argument(fmt::format("--job {}: it names the programs; {} is one too many", out.job_file,
                                         draft.done[0].app.command[0]));

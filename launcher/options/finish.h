@@ -13,6 +13,9 @@ namespace regroup::launcher {
 // host than this one is needed: "several hosts: not yet".
 [[nodiscard]] core::Status resolve_hosts(Draft& draft);
 
+// What parameters of Open MPI's launcher ask for, where no option says otherwise.
+[[nodiscard]] core::Status apply_parameters(Draft& draft);
+
 // What an app's members find: `base` as far as it is passed on, changed by the job's and the app's changes.
 [[nodiscard]] Environment app_environment(const Draft& draft, const AppDraft& app);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "launcher/options/finish.h"
 #include "launcher/options/values.h"
@@ -63,10 +64,41 @@ bool fits_here(const Options& options, const HostRequest& local) {
          options.max <= local.slots;
 }
 
+// The file of --map-by seq or rankfile: its hosts stand for those of a host file.
+Status read_mapping_file(Draft& draft) {
+  Mapping& mapping = draft.out.mapping;
+  const std::string& path = mapping.map.file;
+  const bool ranks = mapping.map.kind == MapBy::Kind::kRankFile;
+  if ((!ranks && mapping.map.kind != MapBy::Kind::kSequence) || path.empty()) return {};
+  auto text = draft.around.read_file ? draft.around.read_file(path) : invalid_argument("no file can be read");
+  if (!text.ok()) return invalid_argument(fmt::format("{}: {}", path, text.status().message()));
+  if (!ranks) {
+    auto hosts = parse_host_file(*text, path);
+    if (!hosts.ok()) return hosts.status();
+    draft.listed.insert(draft.listed.end(), hosts->begin(), hosts->end());
+    return {};
+  }
+  auto places = parse_rank_file(*text, path);
+  if (!places.ok()) return places.status();
+  if (draft.out.max > places->size()) {
+    return invalid_argument(fmt::format("{}: {} ranks for {} members", path, places->size(), draft.out.max));
+  }
+  for (RankPlace& place : *places) {
+    if (!is_local(draft.around, place.host)) {
+      return invalid_argument(fmt::format("{}: host {}: several hosts: not yet; this one is {}", path,
+                                          place.host, own_name(draft.around)));
+    }
+    place.host = own_name(draft.around);
+  }
+  mapping.ranks = std::move(*places);
+  return {};
+}
+
 }  // namespace
 
 Status resolve_hosts(Draft& draft) {
   Options& out = draft.out;
+  if (Status status = read_mapping_file(draft); !status.ok()) return status;
   const std::string own = own_name(draft.around);
   if (out.mapping.map.no_local) {
     return invalid_argument(

@@ -14,7 +14,7 @@ std::string left_of(const Spec& spec, bool all_names) {
   std::string out;
   for (const std::string& name : spec.names) {
     out += (out.empty() ? "" : ", ") + dashed(name);
-    if (!all_names && out.size() > kLeft / 2) break;
+    if (!all_names && out.find(", ") != std::string::npos) break;
   }
   return spec.value.empty() ? out : out + " " + spec.value;
 }
@@ -38,8 +38,8 @@ std::string wrapped(const std::string& text) {
   return out;
 }
 
-std::string entry(const Spec& spec) {
-  const std::string left = left_of(spec, true);
+std::string entry(const Spec& spec, bool all_names) {
+  const std::string left = left_of(spec, all_names);
   std::string out = fmt::format("  {:<{}}", left, kLeft);
   out += left.size() > kLeft ? "\n" + std::string(kLeft + 4, ' ') : "  ";
   return out + wrapped(spec.help) + "\n";
@@ -48,7 +48,8 @@ std::string entry(const Spec& spec) {
 std::string section(const GroupText& group, bool common_only) {
   std::string out;
   for (const Spec& spec : table()) {
-    if (spec.group == group.group && (!common_only || spec.common == Common::kYes)) out += entry(spec);
+    if (spec.group == group.group && (!common_only || spec.common == Common::kYes))
+      out += entry(spec, !common_only);
   }
   return out.empty() ? "" : fmt::format("\n{} ({}):\n{}", group.title, group.name, out);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "launcher/options/rankfile.h"
 
 namespace regroup::launcher {
 
@@ -66,6 +67,7 @@ struct Mapping {
   MapBy map;
   RankBy rank;
   BindTo bind;
+  std::vector<RankPlace> ranks;        // of the rank file
   std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
   bool operator==(const Mapping&) const = default;
 };

@@ -24,6 +24,8 @@ const std::map<std::string, std::string> kFiles = {
     {"apps",
      "# servers first\n-np 1 ./server --port 80\n-np 3 -x ROLE='a worker' ./client : -np 1 ./logger\n"},
     {"apps.bad", "-np 1 ./a\n-np one ./b\n"},
+    {"ranks", "rank 1=localhost slot=1:0-1\nrank 0=node0 slot=0,2  # first\n"},
+    {"ranks.bad", "rank 0=node0 slot=0\nrank 2=node0 slot=1\n"},
     {"tune.conf", "# tuned\n-mca btl self,vader -x OMP_NUM_THREADS=4\nmpi_show_handle_leaks = 1\n"},
 };
 

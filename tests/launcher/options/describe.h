@@ -114,6 +114,10 @@ inline std::string describe(const Options& options, const Environment& base) {
   add("bind", describe(options.mapping.bind));
   if (!options.mapping.cpu_set.empty())
     add("cpu-set ", fmt::format("{}", fmt::join(options.mapping.cpu_set, ",")));
+  for (const RankPlace& place : options.mapping.ranks) {
+    words.push_back(fmt::format("rank {} on {}", place.rank, fmt::join(place.cpus, ",")));
+    if (place.package) words.back() += fmt::format(" of package {}", *place.package);
+  }
   for (const HostRequest& host : options.hosts) {
     words.push_back(fmt::format("host {}:{}", host.name, host.slots));
     if (host.max_slots != 0) words.back() += fmt::format("/{}", host.max_slots);

@@ -152,6 +152,22 @@ TEST(Mapping, BindTo) {
   EXPECT_THAT(read_as(parse_bind_to, "core:tight"), HasSubstr("'tight' is no qualifier of a binding"));
 }
 
+TEST(RankFile, SaysWhatIsWrong) {
+  constexpr std::pair<const char*, const char*> kFiles[] = {
+      {"rank 0=a slot=0-2\nrank 1 = a slot = 1:*\n", "ok"},
+      {"rank 0=a\n", "F, line 1: rank N=HOST slot=CPUS is wanted"},
+      {"\nrank x=a slot=0\n", "F, line 2: rank N=HOST slot=CPUS is wanted"},
+      {"rank 0=a slot=x\n", "F, line 1: 'x' is no list of processors, for example 0,2-5"},
+      {"rank 0=a slot=p:0\n", "F, line 1: slot=p:0: before the colon stands the number of a package"},
+      {"rank 0=a slot=0\nrank 0=a slot=1\n", "F: rank 0 stands there twice"},
+      {"rank 1=a slot=0\n", "F: rank 0 is missing"},
+      {"# none\n", "F: it names no rank"},
+  };
+  for (const auto& [text, wanted] : kFiles)
+    EXPECT_EQ(parse_rank_file(text, "F").ok() ? "ok" : parse_rank_file(text, "F").status().message(), wanted)
+        << text;
+}
+
 TEST(Values, Bytes) {
   std::uint64_t bytes = 0;
   constexpr std::pair<const char*, std::uint64_t> kSizes[] = {

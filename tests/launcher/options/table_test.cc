@@ -66,7 +66,8 @@ Words sample_values(const Spec& spec) {
 
 // Options whose effect is not a job of one program.
 bool stands_alone(const Spec& spec) {
-  static const std::set<std::string> kAlone = {"help", "version", "generate", "app", "job", "nolocal", "m"};
+  static const std::set<std::string> kAlone = {"help", "version", "generate", "app",
+                                               "job",  "nolocal", "m",        "rankfile"};
   return kAlone.count(spec.names[0]) > 0;
 }
 

@@ -1,0 +1,113 @@
+// Parameters of Open MPI that speak to its launcher, from --mca or from the environment: what people set to
+// run more members than cores, or unbound, holds here too. An option on the command line goes before them.
+#include <fmt/format.h>
+
+#include "launcher/options/finish.h"
+#include "launcher/options/values.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Status;
+
+Status set_mapping(Draft& draft, const std::string& value) {
+  MapBy& said = draft.out.mapping.map;
+  MapBy mapped;
+  if (Status status = parse_map_by(value, mapped); !status.ok()) return status;
+  if (!said.oversubscribe) said.oversubscribe = mapped.oversubscribe;
+  if (!said.hwthread_cpus) said.hwthread_cpus = mapped.hwthread_cpus;
+  if (said.cpus == 0) said.cpus = mapped.cpus;
+  if (said.kind != MapBy::Kind::kDefault) return {};
+  mapped.oversubscribe = said.oversubscribe;
+  mapped.hwthread_cpus = said.hwthread_cpus;
+  mapped.cpus = said.cpus;
+  mapped.no_local = mapped.no_local || said.no_local;
+  said = mapped;
+  return {};
+}
+
+Status set_ranking(Draft& draft, const std::string& value) {
+  RankBy& said = draft.out.mapping.rank;
+  return said.kind == RankBy::Kind::kDefault ? parse_rank_by(value, said) : Status();
+}
+
+Status set_binding(Draft& draft, const std::string& value) {
+  BindTo& said = draft.out.mapping.bind;
+  return said.kind == BindTo::Kind::kDefault ? parse_bind_to(value, said) : Status();
+}
+
+bool is_on(const std::string& value) { return !value.empty() && value != "0" && lower(value) != "false"; }
+
+Status set_oversubscribe(Draft& draft, const std::string& value) {
+  auto& said = draft.out.mapping.map.oversubscribe;
+  if (!said && is_on(value)) said = true;
+  return {};
+}
+
+Status set_no_oversubscribe(Draft& draft, const std::string& value) {
+  auto& said = draft.out.mapping.map.oversubscribe;
+  if (!said && is_on(value)) said = false;
+  return {};
+}
+
+Status set_tags(Draft& draft, const std::string& value) {
+  OutputRequest& out = draft.out.output;
+  if (out.tag == OutputRequest::Tag::kNone && is_on(value)) out.tag = OutputRequest::Tag::kJobRank;
+  return {};
+}
+
+Status set_timestamps(Draft& draft, const std::string& value) {
+  draft.out.output.timestamp = draft.out.output.timestamp || is_on(value);
+  return {};
+}
+
+struct Parameter {
+  std::string_view name;
+  Status (*apply)(Draft& draft, const std::string& value);
+};
+constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_oversubscribe},
+                                     {"OMPI_MCA_rmaps_base_no_oversubscribe", set_no_oversubscribe},
+                                     {"OMPI_MCA_rmaps_base_mapping_policy", set_mapping},
+                                     {"OMPI_MCA_rmaps_default_mapping_policy", set_mapping},
+                                     {"PRTE_MCA_rmaps_default_mapping_policy", set_mapping},
+                                     {"OMPI_MCA_rmaps_base_ranking_policy", set_ranking},
+                                     {"PRTE_MCA_rmaps_default_ranking_policy", set_ranking},
+                                     {"OMPI_MCA_hwloc_base_binding_policy", set_binding},
+                                     {"OMPI_MCA_hwloc_default_binding_policy", set_binding},
+                                     {"PRTE_MCA_hwloc_default_binding_policy", set_binding},
+                                     {"OMPI_MCA_orte_tag_output", set_tags},
+                                     {"OMPI_MCA_orte_timestamp_output", set_timestamps}};
+
+// The last one given for the job or its first program.
+const std::string* find_change(const Draft& draft, std::string_view name) {
+  const std::string* found = nullptr;
+  const auto look = [&](const std::vector<EnvironmentChange>& changes) {
+    for (const EnvironmentChange& change : changes) {
+      const bool sets =
+          change.kind == EnvironmentChange::Kind::kMca || change.kind == EnvironmentChange::Kind::kSet;
+      if (sets && change.name == name) found = &change.value;
+    }
+  };
+  look(draft.changes);
+  if (!draft.done.empty()) look(draft.done[0].changes);
+  return found;
+}
+
+}  // namespace
+
+Status apply_parameters(Draft& draft) {
+  const Environment& environment = draft.around.environment;
+  for (const Parameter& parameter : kParameters) {
+    const std::string* value = find_change(draft, parameter.name);
+    const auto set = environment.find(std::string(parameter.name));
+    if (value == nullptr && set != environment.end()) value = &set->second;
+    if (value == nullptr) continue;
+    if (Status status = parameter.apply(draft, *value); !status.ok()) {
+      return core::invalid_argument(
+          fmt::format("parameter {}={}: {}", parameter.name, *value, status.message()));
+    }
+  }
+  return {};
+}
+
+}  // namespace regroup::launcher
