@@ -1,0 +1,190 @@
+"""The command line as its user meets it: help, manual page, completions, names it is called by, refusals."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BIN, DEADLINE_S
+
+REGROUP = str(BIN / "regroup")
+OVER = "--oversubscribe"
+
+
+def call(*words: str, program: str = REGROUP, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=DEADLINE_S, **options)
+
+
+@pytest.fixture
+def named(tmp_path):
+    """The program under another name."""
+
+    def link(name: str) -> str:
+        (tmp_path / name).symlink_to(REGROUP)
+        return str(tmp_path / name)
+
+    return link
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["-np", "2", "--help"]])
+def test_help(words):
+    answer = call(*words)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("usage: regroup ")
+    assert "--oversubscribe" in answer.stdout
+    assert "--dvm" not in answer.stdout
+
+
+def test_help_of_a_group_and_of_all():
+    answer = call("--help", "hosts")
+    assert answer.stdout.startswith("Hosts (hosts):\n")
+    assert "--tag-output" not in answer.stdout
+    assert len(call("--help", "all").stdout) > 3 * len(call("--help").stdout)
+
+
+@pytest.mark.skipif(not shutil.which("man"), reason="there is no man")
+def test_the_manual_page_is_without_fault(tmp_path):
+    page = tmp_path / "regroup.1"
+    page.write_text(call("--generate", "man").stdout)
+    shown = call("--warnings=w", "-l", str(page), program="man", env={**os.environ, "MANWIDTH": "80"})
+    assert shown.stderr == ""
+    assert "REGROUP(1)" in shown.stdout
+    for name in ("--bind-to", "MIN:MAX", "EXIT STATUS", "EXAMPLES"):
+        assert name in shown.stdout
+
+
+def complete(*words: str) -> list[str]:
+    """What bash offers for the last word."""
+    script = call("--generate", "bash").stdout + (
+        "COMP_WORDS=(regroup "
+        + " ".join(f"'{word}'" for word in words)
+        + f"); COMP_CWORD={len(words)}; compopt() {{ :; }}; _regroup; printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
+    )
+    answer = call("-c", script, program="bash")
+    assert answer.stderr == ""
+    return answer.stdout.split()
+
+
+def test_bash_completes_options_and_values(tmp_path):
+    assert complete("--ovs") == []
+    assert complete("--over") == ["--oversubscribe"]
+    assert set(complete("-np", "2", "--display-t")) == {"--display-topo"}
+    assert complete("--compat", "m") == ["mpich"]
+    assert complete("--replace", "") == ["auto", "never"]
+    assert "kill-member" in complete("kill-m")
+    (tmp_path / "hosts.txt").touch()
+    assert complete("--hostfile", f"{tmp_path}/ho") == [f"{tmp_path}/hosts.txt"]
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
+def test_zsh_reads_the_completion(tmp_path):
+    (tmp_path / "_regroup").write_text(call("--generate", "zsh").stdout)
+    assert call("-n", str(tmp_path / "_regroup"), program="zsh").returncode == 0
+
+
+@pytest.mark.skipif(not (BIN.parent / "cmake_install.cmake").exists(), reason="this is no build folder")
+def test_texts_and_names_are_installed(tmp_path):
+    done = call(
+        "--install", str(BIN.parent), "--prefix", str(tmp_path), "--component", "runtime", program="cmake"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "share/man/man1/regroup.1").read_text() == call("--generate", "man").stdout
+    bash = tmp_path / "share/bash-completion/completions/regroup"
+    assert bash.read_text() == call("--generate", "bash").stdout
+    assert (tmp_path / "share/zsh/site-functions/_regroup").read_text() == call("--generate", "zsh").stdout
+    for name, told in (("mpirun", "Open MPI"), ("mpiexec", "Open MPI"), ("mpiexec.hydra", "HYDRA")):
+        assert told in call("--version", program=str(tmp_path / "libexec/regroup" / name)).stdout
+
+
+def test_names_choose_the_dialect(named):
+    mpirun = named("mpirun")
+    assert "regroup" in call("--version", program=mpirun).stdout
+    assert "program status was not found" in call("-np", "1", "status", program=mpirun).stderr
+    # -s takes a value under hydra's name only.
+    assert call("-n", "1", "-s", "all", "true", program=named("mpiexec.hydra")).returncode == 0
+    answer = call("-np", "1", "-s", "true", program=mpirun)
+    assert (answer.returncode, answer.stderr) == (0, "regroup: without effect here: -s\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-np", "two", "true"], "option -np two: a whole number is wanted"),
+        (["--bind-too", "core", "true"], "unknown option --bind-too; did you mean --bind-to?"),
+        (["--ntasks", "2", "true"], "unknown option --ntasks; it is srun's, here it is -np"),
+        (["--map-by", "sofa", "true"], "option --map-by sofa: 'sofa' is no mapping; there are slot, "),
+        (["-H", "no-such-host", "true"], "host no-such-host: several hosts: not yet; this one is "),
+        (["-np", "1", "true", ":"], "no program was given"),
+        (["--hostfile", "/no/such/file", "true"], "option --hostfile /no/such/file: open(/no/such/file): "),
+        (["-np", "1", "a", ":", "b"], "program b: -np is missing"),
+    ],
+)
+def test_refusals(words, told):
+    answer = call(*words)
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    first, second = answer.stderr.splitlines()
+    assert first.startswith(f"regroup: {told}")
+    assert second == "Try regroup --help."
+
+
+def test_a_bad_file_is_told_with_line_and_field(tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=2\nlocalhost slots=many\n")
+    field = "field 'slots=many': a positive whole number is wanted"
+    assert f"regroup: {hosts}, line 2: {field}\n" in call("--hostfile", str(hosts), "true").stderr
+    programs = tmp_path / "programs"
+    programs.write_text("-np 1 true\n-np 1 --wdri / true\n")
+    told = f"regroup: {programs}, line 2: unknown option --wdri; did you mean --wdir?\n"
+    assert told in call("--app", str(programs)).stderr
+
+
+def test_options_without_effect_are_told_in_one_line():
+    answer = call("-np", "1", "--launch-agent", "x", "-iface", "eth0", "--preload-binary", "true")
+    assert answer.returncode == 0
+    assert answer.stderr == "regroup: without effect here: --launch-agent, -iface, --preload-binary\n"
+    assert call("-q", "-np", "1", "--launch-agent", "x", "true").stderr == ""
+
+
+def test_host_files_say_how_many_slots(regroup, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=3\n")
+    assert regroup.run("--hostfile", str(hosts), "echo", "here").out == "here\n" * 3
+    refused = regroup.run("--hostfile", str(hosts), "-np", "4", "true")
+    assert refused.wait() == 1
+    assert "4 members asked for, 3 slots there; --oversubscribe allows more" in refused.err
+    assert regroup.run("-H", "localhost:2,127.0.0.1", "echo", "here").out == "here\n" * 3
+
+
+def test_environment_options(regroup):
+    script = 'echo "$A|$B|$C|$OMPI_MCA_btl|$HOME"'
+    options = ["-x", "A=1", "--append-env", "B[,]", "2", "--mca", "btl", "self", "--mca", "btl", "tcp"]
+    job = regroup.start("-np", "1", *options, "--unset-env", "HOM*", "sh", "-c", script, env={"B": "1"})
+    job.wait()
+    assert job.out == "1|1,2||self,tcp|\n"
+    job = regroup.run("-n", "1", "-envnone", "-env", "A", "1", "env")
+    names = {line.split("=")[0] for line in job.out.splitlines()}
+    assert "A" in names
+    assert "REGROUP_TEST_MARK" not in names
+
+
+def test_a_script_is_run_by_python(regroup, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    job = regroup.start("--nproc_per_node=1", str(script), "--lr", "1", env=env)
+    assert job.wait() == 0
+    assert job.out == "['--lr', '1']\n"
+    job = regroup.start(
+        "--nproc-per-node", "1", "-m", "script", "x", env={**env, "PYTHONPATH": str(tmp_path)}
+    )
+    assert job.wait() == 0
+    assert job.out == "['x']\n"
+
+
+def test_the_environment_sets_the_timeout(regroup):
+    job = regroup.start("-np", "1", "sleep", "60", env={"MPIEXEC_TIMEOUT": "0.2"})
+    assert job.wait() != 0
+    assert "0.2" in job.err
