@@ -14,13 +14,29 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("REGROUP_BENCH_BIN") or ROOT / "build-release/bin")  # regroup and our members
 TIME_UNITS = ("s", "ms", "us", "ns")
 RATE_UNITS = ("GB/s", "1/s")
 
 
 class BenchError(Exception):
     """A side gave a wrong answer, or cannot be measured; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every side trains: so many fp32 parameters, so much processor time per shard, so many workers."""
+
+    params_mb: float = 25.0
+    compute_ms: float = 2.0
+    workers: int = 4
+
+    @property
+    def parameters(self) -> int:
+        return int(self.params_mb * 250_000)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import BenchError
+from common import BIN, BenchError, Work
 
-BIN = Path(__file__).resolve().parents[2] / "build-release" / "bin"
 STEPS_PER_KILL = 45  # about 20 settled ones, the regroup, and the time in which the replacement starts
 Measured = dict[str, list[float]]
 
@@ -146,12 +145,13 @@ def memory_copies(megabytes: float) -> list[float]:
     return seconds[5:]
 
 
-def run_job(folder: Path, kills: int, params_mb: float, compute_ms: float, workers: int, seed: int) -> None:
+def run_job(folder: Path, kills: int, work: Work, seed: int) -> None:
     steps = kills * STEPS_PER_KILL + 60
     command = [
-        *(str(BIN / "regroup"), "--oversubscribe", "--start", str(workers), "--shards", str(workers)),
-        *("-np", f"{workers - 1}:{workers}", str(BIN / "recovery_member"), str(folder)),
-        *(str(steps), str(seed), str(params_mb), str(compute_ms), str(workers)),
+        *(str(BIN / "regroup"), "--oversubscribe", "--start", str(work.workers)),
+        *("--shards", str(work.workers)),
+        *("-np", f"{work.workers - 1}:{work.workers}", str(BIN / "recovery_member"), str(folder)),
+        *(str(steps), str(seed), str(work.params_mb), str(work.compute_ms), str(work.workers)),
     ]
     deadline = 60 + 3 * kills
     with (folder / "output").open("wb") as output:
@@ -167,22 +167,20 @@ def run_job(folder: Path, kills: int, params_mb: float, compute_ms: float, worke
         raise BenchError(f"recovery: regroup ended with {status}: {(folder / 'output').read_text()[-2000:]}")
 
 
-def measure(
-    kills: int, params_mb: float = 25.0, compute_ms: float = 2.0, workers: int = 4, seed: int = 1
-) -> Measured:
+def measure(kills: int, work: Work, seed: int = 1) -> Measured:
     """Seconds by quantity (the keys of recovery.CASES); members check every sum that they apply."""
     folder = Path(tempfile.mkdtemp(prefix="regroup-recovery-"))
     try:
-        run_job(folder, kills, params_mb, compute_ms, workers, seed)
+        run_job(folder, kills, work, seed)
         timelines = read_timelines(folder)
     finally:
         if not os.environ.get("REGROUP_BENCH_KEEP"):
             shutil.rmtree(folder)
     out: Measured = defaultdict(list)
-    out["step"] = undisturbed_steps(timelines, workers)
+    out["step"] = undisturbed_steps(timelines, work.workers)
     normal = statistics.median(out["step"])
     out["join_pause"] = join_pauses(timelines, normal)
-    out["memory_copy"] = memory_copies(params_mb)
+    out["memory_copy"] = memory_copies(work.params_mb)
     found = list(kills_in(timelines))
     if len(found) < kills:
         raise BenchError(f"recovery: {len(found)} of {kills} kills happened in the steps that there were")

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 
 import common
-from common import BenchError, Row
+from common import BIN, BenchError, Row
 
-BIN = Path(__file__).resolve().parents[2] / "build-release" / "bin"
 MEMBERS = 4
 BYTES = 4096
 STEPS_PER_BLOCK = 500

@@ -3,7 +3,7 @@
 All sides train with the same number of fp32 parameters and the same busy time per shard on the same
 cores. They run in alternating blocks; a block starts a job, kills members one after another, ends the job.
 Rivals: torchrun restarts every worker; TorchFT goes on with the survivors, once with its default
-timeouts and once with short ones.
+timeouts (not with --quick) and once with short ones.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ from common import Row, Side
 sys.path.insert(0, str(Path(__file__).resolve().parent / "rivals"))
 
 Measured = dict[str, list[float]]  # name of a quantity -> seconds
-WORK = {"params_mb": 25.0, "compute_ms": 2.0, "workers": 4}
+WORK = common.Work()
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ def installed(module: str) -> bool:
     return True
 
 
-def find_rivals() -> dict[str, Callable[..., Measured]]:
-    """The measure functions of the installed rivals; each checks the sum of every all-reduce it times."""
+def find_rivals(quick: bool) -> dict[str, Callable[..., Measured]]:
+    """The measure functions of the installed rivals; each checks the sum of every all-reduce it times.
+    Quick: TorchFT with short timeouts only, since by default it waits 5 s for a heartbeat."""
     found: dict[str, Callable[..., Measured]] = {}
     if installed("torch"):
         import torchrun_recovery
@@ -68,7 +69,8 @@ def find_rivals() -> dict[str, Callable[..., Measured]]:
         if installed("torchft"):
             import torchft_recovery
 
-            found["torchft"] = torchft_recovery.measure
+            if not quick:
+                found["torchft"] = torchft_recovery.measure
             found["torchft-tuned"] = partial(torchft_recovery.measure, settings=torchft_recovery.TUNED)
     return found
 
@@ -76,7 +78,7 @@ def find_rivals() -> dict[str, Callable[..., Measured]]:
 def side(name: str, measure: Callable[..., Measured], kills: int) -> Side:
     """A side whose block returns one Measured; each block kills at other moments."""
     blocks = iter(range(1, 1_000_000))
-    return Side(name, lambda: None, lambda: [measure(kills, seed=next(blocks), **WORK)])
+    return Side(name, lambda: None, lambda: [measure(kills, WORK, seed=next(blocks))])
 
 
 def merge(blocks: list[Measured]) -> Measured:
@@ -117,13 +119,13 @@ def rows(measured: dict[str, Measured]) -> list[Row]:
 
 def main() -> None:
     options = common.parser(__doc__)
-    options.add_argument("--kills", type=int, help="kills of our members (default 60, quick 20)")
+    options.add_argument("--kills", type=int, help="kills of our members (default 60, quick 12)")
     options.add_argument(
         "--rival-kills", type=int, help="kills of each rival's workers (default 12, quick 1)"
     )
     args = options.parse_args()
     blocks = 1 if args.quick else 4
-    kills = args.kills or (20 if args.quick else 60)
+    kills = args.kills or (12 if args.quick else 60)
     rival_kills = args.rival_kills or (1 if args.quick else 12)
 
     if not installed("ours_recovery"):
@@ -135,7 +137,9 @@ def main() -> None:
         import ours_torch_recovery
 
         sides.append(side("ours-torch", ours_torch_recovery.measure, -(-rival_kills // blocks)))
-    sides += [side(name, measure, -(-rival_kills // blocks)) for name, measure in find_rivals().items()]
+    sides += [
+        side(name, measure, -(-rival_kills // blocks)) for name, measure in find_rivals(args.quick).items()
+    ]
     measured = common.alternate(sides, blocks)
     common.report(rows({name: merge(found) for name, found in measured.items()}), args.json)
     if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""What the two rival programs share: the work of a step, the log of steps, and the kill.
+"""The work of a step, the log of steps, and the kill: by these the programs of the recovery bench compare.
 
 Each worker appends one line per finished step to one file; the driver reads it, kills a worker at a
 random moment and finds in the log when training went on. All times are CLOCK_MONOTONIC, taken by the
@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import BenchError  # noqa: E402
+from common import BenchError, Work  # noqa: E402, F401
 
 T = TypeVar("T")
 SETTLED_STEPS = 12  # of every worker, after a start or a recovery, before the next kill
 START_DEADLINE_S = 120.0
 LOOK_S = 0.005
-FLOATS_PER_MB = 250_000
 
 
 # ---- in the worker

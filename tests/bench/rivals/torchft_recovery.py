@@ -11,13 +11,15 @@ import re
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+import programs
 import steps
+from programs import Job, Measured, Work
 from steps import BenchError
 
 
@@ -44,13 +46,13 @@ TUNED = Settings(
 )
 
 
-def work(log: str, params_mb: float, compute_ms: float, replica: str, settings: Settings) -> None:
+def train(log: str, work: Work, replica: str, settings: Settings) -> None:
     """One replica: the loop of TorchFT's example, its forward and backward pass replaced by busy time."""
     import torch
     from torch.distributed import ReduceOp, TCPStore
     from torchft import Manager, Optimizer, ProcessGroupGloo
 
-    parameters = torch.nn.Parameter(torch.zeros(int(params_mb * steps.FLOATS_PER_MB)))
+    parameters = torch.nn.Parameter(torch.zeros(work.parameters))
     parameters.grad = torch.empty_like(parameters)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
@@ -77,7 +79,7 @@ def work(log: str, params_mb: float, compute_ms: float, replica: str, settings: 
     while True:
         before = manager.current_step()
         optimizer.zero_grad(set_to_none=False)  # also asks for the quorum of this step
-        steps.busy(compute_ms)
+        steps.busy(work.compute_ms)
         parameters.grad.fill_(1.0)
         manager.allreduce(parameters.grad, reduce_op=ReduceOp.SUM).wait()
         optimizer.step()
@@ -106,19 +108,16 @@ def start_lighthouse(settings: Settings, output: Path) -> tuple[subprocess.Popen
     raise BenchError(f"torchft_lighthouse does not listen: {output.read_text()[-500:]}")
 
 
-class Job:
-    """The lighthouse and the replicas. Leaving the context kills them all."""
+class Replicas(Job):
+    """The lighthouse and the replicas, each started as the program with `arguments`."""
 
-    def __init__(self, workers: int, arguments: list[str], folder: Path, settings: Settings) -> None:
-        self._lighthouse, address = start_lighthouse(settings, folder / "lighthouse")
+    def __init__(self, workers: int, arguments: list[str], output: Path, settings: Settings) -> None:
+        self._lighthouse, address = start_lighthouse(settings, output.with_name("lighthouse"))
         self._env = {**os.environ, "TORCHFT_LIGHTHOUSE": address}
         self._env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         self._arguments = arguments
-        self._output = (folder / "output").open("wb")
+        self._output = output.open("wb")
         self._replicas = [self._start(f"replica_{number}") for number in range(workers)]
-
-    def __enter__(self) -> "Job":
-        return self
 
     def __exit__(self, *unused: object) -> None:
         for process in [*(process for _, process in self._replicas), self._lighthouse]:
@@ -127,7 +126,7 @@ class Job:
         self._output.close()
 
     def _start(self, name: str) -> tuple[str, subprocess.Popen]:
-        command = [sys.executable, __file__, *self._arguments, "--replica", name]
+        command = [sys.executable, *self._arguments, "--replica", name]
         return name, steps.start(command, self._env, self._output)
 
     def check(self) -> None:
@@ -135,7 +134,7 @@ class Job:
             if process.poll() not in (None, -9):
                 raise BenchError(f"TorchFT {name} ended with status {process.returncode}")
 
-    def restart(self, pid: int) -> None:
+    def restore(self, pid: int) -> None:
         for number, (name, process) in enumerate(self._replicas):
             if process.pid == pid:
                 process.wait()
@@ -144,41 +143,33 @@ class Job:
 
 def measure(
     kills: int,
-    params_mb: float = 25.0,
-    compute_ms: float = 2.0,
-    workers: int = 4,
+    work: Work,
     seed: int = 1,
     deadline_s: float = 120.0,
     settings: Settings = DEFAULTS,
-) -> dict[str, list[float]]:
+) -> Measured:
     """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills().
     Blocks: 10 s to start, 15 s a kill. Raises BenchError if a recovery takes over `deadline_s`."""
-    with tempfile.TemporaryDirectory(prefix="torchft-") as folder:
-        log, output = Path(folder, "steps"), Path(folder, "output")
-        log.touch()
-        arguments = ["--worker", str(log), "--params-mb", str(params_mb), "--compute-ms", str(compute_ms)]
-        arguments += ["--tuned"] if settings == TUNED else []
-        with steps.patient_error(output), Job(workers, arguments, Path(folder), settings) as job:
-            reader = steps.StepReader(log, job.check)
-            return steps.measure_kills(reader, kills, workers, seed, deadline_s, job.restart)
+
+    def start(log: Path, output: Path) -> Job:
+        arguments = programs.worker(__file__, log, work) + (["--tuned"] if settings == TUNED else [])
+        return Replicas(work.workers, arguments, output, settings)
+
+    return programs.measure(start, kills, work, seed, deadline_s)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--kills", type=int, default=5)
-    options.add_argument("--workers", type=int, default=4)
-    options.add_argument("--params-mb", type=float, default=25.0)
-    options.add_argument("--compute-ms", type=float, default=2.0)
+    options = programs.parser(__doc__)
     options.add_argument("--tuned", action="store_true", help="short timeouts instead of the defaults")
-    options.add_argument("--worker", metavar="LOG", help=argparse.SUPPRESS)
     options.add_argument("--replica", help=argparse.SUPPRESS)
     args = options.parse_args()
     settings = TUNED if args.tuned else DEFAULTS
-    if args.worker:
-        work(args.worker, args.params_mb, args.compute_ms, args.replica, settings)
-    else:
-        found = measure(args.kills, args.params_mb, args.compute_ms, args.workers, settings=settings)
-        steps.print_results("torchft-tuned" if args.tuned else "torchft", found)
+    programs.run(
+        "torchft-tuned" if args.tuned else "torchft",
+        args,
+        partial(train, replica=args.replica, settings=settings),
+        partial(measure, settings=settings),
+    )
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@ to the first step of the restarted job is measured. The job reads no checkpoint,
 Run by itself it prints the numbers; recovery.py calls measure().
 """
 
-import argparse
 import os
 import sys
-import tempfile
 from pathlib import Path
 
+import programs
 import steps
-from steps import BenchError
+from programs import Job, LauncherJob, Measured, Work
 
 # With torchrun's default a restarted job meets in the store of the one before: its workers find the addresses
 # of dead ones, time out after 30 s and may never start again. A store of its own for each restart cures it.
@@ -23,7 +22,7 @@ ENVIRONMENT = {
 }
 
 
-def work(log: str, params_mb: float, compute_ms: float) -> None:
+def train(log: str, work: Work) -> None:
     """One worker: the loop of a data-parallel job, its forward and backward pass replaced by busy time."""
     steps.die_with_parent()
     import torch
@@ -31,65 +30,32 @@ def work(log: str, params_mb: float, compute_ms: float) -> None:
 
     dist.init_process_group("gloo")
     restart, members = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), dist.get_world_size()
-    parameters = torch.nn.Parameter(torch.zeros(int(params_mb * steps.FLOATS_PER_MB)))
+    parameters = torch.nn.Parameter(torch.zeros(work.parameters))
     parameters.grad = torch.empty_like(parameters)
     optimizer = torch.optim.SGD([parameters], lr=1e-6)
     writer = steps.StepWriter(log)
     while True:
-        steps.busy(compute_ms)
+        steps.busy(work.compute_ms)
         parameters.grad.fill_(1.0)
         dist.all_reduce(parameters.grad)
         optimizer.step()
         writer.step(restart, members, parameters.grad[0].item(), parameters.grad[-1].item())
 
 
-def command(workers: int, log: Path, params_mb: float, compute_ms: float) -> list[str]:
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    run += ["--nproc-per-node", str(workers), "--max-restarts", "1000000", __file__, "--worker", str(log)]
-    return [*run, "--params-mb", str(params_mb), "--compute-ms", str(compute_ms)]
-
-
-def measure(
-    kills: int,
-    params_mb: float = 25.0,
-    compute_ms: float = 2.0,
-    workers: int = 4,
-    seed: int = 1,
-    deadline_s: float = 120.0,
-) -> dict[str, list[float]]:
+def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) -> Measured:
     """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills().
     Blocks: about 5 s, and 2 to 5 s a kill. Raises BenchError if a recovery takes over `deadline_s`."""
-    with tempfile.TemporaryDirectory(prefix="torchrun-") as folder:
-        log, output = Path(folder, "steps"), Path(folder, "output")
-        log.touch()
+
+    def start(log: Path, output: Path) -> Job:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+        command += ["--nproc-per-node", str(work.workers), "--max-restarts", "1000000"]
+        command += programs.worker(__file__, log, work)
         env = {**os.environ, **ENVIRONMENT}
-        with output.open("wb") as out, steps.patient_error(output):
-            agent = steps.start(command(workers, log, params_mb, compute_ms), env, out)
+        # Without grace: the workers follow, die_with_parent().
+        return LauncherJob("torchrun", command, env, output, grace_s=0)
 
-            def check() -> None:
-                if agent.poll() is not None:
-                    raise BenchError(f"torchrun ended with status {agent.returncode}")
-
-            try:
-                return steps.measure_kills(steps.StepReader(log, check), kills, workers, seed, deadline_s)
-            finally:
-                agent.kill()  # its workers follow: die_with_parent()
-                agent.wait()
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--kills", type=int, default=5)
-    options.add_argument("--workers", type=int, default=4)
-    options.add_argument("--params-mb", type=float, default=25.0)
-    options.add_argument("--compute-ms", type=float, default=2.0)
-    options.add_argument("--worker", metavar="LOG", help=argparse.SUPPRESS)
-    args = options.parse_args()
-    if args.worker:
-        work(args.worker, args.params_mb, args.compute_ms)
-    else:
-        steps.print_results("torchrun", measure(args.kills, args.params_mb, args.compute_ms, args.workers))
+    return programs.measure(start, kills, work, seed, deadline_s)
 
 
 if __name__ == "__main__":
-    main()
+    programs.run("torchrun", programs.parser(__doc__).parse_args(), train, measure)
