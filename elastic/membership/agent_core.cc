@@ -85,8 +85,13 @@ void AgentCore::on_ready(core::MemberId id) {
   emit(ToCoordinator{core::MemberReady{id, *member.slot}});
 }
 
-// A restarted coordinator asks: the lines first, then once more every fact that it may have missed.
+// A restarted coordinator asks: the lines, and once more every fact that it may have missed. Who is drained
+// comes first, so that it is not taken for one that starts.
 void AgentCore::on_hello() {
+  for (const auto& [id, member] : members_) {
+    const bool lives = member.ready && !member.dead;
+    if (lives && member.drained) emit(ToCoordinator{core::MemberDrained{id}});
+  }
   core::HelloReply reply{world_.generation, revoked_, report()};
   for (const auto& [id, member] : members_) {
     if (!member.slot) reply.lines.push_back({.member = id, .slot = core::kNoSlot, .alive = !member.reaped});
@@ -95,7 +100,6 @@ void AgentCore::on_hello() {
   for (const auto& [id, member] : members_) {
     const bool lives = member.ready && !member.dead;
     if (lives && world_.rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{id, *member.slot}});
-    if (lives && member.drained) emit(ToCoordinator{core::MemberDrained{id}});
     if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
   }
 }

@@ -10,8 +10,6 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kMostSentences = 20;
-
 std::string cause_of(const core::MemberLost& lost) {
   if (!lost.reaped) return "";
   if (lost.signal != 0) return fmt::format("killed by signal {}", lost.signal);
@@ -21,12 +19,19 @@ std::string cause_of(const core::MemberLost& lost) {
 
 }  // namespace
 
-Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation,
-                         std::optional<core::World> journaled)
-    : policy_(policy), job_(std::move(job)), incarnation_(incarnation), desired_(policy.target) {
-  stage_ = incarnation_ > 1 || journaled ? Stage::kHello : Stage::kStarting;
-  if (!journaled) return;
-  world_ = std::move(*journaled);
+Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past)
+    : policy_(policy),
+      job_(std::move(job)),
+      incarnation_(incarnation),
+      desired_(policy.target),
+      history_(std::move(past.sentences)) {
+  stage_ = incarnation_ > 1 || past.world ? Stage::kHello : Stage::kStarting;
+  if (past.world) recall(std::move(*past.world));
+  if (past.intent) recall(*past.intent);
+}
+
+void Coordinator::recall(core::World world) {
+  world_ = std::move(world);
   highest_ = world_.generation;
   policy_.shards = world_.shards;
   for (const core::WorldMember& m : world_.members) {
@@ -37,12 +42,38 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
   }
 }
 
+// Marks of members that have left the World since say nothing any more.
+void Coordinator::recall(const Intent& intent) {
+  began_ = intent.began;
+  policy_.target = intent.target;
+  desired_ = intent.desired;
+  for (const Intent::Mark& mark : intent.marks) {
+    Record* r = members_.find(mark.member);
+    if (r == nullptr) continue;
+    r->state = mark.state;
+    r->leave_wanted = mark.leave_wanted;
+  }
+}
+
+Intent Coordinator::intent() const {
+  Intent out{.began = began_, .target = policy_.target, .desired = desired_};
+  for (const auto& [id, r] : members_.all()) {
+    if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
+    out.marks.push_back({id, r.state, r.leave_wanted});
+  }
+  return out;
+}
+
 Effects Coordinator::tick(core::TimePoint now) {
   if (done()) return {};
   now_ = now;
   if (!begun_) {
     begun_ = true;
-    began_ = progress_since_ = now;
+    progress_since_ = now;
+    if (began_ == core::TimePoint{}) {
+      began_ = now;
+      journal_intent();
+    }
     if (stage_ == Stage::kHello) to_agents(core::Hello{});
   }
   advance();
@@ -64,7 +95,7 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) {
     on_ready(node, *ready);
   } else if (const auto* drained = std::get_if<core::MemberDrained>(&message.body)) {
-    on_drained(*drained);
+    on_drained(node, *drained);
   } else if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) {
     on_lost(node, *lost);
   } else if (message.incarnation < incarnation_) {
@@ -88,10 +119,15 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
 
-void Coordinator::on_drained(const core::MemberDrained& drained) {
+void Coordinator::on_drained(core::NodeId node, const core::MemberDrained& drained) {
   Record* r = members_.find(drained.member);
-  if (r == nullptr) return;
+  if (r == nullptr) r = &members_.add(drained.member, node, now_);  // of the time before this incarnation
   r->drained = true;  // it opens nothing more, but gives its state to others as long as it is needed
+  if (stage_ != Stage::kHello) settle_drained(r);
+}
+
+void Coordinator::settle_drained(Record* r) {
+  if (r->state == MemberState::kStarting) return dismiss(r, true, "left on notice");  // the World went on
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
   if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
 }
@@ -122,9 +158,15 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
     if (stayed) {
       backoff_.failed(now_);
-      if (!policy_.replace && desired_ > 0) --desired_;
+      not_replaced();
     }
   }
+}
+
+void Coordinator::not_replaced() {
+  if (policy_.replace || desired_ == 0) return;
+  --desired_;
+  journal_intent();
 }
 
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
@@ -149,8 +191,10 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
     const auto has = [&](const core::LineReport& line) { return line.member == m.id; };
     if (m.seat.node != node || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
     Record* r = members_.find(m.id);
+    const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->state = MemberState::kLost;
     r->reaped = true;  // its line was given away, so it was
+    if (stayed) not_replaced();
   }
   take_lines(node, reply.lines);
   lines_[node] = reply.lines;
@@ -196,7 +240,9 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   }
   policy_.target = desired_ = members;
   backoff_.reset();
+  const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   shrink();
+  effects_.insert(effects_.begin() + first, Journal{intent()});  // before anybody hears of it
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }
 
@@ -240,8 +286,9 @@ void Coordinator::note(const std::string& sentence) {
 }
 
 void Coordinator::remember(const std::string& sentence) {
-  history_.emplace_back(now_, sentence);
+  history_.push_back({now_, sentence});
   while (history_.size() > kMostSentences) history_.pop_front();
+  emit(Journal{history_.back()});
 }
 
 }  // namespace regroup::membership

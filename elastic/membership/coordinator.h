@@ -10,12 +10,13 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/message.h"
 #include "core/world.h"
+#include "elastic/membership/coordinator_effects.h"
+#include "elastic/membership/journal_entry.h"
 #include "elastic/membership/member_table.h"
 #include "elastic/membership/membership.h"
 
@@ -34,33 +35,11 @@ struct Source {
   std::uint64_t id = 0;
 };
 
-struct ToAgent {
-  core::NodeId node = 0;
-  core::Body body;  // goes out in a Message with the coordinator's incarnation
-};
-struct ToClient {
-  std::uint64_t client = 0;
-  core::Body body;
-};
-struct Journal {  // on disk (fdatasync) before any effect after it is performed
-  core::World world;
-};
-struct Say {  // a line for the user's terminal
-  std::string sentence;
-};
-struct Done {  // last effect ever; what still runs is to be killed
-  std::int32_t exit_code = 0;
-  std::string reason;
-};
-using Effect = std::variant<ToAgent, ToClient, Journal, Say, Done>;
-using Effects = std::vector<Effect>;
-
 class Coordinator {
  public:
-  // `journaled`: the newest World in the journal. With one, or with an incarnation above 1, members may be
-  // running already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
-  Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation,
-              std::optional<core::World> journaled = std::nullopt);
+  // `past`: what is in the journal. With a World, or with an incarnation above 1, members may be running
+  // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
+  Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
   // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply. From control commands:
   // StatusRequest, ResizeRequest, NoticeRequest, KillRequest, each answered by one ToClient. Anything else,
@@ -80,8 +59,10 @@ class Coordinator {
   // coordinator.cc: what happened.
   void on_agent(core::NodeId node, const core::Message& message);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
-  void on_drained(const core::MemberDrained& drained);
+  void on_drained(core::NodeId node, const core::MemberDrained& drained);
+  void settle_drained(Record* member);
   void on_lost(core::NodeId node, const core::MemberLost& lost);
+  void not_replaced();  // one that was lost, unless it is
   void on_report(core::NodeId node, const core::Report& report);
   void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
   void take_lines(core::NodeId node, const std::vector<core::LineReport>& lines);
@@ -119,6 +100,10 @@ class Coordinator {
     effects_.emplace_back(std::move(effect));
   }
   void to_agents(const core::Body& body);
+  void recall(core::World world);
+  void recall(const Intent& intent);
+  [[nodiscard]] Intent intent() const;
+  void journal_intent() { emit(Journal{intent()}); }
   void remember(const std::string& sentence);  // for status only
   void note(const std::string& sentence);      // for status and the terminal
 
@@ -126,7 +111,7 @@ class Coordinator {
   const JobInfo job_;
   const core::Incarnation incarnation_;
   Stage stage_;
-  core::TimePoint now_{}, began_{};  // of the call in progress, of the first tick()
+  core::TimePoint now_{}, began_{};  // of the call in progress, of the job
   bool begun_ = false;
   core::World world_;                 // newest formed (or journaled); generation 0 before World 1
   core::TimePoint progress_since_{};  // a World with a later resume than the one before began then
@@ -142,7 +127,7 @@ class Coordinator {
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_;
   core::TimePoint next_query_{};
-  std::deque<std::pair<core::TimePoint, std::string>> history_;
+  std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };
 

@@ -58,10 +58,16 @@ void Coordinator::end_hello() {
     stage_ = Stage::kStarting;
     return;
   }
-  policy_.target = std::min(policy_.max, std::max(policy_.target, living));
-  desired_ = policy_.replace ? policy_.target : living;
   launched_ = policy_.target;
   first_ready_ = now_;
+  for (auto& [id, r] : members_.all()) {
+    const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
+    if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
+    // The incarnation that journaled it may have died before it said so.
+    if (r.state == MemberState::kDraining && !r.drained) emit(ToAgent{r.seat.node, core::Notice{id}});
+    if (r.drained) settle_drained(&r);
+  }
+  shrink();
   stage_ = Stage::kSteady;
   if (agreed_) {
     note(fmt::format("incarnation {} of the coordinator goes on with generation {}", incarnation_, highest_));
@@ -86,8 +92,8 @@ void Coordinator::start_round(const std::string& why) {
   stage_ = Stage::kRound;
   lines_.clear();
   held_.clear();
-  remember(why);
   to_agents(core::Revoke{highest_});
+  remember(why);
 }
 
 void Coordinator::form_world(const std::vector<core::MemberId>& next, const std::string& why) {

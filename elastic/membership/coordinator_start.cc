@@ -57,7 +57,7 @@ void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost
 
 void Coordinator::start_failed() {
   backoff_.start_failed(now_);
-  if (!policy_.replace && desired_ > 0) --desired_;
+  not_replaced();
   if (backoff_.given_up()) {
     note(fmt::format(
         "{} members in a row ended before they were ready: starting no more, `regroup resize` tries again",
@@ -70,6 +70,7 @@ void Coordinator::relaunch() {
   ++relaunches_;
   launched_ -= 1;
   desired_ = launched_;
+  journal_intent();
   stage_ = Stage::kStarting;
   for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
 }
@@ -152,6 +153,7 @@ void Coordinator::ask_to_leave(Record* member) {
   if (!member->leave_wanted) {
     policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
     member->leave_wanted = true;
+    journal_intent();
   }
   if (member->state != MemberState::kActive) {
     return dismiss(member, member->state == MemberState::kWarm, "asked to leave");

@@ -58,7 +58,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
     out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};
   }
   out["history"] = json::array();
-  for (const auto& [at, why] : history_) out["history"].push_back({{"at", seconds(at)}, {"why", why}});
+  for (const auto& [at, text] : history_) out["history"].push_back({{"at", seconds(at)}, {"why", text}});
   return out.dump();
 }
 

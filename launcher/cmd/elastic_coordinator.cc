@@ -33,7 +33,7 @@ class CoordinatorProcess {
         incarnation_(incarnation),
         err_(loop_, STDERR_FILENO),
         journal_(std::move(journal)),
-        core_(options.policy, options.job, incarnation, journal_.newest()),
+        core_(options.policy, options.job, incarnation, journal_.past()),
         agent_(std::make_shared<launcher::Channel>(
             loop_, std::move(agent),
             [this](const core::Message& message) {
@@ -111,9 +111,11 @@ class CoordinatorProcess {
     }
   }
   void perform_one(const membership::Journal& effect) {
-    newest_ = fmt::format("generation {}: {} members", effect.world.generation, effect.world.size());
-    newest_why_ = effect.world.why;
-    const core::Status status = journal_.append(effect.world);
+    if (const auto* world = std::get_if<core::World>(&effect.entry)) {
+      newest_ = fmt::format("generation {}: {} members", world->generation, world->size());
+      newest_why_ = world->why;
+    }
+    const core::Status status = journal_.append(effect.entry);
     if (status.ok()) return;
     say(fmt::format("the coordinator cannot go on: {}", status.message()));
     exit_status_ = 1;

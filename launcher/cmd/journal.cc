@@ -1,4 +1,4 @@
-// Append and fdatasync.
+// Append and fdatasync. Numbers are written as they lie in memory: journals never leave the machine.
 #include "launcher/cmd/journal.h"
 
 #include <fcntl.h>
@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -18,16 +19,34 @@
 namespace regroup::cmd {
 namespace {
 
+using membership::JournalEntry;
+using membership::MemberState;
+
 struct FileHead {
   std::uint32_t magic = 0x4a524752;  // "RGRJ"
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
 };
 
-// Its CRC is apart from that of the World: a length that is damaged must not look like a World that is torn.
+enum class Kind : std::uint32_t { kWorld = 1, kIntent = 2, kSentence = 3 };
+
+// Its CRC is apart from that of the body: a length that is damaged must not look like a record that is torn.
 struct RecordHead {
   std::uint32_t bytes = 0;
-  std::uint32_t bytes_crc = 0;
-  std::uint32_t crc = 0;
+  Kind kind = Kind::kWorld;
+  std::uint32_t head_crc = 0;  // of the two before
+  std::uint32_t body_crc = 0;
+};
+
+// An intent on disk: this, then its marks; a sentence: its time, then its text.
+struct IntentHead {
+  std::int64_t began = 0;
+  std::uint32_t target = 0;
+  std::uint32_t desired = 0;
+};
+struct DiskMark {
+  std::uint32_t member = 0;
+  std::uint16_t state = 0;
+  std::uint16_t leave_wanted = 0;
 };
 
 template <class T>
@@ -35,7 +54,71 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-core::Status damaged(const std::string& path, std::size_t at, const char* what) {
+std::uint32_t crc_of_head(const RecordHead& head) {
+  return core::crc32c(bytes_of(head).first(offsetof(RecordHead, head_crc)));
+}
+
+template <class T>
+void put(std::vector<std::byte>& out, const T& value) {
+  out.insert(out.end(), bytes_of(value).begin(), bytes_of(value).end());
+}
+
+// The next T in `in`, which shrinks by it. There must be one.
+template <class T>
+T take(std::span<const std::byte>& in) {
+  T value;
+  std::memcpy(&value, in.data(), sizeof value);
+  in = in.subspan(sizeof value);
+  return value;
+}
+
+core::TimePoint time_of(std::int64_t count) { return core::TimePoint(core::Duration(count)); }
+
+std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
+  if (const auto* world = std::get_if<core::World>(&entry)) return {Kind::kWorld, core::encode_world(*world)};
+  std::vector<std::byte> out;
+  if (const auto* sentence = std::get_if<membership::Sentence>(&entry)) {
+    put(out, std::int64_t{sentence->at.time_since_epoch().count()});
+    const auto text = std::as_bytes(std::span(sentence->text));
+    out.insert(out.end(), text.begin(), text.end());
+    return {Kind::kSentence, out};
+  }
+  const auto& intent = std::get<membership::Intent>(entry);
+  put(out, IntentHead{intent.began.time_since_epoch().count(), intent.target, intent.desired});
+  for (const auto& mark : intent.marks) {
+    put(out, DiskMark{mark.member, static_cast<std::uint16_t>(mark.state), mark.leave_wanted});
+  }
+  return {Kind::kIntent, out};
+}
+
+core::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
+  const core::Status senseless(core::Code::kDataLoss, "an intent that makes no sense");
+  if (body.size() < sizeof(IntentHead)) return senseless;
+  const auto head = take<IntentHead>(body);
+  membership::Intent out{time_of(head.began), head.target, head.desired, {}};
+  if (body.size() % sizeof(DiskMark) != 0) return senseless;
+  while (!body.empty()) {
+    const auto mark = take<DiskMark>(body);
+    constexpr auto kFirst = static_cast<std::uint16_t>(MemberState::kActive);
+    constexpr auto kLast = static_cast<std::uint16_t>(MemberState::kLost);
+    if (mark.state < kFirst || mark.state > kLast || mark.leave_wanted > 1) return senseless;
+    out.marks.push_back({mark.member, static_cast<MemberState>(mark.state), mark.leave_wanted == 1});
+  }
+  return JournalEntry(std::move(out));
+}
+
+core::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) {
+  if (kind == Kind::kIntent) return intent_of(body);
+  if (kind == Kind::kSentence && body.size() >= sizeof(std::int64_t)) {
+    const auto at = time_of(take<std::int64_t>(body));
+    return JournalEntry(membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
+  }
+  if (kind != Kind::kWorld) return core::Status(core::Code::kDataLoss, "no record that is known");
+  auto world = core::decode_world(body);
+  return world.ok() ? core::Result<JournalEntry>(std::move(*world)) : world.status();
+}
+
+core::Status damaged(const std::string& path, std::size_t at, const std::string& what) {
   return {core::Code::kDataLoss, fmt::format("journal {}: damaged at byte {}: {}", path, at, what)};
 }
 
@@ -71,7 +154,7 @@ core::Status check_file_head(std::span<const std::byte> all, const std::string& 
 
 struct Contents {
   std::size_t whole = 0;  // bytes, up to where the file was torn
-  std::optional<core::World> newest;
+  membership::Past past;
 };
 
 core::Result<Contents> parse(std::span<const std::byte> all, const std::string& path) {
@@ -81,16 +164,16 @@ core::Result<Contents> parse(std::span<const std::byte> all, const std::string& 
   out.whole = sizeof(FileHead);
   for (RecordHead head; all.size() - out.whole >= sizeof head; out.whole += sizeof head + head.bytes) {
     std::memcpy(&head, all.data() + out.whole, sizeof head);
-    if (core::crc32c(bytes_of(head.bytes)) != head.bytes_crc || head.bytes > core::kMaxFrameBytes) {
-      return damaged(path, out.whole, "the length of a World");
+    if (crc_of_head(head) != head.head_crc || head.bytes > core::kMaxFrameBytes) {
+      return damaged(path, out.whole, "the head of a record");
     }
     const auto rest = all.subspan(out.whole + sizeof head);
     if (rest.size() < head.bytes) break;
     const auto body = rest.first(head.bytes);
-    if (core::crc32c(body) != head.crc) return damaged(path, out.whole, "a World");
-    auto world = core::decode_world(std::vector(body.begin(), body.end()));
-    if (!world.ok()) return world.status();
-    out.newest = std::move(*world);
+    if (core::crc32c(body) != head.body_crc) return damaged(path, out.whole, "a record");
+    auto entry = entry_of(head.kind, body);
+    if (!entry.ok()) return damaged(path, out.whole, entry.status().message());
+    out.past.add(std::move(*entry));
   }
   return out;
 }
@@ -106,7 +189,7 @@ core::Result<JournalFile> JournalFile::open(const std::string& path) {
   if (!all.ok()) return all.status();
   auto contents = parse(*all, path);
   if (!contents.ok()) return contents.status();
-  out.newest_ = std::move(contents->newest);
+  out.past_ = std::move(contents->past);
   if (contents->whole < all->size() && ::ftruncate(out.fd_.get(), static_cast<off_t>(contents->whole)) != 0) {
     return core::system_error("ftruncate", path, errno);
   }
@@ -114,18 +197,19 @@ core::Result<JournalFile> JournalFile::open(const std::string& path) {
   return out;
 }
 
-core::Status JournalFile::append(const core::World& world) {
-  const std::vector<std::byte> body = core::encode_world(world);
+core::Status JournalFile::append(const JournalEntry& entry) {
+  const auto [kind, body] = body_of(entry);
   if (body.size() > core::kMaxFrameBytes) {
-    return core::invalid_argument(fmt::format("journal {}: a World of {} bytes", path_, body.size()));
+    return core::invalid_argument(fmt::format("journal {}: a record of {} bytes", path_, body.size()));
   }
-  const auto size = static_cast<std::uint32_t>(body.size());
-  const RecordHead head{size, core::crc32c(bytes_of(size)), core::crc32c(body)};
-  const auto head_bytes = bytes_of(head);
-  std::vector<std::byte> record(head_bytes.begin(), head_bytes.end());
+  RecordHead head{static_cast<std::uint32_t>(body.size()), kind, 0, core::crc32c(body)};
+  head.head_crc = crc_of_head(head);
+  std::vector<std::byte> record;
+  put(record, head);
   record.insert(record.end(), body.begin(), body.end());
   REGROUP_RETURN_IF_ERROR(write_all(fd_.get(), record, path_));
-  return ::fdatasync(fd_.get()) == 0 ? core::Status() : core::system_error("fdatasync", path_, errno);
+  if (kind == Kind::kSentence || ::fdatasync(fd_.get()) == 0) return {};
+  return core::system_error("fdatasync", path_, errno);
 }
 
 }  // namespace regroup::cmd

@@ -1,13 +1,12 @@
-// The coordinator's journal: every World that it announced, so that a successor knows the newest. The bytes
-// are in docs/formats/journal.md.
+// The coordinator's journal: every World that it announced, what the user asked for and the sentences so far,
+// so that a successor goes on where it stood. The bytes are in docs/formats/journal.md.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "core/fd.h"
 #include "core/status.h"
-#include "core/world.h"
+#include "elastic/membership/journal_entry.h"
 
 namespace regroup::cmd {
 
@@ -17,15 +16,15 @@ class JournalFile {
   // off; kDataLoss for any other damage, kInvalidArgument for another version.
   [[nodiscard]] static core::Result<JournalFile> open(const std::string& path);
 
-  // The newest World in it at open().
-  [[nodiscard]] const std::optional<core::World>& newest() const { return newest_; }
-  // On disk when it returns ok.
-  [[nodiscard]] core::Status append(const core::World& world);
+  // What was in it at open().
+  [[nodiscard]] const membership::Past& past() const { return past_; }
+  // Written when it returns ok, and on disk unless it is a sentence: these outlive this process only.
+  [[nodiscard]] core::Status append(const membership::JournalEntry& entry);
 
  private:
   core::Fd fd_;
   std::string path_;
-  std::optional<core::World> newest_;
+  membership::Past past_;
 };
 
 }  // namespace regroup::cmd

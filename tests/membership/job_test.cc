@@ -280,9 +280,10 @@ TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
 
 TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
   core::World w{.incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
-  Coordinator coordinator({.shards = 2}, {}, 2, w);
+  Coordinator coordinator({.shards = 2}, {}, 2, Past{.world = w});
   const core::TimePoint now{seconds(5)};
-  EXPECT_TRUE(std::holds_alternative<core::Hello>(std::get<ToAgent>(coordinator.tick(now).at(0)).body));
+  const auto begin = coordinator.tick(now);
+  EXPECT_TRUE(std::holds_alternative<core::Hello>(std::get<ToAgent>(begin.at(1)).body));
   const core::LineReport line{.member = 4,
                               .state = {core::Phase::kCommitted, false, 3, core::Position::of(8)}};
   const auto told = coordinator.handle(now, {}, {2, core::HelloReply{5, 6, {line}}});
@@ -292,6 +293,77 @@ TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
   (void)coordinator.handle(now, {}, {2, core::Report{6, {line}}});
   EXPECT_EQ(coordinator.world().generation, 7U);
   EXPECT_EQ(coordinator.world().resume, core::Position::of(8));
+}
+
+nlohmann::json status_of(SimJob& job) { return nlohmann::json::parse(job.coordinator->status_json(job.now)); }
+
+TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
+  SimOptions o;
+  o.policy.target = 2;
+  SimJob& job = start(o);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  job.restart_coordinator(true);  // before its command to start one is heard
+  ASSERT_TRUE(job.steady(2, 3));
+  const auto status = status_of(job);
+  EXPECT_EQ(status["target"], 3);
+  EXPECT_EQ(status["history"][0]["why"], "the first 2 members are ready");
+  EXPECT_EQ(status["history"][1]["why"], "incarnation 2 of the coordinator goes on with generation 1");
+  EXPECT_GE(status["history"][0]["at"], 0.0);
+  EXPECT_LT(status["history"][0]["at"], status["history"][1]["at"]);
+  job.kill(1);
+  ASSERT_TRUE(job.steady(4, 3));
+  expect_success(job);
+}
+
+TEST_F(JobTest, ARestartedCoordinatorGoesOnMakingTheJobSmaller) {
+  SimJob& job = start();
+  ASSERT_TRUE(job.ask(core::ResizeRequest{2}).ok);
+  job.restart_coordinator(true);  // before its notice is heard
+  ASSERT_TRUE(job.steady(2, 2));
+  EXPECT_EQ(status_of(job)["target"], 2);
+  job.restart_coordinator(true);  // and it is not told once more that somebody left
+  ASSERT_TRUE(job.reach(job.member(0).applied + 3));
+  EXPECT_EQ(status_of(job)["target"], 2);
+  EXPECT_EQ(job.generation(), 2U);
+  expect_success(job);
+}
+
+TEST_F(JobTest, ANoticeLowersTheTargetOnceWhateverDies) {
+  SimOptions o;
+  o.policy.min = 1;
+  SimJob& job = start(o);
+  ASSERT_TRUE(job.ask(core::NoticeRequest{1}).ok);
+  for (int restarts = 0; job.generation() < 2; ++restarts) {
+    ASSERT_LT(restarts, 50);
+    job.restart_coordinator(restarts % 2 == 0);
+    (void)job.run_until([&, moves = 0]() mutable { return ++moves > 4 + restarts || job.generation() > 1; });
+  }
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.reach(job.member(0).applied + 3));
+  EXPECT_EQ(status_of(job)["target"], 2);
+  EXPECT_EQ(job.journal->size(), 2U);
+  expect_success(job);
+}
+
+// Whoever counted it, and whether the World without it was formed or not.
+TEST_F(JobTest, ALossThatIsNotReplacedCountsOnce) {
+  for (const bool told : {false, true}) {
+    SimJob& job = start(never_replaced());
+    ASSERT_TRUE(job.reach(2));
+    job.kill(1);
+    ASSERT_TRUE(job.report_death());
+    if (told) {
+      ASSERT_TRUE(job.deliver_to_coordinator());
+    }
+    job.restart_coordinator(true);
+    ASSERT_TRUE(job.steady(2, 2));
+    ASSERT_TRUE(job.reach(job.member(0).applied + 3));
+    EXPECT_EQ(job.past.intent->desired, 2U) << told;
+    EXPECT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+    ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+    EXPECT_EQ(job.members.size(), 5U) << told;
+    expect_success(job);
+  }
 }
 
 TEST_F(JobTest, ADeathWhileNobodyCoordinatedIsFound) {

@@ -26,9 +26,12 @@ void SimJob::perform(Effects effects) {
     } else if (auto* answer = std::get_if<ToClient>(&effect)) {
       if (auto* reply = std::get_if<core::Reply>(&answer->body)) reply_ = *reply;
     } else if (auto* write = std::get_if<Journal>(&effect)) {
-      check_world(write->world);
-      journal = write->world;
-      worlds.push_back(write->world);
+      past.add(write->entry);
+      if (const auto* world = std::get_if<core::World>(&write->entry)) {
+        check_world(*world);
+        journal = *world;
+        worlds.push_back(*world);
+      }
     } else if (auto* say = std::get_if<Say>(&effect)) {
       says.push_back(say->sentence);
     } else if (auto* done = std::get_if<Done>(&effect)) {
@@ -139,7 +142,7 @@ void SimJob::restart_coordinator(bool lose_messages) {
     to_coordinator_.clear();
   }
   known_lost_.clear();
-  coordinator.emplace(options.policy, JobInfo{.id = "sim"}, ++incarnation, journal);
+  coordinator.emplace(options.policy, JobInfo{.id = "sim"}, ++incarnation, past);
   perform(coordinator->tick(now));
 }
 

@@ -79,7 +79,8 @@ class SimJob {
   std::optional<Coordinator> coordinator;
   AgentCore agent;
   std::map<core::MemberId, SimMember> members;
-  std::optional<core::World> journal;
+  std::optional<core::World> journal;  // the newest in it
+  Past past;                           // all that it holds
   std::vector<core::World> worlds;
   std::optional<Done> end;
   std::vector<std::string> says;

@@ -21,6 +21,13 @@ core::World world(core::Generation generation) {
   return out;
 }
 
+membership::Intent intent(std::uint32_t target) {
+  return {core::TimePoint(std::chrono::nanoseconds(12345)),
+          target,
+          target - 1,
+          {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
+}
+
 class JournalTest : public testing::Test {
  protected:
   JournalTest() {
@@ -29,25 +36,43 @@ class JournalTest : public testing::Test {
   }
   ~JournalTest() override { std::filesystem::remove_all(std::filesystem::path(path_).parent_path()); }
 
-  void append(core::Generation generation) {
+  void append(const membership::JournalEntry& entry) {
     auto journal = JournalFile::open(path_);
     ASSERT_TRUE(journal.ok()) << journal.status().to_string();
-    ASSERT_TRUE(journal->append(world(generation)).ok());
+    ASSERT_TRUE(journal->append(entry).ok());
   }
+  void append(core::Generation generation) { append(world(generation)); }
   std::string path_;
 };
 
 TEST_F(JournalTest, IsEmptyAtFirst) {
   auto journal = JournalFile::open(path_);
   ASSERT_TRUE(journal.ok());
-  EXPECT_FALSE(journal->newest().has_value());
+  EXPECT_FALSE(journal->past().world.has_value());
+  EXPECT_FALSE(journal->past().intent.has_value());
+  EXPECT_TRUE(journal->past().sentences.empty());
 }
 
 TEST_F(JournalTest, GivesTheNewestWorldBack) {
   for (core::Generation g = 1; g <= 5; ++g) append(g);
   auto journal = JournalFile::open(path_);
   ASSERT_TRUE(journal.ok());
-  EXPECT_EQ(journal->newest(), world(5));
+  EXPECT_EQ(journal->past().world, world(5));
+}
+
+TEST_F(JournalTest, GivesTheNewestIntentAndTheLastSentencesBack) {
+  const auto at = [](int n) { return core::TimePoint(std::chrono::seconds(n)); };
+  for (int n = 1; n <= 25; ++n) {
+    append(membership::Sentence{at(n), n == 25 ? "" : "sentence " + std::to_string(n)});
+    append(intent(static_cast<std::uint32_t>(n)));
+  }
+  append(1);
+  auto journal = JournalFile::open(path_);
+  ASSERT_TRUE(journal.ok());
+  EXPECT_EQ(journal->past().intent, intent(25));
+  ASSERT_EQ(journal->past().sentences.size(), membership::kMostSentences);
+  EXPECT_EQ(journal->past().sentences.front(), (membership::Sentence{at(6), "sentence 6"}));
+  EXPECT_EQ(journal->past().sentences.back(), (membership::Sentence{at(25), ""}));
 }
 
 TEST_F(JournalTest, CutsATornRecordOffAtEveryByteAndGoesOn) {
@@ -61,10 +86,10 @@ TEST_F(JournalTest, CutsATornRecordOffAtEveryByteAndGoesOn) {
     std::ofstream(path_, std::ios::binary) << bytes.substr(0, size);
     auto journal = JournalFile::open(path_);
     ASSERT_TRUE(journal.ok()) << journal.status().to_string();
-    ASSERT_EQ(journal->newest(), world(1));
+    ASSERT_EQ(journal->past().world, world(1));
     ASSERT_EQ(std::filesystem::file_size(path_), one);
     ASSERT_TRUE(journal->append(world(3)).ok());
-    ASSERT_EQ(JournalFile::open(path_)->newest(), world(3));
+    ASSERT_EQ(JournalFile::open(path_)->past().world, world(3));
   }
 }
 
@@ -83,7 +108,8 @@ TEST_F(JournalTest, RefusesDamageBeforeTheLastRecord) {
 
 TEST_F(JournalTest, RefusesEveryFlippedBit) {
   append(1);
-  append(2);
+  append(intent(3));
+  append(membership::Sentence{{}, "why"});
   std::ifstream file(path_, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
@@ -101,7 +127,29 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.seekp(4);
   file.put('\x07');
   file.close();
-  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 1 is known");
+  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 2 is known");
+}
+
+// Of the build before this one: it held nothing but Worlds.
+TEST_F(JournalTest, RefusesVersion1) {
+  std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
+  auto journal = JournalFile::open(path_);
+  EXPECT_EQ(journal.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 2 is known");
+}
+
+TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
+  auto bad_world = world(1);
+  bad_world.plan.pop_back();
+  auto bad_intent = intent(3);
+  bad_intent.marks[0].state = membership::MemberState::kGone;
+  for (const membership::JournalEntry& entry : {membership::JournalEntry(bad_world), {bad_intent}}) {
+    std::filesystem::remove(path_);
+    append(entry);
+    auto journal = JournalFile::open(path_);
+    EXPECT_EQ(journal.code(), core::Code::kDataLoss);
+    EXPECT_NE(journal.status().message().find("makes no sense"), std::string::npos);
+  }
 }
 
 TEST_F(JournalTest, NamesAFileThatCannotBeOpened) {

@@ -1,0 +1,36 @@
+// What Coordinator wants done, as plain data; its driver (launcher/cmd, or a simulation) does it in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/message.h"
+#include "core/world.h"
+#include "elastic/membership/journal_entry.h"
+
+namespace regroup::membership {
+
+struct ToAgent {
+  core::NodeId node = 0;
+  core::Body body;  // goes out in a Message with the coordinator's incarnation
+};
+struct ToClient {
+  std::uint64_t client = 0;
+  core::Body body;
+};
+struct Journal {  // written before any effect after it is performed; a World or an Intent with fdatasync
+  JournalEntry entry;
+};
+struct Say {  // a line for the user's terminal
+  std::string sentence;
+};
+struct Done {  // last effect ever; what still runs is to be killed
+  std::int32_t exit_code = 0;
+  std::string reason;
+};
+using Effect = std::variant<ToAgent, ToClient, Journal, Say, Done>;
+using Effects = std::vector<Effect>;
+
+}  // namespace regroup::membership
