@@ -13,7 +13,6 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kLinger(2);
-constexpr std::chrono::seconds kJoinDeadline{10};
 constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
 constexpr int kNotStarted = 127;
 
@@ -72,7 +71,7 @@ void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
         if (gone && gone.mapped().member) on_member_gone(*gone.mapped().member);
       });
   link.channel->start();
-  link.deadline.expires_after(kJoinDeadline);
+  link.deadline.expires_after(options_.join_deadline);
   link.deadline.async_wait([this, id](const boost::system::error_code& error) {
     if (!error) on_join_deadline(id);
   });

@@ -27,6 +27,7 @@ struct ElasticAgentOptions {
   std::string socket;  // where members connect
   core::Duration orphan_timeout{};
   bool quiet = false;
+  core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
 };
 
 // Used by the loop's thread.

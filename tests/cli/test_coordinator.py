@@ -1,10 +1,11 @@
-"""What a restarted coordinator still knows."""
+"""What a restarted coordinator still knows, how often it is restarted, and a join that cannot be watched."""
 
 import os
+import resource
 import signal
 
 from conftest import until
-from test_elastic import QUICK, members, pid_of, status
+from test_elastic import QUICK, STEPS, assert_finished, members, pid_of, status
 
 
 def wait_for_members(regroup, count: int, without: int | None = None) -> list[int]:
@@ -48,3 +49,44 @@ def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, membe
     job.process.terminate()
     assert job.wait() == 1
     job.assert_nothing_left(2)
+
+
+def test_coordinator_that_dies_too_often_ends_the_job(regroup, member):
+    job = regroup.start(*QUICK, "--start", "2", member, "1000000", "5")
+    job.wait_out("^step 5 ")
+    killed = {job.agent}
+    for _ in range(17):
+        coordinator = until(
+            lambda: next((pid for pid in job.launcher_children() if pid not in killed), None),
+            "the next coordinator",
+        )
+        killed.add(coordinator)
+        os.kill(coordinator, signal.SIGKILL)
+    assert job.wait() == 1
+    assert job.err.count("was killed by signal 9 (SIGKILL): starting it again") == 16
+    died = f"the coordinator (pid {coordinator}) was killed by signal 9 (SIGKILL)"
+    assert f"regroup: {died} for the 17th time within 60 s: the job ends" in job.err
+    job.assert_nothing_left(2)
+
+
+def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_path):
+    """It is a child of the one that was started, and the agent has no descriptor left for it."""
+    go = tmp_path / "go"
+    script = (
+        f'if [ "$RANK" = 0 ]; then exec {member} {STEPS} 5; fi; echo up >&2;'
+        f" while [ ! -e {go} ]; do sleep 0.02; done; {member} {STEPS} 5; exit $?"
+    )
+    job = regroup.start(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script)
+    job.wait_err("^up$")
+    ready = ["warm", "starting"]
+    until(lambda: [m["state"] for m in status(regroup).get("members", [])] == ready, "member 0 is warm")
+    agent = job.agent
+    taken = {int(name) for name in os.listdir(f"/proc/{agent}/fd")}
+    free = min(set(range(len(taken) + 1)) - taken)  # what the connection gets, and nothing after it
+    limits = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+    go.touch()
+    job.wait_err(r"pidfd_open\(process \d+ of member 1\): Too many open files")
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, limits)
+    assert_finished(job)
+    assert "generation 1: 1 members" in job.err

@@ -3,13 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <filesystem>
+#include <semaphore>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "core/fd.h"
 
@@ -19,7 +24,7 @@ namespace {
 constexpr std::chrono::seconds kDeadline{10};
 
 struct Shared {
-  std::array<pthread_mutex_t, 8> locks;
+  std::array<pthread_mutex_t, 128> locks;
 };
 
 class FutexWatcherTest : public testing::Test {
@@ -132,6 +137,67 @@ TEST_F(FutexWatcherTest, ForgetsWhatIsUnwatched) {
   kill(kept);
   run_until(1);
   EXPECT_EQ(dead_, std::vector<core::SlotIndex>{1});
+}
+
+std::set<std::string> eventfds() {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    if (target == "anon_inode:[eventfd]") found.insert(entry.path().filename());
+  }
+  return found;
+}
+
+// The line is given to another member between the thread's finding and the loop's turn.
+TEST_F(FutexWatcherTest, ForgetsADeathThatItFoundAndHasNotTold) {
+  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  const pid_t child = hold(0);
+  const auto before = eventfds();
+  watch(watcher, 0);
+  int found = -1;
+  for (const std::string& fd : eventfds()) {
+    if (!before.contains(fd)) found = std::stoi(fd);
+  }
+  ASSERT_GE(found, 0);
+  kill(child);
+  pollfd event{found, POLLIN, 0};
+  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(kDeadline).count();
+  ASSERT_EQ(::poll(&event, 1, static_cast<int>(patience)), 1);
+  watcher.unwatch(0);
+  const pid_t other = hold(1);
+  watch(watcher, 1);
+  kill(other);
+  run_until(1);
+  EXPECT_EQ(dead_, std::vector<core::SlotIndex>{1});
+}
+
+// Loop and thread at their quickest, for ThreadSanitizer too: every second death is told, the others are
+// forgotten at a random moment of their finding. Threads die as processes do, and sooner.
+TEST_F(FutexWatcherTest, TellsAllAndOnlyThoseThatAreStillWatched) {
+  FutexWatcher watcher(loop_, [this](core::SlotIndex slot) { dead_.push_back(slot); });
+  std::vector<core::SlotIndex> expected;
+  for (std::size_t slot = 0; slot < shared_->locks.size(); ++slot) {
+    std::binary_semaphore locked(0), over(0);
+    std::thread owner([&] {
+      ::pthread_mutex_lock(&shared_->locks[slot]);
+      locked.release();
+      over.acquire();
+    });
+    locked.acquire();
+    watch(watcher, slot);
+    over.release();
+    if (slot % 2 == 0) {
+      expected.push_back(static_cast<core::SlotIndex>(slot));
+      run_until(expected.size());
+    } else {
+      watcher.unwatch(static_cast<core::SlotIndex>(slot));
+    }
+    owner.join();
+  }
+  loop_.restart();
+  loop_.run_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(dead_, expected);
 }
 
 // One word more than the kernel takes stands for a system that refuses the call.

@@ -1,0 +1,77 @@
+// The agent and those that connect to it and are no members.
+#include "launcher/cmd/elastic_agent.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "launcher/supervise/unix_socket.h"
+#include "launcher/supervise/words.h"
+
+namespace regroup::cmd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kPatience{20};
+constexpr milliseconds kJoinDeadline{60};
+
+class ElasticAgentTest : public testing::Test {
+ protected:
+  ElasticAgentTest() {
+    char name[] = "/tmp/agent-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    auto words = launcher::word_sockets();
+    EXPECT_TRUE(words.ok());
+    guardian_ = std::move(words->first);
+    agent_.emplace(launcher::AgentOptions{}, std::move(words->second), [this](launcher::Agent& agent) {
+      ElasticAgentOptions options{
+          .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
+      auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
+      job_ = job.get();
+      return job;
+    });
+    const core::Status status = job_->start();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  ~ElasticAgentTest() override {
+    agent_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  core::Fd connect() {
+    auto socket = launcher::connect_unix(folder_ + "/agent");
+    EXPECT_TRUE(socket.ok());
+    return std::move(*socket);
+  }
+  // Lets the agent work until the other side of `socket` is closed.
+  bool closes(const core::Fd& socket) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    pollfd poll{socket.get(), POLLIN, 0};
+    while (::poll(&poll, 1, 0) == 0 && std::chrono::steady_clock::now() < end) {
+      agent_->loop().run_one_for(milliseconds(100));
+    }
+    char byte = 0;
+    return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+
+  std::string folder_;
+  core::Fd guardian_;
+  std::optional<launcher::Agent> agent_;
+  ElasticAgent* job_ = nullptr;  // agent_'s
+};
+
+TEST_F(ElasticAgentTest, AConnectionThatNeverJoinsIsClosedAtItsDeadline) {
+  const auto begin = std::chrono::steady_clock::now();
+  const core::Fd first = connect();
+  const core::Fd second = connect();
+  EXPECT_TRUE(closes(first));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kJoinDeadline);
+  EXPECT_TRUE(closes(second));
+}
+
+}  // namespace
+}  // namespace regroup::cmd
