@@ -66,7 +66,9 @@ std::optional<Refusal> check_folder(const launcher::AppRequest& app) {
 
 std::variant<launcher::App, Refusal> find_app(const launcher::AppRequest& app, launcher::Compat compat) {
   if (auto refusal = check_folder(app)) return *refusal;
-  auto path = launcher::find_program(app.command.at(0), app.wdir, app.environment);
+  launcher::Environment searched_in = app.environment;
+  if (!app.search_path.empty()) searched_in["PATH"] = app.search_path;
+  auto path = launcher::find_program(app.command.at(0), app.wdir, searched_in);
   if (path.ok()) return launcher::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
   const bool searched = app.command[0].find('/') == std::string::npos;
   const int status = searched ? kNotInPath : launcher::kStartFailed;

@@ -111,14 +111,6 @@ Status read_timeout(Draft& draft) {
   return parse_seconds("MPIEXEC_TIMEOUT", set->second, draft.out.timeout);
 }
 
-void mirror_first_app(Options& out) {
-  out.tag_output = out.output.tag == OutputRequest::Tag::kJobRank;
-  if (out.apps.empty()) return;
-  out.command = out.apps[0].command;
-  out.wdir = out.apps[0].wdir;
-  out.environment = out.apps[0].environment;
-}
-
 }  // namespace
 
 Status finish(Draft& draft) {
@@ -139,7 +131,6 @@ Status finish(Draft& draft) {
   if (!draft.ignored.empty()) {
     out.notes.push_back(fmt::format("without effect here: {}", fmt::join(draft.ignored, ", ")));
   }
-  mirror_first_app(out);
   return {};
 }
 

@@ -86,11 +86,7 @@ struct Options {
   bool json = false;
   bool follow = false;
 
-  // Of apps[0]; the environment is this process's where there is none.
-  Environment environment;
-  std::string wdir;
-  std::vector<std::string> command;
-  bool tag_output = false;
+  Environment environment;  // of this process, unchanged
 };
 
 // What the parser must know of the machine. Without the functions no file is read.

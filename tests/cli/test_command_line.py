@@ -10,7 +10,6 @@ import pytest
 from conftest import BIN, DEADLINE_S
 
 REGROUP = str(BIN / "regroup")
-OVER = "--oversubscribe"
 
 
 def call(*words: str, program: str = REGROUP, **options) -> subprocess.CompletedProcess:
@@ -168,6 +167,16 @@ def test_environment_options(regroup):
     names = {line.split("=")[0] for line in job.out.splitlines()}
     assert "A" in names
     assert "REGROUP_TEST_MARK" not in names
+
+
+def test_programs_are_found_in_path_though_it_is_not_passed_on(regroup, tmp_path):
+    (tmp_path / "only-here").write_text("#!/bin/sh\necho ${PATH_SEEN-found}\n")
+    (tmp_path / "only-here").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for options in (["-envnone"], ["-genvlist", "HOME"], []):
+        job = regroup.start("-n", "1", *options, "only-here", env=path)
+        assert (job.wait(), job.out) == (0, "found\n"), job.err
+    assert regroup.run("-n", "1", "--path", str(tmp_path), "only-here").out == "found\n"
 
 
 def test_a_script_is_run_by_python(regroup, tmp_path):

@@ -30,7 +30,7 @@ TEST(Options, TakesOneDashTwoDashesAndEquals) {
     EXPECT_EQ(parsed(words).min, 3U);
     EXPECT_EQ(parsed(words).max, 3U);
     EXPECT_FALSE(parsed(words).elastic);
-    EXPECT_EQ(parsed(words).command, Words{"p"});
+    EXPECT_EQ(parsed(words).apps.at(0).command, Words{"p"});
   }
 }
 
@@ -47,9 +47,9 @@ TEST(Options, ARangeMakesTheJobElastic) {
 }
 
 TEST(Options, EverythingAfterTheProgramIsItsOwn) {
-  EXPECT_EQ(parsed({"-np", "1", "prog", "-np", "7", "--help"}).command,
+  EXPECT_EQ(parsed({"-np", "1", "prog", "-np", "7", "--help"}).apps.at(0).command,
             (Words{"prog", "-np", "7", "--help"}));
-  EXPECT_EQ(parsed({"--", "-prog"}).command, Words{"-prog"});
+  EXPECT_EQ(parsed({"--", "-prog"}).apps.at(0).command, Words{"-prog"});
 }
 
 TEST(Options, TakesTheRest) {
@@ -78,16 +78,17 @@ TEST(Options, TakesTheRest) {
                                   "--ready-timeout",
                                   "4",
                                   "p"});
-  EXPECT_TRUE(options.oversubscribe && options.tag_output && options.quiet);
+  EXPECT_TRUE(options.oversubscribe && options.quiet);
+  EXPECT_EQ(options.output.tag, launcher::OutputRequest::Tag::kJobRank);
   EXPECT_EQ(options.timeout, 1500ms);
   EXPECT_EQ(options.wait, 2s);
   EXPECT_EQ(options.term_grace, 0s);
   EXPECT_EQ(options.orphan_timeout, 3s);
   EXPECT_EQ(options.ready_timeout, 4s);
-  EXPECT_EQ(options.wdir, "/");
+  EXPECT_EQ(options.apps.at(0).wdir, "/");
   EXPECT_EQ(options.shards, 6U);
   EXPECT_EQ(options.seed, ~0ULL);
-  EXPECT_EQ(options.environment.at("A"), "b=c");
+  EXPECT_EQ(options.apps.at(0).environment.at("A"), "b=c");
 }
 
 TEST(Options, SaysWhatIsWrong) {

@@ -1,4 +1,4 @@
-// A parsed command line as text: what differs from the defaults, for tests to compare.
+// A parsed command line as text, for tests: what differs from the defaults.
 #pragma once
 
 #include <fmt/format.h>
@@ -6,20 +6,17 @@
 
 #include <chrono>
 #include <string>
-#include <vector>
 
 #include "launcher/options/options.h"
 
 namespace regroup::launcher {
 
-inline std::string describe_unit(Unit unit) { return std::string(unit_name(unit)); }
-
 inline std::string describe(const MapBy& map) {
   using Kind = MapBy::Kind;
   std::string out;
   if (map.kind == Kind::kSlot) out += " slot";
-  if (map.kind == Kind::kUnit) out += " " + describe_unit(map.unit);
-  if (map.kind == Kind::kPerUnit) out += fmt::format(" {} per {}", map.per_unit, describe_unit(map.unit));
+  if (map.kind == Kind::kUnit) out += fmt::format(" {}", unit_name(map.unit));
+  if (map.kind == Kind::kPerUnit) out += fmt::format(" {} per {}", map.per_unit, unit_name(map.unit));
   if (map.kind == Kind::kSequence) out += " seq";
   if (map.kind == Kind::kRankFile) out += " rankfile";
   if (map.kind == Kind::kCpuList) out += fmt::format(" cpus {}", fmt::join(map.cpu_list, ","));
@@ -36,8 +33,8 @@ inline std::string describe(const MapBy& map) {
 inline std::string describe(const RankBy& rank) {
   using Kind = RankBy::Kind;
   static constexpr const char* kNames[] = {"", " slot", " node", " fill", " span"};
-  std::string out =
-      rank.kind == Kind::kUnit ? " " + describe_unit(rank.unit) : kNames[static_cast<int>(rank.kind)];
+  std::string out = rank.kind == Kind::kUnit ? fmt::format(" {}", unit_name(rank.unit))
+                                             : kNames[static_cast<int>(rank.kind)];
   if (rank.span) out += ":span";
   if (rank.fill) out += ":fill";
   return out;
@@ -47,7 +44,7 @@ inline std::string describe(const BindTo& bind) {
   using Kind = BindTo::Kind;
   std::string out;
   if (bind.kind == Kind::kNone) out += " none";
-  if (bind.kind == Kind::kUnit) out += " " + describe_unit(bind.unit);
+  if (bind.kind == Kind::kUnit) out += fmt::format(" {}", unit_name(bind.unit));
   if (bind.count != 1) out += fmt::format(" x{}", bind.count);
   if (bind.kind == Kind::kCpuList) {
     out += " cpus";
@@ -104,9 +101,6 @@ inline std::string describe(const Options& options, const Environment& base) {
   const auto add = [&words](const char* name, const std::string& text) {
     if (!text.empty()) words.push_back(name + text);
   };
-  const auto flag = [&words](bool on, const char* name) {
-    if (on) words.emplace_back(name);
-  };
   if (options.elastic) words.push_back(fmt::format("elastic {}:{}", options.min, options.max));
   if (options.start != 0) words.push_back(fmt::format("start {}", options.start));
   add("map", describe(options.mapping.map));
@@ -137,7 +131,9 @@ inline std::string describe(const Options& options, const Environment& base) {
       {options.print_exit_codes, "exit codes"},
       {!options.replace, "no replace"},
       {options.restart_policy == RestartPolicy::kRestart, "restart"}};
-  for (const auto& [on, name] : flags) flag(on, name);
+  for (const auto& [on, name] : flags) {
+    if (on) words.emplace_back(name);
+  }
   if (options.timeout != core::Duration{}) {
     words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
   }
