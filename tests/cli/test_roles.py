@@ -1,0 +1,136 @@
+"""Jobs of roles: what members are told, who is started again, how the job ends."""
+
+import json
+import os
+import signal
+import textwrap
+
+import pytest
+
+# A server at the address of TF_CONFIG, as TensorFlow's: it tells its port and waits.
+SERVER = textwrap.dedent("""
+    import json, os, socket, time
+    config = json.loads(os.environ["TF_CONFIG"])
+    task = config["task"]
+    address = config["cluster"][task["type"]][task["index"]]
+    server = socket.create_server(("", int(address.rsplit(":", 1)[1])))  # sets SO_REUSEADDR
+    print(task["type"], task["index"], address, os.getpid(), "served", flush=True)
+    time.sleep(600)
+""")
+
+
+def kinds(**scripts: str) -> list[str]:
+    """One shell script for each role."""
+    return [
+        "sh",
+        "-c",
+        "case $PAI_CURRENT_TASK_ROLE_NAME in "
+        + " ".join(f"{k}) {v};;" for k, v in scripts.items())
+        + " esac",
+    ]
+
+
+def test_ranks_go_role_by_role_and_everybody_knows_the_cluster(regroup):
+    job = regroup.run(
+        "--role", "ps=2", "--role", "evaluator=1", "sh", "-c", 'echo "$RANK $WORLD_SIZE $TF_CONFIG"'
+    )
+    assert job.wait() == 0, job.err  # without chief and worker everybody is awaited
+    told = [line.split(maxsplit=2) for line in sorted(job.out.splitlines())]
+    configs = [json.loads(config) for _, _, config in told]
+    assert [(rank, size) for rank, size, _ in told] == [("0", "3"), ("1", "3"), ("2", "3")]
+    assert [c["task"] for c in configs] == [
+        {"type": "ps", "index": 0}, {"type": "ps", "index": 1}, {"type": "evaluator", "index": 0},
+    ]  # fmt: skip
+    assert all(c["cluster"] == configs[0]["cluster"] for c in configs)
+    assert list(configs[0]["cluster"]) == ["ps"] and len(set(configs[0]["cluster"]["ps"])) == 2
+
+
+def test_programs_may_differ(regroup):
+    job = regroup.run(
+        "--role", "chief=1", "sh", "-c", "echo c$RANK", ":", "--role", "worker=2", "sh", "-c", "echo w$RANK"
+    )
+    assert job.wait() == 0, job.err
+    assert sorted(job.out.splitlines()) == ["c0", "w1", "w2"]
+
+
+def test_a_worker_comes_back_at_its_address(regroup):
+    job = regroup.start("--role", "worker=1", "--role", "ps=1", "python3", "-c", SERVER)
+    first = job.wait_out(r"^worker 0 (\S+) (\d+) served")
+    job.wait_out(r"^ps 0 \S+ \d+ served")
+    os.kill(int(first[2]), signal.SIGKILL)
+    job.wait_out(rf"^worker 0 {first[1]} (?!{first[2]} )\d+ served")
+    job.wait_err(r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): starting it again")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() != 0
+    job.assert_nothing_left(2)
+
+
+def test_restarts_of_a_worker_end(regroup):
+    job = regroup.run(
+        "--max-restarts", "1", "--role", "worker=2", *kinds(worker="[ $RANK = 0 ] || exit 9; exec sleep 60")
+    )
+    assert job.wait() == 9
+    assert "rank 1 (worker 1)" in job.err and "exited with code 9 after 1 restarts: ending the job" in job.err
+
+
+@pytest.mark.parametrize("lost", ["chief", "ps"])
+def test_a_lost_chief_or_ps_ends_the_job(regroup, lost):
+    others = {"chief": "exec sleep 60", "worker": "exec sleep 60", "ps": "exec sleep 60"}
+    job = regroup.run(
+        "--role", "chief=1", "--role", "worker=1", "--role", "ps=1", *kinds(**{**others, lost: "exit 5"})
+    )
+    assert job.wait() == 5
+    assert f"({lost} 0)" in job.err and "ending the job" in job.err
+
+
+def test_a_lost_ps_starts_the_job_again_if_that_is_wanted(regroup):
+    job = regroup.run(
+        "--restart-policy", "restart", "--role", "chief=1", "--role", "worker=1", "--role", "ps=1",
+        *kinds(
+            chief="echo chief $REGROUP_RESTART_COUNT; [ $REGROUP_RESTART_COUNT = 1 ] || exec sleep 60",
+            worker="exec sleep 60",
+            ps="[ $REGROUP_RESTART_COUNT = 1 ] || kill -9 $$; exec sleep 60",
+        ),
+    )  # fmt: skip
+    assert job.wait() == 0, job.err
+    assert "starting the whole job again (restart 1 of 3)" in job.err
+    assert "chief 1" in job.out.splitlines()
+
+
+def test_the_end_of_the_chief_ends_servers_and_workers(regroup):
+    job = regroup.run(
+        "--role", "chief=1", "--role", "worker=1", "--role", "ps=1",
+        *kinds(chief="exit 0", worker="exec sleep 60", ps="exec sleep 60"),
+    )  # fmt: skip
+    assert job.wait() == 0, job.err
+
+
+def test_a_job_file(regroup, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("""
+jobName: night
+dataDir: /data
+retryCount: 0
+taskRoles:
+- name: ps
+  command: exec sleep 60
+- name: worker
+  taskNumber: 2
+  command: |
+    echo "$PAI_JOB_NAME $PAI_DATA_DIR $PAI_TASK_ROLE_LIST $RANK"
+    echo "$PAI_PORT_LIST_worker_0_http" | grep -q '^[0-9]*,[0-9]*$'
+  portList: [{label: http, portNumber: 2}]
+""")
+    job = regroup.run("--job", str(file))
+    assert job.wait() == 0, job.err
+    assert sorted(job.out.splitlines()) == ["night /data ps,worker 1", "night /data ps,worker 2"]
+
+
+def test_a_wrong_job_file_is_named_with_line_and_field(regroup, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("jobName: j\ntaskRoles:\n- name: worker\n  command: a\n  taskNumber: two\n")
+    job = regroup.run("--job", str(file))
+    assert job.wait() == 1
+    assert (
+        f'{file}:5: taskRoles[0].taskNumber: a whole number from 1 to 65536 is wanted, not "two"' in job.err
+    )
