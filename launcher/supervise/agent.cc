@@ -138,14 +138,11 @@ void Agent::start_drain_timer() {
 }
 
 void Agent::leave_if_drained() {
-  if (!finishing_ || (crew_.outputs_open() && !abandoned_)) return;
+  if (!finishing_ || (crew_.outputs_busy() && !abandoned_)) return;
   for (Sink* sink : {out_.get(), &err_}) {
     if (sink->congested() && !abandoned_) return sink->when_free([this] { leave_if_drained(); });
   }
-  if (const core::Status& error = out_->error(); !error.ok() && error.code() != core::Code::kPeerLost) {
-    say(error.message());
-    if (*exit_status_ == 0) exit_status_ = 1;
-  }
+  if (crew_.output_lost() && *exit_status_ == 0) exit_status_ = 1;
   guardian_.send(Word::kDone, *exit_status_);
   loop_.stop();
 }

@@ -1,13 +1,11 @@
 // Members as processes. Each leads its own process group, which dies with it.
 #include "launcher/supervise/crew.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 
@@ -18,19 +16,6 @@
 namespace regroup::launcher {
 namespace {
 
-struct Pipe {
-  core::Fd read, write;
-};
-
-// Our end is non-blocking, the member's is not.
-core::Result<Pipe> make_pipe(bool ours_is_read) {
-  std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return core::system_error("pipe2", "a member's stream", errno);
-  Pipe pipe{core::Fd(fds[0]), core::Fd(fds[1])};
-  ::fcntl(ours_is_read ? fds[0] : fds[1], F_SETFL, O_NONBLOCK);
-  return pipe;
-}
-
 MemberExit exit_of(core::MemberId member, std::uint32_t rank, pid_t pid, int status) {
   MemberExit exit{member, rank, pid, 0, 0};
   if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
@@ -40,11 +25,6 @@ MemberExit exit_of(core::MemberId member, std::uint32_t rank, pid_t pid, int sta
 
 }  // namespace
 
-struct Crew::Pipes {
-  core::Fd in;
-  Pipe feed, out, err;
-};
-
 std::string MemberExit::what() const {
   return signal != 0 ? fmt::format("was killed by signal {} ({})", signal, signal_name(signal))
                      : fmt::format("exited with code {}", code);
@@ -52,31 +32,14 @@ std::string MemberExit::what() const {
 
 Crew::Crew(boost::asio::io_context& loop, CrewOptions options, Sink& out, Sink& err, ExitHandler exited,
            std::function<void()> changed)
-    : loop_(loop),
-      options_(std::move(options)),
-      out_(out),
-      err_(err),
-      exited_(std::move(exited)),
-      changed_(std::move(changed)) {}
+    : options_(std::move(options)),
+      streams_(loop, options_.output, options_.stdin_to, out, err, std::move(changed)),
+      exited_(std::move(exited)) {}
 
 core::Status Crew::start(const Place& place, Extras extras) {
-  Pipes pipes;
-  auto out = make_pipe(true);
-  if (!out.ok()) return out.status();
-  auto err = make_pipe(true);
-  if (!err.ok()) return err.status();
-  pipes.out = std::move(*out);
-  pipes.err = std::move(*err);
-  if (gets_input(place)) {
-    auto feed = make_pipe(false);
-    if (!feed.ok()) return feed.status();
-    pipes.feed = std::move(*feed);
-    pipes.in = std::move(pipes.feed.read);
-  } else {
-    pipes.in.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!pipes.in.valid()) return core::system_error("open", "/dev/null", errno);
-  }
-  return start_with(pipes, place, extras);
+  auto pipes = streams_.open(place);
+  if (!pipes.ok()) return pipes.status();
+  return start_with(std::move(*pipes), place, extras);
 }
 
 std::uint32_t Crew::add_app(App app) {
@@ -84,48 +47,18 @@ std::uint32_t Crew::add_app(App app) {
   return static_cast<std::uint32_t>(options_.apps.size() - 1);
 }
 
-bool Crew::gets_input(const Place& place) const {
-  return options_.stdin_to.to == StdinRequest::To::kRank && place.rank == options_.stdin_to.rank &&
-         !input_given_;
-}
-
-core::Status Crew::start_with(Pipes& pipes, const Place& place, const Extras& extras) {
+core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
   const App& app = options_.apps.at(place.app);
   Environment environment =
       member_environment(app.environment, place, options_.job, options_.master_port, options_.agent_socket);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   auto pid =
-      spawn({app.path, app.argv, to_strings(environment), app.wdir, pipes.in.get(), pipes.out.write.get(),
-             pipes.err.write.get(), options_.priority, extras.inherited.get(), extras.cores});
+      spawn({app.path, app.argv, to_strings(environment), app.wdir, pipes.in(), pipes.out(),
+             pipes.err(), options_.priority, extras.inherited.get(), extras.cores});
   if (!pid.ok()) return pid.status();
   running_[place.member] = {*pid, place.rank};
-  if (pipes.feed.write.valid()) {
-    input_given_ = true;
-    feed_ = std::make_shared<StdinFeed>(loop_, STDIN_FILENO, std::move(pipes.feed.write));
-    feed_->start();
-  }
-  std::erase_if(outputs_, [](const auto& output) { return !output->open(); });
-  listen(std::move(pipes.out.read), place, "stdout", out_);
-  listen(std::move(pipes.err.read), place, "stderr", err_);
+  streams_.start(std::move(pipes), place);
   return {};
-}
-
-std::string Crew::tag_of(const Place& place, const char* stream) const {
-  switch (options_.output.tag) {
-    case OutputRequest::Tag::kNone:
-      return "";
-    case OutputRequest::Tag::kJobRank:
-      return fmt::format("[1,{}]<{}>:", place.member, stream);
-    case OutputRequest::Tag::kRank:
-      return fmt::format("[{}] ", place.member);
-  }
-  return "";
-}
-
-void Crew::listen(core::Fd pipe, const Place& place, const char* stream, Sink& sink) {
-  const std::string prefix = tag_of(place, stream);
-  outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), prefix, sink, changed_));
-  outputs_.back()->start();
 }
 
 bool Crew::signal(core::MemberId member, int signal) {
@@ -159,15 +92,6 @@ void Crew::reaped(pid_t pid, int status) {
   const MemberExit exit = exit_of(found->first, found->second.rank, pid, status);
   running_.erase(found);
   exited_(exit);
-}
-
-void Crew::finish_outputs() {
-  if (feed_) feed_->stop();
-  for (const auto& output : std::vector(outputs_)) output->finish();
-}
-
-bool Crew::outputs_open() const {
-  return std::any_of(outputs_.begin(), outputs_.end(), [](const auto& output) { return output->open(); });
 }
 
 pid_t Crew::pid_of(core::MemberId member) const {

@@ -16,10 +16,9 @@
 #include "core/status.h"
 #include "core/world.h"
 #include "launcher/supervise/app.h"
-#include "launcher/supervise/output.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/sink.h"
-#include "launcher/supervise/stdin_feed.h"
+#include "launcher/supervise/streams.h"
 
 namespace regroup::launcher {
 
@@ -52,12 +51,11 @@ struct MemberExit {
 class Crew {
  public:
   using ExitHandler = std::function<void(const MemberExit&)>;
-  // `changed` is called when an output was closed.
+  // `changed` is called when outputs_busy() may have become false.
   Crew(boost::asio::io_context& loop, CrewOptions options, Sink& out, Sink& err, ExitHandler exited,
        std::function<void()> changed);
 
-  // Starts a member; the first of the rank that stdin_to names gets the launcher's standard input, the others
-  // an empty one.
+  // Starts a member; streams.h says which ones get our standard input.
   [[nodiscard]] core::Status start(const Place& place, Extras extras = {});
   // To the process group of one member, or of all; false: there is no such living member.
   bool signal(core::MemberId member, int signal);
@@ -68,13 +66,15 @@ class Crew {
   // The same for a child that somebody else reaped.
   void reaped(pid_t pid, int status);
   // All writers are dead: forward what is in the pipes.
-  void finish_outputs();
+  void finish_outputs() { streams_.finish(); }
 
   // A program that members started later run; its number.
   std::uint32_t add_app(App app);
   [[nodiscard]] const CrewOptions& options() const { return options_; }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
-  [[nodiscard]] bool outputs_open() const;
+  [[nodiscard]] bool outputs_busy() const { return streams_.busy(); }
+  // Output was lost to a full disk or its like; that has been said.
+  [[nodiscard]] bool output_lost() const { return streams_.lost(); }
   // Of a living member, or 0.
   [[nodiscard]] pid_t pid_of(core::MemberId member) const;
 
@@ -83,23 +83,13 @@ class Crew {
     pid_t pid = 0;
     std::uint32_t rank = 0;
   };
-  struct Pipes;
 
-  [[nodiscard]] core::Status start_with(Pipes& pipes, const Place& place, const Extras& extras);
-  [[nodiscard]] bool gets_input(const Place& place) const;
-  [[nodiscard]] std::string tag_of(const Place& place, const char* stream) const;
-  void listen(core::Fd pipe, const Place& place, const char* stream, Sink& sink);
+  [[nodiscard]] core::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
 
-  boost::asio::io_context& loop_;
   CrewOptions options_;
-  Sink& out_;
-  Sink& err_;
+  Streams streams_;
   ExitHandler exited_;
-  std::function<void()> changed_;
   std::map<core::MemberId, Process> running_;
-  std::vector<std::shared_ptr<Output>> outputs_;
-  std::shared_ptr<StdinFeed> feed_;
-  bool input_given_ = false;
 };
 
 }  // namespace regroup::launcher

@@ -1,35 +1,26 @@
-// Lines out of a byte stream. A piece of an overlong line ends where the limit is reached; it gets a newline
-// only if a prefix is put before the next piece, since otherwise the reader's bytes would differ.
+// Lines out of a byte stream. Looks for the last line end only, from behind: the common case costs no scan.
 #include "launcher/supervise/line_cutter.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace regroup::launcher {
 
-std::string LineCutter::feed(std::string_view bytes) {
-  std::string out;
-  while (!bytes.empty()) {
-    const std::size_t end = bytes.find('\n');
-    const std::size_t room = kLongestLine - rest_.size();
-    const bool whole = end != std::string_view::npos && end < room;
-    if (!whole && bytes.size() < room) {
-      rest_.append(bytes);
-      break;
-    }
-    const std::size_t take = whole ? end + 1 : room;
-    out.append(prefix_).append(rest_).append(bytes.substr(0, take));
-    if (!whole && !prefix_.empty()) out.push_back('\n');
-    rest_.clear();
-    bytes.remove_prefix(take);
-  }
-  return out;
+std::string_view LineCutter::cut(std::string_view bytes) {
+  const std::size_t end = bytes.rfind('\n');
+  std::size_t take = end == std::string_view::npos ? 0 : end + 1;
+  take += (bytes.size() - take) / kLongestLine * kLongestLine;
+  rest_.assign(bytes.substr(take));
+  return bytes.substr(0, take);
 }
 
-std::string LineCutter::finish() {
-  if (rest_.empty()) return {};
-  std::string out = prefix_ + std::exchange(rest_, {});
-  if (!prefix_.empty()) out.push_back('\n');
-  return out;
+void append_prefixed(std::string& out, std::string_view lines, std::string_view prefix) {
+  while (!lines.empty()) {
+    const std::size_t end = lines.find('\n');
+    const std::size_t line = std::min(end, lines.size());  // without its end
+    const std::size_t piece = std::min(line, kLongestLine);
+    out.append(prefix).append(lines.substr(0, piece)).push_back('\n');
+    lines.remove_prefix(std::min(piece == line ? piece + 1 : piece, lines.size()));
+  }
 }
 
 }  // namespace regroup::launcher

@@ -7,22 +7,25 @@
 
 namespace regroup::launcher {
 
-inline constexpr std::size_t kLongestLine = 64 << 10;  // longer ones are cut in pieces
+// Lines up to this size are never torn. Longer ones are cut in pieces of it, between which other members'
+// lines may come: a line without end must not be kept whole.
+inline constexpr std::size_t kLongestLine = 64 << 10;
 
+// Each call takes the bytes that the last one kept, followed by new ones: read behind rest().
 class LineCutter {
  public:
-  // `prefix` is put before each line; before each piece of a long one, too.
-  explicit LineCutter(std::string prefix = "") : prefix_(std::move(prefix)) {}
-
-  // Takes bytes; returns the whole lines that are complete now, newlines included. Keeps less than
-  // kLongestLine bytes.
-  [[nodiscard]] std::string feed(std::string_view bytes);
-  // The member is gone: the rest. With a prefix a newline is added, since other members' lines follow.
-  [[nodiscard]] std::string finish();
+  // What is kept, less than kLongestLine bytes.
+  [[nodiscard]] const std::string& rest() const { return rest_; }
+  // The front of `bytes` (rest(), then new bytes) that can be written now: whole lines, and pieces of a line
+  // that is too long. The rest is kept.
+  [[nodiscard]] std::string_view cut(std::string_view bytes);
 
  private:
-  std::string prefix_;
   std::string rest_;
 };
+
+// Appends `lines` to `out` with `prefix` before each line. A line longer than kLongestLine becomes several of
+// that size; a line that does not end gets an end, since lines of others follow.
+void append_prefixed(std::string& out, std::string_view lines, std::string_view prefix);
 
 }  // namespace regroup::launcher

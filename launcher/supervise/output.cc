@@ -1,57 +1,139 @@
-// Pipe to lines to sink, with back-pressure.
+// Pipe to lines to sinks, with back-pressure; one chunk at a time, so that every member gets its turn.
+//
+// Where much is in a pipe and it goes to one place as it is, all but the last kLongestLine bytes are moved
+// without a copy. The line that is under way then ends in those, or it is one that may be cut.
 #include "launcher/supervise/output.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <ctime>
 
 namespace regroup::launcher {
+namespace {
 
-Output::Output(boost::asio::io_context& loop, core::Fd pipe, std::string prefix, Sink& sink,
-               std::function<void()> closed)
-    : pipe_(loop, pipe.release()), cutter_(std::move(prefix)), sink_(sink), closed_(std::move(closed)) {}
+constexpr std::size_t kFullPipe = 64 << 10;  // what a pipe holds at first
+
+}  // namespace
+
+Output::Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path,
+               std::shared_ptr<OutputSpace> space)
+    : pipe_(loop, pipe.release()), path_(std::move(path)), space_(std::move(space)) {}
 
 void Output::wait() {
   pipe_.async_wait(pipe_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->read();
+    if (!error) self->run();
   });
 }
 
 void Output::finish() {
   last_ = true;
-  if (open() && !paused_) read();
+  if (open() && !paused_) run();
 }
 
-void Output::read() {
-  std::array<char, 64 << 10> bytes;
-  while (open()) {
-    if (!sink_.error().ok()) return close();
-    if (sink_.congested()) {
-      if (std::exchange(paused_, true)) return;
-      sink_.when_free([self = shared_from_this()] {
-        self->paused_ = false;
-        self->read();
-      });
-      return;
-    }
-    const ssize_t count = ::read(pipe_.native_handle(), bytes.data(), bytes.size());
-    if (count > 0) {
-      sink_.write(cutter_.feed({bytes.data(), static_cast<std::size_t>(count)}));
-    } else if (count < 0 && errno == EAGAIN && !last_) {
-      return wait();
-    } else if (count == 0 || errno != EINTR) {
-      close();
-    }
+void Output::run() {
+  do {
+    step();
+  } while (open() && !paused_ && last_);
+  if (open() && !paused_) wait();
+}
+
+void Output::step() {
+  if (unheard()) return close();
+  if (!moving_ && held_back()) return;
+  if (!moving_) to_move_ = movable();
+  if (to_move_ > 0) return move();
+  copy();
+}
+
+// True if a sink is congested; it will call.
+bool Output::held_back() {
+  const auto full = std::find_if(path_.sinks.begin(), path_.sinks.end(),
+                                 [](const Sink* sink) { return sink->congested(); });
+  if (full == path_.sinks.end()) return false;
+  paused_ = true;
+  (*full)->when_free([self = shared_from_this()] {
+    self->paused_ = false;
+    if (self->open()) self->run();
+  });
+  return true;
+}
+
+// All sinks are broken, and not only for want of space.
+bool Output::unheard() const {
+  bool gone = false;
+  for (const Sink* sink : path_.sinks) {
+    if (sink->error().ok()) return false;
+    gone = gone || sink->error().code() == core::Code::kPeerLost;
   }
+  return gone;
+}
+
+std::size_t Output::movable() {
+  if (!much_ || path_.sinks.size() != 1 || !path_.sinks[0]->moves() || !path_.tag.empty()) return 0;
+  if (!cutter_.rest().empty()) return 0;
+  int held = 0;
+  if (::ioctl(pipe_.native_handle(), FIONREAD, &held) != 0) return 0;
+  const auto bytes = static_cast<std::size_t>(held);
+  return bytes >= 2 * kLongestLine ? bytes - kLongestLine : 0;
+}
+
+void Output::move() {
+  Sink& sink = *path_.sinks[0];
+  moving_ = true;
+  while (to_move_ > 0) {
+    const std::size_t count = sink.move(pipe_.native_handle(), to_move_);
+    if (count == 0) break;
+    to_move_ -= count;
+  }
+  if (to_move_ == 0 || !sink.moves()) {
+    to_move_ = 0;
+    return copy();
+  }
+  paused_ = true;
+  sink.when_writable([self = shared_from_this()] {
+    self->paused_ = false;
+    if (self->open()) self->run();
+  });
+}
+
+void Output::copy() {
+  char* const space = space_->read.data();
+  const std::string& rest = cutter_.rest();
+  std::memcpy(space, rest.data(), rest.size());
+  const ssize_t count = ::read(pipe_.native_handle(), space + rest.size(), OutputSpace::kChunk);
+  if (count > 0) {
+    const auto bytes = static_cast<std::size_t>(count);
+    if (bytes >= kFullPipe && !std::exchange(much_, true)) {
+      ::fcntl(pipe_.native_handle(), F_SETPIPE_SZ, path_.large_pipe);  // refused: as it was
+    }
+    const std::string_view all(space, rest.size() + bytes);
+    give(path_.raw && path_.tag.empty() ? all : cutter_.cut(all));
+  } else if (count == 0 || (errno != EINTR && (errno != EAGAIN || last_))) {
+    close();
+  }
+}
+
+void Output::give(std::string_view bytes) {
+  if (!path_.tag.empty() && !bytes.empty()) {
+    space_->tagged.clear();
+    append_prefixed(space_->tagged, bytes, path_.tag.at(std::time(nullptr)));
+    bytes = space_->tagged;
+  }
+  if (std::exchange(moving_, false)) return path_.sinks[0]->end_move(bytes);
+  for (Sink* sink : path_.sinks) sink->write(bytes);
 }
 
 void Output::close() {
   if (!open()) return;
-  sink_.write(cutter_.finish());
+  give(cutter_.rest());
   boost::system::error_code ignored;
   pipe_.close(ignored);
-  if (closed_) closed_();
+  if (path_.closed) path_.closed();
 }
 
 }  // namespace regroup::launcher

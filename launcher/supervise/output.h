@@ -1,4 +1,4 @@
-// The standard output or error of one member on its way to a Sink.
+// The standard output or error of one member on its way to its sinks.
 #pragma once
 
 #include <utility>
@@ -8,21 +8,38 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/fd.h"
 #include "launcher/supervise/line_cutter.h"
 #include "launcher/supervise/sink.h"
+#include "launcher/supervise/tag.h"
 
 namespace regroup::launcher {
 
-// Kept alive by its own pending operations. Reads nothing while the sink is congested, so the member blocks
-// in its write, as it would on a pipe. When the sink's reader is gone the pipe is closed: the member gets
-// SIGPIPE, as it would without a launcher between.
+// Memory that all outputs of a loop work in, one after the other.
+struct OutputSpace {
+  static constexpr std::size_t kChunk = 256 << 10;  // read at a time
+  std::vector<char> read = std::vector<char>(kLongestLine + kChunk);
+  std::string tagged;
+};
+
+// What an Output does with what it reads.
+struct OutputPath {
+  std::vector<Sink*> sinks;
+  Tag tag;
+  bool raw = false;              // pieces as they come instead of lines
+  int large_pipe = kLargePipe;   // bytes; what the pipe is made to hold if it fills up
+  std::function<void()> closed;  // called once, after the last line was given to the sinks
+};
+
+// Kept alive by its own pending operations. Reads nothing while a sink is congested, so the member blocks in
+// its write, as it would on a pipe. When the readers of all sinks are gone the pipe is closed: the member
+// gets SIGPIPE, as it would without a launcher between. What a full disk refuses is dropped.
 class Output : public std::enable_shared_from_this<Output> {
  public:
-  // `pipe` is the reading end. `closed` is called once, after the last line was given to the sink.
-  Output(boost::asio::io_context& loop, core::Fd pipe, std::string prefix, Sink& sink,
-         std::function<void()> closed);
+  // `pipe` is the reading end, non-blocking.
+  Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path, std::shared_ptr<OutputSpace> space);
   void start() { wait(); }
   // All writers are dead: what is in the pipe now is the rest; do not wait for its end.
   void finish();
@@ -30,15 +47,25 @@ class Output : public std::enable_shared_from_this<Output> {
 
  private:
   void wait();
-  void read();
+  void run();
+  void step();
+  [[nodiscard]] bool held_back();
+  [[nodiscard]] bool unheard() const;
+  [[nodiscard]] std::size_t movable();
+  void move();
+  void copy();
+  void give(std::string_view bytes);
   void close();
 
   boost::asio::posix::stream_descriptor pipe_;
+  OutputPath path_;
+  std::shared_ptr<OutputSpace> space_;
   LineCutter cutter_;
-  Sink& sink_;
-  std::function<void()> closed_;
-  bool last_ = false;
-  bool paused_ = false;
+  std::size_t to_move_ = 0;
+  bool moving_ = false;  // sinks[0] is ours until end_move()
+  bool last_ = false;    // finish() was called
+  bool paused_ = false;  // a sink will call
+  bool much_ = false;    // the pipe was found full
 };
 
 }  // namespace regroup::launcher

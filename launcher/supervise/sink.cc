@@ -17,30 +17,52 @@
 
 namespace regroup::launcher {
 
-Sink::Sink(boost::asio::io_context& loop, int fd) : readiness_(loop), fd_(fd), kind_(Kind::kPolled) {
+Sink::Sink(boost::asio::io_context& loop, int fd, std::string name)
+    : readiness_(loop), fd_(fd), name_(std::move(name)) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return;
-  if (S_ISREG(info.st_mode)) {
-    kind_ = Kind::kFile;
-  } else if (S_ISSOCK(info.st_mode)) {
+  if (S_ISSOCK(info.st_mode)) {
     kind_ = Kind::kSocket;
+  } else if (S_ISREG(info.st_mode)) {
+    kind_ = Kind::kFile;
+    moves_ = (::fcntl(fd, F_GETFL) & O_APPEND) == 0;  // splice refuses those
   } else {
+    moves_ = S_ISFIFO(info.st_mode);
     const std::string path = fmt::format("/proc/self/fd/{}", fd);
     own_.reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     if (own_.valid()) fd_ = own_.get(), kind_ = Kind::kNonBlocking;
   }
 }
 
-void Sink::write(const std::string& lines) {
+Sink::Sink(boost::asio::io_context& loop, core::Fd file, std::string name)
+    : Sink(loop, file.get(), std::move(name)) {
+  if (!own_.valid()) own_ = std::move(file);
+}
+
+void Sink::write(std::string_view lines) {
   if (lines.empty() || !error_.ok()) return;
-  const bool was_congested = congested();
+  if (moving_) {
+    held_ += lines;
+  } else if (congested()) {
+    append(lines);
+  } else {
+    lines.remove_prefix(write_some(lines));
+    if (lines.empty() || !error_.ok()) return;
+    append(lines);
+    push();
+  }
+}
+
+void Sink::append(std::string_view lines) {
+  if (sent_ == pending_.size()) {
+    pending_.clear();
+    sent_ = 0;
+  }
   pending_ += lines;
-  if (!was_congested) push();
 }
 
 void Sink::push() {
-  while (congested() && write_some()) {
-  }
+  if (congested()) sent_ += write_some(std::string_view(pending_).substr(sent_));
   if (congested()) {
     readiness_.wait(fd_, EPOLLOUT, [this] { push(); });
   } else {
@@ -48,27 +70,59 @@ void Sink::push() {
   }
 }
 
-// True if it made progress (or broke).
-bool Sink::write_some() {
-  ssize_t count = 0;
-  if (kind_ == Kind::kSocket) {
-    count = ::send(fd_, pending_.data(), pending_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  } else if (kind_ == Kind::kPolled) {
-    pollfd poll{fd_, POLLOUT, 0};
-    if (::poll(&poll, 1, 0) == 0) return false;
-    count = ::write(fd_, pending_.data(), std::min<std::size_t>(pending_.size(), PIPE_BUF));
-  } else {
-    count = ::write(fd_, pending_.data(), pending_.size());
+// As much as goes without blocking.
+std::size_t Sink::write_some(std::string_view bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size() && error_.ok()) {
+    const std::string_view rest = bytes.substr(done);
+    ssize_t count = 0;
+    if (kind_ == Kind::kSocket) {
+      count = ::send(fd_, rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else if (kind_ == Kind::kPolled) {
+      pollfd poll{fd_, POLLOUT, 0};
+      if (::poll(&poll, 1, 0) == 0) return done;
+      count = ::write(fd_, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
+    } else {
+      count = ::write(fd_, rest.data(), rest.size());
+    }
+    if (count >= 0) {
+      done += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN) {
+      if (std::exchange(grown_, true) || ::fcntl(fd_, F_SETPIPE_SZ, kLargePipe) < 0) return done;
+    } else if (errno != EINTR) {
+      fail(errno, "write");
+    }
   }
-  if (count < 0 && errno == EAGAIN) return false;
-  if (count < 0 && errno == EINTR) return true;
-  if (count < 0) {
-    error_ = core::system_error("write", "output of the job", errno);
-    pending_.clear();
-  } else {
-    pending_.erase(0, static_cast<std::size_t>(count));
+  return done;
+}
+
+std::size_t Sink::move(int pipe, std::size_t bytes) {
+  if (!std::exchange(grown_, true)) ::fcntl(fd_, F_SETPIPE_SZ, kLargePipe);  // no pipe: nothing happens
+  moving_ = true;
+  for (;;) {
+    const ssize_t count = ::splice(pipe, nullptr, fd_, nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (count >= 0) return static_cast<std::size_t>(count);
+    if (errno == EAGAIN) return 0;
+    if (errno == EINVAL) return moves_ = false, 0;
+    if (errno != EINTR) return fail(errno, "splice"), 0;
   }
-  return true;
+}
+
+void Sink::when_writable(Resume resume) { readiness_.wait(fd_, EPOLLOUT, std::move(resume)); }
+
+void Sink::end_move(std::string_view lines) {
+  moving_ = false;
+  write(lines);
+  write(std::exchange(held_, {}));
+  if (!congested()) release_waiting();
+}
+
+void Sink::fail(int error, const char* call) {
+  error_ = core::system_error(call, name_, error);
+  pending_.clear();
+  held_.clear();
+  sent_ = 0;
+  if (broken_) broken_(error_);
 }
 
 void Sink::release_waiting() {

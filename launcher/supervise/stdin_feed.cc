@@ -1,49 +1,94 @@
-// Borrowed input to pipe, one block at a time.
+// Borrowed input to pipes, one block at a time.
 #include "launcher/supervise/stdin_feed.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 namespace regroup::launcher {
+namespace {
 
-StdinFeed::StdinFeed(boost::asio::io_context& loop, int input, core::Fd pipe)
-    : readiness_(loop), input_(input), pipe_(loop, pipe.release()) {}
+// Nothing tells a process group that was running in the background that it came to the foreground.
+constexpr std::chrono::milliseconds kLookAgain{250};
 
-void StdinFeed::stop() {
-  boost::system::error_code ignored;
-  pipe_.close(ignored);
+}  // namespace
+
+StdinFeed::StdinFeed(boost::asio::io_context& loop, int input)
+    : readiness_(loop), input_(input), terminal_(::isatty(input) == 1), look_again_(loop) {}
+
+void StdinFeed::add(core::Fd pipe) {
+  members_.push_back(std::make_unique<Member>(
+      Member{boost::asio::posix::stream_descriptor(look_again_.get_executor(), pipe.release()), {}}));
 }
 
+void StdinFeed::stop() {
+  look_again_.cancel();
+  for (const auto& member : members_) {
+    boost::system::error_code ignored;
+    member->pipe.close(ignored);
+  }
+}
+
+bool StdinFeed::in_background() const { return terminal_ && ::tcgetpgrp(input_) != ::getpgrp(); }
+
 void StdinFeed::wait_input() {
+  if (in_background()) return wait_foreground();
   readiness_.wait(input_, EPOLLIN, [self = shared_from_this()] { self->read(); });
 }
 
-void StdinFeed::read() {
-  if (!pipe_.is_open()) return;
-  const ssize_t count = ::read(input_, bytes_.data(), bytes_.size());
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_input();
-  if (count <= 0) return stop();  // the end, or a background job that may not read its terminal (EIO)
-  rest_ = {bytes_.data(), static_cast<std::size_t>(count)};
-  write();
+void StdinFeed::wait_foreground() {
+  look_again_.expires_after(kLookAgain);
+  look_again_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->wait_input();
+  });
 }
 
-void StdinFeed::write() {
-  while (!rest_.empty() && pipe_.is_open()) {
-    const ssize_t count = ::write(pipe_.native_handle(), rest_.data(), rest_.size());
+// In the background a read would not stop us, since SIGTTIN is blocked, but fail with EIO.
+void StdinFeed::read() {
+  const bool taken = std::any_of(members_.begin(), members_.end(),
+                                 [](const auto& member) { return member->pipe.is_open(); });
+  if (!taken) return;
+  if (in_background()) return wait_foreground();
+  const ssize_t count = ::read(input_, bytes_.data(), bytes_.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_input();
+  if (count < 0 && errno == EIO && in_background() && ::tcgetpgrp(input_) > 0) return wait_foreground();
+  if (count <= 0) return stop();  // the end, or a terminal that is gone
+  for (const auto& member : members_) {
+    if (member->pipe.is_open()) member->rest = {bytes_.data(), static_cast<std::size_t>(count)};
+  }
+  for (const auto& member : members_) write(*member);
+  next_if_taken();
+}
+
+void StdinFeed::write(Member& member) {
+  while (!member.rest.empty() && member.pipe.is_open()) {
+    const ssize_t count = ::write(member.pipe.native_handle(), member.rest.data(), member.rest.size());
     if (count >= 0) {
-      rest_.remove_prefix(static_cast<std::size_t>(count));
+      member.rest.remove_prefix(static_cast<std::size_t>(count));
     } else if (errno == EAGAIN) {
-      pipe_.async_wait(pipe_.wait_write, [self = shared_from_this()](const boost::system::error_code& error) {
-        if (!error) self->write();
-      });
+      member.pipe.async_wait(member.pipe.wait_write,
+                             [self = shared_from_this(), &member](const boost::system::error_code& error) {
+                               if (error) return;
+                               self->write(member);
+                               self->next_if_taken();
+                             });
       return;
     } else if (errno != EINTR) {
-      return stop();  // EPIPE: nobody reads
+      boost::system::error_code ignored;
+      member.pipe.close(ignored);  // EPIPE: it reads no more
+      member.rest = {};
     }
   }
-  if (pipe_.is_open()) wait_input();
+}
+
+void StdinFeed::next_if_taken() {
+  for (const auto& member : members_) {
+    if (!member->rest.empty() && member->pipe.is_open()) return;
+  }
+  wait_input();
 }
 
 }  // namespace regroup::launcher

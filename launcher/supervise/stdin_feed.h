@@ -1,4 +1,4 @@
-// The launcher's standard input on its way to rank 0.
+// The launcher's standard input on its way to one member, or to all.
 #pragma once
 
 #include <utility>
@@ -6,33 +6,48 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "core/fd.h"
 #include "launcher/supervise/readiness.h"
 
 namespace regroup::launcher {
 
-// Reads no more than the member takes. The end of the input closes the pipe; a member that closed its own end
-// ends the reading. Kept alive by its own pending operations until stop().
+// Every member gets every byte. Reads no more than the slowest takes; one that closed its end is left out,
+// and without any the reading ends. The end of the input closes the pipes. A terminal is read only while this
+// process group is in its foreground. Kept alive by its own pending operations until stop().
 class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
  public:
-  // `input` is borrowed; `pipe` is the writing end.
-  StdinFeed(boost::asio::io_context& loop, int input, core::Fd pipe);
+  // `input` is borrowed.
+  StdinFeed(boost::asio::io_context& loop, int input);
+  // `pipe` is a writing end, non-blocking. Before start() only.
+  void add(core::Fd pipe);
+  [[nodiscard]] std::size_t members() const { return members_.size(); }
   void start() { wait_input(); }
   void stop();
 
  private:
+  struct Member {
+    boost::asio::posix::stream_descriptor pipe;
+    std::string_view rest;
+  };
+
+  [[nodiscard]] bool in_background() const;
   void wait_input();
+  void wait_foreground();
   void read();
-  void write();
+  void write(Member& member);
+  void next_if_taken();
 
   Readiness readiness_;
   int input_;
-  boost::asio::posix::stream_descriptor pipe_;
+  bool terminal_;
+  boost::asio::steady_timer look_again_;
+  std::vector<std::unique_ptr<Member>> members_;
   std::array<char, 64 << 10> bytes_{};
-  std::string_view rest_;
 };
 
 }  // namespace regroup::launcher

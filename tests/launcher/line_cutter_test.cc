@@ -6,22 +6,29 @@
 namespace regroup::launcher {
 namespace {
 
-TEST(LineCutter, KeepsAPartialLineUntilItsEnd) {
-  LineCutter cutter;
-  EXPECT_EQ(cutter.feed("a"), "");
-  EXPECT_EQ(cutter.feed("b\nc\nd"), "ab\nc\n");
-  EXPECT_EQ(cutter.feed("\n"), "d\n");
-  EXPECT_EQ(cutter.finish(), "");
+std::string feed(LineCutter& cutter, const std::string& bytes) {
+  const std::string all = cutter.rest() + bytes;
+  return std::string(cutter.cut(all));
 }
 
-TEST(LineCutter, GivesThePartialLastLineAtTheEnd) {
-  LineCutter plain;
-  EXPECT_EQ(plain.feed("x\ny"), "x\n");
-  EXPECT_EQ(plain.finish(), "y");
-  EXPECT_EQ(plain.finish(), "");
-  LineCutter tagged("[1,0]<stdout>:");
-  EXPECT_EQ(tagged.feed("x\ny"), "[1,0]<stdout>:x\n");
-  EXPECT_EQ(tagged.finish(), "[1,0]<stdout>:y\n");
+std::string prefixed(const std::string& lines, const std::string& prefix) {
+  std::string out;
+  append_prefixed(out, lines, prefix);
+  return out;
+}
+
+TEST(LineCutter, KeepsAPartialLineUntilItsEnd) {
+  LineCutter cutter;
+  EXPECT_EQ(feed(cutter, "a"), "");
+  EXPECT_EQ(feed(cutter, "b\nc\nd"), "ab\nc\n");
+  EXPECT_EQ(feed(cutter, "\n"), "d\n");
+  EXPECT_EQ(cutter.rest(), "");
+}
+
+TEST(LineCutter, KeepsThePartialLastLineAsTheRest) {
+  LineCutter cutter;
+  EXPECT_EQ(feed(cutter, "x\ny"), "x\n");
+  EXPECT_EQ(cutter.rest(), "y");
 }
 
 TEST(LineCutter, EveryPieceSizeGivesTheSameBytes) {
@@ -32,11 +39,11 @@ TEST(LineCutter, EveryPieceSizeGivesTheSameBytes) {
     LineCutter cutter;
     std::string out;
     for (std::size_t at = 0; at < text.size(); at += piece) {
-      const std::string lines = cutter.feed(std::string_view(text).substr(at, piece));
+      const std::string lines = feed(cutter, text.substr(at, piece));
       ASSERT_TRUE(lines.empty() || lines.back() == '\n');
       out += lines;
     }
-    ASSERT_EQ(out + cutter.finish(), text) << piece;
+    ASSERT_EQ(out + cutter.rest(), text) << piece;
   }
 }
 
@@ -44,21 +51,33 @@ TEST(LineCutter, CutsAnOverlongLineWithoutChangingItsBytes) {
   const std::string text = std::string(3 * kLongestLine + 5, 'x') + "\nend\n";
   LineCutter cutter;
   std::string out;
-  for (std::size_t at = 0; at < text.size(); at += 1000)
-    out += cutter.feed(std::string_view(text).substr(at, 1000));
-  EXPECT_EQ(out + cutter.finish(), text);
-}
-
-TEST(LineCutter, PutsThePrefixBeforeEachPieceOfAnOverlongLine) {
-  LineCutter cutter("p:");
-  const std::string out = cutter.feed(std::string(kLongestLine + 1, 'x') + "\n");
-  EXPECT_EQ(out, "p:" + std::string(kLongestLine, 'x') + "\np:x\n");
+  for (std::size_t at = 0; at < text.size(); at += 1000) {
+    const std::string lines = feed(cutter, text.substr(at, 1000));
+    ASSERT_TRUE(lines.empty() || lines.back() == '\n' || lines.size() == kLongestLine);
+    ASSERT_LT(cutter.rest().size(), kLongestLine);
+    out += lines;
+  }
+  EXPECT_EQ(out + cutter.rest(), text);
 }
 
 TEST(LineCutter, KeepsBytesThatAreNoText) {
   LineCutter cutter;
   const std::string text("a\0b\xff\n", 5);
-  EXPECT_EQ(cutter.feed(text), text);
+  EXPECT_EQ(feed(cutter, text), text);
+}
+
+TEST(Prefix, StandsBeforeEachLine) {
+  EXPECT_EQ(prefixed("x\n\nz\n", "p:"), "p:x\np:\np:z\n");
+  EXPECT_EQ(prefixed("", "p:"), "");
+}
+
+TEST(Prefix, MakesAPartialLineWhole) { EXPECT_EQ(prefixed("x\ny", "p:"), "p:x\np:y\n"); }
+
+TEST(Prefix, StandsBeforeEachPieceOfAnOverlongLine) {
+  const std::string piece(kLongestLine, 'x');
+  EXPECT_EQ(prefixed(piece + "x\n", "p:"), "p:" + piece + "\np:x\n");
+  EXPECT_EQ(prefixed(piece + "\n", "p:"), "p:" + piece + "\n");
+  EXPECT_EQ(prefixed(piece, "p:"), "p:" + piece + "\n");
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ void outlasts_a_slow_reader(Pair pair) {
   boost::asio::io_context loop;
   Sink sink(loop, pair.write.get());
   std::string expected;
-  for (int i = 0; i < 200; ++i) expected += std::string(5000, static_cast<char>('a' + i % 26)) + "\n";
-  sink.write(expected);  // a megabyte: more than any pipe takes
+  for (int i = 0; i < 1000; ++i) expected += std::string(5000, static_cast<char>('a' + i % 26)) + "\n";
+  sink.write(expected);  // five megabytes: more than any pipe takes
   ASSERT_TRUE(sink.congested());
   bool resumed = false;
   sink.when_free([&] { resumed = true; });
@@ -64,7 +64,7 @@ TEST(Sink, SaysThatTheReaderIsGoneAndLetsWritersGo) {
   boost::asio::io_context loop;
   Pair pipe = make_pipe();
   Sink sink(loop, pipe.write.get());
-  sink.write(std::string(1 << 20, 'x'));
+  sink.write(std::string(3 << 20, 'x'));
   ASSERT_TRUE(sink.congested());
   bool resumed = false;
   sink.when_free([&] { resumed = true; });

@@ -1,0 +1,101 @@
+// Paths, folders, open files.
+#include "launcher/supervise/output_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+
+namespace regroup::launcher {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+std::string fill_in(const std::string& pattern, std::uint32_t rank) {
+  std::string out;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      out += pattern[i];
+      continue;
+    }
+    switch (pattern[++i]) {
+      case 'r':
+        out += std::to_string(rank);
+        break;
+      case 'h':
+        out += host_name();
+        break;
+      case 'g':
+      case 'p':
+        out += '0';
+        break;
+      case '%':
+        out += '%';
+        break;
+      default:
+        out.append({'%', pattern[i]});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+core::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const std::string& stream,
+                                                    Sink& own) {
+  std::vector<std::string> paths;
+  const std::string& pattern = stream == "stdout" ? request_.stdout_pattern : request_.stderr_pattern;
+  if (!request_.folder.empty()) paths.push_back(in_folder(place, stream));
+  if (!pattern.empty()) paths.push_back(fill_in(pattern, place.member));
+  std::vector<Sink*> out;
+  if (paths.empty() || (request_.copy && pattern.empty())) out.push_back(&own);
+  for (const std::string& path : paths) {
+    auto file = open(path);
+    if (!file.ok()) return file.status();
+    out.push_back(*file);
+  }
+  return out;
+}
+
+// Zeros before the number, so that names sort as ranks do.
+std::string OutputFiles::in_folder(const Place& place, const std::string& stream) {
+  if (digits_ == 0) digits_ = std::to_string(place.world_size).size();
+  return fmt::format("{}{}/rank.{:0{}}/{}", request_.folder, request_.job_folder ? "/1" : "", place.member,
+                     digits_, stream);
+}
+
+core::Result<Sink*> OutputFiles::open(const std::string& path) {
+  std::unique_ptr<Sink>& file = files_[path];
+  if (file) return file.get();
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !std::filesystem::create_directories(folder, error) && error) {
+    return core::system_error("mkdir", folder.string(), error.value());
+  }
+  core::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+  if (!fd.valid()) return core::system_error("open", path, errno);
+  file = std::make_unique<Sink>(loop_, std::move(fd), path);
+  file->on_error(broken_);
+  return file.get();
+}
+
+bool OutputFiles::congested() const {
+  for (const auto& [path, file] : files_) {
+    if (file->congested()) return true;
+  }
+  return false;
+}
+
+void OutputFiles::when_free(std::function<void()> resume) {
+  for (const auto& [path, file] : files_) {
+    if (file->congested()) return file->when_free(std::move(resume));
+  }
+}
+
+}  // namespace regroup::launcher

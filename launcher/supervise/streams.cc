@@ -1,0 +1,122 @@
+// Members write to pipes of their own, because only so can their lines be kept whole.
+#include "launcher/supervise/streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace regroup::launcher {
+namespace {
+
+constexpr int kPipesTotal = 32 << 20;  // bytes that the pipes of all members may hold, if they are large
+constexpr int kSmallPipe = 64 << 10;   // as the system makes them
+
+// Our end is non-blocking, the member's is not.
+core::Result<Pipe> make_pipe(bool ours_is_read) {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return core::system_error("pipe2", "a member's stream", errno);
+  Pipe pipe{core::Fd(fds[0]), core::Fd(fds[1])};
+  ::fcntl(ours_is_read ? fds[0] : fds[1], F_SETFL, O_NONBLOCK);
+  return pipe;
+}
+
+core::Result<Pipe> empty_input() {
+  Pipe pipe{core::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), {}};
+  if (!pipe.read.valid()) return core::system_error("open", "/dev/null", errno);
+  return pipe;
+}
+
+int large_pipe(const Place& place) {
+  return std::clamp(kPipesTotal / static_cast<int>(std::max(place.world_size, 1U)), kSmallPipe, kLargePipe);
+}
+
+}  // namespace
+
+Streams::Streams(boost::asio::io_context& loop, OutputRequest output, StdinRequest input, Sink& out,
+                 Sink& err, std::function<void()> changed)
+    : loop_(loop),
+      output_(std::move(output)),
+      input_(input),
+      out_(out),
+      err_(err),
+      changed_(std::move(changed)),
+      files_(loop, output_, [this](const core::Status& error) { on_broken(error); }) {
+  out_.on_error([this](const core::Status& error) { on_broken(error); });
+}
+
+core::Result<MemberPipes> Streams::open(const Place& place) {
+  MemberPipes pipes;
+  auto feed = gets_input(place) ? make_pipe(false) : empty_input();
+  if (!feed.ok()) return feed.status();
+  pipes.feed = std::move(*feed);
+  auto output = make_pipe(true);
+  if (!output.ok()) return output.status();
+  pipes.output = std::move(*output);
+  auto sinks = files_.sinks(place, "stdout", out_);
+  if (!sinks.ok()) return sinks.status();
+  pipes.output_sinks = std::move(*sinks);
+  if (output_.merge_stderr) return pipes;
+
+  auto error = make_pipe(true);
+  if (!error.ok()) return error.status();
+  pipes.error = std::move(*error);
+  sinks = files_.sinks(place, "stderr", err_);
+  if (!sinks.ok()) return sinks.status();
+  pipes.error_sinks = std::move(*sinks);
+  return pipes;
+}
+
+bool Streams::gets_input(const Place& place) const {
+  if (feeding_) return false;
+  if (input_.to == StdinRequest::To::kAll) return true;
+  return input_.to == StdinRequest::To::kRank && place.rank == input_.rank;
+}
+
+void Streams::start(MemberPipes pipes, const Place& place) {
+  if (pipes.feed.write.valid()) feed(std::move(pipes.feed.write), place);
+  std::erase_if(outputs_, [](const auto& output) { return !output->open(); });
+  listen(std::move(pipes.output.read), place, "stdout", std::move(pipes.output_sinks));
+  if (pipes.error.read.valid()) {
+    listen(std::move(pipes.error.read), place, "stderr", std::move(pipes.error_sinks));
+  }
+}
+
+void Streams::feed(core::Fd pipe, const Place& place) {
+  if (!feed_) feed_ = std::make_shared<StdinFeed>(loop_, STDIN_FILENO);
+  feed_->add(std::move(pipe));
+  feeding_ = input_.to == StdinRequest::To::kRank || feed_->members() == place.world_size;
+  if (feeding_) feed_->start();
+}
+
+void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks) {
+  OutputPath path{std::move(sinks), Tag(output_, place.member, stream), output_.raw, large_pipe(place),
+                  [this] { on_closed(); }};
+  outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), std::move(path), space_));
+  outputs_.back()->start();
+}
+
+void Streams::finish() {
+  if (feed_) feed_->stop();
+  for (const auto& output : std::vector(outputs_)) output->finish();
+}
+
+bool Streams::busy() const {
+  return files_.congested() ||
+         std::any_of(outputs_.begin(), outputs_.end(), [](const auto& output) { return output->open(); });
+}
+
+void Streams::on_closed() {
+  if (files_.congested()) files_.when_free([this] { on_closed(); });
+  changed_();
+}
+
+void Streams::on_broken(const core::Status& error) {
+  if (error.code() == core::Code::kPeerLost) return;  // who read it knows
+  lost_ = true;
+  err_.write("regroup: " + error.message() + ": what comes is lost\n");
+}
+
+}  // namespace regroup::launcher

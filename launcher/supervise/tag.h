@@ -1,0 +1,28 @@
+// What is put before each line of a member.
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include "launcher/options/request.h"
+
+namespace regroup::launcher {
+
+class Tag {
+ public:
+  // `stream` is stdout or stderr. The spelling is Open MPI 4's: [1,3]<stdout>: with the time as ctime gives
+  // it before; kRank is hydra's.
+  Tag(const OutputRequest& request, std::uint32_t rank, std::string_view stream);
+  [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
+  // What a line that came at `now` begins with; valid until the next call.
+  [[nodiscard]] std::string_view at(std::time_t now);
+
+ private:
+  bool timestamp_;
+  std::string text_;
+  std::time_t time_ = -1;  // of timed_
+  std::string timed_;
+};
+
+}  // namespace regroup::launcher
