@@ -24,6 +24,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
       job_(std::move(job)),
       incarnation_(incarnation),
       desired_(policy.target),
+      relaunches_(policy.relaunch, policy.min, policy.target),
       history_(std::move(past.sentences)) {
   stage_ = incarnation_ > 1 || past.world ? Stage::kHello : Stage::kStarting;
   if (past.world) recall(std::move(*past.world));
@@ -47,6 +48,8 @@ void Coordinator::recall(const Intent& intent) {
   began_ = intent.began;
   policy_.target = intent.target;
   desired_ = intent.desired;
+  relaunches_.recall(intent.restarts);
+  members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
     Record* r = members_.find(mark.member);
     if (r == nullptr) continue;
@@ -56,13 +59,19 @@ void Coordinator::recall(const Intent& intent) {
 }
 
 Intent Coordinator::intent() const {
-  Intent out{.began = began_, .target = policy_.target, .desired = desired_};
+  Intent out{.began = began_,
+             .target = policy_.target,
+             .desired = desired_,
+             .restarts = relaunches_.restarts(),
+             .next_member = members_.next_id()};
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
     out.marks.push_back({id, r.state, r.leave_wanted});
   }
   return out;
 }
+
+void Coordinator::journal(Intent intent) { emit(Journal{std::move(intent)}); }
 
 Effects Coordinator::tick(core::TimePoint now) {
   if (done()) return {};

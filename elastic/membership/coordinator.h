@@ -88,6 +88,7 @@ class Coordinator {
   void start_one(std::uint32_t rank, std::uint32_t world_size);
   void lost_before_ready(Record* member, const core::MemberLost& lost);
   void start_failed();
+  void launch();
   void relaunch();
   void enforce_limits();
   void hurry_finish();
@@ -103,7 +104,8 @@ class Coordinator {
   void recall(core::World world);
   void recall(const Intent& intent);
   [[nodiscard]] Intent intent() const;
-  void journal_intent() { emit(Journal{intent()}); }
+  void journal_intent() { journal(intent()); }
+  void journal(Intent intent);
   void remember(const std::string& sentence);  // for status only
   void note(const std::string& sentence);      // for status and the terminal
 
@@ -121,7 +123,9 @@ class Coordinator {
   std::uint32_t desired_;                       // members to keep: the target, less those not replaced
   std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
   std::uint64_t ready_count_ = 0;
-  std::uint32_t launched_ = 0, relaunches_ = 0;  // members of the present launch; launches before it
+  std::uint32_t launched_ = 0;  // members of the present launch; 0: none yet
+  Relaunches relaunches_;
+  core::TimePoint relaunch_due_{};
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
   bool agreed_ = true;                                           // all hellos fit the journal
   std::string held_;                                             // why no World is formed, for status

@@ -55,6 +55,7 @@ void Coordinator::end_hello() {
   const std::uint32_t living = members_.staying();
   if (world_.generation == 0) {
     launched_ = living;
+    if (living > 0) relaunches_.adopt(now_, living);
     stage_ = Stage::kStarting;
     return;
   }

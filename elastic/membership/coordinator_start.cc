@@ -9,18 +9,13 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::uint32_t kMostRelaunches = 3;
 constexpr core::Duration kSecond = std::chrono::seconds(1);
 
 }  // namespace
 
 void Coordinator::start_members() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
-  if (launched_ == 0) {
-    launched_ = desired_;
-    for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
-    return;
-  }
+  if (launched_ == 0) return launch();
   // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
   if (!first_ready_ || backoff_.given_up() || now_ < backoff_.not_before()) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
@@ -32,8 +27,8 @@ void Coordinator::start_members() {
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
   const core::MemberId id = members_.next_id();
   const core::NodeId node = members_.emptiest(job_.nodes);
-  members_.add(id, node, now_);
-  emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_}});
+  members_.add(id, node, now_).first_rank = rank;
+  emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
 }
 
 void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost) {
@@ -47,9 +42,12 @@ void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost
   }
   const std::string what =
       lost.why.empty() ? fmt::format("member {}: {}", member->id, member->cause) : lost.why;
-  if (launched_ <= policy_.min || relaunches_ >= kMostRelaunches) return end(member->status, what);
+  if (stage_ == Stage::kRelaunching) return;  // one of those that the first took along
+  const auto verdict = relaunches_.on_failure(now_, member->first_rank, member->status, what);
+  if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
   stage_ = Stage::kRelaunching;
-  note(fmt::format("no member had joined: relaunch with {} instead of {}", launched_ - 1, launched_));
+  relaunch_due_ = verdict.due;
+  note(verdict.sentence);
   for (auto& [id, r] : members_.all()) {
     if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
   }
@@ -65,14 +63,20 @@ void Coordinator::start_failed() {
   }
 }
 
-void Coordinator::relaunch() {
-  if (members_.processes() > 0) return;
-  ++relaunches_;
-  launched_ -= 1;
-  desired_ = launched_;
-  journal_intent();
+// All members together, on the slots that are not in back-off.
+void Coordinator::launch() {
+  launched_ = desired_ = relaunches_.launch(now_);
   stage_ = Stage::kStarting;
+  // Before they start: of members that die before anybody joins nothing else is known to a successor.
+  Intent ahead = intent();
+  ahead.next_member += launched_;
+  journal(std::move(ahead));
   for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
+}
+
+void Coordinator::relaunch() {
+  if (members_.processes() > 0 || now_ < relaunch_due_) return;
+  launch();
 }
 
 void Coordinator::enforce_limits() {
@@ -184,6 +188,7 @@ std::optional<core::TimePoint> Coordinator::next_deadline() const {
     if (at > now_) next = std::min(next, at);
   };
   consider(backoff_.not_before());
+  if (stage_ == Stage::kRelaunching) consider(relaunch_due_);
   consider(next_query_);
   if (below_min_since_) consider(*below_min_since_ + policy_.wait);
   for (const auto& [id, r] : members_.all()) {

@@ -23,9 +23,11 @@ struct Intent {
     bool operator==(const Mark&) const = default;
   };
 
-  core::TimePoint began{};    // the job
-  std::uint32_t target = 0;   // --start, or what `resize` or a notice made of it
-  std::uint32_t desired = 0;  // less those that are not replaced
+  core::TimePoint began{};         // the job
+  std::uint32_t target = 0;        // --start, or what `resize` or a notice made of it
+  std::uint32_t desired = 0;       // less those that are not replaced
+  std::uint32_t restarts = 0;      // relaunches so far
+  core::MemberId next_member = 0;  // ids below may have been given
   std::vector<Mark> marks;
   bool operator==(const Intent&) const = default;
 };

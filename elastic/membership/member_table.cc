@@ -62,7 +62,9 @@ core::NodeId MemberTable::emptiest(const std::vector<core::NodeId>& nodes) const
                            [&](core::NodeId a, core::NodeId b) { return load[a] < load[b]; });
 }
 
-core::MemberId MemberTable::next_id() const { return records_.empty() ? 0 : records_.rbegin()->first + 1; }
+core::MemberId MemberTable::next_id() const {
+  return std::max(reserved_below_, records_.empty() ? 0 : records_.rbegin()->first + 1);
+}
 
 Roster MemberTable::roster(const core::World& world, core::TimePoint below_min_since) const {
   Roster out{.started = world.generation > 0, .below_min_since = below_min_since};

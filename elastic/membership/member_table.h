@@ -2,6 +2,7 @@
 // being restarted in a hot loop.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,6 +19,7 @@ namespace regroup::membership {
 struct Record : Member {
   core::TimePoint since{};                 // its process was asked for; of a lost one: its loss
   std::uint64_t warm_order = 0;            // 0: was never ready
+  std::uint32_t first_rank = 0;            // RANK at its start
   bool reaped = false;                     // the process is gone, `status` is known
   bool drained = false;                    // stands at a boundary for good
   bool dismissed = false;                  // we ended it: it is neither replaced nor counted as a failure
@@ -53,7 +55,8 @@ class MemberTable {
   [[nodiscard]] bool any_finished() const;
   // The node of `nodes` with the fewest processes.
   [[nodiscard]] core::NodeId emptiest(const std::vector<core::NodeId>& nodes) const;
-  [[nodiscard]] core::MemberId next_id() const;  // above every one ever seen
+  [[nodiscard]] core::MemberId next_id() const;  // above every one ever seen or reserved
+  void reserve_ids(core::MemberId below) { reserved_below_ = std::max(reserved_below_, below); }
   // For decide(): the members of `world` in rank order, then the rest.
   [[nodiscard]] Roster roster(const core::World& world, core::TimePoint below_min_since) const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
@@ -62,6 +65,7 @@ class MemberTable {
 
  private:
   std::map<core::MemberId, Record> records_;  // never erased: ids are never reused
+  core::MemberId reserved_below_ = 0;
 };
 
 // When the next replacement may start: 0.1 s after a failure, doubled up to 10 s while failures follow each

@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "core/world.h"
+#include "elastic/membership/relaunch.h"
 
 namespace regroup::membership {
 
@@ -24,6 +25,7 @@ struct Policy {
   core::Duration wait = std::chrono::seconds(30);  // below min for longer than this: the job fails
   core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
   core::Duration leave_grace = std::chrono::seconds(10);     // from Excluded to SIGKILL
+  RelaunchPolicy relaunch;                                   // before the first member joined
 };
 
 enum class MemberState : std::uint8_t {

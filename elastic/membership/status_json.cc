@@ -37,7 +37,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
            {"shards", policy_.shards},
            {"replace", policy_.replace},
            {"resume_step", world_.resume.step()},
-           {"relaunches", relaunches_},
+           {"relaunches", relaunches_.restarts()},
            {"stage", kStages[static_cast<std::size_t>(stage_)]},
            {"held", held_},
            {"seconds", begun_ ? seconds(now) : 0.0}};

@@ -190,7 +190,11 @@ void ElasticAgent::perform_one(const membership::ToMember& effect) {
 void ElasticAgent::perform_one(const membership::StartMember& effect) {
   if (agent_.ending()) return;
   const core::Start& start = effect.start;
-  if (core::Status status = agent_.crew().start({start.member, start.rank, start.world_size}); !status.ok()) {
+  launcher::Extras extras;
+  extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
+  if (core::Status status =
+          agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
+      !status.ok()) {
     agent_.say(fmt::format("member {} could not be started: {}", start.member, status.message()));
     return perform(core_.on_reaped(start.member, 0, kNotStarted, 0));
   }

@@ -42,6 +42,8 @@ struct IntentHead {
   std::int64_t began = 0;
   std::uint32_t target = 0;
   std::uint32_t desired = 0;
+  std::uint32_t restarts = 0;
+  std::uint32_t next_member = 0;
 };
 struct DiskMark {
   std::uint32_t member = 0;
@@ -84,7 +86,8 @@ std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
     return {Kind::kSentence, out};
   }
   const auto& intent = std::get<membership::Intent>(entry);
-  put(out, IntentHead{intent.began.time_since_epoch().count(), intent.target, intent.desired});
+  put(out, IntentHead{intent.began.time_since_epoch().count(), intent.target, intent.desired, intent.restarts,
+                      intent.next_member});
   for (const auto& mark : intent.marks) {
     put(out, DiskMark{mark.member, static_cast<std::uint16_t>(mark.state), mark.leave_wanted});
   }
@@ -95,7 +98,7 @@ core::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
   const core::Status senseless(core::Code::kDataLoss, "an intent that makes no sense");
   if (body.size() < sizeof(IntentHead)) return senseless;
   const auto head = take<IntentHead>(body);
-  membership::Intent out{time_of(head.began), head.target, head.desired, {}};
+  membership::Intent out{time_of(head.began), head.target, head.desired, head.restarts, head.next_member, {}};
   if (body.size() % sizeof(DiskMark) != 0) return senseless;
   while (!body.empty()) {
     const auto mark = take<DiskMark>(body);

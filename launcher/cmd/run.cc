@@ -111,6 +111,7 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
                 .shards = options.shards,
                 .wait = options.wait,
                 .ready_timeout = options.ready_timeout};
+  if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = id, .seed = options.seed};
   out.files = files;
   out.quiet = options.quiet;

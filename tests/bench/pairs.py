@@ -8,7 +8,7 @@ NOT_SLOWER = 0.97  # a median of paired ratios from here on
 
 
 def paired_ratio(ours: Sequence[float], rival: Sequence[float]) -> float:
-    """Median of rival / ours over the pairs, for times: above 1, ours is faster. The i-th of each are a pair."""
+    """Median of rival / ours over the pairs of times: above 1, ours is faster. The i-th of each are a pair."""
     return median(theirs / mine for mine, theirs in zip(ours, rival, strict=True))
 
 

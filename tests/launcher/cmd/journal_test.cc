@@ -25,6 +25,8 @@ membership::Intent intent(std::uint32_t target) {
   return {core::TimePoint(std::chrono::nanoseconds(12345)),
           target,
           target - 1,
+          2,
+          9,
           {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
 }
 

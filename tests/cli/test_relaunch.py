@@ -1,0 +1,36 @@
+"""A job of MIN:MAX members whose program does not use the runtime: launched again with what is left."""
+
+import time
+
+
+def test_a_death_is_answered_by_a_launch_with_the_rest(regroup, tmp_path):
+    script = f"""
+    echo "$REGROUP_RESTART_COUNT $RANK/$WORLD_SIZE" >> {tmp_path}/starts
+    if [ $REGROUP_RESTART_COUNT = 0 ]; then [ $RANK = 2 ] && exit 9; exec sleep 60; fi
+    """
+    job = regroup.run("--oversubscribe", "--start", "3", "-np", "2:3", "sh", "-c", script)
+    assert job.wait() == 0, job.err
+    starts = sorted((tmp_path / "starts").read_text().splitlines())
+    assert starts[-2:] == ["1 0/2", "1 1/2"]
+    assert "0 2/3" in starts
+    assert "relaunch with 2 instead of 3" in job.err
+
+
+def test_a_program_that_always_fails_ends_with_its_status(regroup):
+    began = time.monotonic()
+    job = regroup.run("--oversubscribe", "--max-restarts", "2", "-np", "1:3", "sh", "-c", "exit 7")
+    assert job.wait() == 7
+    assert time.monotonic() - began < 20
+    assert "restarted 2 times already (--max-restarts)" in job.err
+
+
+def test_without_restarts_the_first_death_ends_it(regroup):
+    job = regroup.run("--oversubscribe", "--max-restarts", "0", "-np", "1:2", "sh", "-c", "exit 5")
+    assert job.wait() == 5
+    assert "relaunch" not in job.err
+
+
+def test_restarts_without_progress_end_with_93(regroup):
+    job = regroup.run("--oversubscribe", "--max-restarts", "100", "-np", "1:8", "sh", "-c", "exit 7")
+    assert job.wait() == 93
+    assert "no progress, 5 launches in a row" in job.err
