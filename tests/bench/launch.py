@@ -134,7 +134,7 @@ def measure_mpi(mpi: Mpi, regroup: str, rounds: int, env: dict[str, str], folder
 def version(mpirun: str, env: dict[str, str]) -> str:
     """The version in the first line that `mpirun --version` prints, "mpirun (Open MPI) 4.1.4" for example."""
     done = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=env, timeout=DEADLINE_S)
-    if done.returncode != 0 or "Open MPI" not in done.stdout:
+    if done.returncode != 0 or not any(n in done.stdout for n in ("Open MPI", "OpenRTE")):
         raise BenchError(f"{mpirun} --version: not an Open MPI: {(done.stdout + done.stderr).strip()[:200]}")
     return done.stdout.splitlines()[0].split()[-1]
 
