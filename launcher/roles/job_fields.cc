@@ -71,15 +71,15 @@ Json list_schema(std::span<const Field> fields) {
 }
 
 Json number_schema(const Field& field, const char* type) {
-  const Json whole{{"type", type},
-                   {"minimum", static_cast<std::int64_t>(field.least)},
-                   {"maximum", static_cast<std::int64_t>(field.most)}};
+  Json whole{{"type", type},
+             {"minimum", static_cast<std::int64_t>(field.least)},
+             {"maximum", static_cast<std::int64_t>(field.most)}};
   if (field.kind != kWholeOrNever) return whole;
   return {{"anyOf", Json::array({whole, {{"const", -1}}, {{"type", "null"}}})}};
 }
 
 Json kind_schema(const Field& field) {
-  const Json text{{"type", "string"}};
+  Json text{{"type", "string"}};
   switch (field.kind) {
     case kText:
       return text;
