@@ -1,0 +1,98 @@
+// Kills and removes whole groups: at once where the kernel offers it (cgroup.kill), else frozen first, so
+// that nothing can fork away, and again until they are empty.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "launcher/containment/job_cgroup.h"
+
+namespace regroup::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRecheckMs = 2;
+
+// False: there is no such file, or it refuses.
+bool put(const std::string& path, const char* text) {
+  const core::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  const std::string bytes = text;
+  return ::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+}
+
+// The group and all below it, the deepest last.
+std::vector<std::string> with_children(const std::string& folder) {
+  std::vector<std::string> found{folder};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(found[i], ignored)) {
+      if (entry.is_directory(ignored)) found.push_back(entry.path().string());
+    }
+  }
+  return found;
+}
+
+std::vector<pid_t> processes_in(const std::string& folder) {
+  std::vector<pid_t> found;
+  std::ifstream file(folder + "/cgroup.procs");
+  for (pid_t pid = 0; file >> pid;) found.push_back(pid);
+  return found;
+}
+
+// Held by descriptors and then looked for again: a number that meanwhile became another process's is not
+// killed.
+void kill_in(const std::string& folder) {
+  std::vector<std::pair<pid_t, core::Fd>> held;
+  for (const pid_t pid : processes_in(folder)) {
+    if (pid > 0) held.emplace_back(pid, core::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
+  }
+  const std::vector<pid_t> now = processes_in(folder);
+  for (const auto& [pid, process] : held) {
+    if (!process.valid() || std::find(now.begin(), now.end(), pid) == now.end()) continue;
+    ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
+  }
+}
+
+void kill_all(const std::string& folder) {
+  if (put(folder + "/cgroup.kill", "1")) return;
+  put(folder + "/cgroup.freeze", "1");
+  for (const std::string& group : with_children(folder)) kill_in(group);
+  put(folder + "/cgroup.freeze", "0");
+}
+
+void freeze(const std::vector<std::string>& folders, const char* state) {
+  for (const std::string& folder : folders) put(folder + "/freezer.state", state);
+}
+
+bool removed(const std::string& folder) {
+  std::vector<std::string> groups = with_children(folder);
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) ::rmdir(group->c_str());
+  return ::access(folder.c_str(), F_OK) != 0;
+}
+
+}  // namespace
+
+bool end_cgroups(const std::vector<std::string>& folders, core::Duration limit) {
+  const core::SystemClock clock;
+  const core::TimePoint deadline = clock.now() + limit;
+  for (;;) {
+    bool all = true;
+    for (const std::string& folder : folders) all = removed(folder) && all;
+    if (all) return true;
+    if (clock.now() >= deadline) return false;
+    freeze(folders, "FROZEN");
+    for (const std::string& folder : folders) kill_all(folder);
+    freeze(folders, "THAWED");
+    ::poll(nullptr, 0, kRecheckMs);
+  }
+}
+
+}  // namespace regroup::launcher
