@@ -1,0 +1,146 @@
+// flock belongs to the open file, which forked processes share: it is free when the last of them has died.
+#include "launcher/containment/job_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+
+#include "launcher/containment/job_cgroup.h"
+
+namespace regroup::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSuffix = ".job";
+constexpr std::size_t kIdLength = 8;
+constexpr off_t kMostBytes = 1 << 20;
+constexpr int kAttempts = 20;  // while others look whether it is a dead job's
+
+bool is_id(const std::string& name) {
+  return name.size() == kIdLength &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
+}
+
+std::string contents(int file) {
+  std::string text;
+  std::array<char, 4096> bytes{};
+  while (static_cast<off_t>(text.size()) < kMostBytes) {
+    const ssize_t count = ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(text.size()));
+    if (count <= 0) break;
+    text.append(bytes.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+// Of this machine since it was switched on: on another one, or before, the job's processes are not ours to
+// look for.
+std::string boot_id() {
+  const core::Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  std::array<char, 64> bytes{};
+  const ssize_t count = file.valid() ? ::read(file.get(), bytes.data(), bytes.size()) : 0;
+  std::string id(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  return id.substr(0, id.find('\n'));
+}
+
+// What was locked may meanwhile have lost its name.
+bool has_name(int file, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 && S_ISREG(named.st_mode) &&
+         named.st_uid == ::geteuid() && opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+core::Status append(int file, const std::string& text) {
+  if (::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size())) return {};
+  return core::system_error("write", "the job's record", errno);
+}
+
+bool is_group_of(const std::string& folder, const std::string& job) {
+  return fs::path(folder).filename() == "regroup-" + job;
+}
+
+}  // namespace
+
+core::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& folder,
+                                                           const std::string& job) {
+  const std::string path = fmt::format("{}/{}{}", folder, job, kSuffix);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    core::Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file.valid()) return core::system_error("open", path, errno);
+    const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK) {
+      const int error = errno;
+      ::unlink(path.c_str());
+      return core::system_error("flock", path, error);
+    }
+    if (!locked || !has_name(file.get(), path)) {
+      ::poll(nullptr, 0, 1);
+      continue;
+    }
+    REGROUP_RETURN_IF_ERROR(append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id())));
+    return std::shared_ptr<JobRecord>(new JobRecord(std::move(file), folder, job));
+  }
+  return core::Status(core::Code::kUnavailable, path + ": it is another job's");
+}
+
+std::shared_ptr<JobRecord> JobRecord::take_over(const std::string& path) {
+  const fs::path name(path);
+  if (name.extension() != kSuffix || !is_id(name.stem().string())) return nullptr;
+  core::Fd file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(file.get(), path)) {
+    return nullptr;
+  }
+  std::shared_ptr<JobRecord> record(
+      new JobRecord(std::move(file), name.parent_path().string(), name.stem().string()));
+  const std::vector<std::string> boots = record->lines_of("boot");
+  return boots.size() == 1 && boots[0] == boot_id() ? record : nullptr;
+}
+
+core::Status JobRecord::add_cgroups(const std::vector<std::string>& folders) {
+  std::string text;
+  for (const std::string& folder : folders) text += fmt::format("cgroup {}\n", folder);
+  return append(file_.get(), text);
+}
+
+std::vector<std::string> JobRecord::lines_of(const std::string& key) const {
+  std::vector<std::string> found;
+  std::istringstream lines(contents(file_.get()));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(key + " ")) found.push_back(line.substr(key.size() + 1));
+  }
+  return found;
+}
+
+bool JobRecord::clean(core::Duration limit) {
+  std::vector<std::string> groups = lines_of("cgroup");
+  std::erase_if(groups, [this](const std::string& folder) { return !is_group_of(folder, job_); });
+  const bool ended = end_cgroups(groups, limit);
+  std::error_code ignored;
+  fs::remove_all(folder_ + "/" + job_, ignored);
+  fs::remove_all(folder_ + "/pmi-" + job_, ignored);
+  if (ended) ::unlink(path().c_str());
+  return ended;
+}
+
+std::vector<std::string> job_records(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == kSuffix) found.push_back(entry.path().string());
+  }
+  return found;
+}
+
+}  // namespace regroup::launcher
