@@ -38,11 +38,20 @@ std::string new_job_id() {
   return fmt::format("{:08x}", bits);
 }
 
+// By it the next regroup finds what a launcher leaves that is killed altogether. The job can do without.
+std::shared_ptr<launcher::JobRecord> record_of(const Options& options, const std::string& job) {
+  const auto folder = runtime_folder(options.environment);
+  if (!folder.ok()) return nullptr;
+  auto record = launcher::JobRecord::create(*folder, job);
+  return record.ok() ? std::move(*record) : nullptr;
+}
+
 // What all members have in common; the rest of AgentOptions comes from the agent's own process.
 launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
   launcher::CrewOptions crew;
   crew.apps = std::move(apps);
   crew.job = new_job_id();
+  crew.record = record_of(options, crew.job);
   crew.output = options.output;
   crew.stdin_to = options.stdin_to;
   crew.priority = launcher::current_priority();
@@ -75,7 +84,8 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
 // A job without a coordinator.
 int run_alone(const Options& options, const launcher::CrewOptions& crew, const launcher::JobFactory& job) {
   return launcher::Guardian(
-             [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr)
+             [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr,
+             {crew.record, {}, options.quiet})
       .run();
 }
 
@@ -145,7 +155,8 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
                          },
                          [&](core::Fd agent, core::Incarnation incarnation) {
                            return run_coordinator(coordinator, std::move(agent), incarnation);
-                         })
+                         },
+                         {crew.record, options.orphan_timeout, options.quiet})
                          .run();
   remove_job_files(*files);
   return status;

@@ -17,24 +17,37 @@ namespace regroup::launcher {
 namespace {
 
 MemberExit exit_of(core::MemberId member, std::uint32_t rank, pid_t pid, int status) {
-  MemberExit exit{member, rank, pid, 0, 0};
+  MemberExit exit{member, rank, pid};
   if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
   if (WIFEXITED(status)) exit.code = WEXITSTATUS(status);
   return exit;
 }
 
+std::string in_units(std::uint64_t bytes) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  return bytes % kMiB == 0 ? fmt::format("{} MiB", bytes / kMiB) : fmt::format("{} bytes", bytes);
+}
+
 }  // namespace
 
 std::string MemberExit::what() const {
-  return signal != 0 ? fmt::format("was killed by signal {} ({})", signal, signal_name(signal))
-                     : fmt::format("exited with code {}", code);
+  const std::string more = exceeded_memory == 0 ? ""
+                                                : fmt::format("killed for using more than its {} of memory",
+                                                              in_units(exceeded_memory));
+  if (!more.empty() && signal == SIGKILL) return "was " + more;
+  const std::string plain = signal != 0
+                                ? fmt::format("was killed by signal {} ({})", signal, signal_name(signal))
+                                : fmt::format("exited with code {}", code);
+  return more.empty() ? plain : fmt::format("{} after a process of it was {}", plain, more);
 }
 
 Crew::Crew(boost::asio::io_context& loop, CrewOptions options, Sink& out, Sink& err, ExitHandler exited,
            std::function<void()> changed)
     : options_(std::move(options)),
       streams_(loop, options_.output, options_.stdin_to, out, err, std::move(changed)),
-      exited_(std::move(exited)) {}
+      err_(err),
+      exited_(std::move(exited)),
+      limiter_(options_.job, options_.record) {}
 
 core::Status Crew::start(const Place& place, Extras extras) {
   auto pipes = streams_.open(place);
@@ -52,9 +65,21 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   Environment environment =
       member_environment(app.environment, place, options_.job, options_.master_port, options_.agent_socket);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
-  auto pid =
-      spawn({app.path, app.argv, to_strings(environment), app.wdir, pipes.in(), pipes.out(),
-             pipes.err(), options_.priority, extras.inherited.get(), extras.cores});
+  const Restraint restraint = limiter_.restrain(place.member, app.limits);
+  if (!restraint.said.empty()) err_.write("regroup: " + restraint.said + "\n");
+  SpawnSpec spec{app.path,
+                 app.argv,
+                 to_strings(environment),
+                 app.wdir,
+                 pipes.in(),
+                 pipes.out(),
+                 pipes.err(),
+                 options_.priority,
+                 extras.inherited.get(),
+                 extras.cores.empty() ? restraint.cores : extras.cores};
+  for (const core::Fd& door : restraint.doors) spec.groups.push_back(door.get());
+  spec.data_bytes = restraint.data_bytes;
+  auto pid = spawn(spec);
   if (!pid.ok()) return pid.status();
   running_[place.member] = {*pid, place.rank};
   streams_.start(std::move(pipes), place);
@@ -89,7 +114,8 @@ void Crew::reaped(pid_t pid, int status) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [pid](const auto& entry) { return entry.second.pid == pid; });
   if (found == running_.end()) return;  // an orphan that a member left
-  const MemberExit exit = exit_of(found->first, found->second.rank, pid, status);
+  MemberExit exit = exit_of(found->first, found->second.rank, pid, status);
+  exit.exceeded_memory = limiter_.exceeded_memory(exit.member);
   running_.erase(found);
   exited_(exit);
 }

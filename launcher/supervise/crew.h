@@ -15,6 +15,8 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
+#include "launcher/containment/job_record.h"
+#include "launcher/containment/limiter.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/sink.h"
@@ -31,19 +33,22 @@ struct CrewOptions {
   OutputRequest output;
   StdinRequest stdin_to;
   Priority priority;
+  std::shared_ptr<JobRecord> record;  // may be none; gets to know of control groups
 };
 
 struct MemberExit {
   core::MemberId member = 0;
   std::uint32_t rank = 0;  // at its start
   pid_t pid = 0;
-  int code = 0;    // exit code, if it exited
-  int signal = 0;  // the signal that killed it, or 0
+  int code = 0;                       // exit code, if it exited
+  int signal = 0;                     // the signal that killed it, or 0
+  std::uint64_t exceeded_memory = 0;  // its limit in bytes, if a process of it was killed for that; or 0
 
   [[nodiscard]] bool normal() const { return signal == 0 && code == 0; }
   // As a shell reports it: the code, or 128 + signal.
   [[nodiscard]] int status() const { return signal != 0 ? 128 + signal : code; }
-  // "was killed by signal 9 (SIGKILL)" or "exited with code 7".
+  // "was killed by signal 9 (SIGKILL)", "exited with code 7", or "was killed for using more than its 64 MiB
+  // of memory".
   [[nodiscard]] std::string what() const;
 };
 
@@ -88,7 +93,9 @@ class Crew {
 
   CrewOptions options_;
   Streams streams_;
+  Sink& err_;
   ExitHandler exited_;
+  Limiter limiter_;
   std::map<core::MemberId, Process> running_;
 };
 

@@ -22,6 +22,7 @@ namespace {
 
 constexpr core::Duration kKillLimit = std::chrono::seconds(2);
 constexpr std::chrono::seconds kAnswerLimit{2};   // of an agent that is to end the job at once
+constexpr std::chrono::seconds kGuardLimit{1};    // for the guard to clear up after a dead agent
 constexpr std::chrono::seconds kMessageLimit{1};  // for the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
 constexpr std::size_t kMostRestarts = 16;  // within the window: a coordinator that dies this often ...
@@ -55,19 +56,22 @@ struct Guardian::Watch {
             [&guardian](Word word, std::int32_t value, core::Fd) {
               if (word == Word::kDone) guardian.exit_status_ = value;
             },
-            [&guardian] { guardian.agent_lost_ = true; }) {}
+            [&guardian] { guardian.on_agent_lost(); }) {}
 
   void say(const std::string& text) { err.write("regroup: " + text + "\n"); }
 
   boost::asio::io_context loop{1};
   Sink err{loop, STDERR_FILENO};
   boost::asio::steady_timer impatience{loop};
+  boost::asio::steady_timer clearing{loop};
   SignalReader signals;
   WordSocket agent;
 };
 
-Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator)
-    : agent_main_(std::move(agent)), coordinator_main_(std::move(coordinator)) {}
+Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard)
+    : agent_main_(std::move(agent)),
+      coordinator_main_(std::move(coordinator)),
+      guard_options_(std::move(guard)) {}
 
 Guardian::~Guardian() = default;
 
@@ -90,6 +94,7 @@ int Guardian::run() {
   }
   watch_->loop.run();
   kill_descendants(kKillLimit);
+  if (guard_options_.record) guard_options_.record->clean(kKillLimit);
   drain_messages();
   return exit_status_.value_or(kAgentLost);
 }
@@ -97,12 +102,18 @@ int Guardian::run() {
 core::Status Guardian::start_agent() {
   auto sockets = word_sockets();
   if (!sockets.ok()) return sockets.status();
-  agent_ = ::fork();
-  if (agent_ < 0) return core::system_error("fork", "the agent", errno);
-  if (agent_ == 0) {
-    sockets->first.reset();
-    ::_exit(agent_main_(std::move(sockets->second)));
-  }
+  auto guard = Guard::start(
+      guard_options_,
+      [&] {
+        sockets->first.reset();
+        const int status = agent_main_(std::move(sockets->second));
+        if (guard_options_.record) guard_options_.record->clean(kKillLimit);  // the others may be dead
+        return status;
+      },
+      [&] { *sockets = {}; });
+  if (!guard.ok()) return guard.status();
+  guard_ = std::move(*guard);
+  guarded_ = true;
   agent_socket_ = std::move(sockets->first);
   return {};
 }
@@ -120,6 +131,7 @@ core::Status Guardian::start_coordinator() {
   if (coordinator_ < 0) return core::system_error("fork", "the coordinator", errno);
   if (coordinator_ == 0) {
     // Everything of the guardian's goes, its loop included; nothing of it is touched any more.
+    ::prctl(PR_SET_NAME, "regroup-coord");
     ::dup2(theirs.release(), 3);
     ::close_range(4, ~0U, 0);
     ::_exit(coordinator_main_(core::Fd(3), incarnation_));
@@ -152,9 +164,9 @@ void Guardian::on_stop(int signal) {
   if (stops_ != 2) return;
   watch_->impatience.expires_after(kAnswerLimit);
   watch_->impatience.async_wait([this](const boost::system::error_code& error) {
-    if (error || agent_ == 0) return;
-    watch_->say(fmt::format("the agent (pid {}) does not answer: killing it", agent_));
-    ::kill(agent_, SIGKILL);
+    if (error || agent() == 0 || agent_lost_) return;
+    watch_->say(fmt::format("the agent (pid {}) does not answer: killing it", agent()));
+    ::kill(agent(), SIGKILL);
   });
 }
 
@@ -168,22 +180,54 @@ void Guardian::drain_messages() {
 void Guardian::on_children() {
   int status = 0;
   for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (pid == agent_) on_agent_exit(status);
-    if (pid == coordinator_) on_coordinator_exit(status);
+    if (guarded_ && pid == guard_->pid()) {
+      on_guard_exit(status);
+    } else if (pid == agent()) {  // an orphan of its guard
+      on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(status)));
+    } else if (pid == coordinator_) {
+      on_coordinator_exit(status);
+    }
   }
 }
 
-void Guardian::on_agent_exit(int status) {
+// A guard that does not clear up is in the way: its children become ours.
+void Guardian::on_agent_lost() {
+  agent_lost_ = true;
+  watch_->clearing.expires_after(kGuardLimit);
+  watch_->clearing.async_wait([this](const boost::system::error_code& error) {
+    if (!error && guarded_) ::kill(guard_->pid(), SIGKILL);
+  });
+}
+
+void Guardian::on_guard_exit(int status) {
+  guarded_ = false;
+  const pid_t pid = agent();
+  if (const auto agent_status = guard_->agent_status()) {
+    return on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(*agent_status)));
+  }
+  siginfo_t info{};
+  // It is our child now, unless the guard died just after it had reaped it.
+  if (pid == 0 || ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    return on_agent_exit(fmt::format("the guard (pid {}) {} after the agent", guard_->pid(), how(status)));
+  }
+  if (exit_status_ || agent_lost_) return;
+  watch_->say(
+      fmt::format("the guard (pid {}) {}: if the launcher is killed too, only the next regroup ends "
+                  "what it leaves",
+                  guard_->pid(), how(status)));
+}
+
+void Guardian::on_agent_exit(const std::string& what) {
+  agent_gone_ = true;
   watch_->loop.poll();  // its last word may not be read yet
-  if (!exit_status_) watch_->say(fmt::format("the agent (pid {}) {}: the job is lost", agent_, how(status)));
-  agent_ = 0;
+  if (!exit_status_) watch_->say(what + ": the job is lost");
   watch_->loop.stop();
 }
 
 void Guardian::on_coordinator_exit(int status) {
   const pid_t pid = std::exchange(coordinator_, 0);
   watch_->loop.poll();  // the agent's last word, or its end, may be why
-  if (exit_status_ || agent_ == 0 || agent_lost_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
+  if (exit_status_ || agent_gone_ || agent_lost_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
   const std::string died = fmt::format("the coordinator (pid {}) {}", pid, how(status));
   if (!may_restart()) {
     watch_->say(fmt::format("{} for the {}th time within {} s: the job ends", died, kMostRestarts + 1,

@@ -1,5 +1,5 @@
 // The guardian: the process the user started. It keeps the terminal and the exit status, passes signals on,
-// starts the coordinator again when it dies, and cleans up when the agent dies.
+// starts the coordinator again when it dies, and cleans up when the agent or its guard dies.
 #pragma once
 
 #include <utility>
@@ -12,10 +12,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/clock.h"
 #include "core/fd.h"
 #include "core/status.h"
+#include "launcher/containment/guard.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/words.h"
 
@@ -28,7 +30,7 @@ using CoordinatorMain = std::function<int(core::Fd agent, std::uint32_t incarnat
 class Guardian {
  public:
   // Without a `coordinator` the job is rigid.
-  Guardian(AgentMain agent, CoordinatorMain coordinator);
+  Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard = {});
   ~Guardian();
   // Forks the processes of the job and returns its exit status. For a process with one thread, signals
   // blocked.
@@ -44,14 +46,20 @@ class Guardian {
   void drain_messages();
   [[nodiscard]] bool may_restart();
   void on_children();
-  void on_agent_exit(int status);
+  void on_agent_lost();
+  void on_guard_exit(int status);
+  void on_agent_exit(const std::string& what);
+  [[nodiscard]] pid_t agent() const { return guard_ ? guard_->agent() : 0; }
   void on_coordinator_exit(int status);
 
   AgentMain agent_main_;
   CoordinatorMain coordinator_main_;
+  GuardOptions guard_options_;
   core::Fd agent_socket_;
   std::unique_ptr<Watch> watch_;
-  pid_t agent_ = 0;
+  std::optional<Guard> guard_;
+  bool guarded_ = false;     // the guard lives
+  bool agent_gone_ = false;  // it has been reaped
   pid_t coordinator_ = 0;
   core::Fd for_agent_;  // the agent's end of the link to the newest coordinator
   std::uint32_t incarnation_ = 0;

@@ -6,6 +6,7 @@
 #include <linux/close_range.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,8 @@ struct ChildArgs {
   int inherited;
   const cpu_set_t* cores;  // nullptr: none
   std::size_t cores_size;
+  const std::vector<int>& groups;
+  rlim_t data_bytes;  // 0: none
   pid_t parent;
 };
 
@@ -60,12 +63,29 @@ bool place_descriptors(const ChildArgs& args) {
   return ::dup2(args.inherited, kInheritedFd) >= 0;
 }
 
+// Before the program has any memory that would be charged to our own group.
+bool enter_groups(const ChildArgs& args) {
+  for (const int group : args.groups) {
+    if (::write(group, "0", 1) != 1) return false;
+  }
+  return true;
+}
+
+bool limit_data(const ChildArgs& args) {
+  const rlimit limit{args.data_bytes, args.data_bytes};
+  return args.data_bytes == 0 || ::setrlimit(RLIMIT_DATA, &limit) == 0;
+}
+
 [[noreturn]] void run_child(const ChildArgs& args, Failure& failure) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   if (::getppid() != args.parent) ::_exit(127);  // it died before the call above
   restore_priority(args.priority);
-  if (!place_descriptors(args)) {
+  if (!enter_groups(args)) {
+    failure.call = "write to cgroup.procs";
+  } else if (!limit_data(args)) {
+    failure.call = "setrlimit(RLIMIT_DATA)";
+  } else if (!place_descriptors(args)) {
     failure.call = "dup2";
   } else if (args.cores != nullptr && ::sched_setaffinity(0, args.cores_size, args.cores) != 0) {
     failure.call = "sched_setaffinity";
@@ -106,7 +126,7 @@ core::Result<pid_t> spawn(const SpawnSpec& spec) {
   Failure failure;
   const pid_t pid = start({spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out,
                            spec.err, spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(),
-                           mask.size() * sizeof(cpu_set_t), ::getpid()},
+                           mask.size() * sizeof(cpu_set_t), spec.groups, spec.data_bytes, ::getpid()},
                           failure);
   if (pid < 0) return core::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;

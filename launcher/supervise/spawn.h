@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ struct SpawnSpec {
   std::string wdir;                      // "": the current folder
   int in = -1, out = -1, err = -1;       // become 0, 1, 2; owned by the caller
   Priority priority;
-  int inherited = -1;      // becomes kInheritedFd (app.h); -1: none
-  std::vector<int> cores;  // to run on; empty: as the caller
+  int inherited = -1;            // becomes kInheritedFd (app.h); -1: none
+  std::vector<int> cores;        // to run on; empty: as the caller
+  std::vector<int> groups;       // cgroup.procs of control groups to enter
+  std::uint64_t data_bytes = 0;  // RLIMIT_DATA; 0: as the caller
 };
 
 // Starts a process in a process group of its own, with default signal dispositions, no blocked signals, no

@@ -75,17 +75,36 @@ class Job:
         return found
 
     def launcher_children(self) -> list[int]:
-        """The agent and, in an elastic job, the coordinator: in the order of their start."""
-        pid = self.process.pid
-        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        """The agent and, in an elastic job, the coordinator."""
+        return self.named("regroup-agent") + self.named("regroup-coord")
+
+    def named(self, name: str) -> list[int]:
+        """Living processes of the launcher that have this name, in the order of their start."""
+        found, todo = [], [self.process.pid]
+        while todo:
+            pid = todo.pop()
+            with contextlib.suppress(OSError):
+                path = Path(f"/proc/{pid}")
+                todo += map(int, (path / f"task/{pid}/children").read_text().split())
+                state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                if (path / "comm").read_text().strip() == name and state not in "ZX":
+                    found.append(pid)
+        return sorted(found)
+
+    def the(self, name: str) -> int:
+        return until(lambda: self.named(name), f"a process {name}")[0]
 
     @property
     def agent(self) -> int:
-        return self.launcher_children()[0]
+        return self.the("regroup-agent")
+
+    @property
+    def guard(self) -> int:
+        return self.the("regroup-guard")
 
     @property
     def coordinator(self) -> int:
-        return self.launcher_children()[-1]
+        return self.the("regroup-coord")
 
     def assert_nothing_left(self, deadline_s: float) -> None:
         until(lambda: not self.living(), f"end of all processes, left: {self.living()}", deadline_s)

@@ -192,7 +192,7 @@ def is_member(pid: int, member_id: int) -> bool:
 
 
 def agent_socket(regroup) -> str:
-    return str(next((Path(regroup.runtime) / "regroup").iterdir()) / "agent")
+    return str(next((Path(regroup.runtime) / "regroup").glob("*/agent")))
 
 
 def test_bad_clients_harm_nobody(regroup, trio):
