@@ -32,6 +32,16 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options)
 
 core::Status ElasticAgent::start() {
   launcher::prefer_promptness();
+  if (options_.helper) {
+    mpi_ = std::make_unique<MpiLaunches>(
+        agent_.loop(), *options_.helper, options_.slots,
+        [this](const std::string& text) {
+          if (!agent_.ending() && !options_.quiet) agent_.say(text);
+        },
+        [this](const core::Start& start, launcher::Extras extras) {
+          start_member(start, std::move(extras));
+        });
+  }
   return listener_.start(options_.socket);
 }
 
@@ -118,6 +128,7 @@ core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
   }
   link.deadline.cancel();
   link.member = member;
+  joined_any_ = true;
   return {};
 }
 
@@ -189,12 +200,16 @@ void ElasticAgent::perform_one(const membership::ToMember& effect) {
 
 void ElasticAgent::perform_one(const membership::StartMember& effect) {
   if (agent_.ending()) return;
-  const core::Start& start = effect.start;
-  launcher::Extras extras;
+  if (mpi_ && !joined_any_) return mpi_->add(effect.start);
+  start_member(effect.start, {});
+}
+
+void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
+  if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
-  if (core::Status status =
-          agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
-      !status.ok()) {
+  const core::Status status =
+      agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
+  if (!status.ok()) {
     agent_.say(fmt::format("member {} could not be started: {}", start.member, status.message()));
     return perform(core_.on_reaped(start.member, 0, kNotStarted, 0));
   }
@@ -202,6 +217,7 @@ void ElasticAgent::perform_one(const membership::StartMember& effect) {
 }
 
 void ElasticAgent::perform_one(const membership::KillMember& effect) {
+  if (mpi_ && mpi_->forget(effect.member)) return perform(core_.on_reaped(effect.member, 0, 0, SIGKILL));
   agent_.crew().signal(effect.member, SIGKILL);
   if (const auto found = joined_.find(effect.member); found != joined_.end()) {
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);

@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "elastic/membership/agent_core.h"
+#include "launcher/cmd/mpi_launches.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
 #include "launcher/supervise/futex_watcher.h"
@@ -27,6 +28,8 @@ struct ElasticAgentOptions {
   std::string socket;  // where members connect
   core::Duration orphan_timeout{};
   bool quiet = false;
+  std::optional<pmi::HelperOptions> helper = {};            // none: MPI programs get no services
+  std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
 };
 
@@ -72,6 +75,7 @@ class ElasticAgent final : public launcher::AgentJob {
   void perform_one(const membership::ToCoordinator& effect);
   void perform_one(const membership::ToMember& effect);
   void perform_one(const membership::StartMember& effect);
+  void start_member(const core::Start& start, launcher::Extras extras);
   void perform_one(const membership::KillMember& effect);
   void perform_one(const membership::CloseMember& effect);
   void perform_one(const membership::WatchLine& effect);
@@ -87,6 +91,8 @@ class ElasticAgent final : public launcher::AgentJob {
   LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;
+  std::unique_ptr<MpiLaunches> mpi_;
+  bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   std::shared_ptr<launcher::Channel> coordinator_;
   launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
 };

@@ -128,7 +128,8 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
   return out;
 }
 
-ElasticAgentOptions agent_options(const Options& options, const JobFiles& files) {
+ElasticAgentOptions agent_options(const Options& options, const JobFiles& files, const std::string& job,
+                                  std::uint32_t slots) {
   const std::uint32_t lines = std::min<std::uint32_t>(options.max + kSpareLines, core::kMaxSlots - 1);
   return {{.slots = lines,
            .shards = options.shards,
@@ -136,7 +137,9 @@ ElasticAgentOptions agent_options(const Options& options, const JobFiles& files)
            .any_fingerprint = options.any_fingerprint},
           files.agent_socket(),
           options.orphan_timeout,
-          options.quiet};
+          options.quiet,
+          helper_options(options, job),
+          slots};
 }
 
 int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_t slots) {
@@ -145,7 +148,7 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
   crew.agent_socket = files->agent_socket();
   const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots);
   const auto job = [&](launcher::Agent& agent) {
-    return std::make_unique<ElasticAgent>(agent, agent_options(options, *files));
+    return std::make_unique<ElasticAgent>(agent, agent_options(options, *files, crew.job, slots));
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {

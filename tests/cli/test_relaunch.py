@@ -1,6 +1,10 @@
 """A job of MIN:MAX members whose program does not use the runtime: launched again with what is left."""
 
+import shutil
+import subprocess
 import time
+
+import pytest
 
 
 def test_a_death_is_answered_by_a_launch_with_the_rest(regroup, tmp_path):
@@ -34,3 +38,37 @@ def test_restarts_without_progress_end_with_93(regroup):
     job = regroup.run("--oversubscribe", "--max-restarts", "100", "-np", "1:8", "sh", "-c", "exit 7")
     assert job.wait() == 93
     assert "no progress, 5 launches in a row" in job.err
+
+
+def test_each_launch_of_an_mpi_program_is_a_world(regroup, tmp_path):
+    mpicc = shutil.which("mpicc.openmpi")
+    if mpicc is None:
+        pytest.skip("no mpicc.openmpi")
+    source = tmp_path / "world.c"
+    source.write_text("""
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        int main(int argc, char** argv) {
+          int rank, size, sum, one = 1;
+          MPI_Init(&argc, &argv);
+          MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+          MPI_Comm_size(MPI_COMM_WORLD, &size);
+          MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+          printf("launch %s: rank %d of %d, sum %d\\n", getenv("REGROUP_RESTART_COUNT"), rank, size, sum);
+          fflush(stdout);
+          if (atoi(getenv("REGROUP_RESTART_COUNT")) == 0) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == 2) _Exit(9);
+            MPI_Barrier(MPI_COMM_WORLD);
+          }
+          MPI_Finalize();
+          return 0;
+        }
+    """)
+    subprocess.run([mpicc, "-o", str(tmp_path / "world"), str(source)], check=True, timeout=60)
+    job = regroup.run("--oversubscribe", "--start", "3", "-np", "2:3", str(tmp_path / "world"))
+    assert job.wait() == 0, job.err
+    said = set(job.out.splitlines())
+    assert said >= {f"launch 0: rank {rank} of 3, sum 3" for rank in range(3)}
+    assert said >= {f"launch 1: rank {rank} of 2, sum 2" for rank in range(2)}

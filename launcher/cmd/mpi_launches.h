@@ -1,0 +1,44 @@
+// MPI for jobs of MIN:MAX members that do not use the runtime: each launch is an MPI_COMM_WORLD of its own.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/message.h"
+#include "launcher/pmi/mpi.h"
+#include "launcher/supervise/app.h"
+
+namespace regroup::cmd {
+
+// Used by the loop's thread.
+class MpiLaunches {
+ public:
+  using StartMember = std::function<void(const core::Start& start, launcher::Extras extras)>;
+  using Say = std::function<void(const std::string&)>;
+  // `slots`: cores there are for the members; 0: not known.
+  MpiLaunches(boost::asio::io_context& loop, const pmi::HelperOptions& helper, std::uint32_t slots, Say say,
+              StartMember start);
+
+  // One member of a launch of start.world_size, asked for in rank order. Once the last one is, and
+  // regroup-pmi is ready for them, `start` is called for each.
+  void add(const core::Start& start);
+  // True: it was waiting, and is not started any more.
+  [[nodiscard]] bool forget(core::MemberId member);
+
+ private:
+  void open();
+  void ready(std::uint32_t space, std::vector<launcher::Extras> extras);
+
+  std::uint32_t slots_;
+  StartMember start_;
+  std::vector<core::Start> waiting_;
+  std::uint32_t spaces_ = 0;  // opened so far; the newest is the one that waits
+  pmi::Mpi mpi_;
+};
+
+}  // namespace regroup::cmd
