@@ -69,6 +69,7 @@ Environment app_environment(const Draft& draft, const AppDraft& app) {
   }
   apply(draft.changes, base, out);
   apply(app.changes, base, out);
+  if (draft.out.ulfm) out.emplace("OMPI_MCA_mpi_ft_enable", "1");  // how mpirun tells it to Open MPI
   return out;
 }
 

@@ -64,7 +64,10 @@ core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
   spec.err = STDERR_FILENO;
   spec.inherited = sockets->second.get();
   auto pid = launcher::spawn(spec);
-  if (!pid.ok()) return pid.status();
+  if (!pid.ok()) {
+    ::rmdir(folder.c_str());
+    return pid.status();
+  }
   return std::unique_ptr<Helper>(
       new Helper(loop, std::move(sockets->first), folder, *pid, std::move(events)));
 }

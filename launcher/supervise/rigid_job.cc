@@ -32,9 +32,7 @@ std::string name_of(pmi::Seat seat) {
 
 }  // namespace
 
-RigidJob::RigidJob(Agent& agent, RigidOptions options) : agent_(agent), options_(std::move(options)) {
-  if (options_.helper) mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *options_.helper, events());
-}
+RigidJob::RigidJob(Agent& agent, RigidOptions options) : agent_(agent), options_(std::move(options)) {}
 
 pmi::MpiEvents RigidJob::events() {
   pmi::MpiEvents events;
@@ -53,7 +51,8 @@ pmi::MpiEvents RigidJob::events() {
 }
 
 core::Status RigidJob::start() {
-  if (mpi_) {
+  if (options_.helper) {
+    mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *options_.helper, events());
     open_space(options_.counts, 0, 0);
     return {};
   }

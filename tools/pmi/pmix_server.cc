@@ -89,6 +89,12 @@ void add_ranks(InfoList& infos, const PmixLibrary& library, const std::string& h
   }
 }
 
+// A younger libpmix than the headers reads a longer table: what is behind it must be null.
+struct PmixModule {
+  pmix_server_module_t calls;
+  std::array<void*, 32> more;
+};
+
 bool succeeded(pmix_status_t status) { return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED; }
 
 core::Status register_space(const PmixState& state, const OpenSpace& space, std::uint32_t size,
@@ -139,12 +145,12 @@ core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_cont
   auto library = PmixLibrary::load(options.library);
   if (!library.ok()) return library.status();
   auto state = std::make_unique<PmixState>(loop, *library, std::move(options), std::move(events));
-  pmix_server_module_t calls = pmix_calls(state.get());
+  PmixModule module{pmix_calls(state.get()), {}};
   InfoList infos(state->library);
   infos.add(PMIX_SERVER_TMPDIR, state->options.folder);
   infos.add(PMIX_SERVER_NSPACE, fmt::format("regroup-{}.server", state->options.job));
   infos.add_rank(PMIX_SERVER_RANK, 0);
-  const pmix_status_t status = library->server_init(&calls, infos.data(), infos.size());
+  const pmix_status_t status = library->server_init(&module.calls, infos.data(), infos.size());
   if (status != PMIX_SUCCESS) return library->error("server_init", state->options.folder, status);
   return std::unique_ptr<PmixServer>(new PmixServer(std::move(state)));
 }

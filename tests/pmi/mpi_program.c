@@ -1,0 +1,152 @@
+// What the tests of regroup's MPI services run, built with each MPI. usage: mpi_program WHAT [ARGUMENT]
+#include <mpi.h>
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5
+#include <mpi-ext.h>
+#endif
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, size;
+
+static int sum_of_ones(MPI_Comm comm) {
+  int one = 1, sum = 0;
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+  return sum;
+}
+
+// Prints where this rank stands.
+static int hello(void) {
+  int *app = NULL, *universe = NULL, flag = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &app, &flag);
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_UNIVERSE_SIZE, &universe, &flag);
+  printf("rank %d of %d app %d universe %d sum %d\n", rank, size, app ? *app : -1, universe ? *universe : -1,
+         sum_of_ones(MPI_COMM_WORLD));
+  MPI_Finalize();
+  return 0;
+}
+
+// Rank 1 ends in the way that is named while the others wait for it.
+static int end(const char* how) {
+  if (!strcmp(how, "codes")) {
+    MPI_Finalize();
+    return rank + 3;
+  }
+  if (rank == 1) {
+    if (!strcmp(how, "abort")) MPI_Abort(MPI_COMM_WORLD, 5);
+    if (!strcmp(how, "exit0")) exit(0);
+    if (!strcmp(how, "exit7")) exit(7);
+    if (!strcmp(how, "kill")) raise(SIGKILL);
+    if (!strcmp(how, "segv")) signal(SIGSEGV, SIG_DFL), raise(SIGSEGV);
+    if (!strcmp(how, "term")) raise(SIGTERM);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+  return rank == 1 && !strcmp(how, "code4") ? 4 : 0;
+}
+
+// Rank 0 publishes a port, rank 1 looks it up, both meet.
+static int meet(void) {
+  char port[MPI_MAX_PORT_NAME];
+  MPI_Comm other;
+  int value = rank + 10, got = -1;
+  if (rank == 0) {
+    MPI_Open_port(MPI_INFO_NULL, port);
+    MPI_Publish_name("regroup-test", MPI_INFO_NULL, port);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) {
+    MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other);
+  } else {
+    MPI_Lookup_name("regroup-test", MPI_INFO_NULL, port);
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other);
+  }
+  MPI_Sendrecv(&value, 1, MPI_INT, 0, 0, &got, 1, MPI_INT, 0, 0, other, MPI_STATUS_IGNORE);
+  MPI_Comm_disconnect(&other);
+  if (rank == 0) MPI_Unpublish_name("regroup-test", MPI_INFO_NULL, port);
+  printf("rank %d got %d\n", rank, got);
+  MPI_Finalize();
+  return 0;
+}
+
+// Two programs are started, one process and two; all are added up.
+static int spawn(char* self) {
+  MPI_Comm parent, children, everybody;
+  int sum = 0, *app = NULL, flag = 0;
+  MPI_Comm_get_parent(&parent);
+  if (parent == MPI_COMM_NULL) {
+    char* commands[] = {self, self};
+    char* arguments[] = {"spawn", NULL};
+    char** argvs[] = {arguments, arguments};
+    int counts[] = {1, 2};
+    MPI_Info infos[] = {MPI_INFO_NULL, MPI_INFO_NULL};
+    MPI_Comm_spawn_multiple(2, commands, argvs, counts, infos, 0, MPI_COMM_WORLD, &children,
+                            MPI_ERRCODES_IGNORE);
+    MPI_Intercomm_merge(children, 0, &everybody);
+  } else {
+    MPI_Intercomm_merge(parent, 1, &everybody);
+  }
+  sum = sum_of_ones(everybody);
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &app, &flag);
+  printf("%s %d of %d app %d sum %d\n", parent == MPI_COMM_NULL ? "parent" : "child", rank, size,
+         app ? *app : -1, sum);
+  MPI_Comm_free(&everybody);
+  if (parent == MPI_COMM_NULL) {
+    MPI_Comm_disconnect(&children);
+  } else {
+    MPI_Comm_disconnect(&parent);
+  }
+  MPI_Finalize();
+  return 0;
+}
+
+// Rank 1 dies; the others shrink and go on.
+static int shrink(void) {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  MPI_Comm smaller;
+  int error;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 1) raise(SIGKILL);
+  do {
+    error = MPI_Barrier(MPI_COMM_WORLD);
+  } while (error == MPI_SUCCESS);
+  MPIX_Comm_revoke(MPI_COMM_WORLD);
+  MPIX_Comm_shrink(MPI_COMM_WORLD, &smaller);
+  printf("rank %d sum %d\n", rank, sum_of_ones(smaller));
+  fflush(stdout);
+  MPI_Finalize();
+#endif
+  return 0;
+}
+
+// A communicator without MPI_Init: from a session's process set.
+static int session(void) {
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+  MPI_Session session;
+  MPI_Group group;
+  MPI_Comm comm;
+  MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+  MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+  if (MPI_Comm_create_from_group(group, "regroup", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm)) return 1;
+  printf("sum %d\n", sum_of_ones(comm));
+  MPI_Comm_free(&comm);
+  MPI_Group_free(&group);
+  MPI_Session_finalize(&session);
+#endif
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  const char* what = argc > 1 ? argv[1] : "hello";
+  if (!strcmp(what, "session")) return session();
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (!strcmp(what, "end")) return end(argv[2]);
+  if (!strcmp(what, "meet")) return meet();
+  if (!strcmp(what, "spawn")) return spawn(argv[0]);
+  if (!strcmp(what, "shrink")) return shrink();
+  return hello();
+}
