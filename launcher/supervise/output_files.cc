@@ -71,8 +71,7 @@ std::string OutputFiles::in_folder(const Place& place, const std::string& stream
 }
 
 core::Result<Sink*> OutputFiles::open(const std::string& path) {
-  std::unique_ptr<Sink>& file = files_[path];
-  if (file) return file.get();
+  if (const auto found = files_.find(path); found != files_.end()) return found->second.get();
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty() && !std::filesystem::create_directories(folder, error) && error) {
@@ -80,9 +79,9 @@ core::Result<Sink*> OutputFiles::open(const std::string& path) {
   }
   core::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
   if (!fd.valid()) return core::system_error("open", path, errno);
-  file = std::make_unique<Sink>(loop_, std::move(fd), path);
+  auto file = std::make_unique<Sink>(loop_, std::move(fd), path);
   file->on_error(broken_);
-  return file.get();
+  return files_.emplace(path, std::move(file)).first->second.get();
 }
 
 bool OutputFiles::congested() const {

@@ -32,7 +32,11 @@ void StdinFeed::stop() {
   }
 }
 
-bool StdinFeed::in_background() const { return terminal_ && ::tcgetpgrp(input_) != ::getpgrp(); }
+// A terminal that is not that of our session has no foreground for us.
+bool StdinFeed::in_background() const {
+  const pid_t group = terminal_ ? ::tcgetpgrp(input_) : -1;
+  return group > 0 && group != ::getpgrp();
+}
 
 void StdinFeed::wait_input() {
   if (in_background()) return wait_foreground();
@@ -54,7 +58,7 @@ void StdinFeed::read() {
   if (in_background()) return wait_foreground();
   const ssize_t count = ::read(input_, bytes_.data(), bytes_.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_input();
-  if (count < 0 && errno == EIO && in_background() && ::tcgetpgrp(input_) > 0) return wait_foreground();
+  if (count < 0 && errno == EIO && in_background()) return wait_foreground();
   if (count <= 0) return stop();  // the end, or a terminal that is gone
   for (const auto& member : members_) {
     if (member->pipe.is_open()) member->rest = {bytes_.data(), static_cast<std::size_t>(count)};
