@@ -1,0 +1,75 @@
+// Every message between agent and regroup-pmi survives the wire, and damage is told.
+#include "launcher/pmi/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include "launcher/pmi/link.h"
+
+namespace regroup::pmi {
+namespace {
+
+std::vector<Message> samples() {
+  return {OpenSpace{1, 4, true, {2, 3}, 7},
+          MemberGone{{1, 2}, 3, 9},
+          SpawnDone{7, 1, "no such program"},
+          Services{true, "note"},
+          RankReady{{1, 2}, {"A=1", "B="}},
+          Connected{{1, 2}},
+          Finalized{{1, 2}},
+          Aborted{{1, 2}, -5, "why"},
+          Spawn{7, {1, 2}, {{"./a", {"x", ""}, {"E=1"}, "/tmp", 4}, {"b", {}, {}, "", 1}}}};
+}
+
+TEST(PmiWire, EveryMessageSurvives) {
+  for (const Message& message : samples()) {
+    const auto bytes = encode(message);
+    const auto back = decode(bytes);
+    ASSERT_TRUE(back.ok()) << message.index();
+    EXPECT_EQ(back->index(), message.index());
+    EXPECT_EQ(encode(*back), bytes);
+  }
+}
+
+TEST(PmiWire, DamageIsTold) {
+  for (const Message& message : samples()) {
+    auto bytes = encode(message);
+    for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+      static_cast<void>(decode(std::span(bytes).first(cut)));  // returns; the sanitizers watch
+    }
+    bytes[0] = std::byte{0xff};  // the root lies outside
+    EXPECT_EQ(decode(bytes).code(), core::Code::kDataLoss);
+  }
+}
+
+// A descriptor comes beside its message; what does not fit is refused; the end is told once.
+TEST(PmiLink, CarriesMessagesAndDescriptors) {
+  boost::asio::io_context loop;
+  auto sockets = link_sockets();
+  ASSERT_TRUE(sockets.ok());
+  std::vector<std::pair<Message, bool>> got;
+  int lost = 0;
+  Link receiver(
+      loop, std::move(sockets->first),
+      [&](const Message& message, core::Fd fd) { got.emplace_back(message, fd.valid()); },
+      [&](const core::Status&) { ++lost; });
+  {
+    Link sender(
+        loop, std::move(sockets->second), [](const Message&, core::Fd) {}, [](const core::Status&) {});
+    EXPECT_TRUE(sender.send(Connected{{0, 1}}, core::Fd(::dup(0))));
+    for (int i = 0; i < 2000; ++i) EXPECT_TRUE(sender.send(Finalized{{0, 1}}));  // more than a socket holds
+    EXPECT_FALSE(sender.send(Services{true, std::string(200 << 10, 'x')}));
+    while (got.size() < 2001) loop.run_one();
+  }
+  EXPECT_TRUE(got[0].second);
+  EXPECT_FALSE(got[1].second);
+  EXPECT_TRUE(std::holds_alternative<Finalized>(got.back().first));
+  receiver.poll();
+  receiver.poll();
+  EXPECT_EQ(lost, 1);
+}
+
+}  // namespace
+}  // namespace regroup::pmi
