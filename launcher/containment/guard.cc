@@ -50,7 +50,9 @@ class GuardProcess {
     if (options_.record) end_old_jobs();
     while (!ended()) wait();
     const bool killed = kill_descendants(kKillLimit, [this](pid_t pid, int status) { note(pid, status); });
-    if (options_.record && killed) options_.record->clean(kKillLimit);
+    if (!options_.record) return;
+    if (killed) options_.record->clean(kKillLimit);
+    end_old_jobs();  // those that members had started
   }
 
  private:
@@ -67,7 +69,7 @@ class GuardProcess {
     children_ = core::Fd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
   }
 
-  void end_old_jobs() {
+  void end_old_jobs() const {
     for (const DeadJob& dead : end_dead_jobs(options_.record->folder(), kOldJobsLimit)) {
       if (options_.quiet) continue;
       say(fmt::format("job {}, whose launcher was killed, had left {} process{}: {}", dead.job, dead.killed,

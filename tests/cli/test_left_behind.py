@@ -1,0 +1,207 @@
+"""Whoever of a job's processes is killed at once with whom: nothing of the job is left.
+
+Each member has a daemon (setsid, parent gone) and a stranger: a daemon whose environment is empty.
+"""
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import BIN, until
+
+ORPHAN_TIMEOUT_S = 1
+BOUND_S = {"rigid": 2, "elastic": ORPHAN_TIMEOUT_S + 2}
+HELPERS = {"guardian", "agent", "guard"}
+SUBSETS = [
+    set(subset)
+    for size in range(1, 5)
+    for subset in itertools.combinations(["guardian", "agent", "guard", "member"], size)
+]
+FAMILY = (
+    "(setsid sleep 1000 &)\n"
+    "sh -c 'env -i setsid sleep 1000 >/dev/null 2>&1 & echo stranger $!'\n"
+    "echo up $$\n"
+    "exec "
+)
+
+
+def state(pid: int) -> str:
+    """Of a process as in /proc/PID/stat; "" if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+def lives(pid: int) -> bool:
+    return state(pid) not in ("", "Z", "X")
+
+
+def numbers(job, word: str) -> list[int]:
+    return [int(pid) for pid in re.findall(rf"^{word} (\d+)$", job.out, re.MULTILINE)]
+
+
+def steps(job) -> int:
+    return len(re.findall(r"^step", job.out, re.MULTILINE))
+
+
+def start(regroup, kind: str, member: str, *options: str):
+    if kind == "rigid":
+        job = regroup.start("--oversubscribe", "-np", "2", *options, "sh", "-c", FAMILY + "sleep 1000")
+    else:
+        job = regroup.start(
+            "--oversubscribe", "-np", "1:2", "--start", "2", "--orphan-timeout", str(ORPHAN_TIMEOUT_S),
+            *options, "sh", "-c", FAMILY + f"{member} 1000000 5",
+        )  # fmt: skip
+        until(lambda: steps(job) > 2, f"steps: {job.err}")
+    until(lambda: len(numbers(job, "up")) == len(numbers(job, "stranger")) == 2, "both ranks are up")
+    # Two sleeps that carry the mark are the daemons.
+    until(lambda: sum("sleep 1000" in line for line in job.living().values()) >= 2, "both daemons")
+    return job
+
+
+def kill_at_once(job, victims: set[str], backwards: bool) -> None:
+    pids = {"guardian": job.process.pid, "agent": job.agent, "guard": job.guard}
+    pids["member"] = numbers(job, "up")[0]
+    chosen = [pid for name, pid in pids.items() if name in victims]
+    for pid in chosen:
+        os.kill(pid, signal.SIGSTOP)  # none sees the others die
+    for pid in reversed(chosen) if backwards else chosen:
+        with contextlib.suppress(ProcessLookupError):  # a member dies with its agent
+            os.kill(pid, signal.SIGKILL)
+
+
+def runtime_files(regroup) -> list[str]:
+    return [path.name for path in (Path(regroup.runtime) / "regroup").iterdir()]
+
+
+def assert_clean(regroup, job, bound_s: float) -> None:
+    job.assert_nothing_left(bound_s)
+    assert not [pid for pid in numbers(job, "stranger") if lives(pid)]
+    until(lambda: not runtime_files(regroup), f"no file is left: {runtime_files(regroup)}", 1)
+
+
+def assert_goes_on(regroup, job, kind: str) -> None:
+    if kind == "elastic":
+        before = steps(job)
+        until(lambda: steps(job) > before + 2, f"further steps: {job.err}")
+    assert job.process.poll() is None
+    job.process.terminate()
+    job.process.send_signal(signal.SIGTERM)
+    job.wait()
+    assert_clean(regroup, job, 2)
+
+
+def assert_next_regroup_ends_it(regroup, job, bound_s: float) -> None:
+    """All three helpers are dead: direct members die, the next `regroup` on the host ends the rest."""
+    until(lambda: not any(map(lives, numbers(job, "up"))), "the end of the members", bound_s)
+    until(lambda: len(job.living()) == 2, "the end of all but daemons", bound_s)
+    strangers = numbers(job, "stranger")
+    assert len(list(filter(lives, strangers))) == 2
+    (record,) = [name for name in runtime_files(regroup) if name.endswith(".job")]
+    try:
+        following = regroup.run("-np", "1", "true")
+        assert following.process.returncode == 0
+        expected = f"regroup: job {record[:-4]}, whose launcher was killed, had left 2 processes: ended\n"
+        assert following.err == expected
+        assert not job.living()
+        assert not runtime_files(regroup)
+        # Nothing proves that they are the job's.
+        assert len(list(filter(lives, strangers))) == 2
+    finally:
+        for pid in strangers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def cases():
+    for kind, victims, backwards in itertools.product(BOUND_S, SUBSETS, (False, True)):
+        if not backwards or len(victims) > 1:
+            name = "-".join([kind, *sorted(victims), *["backwards"] * backwards])
+            yield pytest.param(kind, victims, backwards, id=name)
+
+
+@pytest.mark.parametrize(("kind", "victims", "backwards"), list(cases()))
+def test_killed_at_once(regroup, member, kind, victims, backwards):
+    job = start(regroup, kind, member)
+    kill_at_once(job, victims, backwards)
+    if victims >= HELPERS:
+        assert_next_regroup_ends_it(regroup, job, BOUND_S[kind])
+    elif not victims & {"guardian", "agent"} and (kind == "elastic" or "member" not in victims):
+        assert_goes_on(regroup, job, kind)
+    else:
+        assert_clean(regroup, job, BOUND_S[kind])
+        if "guardian" not in victims:
+            assert job.wait() == (1 if "agent" in victims else 137)
+
+
+def test_guard_that_is_stopped_is_not_waited_for(regroup, member):
+    job = start(regroup, "rigid", member)
+    os.kill(job.guard, signal.SIGSTOP)
+    os.kill(job.agent, signal.SIGKILL)
+    assert job.wait(10) == 1
+    assert_clean(regroup, job, 2)
+
+
+def test_agent_that_is_stopped_is_ended_by_the_guard(regroup, member):
+    job = start(regroup, "rigid", member)
+    os.kill(job.agent, signal.SIGSTOP)
+    job.process.kill()
+    job.wait()
+    assert_clean(regroup, job, 2)
+
+
+def test_signals_do_not_end_the_guard(regroup, member):
+    job = start(regroup, "rigid", member)
+    guard = job.guard
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE):
+        os.kill(guard, number)
+    assert os.getpgid(guard) == os.getsid(guard) == guard  # no terminal, no group reaches it
+    job.process.terminate()
+    assert job.wait() == 1
+    assert "guard" not in job.err
+    assert_clean(regroup, job, 2)
+
+
+def test_living_jobs_are_left_alone(regroup, member):
+    job = start(regroup, "rigid", member)
+    before = job.living().keys()
+    assert regroup.run("-np", "1", "true").err == ""
+    assert job.living().keys() == before
+    assert len(runtime_files(regroup)) == 2  # its record, its folder for MPI
+    job.process.terminate()
+    assert job.wait() == 1
+    assert_clean(regroup, job, 2)
+
+
+def test_only_its_own_processes_are_ended(regroup, member):
+    job = start(regroup, "rigid", member)
+    job_id = next(name[:-4] for name in runtime_files(regroup) if name.endswith(".job"))
+    others = [
+        subprocess.Popen(["sleep", "1000"], env=env)
+        for env in ({"REGROUP_JOB": job_id + "0"}, {"XREGROUP_JOB": job_id}, {"A": f"REGROUP_JOB={job_id}"})
+    ]
+    kill_at_once(job, HELPERS, False)
+    until(lambda: not any(map(lives, numbers(job, "up"))), "the end of the members")
+    regroup.run("-np", "1", "true")
+    assert not job.living()
+    assert [other.poll() for other in others] == [None] * 3
+    for pid in [other.pid for other in others] + numbers(job, "stranger"):
+        os.kill(pid, signal.SIGKILL)
+    for other in others:
+        other.wait()
+
+
+def test_inner_job_ends_with_the_outer_one(regroup):
+    inner = f"{BIN / 'regroup'} -np 1 sh -c '(setsid sleep 1000 &) ; echo up $$; exec sleep 1000'"
+    job = regroup.start("--oversubscribe", "-np", "1", "sh", "-c", f"{inner}; true")
+    until(lambda: numbers(job, "up"), "the inner member is up")
+    for pid in (job.process.pid, min(job.named("regroup-agent"))):
+        os.kill(pid, signal.SIGKILL)
+    job.assert_nothing_left(2)
+    until(lambda: not runtime_files(regroup), "no file is left", 1)
