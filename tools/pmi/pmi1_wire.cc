@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace regroup::pmi {
@@ -43,7 +44,7 @@ Status take_line(std::string_view line, Pmi1Command& out) {
 Status take_block(std::string_view block, Pmi1Command& out) {
   while (!block.empty()) {
     const std::string_view line = block.substr(0, block.find('\n'));
-    block.remove_prefix(line.size() + 1);
+    block.remove_prefix(std::min(line.size() + 1, block.size()));
     REGROUP_RETURN_IF_ERROR(take_line(line, out));
   }
   return {};
