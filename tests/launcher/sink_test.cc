@@ -76,6 +76,36 @@ TEST(Sink, SaysThatTheReaderIsGoneAndLetsWritersGo) {
   EXPECT_FALSE(sink.congested());
 }
 
+TEST(Sink, KeepsOthersBehindWhatIsMoved) {
+  boost::asio::io_context loop;
+  const Pair from = make_pipe();
+  const Pair to = make_pipe();
+  Sink sink(loop, to.write.get());
+  ASSERT_TRUE(sink.moves());
+  ASSERT_EQ(::write(from.write.get(), "first half, ", 12), 12);
+  ASSERT_EQ(sink.move(from.read.get(), 12), 12U);
+  EXPECT_TRUE(sink.congested());
+  sink.write("another's line\n");
+  bool resumed = false;
+  sink.when_free([&] { resumed = true; });
+  sink.end_move("second half\n");
+  EXPECT_TRUE(resumed);
+  EXPECT_EQ(take(to.read.get(), 1000), "first half, second half\nanother's line\n");
+}
+
+TEST(Sink, SaysOnceThatADeviceIsFull) {
+  boost::asio::io_context loop;
+  Sink sink(loop, core::Fd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "the log");
+  int said = 0;
+  sink.on_error([&](const core::Status& error) {
+    ++said;
+    EXPECT_NE(error.message().find("the log"), std::string::npos);
+  });
+  for (int i = 0; i < 3; ++i) sink.write("line\n");
+  EXPECT_EQ(said, 1);
+  EXPECT_FALSE(sink.congested());
+}
+
 TEST(Sink, KnowsTheSameFile) {
   const Pair a = make_pipe();
   const Pair b = make_pipe();
