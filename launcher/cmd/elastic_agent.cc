@@ -173,6 +173,9 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
     watcher_.unwatch(found->second);
     watched_.erase(found);
   }
+  if (exit.exceeded_memory > 0 && !agent_.ending()) {
+    agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
+  }
   perform(core_.on_reaped(exit.member, exit.pid, exit.code, exit.signal));
 }
 

@@ -90,6 +90,16 @@ def test_each_program_has_its_own_limit(regroup, controlled):
     assert "rank 0" not in job.err
 
 
+def test_member_of_an_elastic_job_is_named_too(regroup, controlled):
+    job = regroup.start("-np", "1:2", "--start", "1", "--memory", "64M", sys.executable, "-c", EAT)
+    job.wait_err(r"^regroup: member 0 \(pid \d+\) was killed for using more than its 64 MiB of memory$")
+    job.process.terminate()
+    job.process.terminate()
+    job.wait()
+    job.assert_nothing_left(2)
+    assert not groups()
+
+
 def test_cpus_are_held(regroup, controlled):
     job = regroup.run("-np", "1", "--cpus", "0.25", sys.executable, "-c", BURN)
     assert job.process.returncode == 0
