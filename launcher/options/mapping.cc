@@ -70,7 +70,8 @@ Status map_qualifier(const std::string& given, MapBy& out) {
   if (is(word, "nolocal", 3)) return out.no_local = true, Status();
   if (is(word, "hwtcpus", 2)) return out.hwthread_cpus = true, Status();
   if (is(word, "corecpus", 2)) return out.hwthread_cpus = false, Status();
-  if (is(word, "ordered", 2) || is(word, "inherit", 3) || is(word, "noinherit", 3)) return {};
+  if (is(word, "ordered", 2)) return out.ordered = true, Status();
+  if (is(word, "inherit", 3) || is(word, "noinherit", 3)) return {};
   return unknown(
       given, "qualifier of a mapping",
       "PE=N, SPAN, OVERSUBSCRIBE, NOOVERSUBSCRIBE, NOLOCAL, HWTCPUS, CORECPUS, FILE=PATH, ORDERED");

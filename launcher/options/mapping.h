@@ -38,7 +38,8 @@ struct MapBy {
   bool no_local = false;                // none on the launcher's host
   std::optional<bool> hwthread_cpus;    // a slot is a hardware thread, not a core
   std::string file;                     // kSequence, kRankFile
-  std::vector<std::uint32_t> cpu_list;  // kCpuList
+  std::vector<std::uint32_t> cpu_list;  // kCpuList: each member gets all of them ...
+  bool ordered = false;                 // ... or one of them, in turn
   std::string device;                   // kDistance: the device to be near to
   bool operator==(const MapBy&) const = default;
 };
