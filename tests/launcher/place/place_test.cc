@@ -1,0 +1,125 @@
+// Cases that mpirun cannot be asked for.
+#include "launcher/place/place.h"
+
+#include <gmock/gmock.h>
+
+#include "launcher/topo/read_topology.h"
+
+namespace regroup::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Topology two_packages() {
+  auto read = synthetic_topology("package:2 [numa] l3:1 l2:4 l1:1 core:1 pu:2");
+  EXPECT_TRUE(read.ok()) << read.status().message();
+  return *read;
+}
+
+PlaceRequest request(std::uint32_t members, const std::string& map = "", const std::string& bind = "",
+                     Compat compat = Compat::kOpenMpi) {
+  PlaceRequest out{{}, compat, {members}, false};
+  if (!map.empty()) {
+    EXPECT_TRUE(parse_map_by(map, out.mapping.map).ok());
+  }
+  if (!bind.empty()) {
+    EXPECT_TRUE(parse_bind_to(bind, out.mapping.bind).ok());
+  }
+  return out;
+}
+
+std::vector<std::vector<int>> cpus(const core::Result<Placement>& placement) {
+  std::vector<std::vector<int>> out;
+  EXPECT_TRUE(placement.ok()) << placement.status().message();
+  if (!placement.ok()) return out;
+  for (const Spot& spot : placement->ranks) out.push_back(spot.cpus);
+  return out;
+}
+
+TEST(Place, MoreMembersThanCoresAreLeftUnboundUnlessABindingIsAskedFor) {
+  auto placement = place(two_packages(), request(9));
+  EXPECT_THAT(cpus(placement), testing::Each(testing::IsEmpty()));
+  EXPECT_THAT(placement->ranks[0].why, HasSubstr("9 members on 8 cores"));
+  auto refused = place(two_packages(), request(9, "", "core"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.code(), core::Code::kResourceExhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("--bind-to core"));
+  EXPECT_THAT(refused.status().message(), HasSubstr("overload-allowed"));
+}
+
+TEST(Place, ACoreIsAllItsThreads) {
+  EXPECT_THAT(cpus(place(two_packages(), request(2))), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(cpus(place(two_packages(), request(2, "", "hwthread"))),
+              ElementsAre(ElementsAre(0), ElementsAre(1)));
+}
+
+TEST(Place, AFullObjectIsPassedOver) {
+  const Topology uneven = restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
+  EXPECT_THAT(cpus(place(uneven, request(4, "package", "core"))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(10, 11), ElementsAre(12, 13)));
+}
+
+TEST(Place, AnAffinityMaskMayHoldHalfACore) {
+  EXPECT_THAT(cpus(place(restricted(two_packages(), {1, 4, 5}), request(2))),
+              ElementsAre(ElementsAre(1), ElementsAre(4, 5)));
+}
+
+TEST(Place, ACpuSetLimitsTheMapping) {
+  PlaceRequest wanted = request(3, "package", "core");
+  wanted.mapping.cpu_set = {2, 3, 7};
+  auto placement = place(two_packages(), wanted);
+  EXPECT_THAT(cpus(placement), ElementsAre(ElementsAre(4, 5), ElementsAre(6, 7), ElementsAre(14, 15)));
+  EXPECT_EQ(binding_text(two_packages(), placement->ranks[2].threads, false), "package[1][core:L7]");
+  wanted.mapping.cpu_set = {8};
+  auto refused = place(two_packages(), wanted);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("--cpu-set: there is no core 8 for this job, only 0-7"));
+}
+
+TEST(Place, RankingByACoarserObjectGoesRoundIt) {
+  PlaceRequest wanted = request(8, "core");
+  ASSERT_TRUE(parse_rank_by("package", wanted.mapping.rank).ok());
+  auto placement = place(two_packages(), wanted);
+  ASSERT_TRUE(placement.ok());
+  EXPECT_EQ(placement->ranks[1].object, "core 4");
+  EXPECT_EQ(placement->ranks[2].object, "core 1");
+}
+
+TEST(Place, WhatTheMachineLacksIsNamed) {
+  auto plain = synthetic_topology("core:4 pu:1");
+  ASSERT_TRUE(plain.ok());
+  for (const auto& [map, bind, text] :
+       {std::tuple{"l3cache", "", "--map-by l3cache: this machine has no l3cache"},
+        std::tuple{"", "l2cache", "this machine has no l2cache"},
+        std::tuple{"core:PE=2", "", "--map-by core:PE=2: no core has 2 cores"}}) {
+    auto refused = place(*plain, request(2, map, bind));
+    ASSERT_FALSE(refused.ok()) << map << bind;
+    EXPECT_THAT(refused.status().message(), HasSubstr(text));
+  }
+}
+
+TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
+  EXPECT_THAT(cpus(place(two_packages(), request(3, "", "", Compat::kMpich))),
+              testing::Each(testing::IsEmpty()));
+  EXPECT_THAT(cpus(place(two_packages(), request(3, "", "core:3", Compat::kMpich))),
+              ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5), ElementsAre(6, 7, 8, 9, 10, 11),
+                          ElementsAre(0, 1, 12, 13, 14, 15)));
+  EXPECT_THAT(cpus(place(two_packages(), request(3, "package", "core", Compat::kMpich))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(2, 3)));
+  EXPECT_THAT(cpus(place(two_packages(), request(3, "", "user:0+1,5", Compat::kMpich))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
+  EXPECT_FALSE(place(two_packages(), request(1, "", "user:99", Compat::kMpich)).ok());
+}
+
+TEST(Place, NoTopologyIsNeededWhereNothingIsBound) {
+  PlaceRequest wanted = request(8);
+  EXPECT_TRUE(needs_topology(*policy_of(wanted)));
+  wanted.oversubscribe = true;
+  EXPECT_FALSE(needs_topology(*policy_of(wanted)));
+  EXPECT_FALSE(needs_topology(*policy_of(request(8, "", "none"))));
+  EXPECT_TRUE(needs_topology(*policy_of(request(8, "ppr:2:package", "none"))));
+}
+
+}  // namespace
+}  // namespace regroup::launcher
