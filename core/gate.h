@@ -1,4 +1,4 @@
-// The gate before a result or a snapshot: nobody writes one of generation g before every living member that
+// The gate before a result: nobody writes one of generation g before every living member that
 // was in an earlier generation on the node has left it. docs/design/interfaces.md, Gate. Each member's `left`
 // is the highest generation whose shared buffers it will not touch again; kMaxGeneration while it is in none.
 // Templates over a policy, as core/doorbell.h; arena.h has the loop over the lines.
@@ -15,7 +15,8 @@ namespace regroup::core {
 template <class P>
 using AtomicNumber = typename P::template Atomic<std::uint32_t>;
 
-// Member: its last store to a result or a snapshot of `g` is behind it. Then it rings all.
+// Member: its last store to a result of `g` is behind it, non-temporal ones fenced
+// (collective/shm/publish.h): this release store alone does not order those. Then it rings all.
 template <class P>
 void leave_generation(AtomicNumber<P>& left, Generation g) {
   left.store(std::max(left.load(std::memory_order_relaxed), g), std::memory_order_release);

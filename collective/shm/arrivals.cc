@@ -89,6 +89,7 @@ core::Status Arrivals::open() {
 }
 
 core::Status Arrivals::meet(std::string_view operation, core::TimePoint deadline) {
+  complete_stores();  // a revoke may end it here, without a publish()
   REGROUP_RETURN_IF_ERROR(check());
   if (slots_.size() > 1) {
     if (!opened_) REGROUP_RETURN_IF_ERROR(open());

@@ -46,11 +46,18 @@ inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes,
   if (done < bytes) std::memcpy(to + done, from + done, bytes - done);
 }
 
-// Stores `value` after everything that this thread stored before, non-temporally or not.
-inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
+// Orders what this thread stored before, non-temporally or not, before every store that follows. Whoever
+// writes with store_block() and may then leave without a publish(), because its generation is revoked, calls
+// it: its next release store says that it has left, and the next writer relies on that.
+inline void complete_stores() {
 #ifndef REGROUP_PLAIN_STORES
   _mm_sfence();
 #endif
+}
+
+// Stores `value` after everything that this thread stored before, non-temporally or not.
+inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  complete_stores();
   word.store(value, kPublishOrder);
 }
 

@@ -8,7 +8,7 @@ NOT_SLOWER = 0.97  # a median of paired ratios from here on
 
 
 def paired_ratio(ours: Sequence[float], rival: Sequence[float]) -> float:
-    """Median of rival / ours over the pairs of times: above 1, ours is faster. The i-th of each are a pair."""
+    """Median of rival / ours of times, the i-th of each being a pair: above 1, ours is faster."""
     return median(theirs / mine for mine, theirs in zip(ours, rival, strict=True))
 
 

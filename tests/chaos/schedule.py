@@ -146,6 +146,15 @@ def furthest(folder: Path) -> int:
     return step
 
 
+def member_of(pid: int) -> int | None:
+    """The member that a process was started as."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((int(v.split(b"=")[1]) for v in variables if v.startswith(b"REGROUP_MEMBER=")), None)
+
+
 class Disturber:
     """Performs the events of a schedule, and remembers what really happened."""
 
@@ -155,6 +164,7 @@ class Disturber:
         self.rng = random.Random(schedule.seed + 1)
         self.happened = Counter()
         self.killed: set[int] = set()
+        self.noticed: set[int] = set()  # the processes
         self.killed_late = False  # when the last step was open, or over
         self.first = set(named(job.folder, "computed"))
         self.hunts: list[set[int]] = []  # newcomers to kill; of each, the processes that are none
@@ -194,8 +204,12 @@ class Disturber:
             return False
         if what == "notice":
             staying = self.job.staying()
-            return bool(staying) and self.job.control("notice", str(self.rng.choice(staying))) is not None
+            return bool(staying) and self.notice(self.rng.choice(staying))
         return self.kill(self.rng.choice(able))
+
+    def notice(self, member: int) -> bool:
+        self.noticed |= {pid for pid in self.job.members() if member_of(pid) == member}
+        return self.job.control("notice", str(member)) is not None
 
     def add_one(self) -> bool:
         return self.job.control("resize", str(min(6, len(self.job.members()) + 1))) is not None
@@ -299,8 +313,8 @@ def check_ends(folder: Path, disturber: Disturber) -> str:
     trails = named(folder, "computed")
     took_part = {pid for pid, path in trails.items() if path.stat().st_size} | disturber.first
     vanished = took_part - weights.keys() - named(folder, "left").keys() - disturber.killed
-    # One that was let go for a notice may be ended with the job before it can say so.
-    if len(vanished) > disturber.happened["notice"]:
+    vanished -= disturber.noticed  # let go, and perhaps ended with the job before they could say so
+    if vanished:
         raise Broken(f"neither finished nor left: {vanished}")
     if not weights:
         raise Broken("nobody wrote down the weights")

@@ -1,0 +1,152 @@
+// A coordinator that dies and starts again: what it finds, keeps and gives up.
+#include <nlohmann/json.hpp>
+
+#include "tests/membership/job_fixture.h"
+
+namespace regroup::membership {
+namespace {
+
+using std::chrono::seconds;
+
+TEST_F(JobTest, Fault32_ARestartedCoordinatorGoesOnWhenAllAgree) {
+  SimJob& job = start();
+  ASSERT_TRUE(job.reach(2));
+  while (job.deliver_to_coordinator() || job.deliver_to_agent()) {
+  }
+  job.restart_coordinator(true);
+  ASSERT_TRUE(
+      job.run_until([&] { return job.heard("incarnation 2 of the coordinator goes on with generation 1"); }));
+  EXPECT_EQ(job.worlds.size(), 1U);
+  job.kill(2);  // and it still rules
+  ASSERT_TRUE(job.steady(3, 3));
+  EXPECT_EQ(job.journal->incarnation, 2U);
+  EXPECT_TRUE(job.members.contains(3));
+  expect_success(job);
+}
+
+TEST_F(JobTest, Fault32_ARestartedCoordinatorRegroupsWhenTheWorldIsOver) {
+  SimJob& job = start();
+  ASSERT_TRUE(job.reach(2));
+  job.kill(2);
+  ASSERT_TRUE(job.report_death());
+  ASSERT_TRUE(job.deliver_to_coordinator());
+  ASSERT_TRUE(job.deliver_to_agent());  // revoked, and then it dies with the report unread
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() > 1; }));
+  EXPECT_EQ(job.journal->rank_of(core::MemberId{2}), -1);
+  expect_success(job);
+}
+
+TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
+  SimJob& job = start();
+  ASSERT_TRUE(job.reach(2));
+  job.kill(2);
+  job.bury();
+  while (job.generation() == 1) ASSERT_TRUE(job.deliver_to_coordinator() || job.deliver_to_agent());
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() > 2; }));
+  EXPECT_FALSE(job.agent.arena().read_world(2).ok());
+  expect_success(job);
+}
+
+TEST(Coordinator, TheNextGenerationIsAboveEveryOneThatAnybodyKnows) {
+  core::World w{.incarnation = 1, .generation = 3, .shards = 2, .members = {{.id = 4}}, .plan = {{}, {}}};
+  Coordinator coordinator({.shards = 2}, {}, 2, Past{.world = w});
+  const core::TimePoint now{seconds(5)};
+  const auto begin = coordinator.tick(now);
+  EXPECT_TRUE(std::holds_alternative<core::Hello>(std::get<ToAgent>(begin.at(1)).body));
+  const core::LineReport line{.member = 4,
+                              .state = {core::Phase::kCommitted, false, 3, core::Position::of(8)}};
+  const auto told = coordinator.handle(now, {}, {2, core::HelloReply{5, 6, {line}}});
+  EXPECT_EQ(std::get<core::Revoke>(std::get<ToAgent>(told.at(0)).body).generation, 6U);
+  EXPECT_TRUE(
+      coordinator.handle(now, {}, {1, core::Report{6, {line}}}).empty());  // to an earlier incarnation
+  (void)coordinator.handle(now, {}, {2, core::Report{6, {line}}});
+  EXPECT_EQ(coordinator.world().generation, 7U);
+  EXPECT_EQ(coordinator.world().resume, core::Position::of(8));
+}
+
+nlohmann::json status_of(SimJob& job) { return nlohmann::json::parse(job.coordinator->status_json(job.now)); }
+
+TEST_F(JobTest, ARestartedCoordinatorKeepsTheTargetAndTheSentences) {
+  SimOptions o;
+  o.policy.target = 2;
+  SimJob& job = start(o);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  job.restart_coordinator(true);  // before its command to start one is heard
+  ASSERT_TRUE(job.steady(2, 3));
+  const auto status = status_of(job);
+  EXPECT_EQ(status["target"], 3);
+  EXPECT_EQ(status["history"][0]["why"], "the first 2 members are ready");
+  EXPECT_EQ(status["history"][1]["why"], "incarnation 2 of the coordinator goes on with generation 1");
+  EXPECT_GE(status["history"][0]["at"], 0.0);
+  EXPECT_LT(status["history"][0]["at"], status["history"][1]["at"]);
+  job.kill(1);
+  ASSERT_TRUE(job.steady(4, 3));
+  expect_success(job);
+}
+
+TEST_F(JobTest, ARestartedCoordinatorGoesOnMakingTheJobSmaller) {
+  SimJob& job = start();
+  ASSERT_TRUE(job.ask(core::ResizeRequest{2}).ok);
+  job.restart_coordinator(true);  // before its notice is heard
+  ASSERT_TRUE(job.steady(2, 2));
+  EXPECT_EQ(status_of(job)["target"], 2);
+  job.restart_coordinator(true);  // and it is not told once more that somebody left
+  ASSERT_TRUE(job.reach(job.member(0).applied + 3));
+  EXPECT_EQ(status_of(job)["target"], 2);
+  EXPECT_EQ(job.generation(), 2U);
+  expect_success(job);
+}
+
+TEST_F(JobTest, ANoticeLowersTheTargetOnceWhateverDies) {
+  SimOptions o;
+  o.policy.min = 1;
+  SimJob& job = start(o);
+  ASSERT_TRUE(job.ask(core::NoticeRequest{1}).ok);
+  for (int restarts = 0; job.generation() < 2; ++restarts) {
+    ASSERT_LT(restarts, 50);
+    job.restart_coordinator(restarts % 2 == 0);
+    (void)job.run_until([&, moves = 0]() mutable { return ++moves > 4 + restarts || job.generation() > 1; });
+  }
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.reach(job.member(0).applied + 3));
+  EXPECT_EQ(status_of(job)["target"], 2);
+  EXPECT_EQ(job.journal->size(), 2U);
+  expect_success(job);
+}
+
+// Whoever counted it, and whether the World without it was formed or not.
+TEST_F(JobTest, ALossThatIsNotReplacedCountsOnce) {
+  for (const bool told : {false, true}) {
+    SimJob& job = start(never_replaced());
+    ASSERT_TRUE(job.reach(2));
+    job.kill(1);
+    ASSERT_TRUE(job.report_death());
+    if (told) {
+      ASSERT_TRUE(job.deliver_to_coordinator());
+    }
+    job.restart_coordinator(true);
+    ASSERT_TRUE(job.steady(2, 2));
+    ASSERT_TRUE(job.reach(job.member(0).applied + 3));
+    EXPECT_EQ(job.past.intent->desired, 2U) << told;
+    EXPECT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+    ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+    EXPECT_EQ(job.members.size(), 5U) << told;
+    expect_success(job);
+  }
+}
+
+TEST_F(JobTest, ADeathWhileNobodyCoordinatedIsFound) {
+  SimJob& job = start(never_replaced());
+  ASSERT_TRUE(job.reach(2));
+  job.kill(1);
+  job.bury();
+  job.restart_coordinator(true);  // both messages are lost
+  ASSERT_TRUE(job.steady(2, 2));
+  EXPECT_TRUE(job.heard("member 1 (pid 1001): killed by signal 9"));
+  expect_success(job);
+}
+
+}  // namespace
+}  // namespace regroup::membership
