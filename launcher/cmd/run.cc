@@ -15,6 +15,7 @@
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/place/members.h"
 #include "launcher/pmi/helper.h"
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
@@ -90,22 +91,26 @@ int run_alone(const Options& options, const launcher::CrewOptions& crew, const l
 }
 
 int run_rigid(const Options& options, const launcher::CrewOptions& crew,
-              const std::vector<std::uint32_t>& counts, std::uint32_t slots) {
-  const launcher::RigidOptions rigid{counts,         slots,
-                                     options.compat, options.ulfm || options.keep_going,
-                                     options.quiet,  helper_options(options, crew.job)};
+              const std::vector<std::uint32_t>& counts, std::uint32_t slots,
+              std::vector<std::vector<int>> cores) {
+  const launcher::RigidOptions rigid{counts,          slots,
+                                     options.compat,  options.ulfm || options.keep_going,
+                                     options.quiet,   helper_options(options, crew.job),
+                                     std::move(cores)};
   return run_alone(options, crew, [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RigidJob>(agent, rigid);
   });
 }
 
-int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan) {
+int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan,
+              std::vector<std::vector<int>> cores) {
   launcher::RoleJobOptions roles;
   roles.name = plan.name.empty() ? crew.job : plan.name;
   roles.roles = plan.roles;
   roles.restart.whole_job = options.restart_policy == launcher::RestartPolicy::kRestart;
   if (options.max_restarts) roles.restart.max_restarts = *options.max_restarts;
   roles.term_grace = options.term_grace;
+  roles.cores = std::move(cores);
   return run_alone(options, crew,
                    [&](launcher::Agent& agent) { return std::make_unique<launcher::RoleJob>(agent, roles); });
 }
@@ -165,11 +170,19 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
   return status;
 }
 
+// As Open MPI 5 has it: contradictions 77, what does not fit 213.
+int placing_failed(const Options& options, core::Code code) {
+  if (options.compat == launcher::Compat::kMpich) return 255;
+  return code == core::Code::kInvalidArgument ? 77 : 213;
+}
+
 }  // namespace
 
 int run_job(Options options) {
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), kUsage);
+  if (const core::Status status = launcher::prepare_members(options, *allocation); !status.ok())
+    return fail(status.message(), kUsage);
   auto planned = plan_job(options, *allocation);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return fail(refusal->message, refusal->exit_status);
@@ -177,11 +190,14 @@ int run_job(Options options) {
   if (const std::string told = unheeded_options(options); !told.empty()) {
     fmt::print(stderr, "regroup: {}\n", told);
   }
+  const auto placed = launcher::place_members(options, *allocation, plan.counts);
+  if (!placed.ok()) return fail(placed.status().message(), placing_failed(options, placed.code()));
+  launcher::print_display(options, *allocation, *placed, plan.counts);
   if (options.do_not_launch) return 0;
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
-  if (!plan.roles.empty()) return run_roles(options, crew, plan);
+  if (!plan.roles.empty()) return run_roles(options, crew, plan, placed->cores());
   return options.elastic ? run_elastic(options, crew, allocation->slots())
-                         : run_rigid(options, crew, plan.counts, allocation->slots());
+                         : run_rigid(options, crew, plan.counts, allocation->slots(), placed->cores());
 }
 
 }  // namespace regroup::cmd

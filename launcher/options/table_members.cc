@@ -48,7 +48,10 @@ Status set_per_node(Draft& draft, const Given& given) {
   return {};
 }
 
+// torchrun binds nothing: its processes have threads.
 Status set_nproc_per_node(Draft& draft, const Given& given) {
+  BindTo& bind = draft.out.mapping.bind;
+  if (bind.kind == BindTo::Kind::kDefault) bind.kind = BindTo::Kind::kNone;
   if (given.value() == "auto" || given.value() == "cpu" || given.value() == "gpu") return {};
   return set_per_node(draft, given);
 }

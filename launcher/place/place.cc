@@ -180,6 +180,20 @@ Status check_turn(const PlaceRequest& request, const Topology& topology, const P
   return no_room(request, policy, turn);
 }
 
+std::string dealt(const Policy& policy) {
+  if (policy.map.kind == MapBy::Kind::kPerUnit)
+    return fmt::format("{} on each {}", policy.map.per_unit, unit_name(policy.map_unit));
+  return fmt::format("by {}", policy.map_unit == Unit::kNode ? "slot" : unit_name(policy.map_unit));
+}
+
+std::string share_text(const Policy& policy) {
+  if (policy.cpus > 1) return fmt::format("its next {} {}", policy.cpus, cpu_word(policy));
+  if (policy.bind_unit == policy.map_unit) return "all of it";
+  const std::string_view cpu = policy.hwthreads ? "hwthread" : "core";
+  if (unit_name(policy.bind_unit) == cpu) return fmt::format("its next free {}", cpu);
+  return fmt::format("the {} of its next free {}", unit_name(policy.bind_unit), cpu);
+}
+
 Result<Spot> take(const PlaceRequest& request, const Topology& topology, const Policy& policy,
                   const Objects& objects, const Seat& seat) {
   Spot out;
@@ -198,10 +212,7 @@ Result<Spot> take(const PlaceRequest& request, const Topology& topology, const P
   if (!first.ok()) return first.status();
   out.threads = bound_to(topology, policy, object, cpus, *first);
   out.why =
-      fmt::format("{} of {} on {}: {}", seat.turn + 1, spelled(policy), out.object,
-                  policy.cpus > 1 ? fmt::format("its next {} {}", policy.cpus, cpu_word(policy))
-                                  : fmt::format("the {} of its next free {}", unit_name(policy.bind_unit),
-                                                policy.hwthreads ? "hardware thread" : "core"));
+      fmt::format("number {} on {} ({}): {}", seat.turn + 1, out.object, dealt(policy), share_text(policy));
   return out;
 }
 

@@ -74,6 +74,7 @@ core::Status RoleJob::start_member(const StartMember& start) {
   const auto& [role, index] = tasks_[start.rank];
   Extras extras{.environment = cluster_environment(cluster_, start.rank)};
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
+  if (start.rank < options_.cores.size()) extras.cores = options_.cores[start.rank];
   const auto size = static_cast<std::uint32_t>(tasks_.size());
   core::Status status = agent_.crew().start(
       {start.rank, start.rank, size, static_cast<std::uint32_t>(role), index}, std::move(extras));

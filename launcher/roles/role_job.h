@@ -20,6 +20,7 @@ struct RoleJobOptions {
   std::vector<Role> roles;  // role i runs app i
   RestartOptions restart;
   core::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
+  std::vector<std::vector<int>> cores;  // by rank, that members are bound to; empty: they are not bound
 };
 
 // Used by the loop's thread.

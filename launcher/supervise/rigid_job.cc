@@ -84,6 +84,7 @@ core::Status RigidJob::start_space(std::uint32_t space, const std::vector<Place>
     const Place& place = places[i];
     const pmi::Seat seat{space, place.rank};
     ranks_[place.member] = {seat, place.app};
+    if (space == 0 && place.rank < options_.cores.size()) extras[i].cores = options_.cores[place.rank];
     add_hints(extras[i], agent_.crew().options().apps.at(place.app));
     if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
       return {status.code(), fmt::format("{} could not be started: {}", name_of(seat), status.message())};

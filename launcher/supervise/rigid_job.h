@@ -21,6 +21,7 @@ struct RigidOptions {
   bool fault_tolerant = false;               // a death does not end the other members
   bool quiet = false;                        // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
+  std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
 };
 
 class RigidJob final : public AgentJob {

