@@ -38,15 +38,18 @@ std::vector<Bytes> corpus() {
   return out;
 }
 
-// A file that holds the input now running: it outlives the crash.
+// A file that holds the input now running: it outlives the crash, and nothing else.
 struct LastInput {
-  LastInput() : path(fs::temp_directory_path() / "fuzz-last-input") {
+  LastInput() : path(fs::temp_directory_path() / ("fuzz-last-input-" + std::to_string(::getpid()))) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || ::ftruncate(fd, kLargest) != 0) return;
     void* base = ::mmap(nullptr, kLargest, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base != MAP_FAILED) memory = static_cast<std::uint8_t*>(base);
     ::close(fd);
   }
+  ~LastInput() { fs::remove(path); }
+  LastInput(const LastInput&) = delete;
+  LastInput& operator=(const LastInput&) = delete;
   void keep(const Bytes& bytes) const {
     if (memory != nullptr && !bytes.empty()) std::memcpy(memory, bytes.data(), bytes.size());
   }
@@ -121,7 +124,6 @@ int run_for(std::chrono::duration<double> budget, std::uint64_t seed) {
   } while (++runs % 256 != 0 || std::chrono::steady_clock::now() < end);
   std::printf("%llu inputs, seed %llu, no crash\n", static_cast<unsigned long long>(runs),
               static_cast<unsigned long long>(seed));
-  fs::remove(last.path);
   return 0;
 }
 
