@@ -20,7 +20,7 @@ void add_variable(launcher::Environment& environment, const std::string& variabl
 }  // namespace
 
 launcher::Environment yield_hints() {
-  return {{"OMPI_MCA_mpi_yield_when_idle", "1"}, {"MPIR_CVAR_POLLS_BEFORE_YIELD", "1"}};
+  return {{"OMPI_MCA_mpi_yield_when_idle", "1"}};  // MPICH's MPIR_CVAR_POLLS_BEFORE_YIELD changed nothing
 }
 
 core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {

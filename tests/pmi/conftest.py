@@ -2,10 +2,12 @@
 the MPI's own launcher."""
 
 import contextlib
+import importlib.metadata
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -146,3 +148,29 @@ def mpi(request) -> Mpi:
 @pytest.fixture
 def program(mpi, build) -> str:
     return build(mpi)
+
+
+@pytest.fixture(scope="session")
+def mpi4py_tests() -> Path:
+    """The folder of mpi4py's own tests, which only its source archive has; kept in .venv."""
+    version = importlib.metadata.version("mpi4py")
+    kept = ROOT / f".venv/share/mpi4py-{version}"
+    if not (kept / "test").exists():
+        with tempfile.TemporaryDirectory() as folder:
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "-q",
+                "--no-input",
+                "--no-deps",
+                "--no-build-isolation",
+            ]
+            wanted = ["--no-binary", "mpi4py", f"mpi4py=={version}", "-d", folder]
+            done = subprocess.run([*pip, *wanted], capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+            shutil.unpack_archive(next(Path(folder).glob("mpi4py-*.tar.gz")), folder)
+            kept.parent.mkdir(exist_ok=True)
+            shutil.move(Path(folder) / kept.name, kept)
+    return kept / "test"
