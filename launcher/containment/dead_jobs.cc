@@ -106,4 +106,10 @@ std::vector<DeadJob> end_dead_jobs(const std::string& folder, core::Duration lim
   return found;
 }
 
+bool are_dead_jobs(const std::string& folder) {
+  const std::vector<std::string> paths = job_records(folder);
+  return std::any_of(paths.begin(), paths.end(),
+                     [](const std::string& path) { return JobRecord::take_over(path) != nullptr; });
+}
+
 }  // namespace regroup::launcher

@@ -20,4 +20,7 @@ struct DeadJob {
 // mostly for some microseconds, and until `limit` has passed at most. Tells of jobs of which something lived.
 [[nodiscard]] std::vector<DeadJob> end_dead_jobs(const std::string& folder, core::Duration limit);
 
+// Whether end_dead_jobs() has anything to do. Blocks for some microseconds.
+[[nodiscard]] bool are_dead_jobs(const std::string& folder);
+
 }  // namespace regroup::launcher

@@ -47,7 +47,8 @@ class GuardProcess {
   // Until agent and descendants are gone.
   void run() {
     detach();
-    if (options_.record) end_old_jobs();
+    if (board_.busy.load()) end_old_jobs();
+    board_.busy.store(false);
     while (!ended()) wait();
     const bool killed = kill_descendants(kKillLimit, [this](pid_t pid, int status) { note(pid, status); });
     if (!options_.record) return;
@@ -121,6 +122,7 @@ core::Result<Guard> Guard::start(const GuardOptions& options, const std::functio
   void* page = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return core::system_error("mmap", "the guard's page", errno);
   guard.board_.reset(new (page) Board);
+  guard.board_->busy.store(options.record && are_dead_jobs(options.record->folder()));
   guard.pid_ = ::fork();
   if (guard.pid_ < 0) return core::system_error("fork", "the guard", errno);
   if (guard.pid_ > 0) return guard;

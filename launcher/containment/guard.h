@@ -36,6 +36,8 @@ class Guard {
   [[nodiscard]] pid_t pid() const { return pid_; }
   // 0 until it has been forked.
   [[nodiscard]] pid_t agent() const { return board_->agent.load(); }
+  // It is ending older jobs: to be waited for.
+  [[nodiscard]] bool busy() const { return board_->busy.load(); }
   // The wait status of the agent, once the guard has seen it die.
   [[nodiscard]] std::optional<int> agent_status() const;
 
@@ -44,6 +46,7 @@ class Guard {
   // In memory that guardian, guard and agent share.
   struct Board {
     std::atomic<pid_t> agent{0};
+    std::atomic<bool> busy{false};
     std::atomic<bool> ended{false};  // stored after status
     std::atomic<int> status{0};
   };

@@ -41,19 +41,19 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return found;
 }
 
-bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped) {
+bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped, bool dying) {
   const core::SystemClock clock;
   const core::TimePoint deadline = clock.now() + limit;
   sigset_t child;
   ::sigemptyset(&child);
   ::sigaddset(&child, SIGCHLD);
-  for (bool killed = false;;) {
+  for (bool killed = dying;;) {
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid < 0 && errno == ECHILD) return true;
     if (pid > 0) {
       if (reaped) reaped(pid, status);
-      killed = false;  // its children are ours now
+      killed = dying;  // else its children, ours now, are to be found
       continue;
     }
     if (clock.now() >= deadline) return false;
@@ -63,7 +63,7 @@ bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)
       continue;
     }
     // The timeout covers a process that was being forked while we walked.
-    if (::sigtimedwait(&child, nullptr, &kRecheck) < 0) killed = false;
+    if (::sigtimedwait(&child, nullptr, &kRecheck) < 0) killed = dying = false;
   }
 }
 

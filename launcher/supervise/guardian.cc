@@ -54,7 +54,7 @@ struct Guardian::Watch {
         agent(
             loop, std::move(socket),
             [&guardian](Word word, std::int32_t value, core::Fd) {
-              if (word == Word::kDone) guardian.exit_status_ = value;
+              if (word == Word::kDone) guardian.on_done(value);
             },
             [&guardian] { guardian.on_agent_lost(); }) {}
 
@@ -93,10 +93,17 @@ int Guardian::run() {
     for_agent_.reset();
   }
   watch_->loop.run();
-  kill_descendants(kKillLimit);
+  end_helpers();
   if (guard_options_.record) guard_options_.record->clean(kKillLimit);
   drain_messages();
   return exit_status_.value_or(kAgentLost);
+}
+
+// After the agent's last word only its guard can be there, and itself, on its way to the end.
+void Guardian::end_helpers() {
+  const bool over = exit_status_ && !coordinator_main_;
+  if (over && guarded_) ::kill(guard_->pid(), SIGKILL);
+  kill_descendants(kKillLimit, {}, over);
 }
 
 core::Status Guardian::start_agent() {
@@ -188,6 +195,12 @@ void Guardian::on_children() {
       on_coordinator_exit(status);
     }
   }
+}
+
+// Nothing is left but agent and guard, which need not end in their own time; a coordinator has last words.
+void Guardian::on_done(int exit_status) {
+  exit_status_ = exit_status;
+  if (!coordinator_main_ && !(guarded_ && guard_->busy())) watch_->loop.stop();
 }
 
 // A guard that does not clear up is in the way: its children become ours.

@@ -45,7 +45,9 @@ class Guardian {
   void on_stop(int signal);
   void drain_messages();
   [[nodiscard]] bool may_restart();
+  void end_helpers();
   void on_children();
+  void on_done(int exit_status);
   void on_agent_lost();
   void on_guard_exit(int status);
   void on_agent_exit(const std::string& what);
