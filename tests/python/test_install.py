@@ -45,6 +45,13 @@ def test_the_wheel_brings_the_command_and_the_package(installed):
     assert {"py.typed", "_native.pyi", "torch.py"} <= set(os.listdir(folder))
 
 
+def test_the_command_brings_what_it_needs(installed):
+    libraries = output_of("ldd", installed / "regroup")
+    assert "yaml" not in libraries  # not in every system, and not in the wheel
+    told = output_of(installed / "regroup", "-np", "2", "--oversubscribe", "env")
+    assert told.count("PMI_RANK=") == 2  # regroup-pmi serves
+
+
 def test_the_installed_command_runs_installed_members(installed):
     program = (
         "import array, regroup\n"
