@@ -38,8 +38,9 @@ class Allocator {
   [[nodiscard]] virtual core::Result<Allocation> allocation() = 0;
 };
 
-// This machine alone: one slot per core of the affinity mask of the calling process.
-[[nodiscard]] std::unique_ptr<Allocator> make_this_machine();
+// This machine alone: one slot per core of which the affinity mask of the calling process has a hardware
+// thread; Host::cores are the threads. `sysfs` is where the kernel tells which share a core.
+[[nodiscard]] std::unique_ptr<Allocator> make_this_machine(std::string sysfs = "/sys");
 
 // Grants what it was told to.
 class FakeAllocator final : public Allocator {

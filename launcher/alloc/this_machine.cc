@@ -5,40 +5,69 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
+#include <set>
+#include <string>
 
 #include "launcher/alloc/allocator.h"
 
 namespace regroup::launcher {
 namespace {
 
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// One look at sysfs where cores have one thread each, as on most machines in a cloud.
+std::size_t count_cores(const std::vector<int>& threads, const std::string& sysfs) {
+  const std::string folder = sysfs + "/devices/system/cpu/";
+  if (first_line(folder + "smt/active") != "1") return threads.size();
+  std::set<std::string> cores;
+  for (const int thread : threads) {
+    const std::string number = std::to_string(thread);
+    const std::string siblings = first_line(folder + "cpu" + number + "/topology/thread_siblings_list");
+    cores.insert(siblings.empty() ? number : siblings);
+  }
+  return cores.size();
+}
+
 class ThisMachine final : public Allocator {
  public:
+  explicit ThisMachine(std::string sysfs) : sysfs_(std::move(sysfs)) {}
+
   [[nodiscard]] core::Result<Allocation> allocation() override {
     // A machine may have more cores than a cpu_set_t: the kernel refuses a set that is too small.
     for (std::size_t cores = CPU_SETSIZE; cores <= (1U << 20); cores *= 2) {
       std::vector<cpu_set_t> set(CPU_ALLOC_SIZE(cores) / sizeof(cpu_set_t));
       const std::size_t bytes = set.size() * sizeof(cpu_set_t);
-      if (::sched_getaffinity(0, bytes, set.data()) == 0) return granted(set.data(), bytes);
+      if (::sched_getaffinity(0, bytes, set.data()) == 0) return granted(set.data(), bytes, sysfs_);
       if (errno != EINVAL) break;
     }
     return core::system_error("sched_getaffinity", "this process", errno);
   }
 
  private:
-  static Allocation granted(const cpu_set_t* set, std::size_t bytes) {
+  static Allocation granted(const cpu_set_t* set, std::size_t bytes, const std::string& sysfs) {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
     Host host{name.data(), 0, {}};
     for (std::size_t core = 0; core < bytes * 8; ++core) {
       if (CPU_ISSET_S(core, bytes, set)) host.cores.push_back(static_cast<int>(core));
     }
-    host.slots = static_cast<std::uint32_t>(host.cores.size());
+    host.slots = static_cast<std::uint32_t>(count_cores(host.cores, sysfs));
     return {1, {std::move(host)}};
   }
+
+  std::string sysfs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Allocator> make_this_machine() { return std::make_unique<ThisMachine>(); }
+std::unique_ptr<Allocator> make_this_machine(std::string sysfs) {
+  return std::make_unique<ThisMachine>(std::move(sysfs));
+}
 
 }  // namespace regroup::launcher

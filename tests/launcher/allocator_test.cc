@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 namespace regroup::launcher {
 namespace {
@@ -13,7 +17,8 @@ TEST(ThisMachine, HasASlotForEachCoreOfTheAffinityMask) {
   auto all = make_this_machine()->allocation();
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   ASSERT_EQ(all->hosts.size(), 1U);
-  EXPECT_EQ(all->slots(), static_cast<std::uint32_t>(CPU_COUNT(&before)));
+  EXPECT_EQ(all->hosts[0].cores.size(), static_cast<std::size_t>(CPU_COUNT(&before)));
+  EXPECT_LE(all->slots(), all->hosts[0].cores.size());
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(all->hosts[0].cores.back(), &one);
@@ -23,6 +28,26 @@ TEST(ThisMachine, HasASlotForEachCoreOfTheAffinityMask) {
   ASSERT_TRUE(narrowed.ok());
   EXPECT_EQ(narrowed->slots(), 1U);
   EXPECT_EQ(narrowed->hosts[0].cores, std::vector<int>{all->hosts[0].cores.back()});
+}
+
+TEST(ThisMachine, ThreadsOfOneCoreAreOneSlot) {
+  const std::filesystem::path sysfs = testing::TempDir() + "sysfs-" + std::to_string(::getpid());
+  const auto write = [&sysfs](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = sysfs / "devices/system/cpu" / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << "\n";
+  };
+  auto real = make_this_machine()->allocation();
+  ASSERT_TRUE(real.ok());
+  const std::vector<int>& threads = real->hosts[0].cores;
+  for (const int thread : threads)
+    write("cpu" + std::to_string(thread) + "/topology/thread_siblings_list", "0-999");
+  write("smt/active", "1");
+  EXPECT_EQ(make_this_machine(sysfs)->allocation()->slots(), 1U);
+  write("smt/active", "0");
+  EXPECT_EQ(make_this_machine(sysfs)->allocation()->slots(), threads.size());
+  EXPECT_EQ(make_this_machine(sysfs / "nothing")->allocation()->slots(), threads.size());
+  std::filesystem::remove_all(sysfs);
 }
 
 TEST(FakeAllocator, CountsItsChanges) {
