@@ -98,6 +98,9 @@ std::string unheeded_options(const Options& options) {
     lines.push_back(fmt::format("{}: only for an elastic job (-np MIN:MAX), ignored",
                                 fmt::join(options.elastic_options, ", ")));
   }
+  const launcher::BindTo::Kind bind = options.mapping.bind.kind;
+  if (options.elastic && bind != launcher::BindTo::Kind::kDefault && bind != launcher::BindTo::Kind::kNone)
+    lines.emplace_back("--bind-to: members of an elastic job are not bound yet");
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }
 

@@ -173,7 +173,15 @@ ThreadSet bound_to(const Topology& topology, const Policy& policy, const ThreadS
 // Whether the turns of an object fit in it without sharing; the packages' edges may cost some.
 Status check_turn(const PlaceRequest& request, const Topology& topology, const Policy& policy,
                   const std::vector<ThreadSet>& cpus, std::uint32_t turn) {
-  if (policy.cpus == 1 || turn == 0 || request.mapping.bind.overload_allowed) return {};
+  if (request.mapping.bind.overload_allowed) return {};
+  const bool own = policy.cpus > 1 || policy.bind_unit <= Unit::kCore;
+  if (own && std::uint64_t{turn + 1} * policy.cpus > cpus.size()) {
+    return {Code::kResourceExhausted,
+            fmt::format("{}: a {} has {} {} only; --bind-to {}:overload-allowed lets members share",
+                        spelled(policy), unit_name(policy.map_unit), cpus.size(), cpu_word(policy),
+                        unit_name(policy.bind_unit))};
+  }
+  if (policy.cpus == 1 || turn == 0) return {};
   auto before = first_cpu(topology, policy, cpus, turn - 1);
   auto here = first_cpu(topology, policy, cpus, turn);
   if (!here.ok() || !before.ok() || *here > *before) return {};

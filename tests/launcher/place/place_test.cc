@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+#include <random>
+
 #include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
@@ -110,6 +113,51 @@ TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
   EXPECT_THAT(cpus(place(two_packages(), request(3, "", "user:0+1,5", Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
   EXPECT_FALSE(place(two_packages(), request(1, "", "user:99", Compat::kMpich)).ok());
+}
+
+// Whatever is asked for on whatever machine: every member has a place within the mask, and where sharing was
+// not allowed nobody shares a processor with another that was bound to cores of its own.
+TEST(Place, HoldsItsRulesOnRandomRequests) {
+  std::mt19937 random(7);
+  const auto pick = [&random](auto list) { return *(list.begin() + random() % list.size()); };
+  using Words = std::initializer_list<const char*>;
+  int bound = 0;
+  for (int i = 0; i < 4000; ++i) {
+    auto machine =
+        synthetic_topology(pick(Words{"package:2 [numa] l3:1 l2:4 l1:1 core:1 pu:2", "core:6 pu:1",
+                                      "package:4 l3:2 [numa] core:2 pu:4", "package:1 core:3 pu:2"}));
+    ASSERT_TRUE(machine.ok());
+    std::erase_if(machine->threads, [&random](const HwThread&) { return random() % 5 == 0; });
+    PlaceRequest wanted =
+        request(1 + random() % 20,
+                pick(Words{"", "slot", "core", "hwthread", "l3cache", "numa", "package", "node",
+                           "package:PE=2", "slot:PE=3", "ppr:2:package", "package:span", "slot:hwtcpus"}),
+                pick(Words{"", "none", "core", "hwthread", "numa", "package", "core:overload-allowed"}),
+                pick(std::initializer_list<Compat>{Compat::kOpenMpi, Compat::kMpich}));
+    ASSERT_TRUE(
+        parse_rank_by(pick(Words{"slot", "fill", "span", "node", "package"}), wanted.mapping.rank).ok());
+    auto placement = place(*machine, wanted);
+    if (!placement.ok()) {
+      ASSERT_THAT(placement.status().message(), testing::Not(testing::IsEmpty()));
+      continue;
+    }
+    ASSERT_EQ(placement->ranks.size(), wanted.members());
+    std::map<int, int> users;
+    for (const Spot& spot : placement->ranks) {
+      ASSERT_EQ(spot.cpus.empty(), !placement->policy.bound) << i;
+      ASSERT_EQ(os_numbers(*machine, spot.threads), spot.cpus);
+      for (const int cpu : spot.cpus) ++users[cpu];
+    }
+    const Policy& policy = placement->policy;
+    const bool own = policy.bound && (policy.cpus > 1 || policy.bind_unit <= Unit::kCore) &&
+                     !(policy.hwthreads && policy.bind_unit == Unit::kCore) &&
+                     wanted.compat == Compat::kOpenMpi && !wanted.mapping.bind.overload_allowed;
+    for (const auto& [cpu, count] : users) {
+      ASSERT_TRUE(count == 1 || !own) << i << ": cpu " << cpu;
+    }
+    bound += own ? 1 : 0;
+  }
+  EXPECT_GT(bound, 200);
 }
 
 TEST(Place, NoTopologyIsNeededWhereNothingIsBound) {
