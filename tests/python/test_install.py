@@ -22,7 +22,8 @@ def installed(tmp_path_factory):
         assert done.returncode == 0, done.stdout
 
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder / "dist")]
-    run(*build, f"-Cbuild-dir={folder / 'build'}", ".")
+    # As deep as other build folders, so that the compiler cache finds their objects.
+    run(*build, f"-Cbuild-dir={ROOT / 'build-wheel-test'}", ".")
     run(sys.executable, "-m", "venv", "--without-pip", str(folder / "venv"))
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv/bin/python"), "install"]
     (wheel,) = (folder / "dist").iterdir()
