@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <ranges>
 #include <system_error>
 
 #include "launcher/containment/job_cgroup.h"
@@ -73,8 +74,8 @@ void freeze(const std::vector<std::string>& folders, const char* state) {
 }
 
 bool removed(const std::string& folder) {
-  std::vector<std::string> groups = with_children(folder);
-  for (auto group = groups.rbegin(); group != groups.rend(); ++group) ::rmdir(group->c_str());
+  const std::vector<std::string> groups = with_children(folder);
+  for (const std::string& group : std::views::reverse(groups)) ::rmdir(group.c_str());
   return ::access(folder.c_str(), F_OK) != 0;
 }
 

@@ -67,7 +67,7 @@ core::Result<std::string> make_v2(const CgroupBranch& branch, const std::string&
     if (!hands_on(at, needs) && !(ours && write_to(at + "/cgroup.subtree_control", enabling(needs)).ok())) {
       continue;
     }
-    const std::string folder = at + "/" + name;
+    const std::string folder = fmt::format("{}/{}", at, name);
     // Whoever moves a process must be allowed to change the group above both.
     if (::access((at + "/cgroup.procs").c_str(), W_OK) != 0) {
       why = core::system_error("open", at + "/cgroup.procs", errno);

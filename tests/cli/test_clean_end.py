@@ -1,6 +1,7 @@
 """However a job ends, no process of it is left; signals reach whom they should."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -92,6 +93,7 @@ def test_second_signal_kills_at_once(regroup):
 def stalled_pipe():
     """A pipe that is full and that nobody reads: its writing end."""
     read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)  # the most that the launcher makes of it
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
         while True:
