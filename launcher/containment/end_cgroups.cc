@@ -9,7 +9,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <ranges>
 #include <system_error>
 
 #include "launcher/containment/job_cgroup.h"
@@ -74,8 +73,9 @@ void freeze(const std::vector<std::string>& folders, const char* state) {
 }
 
 bool removed(const std::string& folder) {
-  const std::vector<std::string> groups = with_children(folder);
-  for (const std::string& group : std::views::reverse(groups)) ::rmdir(group.c_str());
+  std::vector<std::string> groups = with_children(folder);
+  std::reverse(groups.begin(), groups.end());
+  for (const std::string& group : groups) ::rmdir(group.c_str());
   return ::access(folder.c_str(), F_OK) != 0;
 }
 
