@@ -49,6 +49,7 @@ void Coordinator::recall(const Intent& intent) {
   policy_.target = intent.target;
   desired_ = intent.desired;
   relaunches_.recall(intent.restarts);
+  first_member_ = intent.first_member;
   members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
     Record* r = members_.find(mark.member);
@@ -63,7 +64,8 @@ Intent Coordinator::intent() const {
              .target = policy_.target,
              .desired = desired_,
              .restarts = relaunches_.restarts(),
-             .next_member = members_.next_id()};
+             .next_member = members_.next_id(),
+             .first_member = first_member_};
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
     out.marks.push_back({id, r.state, r.leave_wanted});
@@ -71,7 +73,16 @@ Intent Coordinator::intent() const {
   return out;
 }
 
-void Coordinator::journal(Intent intent) { emit(Journal{std::move(intent)}); }
+void Coordinator::journal(Intent intent) {
+  losses_due_ = false;
+  emit(Journal{std::move(intent)});
+}
+
+// After the Revoke, which need not wait for the disk: whoever does not find this in the journal finds the
+// lost in the World. Before the next World, in which they are not.
+void Coordinator::journal_losses() {
+  if (losses_due_) journal_intent();
+}
 
 Effects Coordinator::tick(core::TimePoint now) {
   if (done()) return {};
@@ -86,6 +97,7 @@ Effects Coordinator::tick(core::TimePoint now) {
     if (stage_ == Stage::kHello) to_agents(core::Hello{});
   }
   advance();
+  if (!done()) journal_losses();
   return std::exchange(effects_, {});
 }
 
@@ -97,6 +109,7 @@ Effects Coordinator::handle(core::TimePoint now, Source source, const core::Mess
     on_agent(static_cast<core::NodeId>(source.id), message);
   }
   if (!done() && begun_) advance();
+  if (!done()) journal_losses();
   return std::exchange(effects_, {});
 }
 
@@ -116,21 +129,43 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   }
 }
 
+// A member of the time before this incarnation, of which an agent tells. Of the dead that neither the World
+// nor the present launch has, everything was said.
+Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
+  Record& r = members_.add(id, node, now_);
+  const bool launched = world_.generation == 0 && id >= first_member_;
+  if (launched) r.first_rank = id - first_member_;
+  if (launched || (alive && world_.generation > 0)) return r;
+  r.state = MemberState::kGone;
+  r.dismissed = true;
+  r.kill_at = now_ + std::chrono::seconds(1);  // unless it is reaped
+  return r;
+}
+
 void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   Record* r = members_.find(ready.member);
-  if (r == nullptr) r = &members_.add(ready.member, node, now_);
+  if (r == nullptr) r = &recover(ready.member, node, true);
   if (r->state != MemberState::kStarting) return;
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
   r->warm_order = ++ready_count_;
-  if (!first_ready_) first_ready_ = now_;
+  somebody_was_ready();
   backoff_.became_ready();
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
 
+// From now on members are replaced one by one, and a launch with fewer is made up for.
+void Coordinator::somebody_was_ready() {
+  if (first_ready_) return;
+  first_ready_ = now_;
+  if (!policy_.replace || world_.generation > 0 || desired_ == policy_.target) return;
+  desired_ = policy_.target;
+  journal_intent();
+}
+
 void Coordinator::on_drained(core::NodeId node, const core::MemberDrained& drained) {
   Record* r = members_.find(drained.member);
-  if (r == nullptr) r = &members_.add(drained.member, node, now_);  // of the time before this incarnation
+  if (r == nullptr) r = &recover(drained.member, node, true);
   r->drained = true;  // it opens nothing more, but gives its state to others as long as it is needed
   if (stage_ != Stage::kHello) settle_drained(r);
 }
@@ -143,11 +178,18 @@ void Coordinator::settle_drained(Record* r) {
 
 void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
   Record* r = members_.find(lost.member);
-  if (r == nullptr) {  // of the time before this incarnation
-    r = &members_.add(lost.member, node, now_);
-    if (first_ready_ || lost.joined || world_.generation > 0) r->state = MemberState::kGone;
+  if (r == nullptr) {
+    r = &recover(lost.member, node, false);
+    if (first_ready_) r->state = MemberState::kGone;
   }
   if (r->reaped) return;
+  // It was ready, and before World 1; whether an earlier incarnation counted the loss is not known.
+  if (r->state == MemberState::kStarting && lost.joined) {
+    somebody_was_ready();
+    r->state = MemberState::kGone;
+    if (!policy_.replace) desired_ = std::min(desired_, members_.staying());
+    losses_due_ = true;
+  }
   r->finished |= lost.finished;
   if (lost.reaped) {
     r->reaped = true;
@@ -175,7 +217,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
 void Coordinator::not_replaced() {
   if (policy_.replace || desired_ == 0) return;
   --desired_;
-  journal_intent();
+  losses_due_ = true;
 }
 
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
@@ -192,9 +234,7 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   for (const core::LineReport& line : reply.lines) {
-    if (members_.find(line.member) == nullptr) members_.add(line.member, node, now_);
-    Record* r = members_.find(line.member);
-    if (!line.alive && !r->in_world() && world_.generation > 0) r->state = MemberState::kGone;
+    if (members_.find(line.member) == nullptr) (void)recover(line.member, node, line.alive);
   }
   for (const core::WorldMember& m : world_.members) {
     const auto has = [&](const core::LineReport& line) { return line.member == m.id; };
@@ -244,13 +284,14 @@ core::Reply Coordinator::resize(std::uint32_t members) {
     return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
   }
   if (members_.any_finished()) return {false, fmt::format("resize {}: the job is finishing", members)};
-  if (!first_ready_ && members < desired_) {
+  // What can be launched again, and with how many, follows from what was launched.
+  if (!first_ready_ && world_.generation == 0) {
     return {false, fmt::format("resize {}: no member has joined yet", members)};
   }
   policy_.target = desired_ = members;
   backoff_.reset();
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
-  shrink();
+  if (stage_ != Stage::kHello) shrink();
   effects_.insert(effects_.begin() + first, Journal{intent()});  // before anybody hears of it
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }
@@ -295,6 +336,7 @@ void Coordinator::note(const std::string& sentence) {
 }
 
 void Coordinator::remember(const std::string& sentence) {
+  if (!history_.empty() && history_.back().text == sentence) return;  // why a round began, and why it ended
   history_.push_back({now_, sentence});
   while (history_.size() > kMostSentences) history_.pop_front();
   emit(Journal{history_.back()});

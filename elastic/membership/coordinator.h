@@ -58,7 +58,9 @@ class Coordinator {
   enum class Stage : std::uint8_t { kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
   // coordinator.cc: what happened.
   void on_agent(core::NodeId node, const core::Message& message);
+  [[nodiscard]] Record& recover(core::MemberId id, core::NodeId node, bool alive);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
+  void somebody_was_ready();
   void on_drained(core::NodeId node, const core::MemberDrained& drained);
   void settle_drained(Record* member);
   void on_lost(core::NodeId node, const core::MemberLost& lost);
@@ -73,6 +75,7 @@ class Coordinator {
   // coordinator_round.cc: from one World to the next, and the end.
   void advance();
   void end_hello();
+  void end_hello_before_world_1();
   void watch_minimum();
   void decide_next();
   void make_room();
@@ -87,9 +90,11 @@ class Coordinator {
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size);
   void lost_before_ready(Record* member, const core::MemberLost& lost);
+  void launch_lost_one(const Record& member, const std::string& what);
   void start_failed();
   void launch();
   void relaunch();
+  void dismiss_launch();
   void enforce_limits();
   void hurry_finish();
   void shrink();
@@ -106,6 +111,7 @@ class Coordinator {
   [[nodiscard]] Intent intent() const;
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);
+  void journal_losses();
   void remember(const std::string& sentence);  // for status only
   void note(const std::string& sentence);      // for status and the terminal
 
@@ -123,7 +129,9 @@ class Coordinator {
   std::uint32_t desired_;                       // members to keep: the target, less those not replaced
   std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
   std::uint64_t ready_count_ = 0;
-  std::uint32_t launched_ = 0;  // members of the present launch; 0: none yet
+  std::uint32_t launched_ = 0;       // members of the present launch; 0: none yet
+  core::MemberId first_member_ = 0;  // of the present launch
+  bool losses_due_ = false;          // desired_ is less than journaled
   Relaunches relaunches_;
   core::TimePoint relaunch_due_{};
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered

@@ -51,14 +51,8 @@ void Coordinator::make_room() {
 
 // The members are as the journal and the lines of all agents say: go on, or regroup.
 void Coordinator::end_hello() {
+  if (world_.generation == 0) return end_hello_before_world_1();
   lines_.clear();
-  const std::uint32_t living = members_.staying();
-  if (world_.generation == 0) {
-    launched_ = living;
-    if (living > 0) relaunches_.adopt(now_, living);
-    stage_ = Stage::kStarting;
-    return;
-  }
   launched_ = policy_.target;
   first_ready_ = now_;
   for (auto& [id, r] : members_.all()) {
@@ -75,6 +69,28 @@ void Coordinator::end_hello() {
   } else {
     start_round(
         fmt::format("incarnation {} of the coordinator found generation {} over", incarnation_, highest_));
+  }
+}
+
+void Coordinator::end_hello_before_world_1() {
+  const auto joined = [](const core::LineReport& line) { return line.slot != core::kNoSlot; };
+  const bool any_joined = std::any_of(lines_.begin(), lines_.end(), [&](const auto& reply) {
+    return std::any_of(reply.second.begin(), reply.second.end(), joined);
+  });
+  lines_.clear();
+  stage_ = Stage::kStarting;
+  launched_ = 0;
+  for (const auto& [id, r] : members_.all()) launched_ += id >= first_member_;
+  if (launched_ == 0) return;
+  if (!any_joined && launched_ < members_.next_id() - first_member_) {
+    note("the coordinator ended in the middle of a launch: it is made again");
+    relaunch_due_ = now_;
+    return dismiss_launch();
+  }
+  relaunches_.adopt(now_, launched_);
+  for (auto& [id, r] : members_.all()) {
+    const bool counts = r.reaped && !r.dismissed && !first_ready_;
+    if (counts && stage_ == Stage::kStarting) launch_lost_one(r, fmt::format("member {}: {}", id, r.cause));
   }
 }
 
@@ -109,6 +125,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   const core::Step open = w.resume.step() + 1;
   const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
   w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
+  journal_losses();
   emit(Journal{w});
   to_agents(core::Announce{w});
   enter(w);

@@ -36,18 +36,25 @@ void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost
   member->since = now_;
   if (stage_ == Stage::kHello) return;
   if (first_ready_) return start_failed();
-  if (member->status == 0) {
+  launch_lost_one(*member,
+                  lost.why.empty() ? fmt::format("member {}: {}", member->id, member->cause) : lost.why);
+}
+
+void Coordinator::launch_lost_one(const Record& member, const std::string& what) {
+  if (member.status == 0) {
     if (members_.staying() == 0) end(0, "all members exited with status 0");
     return;
   }
-  const std::string what =
-      lost.why.empty() ? fmt::format("member {}: {}", member->id, member->cause) : lost.why;
   if (stage_ == Stage::kRelaunching) return;  // one of those that the first took along
-  const auto verdict = relaunches_.on_failure(now_, member->first_rank, member->status, what);
+  const auto verdict = relaunches_.on_failure(now_, member.first_rank, member.status, what);
   if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
-  stage_ = Stage::kRelaunching;
   relaunch_due_ = verdict.due;
   note(verdict.sentence);
+  dismiss_launch();
+}
+
+void Coordinator::dismiss_launch() {
+  stage_ = Stage::kRelaunching;
   for (auto& [id, r] : members_.all()) {
     if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
   }
@@ -66,6 +73,7 @@ void Coordinator::start_failed() {
 // All members together, on the slots that are not in back-off.
 void Coordinator::launch() {
   launched_ = desired_ = relaunches_.launch(now_);
+  first_member_ = members_.next_id();
   stage_ = Stage::kStarting;
   // Before they start: of members that die before anybody joins nothing else is known to a successor.
   Intent ahead = intent();

@@ -23,11 +23,12 @@ struct Intent {
     bool operator==(const Mark&) const = default;
   };
 
-  core::TimePoint began{};         // the job
-  std::uint32_t target = 0;        // --start, or what `resize` or a notice made of it
-  std::uint32_t desired = 0;       // less those that are not replaced
-  std::uint32_t restarts = 0;      // relaunches so far
-  core::MemberId next_member = 0;  // ids below may have been given
+  core::TimePoint began{};          // the job
+  std::uint32_t target = 0;         // --start, or what `resize` or a notice made of it
+  std::uint32_t desired = 0;        // less those that are not replaced
+  std::uint32_t restarts = 0;       // relaunches so far
+  core::MemberId next_member = 0;   // ids below may have been given
+  core::MemberId first_member = 0;  // of the present launch; those below belong to earlier ones
   std::vector<Mark> marks;
   bool operator==(const Intent&) const = default;
 };

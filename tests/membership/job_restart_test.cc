@@ -1,4 +1,5 @@
 // A coordinator that dies and starts again: what it finds, keeps and gives up.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/membership/job_fixture.h"
@@ -146,6 +147,125 @@ TEST_F(JobTest, ADeathWhileNobodyCoordinatedIsFound) {
   ASSERT_TRUE(job.steady(2, 2));
   EXPECT_TRUE(job.heard("member 1 (pid 1001): killed by signal 9"));
   expect_success(job);
+}
+
+class RelaunchTest : public JobTest {
+ protected:
+  // A program that never joins; its first launch has lost member 1, the second is of 3 and 4.
+  SimJob& relaunched() {
+    SimOptions o;
+    o.policy = {.min = 2, .max = 3, .target = 3, .slots = 3, .shards = 4};
+    for (core::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
+    job_.emplace(std::move(o));
+    EXPECT_TRUE(job_->run_until([&] { return job_->members.size() == 3; }));
+    job_->exit(1, 4);
+    EXPECT_TRUE(job_->run_until([&] { return job_->members.size() == 5; }));
+    return *job_;
+  }
+  void settle() {
+    while (job_->deliver_to_agent() || job_->deliver_to_coordinator() || job_->report_death()) {
+    }
+    job_->pass(seconds(2));
+  }
+};
+
+TEST_F(RelaunchTest, TheDeadOfAnEarlierLaunchDoNotEndThisOne) {
+  for (const bool lost : {false, true}) {
+    SimJob& job = relaunched();
+    job.restart_coordinator(lost);
+    settle();
+    EXPECT_TRUE(job.member(3).alive && job.member(4).alive);
+    EXPECT_EQ(job.members.size(), 5U);
+    for (core::MemberId id : {4U, 3U}) job.exit(id, 0);
+    ASSERT_TRUE(job.run_to_end());
+    EXPECT_EQ(job.end->exit_code, 0) << job.end->reason;
+  }
+}
+
+TEST_F(RelaunchTest, ADeathInThisLaunchIsAnsweredAfterARestart) {
+  SimJob& job = relaunched();
+  job.kill(4);
+  job.bury();
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.run_until([&] { return job.members.size() == 7; }));
+  EXPECT_FALSE(job.member(3).alive);
+  EXPECT_EQ(job.member(6).start, (core::Start{6, 1, 2, 2}));
+}
+
+TEST_F(RelaunchTest, ALaunchOfWhichNobodyHeardIsMadeAgain) {
+  SimJob& job = relaunched();
+  job.exit(3, 4);
+  // The next one is journaled, and then its coordinator dies.
+  ASSERT_TRUE(job.run_until([&] { return job.past.intent->first_member == 5; }));
+  ASSERT_EQ(job.members.size(), 5U);
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.run_until([&] { return job.members.size() > 5; }));
+  EXPECT_EQ(job.members.rbegin()->second.start.restart, 2U);
+  EXPECT_GE(job.members.rbegin()->first, 7U);
+}
+
+TEST_F(RelaunchTest, ALaunchOfWhichSomeNeverHeardIsMadeAgain) {
+  SimOptions o;
+  for (core::MemberId id = 0; id < 50; ++id) o.never_join.insert(id);
+  job_.emplace(std::move(o));
+  ASSERT_TRUE(job_->deliver_to_agent());
+  ASSERT_TRUE(job_->deliver_to_agent());
+  ASSERT_EQ(job_->members.size(), 2U);  // of 3
+  job_->restart_coordinator(true);
+  ASSERT_TRUE(job_->run_until([&] { return job_->members.size() == 5; }));
+  EXPECT_FALSE(job_->member(0).alive || job_->member(1).alive);
+  EXPECT_EQ(job_->member(3).start, (core::Start{3, 0, 3, 0}));  // no failure: all three, the first time
+  EXPECT_TRUE(job_->heard("the coordinator ended in the middle of a launch: it is made again"));
+}
+
+TEST_F(JobTest, AReadyMemberThatDiedBeforeWorld1RelaunchesNobody) {
+  SimOptions o;
+  o.never_join = {2};
+  job_.emplace(o);
+  SimJob& job = *job_;
+  ASSERT_TRUE(
+      job.run_until([&] { return job.members.size() == 3 && job.member(0).ready && job.member(1).ready; }));
+  job.kill(0);
+  job.bury();
+  job.restart_coordinator(true);
+  while (job.deliver_to_agent() || job.deliver_to_coordinator() || job.report_death()) {
+  }
+  EXPECT_TRUE(job.member(1).alive && job.member(2).alive);
+  EXPECT_FALSE(job.heard("relaunch"));
+}
+
+TEST_F(JobTest, ADeathThatIsOverIsNotToldAgainAndDecidesNothing) {
+  SimJob& job = start();
+  ASSERT_TRUE(job.reach(2));
+  job.exit(1, 9);
+  ASSERT_TRUE(job.steady(3, 3));
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.run_until([&] { return job.heard("incarnation 2 of the coordinator goes on"); }));
+  while (job.deliver_to_agent() || job.deliver_to_coordinator()) {
+  }
+  EXPECT_EQ(std::count(job.says.begin(), job.says.end(), "member 1 (pid 1001): exited with status 9"), 1);
+  job.pass(std::chrono::milliseconds(1));
+  for (core::MemberId id : {0U, 2U, 3U}) job.exit(id, 5);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 5) << job.end->reason;
+}
+
+// The members hold still for the Revoke; the disk can wait.
+TEST_F(JobTest, ALossIsJournaledAfterTheRevokeAndBeforeTheNextWorld) {
+  SimJob& job = start(never_replaced());
+  job.kill(1);
+  const auto effects = job.coordinator->handle(
+      job.now, {}, {1, core::MemberLost{.member = 1, .joined = true, .why = "member 1"}});
+  std::ptrdiff_t revoke = -1, intent = -1;
+  for (const Effect& e : effects) {
+    const auto at = &e - effects.data();
+    const auto* send = std::get_if<ToAgent>(&e);
+    const auto* write = std::get_if<Journal>(&e);
+    if (send != nullptr && std::holds_alternative<core::Revoke>(send->body)) revoke = at;
+    if (write != nullptr && std::holds_alternative<Intent>(write->entry)) intent = at;
+  }
+  EXPECT_GE(revoke, 0);
+  EXPECT_GT(intent, revoke);
 }
 
 }  // namespace

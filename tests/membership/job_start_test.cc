@@ -190,5 +190,51 @@ TEST_F(StartTest, ARestartBeforeTheFirstWorldFindsTheMembersThatRun) {
   EXPECT_EQ(job.end->exit_code, 0);
 }
 
+TEST_F(StartTest, AResizeBeforeAnybodyJoinedIsRefused) {
+  SimOptions options = plain(2, 3);
+  options.policy.max = options.policy.slots = 4;
+  SimJob& job = make(options);
+  ASSERT_TRUE(running(3));
+  for (std::uint32_t size : {2U, 4U}) {
+    EXPECT_EQ(job.ask(core::ResizeRequest{size}),
+              (core::Reply{false, "resize " + std::to_string(size) + ": no member has joined yet"}));
+  }
+}
+
+// Once the program is seen to join, what the relaunch left out is made up for.
+TEST_F(StartTest, AfterAFailedStartTheTargetIsReachedOnceSomebodyIsReady) {
+  for (const bool replace : {true, false}) {
+    SimOptions o;
+    o.policy.replace = replace;
+    o.never_join = {1};
+    o.steps = 100;
+    SimJob& job = make(o);
+    ASSERT_TRUE(job.deliver_to_agent() && job.deliver_to_agent() && job.deliver_to_agent());
+    job.exit(1, 3);
+    ASSERT_TRUE(job.report_death() && job.deliver_to_coordinator());
+    ASSERT_TRUE(job.steady(1, 2));
+    EXPECT_TRUE(job.heard("relaunch with 2 instead of 3"));
+    EXPECT_EQ(job.steady(2, 3), replace);
+    if (!replace) {
+      EXPECT_EQ(job.worlds.size(), 1U);
+      continue;
+    }
+    EXPECT_EQ(job.past.intent->desired, 3U);
+    ASSERT_TRUE(job.run_to_end());
+  }
+}
+
+TEST_F(StartTest, WhatBeganARoundAndEndedItIsRememberedOnce) {
+  SimOptions o;
+  o.policy.target = 2;
+  o.steps = 100;
+  SimJob& job = make(o);
+  ASSERT_TRUE(job.steady(1, 2));
+  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  ASSERT_TRUE(job.steady(2, 3));
+  ASSERT_EQ(job.past.sentences.size(), 2U);
+  EXPECT_EQ(job.past.sentences.back().text, "member 2 is warm: 2 -> 3 members");
+}
+
 }  // namespace
 }  // namespace regroup::membership

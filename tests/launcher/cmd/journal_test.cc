@@ -27,6 +27,7 @@ membership::Intent intent(std::uint32_t target) {
           target - 1,
           2,
           9,
+          7,
           {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
 }
 
@@ -129,7 +130,7 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.seekp(4);
   file.put('\x07');
   file.close();
-  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 2 is known");
+  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 3 is known");
 }
 
 // Of the build before this one: it held nothing but Worlds.
@@ -137,7 +138,7 @@ TEST_F(JournalTest, RefusesVersion1) {
   std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
   auto journal = JournalFile::open(path_);
   EXPECT_EQ(journal.code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 2 is known");
+  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 3 is known");
 }
 
 TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
