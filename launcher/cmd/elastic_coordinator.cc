@@ -117,6 +117,12 @@ class CoordinatorProcess {
     }
     const core::Status status = journal_.append(effect.entry);
     if (status.ok()) return;
+    // The job needs no sentences; a successor only cannot show this one.
+    if (std::holds_alternative<membership::Sentence>(effect.entry)) {
+      if (!std::exchange(warned_, true))
+        say(fmt::format("`regroup status` may forget: {}", status.message()));
+      return;
+    }
     say(fmt::format("the coordinator cannot go on: {}", status.message()));
     exit_status_ = 1;
     loop_.stop();
@@ -133,6 +139,7 @@ class CoordinatorProcess {
   const bool quiet_;
   const core::Incarnation incarnation_;
   int exit_status_ = 0;
+  bool warned_ = false;              // of sentences that could not be written
   std::string newest_, newest_why_;  // of the World formed last, for the terminal
   core::SystemClock clock_;
   boost::asio::io_context loop_{1};

@@ -197,14 +197,22 @@ core::Result<JournalFile> JournalFile::open(const std::string& path) {
   auto contents = parse(*all, path);
   if (!contents.ok()) return contents.status();
   out.past_ = std::move(contents->past);
-  if (contents->whole < all->size() && ::ftruncate(out.fd_.get(), static_cast<off_t>(contents->whole)) != 0) {
-    return core::system_error("ftruncate", path, errno);
+  out.whole_ = static_cast<off_t>(contents->whole);
+  if (contents->whole < all->size()) REGROUP_RETURN_IF_ERROR(out.cut());
+  if (contents->whole == 0) {
+    REGROUP_RETURN_IF_ERROR(write_all(out.fd_.get(), bytes_of(FileHead{}), path));
+    out.whole_ = sizeof(FileHead);
   }
-  if (contents->whole == 0) REGROUP_RETURN_IF_ERROR(write_all(out.fd_.get(), bytes_of(FileHead{}), path));
   return out;
 }
 
+core::Status JournalFile::cut() {
+  torn_ = ::ftruncate(fd_.get(), whole_) != 0;
+  return torn_ ? core::system_error("ftruncate", path_, errno) : core::Status();
+}
+
 core::Status JournalFile::append(const JournalEntry& entry) {
+  if (torn_) REGROUP_RETURN_IF_ERROR(cut());
   const auto [kind, body] = body_of(entry);
   if (body.size() > core::kMaxFrameBytes) {
     return core::invalid_argument(fmt::format("journal {}: a record of {} bytes", path_, body.size()));
@@ -214,7 +222,11 @@ core::Status JournalFile::append(const JournalEntry& entry) {
   std::vector<std::byte> record;
   put(record, head);
   record.insert(record.end(), body.begin(), body.end());
-  REGROUP_RETURN_IF_ERROR(write_all(fd_.get(), record, path_));
+  if (core::Status status = write_all(fd_.get(), record, path_); !status.ok()) {
+    (void)cut();  // else before the next record
+    return status;
+  }
+  whole_ += static_cast<off_t>(record.size());
   if (kind == Kind::kSentence || ::fdatasync(fd_.get()) == 0) return {};
   return core::system_error("fdatasync", path_, errno);
 }

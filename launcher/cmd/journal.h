@@ -2,6 +2,8 @@
 // so that a successor goes on where it stood. The bytes are in docs/formats/journal.md.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "core/fd.h"
@@ -18,11 +20,16 @@ class JournalFile {
 
   // What was in it at open().
   [[nodiscard]] const membership::Past& past() const { return past_; }
-  // Written when it returns ok, and on disk unless it is a sentence: these outlive this process only.
+  // Written when it returns ok, and on disk unless it is a sentence: these outlive this process only. What
+  // could not be written whole is cut off, so that others can follow it.
   [[nodiscard]] core::Status append(const membership::JournalEntry& entry);
 
  private:
+  [[nodiscard]] core::Status cut();
+
   core::Fd fd_;
+  off_t whole_ = 0;  // bytes, up to the last record written
+  bool torn_ = false;
   std::string path_;
   membership::Past past_;
 };

@@ -2,8 +2,10 @@
 #include "launcher/cmd/journal.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -122,6 +124,29 @@ TEST_F(JournalTest, RefusesEveryFlippedBit) {
     ASSERT_FALSE(JournalFile::open(path_).ok()) << "bit " << bit;
     ASSERT_EQ(std::filesystem::file_size(path_), bytes.size());
   }
+}
+
+// Of a file that may grow no more the kernel takes what fits, as of a disk that is full.
+TEST_F(JournalTest, ARecordThatDoesNotFitIsCutOffAndOthersFollow) {
+  append(1);
+  auto journal = JournalFile::open(path_);
+  ASSERT_TRUE(journal.ok());
+  const auto whole = std::filesystem::file_size(path_);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{whole + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
+  const core::Status status = journal->append(membership::Sentence{{}, "too long for what is left"});
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  (void)std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.message().substr(0, 6), "write(") << status.message();
+  EXPECT_EQ(std::filesystem::file_size(path_), whole);
+  ASSERT_TRUE(journal->append(world(2)).ok());
+  const auto successor = JournalFile::open(path_);
+  ASSERT_TRUE(successor.ok()) << successor.status().message();
+  EXPECT_EQ(successor->past().world, world(2));
+  EXPECT_TRUE(successor->past().sentences.empty());
 }
 
 TEST_F(JournalTest, NamesAnotherVersion) {
