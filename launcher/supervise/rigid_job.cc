@@ -52,6 +52,9 @@ pmi::MpiEvents RigidJob::events() {
 
 core::Status RigidJob::start() {
   if (options_.helper) {
+    if (options_.helper->library.empty()) {
+      options_.helper->library = pmi::find_pmix(agent_.crew().options().apps.at(0));
+    }
     mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *options_.helper, events());
     open_space(options_.counts, 0, 0);
     return {};

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from conftest import MPICH, OPENMPI4, OPENMPI5
+from mpi_peers import MPICH, OPENMPI4, OPENMPI5
 
 RANKS = 4
 MODULES = ["test_p2p_obj", "test_cco_obj"]
@@ -30,7 +30,7 @@ def test_its_own_tests(runner, mpi, mpi4py_tests, tmp_path):
     ranks, modules = (2, MODULES[:1]) if mpi is MPICH else (RANKS, MODULES)
     script = str(mpi4py_tests / "main.py")
     command = ["--oversubscribe", "-n", str(ranks), sys.executable, script, "-f", *modules]
-    done = runner.regroup(*command, env=library_of(mpi, tmp_path), deadline_s=240)
+    done = runner.regroup(*command, env={**mpi.env, **library_of(mpi, tmp_path)}, deadline_s=240)
     assert done.status == 0, done.err[-2000:]
     assert len(re.findall(r"^OK", done.err, re.MULTILINE)) == ranks, done.err[-2000:]
     counts = [int(n) for n in re.findall(r"^Ran (\d+) tests", done.err, re.MULTILINE)]

@@ -1,7 +1,7 @@
 """How an MPI program ends decides the exit status as under its own launcher, which runs beside regroup."""
 
 import pytest
-from conftest import MPICH
+from mpi_peers import MPICH
 
 # How rank 1 of two ends -> the statuses of Open MPI's launchers, of MPICH's, and what regroup says.
 ENDS = {
@@ -22,10 +22,10 @@ ENDS = {
 def test_as_its_own_launcher(runner, mpi, program, how):
     openmpi, mpich, sentence = ENDS[how]
     statuses = mpich if mpi is MPICH else openmpi
-    done = runner.regroup(*mpi.options, "--oversubscribe", "-np", "2", program, "end", how)
+    done = runner.regroup(*mpi.options, "--oversubscribe", "-np", "2", program, "end", how, env=mpi.env)
     assert done.status in statuses, done.err
     if how == "abort" and mpi.name == "openmpi4":  # it tells itself, and then exits with the status
         sentence = "MPI_ABORT was invoked on rank 1"
     assert sentence in done.err
-    own = runner.run([*mpi.launcher, "-np", "2", program, "end", how])
+    own = runner.run([*mpi.launcher, "-np", "2", program, "end", how], mpi.env)
     assert own.status in statuses, own.err

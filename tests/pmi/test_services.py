@@ -3,13 +3,13 @@
 import os
 
 import pytest
-from conftest import BIN, MPICH, OPENMPI4, OPENMPI5
+from mpi_peers import BIN, MPICH, OPENMPI4, OPENMPI5
 
 SLOTS = len(os.sched_getaffinity(0))
 
 
 def test_world(runner, mpi, program):
-    done = runner.regroup("--oversubscribe", "-np", "4", program)
+    done = runner.regroup("--oversubscribe", "-np", "4", program, env=mpi.env)
     assert done.status == 0, done.err
     universe = max(4, SLOTS)
     assert done.lines == [f"rank {r} of 4 app 0 universe {universe} sum 4" for r in range(4)]
@@ -17,7 +17,7 @@ def test_world(runner, mpi, program):
 
 
 def test_programs_of_a_job_know_their_number(runner, mpi, program):
-    done = runner.regroup("--oversubscribe", "-np", "1", program, ":", "-np", "2", program)
+    done = runner.regroup("--oversubscribe", "-np", "1", program, ":", "-np", "2", program, env=mpi.env)
     assert done.status == 0, done.err
     assert [line.split(" universe")[0] for line in done.lines] == [
         "rank 0 of 3 app 0",
@@ -29,14 +29,14 @@ def test_programs_of_a_job_know_their_number(runner, mpi, program):
 # Debian's MPICH (ch4:ucx) has neither, under its own launcher too; pmi1_test.cc speaks them with the server.
 @pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5], ids=str)
 def test_publish_lookup_accept_connect(runner, mpi, program):
-    done = runner.regroup("--oversubscribe", "-np", "2", program, "meet")
+    done = runner.regroup("--oversubscribe", "-np", "2", program, "meet", env=mpi.env)
     assert done.status == 0, done.err
     assert done.lines == ["rank 0 got 11", "rank 1 got 10"]
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI4, OPENMPI5], ids=str)
 def test_spawn(runner, mpi, program):
-    done = runner.regroup("--oversubscribe", "-np", "2", program, "spawn")
+    done = runner.regroup("--oversubscribe", "-np", "2", program, "spawn", env=mpi.env)
     assert done.status == 0, done.err
     assert done.lines == [
         "child 0 of 3 app 0 sum 5",
@@ -48,15 +48,17 @@ def test_spawn(runner, mpi, program):
 
 
 def test_shrink_after_a_kill(runner, build):
-    done = runner.regroup("--oversubscribe", "--with-ft", "ulfm", "-np", "3", build(OPENMPI5), "shrink")
+    done = runner.regroup(
+        "--oversubscribe", "--with-ft", "ulfm", "-np", "3", build(OPENMPI5), "shrink", env=OPENMPI5.env
+    )
     assert "rank 1 (pid " in done.err and "the others go on" in done.err
     assert done.lines == ["rank 0 sum 2", "rank 2 sum 2"], done.err
     assert done.status == 0
 
 
-@pytest.mark.parametrize("mpi", [MPICH], ids=str)
-def test_session(runner, mpi, build):
-    done = runner.regroup("--oversubscribe", "-np", "3", build(mpi), "session")
+@pytest.mark.parametrize("mpi", [OPENMPI5, MPICH], ids=str)
+def test_communicator_of_a_session(runner, mpi, program):
+    done = runner.regroup("--oversubscribe", "-np", "3", program, "session", env=mpi.env)
     assert done.status == 0, done.err
     assert done.lines == ["sum 3"] * 3
 

@@ -9,7 +9,7 @@
 namespace regroup::pmi {
 
 core::Result<PmixLibrary> PmixLibrary::load(const std::string& file) {
-  void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return core::Status(core::Code::kNotFound, ::dlerror());
   PmixLibrary library;
   const char* missing = nullptr;
