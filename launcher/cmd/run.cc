@@ -79,6 +79,7 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
   const auto library = options.environment.find("REGROUP_LIBPMIX");
   if (library != options.environment.end()) helper.library = library->second;
   helper.environment = options.environment;
+  helper.verbose = options.verbose;
   return helper;
 }
 
