@@ -26,6 +26,7 @@ namespace regroup::cmd {
 namespace {
 
 constexpr int kUsage = 1;
+constexpr int kHydraEnded = 255;          // of a job that it ended itself
 constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
 
 int fail(const std::string& message, int exit_status) {
@@ -59,12 +60,20 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
   return crew;
 }
 
+// Hydra's rules are for jobs that hydra knows: members that are started again would outlive its SIGINT.
+std::vector<int> forwarded_signals(const Options& options) {
+  if (options.forward_signals) return *options.forward_signals;
+  const bool of_mpi = !options.elastic && options.job_file.empty() && options.apps.at(0).role.empty();
+  return launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
+}
+
 int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
               const launcher::JobFactory& job) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), kUsage);
   crew.master_port = port->port;
   launcher::AgentOptions agent{std::move(crew), std::move(*port), options.term_grace, options.timeout};
+  if (options.compat == launcher::Compat::kMpich) agent.stopped_status = agent.timeout_status = kHydraEnded;
   return launcher::Agent(std::move(agent), std::move(guardian), job).run();
 }
 
@@ -87,7 +96,7 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
 int run_alone(const Options& options, const launcher::CrewOptions& crew, const launcher::JobFactory& job) {
   return launcher::Guardian(
              [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr,
-             {crew.record, {}, options.quiet})
+             {crew.record, {}, options.quiet}, forwarded_signals(options))
       .run();
 }
 
@@ -165,7 +174,7 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
                          [&](core::Fd agent, core::Incarnation incarnation) {
                            return run_coordinator(coordinator, std::move(agent), incarnation);
                          },
-                         {crew.record, options.orphan_timeout, options.quiet})
+                         {crew.record, options.orphan_timeout, options.quiet}, forwarded_signals(options))
                          .run();
   remove_job_files(*files);
   return status;

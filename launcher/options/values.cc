@@ -109,6 +109,9 @@ Status parse_signals(std::string_view name, std::string_view text, std::vector<i
     if (found == SIGKILL || found == SIGSTOP) {
       return bad_value(name, text, fmt::format("{} cannot be caught, hence not forwarded", word));
     }
+    if (found == SIGCHLD) {
+      return bad_value(name, text, fmt::format("{} is the launcher's own, hence not forwarded", word));
+    }
     out.push_back(found);
   }
   return {};

@@ -47,7 +47,7 @@ int Agent::run() {
     start_timer(timeout_, options_.timeout, [this] {
       say(fmt::format("the job ran longer than --timeout {:g} allows: ending it",
                       std::chrono::duration<double>(options_.timeout).count()));
-      terminate(kTimedOut);
+      terminate(options_.timeout_status);
       limit_drain(kDrainLimit);
     });
   }
@@ -85,10 +85,10 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
     case Word::kSignal:
       return crew_.signal_all(value);
     case Word::kStop:
-      terminate(1);  // as Open MPI
+      terminate(options_.stopped_status);
       return limit_drain(kDrainLimit);
     case Word::kKill:
-      kill(1);
+      kill(options_.stopped_status);
       return limit_drain(core::Duration::zero());
     case Word::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);

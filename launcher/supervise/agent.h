@@ -46,6 +46,8 @@ struct AgentOptions {
   HeldPort port;  // MASTER_PORT, kept free until the members start
   core::Duration term_grace = std::chrono::seconds(5);
   core::Duration timeout{};  // of the whole job; 0: none
+  int stopped_status = 1;    // the job's exit status when a signal to the guardian ended it ...
+  int timeout_status = kTimedOut;
 };
 
 class Agent {

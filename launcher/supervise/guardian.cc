@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
@@ -37,9 +38,10 @@ std::string how(int status) {
   return fmt::format("exited with code {}", WEXITSTATUS(status));
 }
 
-// Signals that end a job; SIGHUP stays ignored if it was (nohup).
-std::vector<int> watched_signals() {
-  std::vector<int> out{SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+// SIGHUP stays ignored if it was (nohup).
+std::vector<int> watched_signals(const std::vector<int>& forwarded) {
+  std::vector<int> out{SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGTSTP};
+  out.insert(out.end(), forwarded.begin(), forwarded.end());
   struct sigaction hangup {};
   ::sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) out.push_back(SIGHUP);
@@ -68,10 +70,12 @@ struct Guardian::Watch {
   WordSocket agent;
 };
 
-Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard)
+Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard,
+                   std::vector<int> forwarded)
     : agent_main_(std::move(agent)),
       coordinator_main_(std::move(coordinator)),
-      guard_options_(std::move(guard)) {}
+      guard_options_(std::move(guard)),
+      forwarded_(std::move(forwarded)) {}
 
 Guardian::~Guardian() = default;
 
@@ -81,7 +85,7 @@ int Guardian::run() {
   if (status.ok() && coordinator_main_) status = start_coordinator();
   if (status.ok()) {
     watch_ = std::make_unique<Watch>(*this, std::move(agent_socket_));
-    status = watch_->signals.start(watched_signals());
+    status = watch_->signals.start(watched_signals(forwarded_));
   }
   if (!status.ok()) {
     say(status.message());
@@ -148,21 +152,18 @@ core::Status Guardian::start_coordinator() {
 }
 
 void Guardian::on_signal(int signal) {
-  switch (signal) {
-    case SIGCHLD:
-      return on_children();
-    case SIGTSTP:
-      watch_->agent.send(Word::kSignal, SIGSTOP);
-      ::raise(SIGSTOP);
-      return;
-    case SIGUSR1:
-    case SIGUSR2:
-    case SIGCONT:
-      watch_->agent.send(Word::kSignal, signal);
-      return;
-    default:
-      return on_stop(signal);
+  if (signal == SIGCHLD) return on_children();
+  const bool again = signal == SIGINT && stops_ > 0;  // a second Ctrl-C ends any job
+  if (!again && std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
+    if (signal == SIGINT && stops_++ == 0 && !guard_options_.quiet) {
+      watch_->say("SIGINT is passed on to the members; once more ends the job at once");
+    }
+    // SIGTSTP would not stop members: their process groups are no shell's.
+    watch_->agent.send(Word::kSignal, signal == SIGTSTP ? SIGSTOP : signal);
+  } else if (signal != SIGTSTP) {
+    on_stop(signal);
   }
+  if (signal == SIGTSTP) ::raise(SIGSTOP);
 }
 
 // The second one shows that the user is in earnest: an agent that hangs, or is stopped, is killed.

@@ -24,6 +24,11 @@ std::string signal_name(int signal) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
+std::vector<int> signals_forwarded_by(Compat compat) {
+  if (compat == Compat::kMpich) return {SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGALRM};
+  return {SIGTSTP, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGCONT};
+}
+
 core::Status SignalReader::start(const std::vector<int>& signals) {
   sigset_t set;
   ::sigemptyset(&set);

@@ -12,6 +12,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "core/status.h"
+#include "launcher/options/request.h"
 
 namespace regroup::launcher {
 
@@ -21,6 +22,9 @@ void block_signals();
 
 // "SIGKILL", or "signal 70".
 [[nodiscard]] std::string signal_name(int signal);
+
+// What mpirun passes on to the ranks where nothing else is said, SIGTSTP as SIGSTOP; and what hydra does.
+[[nodiscard]] std::vector<int> signals_forwarded_by(Compat compat);
 
 // Calls `handler` for each of `signals` that arrives, on the loop's thread.
 class SignalReader {

@@ -1,12 +1,15 @@
 """What the black-box tests share: running `regroup`, waiting for events, looking for what was left behind."""
 
 import contextlib
+import fcntl
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import tempfile
+import termios
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -152,6 +155,37 @@ class Launcher:
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 
+class Terminal:
+    """A pseudo-terminal whose session a shell leads, which can put jobs to the fore and back."""
+
+    def __init__(self, env: dict[str, str]):
+        self.master, self.slave = pty.openpty()
+        self.env = env
+        self.text = b""
+
+    def run(self, *command: str) -> subprocess.Popen:
+        def lead() -> None:
+            os.setsid()
+            fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+
+        return subprocess.Popen(
+            command, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=self.env, preexec_fn=lead
+        )
+
+    def type(self, text: bytes) -> None:
+        os.write(self.master, text)
+
+    def sees(self, text: bytes) -> bool:
+        os.set_blocking(self.master, False)
+        with contextlib.suppress(BlockingIOError):
+            self.text += os.read(self.master, 65536)
+        return text in self.text
+
+    def close(self) -> None:
+        os.close(self.master)
+        os.close(self.slave)
+
+
 @pytest.fixture
 def regroup() -> Iterator[Launcher]:
     launcher = Launcher()
@@ -165,3 +199,10 @@ def member() -> str:
     path = BIN.parent / "tests/bin/elastic_member"
     assert path.exists(), f"{path} is not built"
     return str(path)
+
+
+@pytest.fixture
+def terminal(regroup):
+    terminal = Terminal(regroup.env)
+    yield terminal
+    terminal.close()

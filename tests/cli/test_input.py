@@ -1,10 +1,7 @@
 """Who gets standard input, and how a terminal is treated."""
 
-import contextlib
-import fcntl
 import hashlib
 import os
-import pty
 import subprocess
 import sys
 import termios
@@ -87,42 +84,6 @@ def test_the_slowest_sets_the_pace(regroup, tmp_path):
     assert job.out.split() == [str(size)] * 2
 
 
-class Terminal:
-    """A pseudo-terminal whose session a shell-like parent leads, which can put jobs to the fore and back."""
-
-    def __init__(self, env: dict[str, str]):
-        self.master, self.slave = pty.openpty()
-        self.env = env
-        self.text = b""
-
-    def run(self, script: str) -> subprocess.Popen:
-        def lead() -> None:
-            os.setsid()
-            fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
-
-        return subprocess.Popen(
-            [sys.executable, "-c", script], stdin=self.slave, stdout=self.slave, stderr=self.slave,
-            env=self.env, preexec_fn=lead,
-        )  # fmt: skip
-
-    def sees(self, text: bytes) -> bool:
-        os.set_blocking(self.master, False)
-        with contextlib.suppress(BlockingIOError):
-            self.text += os.read(self.master, 65536)
-        return text in self.text
-
-    def close(self) -> None:
-        os.close(self.master)
-        os.close(self.slave)
-
-
-@pytest.fixture
-def terminal(regroup):
-    terminal = Terminal(regroup.env)
-    yield terminal
-    terminal.close()
-
-
 SHELL = f"""
 import os, signal, subprocess, sys
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -141,7 +102,7 @@ def test_input_of_a_terminal_waits_for_the_foreground(terminal):
         "os.tcsetpgrp(0, os.getpid())\n"
         "print('status', job.returncode, flush=True)\n"
     )
-    shell = terminal.run(script)
+    shell = terminal.run(sys.executable, "-c", script)
     try:
         until(lambda: terminal.sees(b"up"), "the member runs")
         os.write(terminal.master, b"one\n")
@@ -162,7 +123,7 @@ def test_output_of_the_background_is_seen_even_with_tostop(terminal):
     script = (
         SHELL.replace("*sys.argv[1:]", "'echo', 'from behind'") + "print('status', job.wait(), flush=True)\n"
     )
-    shell = terminal.run(script)
+    shell = terminal.run(sys.executable, "-c", script)
     try:
         until(lambda: terminal.sees(b"status 0"), f"the job ends: {terminal.text}")
         assert terminal.sees(b"from behind")

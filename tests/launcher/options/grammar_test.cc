@@ -190,6 +190,8 @@ TEST(Values, Signals) {
   EXPECT_TRUE(signals.empty());
   EXPECT_EQ(parse_signals("-s", "USR1,KILL", signals).message(),
             "option -s USR1,KILL: KILL cannot be caught, hence not forwarded");
+  EXPECT_EQ(parse_signals("-s", "CHLD", signals).message(),
+            "option -s CHLD: CHLD is the launcher's own, hence not forwarded");
   EXPECT_EQ(parse_signals("-s", "USR9", signals).message(), "option -s USR9: 'USR9' is no signal");
 }
 

