@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -48,6 +51,20 @@ std::shared_ptr<launcher::JobRecord> record_of(const Options& options, const std
   return record.ok() ? std::move(*record) : nullptr;
 }
 
+// As Open MPI 4, which leaves the file.
+core::Status report_pid(const std::string& to) {
+  if (to.empty()) return {};
+  if (to == "-" || to == "+") {
+    std::FILE* stream = to == "-" ? stdout : stderr;
+    fmt::print(stream, "{}\n", ::getpid());
+    std::fflush(stream);  // what is left in the buffer is written again by each fork
+    return {};
+  }
+  std::ofstream file(to);
+  file << ::getpid() << '\n' << std::flush;
+  return file ? core::Status() : core::system_error("write", to, errno);
+}
+
 // What all members have in common; the rest of AgentOptions comes from the agent's own process.
 launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
   launcher::CrewOptions crew;
@@ -56,6 +73,8 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
   crew.record = record_of(options, crew.job);
   crew.output = options.output;
   crew.stdin_to = options.stdin_to;
+  crew.verbose = options.verbose;
+  crew.tell_exit_codes = options.print_exit_codes;
   crew.priority = launcher::current_priority();
   return crew;
 }
@@ -204,6 +223,9 @@ int run_job(Options options) {
   if (!placed.ok()) return fail(placed.status().message(), placing_failed(options, placed.code()));
   launcher::print_display(options, *allocation, *placed, plan.counts);
   if (options.do_not_launch) return 0;
+  if (core::Status status = report_pid(options.report_pid); !status.ok()) {
+    return fail(fmt::format("--report-pid: {}", status.message()), kUsage);
+  }
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
   if (!plan.roles.empty()) return run_roles(options, crew, plan, placed->cores());
   return options.elastic ? run_elastic(options, crew, allocation->slots())

@@ -118,6 +118,7 @@ void Agent::finish_if_over() {
   orphan_.cancel();
   if (!kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
   crew_.finish_outputs();
+  crew_.tell_exit_codes();
   start_drain_timer();
   leave_if_drained();
 }

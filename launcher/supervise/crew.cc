@@ -2,6 +2,7 @@
 #include "launcher/supervise/crew.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,8 +83,22 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   auto pid = spawn(spec);
   if (!pid.ok()) return pid.status();
   running_[place.member] = {*pid, place.rank};
+  if (options_.verbose) tell_start(place, app, *pid, spec.cores);
   streams_.start(std::move(pipes), place);
   return {};
+}
+
+void Crew::tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores) {
+  err_.write(fmt::format("regroup: member {} (rank {}, pid {}) runs {} in {}{}\n", place.member, place.rank,
+                         pid, app.path, app.wdir.empty() ? "." : app.wdir,
+                         cores.empty() ? "" : fmt::format(" on processors {}", fmt::join(cores, ","))));
+}
+
+void Crew::tell_exit_codes() {
+  if (!options_.tell_exit_codes) return;
+  std::vector<std::string> codes;
+  for (const auto& [member, exit] : exits_) codes.push_back(fmt::format("{}:{}", member, exit.status()));
+  err_.write(fmt::format("regroup: exit codes, by member: {}\n", fmt::join(codes, " ")));
 }
 
 bool Crew::signal(core::MemberId member, int signal) {
@@ -117,6 +132,11 @@ void Crew::reaped(pid_t pid, int status) {
   MemberExit exit = exit_of(found->first, found->second.rank, pid, status);
   exit.exceeded_memory = limiter_.exceeded_memory(exit.member);
   running_.erase(found);
+  if (options_.verbose) {
+    err_.write(fmt::format("regroup: member {} (rank {}, pid {}) {}\n", exit.member, exit.rank, exit.pid,
+                           exit.what()));
+  }
+  if (options_.tell_exit_codes) exits_[exit.member] = exit;
   exited_(exit);
 }
 

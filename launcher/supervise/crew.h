@@ -33,6 +33,8 @@ struct CrewOptions {
   OutputRequest output;
   StdinRequest stdin_to;
   Priority priority;
+  bool verbose = false;               // tell of each start and end of a member
+  bool tell_exit_codes = false;       // at the end of the job, of all members
   std::shared_ptr<JobRecord> record;  // may be none; gets to know of control groups
 };
 
@@ -72,6 +74,8 @@ class Crew {
   void reaped(pid_t pid, int status);
   // All writers are dead: forward what is in the pipes.
   void finish_outputs() { streams_.finish(); }
+  // "exit codes, by member: 0:0 1:137", if that was asked for. To be called once all members are gone.
+  void tell_exit_codes();
 
   // A program that members started later run; its number.
   std::uint32_t add_app(App app);
@@ -89,6 +93,7 @@ class Crew {
     std::uint32_t rank = 0;
   };
 
+  void tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores);
   [[nodiscard]] core::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
 
   CrewOptions options_;
@@ -97,6 +102,7 @@ class Crew {
   ExitHandler exited_;
   Limiter limiter_;
   std::map<core::MemberId, Process> running_;
+  std::map<core::MemberId, MemberExit> exits_;  // kept only to be told
 };
 
 }  // namespace regroup::launcher

@@ -1,0 +1,34 @@
+"""What the launcher tells of itself and of its members when it is asked to."""
+
+import pytest
+
+EXIT = ["sh", "-c", "echo $$; exit $RANK"]
+
+
+@pytest.mark.parametrize("to", ["-", "+", "file"])
+def test_report_pid(regroup, tmp_path, to):
+    path = tmp_path / "pid"
+    job = regroup.run("-np", "1", "--report-pid", str(path) if to == "file" else to, "true")
+    told = {"-": job.out, "+": job.err, "file": path.read_text() if to == "file" else ""}
+    assert told[to] == f"{job.process.pid}\n"
+
+
+def test_report_pid_into_nowhere(regroup):
+    job = regroup.run("-np", "1", "--report-pid", "/no/such/folder/pid", "true")
+    assert job.wait() == 1
+    assert "write(/no/such/folder/pid): No such file or directory" in job.err
+
+
+def test_exit_codes(regroup):
+    job = regroup.run("-np", "2", "--oversubscribe", "--enable-recovery", "--print-all-exitcodes", *EXIT)
+    assert "regroup: exit codes, by member: 0:0 1:1\n" in job.err
+
+
+@pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --start 1", "--role a=1"])
+def test_verbose(regroup, job, tmp_path):
+    told = regroup.run(*job.split(), "-v", "-wdir", str(tmp_path), *EXIT)
+    pid = told.out.strip()
+    assert f"(rank 0, pid {pid}) runs /" in told.err
+    assert f" in {tmp_path}" in told.err
+    assert f"(rank 0, pid {pid}) exited with code 0\n" in told.err
+    assert "runs" not in regroup.run(*job.split(), *EXIT).err
