@@ -1,5 +1,6 @@
-// Compiles fmt's implementation once, with hidden symbols, for everything that links this library. Header-only
-// fmt costs every source file 3.5 s; a libfmt.so would clash with the one a framework may bring along.
+// Compiles fmt's implementation once, with hidden symbols, for everything that links this library.
+// Header-only fmt costs every source file 3.5 s; a libfmt.so would clash with the one a framework may bring
+// along.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
