@@ -146,6 +146,7 @@ int run_roles(const Options& options, const launcher::CrewOptions& crew, const J
 
 CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
                                        std::uint32_t slots) {
+  if (!options.hosts.empty() && options.hosts[0].slots != 0) slots = options.hosts[0].slots;
   CoordinatorOptions out;
   out.policy = {.min = options.min,
                 .max = options.max,

@@ -31,10 +31,10 @@ int executable_error(const std::string& path) {
 // What PMIx, PMI and Open MPI told the process in which the launcher itself was started.
 void forget_outer_place(Environment& environment) {
   for (const char* prefix : {"PMIX_", "PMI_", "OMPI_COMM_WORLD_"}) {
-    const auto begin = environment.lower_bound(prefix);
-    auto end = begin;
-    while (end != environment.end() && end->first.starts_with(prefix)) ++end;
-    environment.erase(begin, end);
+    std::erase_if(environment, [&](const auto& entry) {
+      return entry.first.starts_with(prefix) &&
+             !entry.first.starts_with("PMIX_MCA_");  // those are the user's
+    });
   }
   environment.erase("REGROUP_AGENT");
   environment.erase("REGROUP_MEMBER");

@@ -59,7 +59,7 @@ TEST_F(FindProgram, LooksFromTheWorkingFolder) {
 TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   const Environment base{
       {"A", "1"},      {"REGROUP_AGENT", "outer"}, {"REGROUP_MEMBER", "7"}, {"PMIX_RANK", "5"},
-      {"PMI_FD", "9"}, {"OMPI_MCA_btl", "self"}};
+      {"PMI_FD", "9"}, {"OMPI_MCA_btl", "self"},   {"PMIX_MCA_gds", "hash"}};
   const Environment rigid = member_environment(base, {3, 3, 4}, "job", 1234, "");
   EXPECT_EQ(rigid.at("A"), "1");
   EXPECT_EQ(rigid.at("RANK"), "3");
@@ -73,6 +73,7 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_RANK"), "3");
   EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
   EXPECT_EQ(rigid.at("OMPI_MCA_btl"), "self");
+  EXPECT_EQ(rigid.at("PMIX_MCA_gds"), "hash");
   for (const char* outer : {"REGROUP_AGENT", "REGROUP_MEMBER", "PMIX_RANK", "PMI_FD"}) {
     EXPECT_FALSE(rigid.contains(outer)) << outer;  // it is no member of the job around this one
   }
