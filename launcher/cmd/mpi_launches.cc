@@ -6,13 +6,12 @@
 namespace regroup::cmd {
 namespace {
 
-pmi::MpiEvents events_that_say(MpiLaunches::Say say) {
-  pmi::MpiEvents events;  // how members end is seen from their exit statuses
+// How members end is seen from their exit statuses.
+pmi::MpiEvents quiet_events() {
+  pmi::MpiEvents events;
   events.connected = [](const pmi::Connected&) {};
   events.finalized = [](const pmi::Finalized&) {};
   events.aborted = [](const pmi::Aborted&) {};
-  events.spawn = [](const pmi::Spawn&) {};
-  events.said = std::move(say);
   return events;
 }
 
@@ -20,7 +19,18 @@ pmi::MpiEvents events_that_say(MpiLaunches::Say say) {
 
 MpiLaunches::MpiLaunches(boost::asio::io_context& loop, const pmi::HelperOptions& helper, std::uint32_t slots,
                          Say say, StartMember start)
-    : slots_(slots), start_(std::move(start)), mpi_(loop, helper, events_that_say(std::move(say))) {}
+    : slots_(slots), say_(std::move(say)), start_(std::move(start)), mpi_(loop, helper, events()) {}
+
+pmi::MpiEvents MpiLaunches::events() {
+  pmi::MpiEvents events = quiet_events();
+  events.spawn = [this](const pmi::Spawn& spawn) {
+    const std::string why = "MPI_Comm_spawn: not in a job of MIN:MAX members";
+    say_(why);
+    mpi_.spawn_done({spawn.request, 0, why});
+  };
+  events.said = [this](const std::string& text) { say_(text); };
+  return events;
+}
 
 void MpiLaunches::add(const core::Start& start) {
   if (start.rank == 0) waiting_.clear();

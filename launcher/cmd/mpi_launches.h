@@ -31,10 +31,12 @@ class MpiLaunches {
   [[nodiscard]] bool forget(core::MemberId member);
 
  private:
+  [[nodiscard]] pmi::MpiEvents events();
   void open();
   void ready(std::uint32_t space, std::vector<launcher::Extras> extras);
 
   std::uint32_t slots_;
+  Say say_;
   StartMember start_;
   std::vector<core::Start> waiting_;
   std::uint32_t spaces_ = 0;  // opened so far; the newest is the one that waits

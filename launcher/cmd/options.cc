@@ -22,6 +22,7 @@ using core::invalid_argument;
 using core::Status;
 
 constexpr std::size_t kLargestFile = 16 << 20;
+constexpr std::uint32_t kMostMembers = 65536;
 
 // Any file, a pipe too: -hostfile <(...) is usual.
 core::Result<std::string> read_file(const std::string& path) {
@@ -64,6 +65,9 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
     return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
                                         options.min, options.max, core::kMaxSlots - 1));
   }
+  if (options.max > kMostMembers) {
+    return invalid_argument(fmt::format("{} members: at most {} are possible", options.max, kMostMembers));
+  }
   if (!options.elastic && options.start != 0 && options.start != options.max) {
     return invalid_argument(
         fmt::format("--start {}: only an elastic job (-np MIN:MAX) has it", options.start));
@@ -98,6 +102,14 @@ std::string unheeded_options(const Options& options) {
     lines.push_back(fmt::format("{}: only for an elastic job (-np MIN:MAX), ignored",
                                 fmt::join(options.elastic_options, ", ")));
   }
+  const bool roles =
+      !options.job_file.empty() || (!options.apps.empty() && !options.apps.front().role.empty());
+  if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
+    lines.emplace_back("--max-restarts: only for a job of -np MIN:MAX or of roles, ignored");
+  if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)
+    lines.emplace_back("--restart-policy: only for a job of roles, ignored");
+  if ((options.elastic || roles) && (options.ulfm || options.keep_going))
+    lines.emplace_back("--with-ft, --enable-recovery: only for a job of -np N, ignored");
   const launcher::BindTo::Kind bind = options.mapping.bind.kind;
   if (options.elastic && bind != launcher::BindTo::Kind::kDefault && bind != launcher::BindTo::Kind::kNone)
     lines.emplace_back("--bind-to: members of an elastic job are not bound yet");

@@ -137,8 +137,10 @@ void RigidJob::on_exit(const MemberExit& exit) {
   const Rank rank = ranks_[exit.member];
   const bool others = agent_.crew().running() > 0 || starting_ > 0;
   if (decides(exit, rank)) {
-    if (!options_.fault_tolerant || !others) return end(exit, rank);
-    agent_.say(fmt::format("{} (pid {}) {}: the others go on", name_of(rank.seat), exit.pid, exit.what()));
+    // As Open MPI 5 with --with-ft: a signal never decides the status, an exit code always does.
+    if (!options_.fault_tolerant || exit.signal == 0) return end(exit, rank);
+    if (others)
+      agent_.say(fmt::format("{} (pid {}) {}: the others go on", name_of(rank.seat), exit.pid, exit.what()));
     if (mpi_) mpi_->member_gone({rank.seat, exit.code, exit.signal});
   } else if (options_.compat == Compat::kMpich) {
     status_ |= exit.code;

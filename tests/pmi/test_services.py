@@ -103,3 +103,16 @@ def test_helper_dies(runner):
     done = runner.regroup("-np", "1", "sh", "-c", script)
     assert (done.status, done.out) == (0, "done\n")
     assert "regroup-pmi (pid " in done.err and "is gone: MPI programs have no services" in done.err
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("[ $RANK = 1 ] && kill -9 $$; sleep 0.3", 0),
+        ("[ $RANK = 1 ] && { sleep 0.3; kill -9 $$; }; true", 0),
+        ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7),
+    ],
+)
+def test_with_ft_signals_never_decide_the_status_and_exit_codes_do(runner, script, status):
+    done = runner.regroup("--oversubscribe", "--with-ft", "ulfm", "-np", "2", "sh", "-c", script)
+    assert done.status == status, done.err
