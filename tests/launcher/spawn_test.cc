@@ -117,6 +117,9 @@ TEST(Spawn, DoesNotInheritTheLaunchersPriority) {
 }
 
 TEST(Spawn, NamesWhatFailed) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer makes fork of vfork";
+#endif
   const core::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   SpawnSpec spec{"/nonexistent/tool", {"tool"}, {}, "", null.get(), null.get(), null.get(), {}};
   EXPECT_EQ(spawn(spec).status().message(), "execve(/nonexistent/tool): No such file or directory");
