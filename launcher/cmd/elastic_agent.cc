@@ -33,11 +33,8 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options)
 core::Status ElasticAgent::start() {
   launcher::prefer_promptness();
   if (options_.helper) {
-    if (options_.helper->library.empty()) {
-      options_.helper->library = pmi::find_pmix(agent_.crew().options().apps.at(0));
-    }
     mpi_ = std::make_unique<MpiLaunches>(
-        agent_.loop(), *options_.helper, options_.slots,
+        agent_.loop(), *options_.helper, agent_.crew().options().apps.at(0), options_.slots,
         [this](const std::string& text) {
           if (!agent_.ending() && !options_.quiet) agent_.say(text);
         },

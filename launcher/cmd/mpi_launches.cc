@@ -4,25 +4,20 @@
 #include <algorithm>
 
 namespace regroup::cmd {
-namespace {
+MpiLaunches::MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, launcher::App app,
+                         std::uint32_t slots, Say say, StartMember start)
+    : app_(std::move(app)),
+      slots_(slots),
+      say_(std::move(say)),
+      start_(std::move(start)),
+      mpi_(loop, std::move(helper), app_, events()) {}
 
 // How members end is seen from their exit statuses.
-pmi::MpiEvents quiet_events() {
+pmi::MpiEvents MpiLaunches::events() {
   pmi::MpiEvents events;
   events.connected = [](const pmi::Connected&) {};
   events.finalized = [](const pmi::Finalized&) {};
   events.aborted = [](const pmi::Aborted&) {};
-  return events;
-}
-
-}  // namespace
-
-MpiLaunches::MpiLaunches(boost::asio::io_context& loop, const pmi::HelperOptions& helper, std::uint32_t slots,
-                         Say say, StartMember start)
-    : slots_(slots), say_(std::move(say)), start_(std::move(start)), mpi_(loop, helper, events()) {}
-
-pmi::MpiEvents MpiLaunches::events() {
-  pmi::MpiEvents events = quiet_events();
   events.spawn = [this](const pmi::Spawn& spawn) {
     const std::string why = "MPI_Comm_spawn: not in a job of MIN:MAX members";
     say_(why);
@@ -54,9 +49,7 @@ void MpiLaunches::ready(std::uint32_t space, std::vector<launcher::Extras> extra
   if (space + 1 != spaces_) return;
   for (const core::Start& start : std::exchange(waiting_, {})) {
     launcher::Extras of_member = std::move(extras.at(start.rank));
-    if (slots_ != 0 && start.world_size > slots_) {
-      for (const auto& [name, value] : pmi::yield_hints()) of_member.environment.emplace(name, value);
-    }
+    if (slots_ != 0 && start.world_size > slots_) pmi::add_yield_hints(of_member, app_);
     start_(start, std::move(of_member));
   }
 }

@@ -20,9 +20,9 @@ class MpiLaunches {
  public:
   using StartMember = std::function<void(const core::Start& start, launcher::Extras extras)>;
   using Say = std::function<void(const std::string&)>;
-  // `slots`: cores there are for the members; 0: not known.
-  MpiLaunches(boost::asio::io_context& loop, const pmi::HelperOptions& helper, std::uint32_t slots, Say say,
-              StartMember start);
+  // `app`: what all members run. `slots`: cores there are for them; 0: not known.
+  MpiLaunches(boost::asio::io_context& loop, pmi::HelperOptions helper, launcher::App app,
+              std::uint32_t slots, Say say, StartMember start);
 
   // One member of a launch of start.world_size, asked for in rank order. Once the last one is, and
   // regroup-pmi is ready for them, `start` is called for each.
@@ -35,6 +35,7 @@ class MpiLaunches {
   void open();
   void ready(std::uint32_t space, std::vector<launcher::Extras> extras);
 
+  launcher::App app_;
   std::uint32_t slots_;
   Say say_;
   StartMember start_;

@@ -96,14 +96,17 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   return {};
 }
 
+bool has_roles(const Options& options) {
+  return !options.job_file.empty() || (!options.apps.empty() && !options.apps.front().role.empty());
+}
+
 std::string unheeded_options(const Options& options) {
   std::vector<std::string> lines = options.quiet ? std::vector<std::string>() : options.notes;
   if (!options.elastic && !options.elastic_options.empty()) {
     lines.push_back(fmt::format("{}: only for an elastic job (-np MIN:MAX), ignored",
                                 fmt::join(options.elastic_options, ", ")));
   }
-  const bool roles =
-      !options.job_file.empty() || (!options.apps.empty() && !options.apps.front().role.empty());
+  const bool roles = has_roles(options);
   if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
     lines.emplace_back("--max-restarts: only for a job of -np MIN:MAX or of roles, ignored");
   if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)

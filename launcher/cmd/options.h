@@ -23,6 +23,9 @@ using launcher::Verb;
 // start, shards and the count of a single app that were not given, and refuses what does not fit.
 [[nodiscard]] core::Status fit_to_slots(Options& options, std::uint32_t slots);
 
+// A job of roles, from --role or a job file.
+[[nodiscard]] bool has_roles(const Options& options);
+
 // A sentence on options that this job does not heed; "" if there are none.
 [[nodiscard]] std::string unheeded_options(const Options& options);
 

@@ -82,7 +82,7 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
 // Hydra's rules are for jobs that hydra knows: members that are started again would outlive its SIGINT.
 std::vector<int> forwarded_signals(const Options& options) {
   if (options.forward_signals) return *options.forward_signals;
-  const bool of_mpi = !options.elastic && options.job_file.empty() && options.apps.at(0).role.empty();
+  const bool of_mpi = !options.elastic && !has_roles(options);
   return launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
 }
 

@@ -19,8 +19,9 @@ void add_variable(launcher::Environment& environment, const std::string& variabl
 
 }  // namespace
 
-launcher::Environment yield_hints() {
-  return {{"OMPI_MCA_mpi_yield_when_idle", "1"}};  // MPICH's MPIR_CVAR_POLLS_BEFORE_YIELD changed nothing
+void add_yield_hints(launcher::Extras& extras, const launcher::App& app) {
+  constexpr const char* kHint = "OMPI_MCA_mpi_yield_when_idle";  // MPICH's POLLS_BEFORE_YIELD changed nothing
+  if (!app.environment.contains(kHint)) extras.environment.emplace(kHint, "1");
 }
 
 core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
@@ -35,8 +36,9 @@ core::Result<launcher::App> spawned_app(const launcher::App& parent, const Spawn
   return app;
 }
 
-Mpi::Mpi(boost::asio::io_context& loop, const HelperOptions& options, MpiEvents events)
+Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events)
     : loop_(loop), events_(std::move(events)) {
+  if (options.library.empty()) options.library = find_pmix(app);
   auto helper =
       Helper::start(loop, options,
                     {[this](const Message& message, core::Fd fd) { on_message(message, std::move(fd)); },

@@ -26,8 +26,8 @@ struct MpiEvents {
   std::function<void(const std::string&)> said;  // a sentence for the user: something is missing
 };
 
-// Variables that keep more processes than cores from spinning.
-[[nodiscard]] launcher::Environment yield_hints();
+// Variables that keep more processes than cores from spinning. What the user has set in `app` stays as it is.
+void add_yield_hints(launcher::Extras& extras, const launcher::App& app);
 
 // What MPI_Comm_spawn means by `wanted` for a parent that runs `parent`. kNotFound names the program.
 [[nodiscard]] core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
@@ -35,8 +35,9 @@ struct MpiEvents {
 // Used by the loop's thread.
 class Mpi {
  public:
-  // Starts regroup-pmi; that it cannot be started is said, and members get no extras.
-  Mpi(boost::asio::io_context& loop, const HelperOptions& options, MpiEvents events);
+  // Starts regroup-pmi, with the libpmix of `app` unless `options` name one; that it cannot be started is
+  // said, and members get no extras.
+  Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events);
 
   // Gives `ready` the extras of each rank, once, from the loop or at once: those there are if regroup-pmi
   // dies or does not answer within kAnswerLimit.

@@ -52,10 +52,8 @@ pmi::MpiEvents RigidJob::events() {
 
 core::Status RigidJob::start() {
   if (options_.helper) {
-    if (options_.helper->library.empty()) {
-      options_.helper->library = pmi::find_pmix(agent_.crew().options().apps.at(0));
-    }
-    mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *options_.helper, events());
+    mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *options_.helper, agent_.crew().options().apps.at(0),
+                                      events());
     open_space(options_.counts, 0, 0);
     return {};
   }
@@ -97,12 +95,8 @@ core::Status RigidJob::start_space(std::uint32_t space, const std::vector<Place>
   return {};
 }
 
-// What the user has set stays as it is.
 void RigidJob::add_hints(Extras& extras, const App& app) const {
-  if (options_.slots == 0 || next_member_ <= options_.slots) return;
-  for (const auto& [name, value] : pmi::yield_hints()) {
-    if (!app.environment.contains(name)) extras.environment.emplace(name, value);
-  }
+  if (options_.slots != 0 && next_member_ > options_.slots) pmi::add_yield_hints(extras, app);
 }
 
 void RigidJob::on_spawn(const pmi::Spawn& spawn) {

@@ -1,5 +1,6 @@
 """A job of MIN:MAX members whose program does not use the runtime: launched again with what is left."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -72,3 +73,23 @@ def test_each_launch_of_an_mpi_program_is_a_world(regroup, tmp_path):
     said = set(job.out.splitlines())
     assert said >= {f"launch 0: rank {rank} of 3, sum 3" for rank in range(3)}
     assert said >= {f"launch 1: rank {rank} of 2, sum 2" for rank in range(2)}
+
+
+def test_what_the_user_says_of_yielding_holds_in_relaunched_jobs_too(regroup):
+    name = "OMPI_MCA_mpi_yield_when_idle"
+    many = str(os.cpu_count() + 1)
+    for options, said in (([], "1"), (["-x", f"{name}=0"], "0")):
+        command = [
+            "--oversubscribe",
+            *options,
+            "--start",
+            many,
+            "-np",
+            f"1:{many}",
+            "sh",
+            "-c",
+            f"echo ${name}",
+        ]
+        job = regroup.run(*command)
+        assert job.wait() == 0, job.err
+        assert job.out.split() == [said] * int(many)
