@@ -1,5 +1,5 @@
 // State of a step to newcomers, through the snapshot part of the arena: each donor copies a share, with a
-// CRC32C per chunk; the newcomer verifies them, loads, and proves its own state by the same CRCs.
+// CRC32C per chunk; the newcomer takes them over and proves its own state by the same CRCs.
 // docs/design/interfaces.md.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace regroup::elastic {
 // kResourceExhausted if the state outgrew its capacity.
 [[nodiscard]] core::Status donate_state(Participant& self, State& state);
 
-// Newcomer: verifies each donor's share as it comes, then loads and proves. kDataLoss if a byte differs.
+// Newcomer: takes each donor's share as it comes and proves what it has. kDataLoss if a byte differs.
 [[nodiscard]] core::Status adopt_state(Participant& self, State& state);
 
 }  // namespace regroup::elastic

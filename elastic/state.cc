@@ -35,6 +35,13 @@ core::Status TrackedState::load(std::span<const std::byte> bytes) {
   return {};
 }
 
+std::optional<std::vector<std::span<std::byte>>> TrackedState::memory_of(std::uint64_t bytes) {
+  if (bytes != capacity()) return std::nullopt;
+  std::vector<std::span<std::byte>> pieces;
+  for (const Tensor& tensor : tensors_) pieces.push_back(tensor.bytes);
+  return pieces;
+}
+
 std::string TrackedState::describe() const {
   std::string text;
   for (const Tensor& tensor : tensors_) {

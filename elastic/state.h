@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,6 +25,11 @@ class State {
   [[nodiscard]] virtual core::Result<std::vector<std::span<const std::byte>>> save() = 0;
   // Takes over the state of another member. `bytes` is only read.
   [[nodiscard]] virtual core::Status load(std::span<const std::byte> bytes) = 0;
+  // For a state that is nothing but memory: where load() would copy its `bytes` bytes, piece by piece. It is
+  // then copied there while it arrives, and load() is not called. Nothing: load() is.
+  [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) {
+    return std::nullopt;
+  }
 };
 
 // State that is a fixed list of buffers of the caller. The buffers outlive it.
@@ -38,6 +44,8 @@ class TrackedState final : public State {
   [[nodiscard]] std::uint64_t capacity() const override;
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
+  // Nothing if the length is another than the tracked one: load() says what is wrong.
+  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override;
   // "weight:65536;bias:40": goes into Options::model.
   [[nodiscard]] std::string describe() const;
 

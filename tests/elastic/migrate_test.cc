@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -55,8 +56,15 @@ class Bytes final : public State {
     if (on_load) on_load(bytes_);
     return {};
   }
+  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override {
+    if (!in_place) return std::nullopt;
+    bytes_.resize(bytes);
+    const std::span<std::byte> all(bytes_);
+    return std::vector{all.first(all.size() / 3), all.subspan(all.size() / 3)};
+  }
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
 
+  bool in_place = false;
   std::function<void()> on_save;
   std::function<void(std::vector<std::byte>&)> on_load;
   int loads = 0;
@@ -110,12 +118,13 @@ std::vector<std::byte> pattern(std::size_t size, int value) {
   return std::vector<std::byte>(size, static_cast<std::byte>(value));
 }
 
-void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size) {
+void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size, bool in_place) {
   SCOPED_TRACE(::testing::Message() << donors << " donors, " << newcomers << " newcomers, " << size
                                     << " bytes");
   Agent agent(donors + newcomers, size);
   std::vector<Bytes> states(donors, Bytes(random_bytes(size, size)));
   states.resize(donors + newcomers);
+  for (Bytes& state : states) state.in_place = in_place;
   std::vector<std::jthread> members;
   std::set<SlotIndex> from, to;
   for (SlotIndex slot = 0; slot < donors; from.insert(slot++)) {
@@ -133,7 +142,7 @@ void hand_over(SlotIndex donors, SlotIndex newcomers, std::size_t size) {
   for (const SlotIndex slot : from) EXPECT_EQ(agent.line(slot).donated.load(), 1U);
   for (const SlotIndex slot : to) {
     EXPECT_TRUE(states[slot].bytes() == states[0].bytes());
-    EXPECT_EQ(states[slot].loads, 1);
+    EXPECT_EQ(states[slot].loads, in_place && size > 0 ? 0 : 1);
     EXPECT_EQ(agent.line(slot).proved.load(), 1U);
     EXPECT_EQ(agent.line(slot).adopting.load(), 0U);
   }
@@ -143,15 +152,15 @@ TEST(Migrate, NewcomersGetTheBytesOfAllDonors) {
   for (SlotIndex donors = 1; donors <= 3; ++donors) {
     for (const std::size_t size :
          {std::size_t{1}, kSnapshotChunk - 1, kSnapshotChunk, 3 * kSnapshotChunk, 5 * kSnapshotChunk + 7}) {
-      hand_over(donors, 1, size);
+      for (const bool in_place : {false, true}) hand_over(donors, 1, size, in_place);
     }
-    hand_over(donors, 2, 2 * kSnapshotChunk + 1);
+    for (const bool in_place : {false, true}) hand_over(donors, 2, 2 * kSnapshotChunk + 1, in_place);
   }
 }
 
 TEST(Migrate, StateOfZeroBytesIsHandedOverToo) {
-  hand_over(1, 1, 0);
-  hand_over(3, 2, 0);
+  hand_over(1, 1, 0, false);
+  hand_over(3, 2, 0, true);
 }
 
 // What a newcomer receives tells who wrote it: here the donors' bytes differ.
@@ -214,6 +223,65 @@ TEST_F(MigrateFaultTest, OneWrongBitIsFoundBeforeItIsLoaded) {
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("state: chunk 2 of the snapshot has CRC32C "));
   EXPECT_EQ(newcomer_.loads, 0);
+  expect_not_proved();
+}
+
+TEST_F(MigrateFaultTest, OneWrongBitIsFoundWhereItLandedInPlace) {
+  newcomer_.in_place = true;
+  const Status status = adopt_after([&] { agent_.arena().snapshot()[kSnapshotChunk] ^= std::byte{4}; });
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("state: chunk 1 of the snapshot has CRC32C "));
+  expect_not_proved();
+}
+
+// Memory that does not keep all that is copied into it: pieces that overlap.
+class Overlapping final : public State {
+ public:
+  explicit Overlapping(std::size_t size) : bytes_(size) {}
+  [[nodiscard]] std::uint64_t capacity() const override { return bytes_.size(); }
+  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override {
+    return core::internal_error("not called");
+  }
+  [[nodiscard]] Status load(std::span<const std::byte>) override {
+    return core::internal_error("not called");
+  }
+  [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) override {
+    const std::span<std::byte> all(bytes_);
+    const auto twice = all.subspan(kSnapshotChunk, 8);
+    return std::vector{all.first(kSnapshotChunk), twice, twice, all.subspan(kSnapshotChunk + 16)};
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+TEST_F(MigrateFaultTest, AStateThatLandsWrongInPlaceIsNotProved) {
+  Overlapping broken(kSize);
+  std::jthread donor = start_donor(agent_, 0, donor_);
+  std::jthread newcomer = start(agent_, 1, [&](Participant& self) {
+    const Status status = adopt_state(self, broken);
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    EXPECT_EQ(status.message(), "state: chunk 1 differs from the donors' after loading");
+  });
+  agent_.welcome_all();
+  agent_.announce(1, {0}, {1});
+  donor.join(), newcomer.join();
+  expect_not_proved();
+}
+
+TEST_F(MigrateFaultTest, ATrackedStateOfAnotherLengthIsNotLoaded) {
+  std::vector<std::byte> fewer(kSize - 1);
+  TrackedState tracked;
+  tracked.track("weights", std::span(fewer));
+  std::jthread donor = start_donor(agent_, 0, donor_);
+  std::jthread newcomer = start(agent_, 1, [&](Participant& self) {
+    const Status status = adopt_state(self, tracked);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("786426 bytes are tracked (weights:786426)"));
+  });
+  agent_.welcome_all();
+  agent_.announce(1, {0}, {1});
+  donor.join(), newcomer.join();
   expect_not_proved();
 }
 
