@@ -1,0 +1,138 @@
+// State from donors to newcomers when the generation ends in the middle.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "elastic/migrate.h"
+#include "tests/elastic/members.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::testing::eventually;
+using collective::testing::revoke_all;
+using core::Code;
+using core::kSnapshotChunk;
+using core::SlotIndex;
+using testing::Agent;
+using testing::await;
+using testing::Bytes;
+using testing::follow;
+using testing::live;
+using testing::random_bytes;
+using testing::start;
+using testing::start_donor;
+
+// A newcomer of a generation that is over, then of the next.
+std::jthread start_twice(Agent& agent, SlotIndex slot, Bytes& state, int loads_before) {
+  return start(agent, slot, [&state, loads_before](Participant& self) {
+    ASSERT_EQ(adopt_state(self, state).code(), Code::kRevoked);
+    EXPECT_EQ(self.line().proved.load(), 0U);
+    EXPECT_EQ(self.line().adopting.load(), 0U);
+    EXPECT_EQ(state.loads, loads_before);
+    follow(self, 2);
+    EXPECT_TRUE(adopt_state(self, state).ok());
+    EXPECT_EQ(self.line().proved.load(), 2U);
+  });
+}
+
+TEST(MigrateRevoke, EndsDonorsAndNewcomersInTheMiddle) {
+  Agent agent(3, 4 * kSnapshotChunk);
+  Bytes first(random_bytes(4 * kSnapshotChunk, 1)), second = first, mine;
+  std::atomic<bool> revoked{false};
+  std::atomic<bool> saving{false};
+  second.on_save = [&] {
+    saving = true;
+    EXPECT_TRUE(eventually([&] { return revoked.load(); }));
+  };
+  std::jthread donor = start_donor(agent, 0, first, true);
+  std::jthread slow = start(agent, 1, [&](Participant& self) {
+    ASSERT_EQ(donate_state(self, second).code(), Code::kRevoked);
+    EXPECT_EQ(self.line().donated.load(), 0U);
+    follow(self, 2);
+    EXPECT_TRUE(donate_state(self, second).ok());
+  });
+  std::jthread newcomer = start_twice(agent, 2, mine, 0);
+  agent.welcome_all();
+  agent.announce(1, {0, 1}, {2});
+  await(agent, [&] {
+    return saving.load() && agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 &&
+           agent.sleeps(2);
+  });
+  revoke_all(agent.arena(), 1);
+  revoked = true;
+  agent.announce(2, {0, 1}, {2});
+  donor.join(), slow.join(), newcomer.join();
+  EXPECT_TRUE(mine.bytes() == first.bytes());
+}
+
+TEST(MigrateRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
+  Agent agent(2, kSnapshotChunk);
+  Bytes theirs(random_bytes(kSnapshotChunk, 1)), mine;
+  mine.on_load = [&](auto&) { revoke_all(agent.arena(), 1), mine.on_load = nullptr; };
+  std::jthread donor = start_donor(agent, 0, theirs, true);
+  std::jthread newcomer = start_twice(agent, 1, mine, 1);
+  agent.welcome_all();
+  agent.announce(1, {0}, {1});
+  await(agent, [&] { return agent.line(1).revoked_up_to.load() == 1; });
+  agent.announce(2, {0}, {1});
+  donor.join(), newcomer.join();
+  EXPECT_TRUE(mine.bytes() == theirs.bytes());
+}
+
+// The newcomer of generation 1 still reads the snapshot when that of 2 is to be written.
+TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
+  Agent agent(2, kSnapshotChunk);
+  Bytes theirs(random_bytes(kSnapshotChunk, 1)), mine;
+  mine.on_load = [&](auto&) {
+    mine.on_load = nullptr;
+    revoke_all(agent.arena(), 1);
+    agent.announce(2, {0}, {1});
+    const auto in_second = [&] {
+      return core::load_state<core::RealPolicy>(agent.line(0).state).generation == 2;
+    };
+    EXPECT_TRUE(
+        eventually([&] { return agent.line(0).donated.load() == 2 || (in_second() && agent.sleeps(0)); }));
+    EXPECT_EQ(agent.line(0).donated.load(), 1U);
+  };
+  std::jthread donor = start_donor(agent, 0, theirs, true);
+  std::jthread newcomer = start_twice(agent, 1, mine, 1);
+  agent.welcome_all();
+  agent.announce(1, {0}, {1});
+}
+
+// Killed before its share is written: the next generation does without it.
+TEST(MigrateRevoke, ADonorThatDiesIsReplacedByTheOthers) {
+  const std::size_t size = 5 * kSnapshotChunk;
+  Agent agent(3, size);
+  Bytes theirs(random_bytes(size, 1)), mine;
+  const pid_t victim = ::fork();
+  if (victim == 0) {
+    theirs.on_save = [] { ::raise(SIGKILL); };
+    live(agent.path(), 1, [&](Participant& self) { (void)donate_state(self, theirs); });
+    ::_exit(1);
+  }
+  std::jthread donor = start_donor(agent, 0, theirs, true);
+  std::jthread newcomer = start_twice(agent, 2, mine, 0);
+  agent.welcome_all();
+  agent.announce(1, {0, 1}, {2});
+  int status = 0;
+  EXPECT_EQ(::waitpid(victim, &status, 0), victim);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  await(agent, [&] {
+    return agent.line(0).donated.load() == 1 && agent.line(2).adopting.load() == 1 && agent.sleeps(2);
+  });
+  agent.line(1).dead = 1;
+  revoke_all(agent.arena(), 1);
+  agent.announce(2, {0}, {2});
+  donor.join(), newcomer.join();
+  EXPECT_EQ(agent.line(1).donated.load(), 0U);
+  EXPECT_TRUE(mine.bytes() == theirs.bytes());
+}
+
+}  // namespace
+}  // namespace regroup::elastic
