@@ -1,0 +1,30 @@
+"""Fixtures of test hosts. A conftest.py elsewhere imports hosts.py after adding this folder to sys.path."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from hosts import Hosts, missing_rights
+
+
+@contextlib.contextmanager
+def started(count: int, **options) -> Iterator[Hosts]:
+    """Test hosts, or a failure that says which right is missing: never a silent skip."""
+    if missing := missing_rights():
+        pytest.fail(missing, pytrace=False)
+    with Hosts(count, **options) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    """Three hosts that the tests of a module share: leave them as they were."""
+    with started(3) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def own_hosts() -> Iterator[Hosts]:
+    """Two hosts for one test, which may break them."""
+    with started(2) as hosts:
+        yield hosts

@@ -1,0 +1,360 @@
+"""Test hosts: N hosts on this machine, each with its own namespaces, host name, folders of jobs and sshd.
+
+    with Hosts(3) as hosts:
+        hosts[0].run([*hosts.ssh, "node2", "hostname"])
+
+A host has its own net, UTS, IPC, mount and PID namespaces, so that two hosts share nothing but the files
+that lie outside of /tmp, /run and /dev/shm, the repository, and the folders named `shared`. veth pairs join
+them at a bridge in a network namespace that leads nowhere else. All live in one outer PID namespace whose
+process 1 ends when this process does, however it does: then the kernel ends every process, and interfaces,
+mounts and names go with the last. Needs root; missing_rights() says what is missing.
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INIT = Path(__file__).with_name("host_init.py")
+DEADLINE_S = 30.0
+TOOLS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "iptables": "iptables",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+}
+NAMESPACES = ("net", "uts", "ipc", "mount", "pid")
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_ADMIN": 21}
+
+
+def missing_rights() -> str | None:
+    """What this process may not do that test hosts need, as a sentence; None if nothing is missing."""
+    for tool, package in TOOLS.items():
+        if not shutil.which(tool):
+            return f"test hosts need {tool}: install the package {package}"
+    if os.geteuid() != 0:
+        return f"test hosts need root: this is user {os.geteuid()}"
+    effective = next(
+        int(line.split()[1], 16)
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("CapEff")
+    )
+    lacking = [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]
+    if lacking:
+        return f"test hosts need the capabilities {', '.join(lacking)}: this process has lost them"
+    for kind in NAMESPACES:
+        command = ["unshare", f"--{kind}", "--fork", "true"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+        if done.returncode != 0:
+            return f"test hosts need {kind} namespaces, which are forbidden here: {done.stderr.strip()}"
+    return None
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S):
+    end = time.monotonic() + deadline_s
+    while not (answer := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {deadline_s:g} s")
+        time.sleep(0.002)
+    return answer
+
+
+def _status(pid: int, field: str) -> list[str]:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return line.split()[1:]
+    return []
+
+
+class Space:
+    """The namespaces around one host_init.py."""
+
+    def __init__(self, prefix: Sequence[str], order: dict):
+        unshare = ["unshare", *(f"--{kind}" for kind in NAMESPACES), "--fork", "--kill-child"]
+        self.name = order["name"]
+        self.process = subprocess.Popen(
+            [*prefix, *unshare, sys.executable, "-S", str(INIT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+        self.commands: list[subprocess.Popen] = []
+
+    def wait_ready(self) -> None:
+        readable = select.select([self.process.stdout], [], [], DEADLINE_S)[0]
+        if not readable or self.process.stdout.readline() != b"ready\n":
+            raise RuntimeError(f"test host {self.name} did not start: see the messages above")
+        self.pid = self._first_process()
+
+    def _first_process(self) -> int:
+        """The first descendant that is process 1 of its namespace, by its number out here."""
+        pid = self.process.pid
+        while pid == self.process.pid or _status(pid, "NSpid")[-1] != "1":
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        return pid
+
+    def enter(self, *, network_only: bool = False) -> list[str]:
+        """The words to put before a command that is to run here."""
+        kinds = ["--net"] if network_only else [f"--{kind}" for kind in NAMESPACES]
+        return ["nsenter", f"--target={self.pid}", *kinds, "--"]
+
+    def network(self, *command: str) -> str:
+        """Runs a command with the interfaces of this space and the process numbers of the outside."""
+        done = subprocess.run(
+            [*self.enter(network_only=True), *command], capture_output=True, text=True, timeout=DEADLINE_S
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} on {self.name}: {done.stderr.strip()}")
+        return done.stdout
+
+    def counters(self, interface: str) -> tuple[int, int]:
+        """Bytes that the interface has received and sent."""
+        for line in Path(f"/proc/{self.pid}/net/dev").read_text().splitlines():
+            if line.strip().startswith(interface + ":"):
+                fields = line.split(":")[1].split()
+                return int(fields[0]), int(fields[8])
+        raise KeyError(f"{self.name} has no interface {interface}")
+
+    def close(self) -> None:
+        """Ends every process in it."""
+        self.process.stdin.close()
+        try:
+            self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            os.kill(self.pid, signal.SIGKILL)
+            self.process.wait(DEADLINE_S)
+        self.process.stdout.close()
+
+
+class Host(Space):
+    """One test host. `address` is its only one beside 127.0.0.1; the others know it by `name`."""
+
+    def __init__(self, hosts: "Hosts", index: int, order: dict):
+        self.hosts, self.index = hosts, index
+        self.address, self.port = f"10.77.0.{index + 1}", f"port{index + 1}"
+        super().__init__(hosts.switch.enter(), order)
+
+    def plug(self) -> None:
+        self.hosts.switch.network(
+            *f"ip link add {self.port} type veth peer name eth0 netns {self.pid}".split()
+        )
+        self.hosts.switch.network(*f"ip link set {self.port} master bridge up".split())
+        for command in ("link set lo up", f"addr add {self.address}/24 dev eth0", "link set eth0 up"):
+            self.network("ip", *command.split())
+
+    def popen(self, command: Sequence[str | Path], **popen) -> subprocess.Popen:
+        """Starts a command on the host. The process that is returned stands for it: it has the same end and
+        status, and when it is killed so is the command. inner() is for other signals."""
+        held = ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
+        process = subprocess.Popen([*self.enter(), *held], **popen)
+        self.commands.append(process)
+        return process
+
+    @staticmethod
+    def inner(process: subprocess.Popen) -> int:
+        """The number out here of the command itself."""
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        return int(until(children.read_text, "the command has started").split()[0])
+
+    def run(self, command: Sequence[str | Path], timeout: float = DEADLINE_S, **popen):
+        popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | popen
+        with self.popen(command, text=True, **popen) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def sent(self) -> int:
+        """Bytes that this host has put on its wire."""
+        return self.hosts.switch.counters(self.port)[0]
+
+    def received(self) -> int:
+        """Bytes that the wire has brought to this host."""
+        return self.hosts.switch.counters(self.port)[1]
+
+    def pids(self) -> list[int]:
+        """Processes of this host and their numbers out here, its first one aside."""
+        mine = os.readlink(f"/proc/{self.pid}/ns/pid")
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(path / "ns/pid") == mine and int(path.name) != self.pid:
+                    found.append(int(path.name))
+        return found
+
+    def link(self, up: bool) -> None:
+        """Pulls the plug at the switch, or puts it back: this host sees no carrier, the others nothing."""
+        self.hosts.switch.network("ip", "link", "set", self.port, "up" if up else "down")
+
+    def lose(self, share: float) -> None:
+        """From now on this share of the packets to and from this host is lost; 0 ends that."""
+        for other in self.hosts:
+            who = "" if other is self else f"-s {self.address} "
+            chain = f"loss{self.index}"
+            with contextlib.suppress(RuntimeError):
+                other.network("iptables", "-N", chain)
+                other.network("iptables", "-A", "INPUT", "-i", "eth0", "-j", chain)
+            other.network("iptables", "-F", chain)
+            if share > 0:
+                rule = f"-A {chain} {who}-m statistic --mode random --probability {share} -j DROP"
+                other.network("iptables", *rule.split())
+
+    def slow(self, rate: str | None) -> None:
+        """Bounds the link both ways, as in "10mbit"; None ends that."""
+        for space, interface in ((self.hosts.switch, self.port), (self, "eth0")):
+            with contextlib.suppress(RuntimeError):
+                space.network("tc", "qdisc", "del", "dev", interface, "root")
+            if rate:
+                how = f"tc qdisc add dev {interface} root tbf rate {rate} burst 64kb latency 200ms"
+                space.network(*how.split())
+
+    def stop(self) -> None:
+        """Stops every process but the first (which only reaps), as if the host hung."""
+        until(lambda: not self._stop_once(), f"{self.name} stands still")
+
+    def _stop_once(self) -> list[int]:
+        moving = []
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                if _status(pid, "State")[0] not in "TZX":
+                    os.kill(pid, signal.SIGSTOP)
+                    moving.append(pid)
+        return moving
+
+    def resume(self) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+        for process in self.commands:  # nsenter stops itself when its child is stopped
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """The host loses its power: nothing of it is heard any more, no end of a connection either."""
+        self.link(up=False)
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+
+
+class Hosts:
+    """`count` hosts named node1, node2, ...; `shared`: folders in /tmp that all of them see, besides the
+    repository; `shell`: root's login shell there."""
+
+    def __init__(self, count: int, shared: Sequence[Path] = (), shell: str = "/bin/bash"):
+        if missing := missing_rights():
+            raise PermissionError(missing)
+        self.folder = Path(tempfile.mkdtemp(prefix="regroup-hosts-"))
+        self.hosts: list[Host] = []
+        self.switch: Space | None = None
+        try:
+            self._start(count, [str(ROOT), str(self.folder), *map(str, shared)], shell)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, count: int, shared: list[str], shell: str) -> None:
+        names = [f"node{i + 1}" for i in range(count)]
+        self._write_files(names, shell)
+        # Outside of all: it is there even when this process and the switch are not.
+        remover = ["sh", "-c", '"$@"; rm -rf "$0"', str(self.folder)]
+        self.switch = Space(remover, {"name": "switch", "files": {}, "shared": shared, "sshd": None})
+        self.switch.wait_ready()
+        self.switch.network("ip", "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
+        self.switch.network("ip", "link", "set", "bridge", "up")
+        for i, name in enumerate(names):
+            self.hosts.append(Host(self, i, self._order(name, shared)))
+        for host in self.hosts:
+            host.wait_ready()
+            host.plug()
+        for host in self.hosts:
+            command = ["bash", "-c", f"exec 3<>/dev/tcp/{host.address}/22"]
+            until(lambda c=command: self.hosts[0].run(c).returncode == 0, f"sshd of {host.name}")
+
+    def _order(self, name: str, shared: list[str]) -> dict:
+        files = {str(self.folder / file): f"/etc/{file}" for file in ("hosts", "passwd")}
+        sshd = [shutil.which("sshd"), "-f", str(self.folder / "sshd_config"), "-h", str(self.folder / name)]
+        return {"name": name, "files": files, "shared": shared, "sshd": sshd}
+
+    def _write_files(self, names: list[str], shell: str) -> None:
+        for key in [*names, "user"]:
+            make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", self.folder / key]
+            subprocess.run(make, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+        addresses = [f"10.77.0.{i + 1}" for i in range(len(names))]
+        lines = [f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)]
+        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        passwd = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+        (self.folder / "passwd").write_text(
+            "".join(":".join([*p[:6], shell if p[0] == "root" else p[6]]) + "\n" for p in passwd)
+        )
+        known = [
+            f"{name},{address} {' '.join((self.folder / f'{name}.pub').read_text().split()[:2])}\n"
+            for name, address in zip(names, addresses, strict=True)
+        ]
+        (self.folder / "known_hosts").write_text("".join(known))
+        (self.folder / "ssh_config").write_text(
+            f"IdentityFile {self.folder}/user\nIdentitiesOnly yes\nIdentityAgent none\n"
+            f"UserKnownHostsFile {self.folder}/known_hosts\nGlobalKnownHostsFile none\nUser root\n"
+        )
+        (self.folder / "sshd_config").write_text(
+            f"AuthorizedKeysFile {self.folder}/user.pub\nStrictModes no\nUsePAM no\nPrintMotd no\n"
+            "PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile /run/sshd.pid\n"
+            "MaxStartups 200\nUseDNS no\nPermitUserEnvironment no\n"
+        )
+
+    @property
+    def ssh(self) -> list[str]:
+        """The ssh command that reaches every host from every host."""
+        return ["ssh", "-F", str(self.folder / "ssh_config")]
+
+    def __getitem__(self, index: int) -> Host:
+        return self.hosts[index]
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self.hosts)
+
+    def __len__(self) -> int:
+        return len(self.hosts)
+
+    def __enter__(self) -> "Hosts":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all hosts."""
+        for space in [*self.hosts, self.switch]:
+            if space:
+                space.close()
+        for host in self.hosts:
+            for command in host.commands:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    command.wait(DEADLINE_S)
+        self.hosts, self.switch = [], None  # which took the folder along
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+if (
+    __name__ == "__main__"
+):  # hosts.py COUNT COMMAND...: runs it on node1, with the ssh command in $REGROUP_SSH
+    with Hosts(int(sys.argv[1])) as all_hosts:
+        environment = {**os.environ, "REGROUP_SSH": " ".join(all_hosts.ssh)}
+        sys.exit(all_hosts[0].popen(sys.argv[2:] or ["bash"], env=environment).wait())
