@@ -124,6 +124,7 @@ Status finish(Draft& draft) {
     if (Status status = add_apps(draft, app); !status.ok()) return status;
   }
   out.oversubscribe = out.mapping.map.oversubscribe.value_or(draft.mpich());
+  out.output.terminals = !draft.mpich();  // hydra gives pipes
   out.no_oversubscribe = !out.mapping.map.oversubscribe.value_or(true);
   if (Status status = count_members(draft); !status.ok()) return status;
   if (Status status = resolve_hosts(draft); !status.ok()) return status;

@@ -42,7 +42,8 @@ struct OutputRequest {
   bool copy = true;            // ... and to our own output as well
   std::string stdout_pattern;  // into the file of this name instead of our own; %r is the rank, %h the host
   std::string stderr_pattern;
-  bool raw = false;  // as it comes, not in whole lines; only where lines get no tag
+  bool terminals = true;  // members write to terminals where our own output is one
+  bool raw = false;       // as it comes, not in whole lines; only where lines get no tag
 };
 
 // Who gets standard input.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace regroup::launcher {
 
@@ -16,6 +17,8 @@ class LineCutter {
  public:
   // What is kept, less than kLongestLine bytes.
   [[nodiscard]] const std::string& rest() const { return rest_; }
+  // Nothing is kept any more: what was is to be written as it is.
+  [[nodiscard]] std::string take_rest() { return std::exchange(rest_, {}); }
   // The front of `bytes` (rest(), then new bytes) that can be written now: whole lines, and pieces of a line
   // that is too long. The rest is kept.
   [[nodiscard]] std::string_view cut(std::string_view bytes);

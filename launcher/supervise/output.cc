@@ -22,7 +22,7 @@ constexpr std::size_t kFullPipe = 64 << 10;  // what a pipe holds at first
 
 Output::Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path,
                std::shared_ptr<OutputSpace> space)
-    : pipe_(loop, pipe.release()), path_(std::move(path)), space_(std::move(space)) {}
+    : pipe_(loop, pipe.release()), path_(std::move(path)), space_(std::move(space)), prompt_(loop) {}
 
 void Output::wait() {
   pipe_.async_wait(pipe_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
@@ -112,7 +112,9 @@ void Output::copy() {
       ::fcntl(pipe_.native_handle(), F_SETPIPE_SZ, path_.large_pipe);  // refused: as it was
     }
     const std::string_view all(space, rest.size() + bytes);
-    give(path_.raw && path_.tag.empty() ? all : cutter_.cut(all));
+    const std::string_view ready = path_.raw && path_.tag.empty() ? all : cutter_.cut(all);
+    give(ready);
+    if (path_.prompt_after.count() > 0) watch_for_prompt(!ready.empty());
   } else if (count == 0 || (errno != EINTR && (errno != EAGAIN || last_))) {
     close();
   }
@@ -128,8 +130,30 @@ void Output::give(std::string_view bytes) {
   for (Sink* sink : path_.sinks) sink->write(bytes);
 }
 
+// Counted from the first bytes of a line on: one that grows all the time, a progress bar, is seen growing.
+void Output::watch_for_prompt(bool new_line) {
+  if (cutter_.rest().empty() || (prompting_ && !new_line)) return;
+  prompting_ = true;
+  prompt_.expires_after(path_.prompt_after);  // a wait that goes on is cancelled
+  prompt_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (error) return;
+    self->prompting_ = false;
+    self->prompt();
+  });
+}
+
+// What is on its way already may end the line, and must not be overtaken by lines of others.
+void Output::prompt() {
+  int more = 0;
+  if (!open() || cutter_.rest().empty()) return;
+  if (paused_ || moving_ || (::ioctl(pipe_.native_handle(), FIONREAD, &more) == 0 && more > 0))
+    return watch_for_prompt(false);
+  give(cutter_.take_rest());
+}
+
 void Output::close() {
   if (!open()) return;
+  prompt_.cancel();
   give(cutter_.rest());
   boost::system::error_code ignored;
   pipe_.close(ignored);

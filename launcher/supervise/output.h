@@ -5,6 +5,8 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,8 +30,10 @@ struct OutputSpace {
 struct OutputPath {
   std::vector<Sink*> sinks;
   Tag tag;
-  bool raw = false;              // pieces as they come instead of lines
-  int large_pipe = kLargePipe;   // bytes; what the pipe is made to hold if it fills up
+  bool raw = false;             // pieces as they come instead of lines
+  int large_pipe = kLargePipe;  // bytes; what the pipe is made to hold if it fills up
+  std::chrono::milliseconds
+      prompt_after{};            // a line that does not end is written so late; 0: only at the end
   std::function<void()> closed;  // called once, after the last line was given to the sinks
 };
 
@@ -38,7 +42,7 @@ struct OutputPath {
 // gets SIGPIPE, as it would without a launcher between. What a full disk refuses is dropped.
 class Output : public std::enable_shared_from_this<Output> {
  public:
-  // `pipe` is the reading end, non-blocking.
+  // `pipe` is the reading end of a pipe or pseudo-terminal, non-blocking.
   Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path, std::shared_ptr<OutputSpace> space);
   void start() { wait(); }
   // All writers are dead: what is in the pipe now is the rest; do not wait for its end.
@@ -55,17 +59,21 @@ class Output : public std::enable_shared_from_this<Output> {
   void move();
   void copy();
   void give(std::string_view bytes);
+  void watch_for_prompt(bool new_line);
+  void prompt();
   void close();
 
   boost::asio::posix::stream_descriptor pipe_;
   OutputPath path_;
   std::shared_ptr<OutputSpace> space_;
   LineCutter cutter_;
+  boost::asio::steady_timer prompt_;
   std::size_t to_move_ = 0;
-  bool moving_ = false;  // sinks[0] is ours until end_move()
-  bool last_ = false;    // finish() was called
-  bool paused_ = false;  // a sink will call
-  bool much_ = false;    // the pipe was found full
+  bool moving_ = false;     // sinks[0] is ours until end_move()
+  bool last_ = false;       // finish() was called
+  bool paused_ = false;     // a sink will call
+  bool much_ = false;       // the pipe was found full
+  bool prompting_ = false;  // prompt_ runs
 };
 
 }  // namespace regroup::launcher

@@ -28,6 +28,7 @@ Sink::Sink(boost::asio::io_context& loop, int fd, std::string name)
     moves_ = (::fcntl(fd, F_GETFL) & O_APPEND) == 0;  // splice refuses those
   } else {
     moves_ = S_ISFIFO(info.st_mode);
+    terminal_ = ::isatty(fd) == 1;
     const std::string path = fmt::format("/proc/self/fd/{}", fd);
     own_.reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     if (own_.valid()) fd_ = own_.get(), kind_ = Kind::kNonBlocking;

@@ -26,6 +26,8 @@ class Sink {
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
+  // It is a terminal.
+  [[nodiscard]] bool terminal() const { return terminal_; }
   // Whole lines. Keeps what cannot be written now; dropped once the sink is broken.
   void write(std::string_view lines);
   // True while something is kept or moved: then write no more, and ask when_free() for a call.
@@ -67,6 +69,7 @@ class Sink {
   std::string held_;  // written while `moving_`
   bool moving_ = false;
   bool moves_ = false;
+  bool terminal_ = false;
   bool grown_ = false;
   std::vector<Resume> waiting_;
   std::function<void(const core::Status&)> broken_;

@@ -1,33 +1,18 @@
-// Members write to pipes of their own, because only so can their lines be kept whole.
+// Members write to pipes of their own, because only so can their lines be kept whole; to terminals of their
+// own where ours is one.
 #include "launcher/supervise/streams.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
+#include <chrono>
 
 namespace regroup::launcher {
 namespace {
 
 constexpr int kPipesTotal = 32 << 20;  // bytes that the pipes of all members may hold, if they are large
 constexpr int kSmallPipe = 64 << 10;   // as the system makes them
-
-// Our end is non-blocking, the member's is not.
-core::Result<Pipe> make_pipe(bool ours_is_read) {
-  std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return core::system_error("pipe2", "a member's stream", errno);
-  Pipe pipe{core::Fd(fds[0]), core::Fd(fds[1])};
-  ::fcntl(ours_is_read ? fds[0] : fds[1], F_SETFL, O_NONBLOCK);
-  return pipe;
-}
-
-core::Result<Pipe> empty_input() {
-  Pipe pipe{core::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), {}};
-  if (!pipe.read.valid()) return core::system_error("open", "/dev/null", errno);
-  return pipe;
-}
+constexpr std::chrono::milliseconds kPromptAfter{200};  // a line without end is shown at a terminal
 
 int large_pipe(const Place& place) {
   return std::clamp(kPipesTotal / static_cast<int>(std::max(place.world_size, 1U)), kSmallPipe, kLargePipe);
@@ -52,7 +37,7 @@ core::Result<MemberPipes> Streams::open(const Place& place) {
   auto feed = gets_input(place) ? make_pipe(false) : empty_input();
   if (!feed.ok()) return feed.status();
   pipes.feed = std::move(*feed);
-  auto output = make_pipe(true);
+  auto output = make_output();
   if (!output.ok()) return output.status();
   pipes.output = std::move(*output);
   auto sinks = files_.sinks(place, "stdout", out_);
@@ -67,6 +52,14 @@ core::Result<MemberPipes> Streams::open(const Place& place) {
   if (!sinks.ok()) return sinks.status();
   pipes.error_sinks = std::move(*sinks);
   return pipes;
+}
+
+// Without any terminal left a pipe does.
+core::Result<Pipe> Streams::make_output() const {
+  if (output_.terminals && out_.terminal()) {
+    if (auto terminal = make_terminal(STDOUT_FILENO); terminal.ok()) return terminal;
+  }
+  return make_pipe(true);
 }
 
 bool Streams::gets_input(const Place& place) const {
@@ -92,8 +85,10 @@ void Streams::feed(core::Fd pipe, const Place& place) {
 }
 
 void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks) {
-  OutputPath path{std::move(sinks), Tag(output_, place.member, stream), output_.raw, large_pipe(place),
-                  [this] { on_closed(); }};
+  OutputPath path{std::move(sinks), Tag(output_, place.member, stream), output_.raw, large_pipe(place)};
+  if (path.sinks.size() == 1 && path.sinks[0]->terminal() && path.tag.empty())
+    path.prompt_after = kPromptAfter;
+  path.closed = [this] { on_closed(); };
   outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), std::move(path), space_));
   outputs_.back()->start();
 }

@@ -15,14 +15,11 @@
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/output.h"
 #include "launcher/supervise/output_files.h"
+#include "launcher/supervise/pipe.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/stdin_feed.h"
 
 namespace regroup::launcher {
-
-struct Pipe {
-  core::Fd read, write;
-};
 
 // Of one member that is about to start. The member gets in(), out() and err().
 struct MemberPipes {
@@ -54,6 +51,7 @@ class Streams {
   [[nodiscard]] bool lost() const { return lost_; }
 
  private:
+  [[nodiscard]] core::Result<Pipe> make_output() const;
   [[nodiscard]] bool gets_input(const Place& place) const;
   void listen(core::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks);
   void feed(core::Fd pipe, const Place& place);

