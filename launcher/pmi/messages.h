@@ -25,6 +25,10 @@ struct OpenSpace {
   std::vector<std::uint32_t> app_sizes;
   std::uint64_t spawn = 0;  // the Spawn that asked for it; 0: none
 };
+// A process that was never in MPI_Init is started anew. Answered by a RankReady for it.
+struct ReplaceRank {
+  Seat seat;
+};
 struct MemberGone {
   Seat seat;
   std::int32_t code = 0;    // exit code, if it exited
@@ -72,7 +76,7 @@ struct Spawn {
   std::vector<SpawnApp> apps;
 };
 
-using Message =
-    std::variant<OpenSpace, MemberGone, SpawnDone, Services, RankReady, Connected, Finalized, Aborted, Spawn>;
+using Message = std::variant<OpenSpace, ReplaceRank, MemberGone, SpawnDone, Services, RankReady, Connected,
+                             Finalized, Aborted, Spawn>;
 
 }  // namespace regroup::pmi

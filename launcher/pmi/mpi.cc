@@ -61,19 +61,30 @@ void Mpi::settle() {
 void Mpi::open(const OpenSpace& space, Ready ready) {
   const std::size_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
   if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(size));
-  Opening& opening = openings_[space.space];
-  opening = {std::vector<launcher::Extras>(size), size, std::move(ready),
-             std::make_unique<boost::asio::steady_timer>(loop_, kAnswerLimit)};
-  opening.limit->async_wait([this, number = space.space](const boost::system::error_code& error) {
-    if (error) return;
-    events_.said(fmt::format("regroup-pmi (pid {}) does not answer: {}", helper_->pid(), kWithout));
-    finish(number);
-  });
+  await({space.space, 0}, size, std::move(ready));
   send(space);
 }
 
-void Mpi::finish(std::uint32_t space) {
-  const auto found = openings_.find(space);
+void Mpi::reopen(Seat seat, std::function<void(launcher::Extras)> ready) {
+  if (!helper_ || lost_) return ready({});
+  await(seat, 1,
+        [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); });
+  send(ReplaceRank{seat});
+}
+
+void Mpi::await(Seat first, std::size_t size, Ready ready) {
+  Opening& opening = openings_[first];
+  opening = {std::vector<launcher::Extras>(size), size, std::move(ready),
+             std::make_unique<boost::asio::steady_timer>(loop_, kAnswerLimit)};
+  opening.limit->async_wait([this, first](const boost::system::error_code& error) {
+    if (error) return;
+    events_.said(fmt::format("regroup-pmi (pid {}) does not answer: {}", helper_->pid(), kWithout));
+    finish(first);
+  });
+}
+
+void Mpi::finish(Seat first) {
+  const auto found = openings_.find(first);
   if (found == openings_.end()) return;
   Opening opening = std::move(found->second);
   openings_.erase(found);
@@ -96,12 +107,15 @@ void Mpi::on_services(const Services& services) {
 }
 
 void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
-  const auto found = openings_.find(ready.seat.space);
-  if (found == openings_.end() || ready.seat.rank >= found->second.extras.size()) return;
-  launcher::Extras& extras = found->second.extras[ready.seat.rank];
+  auto found = openings_.upper_bound(ready.seat);  // the last one that begins at the rank, or before
+  if (found == openings_.begin()) return;
+  const auto& [first, opening] = *--found;
+  const std::size_t index = ready.seat.rank - first.rank;
+  if (first.space != ready.seat.space || index >= opening.extras.size()) return;
+  launcher::Extras& extras = found->second.extras[index];
   for (const std::string& variable : ready.environment) add_variable(extras.environment, variable);
   extras.inherited = std::move(fd);
-  if (--found->second.missing == 0) finish(ready.seat.space);
+  if (--found->second.missing == 0) finish(first);
 }
 
 void Mpi::on_lost(const core::Status& why) {

@@ -43,6 +43,8 @@ class Mpi {
   // dies or does not answer within kAnswerLimit.
   using Ready = std::function<void(std::vector<launcher::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
+  // The same for one rank of an open space that was never in MPI_Init and is started anew.
+  void reopen(Seat seat, std::function<void(launcher::Extras)> ready);
   // What other members of a fault-tolerant job are to hear.
   void member_gone(const MemberGone& gone) { send(gone); }
   void spawn_done(const SpawnDone& done) { send(done); }
@@ -59,16 +61,18 @@ class Mpi {
     std::unique_ptr<boost::asio::steady_timer> limit;
   };
 
+  // Ranks from `first` on.
+  void await(Seat first, std::size_t size, Ready ready);
   void send(const Message& message);
   void on_message(const Message& message, core::Fd fd);
   void on_services(const Services& services);
   void on_rank_ready(const RankReady& ready, core::Fd fd);
   void on_lost(const core::Status& why);
-  void finish(std::uint32_t space);
+  void finish(Seat first);
 
   boost::asio::io_context& loop_;
   MpiEvents events_;
-  std::map<std::uint32_t, Opening> openings_;
+  std::map<Seat, Opening> openings_;  // by the first rank
   std::unique_ptr<Helper> helper_;
   bool lost_ = false;
 };

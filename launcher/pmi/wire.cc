@@ -26,6 +26,12 @@ fb::OpenSpaceT table(const OpenSpace& m) {
 OpenSpace plain(const fb::OpenSpaceT& t) {
   return {t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn};
 }
+fb::ReplaceRankT table(const ReplaceRank& m) {
+  fb::ReplaceRankT t;
+  t.space = m.seat.space, t.rank = m.seat.rank;
+  return t;
+}
+ReplaceRank plain(const fb::ReplaceRankT& t) { return {{t.space, t.rank}}; }
 fb::MemberGoneT table(const MemberGone& m) {
   fb::MemberGoneT t;
   t.space = m.seat.space, t.rank = m.seat.rank, t.code = m.code, t.signal = m.signal;

@@ -11,7 +11,7 @@
 
 namespace regroup::pmi {
 
-inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kWireVersion = 2;
 inline constexpr std::size_t kMaxPacketBytes = 128 << 10;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);

@@ -21,6 +21,10 @@ struct OpenSpace;
 struct OpenSpaceBuilder;
 struct OpenSpaceT;
 
+struct ReplaceRank;
+struct ReplaceRankBuilder;
+struct ReplaceRankT;
+
 struct MemberGone;
 struct MemberGoneBuilder;
 struct MemberGoneT;
@@ -64,22 +68,24 @@ struct MessageT;
 enum class Body : uint8_t {
   NONE = 0,
   OpenSpace = 1,
-  MemberGone = 2,
-  SpawnDone = 3,
-  Services = 4,
-  RankReady = 5,
-  Connected = 6,
-  Finalized = 7,
-  Aborted = 8,
-  Spawn = 9,
+  ReplaceRank = 2,
+  MemberGone = 3,
+  SpawnDone = 4,
+  Services = 5,
+  RankReady = 6,
+  Connected = 7,
+  Finalized = 8,
+  Aborted = 9,
+  Spawn = 10,
   MIN = NONE,
   MAX = Spawn
 };
 
-inline const Body (&EnumValuesBody())[10] {
+inline const Body (&EnumValuesBody())[11] {
   static const Body values[] = {
     Body::NONE,
     Body::OpenSpace,
+    Body::ReplaceRank,
     Body::MemberGone,
     Body::SpawnDone,
     Body::Services,
@@ -93,9 +99,10 @@ inline const Body (&EnumValuesBody())[10] {
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[11] = {
+  static const char * const names[12] = {
     "NONE",
     "OpenSpace",
+    "ReplaceRank",
     "MemberGone",
     "SpawnDone",
     "Services",
@@ -121,6 +128,10 @@ template<typename T> struct BodyTraits {
 
 template<> struct BodyTraits<regroup::pmi::fb::OpenSpace> {
   static const Body enum_value = Body::OpenSpace;
+};
+
+template<> struct BodyTraits<regroup::pmi::fb::ReplaceRank> {
+  static const Body enum_value = Body::ReplaceRank;
 };
 
 template<> struct BodyTraits<regroup::pmi::fb::MemberGone> {
@@ -161,6 +172,10 @@ template<typename T> struct BodyUnionTraits {
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::OpenSpaceT> {
   static const Body enum_value = Body::OpenSpace;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::ReplaceRankT> {
+  static const Body enum_value = Body::ReplaceRank;
 };
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::MemberGoneT> {
@@ -232,6 +247,14 @@ struct BodyUnion {
   const regroup::pmi::fb::OpenSpaceT *AsOpenSpace() const {
     return type == Body::OpenSpace ?
       reinterpret_cast<const regroup::pmi::fb::OpenSpaceT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::ReplaceRankT *AsReplaceRank() {
+    return type == Body::ReplaceRank ?
+      reinterpret_cast<regroup::pmi::fb::ReplaceRankT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::ReplaceRankT *AsReplaceRank() const {
+    return type == Body::ReplaceRank ?
+      reinterpret_cast<const regroup::pmi::fb::ReplaceRankT *>(value) : nullptr;
   }
   regroup::pmi::fb::MemberGoneT *AsMemberGone() {
     return type == Body::MemberGone ?
@@ -421,6 +444,75 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpaceDirect(
 }
 
 flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBuilder &_fbb, const OpenSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct ReplaceRankT : public flatbuffers::NativeTable {
+  typedef ReplaceRank TableType;
+  uint32_t space = 0;
+  uint32_t rank = 0;
+};
+
+struct ReplaceRank FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ReplaceRankT NativeTableType;
+  typedef ReplaceRankBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_SPACE = 4,
+    VT_RANK = 6
+  };
+  uint32_t space() const {
+    return GetField<uint32_t>(VT_SPACE, 0);
+  }
+  uint32_t rank() const {
+    return GetField<uint32_t>(VT_RANK, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
+           VerifyField<uint32_t>(verifier, VT_RANK, 4) &&
+           verifier.EndTable();
+  }
+  ReplaceRankT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ReplaceRankT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<ReplaceRank> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ReplaceRankT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ReplaceRankBuilder {
+  typedef ReplaceRank Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_space(uint32_t space) {
+    fbb_.AddElement<uint32_t>(ReplaceRank::VT_SPACE, space, 0);
+  }
+  void add_rank(uint32_t rank) {
+    fbb_.AddElement<uint32_t>(ReplaceRank::VT_RANK, rank, 0);
+  }
+  explicit ReplaceRankBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<ReplaceRank> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<ReplaceRank>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<ReplaceRank> CreateReplaceRank(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t space = 0,
+    uint32_t rank = 0) {
+  ReplaceRankBuilder builder_(_fbb);
+  builder_.add_rank(rank);
+  builder_.add_space(space);
+  return builder_.Finish();
+}
+
+struct ReplaceRank::Traits {
+  using type = ReplaceRank;
+  static auto constexpr Create = CreateReplaceRank;
+};
+
+flatbuffers::Offset<ReplaceRank> CreateReplaceRank(flatbuffers::FlatBufferBuilder &_fbb, const ReplaceRankT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct MemberGoneT : public flatbuffers::NativeTable {
   typedef MemberGone TableType;
@@ -1296,6 +1388,9 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::pmi::fb::OpenSpace *body_as_OpenSpace() const {
     return body_type() == regroup::pmi::fb::Body::OpenSpace ? static_cast<const regroup::pmi::fb::OpenSpace *>(body()) : nullptr;
   }
+  const regroup::pmi::fb::ReplaceRank *body_as_ReplaceRank() const {
+    return body_type() == regroup::pmi::fb::Body::ReplaceRank ? static_cast<const regroup::pmi::fb::ReplaceRank *>(body()) : nullptr;
+  }
   const regroup::pmi::fb::MemberGone *body_as_MemberGone() const {
     return body_type() == regroup::pmi::fb::Body::MemberGone ? static_cast<const regroup::pmi::fb::MemberGone *>(body()) : nullptr;
   }
@@ -1335,6 +1430,10 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
 
 template<> inline const regroup::pmi::fb::OpenSpace *Message::body_as<regroup::pmi::fb::OpenSpace>() const {
   return body_as_OpenSpace();
+}
+
+template<> inline const regroup::pmi::fb::ReplaceRank *Message::body_as<regroup::pmi::fb::ReplaceRank>() const {
+  return body_as_ReplaceRank();
 }
 
 template<> inline const regroup::pmi::fb::MemberGone *Message::body_as<regroup::pmi::fb::MemberGone>() const {
@@ -1448,6 +1547,35 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBui
       _oversubscribed,
       _app_sizes,
       _spawn);
+}
+
+inline ReplaceRankT *ReplaceRank::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ReplaceRankT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void ReplaceRank::UnPackTo(ReplaceRankT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = space(); _o->space = _e; }
+  { auto _e = rank(); _o->rank = _e; }
+}
+
+inline flatbuffers::Offset<ReplaceRank> ReplaceRank::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ReplaceRankT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateReplaceRank(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<ReplaceRank> CreateReplaceRank(flatbuffers::FlatBufferBuilder &_fbb, const ReplaceRankT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ReplaceRankT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _space = _o->space;
+  auto _rank = _o->rank;
+  return regroup::pmi::fb::CreateReplaceRank(
+      _fbb,
+      _space,
+      _rank);
 }
 
 inline MemberGoneT *MemberGone::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -1801,6 +1929,10 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::pmi::fb::OpenSpace *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::ReplaceRank: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::ReplaceRank *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     case Body::MemberGone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::MemberGone *>(obj);
       return verifier.VerifyTable(ptr);
@@ -1856,6 +1988,10 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::pmi::fb::OpenSpace *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::ReplaceRank: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::ReplaceRank *>(obj);
+      return ptr->UnPack(resolver);
+    }
     case Body::MemberGone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::MemberGone *>(obj);
       return ptr->UnPack(resolver);
@@ -1899,6 +2035,10 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::pmi::fb::OpenSpaceT *>(value);
       return CreateOpenSpace(_fbb, ptr, _rehasher).Union();
     }
+    case Body::ReplaceRank: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::ReplaceRankT *>(value);
+      return CreateReplaceRank(_fbb, ptr, _rehasher).Union();
+    }
     case Body::MemberGone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::MemberGoneT *>(value);
       return CreateMemberGone(_fbb, ptr, _rehasher).Union();
@@ -1939,6 +2079,10 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
   switch (type) {
     case Body::OpenSpace: {
       value = new regroup::pmi::fb::OpenSpaceT(*reinterpret_cast<regroup::pmi::fb::OpenSpaceT *>(u.value));
+      break;
+    }
+    case Body::ReplaceRank: {
+      value = new regroup::pmi::fb::ReplaceRankT(*reinterpret_cast<regroup::pmi::fb::ReplaceRankT *>(u.value));
       break;
     }
     case Body::MemberGone: {
@@ -1982,6 +2126,11 @@ inline void BodyUnion::Reset() {
   switch (type) {
     case Body::OpenSpace: {
       auto ptr = reinterpret_cast<regroup::pmi::fb::OpenSpaceT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::ReplaceRank: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::ReplaceRankT *>(value);
       delete ptr;
       break;
     }

@@ -13,6 +13,7 @@ namespace {
 
 std::vector<Message> samples() {
   return {OpenSpace{1, 4, true, {2, 3}, 7},
+          ReplaceRank{{1, 2}},
           MemberGone{{1, 2}, 3, 9},
           SpawnDone{7, 1, "no such program"},
           Services{true, "note"},

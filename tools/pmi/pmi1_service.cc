@@ -58,7 +58,9 @@ void Pmi1Service::wait(const std::shared_ptr<Connection>& connection) {
                                 [this, connection](const boost::system::error_code& error) {
                                   if (error) return;
                                   if (receive(*connection)) return wait(connection);
-                                  connections_.erase(connection->seat);
+                                  const auto found = connections_.find(connection->seat);
+                                  if (found == connections_.end() || found->second != connection) return;
+                                  connections_.erase(found);
                                 });
 }
 

@@ -161,17 +161,22 @@ core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const
   REGROUP_RETURN_IF_ERROR(register_space(*state_, space, size, parent));
   std::vector<std::vector<std::string>> out;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
-    const pmix_proc_t proc = make_proc(state_->name_of(space.space), rank);
-    char** strings = nullptr;
-    const pmix_status_t status = state_->library.server_setup_fork(&proc, &strings);
-    const std::unique_ptr<char*, FreeStrings> owned(strings);
-    if (status != PMIX_SUCCESS) return state_->library.error("server_setup_fork", proc.nspace, status);
-    std::vector<std::string>& environment = out.emplace_back();
-    for (char** string = strings; string != nullptr && *string != nullptr; ++string) {
-      environment.emplace_back(*string);
-    }
-    environment.emplace_back("OMPI_MCA_schizo=flux");  // else Open MPI 4.1 takes itself for a singleton
+    auto environment = environment_of({space.space, rank});
+    if (!environment.ok()) return environment.status();
+    out.push_back(std::move(*environment));
   }
+  return out;
+}
+
+core::Result<std::vector<std::string>> PmixServer::environment_of(Seat seat) const {
+  const pmix_proc_t proc = make_proc(state_->name_of(seat.space), seat.rank);
+  char** strings = nullptr;
+  const pmix_status_t status = state_->library.server_setup_fork(&proc, &strings);
+  const std::unique_ptr<char*, FreeStrings> owned(strings);
+  if (status != PMIX_SUCCESS) return state_->library.error("server_setup_fork", proc.nspace, status);
+  std::vector<std::string> out;
+  for (char** string = strings; string != nullptr && *string != nullptr; ++string) out.emplace_back(*string);
+  out.emplace_back("OMPI_MCA_schizo=flux");  // else Open MPI 4.1 takes itself for a singleton
   return out;
 }
 

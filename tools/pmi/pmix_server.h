@@ -49,6 +49,8 @@ class PmixServer {
   // Makes the space known; the variables of each of its ranks. Blocks for well under a millisecond.
   [[nodiscard]] core::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space,
                                                                                std::optional<Seat> parent);
+  // The variables of a rank of an open space.
+  [[nodiscard]] core::Result<std::vector<std::string>> environment_of(Seat seat) const;
   // Tells the others, which is how a fault-tolerant program learns of it.
   void member_gone(const MemberGone& gone);
 

@@ -43,16 +43,27 @@ void Service::on(const OpenSpace& open) {
   for (const std::uint32_t app : open.app_sizes) size += app;
   environments.resize(size);
   for (std::uint32_t rank = 0; rank < size; ++rank) {
-    const Seat seat{open.space, rank};
-    RankReady ready{seat, std::move(environments[rank])};
-    auto client = pmi1_.connect(seat, spawned);
-    if (!client.ok()) {
-      tell(ready);
-      continue;
-    }
-    ready.environment.insert(ready.environment.end(), client->environment.begin(), client->environment.end());
-    tell(ready, std::move(client->fd));
+    make_ready({open.space, rank}, std::move(environments[rank]), spawned);
   }
+}
+
+// PMI-1 gives it a connection of its own, whatever becomes of that of a predecessor.
+void Service::make_ready(Seat seat, std::vector<std::string> environment, bool spawned) {
+  RankReady ready{seat, std::move(environment)};
+  auto client = pmi1_.connect(seat, spawned);
+  if (!client.ok()) return tell(ready);
+  ready.environment.insert(ready.environment.end(), client->environment.begin(), client->environment.end());
+  tell(ready, std::move(client->fd));
+}
+
+void Service::on(const ReplaceRank& replace) {
+  std::vector<std::string> environment;
+  if (pmix_) {
+    auto variables = pmix_->environment_of(replace.seat);
+    if (variables.ok()) environment = std::move(*variables);
+    if (!variables.ok()) tell(Services{false, variables.status().message()});
+  }
+  make_ready(replace.seat, std::move(environment), false);
 }
 
 void Service::on(const MemberGone& gone) {

@@ -40,10 +40,12 @@ class Service {
 
   void on_message(const Message& message);
   void on(const OpenSpace& open);
+  void on(const ReplaceRank& replace);
   void on(const MemberGone& gone);
   void on(const SpawnDone& done);
   template <class Other>
   void on(const Other&) {}  // what only the helper says
+  void make_ready(Seat seat, std::vector<std::string> environment, bool spawned);
   // In the agent's socket, whatever happens to us, when this returns.
   void tell(const Message& message, core::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
