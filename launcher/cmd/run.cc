@@ -132,7 +132,7 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
 }
 
 int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan,
-              std::vector<std::vector<int>> cores) {
+              std::uint32_t slots, std::vector<std::vector<int>> cores) {
   launcher::RoleJobOptions roles;
   roles.name = plan.name.empty() ? crew.job : plan.name;
   roles.roles = plan.roles;
@@ -140,6 +140,9 @@ int run_roles(const Options& options, const launcher::CrewOptions& crew, const J
   if (options.max_restarts) roles.restart.max_restarts = *options.max_restarts;
   roles.term_grace = options.term_grace;
   roles.cores = std::move(cores);
+  roles.slots = slots;
+  roles.quiet = options.quiet;
+  roles.helper = helper_options(options, crew.job);
   return run_alone(options, crew,
                    [&](launcher::Agent& agent) { return std::make_unique<launcher::RoleJob>(agent, roles); });
 }
@@ -228,7 +231,7 @@ int run_job(Options options) {
     return fail(fmt::format("--report-pid: {}", status.message()), kUsage);
   }
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
-  if (!plan.roles.empty()) return run_roles(options, crew, plan, placed->cores());
+  if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), placed->cores());
   return options.elastic ? run_elastic(options, crew, allocation->slots())
                          : run_rigid(options, crew, plan.counts, allocation->slots(), placed->cores());
 }

@@ -81,7 +81,9 @@ core::Duration RoleRules::back_off(std::uint32_t restarts) const {
                   options_.longest_back_off);
 }
 
-bool RoleRules::restarts_job(const Member& member) const {
+bool RoleRules::restarts_job(const MemberEnd& end) const {
+  const Member& member = members_[end.rank];
+  if (end.mpi != MemberEnd::Mpi::kNever && replaceable(member)) return true;
   if (!options_.whole_job) return false;
   switch (kind_of(role_of(member))) {
     case RoleKind::kEvaluator:
@@ -109,8 +111,9 @@ std::vector<RoleAction> RoleRules::on_success(std::uint32_t rank) {
 
 std::vector<RoleAction> RoleRules::on_failure(const MemberEnd& end) {
   const Member& member = members_[end.rank];
-  if (restarts_job(member) && job_restarts_ < options_.max_restarts) return restart_job(end);
-  if (!restarts_job(member) && replaceable(member) && member.restarts < options_.max_restarts) {
+  if (restarts_job(end)) {
+    if (job_restarts_ < options_.max_restarts) return restart_job(end);
+  } else if (replaceable(member) && member.restarts < options_.max_restarts) {
     return restart_member(end);
   }
   return fail_member(end);
@@ -135,8 +138,10 @@ std::vector<RoleAction> RoleRules::restart_job(const MemberEnd& end) {
   stopping_ = true;
   members_[end.rank].state = State::kWaits;
   std::vector<RoleAction> out{
-      Tell{fmt::format("{} {}: starting the whole job again (restart {} of {})", name_of(end.rank), end.what,
-                       job_restarts_, options_.max_restarts)},
+      Tell{fmt::format(
+          "{} {}: {}starting the whole job again (restart {} of {})", name_of(end.rank), end.what,
+          end.mpi == MemberEnd::Mpi::kNever ? "" : "nobody can take its place in MPI_COMM_WORLD: ",
+          job_restarts_, options_.max_restarts)},
       StopMembers{}};
   when_stopped(out);
   return out;
@@ -149,7 +154,7 @@ std::vector<RoleAction> RoleRules::fail_member(const MemberEnd& end) {
   const std::string so =
       fmt::format("{} {}{}", name_of(end.rank), end.what,
                   member.restarts > 0 ? fmt::format(" after {} restarts", member.restarts) : "");
-  if (most == 0 || count(member, State::kFailed) < most) {
+  if (end.mpi != MemberEnd::Mpi::kInside && (most == 0 || count(member, State::kFailed) < most)) {
     std::vector<RoleAction> out{Tell{so + ": going on without it"}};
     if (over()) out.emplace_back(EndJob{0});
     ended_ = over();

@@ -28,6 +28,8 @@ struct MemberEnd {
   std::uint32_t rank = 0;
   int status = 0;    // 0: it ended well
   std::string what;  // "(pid 12) exited with code 7"
+  // Where it stood in MPI_COMM_WORLD, which takes no newcomer and waits for those who are in it.
+  enum class Mpi : std::uint8_t { kNever, kInside, kLeft } mpi = Mpi::kNever;
 };
 
 struct StartMember {
@@ -56,7 +58,8 @@ using RoleAction = std::variant<StartMember, StartLater, StopMembers, EndJob, Te
 // The job is over with status 0 when: the chief has ended well and there is a ps (whose servers and workers
 // never return); without a ps, all chiefs and workers have; without a chief, all workers have; without
 // either, everybody has; or Role::min_succeeded members of a role have. It fails with the status of the
-// member whose end decided it, when Role::min_failed members of its role have failed for good.
+// member whose end decided it, when Role::min_failed members of its role have failed for good, or one of them
+// inside MPI. A member that has been in MPI is not replaced alone: the whole job starts again in its place.
 class RoleRules {
  public:
   RoleRules(std::vector<Role> roles, RestartOptions options);
@@ -84,7 +87,7 @@ class RoleRules {
   [[nodiscard]] std::uint32_t count(const Member& like, State state) const;
   [[nodiscard]] core::Duration back_off(std::uint32_t restarts) const;
   [[nodiscard]] bool replaceable(const Member& member) const;
-  [[nodiscard]] bool restarts_job(const Member& member) const;
+  [[nodiscard]] bool restarts_job(const MemberEnd& end) const;
 
   std::vector<RoleAction> on_success(std::uint32_t rank);
   std::vector<RoleAction> on_failure(const MemberEnd& end);

@@ -54,6 +54,34 @@ TEST(RoleRules, ReplacesAWorkerAndAnEvaluator) {
   }
 }
 
+// MPI_COMM_WORLD takes no newcomer: who has been in it is replaced with everybody else, or not at all.
+TEST(RoleRules, StartsTheWholeJobAgainAfterAMemberThatWasInMpi) {
+  for (const auto mpi : {MemberEnd::Mpi::kInside, MemberEnd::Mpi::kLeft}) {
+    RoleRules rules(kWorkers, {.max_restarts = 1});
+    MemberEnd lost = killed(1);
+    lost.mpi = mpi;
+    EXPECT_THAT(
+        rules.on_end(lost),
+        ElementsAre(tell("rank 1 (worker 1) (pid 5) was killed by signal 9 (SIGKILL): nobody can take "
+                         "its place in MPI_COMM_WORLD: starting the whole job again (restart 1 of 1)"),
+                    stop()));
+    EXPECT_THAT(rules.on_end(killed(0)), ElementsAre(start(0, 1), start(1, 1)));
+    EXPECT_THAT(without_words(rules.on_end(lost)), ElementsAre(end(137)));
+  }
+  MemberEnd chief = killed(0);
+  chief.mpi = MemberEnd::Mpi::kInside;
+  EXPECT_THAT(without_words(RoleRules(kAll, {}).on_end(chief)), ElementsAre(end(137)));
+}
+
+TEST(RoleRules, GoesOnWithoutAMemberOnlyWhereNobodyWaitsForIt) {
+  const std::vector<Role> roles{{.name = "worker", .count = 2, .min_failed = 0}};
+  MemberEnd lost = killed(1);
+  lost.mpi = MemberEnd::Mpi::kLeft;
+  EXPECT_THAT(without_words(RoleRules(roles, {.max_restarts = 0}).on_end(lost)), IsEmpty());
+  lost.mpi = MemberEnd::Mpi::kInside;
+  EXPECT_THAT(without_words(RoleRules(roles, {.max_restarts = 0}).on_end(lost)), ElementsAre(end(137)));
+}
+
 TEST(RoleRules, EndsWithTheStatusOfALostChiefOrPs) {
   EXPECT_THAT(RoleRules(kAll, {}).on_end({0, 3, "(pid 7) exited with code 3"}),
               ElementsAre(tell("rank 0 (chief 0) (pid 7) exited with code 3: ending the job"), end(3)));
