@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -29,7 +30,8 @@ std::vector<core::SlotIndex> donors_of(const core::World& world) {
   return donors;
 }
 
-std::uint64_t total_bytes(const Pieces<const std::byte>& pieces) {
+template <class Byte>
+std::uint64_t total_bytes(const Pieces<Byte>& pieces) {
   std::uint64_t total = 0;
   for (const auto& piece : pieces) total += piece.size();
   return total;
@@ -60,6 +62,8 @@ void for_each_part(const Pieces<Byte>& pieces, std::uint64_t begin, std::uint64_
   }
 }
 
+// Old writers are not waited for: a donor of an earlier generation that is still at it has not voted since,
+// so nothing was committed since, and it writes the very bytes that are to be there.
 Status no_old_readers(Participant& self) {
   const core::Generation g = self.world().generation;
   const auto none = [&] {
@@ -146,8 +150,10 @@ core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
       return Status(core::Code::kDataLoss, "state: the snapshot's length is damaged");
     used = length;
     const Chunks share = share_of(*next, donors.size(), length);
-    for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk)
+    for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
+      if (self.revoked()) return Status(core::Code::kRevoked, "state: revoked while adopting");
       REGROUP_RETURN_IF_ERROR(take(chunk, length));
+    }
     pending.erase(next);
   }
   return used.value_or(0);
@@ -168,9 +174,11 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
 Status load_and_prove(Participant& self, State& state) {
   core::Arena& arena = self.arena();
   std::optional<Pieces<std::byte>> own;  // where the chunks go at once, if the state has such memory
-  bool asked = false;
+  // Before the first step a member counts as one that has the state even if its copy was never complete.
+  bool may_tear = self.world().resume.step() > 0;
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
-    if (!std::exchange(asked, true)) own = state.memory_of(length);
+    if (std::exchange(may_tear, false)) own = state.memory_of(length);
+    if (own && total_bytes(*own) != length) return core::internal_error("state: memory_of() of another size");
     return own ? land_chunk(arena, *own, chunk, length) : verify_chunk(arena, chunk, length);
   });
   if (!used.ok()) return used.status();
@@ -221,6 +229,8 @@ Status adopt_state(Participant& self, State& state) {
   line.adopting.store(g, std::memory_order_seq_cst);
   Status status = load_and_prove(self, state);
   // Donors of a later generation may have begun to write what was being read: then this generation is over.
+  // The fence keeps those reads before the look at it.
+  std::atomic_thread_fence(std::memory_order_acquire);
   if (self.revoked()) status = {core::Code::kRevoked, fmt::format("generation {} is over", g)};
   if (status.ok()) line.proved.store(g, std::memory_order_release);
   line.adopting.store(0, std::memory_order_release);

@@ -25,8 +25,10 @@ class State {
   [[nodiscard]] virtual core::Result<std::vector<std::span<const std::byte>>> save() = 0;
   // Takes over the state of another member. `bytes` is only read.
   [[nodiscard]] virtual core::Status load(std::span<const std::byte> bytes) = 0;
-  // For a state that is nothing but memory: where load() would copy its `bytes` bytes, piece by piece. It is
-  // then copied there while it arrives, and load() is not called. Nothing: load() is.
+  // For a state that is nothing but memory: the pieces of save(), `bytes` bytes in all, to be written. State
+  // is then copied there as it arrives, before all of it is verified, and load() is not called. If that ends
+  // with an error (kRevoked among them, after which it begins again) the memory holds a mixture. Nothing:
+  // load() is called, with what is verified as a whole.
   [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) {
     return std::nullopt;
   }

@@ -72,6 +72,7 @@ void Agent::announce(core::Generation g, const std::set<core::SlotIndex>& donors
   core::World world;
   world.incarnation = 1;
   world.generation = g;
+  world.resume = core::Position::of(resume);
   for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
     if (!donors.contains(slot) && !newcomers.contains(slot)) continue;
     world.members.push_back({.id = slot, .seat = {0, slot}, .needs_state = newcomers.contains(slot)});

@@ -27,11 +27,13 @@ class Agent {
 
   // Lets in whoever connects, until all members said that they are ready.
   void welcome_all();
-  // Generation `g` of these members, all at the start of training.
+  // Generation `g` of these members; everything up to `resume` is committed.
   void announce(core::Generation g, const std::set<core::SlotIndex>& donors,
                 const std::set<core::SlotIndex>& newcomers);
   // Closes all connections: a member that waits for a World gives up within a second or so.
   void hang_up() { links_.clear(); }
+
+  core::Step resume = 1;
 
  private:
   void send_welcome(int fd, core::SlotIndex slot);

@@ -46,6 +46,7 @@ class Bytes final : public State {
   }
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override {
     if (!in_place) return std::nullopt;
+    if (on_memory) on_memory();
     bytes_.resize(bytes);
     const std::span<std::byte> all(bytes_);
     return std::vector{all.first(all.size() / 3), all.subspan(all.size() / 3)};
@@ -53,7 +54,7 @@ class Bytes final : public State {
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
 
   bool in_place = false;
-  std::function<void()> on_save;
+  std::function<void()> on_save, on_memory;
   std::function<void(std::vector<std::byte>&)> on_load;
   int loads = 0;
 

@@ -4,7 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "elastic/migrate.h"
@@ -28,23 +31,26 @@ using testing::start;
 using testing::start_donor;
 
 // A newcomer of a generation that is over, then of the next.
-std::jthread start_twice(Agent& agent, SlotIndex slot, Bytes& state, int loads_before) {
-  return start(agent, slot, [&state, loads_before](Participant& self) {
+std::jthread start_twice(
+    Agent& agent, SlotIndex slot, Bytes& state, int loads_before,
+    const std::function<void()>& between = [] {}) {
+  return start(agent, slot, [&state, loads_before, between](Participant& self) {
     ASSERT_EQ(adopt_state(self, state).code(), Code::kRevoked);
     EXPECT_EQ(self.line().proved.load(), 0U);
     EXPECT_EQ(self.line().adopting.load(), 0U);
     EXPECT_EQ(state.loads, loads_before);
+    between();
     follow(self, 2);
     EXPECT_TRUE(adopt_state(self, state).ok());
     EXPECT_EQ(self.line().proved.load(), 2U);
   });
 }
 
-TEST(MigrateRevoke, EndsDonorsAndNewcomersInTheMiddle) {
-  Agent agent(3, 4 * kSnapshotChunk);
-  Bytes first(random_bytes(4 * kSnapshotChunk, 1)), second = first, mine;
-  std::atomic<bool> revoked{false};
-  std::atomic<bool> saving{false};
+// One donor is done, the other is not, when the generation ends; `between` looks at the newcomer then.
+void end_in_the_middle(
+    Agent& agent, Bytes& mine, const std::function<void()>& between = [] {}) {
+  Bytes first(random_bytes(4 * kSnapshotChunk, 1)), second = first;
+  std::atomic<bool> saving{false}, revoked{false};
   second.on_save = [&] {
     saving = true;
     EXPECT_TRUE(eventually([&] { return revoked.load(); }));
@@ -56,7 +62,7 @@ TEST(MigrateRevoke, EndsDonorsAndNewcomersInTheMiddle) {
     follow(self, 2);
     EXPECT_TRUE(donate_state(self, second).ok());
   });
-  std::jthread newcomer = start_twice(agent, 2, mine, 0);
+  std::jthread newcomer = start_twice(agent, 2, mine, 0, between);
   agent.welcome_all();
   agent.announce(1, {0, 1}, {2});
   await(agent, [&] {
@@ -68,6 +74,48 @@ TEST(MigrateRevoke, EndsDonorsAndNewcomersInTheMiddle) {
   agent.announce(2, {0, 1}, {2});
   donor.join(), slow.join(), newcomer.join();
   EXPECT_TRUE(mine.bytes() == first.bytes());
+}
+
+// True: a newcomer's state is copied to its place while it arrives.
+class MigrateRevokeTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(State, MigrateRevokeTest, ::testing::Bool(),
+                         [](const auto& which) { return std::string(which.param ? "InPlace" : "AsAWhole"); });
+
+TEST_P(MigrateRevokeTest, EndsDonorsAndNewcomersInTheMiddle) {
+  Agent agent(3, 4 * kSnapshotChunk);
+  Bytes mine;
+  mine.in_place = GetParam();
+  end_in_the_middle(agent, mine);
+}
+
+// Then every member counts as one that has the state, this newcomer too if the others die.
+TEST(MigrateRevoke, BeforeTheFirstStepLeavesNoMixtureBehind) {
+  Agent agent(3, 4 * kSnapshotChunk);
+  agent.resume = 0;
+  const auto initial = random_bytes(4 * kSnapshotChunk, 2);
+  Bytes mine(initial);
+  mine.in_place = true;
+  end_in_the_middle(agent, mine, [&] { EXPECT_TRUE(mine.bytes() == initial); });
+}
+
+TEST(MigrateRevoke, EndsACopyBetweenTwoChunks) {
+  const std::size_t size = 3 * kSnapshotChunk;
+  Agent agent(2, size);
+  const auto initial = random_bytes(size, 2);
+  Bytes theirs(random_bytes(size, 1)), mine(initial);
+  mine.in_place = true;
+  mine.on_memory = [&] { revoke_all(agent.arena(), 1), mine.on_memory = nullptr; };
+  std::jthread donor = start_donor(agent, 0, theirs, true);
+  std::jthread newcomer = start_twice(agent, 1, mine, 0, [&] {
+    const auto rest = static_cast<std::ptrdiff_t>(kSnapshotChunk);
+    EXPECT_TRUE(std::equal(initial.begin() + rest, initial.end(), mine.bytes().begin() + rest));
+  });
+  agent.welcome_all();
+  agent.announce(1, {0}, {1});
+  await(agent, [&] { return agent.line(1).revoked_up_to.load() == 1; });
+  agent.announce(2, {0}, {1});
+  donor.join(), newcomer.join();
+  EXPECT_TRUE(mine.bytes() == theirs.bytes());
 }
 
 TEST(MigrateRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
@@ -106,10 +154,11 @@ TEST(MigrateRevoke, DonorsWaitForReadersOfAnOlderGeneration) {
 }
 
 // Killed before its share is written: the next generation does without it.
-TEST(MigrateRevoke, ADonorThatDiesIsReplacedByTheOthers) {
+TEST_P(MigrateRevokeTest, ADonorThatDiesIsReplacedByTheOthers) {
   const std::size_t size = 5 * kSnapshotChunk;
   Agent agent(3, size);
   Bytes theirs(random_bytes(size, 1)), mine;
+  mine.in_place = GetParam();
   const pid_t victim = ::fork();
   if (victim == 0) {
     theirs.on_save = [] { ::raise(SIGKILL); };

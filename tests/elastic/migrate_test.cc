@@ -7,6 +7,7 @@
 #include <atomic>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,6 +67,32 @@ TEST(Migrate, NewcomersGetTheBytesOfAllDonors) {
     }
     for (const bool in_place : {false, true}) hand_over(donors, 2, 2 * kSnapshotChunk + 1, in_place);
   }
+}
+
+// Tensors across the edges of chunks, one of them empty, two that begin in the same chunk.
+TEST(Migrate, TrackedTensorsAreCopiedToTheirPlaces) {
+  const std::vector<std::size_t> sizes{7, kSnapshotChunk + 5, 0, 2 * kSnapshotChunk, 11};
+  std::vector<std::vector<std::byte>> theirs, mine;
+  TrackedState donor, newcomer;
+  for (const std::size_t size : sizes) {
+    theirs.push_back(random_bytes(size, size + 1));
+    mine.push_back(random_bytes(size, size + 2));
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    donor.track(std::to_string(i), std::span(theirs[i]));
+    newcomer.track(std::to_string(i), std::span(mine[i]));
+  }
+  ASSERT_TRUE(newcomer.memory_of(newcomer.capacity()).has_value());
+  EXPECT_FALSE(newcomer.memory_of(newcomer.capacity() - 1).has_value());
+  Agent agent(3, donor.capacity());
+  std::vector<std::jthread> members;
+  for (const SlotIndex slot : {0, 1}) members.push_back(start_donor(agent, slot, donor));
+  members.push_back(
+      start(agent, 2, [&](Participant& self) { EXPECT_TRUE(adopt_state(self, newcomer).ok()); }));
+  agent.welcome_all();
+  agent.announce(1, {0, 1}, {2});
+  members.clear();
+  EXPECT_TRUE(mine == theirs);
 }
 
 TEST(Migrate, StateOfZeroBytesIsHandedOverToo) {
