@@ -24,6 +24,24 @@ using core::Position;
 using core::Result;
 using core::Status;
 
+const char* name_of(Moment moment) {
+  switch (moment) {
+    case Moment::kRevoked:
+      return "revoked";
+    case Moment::kJoined:
+      return "joined";
+    case Moment::kSealed:
+      return "sealed";
+    case Moment::kGathered:
+      return "gathered";
+    case Moment::kReduced:
+      return "reduced";
+    case Moment::kCommitted:
+      return "committed";
+  }
+  return "?";
+}
+
 class Session::Impl {
  public:
   Impl(Options options, std::unique_ptr<Participant> self);

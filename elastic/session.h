@@ -42,6 +42,7 @@ enum class Moment : std::uint8_t {
   kReduced,   // the whole result can be read
   kCommitted,
 };
+[[nodiscard]] const char* name_of(Moment moment);  // "revoked"
 
 struct Options {
   std::uint64_t elements = 0;                             // of a gradient (and whatever travels with it)

@@ -27,7 +27,7 @@ collective::Dtype gradient_type(const std::string& name) {
 
 void construct(PythonSession* self, nb::object state, std::uint64_t elements, const std::string& dtype,
                std::string model, std::string fingerprint, std::uint64_t samples, std::uint64_t batch,
-               std::uint64_t epochs, std::uint64_t deadline) {
+               std::uint64_t epochs, std::uint64_t deadline, nb::object observer) {
   elastic::Options options;
   options.elements = elements;
   options.dtype = gradient_type(dtype);
@@ -37,7 +37,7 @@ void construct(PythonSession* self, nb::object state, std::uint64_t elements, co
   options.batch = batch;
   options.epochs = epochs;
   options.deadline = std::chrono::seconds(deadline);
-  new (self) PythonSession(std::move(options), std::move(state));
+  new (self) PythonSession(std::move(options), std::move(state), std::move(observer));
 }
 
 void bind_values(nb::module_& module) {
@@ -69,7 +69,7 @@ void bind_session(nb::module_& module) {
   nb::class_<PythonSession>(module, "Session")
       .def("__init__", &construct, nb::kw_only(), "state"_a, "elements"_a, "dtype"_a = "float32",
            "model"_a = "", "fingerprint"_a = "", "samples"_a = 0, "batch"_a = 0, "epochs"_a = 0,
-           "deadline"_a = 600)
+           "deadline"_a = 600, "observer"_a = nb::none())
       .def("next_step", &PythonSession::next_step)
       .def("next_shard", [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })

@@ -106,14 +106,26 @@ auto PythonSession::blocking(Call call) {
   return result;
 }
 
-PythonSession::PythonSession(elastic::Options options, nb::object state)
+PythonSession::PythonSession(elastic::Options options, nb::object state, nb::object observer)
     : state_(std::move(state), &kept_),
+      observer_(std::move(observer)),
       options_([&] {
         options.state = &state_;
+        if (!observer_.is_none())
+          options.observer = [this](elastic::Moment moment, core::Step step) { observe(moment, step); };
         return std::move(options);
       }()),
       owner_(std::this_thread::get_id()) {
   session_ = value_of(blocking([&] { return elastic::Session::join(options_); }));
+}
+
+void PythonSession::observe(elastic::Moment moment, core::Step step) const {
+  nb::gil_scoped_acquire gil;
+  try {
+    observer_(elastic::name_of(moment), step);
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("regroup: the observer of a session");
+  }
 }
 
 std::optional<elastic::StepInfo> PythonSession::next_step() {

@@ -52,7 +52,9 @@ struct PythonShard {
 // Only the thread that joined may call it; from inside a region or a State only what it reads.
 class PythonSession {
  public:
-  PythonSession(elastic::Options options, nb::object state);
+  // `observer`, unless it is None, is called with the name of each Moment and its step; what it raises is
+  // told on standard error and changes nothing.
+  PythonSession(elastic::Options options, nb::object state, nb::object observer);
 
   [[nodiscard]] std::optional<elastic::StepInfo> next_step();
   // `self` is this object in Python: it lives as long as the memory that is handed out.
@@ -73,8 +75,11 @@ class PythonSession {
   auto blocking(Call call);
   [[nodiscard]] nb::object view_of(std::span<const std::byte> bytes, bool writable, nb::handle self) const;
 
+  void observe(elastic::Moment moment, core::Step step) const;
+
   Kept kept_;
   PythonState state_;
+  const nb::object observer_;
   const elastic::Options options_;
   const std::thread::id owner_;
   bool inside_ = false;  // a call is in progress

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
+# Gets the name of a moment and the step: revoked (a generation is over), joined (a new one entered), sealed,
+# gathered, reduced, committed. For measurements.
+Observer = Callable[[str, int], object]
 
 
 class State(Protocol):
@@ -147,12 +150,14 @@ class Session(Member):
         batch: int = 0,
         epochs: int = 0,
         deadline: int = 600,
+        observer: Observer | None = None,
     ):
         """Joins. Blocks until this process is in a world and `state` is that world's.
 
         elements, dtype: of a gradient, float32 or float64.  model: what must be equal on all members.
         samples, batch, epochs: the data set's size, samples per step, 0 for no end; samples=0: no sampler.
         fingerprint: numeric environment; default_fingerprint() if empty.  deadline: seconds for a wait.
+        observer: called at each moment of a step (see Observer); must be quick.
         """
         if not model and isinstance(state, TrackedState):
             model = state.describe()
@@ -167,6 +172,7 @@ class Session(Member):
                 batch=batch,
                 epochs=epochs,
                 deadline=deadline,
+                observer=observer,
             )
         )
 

@@ -29,7 +29,7 @@ from regroup import _native
 from regroup._errors import Refused
 from regroup._torch_gradient import Gradient
 from regroup._torch_state import TrainingState
-from regroup.session import Member, leaving
+from regroup.session import Member, Observer, leaving
 
 
 def join(
@@ -44,6 +44,7 @@ def join(
     state_bytes: int | None = None,
     progress: bool = False,
     deadline: int = 600,
+    observer: Observer | None = None,
 ) -> Session:
     """Makes this process a member of the job, or of a world of one when no launcher started it.
 
@@ -53,6 +54,7 @@ def join(
     extra: what else changes with the steps and has state_dict(), load_state_dict(): schedulers, GradScaler.
     state_bytes: most bytes the whole state will need; default: three values per parameter for the optimizer.
     progress: rank 0 prints a line per epoch.  deadline: seconds for any wait on other members.
+    observer: called at each moment of a step (see regroup.session.Observer); must be quick.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
@@ -78,6 +80,7 @@ def join(
             batch=batch_size,
             epochs=epochs,
             deadline=deadline,
+            observer=observer,
         )
     )
     return Session(native, gradient, state, dataset, collate or default_collate, batch_size, progress)

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,7 +186,9 @@ def report(rows: Sequence[Row], json_file: str | None) -> None:
 
 def main(run: Callable[[], None]) -> None:
     """Runs a bench's main function: a BenchError becomes one line on standard error and exit status 1."""
+    began = time.monotonic()
     try:
         run()
+        print(f"this took {time.monotonic() - began:.0f} s")
     except BenchError as error:
         sys.exit(f"bench: {error}")

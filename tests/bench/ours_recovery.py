@@ -34,8 +34,8 @@ class Moment:
 class Kill:
     at: int  # ns, when the kernel's timer was to fire; what the victim still wrote later is lag, not life
     pid: int
-    step: int  # the one that was open, or whose result was being applied
-    in_apply: bool
+    step: int  # the one that was open to it, or whose result it was to apply, or had just applied
+    in_apply: bool  # after its commit, before it opened the next step
     in_reduction: bool
 
 
@@ -82,34 +82,45 @@ def last_between(all_moments: list[list[Moment]], what: str, begin: int, end: in
     return max(found, default=None)
 
 
-def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, out: Measured) -> None:
-    survivors = [m for pid, m in timelines.items() if pid != kill.pid and m[0].at < kill.at < m[-1].at]
-    commits = []  # (this commit, the one before) of each survivor
+def commits_around(kill: Kill, survivors: list[list[Moment]]) -> tuple[Moment, Moment, Moment]:
+    """Of the survivor that committed kill.step last: that commit, the one before, and the one after."""
+    found = []
     for moments in survivors:
         mine = [m for m in moments if m.what == "committed"]
         this = next((i for i, m in enumerate(mine) if m.step == kill.step), None)
-        if this:
-            commits.append((mine[this].at, mine[this - 1].at))
+        if this and this + 1 < len(mine):
+            found.append((mine[this], mine[this - 1], mine[this + 1]))
+    if not found:
+        raise BenchError(f"recovery: nobody committed step {kill.step}, its neighbours and what follows")
+    return max(found, key=lambda commits: commits[0].at)
+
+
+def measure_kill(kill: Kill, timelines: dict[int, list[Moment]], normal: float, out: Measured) -> None:
+    survivors = [m for pid, m in timelines.items() if pid != kill.pid and m[0].at < kill.at < m[-1].at]
     revoked = [m.at for moments in survivors if (m := first_after(moments, "revoked", kill.at))]
     joined = [m.at for moments in survivors if (m := first_after(moments, "joined", kill.at))]
-    if not commits or not revoked or not joined:
+    if not revoked or not joined:
         raise BenchError(f"recovery: nothing follows the kill in step {kill.step}")
-    last, before = max(commits)
-    in_apply = kill.in_apply or last <= kill.at  # or committed by all who live
-    if in_apply:  # the open step is committed; what the kill delays is the next one
-        later = [c.at for m in survivors if (c := first_after(m, "committed", max(last, kill.at)))]
-        if not later:
-            raise BenchError(f"recovery: no step was committed after the kill in step {kill.step}")
-        last, before = max(later), last
-    delay = (last - before) / 1e9 - normal
-    out["added_delay_in_apply" if in_apply else "added_delay"].append(delay)
-    if kill.in_reduction and not in_apply:
-        out["added_delay_in_reduce"].append(delay)
+    this, before, after = commits_around(kill, survivors)
+    # Whoever survives may commit the open step without loss and stumble in the next one: both together hide
+    # nothing.
+    both = (after.at - before.at) / 1e9 - 2 * normal
+    out["added_delay_both"].append(both)
+    if kill.in_apply:
+        out["added_delay_in_apply"].append(both)
+    else:
+        delay = (this.at - before.at) / 1e9 - normal
+        out["added_delay"].append(delay)
+        if kill.in_reduction:
+            out["added_delay_in_reduce"].append(delay)
+    last = next(c for c in (this, after) if c.at > kill.at).at
     out["kill_to_commit"].append((last - kill.at) / 1e9)
     first_commits = [c.at for m in survivors if (c := first_after(m, "committed", kill.at))]
     out["kill_to_any_commit"].append((min(first_commits) - kill.at) / 1e9)
     out["detect"].append((min(revoked) - kill.at) / 1e9)
     out["regroup"].append((max(joined) - min(revoked)) / 1e9)
+    if last < max(joined):  # committed without loss before anybody knew
+        return
     sealed = last_between(survivors, "sealed", max(joined), last)
     computed = sealed or max(joined)
     out["recompute"].append((computed - max(joined)) / 1e9)
@@ -176,14 +187,20 @@ def measure(kills: int, work: Work, seed: int = 1) -> Measured:
     finally:
         if not os.environ.get("REGROUP_BENCH_KEEP"):
             shutil.rmtree(folder)
+    found = list(kills_in(timelines))
+    if len(found) < kills:
+        raise BenchError(f"recovery: {len(found)} of {kills} kills happened in the steps that there were")
+    out = quantities(timelines, found, work)
+    out["memory_copy"] = memory_copies(work.params_mb)
+    return out
+
+
+def quantities(timelines: dict[int, list[Moment]], kills: list[Kill], work: Work) -> Measured:
+    """Seconds by quantity."""
     out: Measured = defaultdict(list)
     out["step"] = undisturbed_steps(timelines, work.workers)
     normal = statistics.median(out["step"])
     out["join_pause"] = join_pauses(timelines, normal)
-    out["memory_copy"] = memory_copies(work.params_mb)
-    found = list(kills_in(timelines))
-    if len(found) < kills:
-        raise BenchError(f"recovery: {len(found)} of {kills} kills happened in the steps that there were")
-    for kill in found:
+    for kill in kills:
         measure_kill(kill, timelines, normal, out)
     return dict(out)

@@ -37,8 +37,9 @@ class Case:
 CASES = (
     Case("added_delay", "added delay"),
     Case("added_delay_in_reduce", "added delay, killed in the reduction"),
-    Case("added_delay_in_apply", "added delay, killed between commit and apply"),
-    Case("kill_to_commit", "kill to the first step of the survivors", "kill_to_regrouped", True),
+    Case("added_delay_in_apply", "added delay to both steps, killed between commit and the next step"),
+    Case("added_delay_both", "added delay to the open step and the next together, all kills"),
+    Case("kill_to_commit", "kill to the last survivor's next commit", "kill_to_regrouped", True),
     Case("kill_to_any_commit", "kill to the next committed step, be it without loss", "kill_to_commit", True),
     Case("detect", "kill to detected"),
     Case("regroup", "detected to the new generation"),
@@ -94,12 +95,15 @@ def milliseconds(seconds: list[float]) -> common.Stats:
 
 
 def torch_rows(ours: Measured, rivals: dict[str, Measured]) -> list[Row]:
-    """Our side through PyTorch, by the rivals' own measure."""
+    """Our side through PyTorch: against the rivals by their own measure, then by its own timelines."""
     table = []
     for key, title in (("kill_to_regrouped", "kill to the first step without the victim"), ("step", "step")):
         shown = {name: milliseconds(found[key]) for name, found in rivals.items() if found.get(key)}
         bound = list(shown) if key == "kill_to_regrouped" else []
         table.append(Row("recovery", f"PyTorch: {title}", "ms", milliseconds(ours[key]), shown, bound))
+    for case in CASES:
+        if case.rival_key is None and ours.get(case.key):
+            table.append(Row("recovery", f"PyTorch: {case.title}", "ms", milliseconds(ours[case.key])))
     return table
 
 

@@ -38,24 +38,6 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 
-const char* name_of(elastic::Moment moment) {
-  switch (moment) {
-    case elastic::Moment::kRevoked:
-      return "revoked";
-    case elastic::Moment::kJoined:
-      return "joined";
-    case elastic::Moment::kSealed:
-      return "sealed";
-    case elastic::Moment::kGathered:
-      return "gathered";
-    case elastic::Moment::kReduced:
-      return "reduced";
-    case elastic::Moment::kCommitted:
-      return "committed";
-  }
-  return "?";
-}
-
 // SIGKILL for this process at the absolute moment `at_ns`, delivered by the kernel's timer.
 void arm_kill(std::int64_t at_ns) {
   sigevent event{};
@@ -158,7 +140,7 @@ class Member {
   }
 
   void observe(elastic::Moment moment, regroup::core::Step step) {
-    const std::int64_t at = note(name_of(moment), step);
+    const std::int64_t at = note(elastic::name_of(moment), step);
     if (moment == elastic::Moment::kGathered) {
       gathered_at_ = at;
       if (doomed_ && kill_in_reduction_) kill_within(reduction_ns_);

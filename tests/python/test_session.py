@@ -50,6 +50,24 @@ def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
     np.testing.assert_allclose(-weight, sum(sum(b) / len(b) for b in batches), rtol=1e-6)
 
 
+def test_an_observer_hears_each_moment_and_cannot_harm(capsys):
+    heard = []
+
+    def observer(moment, step):
+        heard.append((moment, step))
+        if moment == "sealed":
+            raise ValueError("of the observer")
+
+    session = join(np.zeros(3, np.float32), samples=4, batch=4, epochs=1, observer=observer)
+    for step in session:
+        for shard in step:
+            shard.gradient[:] = 1
+    session.finish()
+    assert heard[:2] == [("revoked", 1), ("joined", 1)]
+    of_step = [("sealed", 1)] * 4 + [("gathered", 1), ("reduced", 1), ("committed", 1)]
+    assert heard[2:9] == of_step
+
+
 def test_a_result_is_read_only_and_outlives_the_session():
     session = join(np.zeros(3), dtype="float64")
     step = next(iter(session))

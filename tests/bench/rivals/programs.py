@@ -61,7 +61,12 @@ def worker(program: str, log: Path, work: Work) -> list[str]:
 
 
 def measure(
-    start: Callable[[Path, Path], Job], kills: int, work: Work, seed: int, deadline_s: float
+    start: Callable[[Path, Path], Job],
+    kills: int,
+    work: Work,
+    seed: int,
+    deadline_s: float,
+    killed: Callable[[int, int], None] = lambda pid, at_ns: None,
 ) -> Measured:
     """Calls start(log, output) for a job whose workers log to `log`, kills `kills` times, ends the job.
     Raises BenchError, with the end of `output`, if the job fails or a recovery takes over `deadline_s`."""
@@ -70,7 +75,7 @@ def measure(
         log.touch()
         with steps.patient_error(output), start(log, output) as job:
             reader = steps.StepReader(log, job.check)
-            return steps.measure_kills(reader, kills, work.workers, seed, deadline_s, job.restore)
+            return steps.measure_kills(reader, kills, work.workers, seed, deadline_s, job.restore, killed)
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -146,9 +146,10 @@ def measure_kills(
     seed: int,
     deadline_s: float,
     restore: Callable[[int], None] = lambda pid: None,
+    killed: Callable[[int, int], None] = lambda pid, at_ns: None,
 ) -> dict[str, list[float]]:
-    """SIGKILLs one random worker at a uniformly random moment of the step, `kills` times; `restore(pid)`
-    brings a worker back for the next kill. Returns seconds:
+    """SIGKILLs one random worker at a uniformly random moment of the step, `kills` times, and says so to
+    `killed`; `restore(pid)` brings a worker back for the next kill. Returns seconds:
       kill_to_commit     to the next step that any other worker finished, be it the one open at the kill
       kill_to_regrouped  to the first step of the membership without the victim
       step               between the steps of an undisturbed worker
@@ -164,6 +165,7 @@ def measure_kills(
         victim = rng.choice(sorted(pids))
         killed_ns = time.monotonic_ns()
         os.kill(victim, signal.SIGKILL)
+        killed(victim, killed_ns)
 
         def first_after(steps, condition, killed_ns=killed_ns, victim=victim):
             times = (s.at_ns for s in steps if s.at_ns > killed_ns and s.pid != victim and condition(s))
