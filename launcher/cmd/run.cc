@@ -121,25 +121,26 @@ int run_alone(const Options& options, const launcher::CrewOptions& crew, const l
 
 int run_rigid(const Options& options, const launcher::CrewOptions& crew,
               const std::vector<std::uint32_t>& counts, std::uint32_t slots,
-              std::vector<std::vector<int>> cores) {
-  const launcher::RigidOptions rigid{counts,          slots,
-                                     options.compat,  options.ulfm || options.keep_going,
-                                     options.quiet,   helper_options(options, crew.job),
-                                     std::move(cores)};
+              const launcher::PlacedJob& placed) {
+  const launcher::RigidOptions rigid{counts,         slots,
+                                     options.compat, options.ulfm || options.keep_going,
+                                     options.quiet,  helper_options(options, crew.job),
+                                     placed.cores(), placed.bindings()};
   return run_alone(options, crew, [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RigidJob>(agent, rigid);
   });
 }
 
 int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan,
-              std::uint32_t slots, std::vector<std::vector<int>> cores) {
+              std::uint32_t slots, const launcher::PlacedJob& placed) {
   launcher::RoleJobOptions roles;
   roles.name = plan.name.empty() ? crew.job : plan.name;
   roles.roles = plan.roles;
   roles.restart.whole_job = options.restart_policy == launcher::RestartPolicy::kRestart;
   if (options.max_restarts) roles.restart.max_restarts = *options.max_restarts;
   roles.term_grace = options.term_grace;
-  roles.cores = std::move(cores);
+  roles.cores = placed.cores();
+  roles.bindings = placed.bindings();
   roles.slots = slots;
   roles.quiet = options.quiet;
   roles.helper = helper_options(options, crew.job);
@@ -231,9 +232,9 @@ int run_job(Options options) {
     return fail(fmt::format("--report-pid: {}", status.message()), kUsage);
   }
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
-  if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), placed->cores());
+  if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), *placed);
   return options.elastic ? run_elastic(options, crew, allocation->slots())
-                         : run_rigid(options, crew, plan.counts, allocation->slots(), placed->cores());
+                         : run_rigid(options, crew, plan.counts, allocation->slots(), *placed);
 }
 
 }  // namespace regroup::cmd

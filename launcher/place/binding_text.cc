@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "launcher/place/place.h"
 
@@ -21,6 +22,23 @@ std::string binding_text(const Topology& topology, const ThreadSet& threads, boo
   for (const auto& [package, cpus] : packages) {
     out += fmt::format("{}package[{}][{}:L{}]", out.empty() ? "" : " ", package, hwthreads ? "hwt" : "core",
                        ranges({cpus.begin(), cpus.end()}));
+  }
+  return out;
+}
+
+std::string locality_text(const Topology& topology, const ThreadSet& threads) {
+  constexpr std::pair<const char*, Unit> kParts[] = {
+      {"SK", Unit::kPackage}, {"L3", Unit::kL3Cache},  {"L2", Unit::kL2Cache}, {"L1", Unit::kL1Cache},
+      {"CR", Unit::kCore},    {"HT", Unit::kHwThread}, {"NM", Unit::kNuma}};
+  std::string out;
+  for (const auto& [name, unit] : kParts) {
+    std::set<int> numbers;
+    for (const std::uint32_t index : threads) {
+      const std::uint32_t part = topology.threads[index].part(unit);
+      if (part != kNoPart) numbers.insert(static_cast<int>(part));
+    }
+    if (numbers.empty()) continue;
+    out += fmt::format("{}{}{}", out.empty() ? "" : ":", name, ranges({numbers.begin(), numbers.end()}));
   }
   return out;
 }

@@ -61,6 +61,15 @@ std::vector<std::vector<int>> PlacedJob::cores() const {
   return out;
 }
 
+std::vector<pmi::Binding> PlacedJob::bindings() const {
+  std::vector<pmi::Binding> out;
+  if (!placement.policy.bound || !topology) return out;
+  for (const Spot& spot : placement.ranks) {
+    out.push_back({ranges(spot.cpus), locality_text(*topology, spot.threads)});
+  }
+  return out;
+}
+
 Status prepare_members(Options& options, Allocation& allocation) {
   if (options.do_not_launch && described(options))
     REGROUP_RETURN_IF_ERROR(take_described_machine(allocation));

@@ -9,6 +9,7 @@
 #include "launcher/alloc/allocator.h"
 #include "launcher/options/options.h"
 #include "launcher/place/place.h"
+#include "launcher/pmi/messages.h"
 #include "launcher/topo/topology.h"
 
 namespace regroup::launcher {
@@ -19,6 +20,8 @@ struct PlacedJob {
 
   // By rank, operating system numbers; an empty list: not bound.
   [[nodiscard]] std::vector<std::vector<int>> cores() const;
+  // The same for MPI programs; empty if nobody is bound.
+  [[nodiscard]] std::vector<pmi::Binding> bindings() const;
 };
 
 // Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their machine in

@@ -63,6 +63,10 @@ struct Placement {
 // is a hardware thread, "UNBOUND".
 [[nodiscard]] std::string binding_text(const Topology& topology, const ThreadSet& threads, bool hwthreads);
 
+// As Open MPI tells its processes where they are: "SK0:L30:L20:L10:CR0:HT0:NM0", by logical numbers; "" if
+// not bound.
+[[nodiscard]] std::string locality_text(const Topology& topology, const ThreadSet& threads);
+
 // How often the request's ppr:N:OBJECT gives N members on this machine, together; 0 if it has no ppr.
 [[nodiscard]] std::uint32_t members_of_ppr(const Topology& topology, const Mapping& mapping);
 

@@ -16,6 +16,14 @@ struct Seat {
   auto operator<=>(const Seat&) const = default;
 };
 
+// The processors of a bound process, in the words of Open MPI: "0-1", and
+// "SK0:L30:L20-1:L10-1:CR0-1:HT0-1:NM0", the logical numbers of the packages, caches, cores, threads and NUMA
+// nodes that they are in.
+struct Binding {
+  std::string cpus;
+  std::string locality;
+};
+
 // --- agent -> helper
 // Answered by a RankReady for each rank.
 struct OpenSpace {
@@ -23,7 +31,8 @@ struct OpenSpace {
   std::uint32_t slots = 0;      // cores that the job may use: MPI_UNIVERSE_SIZE
   bool oversubscribed = false;  // there are more processes than cores: they must not spin
   std::vector<std::uint32_t> app_sizes;
-  std::uint64_t spawn = 0;  // the Spawn that asked for it; 0: none
+  std::uint64_t spawn = 0;        // the Spawn that asked for it; 0: none
+  std::vector<Binding> bindings;  // by rank; empty: nobody is bound
 };
 // A process that was never in MPI_Init is started anew. Answered by a RankReady for it.
 struct ReplaceRank {

@@ -21,10 +21,17 @@ fb::OpenSpaceT table(const OpenSpace& m) {
   fb::OpenSpaceT t;
   t.space = m.space, t.slots = m.slots, t.oversubscribed = m.oversubscribed;
   t.app_sizes = m.app_sizes, t.spawn = m.spawn;
+  for (const Binding& binding : m.bindings) {
+    fb::BindingT b;
+    b.cpus = binding.cpus, b.locality = binding.locality;
+    t.bindings.push_back(std::make_unique<fb::BindingT>(std::move(b)));
+  }
   return t;
 }
 OpenSpace plain(const fb::OpenSpaceT& t) {
-  return {t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn};
+  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn, {}};
+  for (const auto& binding : t.bindings) m.bindings.push_back({binding->cpus, binding->locality});
+  return m;
 }
 fb::ReplaceRankT table(const ReplaceRank& m) {
   fb::ReplaceRankT t;

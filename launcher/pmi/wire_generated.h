@@ -17,6 +17,10 @@ namespace regroup {
 namespace pmi {
 namespace fb {
 
+struct Binding;
+struct BindingBuilder;
+struct BindingT;
+
 struct OpenSpace;
 struct OpenSpaceBuilder;
 struct OpenSpaceT;
@@ -325,6 +329,89 @@ struct BodyUnion {
 bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body type);
 bool VerifyBodyVector(flatbuffers::Verifier &verifier, const flatbuffers::Vector<flatbuffers::Offset<void>> *values, const flatbuffers::Vector<Body> *types);
 
+struct BindingT : public flatbuffers::NativeTable {
+  typedef Binding TableType;
+  std::string cpus{};
+  std::string locality{};
+};
+
+struct Binding FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef BindingT NativeTableType;
+  typedef BindingBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_CPUS = 4,
+    VT_LOCALITY = 6
+  };
+  const flatbuffers::String *cpus() const {
+    return GetPointer<const flatbuffers::String *>(VT_CPUS);
+  }
+  const flatbuffers::String *locality() const {
+    return GetPointer<const flatbuffers::String *>(VT_LOCALITY);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_CPUS) &&
+           verifier.VerifyString(cpus()) &&
+           VerifyOffset(verifier, VT_LOCALITY) &&
+           verifier.VerifyString(locality()) &&
+           verifier.EndTable();
+  }
+  BindingT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(BindingT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Binding> Pack(flatbuffers::FlatBufferBuilder &_fbb, const BindingT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct BindingBuilder {
+  typedef Binding Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_cpus(flatbuffers::Offset<flatbuffers::String> cpus) {
+    fbb_.AddOffset(Binding::VT_CPUS, cpus);
+  }
+  void add_locality(flatbuffers::Offset<flatbuffers::String> locality) {
+    fbb_.AddOffset(Binding::VT_LOCALITY, locality);
+  }
+  explicit BindingBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Binding> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Binding>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Binding> CreateBinding(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> cpus = 0,
+    flatbuffers::Offset<flatbuffers::String> locality = 0) {
+  BindingBuilder builder_(_fbb);
+  builder_.add_locality(locality);
+  builder_.add_cpus(cpus);
+  return builder_.Finish();
+}
+
+struct Binding::Traits {
+  using type = Binding;
+  static auto constexpr Create = CreateBinding;
+};
+
+inline flatbuffers::Offset<Binding> CreateBindingDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *cpus = nullptr,
+    const char *locality = nullptr) {
+  auto cpus__ = cpus ? _fbb.CreateString(cpus) : 0;
+  auto locality__ = locality ? _fbb.CreateString(locality) : 0;
+  return regroup::pmi::fb::CreateBinding(
+      _fbb,
+      cpus__,
+      locality__);
+}
+
+flatbuffers::Offset<Binding> CreateBinding(flatbuffers::FlatBufferBuilder &_fbb, const BindingT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct OpenSpaceT : public flatbuffers::NativeTable {
   typedef OpenSpace TableType;
   uint32_t space = 0;
@@ -332,6 +419,11 @@ struct OpenSpaceT : public flatbuffers::NativeTable {
   bool oversubscribed = false;
   std::vector<uint32_t> app_sizes{};
   uint64_t spawn = 0;
+  std::vector<std::unique_ptr<regroup::pmi::fb::BindingT>> bindings{};
+  OpenSpaceT() = default;
+  OpenSpaceT(const OpenSpaceT &o);
+  OpenSpaceT(OpenSpaceT&&) FLATBUFFERS_NOEXCEPT = default;
+  OpenSpaceT &operator=(OpenSpaceT o) FLATBUFFERS_NOEXCEPT;
 };
 
 struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -343,7 +435,8 @@ struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_SLOTS = 6,
     VT_OVERSUBSCRIBED = 8,
     VT_APP_SIZES = 10,
-    VT_SPAWN = 12
+    VT_SPAWN = 12,
+    VT_BINDINGS = 14
   };
   uint32_t space() const {
     return GetField<uint32_t>(VT_SPACE, 0);
@@ -360,6 +453,9 @@ struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint64_t spawn() const {
     return GetField<uint64_t>(VT_SPAWN, 0);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *bindings() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *>(VT_BINDINGS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
@@ -368,6 +464,9 @@ struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_APP_SIZES) &&
            verifier.VerifyVector(app_sizes()) &&
            VerifyField<uint64_t>(verifier, VT_SPAWN, 8) &&
+           VerifyOffset(verifier, VT_BINDINGS) &&
+           verifier.VerifyVector(bindings()) &&
+           verifier.VerifyVectorOfTables(bindings()) &&
            verifier.EndTable();
   }
   OpenSpaceT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -394,6 +493,9 @@ struct OpenSpaceBuilder {
   void add_spawn(uint64_t spawn) {
     fbb_.AddElement<uint64_t>(OpenSpace::VT_SPAWN, spawn, 0);
   }
+  void add_bindings(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>>> bindings) {
+    fbb_.AddOffset(OpenSpace::VT_BINDINGS, bindings);
+  }
   explicit OpenSpaceBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -411,9 +513,11 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpace(
     uint32_t slots = 0,
     bool oversubscribed = false,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> app_sizes = 0,
-    uint64_t spawn = 0) {
+    uint64_t spawn = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>>> bindings = 0) {
   OpenSpaceBuilder builder_(_fbb);
   builder_.add_spawn(spawn);
+  builder_.add_bindings(bindings);
   builder_.add_app_sizes(app_sizes);
   builder_.add_slots(slots);
   builder_.add_space(space);
@@ -432,15 +536,18 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpaceDirect(
     uint32_t slots = 0,
     bool oversubscribed = false,
     const std::vector<uint32_t> *app_sizes = nullptr,
-    uint64_t spawn = 0) {
+    uint64_t spawn = 0,
+    const std::vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *bindings = nullptr) {
   auto app_sizes__ = app_sizes ? _fbb.CreateVector<uint32_t>(*app_sizes) : 0;
+  auto bindings__ = bindings ? _fbb.CreateVector<flatbuffers::Offset<regroup::pmi::fb::Binding>>(*bindings) : 0;
   return regroup::pmi::fb::CreateOpenSpace(
       _fbb,
       space,
       slots,
       oversubscribed,
       app_sizes__,
-      spawn);
+      spawn,
+      bindings__);
 }
 
 flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBuilder &_fbb, const OpenSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -1511,6 +1618,55 @@ struct Message::Traits {
 
 flatbuffers::Offset<Message> CreateMessage(flatbuffers::FlatBufferBuilder &_fbb, const MessageT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+inline BindingT *Binding::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<BindingT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Binding::UnPackTo(BindingT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = cpus(); if (_e) _o->cpus = _e->str(); }
+  { auto _e = locality(); if (_e) _o->locality = _e->str(); }
+}
+
+inline flatbuffers::Offset<Binding> Binding::Pack(flatbuffers::FlatBufferBuilder &_fbb, const BindingT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateBinding(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Binding> CreateBinding(flatbuffers::FlatBufferBuilder &_fbb, const BindingT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const BindingT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _cpus = _o->cpus.empty() ? 0 : _fbb.CreateString(_o->cpus);
+  auto _locality = _o->locality.empty() ? 0 : _fbb.CreateString(_o->locality);
+  return regroup::pmi::fb::CreateBinding(
+      _fbb,
+      _cpus,
+      _locality);
+}
+
+inline OpenSpaceT::OpenSpaceT(const OpenSpaceT &o)
+      : space(o.space),
+        slots(o.slots),
+        oversubscribed(o.oversubscribed),
+        app_sizes(o.app_sizes),
+        spawn(o.spawn) {
+  bindings.reserve(o.bindings.size());
+  for (const auto &bindings_ : o.bindings) { bindings.emplace_back((bindings_) ? new regroup::pmi::fb::BindingT(*bindings_) : nullptr); }
+}
+
+inline OpenSpaceT &OpenSpaceT::operator=(OpenSpaceT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(space, o.space);
+  std::swap(slots, o.slots);
+  std::swap(oversubscribed, o.oversubscribed);
+  std::swap(app_sizes, o.app_sizes);
+  std::swap(spawn, o.spawn);
+  std::swap(bindings, o.bindings);
+  return *this;
+}
+
 inline OpenSpaceT *OpenSpace::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<OpenSpaceT>();
   UnPackTo(_o.get(), _resolver);
@@ -1525,6 +1681,7 @@ inline void OpenSpace::UnPackTo(OpenSpaceT *_o, const flatbuffers::resolver_func
   { auto _e = oversubscribed(); _o->oversubscribed = _e; }
   { auto _e = app_sizes(); if (_e) { _o->app_sizes.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->app_sizes[_i] = _e->Get(_i); } } }
   { auto _e = spawn(); _o->spawn = _e; }
+  { auto _e = bindings(); if (_e) { _o->bindings.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->bindings[_i] = std::unique_ptr<regroup::pmi::fb::BindingT>(_e->Get(_i)->UnPack(_resolver)); } } }
 }
 
 inline flatbuffers::Offset<OpenSpace> OpenSpace::Pack(flatbuffers::FlatBufferBuilder &_fbb, const OpenSpaceT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -1540,13 +1697,15 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBui
   auto _oversubscribed = _o->oversubscribed;
   auto _app_sizes = _o->app_sizes.size() ? _fbb.CreateVector(_o->app_sizes) : 0;
   auto _spawn = _o->spawn;
+  auto _bindings = _o->bindings.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::pmi::fb::Binding>> (_o->bindings.size(), [](size_t i, _VectorArgs *__va) { return CreateBinding(*__va->__fbb, __va->__o->bindings[i].get(), __va->__rehasher); }, &_va ) : 0;
   return regroup::pmi::fb::CreateOpenSpace(
       _fbb,
       _space,
       _slots,
       _oversubscribed,
       _app_sizes,
-      _spawn);
+      _spawn,
+      _bindings);
 }
 
 inline ReplaceRankT *ReplaceRank::UnPack(const flatbuffers::resolver_function_t *_resolver) const {

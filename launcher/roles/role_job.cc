@@ -32,7 +32,7 @@ core::Status RoleJob::start() {
 }
 
 RoleWorld::Options RoleJob::world_options() const {
-  RoleWorld::Options world{options_.helper, {}, options_.slots};
+  RoleWorld::Options world{options_.helper, {}, options_.slots, options_.bindings};
   for (const Role& role : options_.roles) world.counts.push_back(role.count);
   return world;
 }

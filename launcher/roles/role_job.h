@@ -23,6 +23,7 @@ struct RoleJobOptions {
   RestartOptions restart;
   core::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
   std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
+  std::vector<pmi::Binding> bindings;        // the same for MPI
   std::uint32_t slots = 0;                   // cores there are for them; 0: not known
   bool quiet = false;                        // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services

@@ -70,7 +70,7 @@ std::vector<std::uint32_t> RoleWorld::renew() {
 void RoleWorld::open() {
   opened_ = opening_ = true;
   const bool oversubscribed = options_.slots != 0 && members_.size() > options_.slots;
-  mpi_->open({space_, options_.slots, oversubscribed, options_.counts, 0},
+  mpi_->open({space_, options_.slots, oversubscribed, options_.counts, 0, options_.bindings},
              [this, space = space_](std::vector<Extras> extras) {
                if (space != space_) return;
                opening_ = false;

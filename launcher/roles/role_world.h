@@ -25,6 +25,7 @@ class RoleWorld {
     std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
     std::vector<std::uint32_t> counts;         // members of each role
     std::uint32_t slots = 0;                   // cores there are for them; 0: not known
+    std::vector<pmi::Binding> bindings;        // by rank; empty: nobody is bound
   };
   struct Events {
     std::function<void(const std::string&)> said;                            // for the user

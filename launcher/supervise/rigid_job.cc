@@ -66,7 +66,8 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
   const std::vector<Place> places = places_of(counts, next_member_, first_app);
   next_member_ += static_cast<core::MemberId>(places.size());
   const bool oversubscribed = options_.slots != 0 && next_member_ > options_.slots;
-  const pmi::OpenSpace space{spaces_++, options_.slots, oversubscribed, counts, request};
+  pmi::OpenSpace space{spaces_++, options_.slots, oversubscribed, counts, request, {}};
+  if (space.space == 0) space.bindings = options_.bindings;
   ++starting_;
   mpi_->open(space, [this, number = space.space, request, places](std::vector<Extras> extras) {
     --starting_;

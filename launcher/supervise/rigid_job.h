@@ -22,6 +22,7 @@ struct RigidOptions {
   bool quiet = false;                        // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
   std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
+  std::vector<pmi::Binding> bindings;        // the same for MPI
 };
 
 class RigidJob final : public AgentJob {

@@ -144,6 +144,33 @@ static int session(void) {
   return 0;
 }
 
+#ifdef OMPI_MAJOR_VERSION
+static int size_of(int type) {
+  MPI_Comm part;
+  int members = 0;
+  MPI_Comm_split_type(MPI_COMM_WORLD, type, 0, MPI_INFO_NULL, &part);
+  if (part == MPI_COMM_NULL) return 0;
+  MPI_Comm_size(part, &members);
+  MPI_Comm_free(&part);
+  return members;
+}
+#endif
+
+// With how many ranks this one shares the parts of the machine.
+static int share(void) {
+#ifdef OMPI_MAJOR_VERSION
+  const int types[] = {OMPI_COMM_TYPE_NODE,    OMPI_COMM_TYPE_NUMA,    OMPI_COMM_TYPE_SOCKET,
+                       OMPI_COMM_TYPE_L3CACHE, OMPI_COMM_TYPE_L2CACHE, OMPI_COMM_TYPE_L1CACHE,
+                       OMPI_COMM_TYPE_CORE,    OMPI_COMM_TYPE_HWTHREAD};
+  int sizes[8];
+  for (int i = 0; i < 8; ++i) sizes[i] = size_of(types[i]);
+  printf("rank %d node %d numa %d socket %d l3 %d l2 %d l1 %d core %d thread %d\n", rank, sizes[0], sizes[1],
+         sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], sizes[7]);
+#endif
+  MPI_Finalize();
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "hello";
   if (!strcmp(what, "session")) return session();
@@ -151,6 +178,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (!strcmp(what, "end")) return end(argv[2]);
+  if (!strcmp(what, "share")) return share();
   if (!strcmp(what, "retry")) return retry(argv[2]);
   if (!strcmp(what, "meet")) return meet();
   if (!strcmp(what, "spawn")) return spawn(argv[0]);

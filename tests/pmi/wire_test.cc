@@ -12,7 +12,7 @@ namespace regroup::pmi {
 namespace {
 
 std::vector<Message> samples() {
-  return {OpenSpace{1, 4, true, {2, 3}, 7},
+  return {OpenSpace{1, 4, true, {2, 3}, 7, {{"0-1", "SK0:HT0-1"}, {"", ""}}},
           ReplaceRank{{1, 2}},
           MemberGone{{1, 2}, 3, 9},
           SpawnDone{7, 1, "no such program"},

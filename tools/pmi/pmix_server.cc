@@ -70,6 +70,13 @@ void add_maps(InfoList& infos, const PmixLibrary& library, const std::string& ho
   std::free(procs);
 }
 
+// Open MPI asks what two ranks share; unbound they share the node.
+void add_binding(InfoList& facts, const OpenSpace& space, std::uint32_t rank) {
+  if (rank >= space.bindings.size() || space.bindings[rank].locality.empty()) return;
+  facts.add(PMIX_CPUSET, space.bindings[rank].cpus);
+  facts.add(PMIX_LOCALITY_STRING, space.bindings[rank].locality);
+}
+
 // The facts about each rank.
 void add_ranks(InfoList& infos, const PmixLibrary& library, const std::string& host, const OpenSpace& space) {
   std::uint32_t rank = 0;
@@ -84,6 +91,7 @@ void add_ranks(InfoList& infos, const PmixLibrary& library, const std::string& h
       facts.add_small(PMIX_NODE_RANK, static_cast<std::uint16_t>(rank));
       facts.add(PMIX_HOSTNAME, host);
       facts.add(PMIX_NODEID, 0U);
+      add_binding(facts, space, rank);
       infos.add(PMIX_PROC_DATA, facts);
     }
   }

@@ -80,6 +80,16 @@ TEST(Place, ACpuSetLimitsTheMapping) {
   EXPECT_THAT(refused.status().message(), HasSubstr("--cpu-set: there is no core 8 for this job, only 0-7"));
 }
 
+// The strings are mpirun's, in the order of its levels.
+TEST(Place, LocalityNamesWhatThreadsLieIn) {
+  EXPECT_EQ(locality_text(two_packages(), {0, 1}), "SK0:L30:L20:L10:CR0:HT0-1:NM0");
+  EXPECT_EQ(locality_text(two_packages(), {2, 9, 11}), "SK0-1:L30-1:L21,4-5:L11,4-5:CR1,4-5:HT2,9,11:NM0-1");
+  EXPECT_EQ(locality_text(two_packages(), {}), "");
+  auto plain = synthetic_topology("core:4 pu:1");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(locality_text(*plain, {3}), "SK0:CR3:HT3:NM0");
+}
+
 TEST(Place, RankingByACoarserObjectGoesRoundIt) {
   PlaceRequest wanted = request(8, "core");
   ASSERT_TRUE(parse_rank_by("package", wanted.mapping.rank).ok());
