@@ -1,0 +1,212 @@
+// getifaddrs, non-blocking connect and TCP_INFO.
+#include "launcher/net/tcp.h"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <sstream>
+
+namespace regroup::launcher {
+namespace {
+
+namespace asio = boost::asio;
+
+core::Result<Endpoint> parse_endpoint(std::string_view text) {
+  const core::Status bad = core::invalid_argument(fmt::format("'{}' is no ADDRESS:PORT", text));
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (error != std::errc() || end != digits.data() + digits.size() || port == 0) return bad;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  boost::system::error_code wrong;
+  const auto address = asio::ip::make_address(std::string(host), wrong);
+  if (wrong) return bad;
+  return Endpoint(address, port);
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  std::ostringstream out;
+  out << endpoint;
+  return out.str();
+}
+
+core::Status set_option(int socket, int level, int option, int value, const char* name) {
+  if (::setsockopt(socket, level, option, &value, sizeof value) == 0) return {};
+  return core::system_error(fmt::format("setsockopt({})", name), peer_of(socket), errno);
+}
+
+core::Result<core::Fd> listen_on(const Endpoint& endpoint) {
+  core::Fd socket(::socket(endpoint.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return core::system_error("socket", to_string(endpoint), errno);
+  if (endpoint.address().is_v6()) {
+    REGROUP_RETURN_IF_ERROR(set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0, "IPV6_V6ONLY"));
+  }
+  REGROUP_RETURN_IF_ERROR(set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
+  if (::bind(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) {
+    return core::system_error("bind", to_string(endpoint), errno);
+  }
+  if (::listen(socket.get(), SOMAXCONN) != 0) return core::system_error("listen", to_string(endpoint), errno);
+  return socket;
+}
+
+// Tries one address after the other. Kept alive by its pending operations.
+class Dialer : public std::enable_shared_from_this<Dialer> {
+ public:
+  Dialer(asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
+         std::function<void(core::Result<core::Fd>)> done)
+      : endpoints_(std::move(endpoints)),
+        share_(limit / static_cast<int>(std::max<std::size_t>(endpoints_.size(), 1))),
+        done_(std::move(done)),
+        socket_(loop),
+        timer_(loop) {}
+
+  void next() {
+    if (at_ == endpoints_.size()) return finish();
+    socket_ = asio::ip::tcp::socket(timer_.get_executor());
+    timer_.expires_after(share_);
+    timer_.async_wait([self = shared_from_this(), at = at_](const boost::system::error_code& error) {
+      if (!error && at == self->at_) self->socket_.close();  // which ends async_connect
+    });
+    socket_.async_connect(
+        endpoints_[at_],
+        [self = shared_from_this()](const boost::system::error_code& error) { self->connected(error); });
+  }
+
+ private:
+  void connected(const boost::system::error_code& error) {
+    const bool late = timer_.expiry() <= std::chrono::steady_clock::now() && error;
+    timer_.cancel();
+    if (!error) return done_(core::Fd(socket_.release()));
+    if (!failures_.empty()) failures_ += "; ";
+    failures_ += fmt::format("{}: {}", to_string(endpoints_[at_]), late ? "no answer" : error.message());
+    ++at_;
+    next();
+  }
+  void finish() {
+    done_(core::Status(core::Code::kUnavailable,
+                       failures_.empty() ? "connect: no address was given" : "connect: " + failures_));
+  }
+
+  const std::vector<Endpoint> endpoints_;
+  const core::Duration share_;
+  const std::function<void(core::Result<core::Fd>)> done_;
+  asio::ip::tcp::socket socket_;
+  asio::steady_timer timer_;
+  std::size_t at_ = 0;
+  std::string failures_;
+};
+
+}  // namespace
+
+core::Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
+  std::vector<Endpoint> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    auto endpoint = parse_endpoint(text.substr(begin, comma - begin));
+    if (!endpoint.ok()) return endpoint.status();
+    out.push_back(*endpoint);
+    begin = comma + 1;
+  }
+  return out;
+}
+
+std::string to_string(const std::vector<Endpoint>& endpoints) {
+  std::string out;
+  for (const Endpoint& endpoint : endpoints) out += (out.empty() ? "" : ",") + to_string(endpoint);
+  return out;
+}
+
+core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return core::system_error("getifaddrs", "this host", errno);
+  std::vector<Endpoint> out;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Endpoint endpoint;
+    const std::size_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::copy_n(reinterpret_cast<const std::byte*>(i->ifa_addr), size,
+                reinterpret_cast<std::byte*>(endpoint.data()));
+    endpoint.resize(size);
+    endpoint.port(port);
+    // A link-local address means nothing without an interface of the other host.
+    const bool local = endpoint.address().is_v6() && endpoint.address().to_v6().is_link_local();
+    if (!local) out.push_back(endpoint);
+  }
+  ::freeifaddrs(list);
+  std::stable_partition(out.begin(), out.end(), [](const Endpoint& e) { return !e.address().is_loopback(); });
+  return out;
+}
+
+void dial(asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
+          std::function<void(core::Result<core::Fd>)> done) {
+  auto dialer = std::make_shared<Dialer>(loop, std::move(endpoints), limit, std::move(done));
+  asio::post(loop, [dialer] { dialer->next(); });
+}
+
+core::Result<core::Fd> listen_tcp(std::uint16_t port) {
+  auto socket = listen_on(Endpoint(asio::ip::tcp::v6(), port));
+  if (socket.ok()) return socket;
+  return listen_on(Endpoint(asio::ip::tcp::v4(), port));
+}
+
+core::Result<std::uint16_t> port_of(const core::Fd& socket) {
+  Endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (::getsockname(socket.get(), endpoint.data(), &size) != 0) {
+    return core::system_error("getsockname", fmt::format("socket {}", socket.get()), errno);
+  }
+  return endpoint.port();
+}
+
+std::string peer_of(int socket) {
+  Endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (::getpeername(socket, endpoint.data(), &size) != 0) return "an unknown address";
+  const auto address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return to_string(
+        Endpoint(asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()), endpoint.port()));
+  }
+  return to_string(endpoint);
+}
+
+core::Status prepare(int socket, core::Duration silence) {
+  constexpr int kProbes = 4;
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(silence / (kProbes + 1)).count();
+  const int every = static_cast<int>(std::max<std::int64_t>(1, seconds));
+  REGROUP_RETURN_IF_ERROR(set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
+  REGROUP_RETURN_IF_ERROR(set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));
+  REGROUP_RETURN_IF_ERROR(set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, every, "TCP_KEEPIDLE"));
+  REGROUP_RETURN_IF_ERROR(set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, every, "TCP_KEEPINTVL"));
+  return set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT");
+}
+
+core::Status check_alive(int socket, core::Duration silence) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    return core::system_error("getsockopt(TCP_INFO)", peer_of(socket), errno);
+  }
+  if (info.tcpi_state == TCP_CLOSE) return {core::Code::kPeerLost, "the connection is broken"};
+  // Data that a full receiver has no room for is not sent, hence not unacknowledged.
+  const std::chrono::milliseconds since(info.tcpi_last_ack_recv);
+  if (info.tcpi_unacked == 0 || since < silence) return {};
+  return {core::Code::kPeerLost, fmt::format("{}: no acknowledgement for {:.1f} s", peer_of(socket),
+                                             std::chrono::duration<double>(since).count())};
+}
+
+}  // namespace regroup::launcher
