@@ -1,0 +1,252 @@
+// One reader and one writer over a TlsSession. Messages are cut and verified by core::FrameReader.
+#include "launcher/net/secure_channel.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+#include "launcher/net/tcp.h"
+
+namespace regroup::launcher {
+namespace {
+
+// As much as is read before others of the loop get their turn.
+constexpr std::size_t kOneTurn = 256 << 10;
+constexpr int kLooks = 5;  // within `silence`
+
+}  // namespace
+
+SecureChannel::SecureChannel(boost::asio::io_context& loop, core::Fd socket, std::unique_ptr<TlsSession> tls,
+                             SecureChannelLimits limits)
+    : socket_(loop, socket.get()),
+      tls_(std::move(tls)),
+      limits_(limits),
+      address_(peer_of(socket.release())),
+      timer_(loop) {}
+
+SecureChannel::~SecureChannel() = default;
+
+core::Result<std::shared_ptr<SecureChannel>> SecureChannel::make(
+    boost::asio::io_context& loop, core::Fd socket, core::Result<std::unique_ptr<TlsSession>> tls,
+    SecureChannelLimits limits) {
+  if (!tls.ok()) return tls.status();
+  REGROUP_RETURN_IF_ERROR(prepare(socket.get(), limits.silence));
+  return std::shared_ptr<SecureChannel>(new SecureChannel(loop, std::move(socket), std::move(*tls), limits));
+}
+
+core::Result<std::shared_ptr<SecureChannel>> SecureChannel::client(boost::asio::io_context& loop,
+                                                                   std::shared_ptr<const TlsContext> context,
+                                                                   core::Fd socket, core::NodeId server,
+                                                                   SecureChannelLimits limits) {
+  auto tls = TlsSession::client(std::move(context), socket.get(), server);
+  return make(loop, std::move(socket), std::move(tls), limits);
+}
+
+core::Result<std::shared_ptr<SecureChannel>> SecureChannel::server(boost::asio::io_context& loop,
+                                                                   std::shared_ptr<const TlsContext> context,
+                                                                   core::Fd socket,
+                                                                   SecureChannelLimits limits) {
+  auto tls = TlsSession::server(std::move(context), socket.get());
+  return make(loop, std::move(socket), std::move(tls), limits);
+}
+
+void SecureChannel::start(Handlers handlers) {
+  set_handlers(std::move(handlers));
+  after(limits_.handshake, &SecureChannel::give_up_handshake);
+  later(&SecureChannel::shake_hands);
+}
+
+// Who is calling one of the old ones keeps them alive.
+void SecureChannel::set_handlers(Handlers handlers) {
+  handlers_ = std::make_shared<Handlers>(std::move(handlers));
+}
+
+void SecureChannel::wait_socket(TlsSession::Want want, void (SecureChannel::*next)()) {
+  const auto kind = want == TlsSession::Want::kWrite ? socket_.wait_write : socket_.wait_read;
+  socket_.async_wait(kind, [self = shared_from_this(), next](const boost::system::error_code& error) {
+    if (!error && self->open()) (self.get()->*next)();
+  });
+}
+
+void SecureChannel::after(core::Duration delay, void (SecureChannel::*next)()) {
+  timer_.expires_after(delay);
+  timer_.async_wait([self = shared_from_this(), next](const boost::system::error_code& error) {
+    if (!error && self->open()) (self.get()->*next)();
+  });
+}
+
+void SecureChannel::later(void (SecureChannel::*next)()) {
+  boost::asio::post(socket_.get_executor(), [self = shared_from_this(), next] {
+    if (self->open()) (self.get()->*next)();
+  });
+}
+
+void SecureChannel::shake_hands() {
+  auto want = tls_->handshake();
+  if (!want.ok()) return fail(want.status());
+  if (*want != TlsSession::Want::kNothing) return wait_socket(*want, &SecureChannel::shake_hands);
+  on_authenticated();
+}
+
+void SecureChannel::give_up_handshake() {
+  if (authenticated_) return;  // the timer had expired when it was set anew
+  fail(core::deadline_exceeded(fmt::format("TLS handshake: not over within {:.1f} s",
+                                           std::chrono::duration<double>(limits_.handshake).count())));
+}
+
+void SecureChannel::on_authenticated() {
+  authenticated_ = true;
+  after(limits_.silence / kLooks, &SecureChannel::look_after);
+  if (const auto handlers = handlers_; handlers->opened && !closing_) handlers->opened();
+  if (!open()) return;
+  if (!writing_) write();
+  if (open() && !reading_) read();
+}
+
+void SecureChannel::on_readable() {
+  reading_ = false;
+  read();
+}
+
+void SecureChannel::read() {
+  std::array<std::byte, 16 << 10> bytes;
+  std::size_t turn = 0;
+  for (deliver(); open() && !paused_ && turn < kOneTurn; deliver()) {
+    auto got = tls_->read(bytes);
+    if (!got.ok()) return fail(got.status());
+    if (got->bytes == 0) {
+      reading_ = true;
+      return wait_socket(got->want, &SecureChannel::on_readable);
+    }
+    turn += got->bytes;
+    if (!closing_) reader_.append(std::span(bytes).first(got->bytes));
+  }
+  if (!open() || paused_) return;
+  reading_ = true;
+  later(&SecureChannel::on_readable);
+}
+
+void SecureChannel::deliver() {
+  while (open() && !closing_ && !paused_) {
+    auto message = reader_.next();
+    if (!message.ok()) return fail(message.status());
+    if (!message->has_value()) return;
+    if (const auto handlers = handlers_; handlers->message) handlers->message(**message);
+  }
+}
+
+void SecureChannel::resume() {
+  if (!std::exchange(paused_, false) || reading_ || !authenticated_ || ended_) return;
+  reading_ = true;
+  later(&SecureChannel::on_readable);
+}
+
+void SecureChannel::send(const core::Message& message) {
+  if (!open() || closing_ || !failure_.ok()) return;
+  const std::vector<std::byte> frame = core::encode(message);
+  out_.insert(out_.end(), frame.begin(), frame.end());
+  if (queued() > limits_.most_queued) {
+    return fail_later({core::Code::kResourceExhausted, "the other side does not read"});
+  }
+  if (authenticated_ && !writing_) write();
+}
+
+void SecureChannel::on_writable() {
+  writing_ = false;
+  write();
+}
+
+void SecureChannel::write() {
+  while (open() && queued() > 0) {
+    auto done = tls_->write(std::span(out_).subspan(sent_));
+    // The reading side finds out that the other is gone, after what it had sent before.
+    if (!done.ok()) {
+      out_.clear();
+      sent_ = 0;
+      if (paused_ || closing_) fail_later(done.status());
+      break;
+    }
+    if (done->bytes == 0) {
+      writing_ = true;
+      wait_socket(done->want, &SecureChannel::on_writable);
+      break;
+    }
+    sent_ += done->bytes;
+    sent_total_ += done->bytes;
+  }
+  if (sent_ == out_.size() || sent_ > limits_.most_queued / 2) {
+    out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(std::exchange(sent_, 0)));
+  }
+  if (ready_ && queued() <= ready_at_) later(&SecureChannel::call_ready);
+  if (closing_ && queued() == 0) finish_sending();
+}
+
+void SecureChannel::when_queued_at_most(std::size_t bytes, std::function<void()> ready) {
+  ready_at_ = bytes;
+  ready_ = std::move(ready);
+  if (queued() <= ready_at_) later(&SecureChannel::call_ready);
+}
+
+void SecureChannel::call_ready() {
+  if (closing_ || queued() > ready_at_) return;
+  if (const auto ready = std::exchange(ready_, nullptr)) ready();
+}
+
+void SecureChannel::close_when_sent() {
+  if (!open() || closing_) return;
+  closing_ = true;
+  set_handlers({});
+  ready_ = nullptr;
+  if (!authenticated_ && queued() == 0) return close();
+  resume();  // what still comes is thrown away: bytes that nobody takes would make our close a reset
+  if (authenticated_ && queued() == 0) finish_sending();
+}
+
+void SecureChannel::finish_sending() {
+  if (!open() || std::exchange(ended_, true)) return;
+  tls_->say_end();
+  ::shutdown(socket_.native_handle(), SHUT_WR);
+  if (!reading_) {
+    reading_ = true;
+    later(&SecureChannel::on_readable);
+  }
+}
+
+void SecureChannel::look_after() {
+  core::Status alive = check_alive(socket_.native_handle(), limits_.silence);
+  if (!alive.ok()) return fail(alive);
+  if (closing_ && std::exchange(sent_at_last_look_, sent_total_) == sent_total_) return close();
+  after(closing_ ? limits_.silence : limits_.silence / kLooks, &SecureChannel::look_after);
+}
+
+void SecureChannel::close() {
+  set_handlers({});
+  ready_ = nullptr;
+  out_.clear();
+  sent_ = 0;
+  timer_.cancel();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+void SecureChannel::fail_later(core::Status why) {
+  if (!failure_.ok()) return;
+  failure_ = std::move(why);
+  later(&SecureChannel::report_failure);
+}
+
+void SecureChannel::report_failure() { fail(failure_); }
+
+void SecureChannel::fail(const core::Status& why) {
+  const auto self = shared_from_this();
+  const auto handlers = handlers_;
+  const bool tell = !closing_;
+  close();
+  if (tell && handlers->closed)
+    handlers->closed({why.code(), fmt::format("{}: {}", address_, why.message())});
+}
+
+}  // namespace regroup::launcher
