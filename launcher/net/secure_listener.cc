@@ -1,0 +1,113 @@
+// Under a flood the earliest stranger that has shown no proof goes first: one that knows the secret needs a
+// few milliseconds, a half-open connection has nothing to show.
+#include "launcher/net/secure_listener.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "launcher/net/tcp.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr int kOneTurn = 16;  // then those that were accepted get theirs
+constexpr std::chrono::milliseconds kRetry{20};
+
+}  // namespace
+
+SecureListener::SecureListener(boost::asio::io_context& loop, std::shared_ptr<const TlsContext> context,
+                               Accepted accepted, SecureListenerLimits limits)
+    : loop_(loop),
+      context_(std::move(context)),
+      accepted_(std::move(accepted)),
+      limits_(limits),
+      socket_(loop),
+      retry_(loop) {}
+
+SecureListener::~SecureListener() {
+  for (const auto& stranger : strangers_) stranger->close();
+}
+
+core::Status SecureListener::start(std::uint16_t port) {
+  auto socket = listen_tcp(port);
+  if (!socket.ok()) return socket.status();
+  auto bound = port_of(*socket);
+  if (!bound.ok()) return bound.status();
+  port_ = *bound;
+  socket_.assign(socket->release());
+  wait();
+  return {};
+}
+
+void SecureListener::wait() {
+  socket_.async_wait(socket_.wait_read, [this](const boost::system::error_code& error) {
+    if (!error) accept();
+  });
+}
+
+void SecureListener::accept() {
+  for (int i = 0; i < kOneTurn; ++i) {
+    core::Fd socket(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid()) {
+      welcome(std::move(socket));
+    } else if (errno == EAGAIN) {
+      return wait();
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      return on_no_room();
+    }  // else that one connection had ended already
+  }
+  wait();
+}
+
+// The kernel keeps the connection until there is room; asking at once again would be a busy loop.
+void SecureListener::on_no_room() {
+  make_room();
+  retry_.expires_after(kRetry);
+  retry_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) accept();
+  });
+}
+
+void SecureListener::welcome(core::Fd socket) {
+  if (strangers_.size() >= limits_.strangers) make_room();
+  auto made = SecureChannel::server(loop_, context_, std::move(socket), limits_.channel);
+  if (!made.ok()) {
+    ++turned_away_;
+    last_reason_ = made.status();
+    return;
+  }
+  const auto stranger = strangers_.insert(strangers_.end(), *made);
+  (*made)->start({.message = {},
+                  .closed = [this, stranger](const core::Status& why) { turn_away(stranger, why); },
+                  .opened =
+                      [this, stranger] {
+                        const auto channel = *stranger;
+                        strangers_.erase(stranger);
+                        channel->set_handlers({});
+                        accepted_(channel);
+                      }});
+}
+
+void SecureListener::make_room() {
+  if (strangers_.empty()) return;
+  const auto unproved = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [](const auto& stranger) { return !stranger->proved(); });
+  const auto victim = unproved != strangers_.end() ? unproved : strangers_.begin();
+  (*victim)->close();
+  turn_away(victim, {core::Code::kResourceExhausted,
+                     fmt::format("{}: gave way to one of more than {} connections that have not proved "
+                                 "themselves",
+                                 (*victim)->address(), limits_.strangers)});
+}
+
+void SecureListener::turn_away(Strangers::iterator stranger, core::Status why) {
+  strangers_.erase(stranger);
+  ++turned_away_;
+  last_reason_ = std::move(why);
+}
+
+}  // namespace regroup::launcher
