@@ -1,0 +1,167 @@
+// Strangers that flood, dawdle and hang: the good peer gets in, and nothing of them stays.
+#include "launcher/net/secure_listener.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <boost/asio/steady_timer.hpp>
+#include <optional>
+
+#include "tests/net/net_test.h"
+
+namespace regroup::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+class SecureListenerTest : public testing::Test {
+ protected:
+  SecureListenerTest() {
+    rlimit files{};
+    ::getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, 8192);
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  boost::asio::io_context loop_;
+  std::shared_ptr<const JobSecret> secret_ = new_secret();
+};
+
+// A ClientHello that begins well and never ends, or nothing at all.
+std::vector<core::Fd> half_open(std::uint16_t port, int count) {
+  const unsigned char begin[] = {22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3};
+  std::vector<core::Fd> sockets;
+  for (int i = 0; i < count; ++i) {
+    sockets.push_back(connect_to(port));
+    if (i % 2 == 0) ::send(sockets.back().get(), begin, sizeof begin, MSG_NOSIGNAL);
+  }
+  return sockets;
+}
+
+TEST_F(SecureListenerTest, LetsAGoodPeerInPastAThousandHalfOpenConnections) {
+  Server server(loop_, node(secret_, kServer));
+  const auto strangers = half_open(server.listener.port(), 1000);
+  const auto begin = std::chrono::steady_clock::now();
+  Client client(loop_, node(secret_, kClient), connect_to(server.listener.port()));
+  // And they go on coming while it shakes hands.
+  std::vector<core::Fd> more;
+  ASSERT_TRUE(run_until(
+      loop_,
+      [&] {
+        if (more.size() < 1000) more.push_back(connect_to(server.listener.port()));
+        return client.opened && server.channels.size() == 1;
+      },
+      SecureChannelLimits().handshake));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_LE(server.listener.strangers(), SecureListenerLimits().strangers);
+  EXPECT_GE(server.listener.turned_away(), 1000U - SecureListenerLimits().strangers);
+  EXPECT_TRUE(client.closed.empty());
+}
+
+TEST_F(SecureListenerTest, EndsStrangersThatTakeTooLong) {
+  Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(200)}});
+  const auto strangers = half_open(server.listener.port(), 10);
+  EXPECT_TRUE(run_until(
+      loop_, [&] { return server.listener.turned_away() == 10; }, std::chrono::seconds(5)));
+  for (const core::Fd& stranger : strangers) EXPECT_TRUE(ended(stranger));
+  EXPECT_EQ(server.listener.last_reason().code(), core::Code::kDeadlineExceeded);
+}
+
+// Sends a good ClientHello one byte at a time.
+TEST_F(SecureListenerTest, EndsASlowLoris) {
+  Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(300)}});
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()), 0);
+  const core::Fd near(fds[0]), far(fds[1]);
+  auto session = TlsSession::client(node(secret_, kClient), near.get(), kServer).value();
+  ASSERT_EQ(session->handshake().value(), TlsSession::Want::kRead);
+  std::array<char, 4096> hello;
+  const ssize_t size = ::recv(far.get(), hello.data(), hello.size(), 0);
+  ASSERT_GT(size, 150);
+  const core::Fd socket = connect_to(server.listener.port());
+  boost::asio::steady_timer timer(loop_);
+  ssize_t sent = 0;
+  std::function<void(const boost::system::error_code&)> drip = [&](const boost::system::error_code& error) {
+    if (error || sent == size) return;
+    ::send(socket.get(), &hello.at(static_cast<std::size_t>(sent++)), 1, MSG_NOSIGNAL);
+    timer.expires_after(milliseconds(10));
+    timer.async_wait(drip);
+  };
+  drip({});
+  EXPECT_TRUE(run_until(
+      loop_, [&] { return ended(socket); }, std::chrono::seconds(5)));
+  EXPECT_LT(sent, size);
+  EXPECT_EQ(server.listener.last_reason().code(), core::Code::kDeadlineExceeded);
+  timer.cancel();
+}
+
+TEST_F(SecureListenerTest, KeepsNoDescriptorsOfStrangers) {
+  Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(50)}});
+  const int before = ::dup(0);
+  ::close(before);
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t turned = server.listener.turned_away();
+    auto strangers = half_open(server.listener.port(), 100);
+    ASSERT_TRUE(run_until(loop_, [&] { return server.listener.turned_away() == turned + 100; }));
+  }
+  loop_.restart();
+  loop_.poll();
+  const int after = ::dup(0);
+  ::close(after);
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(SecureListenerTest, GoesOnWhenTheProcessHasNoMoreDescriptors) {
+  Server server(loop_, node(secret_, kServer), {.channel = {.handshake = milliseconds(100)}});
+  const core::Fd waiting = connect_to(server.listener.port());
+  std::vector<core::Fd> all;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  const rlimit few{256, files.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) all.emplace_back(fd);
+  boost::asio::steady_timer timer(loop_, milliseconds(100));
+  bool passed = false;
+  timer.async_wait([&](const boost::system::error_code&) { passed = true; });
+  ASSERT_TRUE(run_until(loop_, [&] { return passed; }));
+  EXPECT_EQ(server.listener.turned_away(), 0U);
+  all.clear();
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  Client client(loop_, node(secret_, kClient), connect_to(server.listener.port()));
+  EXPECT_TRUE(run_until(loop_, [&] { return server.channels.size() == 1; }));
+}
+
+TEST(Dial, TriesEachAddressAndSaysWhyNot) {
+  boost::asio::io_context loop;
+  auto listening = listen_tcp(0);
+  ASSERT_TRUE(listening.ok());
+  auto gone = listen_tcp(0);
+  const auto dead = parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*gone))).value();
+  gone->reset();
+  auto both = dead;
+  both.push_back(parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0));
+  std::optional<core::Result<core::Fd>> got;
+  dial(loop, both, kDeadline, [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
+  EXPECT_TRUE(got->ok());
+  got.reset();
+  dial(loop, dead, kDeadline, [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
+  EXPECT_EQ(got->status().message(), "connect: " + to_string(dead) + ": Connection refused");
+}
+
+TEST(Endpoints, ReadBackAndRefuse) {
+  const std::string text = "10.0.0.1:4711,[fe80::1]:80";
+  EXPECT_EQ(to_string(parse_endpoints(text).value()), text);
+  for (const std::string bad : {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "node1:80",
+                                "10.0.0.1:1,", "10.0.0.1:1x"}) {
+    EXPECT_EQ(parse_endpoints(bad).code(), core::Code::kInvalidArgument) << bad;
+  }
+  const auto own = own_endpoints(9);
+  ASSERT_TRUE(own.ok() && !own->empty());
+  EXPECT_TRUE(own->back().address().is_loopback());
+  EXPECT_EQ(own->back().port(), 9);
+}
+
+}  // namespace
+}  // namespace regroup::launcher
