@@ -1,0 +1,119 @@
+// Bytes that come from the network before and after a peer has proved itself: whatever they are, a listener
+// and a dialler refuse them or hold the truth. The input is taken three ways: as what a stranger sends to
+// either side; as edits (position: 3 bytes, value: 1 byte) that somebody on the wire makes to a good
+// connection; and as the texts that name peers.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+
+#include "core/fd.h"
+#include "core/wire.h"
+#include "launcher/net/job_secret.h"
+#include "launcher/net/tcp.h"
+#include "launcher/net/tls_session.h"
+
+using namespace regroup;
+using launcher::TlsSession;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+struct Pair {
+  Pair() {
+    std::array<int, 2> fds{};
+    require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()) == 0);
+    ours = core::Fd(fds[0]);
+    wire = core::Fd(fds[1]);
+  }
+  core::Fd ours, wire;
+};
+
+std::shared_ptr<const launcher::TlsContext> context_of(core::NodeId self) {
+  static const auto secret = launcher::JobSecret::generate().value();
+  return launcher::TlsContext::make("job", self, secret).value();
+}
+
+std::unique_ptr<TlsSession> session(bool server, const Pair& pair) {
+  static const auto server_context = context_of(0), client_context = context_of(1);
+  auto made = server ? TlsSession::server(server_context, pair.ours.get())
+                     : TlsSession::client(client_context, pair.ours.get(), 0);
+  return std::move(made).value();
+}
+
+bool done(TlsSession& tls) {
+  const auto want = tls.handshake();
+  return want.ok() && *want == TlsSession::Want::kNothing;
+}
+
+void stranger(bool server, std::span<const std::uint8_t> bytes) {
+  const Pair pair;
+  const auto tls = session(server, pair);
+  require(!done(*tls));
+  for (const auto part : {bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2)}) {
+    if (!part.empty()) static_cast<void>(::send(pair.wire.get(), part.data(), part.size(), MSG_NOSIGNAL));
+    require(!done(*tls));
+  }
+}
+
+// Carries what is there from one wire to the other; `edits` are by position in the whole of it.
+void carry(const Pair& from, const Pair& to, const std::map<std::size_t, std::uint8_t>& edits,
+           std::size_t& position) {
+  std::array<std::uint8_t, 4096> bytes{};
+  ssize_t count = 0;
+  while ((count = ::recv(from.wire.get(), bytes.data(), bytes.size(), 0)) > 0) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i, ++position) {
+      if (const auto edit = edits.find(position); edit != edits.end()) bytes.at(i) ^= edit->second;
+    }
+    static_cast<void>(::send(to.wire.get(), bytes.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL));
+  }
+}
+
+void in_the_middle(std::span<const std::uint8_t> input) {
+  std::map<std::size_t, std::uint8_t> edits;
+  for (; input.size() >= 4; input = input.subspan(4)) {
+    edits[(input[0] + 256U * input[1] + 65536U * input[2]) % 2048] = input[3];
+  }
+  const Pair near, far;
+  const auto client = session(false, near), server = session(true, far);
+  std::size_t position = 0;
+  bool here = false, there = false;
+  for (int turn = 0; turn < 4; ++turn) {
+    here = here || done(*client);
+    carry(near, far, edits, position);
+    there = there || done(*server);
+    carry(far, near, edits, position);
+  }
+  if (!here || !there) return;
+  const auto message = core::encode({1, core::Revoke{7}});
+  if (!client->write(message).ok()) return;
+  carry(near, far, edits, position);
+  std::vector<std::byte> got(message.size());
+  const auto read = server->read(got);
+  if (read.ok() && read->bytes > 0) require(read->bytes == message.size() && got == message);
+}
+
+void names(std::string_view text) {
+  if (const auto name = launcher::LinkName::parse(text)) require(name->to_string() == text);
+  if (const auto endpoints = launcher::parse_endpoints(text); endpoints.ok()) {
+    require(launcher::parse_endpoints(launcher::to_string(*endpoints)).value() == *endpoints);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::span bytes(data, std::min<std::size_t>(size, 48 << 10));
+  stranger(true, bytes);
+  stranger(false, bytes);
+  in_the_middle(bytes.first(std::min<std::size_t>(bytes.size(), 64)));
+  names({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
