@@ -1,14 +1,17 @@
 """Lose a worker, gain one, let one leave; compare the weights with an undisturbed run. Writes demo.png.
 
-Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL, adds one, gives one
-notice, and then trains the same model alone. The kill comes at a moment unrelated to the steps; they follow
-each other without a pause, so that it meets the victim somewhere inside one.
+Runs examples/pytorch/digits.py under regroup with three members, kills one with SIGKILL in the middle of a
+step, adds one, gives one notice, and then trains the same model alone. The victim is stopped first, at
+whatever instruction it is; it is killed there if the job's status shows that its step is open, and goes on
+otherwise, to be stopped again.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "examples" / "pytorch" / "digits.py"
 DEADLINE_S = 140.0  # of each of the two jobs: the demo ends within five minutes, whatever happens
 LOOK_S = 0.05
+GENERATION = re.compile(r"^regroup: generation (\d+): (\d+) members \((.*)\)$", re.MULTILINE)
 
 
 class Trouble(Exception):
@@ -28,26 +32,38 @@ class Trouble(Exception):
 
 
 @dataclass
+class Change:
+    """The begin of a generation."""
+
+    number: int
+    size: int  # members of its World
+    why: str
+    step: int  # of the job, and its seconds, when it was seen
+    seconds: float
+
+
+@dataclass
 class Recording:
-    """What `regroup status` said while the job ran."""
+    """What `regroup` and `regroup status` said while the job ran."""
 
     step: list[int] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
-    changes: list[tuple[int, float, str]] = field(default_factory=list)  # (step, seconds, why)
+    changes: list[Change] = field(default_factory=list)
 
 
 class Job:
     """`regroup` with a runtime directory of its own, so that `regroup status` finds this job alone. As a
     context: whatever happens inside, the job is over afterwards."""
 
-    def __init__(self, options: list[str], script_options: list[str], log: Path) -> None:
+    def __init__(self, options: list[str], script: list[str], log: Path, deadline: float) -> None:
         self.runtime = tempfile.TemporaryDirectory(prefix="regroup-demo-")
         self.env = {**os.environ, "XDG_RUNTIME_DIR": self.runtime.name}
-        self.command = ["regroup", *options, sys.executable, str(SCRIPT), *script_options]
+        self.command = ["regroup", *options, sys.executable, *script]
         self.log = log
-        self.end = time.monotonic() + DEADLINE_S
+        self.deadline = deadline
+        self.end = time.monotonic() + deadline
         with log.open("wb") as out:
             self.process = subprocess.Popen(self.command, env=self.env, stdout=out, stderr=subprocess.STDOUT)
 
@@ -76,21 +92,52 @@ class Job:
         """The status, again and again, until the job ends."""
         while self.process.poll() is None:
             if time.monotonic() > self.end:
-                raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s:\n{self.output()}")
+                raise self.too_late()
             done = self.control("status", "--json")
             if done.returncode == 0:
                 yield json.loads(done.stdout)
             time.sleep(LOOK_S)
 
+    def generations(self) -> list[tuple[int, int, str]]:
+        """(number, members, why) of every World so far, as regroup tells them."""
+        told = GENERATION.findall(self.log.read_text(errors="replace"))
+        return [(int(number), int(size), why) for number, size, why in told]
+
+    def pid_of(self, member: int) -> int | None:
+        """The living process that was started as this member."""
+        marks = {f"REGROUP_MEMBER={member}".encode(), f"XDG_RUNTIME_DIR={self.runtime.name}".encode()}
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if marks <= set((path / "environ").read_bytes().split(b"\0")):
+                    return int(path.name)
+        return None
+
+    def open_step(self, member: int) -> int | None:
+        """The step that this member, which is stopped, has begun and not committed, if it stands in one."""
+        first = None
+        for state in self.states():
+            found = [m for m in state["members"] if m["id"] == member]
+            if not found:
+                return None
+            reports = found[0]["reports"]  # from the arena; one may have been under way before the stop
+            first = reports if first is None else first
+            if reports >= first + 2:
+                at = found[0]["position"]
+                return at["step"] if found[0]["phase"] == "open" and at["region"] == 0 else None
+        return None
+
     def output(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
+
+    def too_late(self) -> Trouble:
+        return Trouble(f"the job did not end within {self.deadline:.0f} s:\n{self.output()}")
 
     def weights(self) -> str:
         """SHA-256 that the script printed; raises Trouble with its output if it failed."""
         try:
             status = self.process.wait(max(0.0, self.end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Trouble(f"the job did not end within {DEADLINE_S:.0f} s:\n{self.output()}") from None
+            raise self.too_late() from None
         found = re.findall(r"weights sha256:? ([0-9a-f]{64})", self.output())
         if status != 0 or not found:
             raise Trouble(f"{' '.join(self.command)} ended with status {status}:\n{self.output()}")
@@ -125,55 +172,28 @@ def line_of(state: dict, total: int) -> str:
     )
 
 
-def sentences(state: dict) -> list[tuple[float, str]]:
-    """(seconds, why) of the generations after the first that the job's history tells of, oldest first.
-
-    A World is told as "...: 3 -> 2 members", with the same words when the round before it opens; should more
-    happen during the round, the World's words differ and only they fit the next "2 -> ...".
-    """
-    found: list[tuple[float, str]] = []
-    size = state["size"]
-    history = state["history"]
-    while history and history[-1]["why"] != state["why"]:
-        history = history[:-1]  # younger than the World, of a round that is open
-    for event in reversed(history):
-        sizes = re.search(r": (\d+) -> (\d+) members?$", event["why"])
-        if sizes and found and found[-1][1] == event["why"]:
-            continue
-        if sizes and int(sizes[2]) == size:
-            found.append((event["at"], event["why"]))
-            size = int(sizes[1])
-    return found[::-1]
-
-
-def record(recording: Recording, state: dict) -> list[str]:
-    """Adds a look at the job; returns a line for each generation seen for the first time."""
+def record(recording: Recording, state: dict) -> None:
+    """Adds a look at the job."""
     losses = [m["loss"] for m in state["members"] if m["loss"] is not None and m["step"] > 0]
     if losses and (not recording.step or state["step"] > recording.step[-1]):
         recording.step.append(state["step"])
         recording.loss.append(losses[0])
     recording.at.append(state["seconds"])
     recording.members.append(state["size"])
-    return [f"  generation {number}: {why}" for number, why in new_generations(recording, state)]
 
 
-def new_generations(recording: Recording, state: dict) -> Iterator[tuple[int, str]]:
-    """Those since the last look, each with its own sentence: more than one may have passed between two."""
-    newest, told = state["generation"], sentences(state)
-    for number in range(len(recording.changes) + 1, newest + 1):
-        back = newest - number  # how many Worlds were formed after it
-        at, why = state["seconds"], "not in the job's history"
-        if number == newest:
-            why = state["why"]
-        if number > 1 and back < len(told):
-            at, why = told[-1 - back]
-        recording.changes.append((state["step"], at, why))
-        yield number, why
+def record_changes(recording: Recording, job: Job) -> list[str]:
+    """Adds the generations that were told since the last look; returns a line for each."""
+    step = recording.step[-1] if recording.step else 0
+    seconds = recording.at[-1] if recording.at else 0.0
+    new = [Change(*told, step, seconds) for told in job.generations()[len(recording.changes) :]]
+    recording.changes += new
+    return [f"  generation {change.number}: {change.why}" for change in new]
 
 
 class Events:
     """The three things that happen to the job, each when enough steps are behind it. One counts as done when
-    a later generation with the expected number of members is there."""
+    a later generation with the expected number of members has begun."""
 
     ORDER = ("kill", "join", "leave")
 
@@ -183,28 +203,46 @@ class Events:
         self.done: list[str] = []
         self.awaited: tuple[int, int] | None = None  # generation before the event, members after it
 
-    def look(self, job: Job, state: dict) -> None:
-        if self.awaited is not None:
-            before, size = self.awaited
-            if state["generation"] > before and state["size"] == size:
-                self.done.append(self.ORDER[len(self.done)])
-                self.awaited = None
-        elif len(self.done) < len(self.ORDER):
+    def look(self, job: Job, state: dict, changes: list[Change]) -> None:
+        self.see(changes)
+        if self.awaited is None and len(self.done) < len(self.ORDER):
             self.start(job, state, self.ORDER[len(self.done)])
+
+    def see(self, changes: list[Change]) -> None:
+        if self.awaited is None:
+            return
+        before, size = self.awaited
+        if any(change.number > before and change.size == size for change in changes):
+            self.done.append(self.ORDER[len(self.done)])
+            self.awaited = None
 
     def start(self, job: Job, state: dict, event: str) -> None:
         step = state["step"] / self.total
         active = [m["id"] for m in state["members"] if m["rank"] is not None and m["state"] == "active"]
         if event == "kill" and len(active) == 3 and step > 0.15:
-            self.order(job, state, 2, "kill-member", active[1])
+            self.kill(job, state, active[1])
         elif event == "join" and step > 0.25:
             self.order(job, state, 3, "resize", 3)
         elif event == "leave" and len(active) == 3 and step > state["resume_step"] / self.total + 0.1:
             self.order(job, state, 2, "notice", active[0])
 
+    def kill(self, job: Job, state: dict, member: int) -> None:
+        """SIGKILL in the middle of a step; if it is between two now, the next look tries again."""
+        pid = job.pid_of(member)
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGSTOP)
+        step = job.open_step(member)
+        if step is None:
+            os.kill(pid, signal.SIGCONT)
+            return
+        where = f"member {member}, stopped in the middle of step {step}: its state word says open"
+        self.screen.say(f"* kill -KILL {pid}  ({where})")
+        os.kill(pid, signal.SIGKILL)
+        self.awaited = (state["generation"], 2)
+
     def order(self, job: Job, state: dict, size: int, verb: str, number: int) -> None:
-        note = "  (SIGKILL, wherever in a step it is)" if verb == "kill-member" else ""
-        self.screen.say(f"* regroup {verb} {number}{note}")
+        self.screen.say(f"* regroup {verb} {number}")
         reply = job.control(verb, str(number))
         if reply.returncode != 0:
             raise Trouble(f"regroup {verb} {number}: {reply.stderr.strip()}")
@@ -215,7 +253,7 @@ class Events:
         if self.awaited is not None:
             before, size = self.awaited
             event = self.ORDER[len(self.done)]
-            raise Trouble(f"{event}: no generation after {before} with {size} members was seen")
+            raise Trouble(f"{event}: no generation after {before} with {size} members began")
         if len(self.done) < len(self.ORDER):
             raise Trouble(f"the job ended after {self.done}: give it more --epochs")
 
@@ -229,11 +267,13 @@ def plot(recording: Recording, path: Path) -> None:
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 7), height_ratios=[3, 1], layout="constrained")
     top.semilogy(recording.step, recording.loss, linewidth=1.0)
     captions = []
-    for number, (step, seconds, why) in enumerate(recording.changes, start=1):
-        top.axvline(step, color="tab:red", linewidth=0.8, linestyle="--")
-        height = 0.97 - 0.05 * (number % 2)  # neighbours do not cover each other
-        top.text(step, height, f" {number}", transform=top.get_xaxis_transform(), color="tab:red")
-        captions.append(f"generation {number}, step {step}, {seconds:.1f} s: {why}")
+    for change in recording.changes:
+        top.axvline(change.step, color="tab:red", linewidth=0.8, linestyle="--")
+        height = 0.97 - 0.05 * (change.number % 2)  # neighbours do not cover each other
+        text = f" {change.number}"
+        top.text(change.step, height, text, transform=top.get_xaxis_transform(), color="tab:red")
+        when = f"step {change.step}, {change.seconds:.1f} s"
+        captions.append(f"generation {change.number}, {when}: {change.why}")
     top.set(xlabel="step", ylabel="training loss", title="One training run; dashed: a new generation")
     bottom.step(recording.at, recording.members, where="post")
     bottom.set(ylabel="members", ylim=(0, max(recording.members, default=1) + 0.5))
@@ -242,26 +282,30 @@ def plot(recording: Recording, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def run_disturbed(script_options: list[str], total: int, log: Path) -> tuple[str, Recording]:
+def run_disturbed(script: list[str], total: int, log: Path, deadline: float) -> tuple[str, Recording]:
     """Hash of the weights, and what was seen on the way."""
     screen, recording = Screen(), Recording()
     events = Events(total, screen)
     options = ["--oversubscribe", "--start", "3", "--replace", "never", "-np", "2:4"]
-    with Job(options, script_options, log) as job:
+    with Job(options, script, log, deadline) as job:
         print(f"$ {' '.join(job.command)}")
         for state in job.states():
-            for line in record(recording, state):
+            record(recording, state)
+            for line in record_changes(recording, job):
                 screen.say(line)
             screen.show(line_of(state, total))
-            events.look(job, state)
+            events.look(job, state, recording.changes)
         weights = job.weights()
+        for line in record_changes(recording, job):
+            screen.say(line)
     screen.say(f"  done: {len(recording.changes)} generations")
+    events.see(recording.changes)
     events.check()
     return weights, recording
 
 
-def run_alone(script_options: list[str], log: Path) -> str:
-    with Job(["--shards", "4", "-np", "1:1"], script_options, log) as job:
+def run_alone(script: list[str], log: Path, deadline: float) -> str:
+    with Job(["--shards", "4", "-np", "1:1"], script, log, deadline) as job:
         print(f"\n$ {' '.join(job.command)}\n  the same training, undisturbed, with one member")
         return job.weights()
 
@@ -270,12 +314,18 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--epochs", type=int, default=80)
     options.add_argument("--output", type=Path, default=ROOT / "demo.png")
+    options.add_argument(
+        "--script", type=Path, default=SCRIPT, help="what to train, with digits.py's options"
+    )
+    options.add_argument(
+        "--deadline", type=float, default=DEADLINE_S, help="seconds, of each of the two jobs"
+    )
     args = options.parse_args()
     total = args.epochs * -(-1437 // 64)
-    script_options = ["--epochs", str(args.epochs)]
+    script = [str(args.script), "--epochs", str(args.epochs)]
     with tempfile.TemporaryDirectory(prefix="regroup-demo-") as folder:
-        first, recording = run_disturbed(script_options, total, Path(folder) / "disturbed")
-        second = run_alone(script_options, Path(folder) / "alone")
+        first, recording = run_disturbed(script, total, Path(folder) / "disturbed", args.deadline)
+        second = run_alone(script, Path(folder) / "alone", args.deadline)
     plot(recording, args.output)
     print(f"\nweights with a kill, a join and a leave  {first}")
     print(f"weights undisturbed                      {second}")

@@ -256,6 +256,7 @@ void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineRepo
     r->word = line.state;
     r->step = line.step;
     r->loss = line.loss;
+    r->reports += 1;
     r->proved |= line.proved;
     r->finished |= line.finished;
     if (!line.alive && r->lives_in_world())

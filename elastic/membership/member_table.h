@@ -31,6 +31,7 @@ struct Record : Member {
   bool proved = false;
   core::Step step = 0;
   double loss = 0.0;
+  std::uint64_t reports = 0;  // how many have come: who looks twice sees whether it is a new one
 
   [[nodiscard]] bool in_world() const { return state >= MemberState::kActive && state <= MemberState::kLost; }
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }

@@ -9,12 +9,21 @@ namespace {
 
 using nlohmann::json;
 
+// Of the transaction that the member is in, or was in last.
+const char* phase_name(core::Phase phase) {
+  static constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
+  return kPhases[static_cast<std::size_t>(phase)];
+}
+
 json member_json(const Record& r, int rank) {
   json out{{"id", r.id}, {"node", r.seat.node}, {"state", state_name(r.state)}};
   out["rank"] = rank >= 0 ? json(rank) : json(nullptr);
   out["step"] = r.step;
   out["loss"] = std::isfinite(r.loss) ? json(r.loss) : json(nullptr);
   out["finished"] = r.finished;
+  out["phase"] = phase_name(r.word.phase);
+  out["position"] = {{"step", r.word.position.step()}, {"region", r.word.position.region()}};
+  out["reports"] = r.reports;
   if (r.leave_wanted) out["leave_wanted"] = true;
   return out;
 }

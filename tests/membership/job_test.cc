@@ -248,6 +248,10 @@ TEST_F(JobTest, StatusShowsMembersRoundAndHistory) {
   ASSERT_EQ(status["members"].size(), 3U);
   EXPECT_EQ(status["members"][1]["state"], "active");
   EXPECT_EQ(status["members"][1]["rank"], 1);
+  EXPECT_EQ(status["members"][1]["phase"], "committed");
+  EXPECT_EQ(status["members"][1]["position"]["region"], 0);
+  EXPECT_GE(status["members"][1]["position"]["step"], 2);
+  EXPECT_GE(status["members"][1]["reports"], 1);
   EXPECT_GE(status["step"], 2);
   EXPECT_EQ(status["history"][0]["why"], "the first 3 members are ready");
   job.kill(0);
