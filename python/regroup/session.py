@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from regroup import _native
+from regroup import _native as native  # a session's `_native` is its object there
 from regroup._errors import Error, Left, Refused
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TrackedState:
 class Shard:
     """One of the V parts of a step's batch, for this member to compute."""
 
-    def __init__(self, native: _native.Shard):
+    def __init__(self, native: native.Shard):
         import numpy as np
 
         self.leaf: int = native.leaf
@@ -83,7 +83,7 @@ class Shard:
 class Step:
     """One step: iterate over its shards, then apply `gradient`."""
 
-    def __init__(self, native: _native.Session, info: _native.StepInfo):
+    def __init__(self, native: native.Session, info: native.StepInfo):
         self._native = native
         self.number: int = info.number  # 1, 2, ...
         self.epoch: int = info.epoch  # 0, 1, ...
@@ -106,9 +106,9 @@ class Step:
 class Member:
     """What every session is: this process as a member of the job. One thread uses it."""
 
-    _native: _native.Session
+    _native: native.Session
 
-    def region(self, body: Callable[[_native.Communicator], T]) -> T:
+    def region(self, body: Callable[[native.Communicator], T]) -> T:
         """What `body(communicator)` returns. It runs on every member, again after a regroup:
         it must have no side effects."""
         return leaving(lambda: self._native.region(body))
@@ -118,7 +118,7 @@ class Member:
         leaving(self._native.finish)
 
     @property
-    def world(self) -> _native.WorldInfo:
+    def world(self) -> native.WorldInfo:
         """The world of the moment: generation, rank, size, shards, and why it began."""
         return self._native.world
 
@@ -162,7 +162,7 @@ class Session(Member):
         if not model and isinstance(state, TrackedState):
             model = state.describe()
         self._native = leaving(
-            lambda: _native.Session(
+            lambda: native.Session(
                 state=state,
                 elements=elements,
                 dtype=dtype,
