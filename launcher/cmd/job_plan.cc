@@ -17,10 +17,9 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr int kUsage = 1;
 constexpr int kNotInPath = 66;
 constexpr int kNoFolder = 181;
-constexpr int kHydraNotStarted = 255;
+constexpr int kNotExecutable = 183;
 
 // The programs and roles of --job take the place of those of the command line.
 core::Status take_job_file(Options& options, JobPlan& plan) {
@@ -59,20 +58,25 @@ void count_role_members(Options& options) {
   options.oversubscribe = true;
 }
 
-std::optional<Refusal> check_folder(const launcher::AppRequest& app) {
-  if (app.wdir.empty() || ::access(app.wdir.c_str(), X_OK) == 0) return std::nullopt;
-  return Refusal{kNoFolder, fmt::format("--wdir {}: {}", app.wdir, std::strerror(errno))};
+// The Open MPI status, or hydra's only one.
+int as_under(launcher::Compat compat, int status) {
+  return compat == launcher::Compat::kMpich ? kHydraFailed : status;
+}
+
+std::optional<Refusal> check_folder(const launcher::AppRequest& app, launcher::Compat compat) {
+  if (app.wdir.empty() || ::access((app.wdir + "/.").c_str(), X_OK) == 0) return std::nullopt;
+  return Refusal{as_under(compat, kNoFolder), fmt::format("--wdir {}: {}", app.wdir, std::strerror(errno))};
 }
 
 std::variant<launcher::App, Refusal> find_app(const launcher::AppRequest& app, launcher::Compat compat) {
-  if (auto refusal = check_folder(app)) return *refusal;
+  if (auto refusal = check_folder(app, compat)) return *refusal;
   launcher::Environment searched_in = app.environment;
   if (!app.search_path.empty()) searched_in["PATH"] = app.search_path;
   auto path = launcher::find_program(app.command.at(0), app.wdir, searched_in);
   if (path.ok()) return launcher::App{*path, app.command, app.environment, app.wdir, app.role, app.limits};
   const bool searched = app.command[0].find('/') == std::string::npos;
-  const int status = searched ? kNotInPath : launcher::kStartFailed;
-  return Refusal{compat == launcher::Compat::kMpich ? kHydraNotStarted : status, path.status().message()};
+  const int status = searched ? kNotInPath : kNotExecutable;
+  return Refusal{as_under(compat, status), path.status().message()};
 }
 
 }  // namespace
@@ -82,7 +86,7 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Alloca
   core::Status status = options.job_file.empty() ? take_roles(options, plan) : take_job_file(options, plan);
   if (status.ok() && !plan.roles.empty()) count_role_members(options);
   if (status.ok()) status = fit_to_slots(options, allocation.slots());
-  if (!status.ok()) return Refusal{kUsage, status.message()};
+  if (!status.ok()) return Refusal{refused(options.compat), status.message()};
   for (const launcher::AppRequest& app : options.apps) {
     auto found = find_app(app, options.compat);
     if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;

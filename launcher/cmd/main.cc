@@ -14,8 +14,6 @@
 
 namespace {
 
-constexpr int kUsage = 1;
-
 // A descriptor 0, 1 or 2 that is closed would be taken by the next file opened.
 void open_standard_descriptors() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
@@ -32,10 +30,11 @@ int main(int argc, char** argv) {
   open_standard_descriptors();
   const std::string program = argc > 0 ? argv[0] : "regroup";
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program);
+  regroup::launcher::Compat rules{};
+  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &rules);
   if (!options.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n", options.status().message());
-    return kUsage;
+    return regroup::cmd::refused(rules);
   }
   switch (options->verb) {
     case regroup::cmd::Verb::kHelp:

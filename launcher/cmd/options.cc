@@ -49,11 +49,11 @@ std::vector<std::string> host_names() {
 }  // namespace
 
 core::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
-                                    const std::string& program) {
+                                    const std::string& program, launcher::Compat* rules) {
   const launcher::Surroundings around{
       program, std::move(environment), host_names(), read_file,
       [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }};
-  return launcher::parse_command_line(args, around);
+  return launcher::parse_command_line(args, around, rules);
 }
 
 Status fit_to_slots(Options& options, std::uint32_t slots) {

@@ -17,7 +17,14 @@ using launcher::Verb;
 // with its files.
 [[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& args,
                                                   launcher::Environment environment,
-                                                  const std::string& program = "regroup");
+                                                  const std::string& program = "regroup",
+                                                  launcher::Compat* rules = nullptr);
+
+inline constexpr int kHydraFailed = 255;  // of all that hydra refuses, or ends itself
+// Exit status of a command line that cannot be run.
+[[nodiscard]] constexpr int refused(launcher::Compat rules) {
+  return rules == launcher::Compat::kMpich ? kHydraFailed : 1;
+}
 
 // What stands in `slots` for a job, unless its -H or host file says how many there are: fills in min, max,
 // start, shards and the count of a single app that were not given, and refuses what does not fit.

@@ -28,8 +28,6 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr int kUsage = 1;
-constexpr int kHydraEnded = 255;          // of a job that it ended itself
 constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
 
 int fail(const std::string& message, int exit_status) {
@@ -89,10 +87,11 @@ std::vector<int> forwarded_signals(const Options& options) {
 int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
               const launcher::JobFactory& job) {
   auto port = launcher::hold_port();
-  if (!port.ok()) return fail(port.status().message(), kUsage);
+  if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   crew.master_port = port->port;
   launcher::AgentOptions agent{std::move(crew), std::move(*port), options.term_grace, options.timeout};
-  if (options.compat == launcher::Compat::kMpich) agent.stopped_status = agent.timeout_status = kHydraEnded;
+  if (options.compat == launcher::Compat::kMpich)
+    agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
   return launcher::Agent(std::move(agent), std::move(guardian), job).run();
 }
 
@@ -183,7 +182,7 @@ ElasticAgentOptions agent_options(const Options& options, const JobFiles& files,
 
 int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_t slots) {
   auto files = make_job_files(options.environment, crew.job);
-  if (!files.ok()) return fail(files.status().message(), kUsage);
+  if (!files.ok()) return fail(files.status().message(), refused(options.compat));
   crew.agent_socket = files->agent_socket();
   const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots);
   const auto job = [&](launcher::Agent& agent) {
@@ -204,19 +203,19 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
   return status;
 }
 
-// As Open MPI 5 has it: contradictions 77, what does not fit 213.
-int placing_failed(const Options& options, core::Code code) {
-  if (options.compat == launcher::Compat::kMpich) return 255;
-  return code == core::Code::kInvalidArgument ? 77 : 213;
+// As Open MPI 5 has it.
+int placing_failed(const Options& options) {
+  if (options.compat == launcher::Compat::kMpich) return kHydraFailed;
+  return launcher::binds_beyond_map(options.mapping) ? 77 : 213;
 }
 
 }  // namespace
 
 int run_job(Options options) {
   auto allocation = launcher::make_this_machine()->allocation();
-  if (!allocation.ok()) return fail(allocation.status().message(), kUsage);
+  if (!allocation.ok()) return fail(allocation.status().message(), refused(options.compat));
   if (const core::Status status = launcher::prepare_members(options, *allocation); !status.ok())
-    return fail(status.message(), kUsage);
+    return fail(status.message(), refused(options.compat));
   auto planned = plan_job(options, *allocation);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return fail(refusal->message, refusal->exit_status);
@@ -225,11 +224,11 @@ int run_job(Options options) {
     fmt::print(stderr, "regroup: {}\n", told);
   }
   const auto placed = launcher::place_members(options, *allocation, plan.counts);
-  if (!placed.ok()) return fail(placed.status().message(), placing_failed(options, placed.code()));
+  if (!placed.ok()) return fail(placed.status().message(), placing_failed(options));
   launcher::print_display(options, *allocation, *placed, plan.counts);
   if (options.do_not_launch) return 0;
   if (core::Status status = report_pid(options.report_pid); !status.ok()) {
-    return fail(fmt::format("--report-pid: {}", status.message()), kUsage);
+    return fail(fmt::format("--report-pid: {}", status.message()), refused(options.compat));
   }
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
   if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), *placed);

@@ -70,7 +70,7 @@ bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.s
 
 }  // namespace
 
-core::Result<Options> parse_command_line(const Words& args, const Surroundings& around) {
+core::Result<Options> parse_command_line(const Words& args, const Surroundings& around, Compat* rules) {
   const std::string_view name = last_part(around.program);
   const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
   Options out;
@@ -85,7 +85,10 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
     if (args.size() == 2) out.topic = args[1];
     return out;
   }
-  return parse_job(args, around, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi);
+  Compat compat = is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi;
+  auto job = parse_job(args, around, compat);
+  if (rules != nullptr) *rules = compat;
+  return job;
 }
 
 std::string version_text(const std::string& program, const std::string& version) {

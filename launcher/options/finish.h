@@ -21,6 +21,6 @@ namespace regroup::launcher {
 
 // The options and programs of a job.
 [[nodiscard]] core::Result<Options> parse_job(const std::vector<std::string>& args,
-                                              const Surroundings& around, Compat compat);
+                                              const Surroundings& around, Compat& compat);
 
 }  // namespace regroup::launcher

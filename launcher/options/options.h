@@ -99,9 +99,10 @@ struct Surroundings {
 };
 
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or
-// the file, line and field. Whatever the bytes are, it returns.
+// the file, line and field. Whatever the bytes are, it returns. `rules`, if any, gets whose rules hold, as
+// far as that was read when something was wrong.
 [[nodiscard]] core::Result<Options> parse_command_line(const std::vector<std::string>& args,
-                                                       const Surroundings& around);
+                                                       const Surroundings& around, Compat* rules = nullptr);
 
 // For --help [TOPIC]: the common options, those of one group, or all. A topic that is none gives the groups.
 [[nodiscard]] std::string help_text(const std::string& topic);

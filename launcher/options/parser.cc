@@ -185,11 +185,13 @@ Status parse_programs(Draft& draft, const Words& args) {
 
 }  // namespace
 
-core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat compat) {
+core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat& compat) {
   Draft draft{.around = around};
   draft.out.compat = compat;
   draft.out.environment = around.environment;
-  if (Status status = parse_programs(draft, args); !status.ok()) return status;
+  const Status read = parse_programs(draft, args);
+  compat = draft.out.compat;
+  if (!read.ok()) return read;
   if (draft.out.verb != Verb::kRun) return std::move(draft.out);
   if (Status status = finish(draft); !status.ok()) return status;
   return std::move(draft.out);

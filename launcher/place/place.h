@@ -22,6 +22,9 @@ struct PlaceRequest {
   [[nodiscard]] std::uint32_t members() const { return std::accumulate(counts.begin(), counts.end(), 0U); }
 };
 
+// --bind-to names something that what --map-by names is only a part of.
+[[nodiscard]] bool binds_beyond_map(const Mapping& mapping);
+
 // What a request comes to with the defaults filled in.
 struct Policy {
   MapBy map;

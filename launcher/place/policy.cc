@@ -59,8 +59,7 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
         fmt::format("PE={} binds each member to its cores: it goes with --bind-to core or hwthread only",
                     policy.map.cpus));
   }
-  if (by_unit(policy.map) && bind.kind == Bind::kUnit && request.compat == Compat::kOpenMpi &&
-      policy.map.unit < bind.unit) {
+  if (request.compat == Compat::kOpenMpi && binds_beyond_map(request.mapping)) {
     return invalid_argument(
         fmt::format("--bind-to {0} with --map-by {1}: a {1} lies within a {0}; bind to the mapped "
                     "object or to a part of it",
@@ -89,6 +88,11 @@ void default_rank(const Mapping& mapping, Policy& out) {
 }
 
 }  // namespace
+
+bool binds_beyond_map(const Mapping& mapping) {
+  return by_unit(mapping.map) && mapping.map.cpus == 0 && mapping.bind.kind == Bind::kUnit &&
+         mapping.map.unit < mapping.bind.unit;
+}
 
 core::Result<Policy> policy_of(const PlaceRequest& request) {
   const Mapping& mapping = request.mapping;

@@ -39,10 +39,7 @@ int Agent::run() {
   become_subreaper();
   core::Status status = signals_.start({SIGCHLD});
   if (status.ok()) status = job_->start();
-  if (!status.ok()) {
-    say(status.message());
-    kill(kStartFailed);
-  }
+  if (!status.ok()) fail_start(status.message());
   if (options_.timeout.count() > 0) {
     start_timer(timeout_, options_.timeout, [this] {
       say(fmt::format("the job ran longer than --timeout {:g} allows: ending it",
@@ -72,6 +69,11 @@ void Agent::terminate(int exit_status) {
   crew_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
   start_timer(grace_, options_.term_grace, [this] { crew_.signal_all(SIGKILL); });
   finish_if_over();
+}
+
+void Agent::fail_start(const std::string& why) {
+  say(why);
+  kill(options_.start_failed_status);
 }
 
 void Agent::kill(int exit_status) {

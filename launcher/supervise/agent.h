@@ -28,7 +28,7 @@ class Agent;
 class AgentJob {
  public:
   virtual ~AgentJob() = default;
-  // Failure: the job ends with exit status `kStartFailed`.
+  // Failure: the job ends with exit status `start_failed_status`.
   [[nodiscard]] virtual core::Status start() = 0;
   virtual void on_exit(const MemberExit& exit) = 0;
   // A coordinator can be spoken to through `socket`.
@@ -38,7 +38,7 @@ class AgentJob {
 };
 using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
 
-inline constexpr int kStartFailed = 183;  // as Open MPI 5
+inline constexpr int kStartFailed = 213;  // as Open MPI 5
 inline constexpr int kTimedOut = 241;     // as Open MPI 5
 
 struct AgentOptions {
@@ -48,6 +48,7 @@ struct AgentOptions {
   core::Duration timeout{};  // of the whole job; 0: none
   int stopped_status = 1;    // the job's exit status when a signal to the guardian ended it ...
   int timeout_status = kTimedOut;
+  int start_failed_status = kStartFailed;
 };
 
 class Agent {
@@ -64,6 +65,8 @@ class Agent {
   void say(const std::string& text);
   // Ends the job: SIGTERM to all members, SIGKILL after term_grace. The first call fixes the exit status.
   void terminate(int exit_status);
+  // Says why a member could not be started, and ends the job at once.
+  void fail_start(const std::string& why);
   // Ends the job at once.
   void kill(int exit_status);
   // Nothing is decided any more: the job is being ended.

@@ -75,8 +75,7 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
     const core::Status status = start_space(number, places, std::move(extras));
     if (request != 0) mpi_->spawn_done({request, number, status.message()});
     if (status.ok()) return;
-    agent_.say(status.message());
-    agent_.kill(kStartFailed);
+    agent_.fail_start(status.message());
   });
 }
 

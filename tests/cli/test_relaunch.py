@@ -5,8 +5,6 @@ import shutil
 import subprocess
 import time
 
-import pytest
-
 
 def test_a_death_is_answered_by_a_launch_with_the_rest(regroup, tmp_path):
     script = f"""
@@ -43,8 +41,7 @@ def test_restarts_without_progress_end_with_93(regroup):
 
 def test_each_launch_of_an_mpi_program_is_a_world(regroup, tmp_path):
     mpicc = shutil.which("mpicc.openmpi")
-    if mpicc is None:
-        pytest.skip("no mpicc.openmpi")
+    assert mpicc, "no mpicc.openmpi: ./dev test installs it"
     source = tmp_path / "world.c"
     source.write_text("""
         #include <mpi.h>

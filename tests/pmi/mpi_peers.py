@@ -42,7 +42,7 @@ OPENMPI4 = Mpi(
 )
 OPENMPI5 = Mpi("openmpi5", VENV_BIN / "mpicc", [str(VENV_BIN / "mpirun"), *AS_ROOT, "--oversubscribe"])
 MPICH = Mpi("mpich", Path("/usr/bin/mpicc.mpich"), ["/usr/bin/mpiexec.hydra"], ["--compat=mpich"])
-MPIS = [mpi for mpi in (OPENMPI4, OPENMPI5, MPICH) if mpi.mpicc.exists()]
+MPIS = [OPENMPI4, OPENMPI5, MPICH]
 
 
 @dataclass
