@@ -1,6 +1,7 @@
 // A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail that
 // survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US
 //   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf sample...
+//   DIR/stood.PID      one line per step begun: step generation rank members
 //   DIR/weights.PID    hex of the final weights and velocity, of each member that finished
 //   DIR/left.PID       of each member that was let go before the end
 #include <fcntl.h>
@@ -59,6 +60,15 @@ struct Must {
   }
 };
 
+int open_trail(const std::string& dir, const char* kind) {
+  const std::string path = fmt::format("{}/{}.{}", dir, kind, ::getpid());
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+}
+
+std::string stand_of(const elastic::StepInfo& step, const elastic::WorldInfo& world) {
+  return fmt::format("{} {} {} {}\n", step.step, world.generation, world.rank, world.size);
+}
+
 std::string trail_of(const elastic::StepInfo& step, const elastic::Shard& shard) {
   std::string line = fmt::format("{} {}", step.step, shard.leaf);
   for (const std::uint64_t sample : shard.samples) line += fmt::format(" {}", sample);
@@ -104,11 +114,12 @@ int main(int argc, char** argv) {
   options.epochs = std::stoull(argv[3]);
   const std::chrono::microseconds pace(std::stoul(argv[4]));
 
-  const std::string trail = fmt::format("{}/computed.{}", dir, ::getpid());
-  const int audit = ::open(trail.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  const int audit = open_trail(dir, "computed");
+  const int stood = open_trail(dir, "stood");
   const Must must{fmt::format("{}/left.{}", dir, ::getpid())};
   auto session = must(elastic::Session::join(options));
   while (const auto step = must(session->next_step())) {
+    write_all(stood, stand_of(*step, session->world()));
     while (const auto shard = must(session->next_shard())) {
       write_all(audit, trail_of(*step, *shard));
       compute(model, samples, *step, *shard, pace);

@@ -1,8 +1,4 @@
-"""One random schedule: an elastic job, its members killed, joined and given notice at random moments.
-
-The verdict uses only what the members wrote down: final weights of each, and every shard that was handed to
-somebody to compute. Nothing of the runtime's own bookkeeping is asked.
-"""
+"""One random schedule: an elastic job, its members killed, joined and given notice at random moments."""
 
 import contextlib
 import json
@@ -10,10 +6,8 @@ import os
 import random
 import signal
 import subprocess
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -254,106 +248,3 @@ class Disturber:
                 return self.kill(pid)
             os.kill(pid, signal.SIGCONT)
         return False
-
-
-def read_trails(folder: Path) -> list[tuple[int, int, tuple[int, ...]]]:
-    """(step, leaf, samples) of every shard handed out; a line cut by SIGKILL was not computed."""
-    found = []
-    for path in named(folder, "computed").values():
-        for line in path.read_text().split("\n")[:-1]:
-            step, leaf, *samples = map(int, line.split())
-            found.append((step, leaf, tuple(samples)))
-    return found
-
-
-def check_epochs(used: Iterable[tuple[int, int]], epochs: int) -> None:
-    """`used`: (step, sample), each once. Every sample belongs to exactly one step of each epoch."""
-    per_epoch = [Counter() for _ in range(epochs)]
-    for step, sample in used:
-        if not 1 <= step <= epochs * STEPS_PER_EPOCH:
-            raise Broken(f"sample {sample} was used in step {step}")
-        per_epoch[(step - 1) // STEPS_PER_EPOCH][sample] += 1
-    for epoch, counts in enumerate(per_epoch):
-        once = sum(1 for sample, n in counts.items() if n == 1 and sample < SAMPLES)
-        if once != SAMPLES or len(counts) != SAMPLES:
-            raise Broken(f"epoch {epoch}: {SAMPLES - once} samples not used exactly once")
-
-
-def check_trails(folder: Path, schedule: Schedule, kills: int) -> int:
-    """Every sample once per epoch, and no more computed twice than the kills explain. Returns the excess."""
-    trails = read_trails(folder)
-    shards = {(step, leaf): samples for step, leaf, samples in trails}
-    if any(shards[step, leaf] != samples for step, leaf, samples in trails):
-        raise Broken("two members computed different samples for one shard")
-    check_epochs(((step, i) for (step, _), samples in shards.items() for i in samples), schedule.epochs)
-    excess = len(trails) - len(shards)
-    # A kill can cost the one shard that its victim had not sealed yet; leaves and joins cost nothing.
-    if excess > kills:
-        raise Broken(f"{excess} shards computed again, {kills} kills explain one each")
-    return excess
-
-
-def check_accesses(folder: Path, schedule: Schedule, kills: int) -> int:
-    """The same of what __getitem__ handed out, over all processes. Returns the excess, in shards."""
-    trails = named(folder, "computed").values()
-    lines = [line for path in trails for line in path.read_text().split("\n")[:-1]]
-    accesses = Counter(tuple(map(int, line.split())) for line in lines)
-    check_epochs(accesses, schedule.epochs)
-    largest = -(-BATCH // schedule.shards)
-    excess = accesses.total() - len(accesses)
-    if excess > kills * largest:
-        raise Broken(f"{excess} samples computed again, {kills} kills explain {largest} each")
-    return -(-excess // largest)
-
-
-def check_ends(folder: Path, disturber: Disturber) -> str:
-    """Who computed, or was there at the start, was killed, was let go, or finished with the weights of all
-    others who finished. Returns these."""
-    weights = {pid: path.read_text() for pid, path in named(folder, "weights").items()}
-    trails = named(folder, "computed")
-    took_part = {pid for pid, path in trails.items() if path.stat().st_size} | disturber.first
-    vanished = took_part - weights.keys() - named(folder, "left").keys() - disturber.killed
-    vanished -= disturber.noticed  # let go, and perhaps ended with the job before they could say so
-    if vanished:
-        raise Broken(f"neither finished nor left: {vanished}")
-    if not weights:
-        raise Broken("nobody wrote down the weights")
-    if len(set(weights.values())) > 1:
-        raise Broken(f"{len(weights)} members finished with different weights: {sorted(weights)}")
-    return next(iter(weights.values()))
-
-
-@dataclass
-class Outcome:
-    """What a schedule that kept its promises came to."""
-
-    weights: str
-    happened: Counter  # of the events; the others found nobody to happen to
-    excess: int  # shards computed again
-    seconds: float
-
-    def __str__(self) -> str:
-        done = " ".join(f"{n} {what}" for what, n in self.happened.items() if n)
-        return f"{done or 'nothing'}, {self.excess} shards computed again, {self.seconds:.1f} s"
-
-
-def run(schedule: Schedule, program: list[str], regroup: str, check=check_trails) -> Outcome:
-    """Runs the schedule. Raises Broken."""
-    with tempfile.TemporaryDirectory(prefix="regroup-chaos-") as name:
-        folder = Path(name)
-        command = [word.format(folder=name) for word in program]
-        command += [str(schedule.epochs), str(schedule.pace_us)]
-        job = Job(schedule, command, folder, regroup)
-        began = time.monotonic()
-        wait_for_training(job)
-        disturber = Disturber(job, schedule)
-        disturber.play()
-        status = job.wait()
-        after_finish = disturber.killed_late and "with status 137 after finish()" in job.text()
-        if status != (137 if after_finish else 0):
-            raise Broken(f"exit status {status}\n{job.text()}")
-        if left := job.members():
-            raise Broken(f"processes left behind: {left}")
-        excess = check(folder, schedule, disturber.happened["kill"])
-        weights = check_ends(folder, disturber)
-    return Outcome(weights, disturber.happened, excess, time.monotonic() - began)

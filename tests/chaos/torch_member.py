@@ -2,6 +2,7 @@
 
 usage: torch_member.py DIR EPOCHS PACE_US
   DIR/computed.PID  one line per __getitem__, written before the sample is returned: step sample
+  DIR/stood.PID     one line per step begun: step generation rank members
   DIR/weights.PID   SHA-256 of the final weights, of each member that finished
   DIR/left.PID      of each member that was let go before the end
 """
@@ -21,13 +22,17 @@ digits = load_digits()
 current = 0  # the step whose shards are being fetched
 
 
+def open_trail(kind: str) -> int:
+    return os.open(f"{folder}/{kind}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
 class LoggedDigits(torch.utils.data.Dataset):
     """scikit-learn's digits; an access is on disk before it is answered."""
 
     def __init__(self) -> None:
         self.images = torch.tensor(digits.data / 16, dtype=torch.float32)
         self.labels = torch.tensor(digits.target)
-        self.log = os.open(f"{folder}/computed.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.log = open_trail("computed")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -51,8 +56,11 @@ def train() -> None:
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     session = regroup.torch.join(model, optimizer, LoggedDigits(), batch_size=64, epochs=epochs)
+    stood = open_trail("stood")
     for step in session:
         current = step.number
+        world = step.world
+        os.write(stood, f"{current} {world.generation} {world.rank} {world.size}\n".encode())
         for x, y in step:
             end = time.monotonic() + pace_us / 1e6
             nn.functional.cross_entropy(model(x), y).backward()
