@@ -1,10 +1,24 @@
 // Reads and checks the environment of a member.
 #include "elastic/options.h"
 
+#include <fcntl.h>
+#include <features.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
 #include <charconv>
+#include <cstddef>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
+
+#include "core/crc32c.h"
+#include "core/fd.h"
 #include "elastic/session.h"
 
 namespace regroup::elastic {
@@ -29,6 +43,26 @@ core::Status parse(const char* name, T min, T max, T* out) {
   return {};
 }
 
+// CRC32C of this process's executable: compiler, flags and what was linked into it. "?" if it cannot be read.
+std::string build_digest() {
+  const core::Fd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  std::array<std::byte, 1 << 16> buffer;
+  std::uint32_t crc = 0;
+  ssize_t count = -1;
+  while (file.valid() && (count = ::read(file.get(), buffer.data(), buffer.size())) > 0)
+    crc = core::crc32c(std::span(buffer).first(static_cast<std::size_t>(count)), crc);
+  return count == 0 ? fmt::format("{:08x}", crc) : "?";
+}
+
+// The mathematical functions are its.
+std::string libc_version() {
+#ifdef __GLIBC__
+  return ::gnu_get_libc_version();
+#else
+  return "?";
+#endif
+}
+
 }  // namespace
 
 core::Result<Environment> read_environment() {
@@ -47,7 +81,8 @@ std::string default_fingerprint() {
   set = __builtin_cpu_supports("avx512f") ? "avx512" : __builtin_cpu_supports("avx2") ? "avx2" : "sse2";
 #endif
   const auto env = read_environment();
-  return "isa=" + set + " threads=" + (env.ok() ? env->threads : "?");
+  return fmt::format("isa={} threads={} libc={} build={}", set, env.ok() ? env->threads : "?", libc_version(),
+                     build_digest());
 }
 
 }  // namespace regroup::elastic

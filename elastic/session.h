@@ -120,7 +120,8 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-// Instruction set and threads per member; a binding adds its framework's version.
+// Instruction set, threads per member, version of libc, and a digest of the executable, which is read once
+// through; a binding adds its framework's version.
 [[nodiscard]] std::string default_fingerprint();
 
 }  // namespace regroup::elastic

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "core/canonical.h"
@@ -17,6 +18,19 @@ namespace {
 core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
   return core::invalid_argument(
       fmt::format("member {} is refused: its {} is {}, that of the job is {}", id, what, its, ours));
+}
+
+// The words NAME=... of fingerprint `a` that `b` does not have: ": they differ in build, libc".
+std::string difference(const std::string& a, const std::string& b) {
+  std::string names;
+  std::istringstream words(a);
+  const std::string other = " " + b + " ";
+  for (std::string word; words >> word;) {
+    const std::size_t end = word.find('=');
+    if (end == std::string::npos || other.find(" " + word + " ") != std::string::npos) continue;
+    names += (names.empty() ? ": they differ in " : ", ") + word.substr(0, end);
+  }
+  return names;
 }
 
 }  // namespace
@@ -40,12 +54,12 @@ core::Status AgentCore::check(const core::Join& join) {
   if (join.fingerprint == first.fingerprint) return {};
   const core::Status status =
       differs(join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
-              fmt::format("'{}'", first.fingerprint));
+              fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
   if (!options_.any_fingerprint) return status;
-  emit(
-      Warn{fmt::format("member {} is let in under --bits=off: results are not reproducible bit by bit: its "
-                       "fingerprint is '{}', that of the job is '{}'",
-                       join.member, join.fingerprint, first.fingerprint)});
+  emit(Warn{fmt::format(
+      "member {} is let in under --bits=off: results are not reproducible bit by bit: its "
+      "fingerprint is '{}', that of the job is '{}'{}",
+      join.member, join.fingerprint, first.fingerprint, difference(join.fingerprint, first.fingerprint))});
   return {};
 }
 

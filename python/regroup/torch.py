@@ -196,9 +196,13 @@ def fingerprint() -> str:
     """What the bits of the weights depend on besides seed and shards. Members that differ are refused."""
     python = ".".join(map(str, sys.version_info[:2]))
     capability = torch.backends.cpu.get_cpu_capability()
+    cudnn = torch.backends.cudnn
     return (
         f"{_native.default_fingerprint()} torch={torch.__version__} torch-threads={torch.get_num_threads()} "
-        f"torch-isa={capability} python={python}"
+        f"torch-isa={capability} python={python} "
+        f"deterministic={torch.are_deterministic_algorithms_enabled()} "
+        f"cudnn-deterministic={cudnn.deterministic} cudnn-benchmark={cudnn.benchmark} "
+        f"matmul={torch.get_float32_matmul_precision()}"
     )
 
 

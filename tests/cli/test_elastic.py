@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -231,6 +232,25 @@ def test_another_fingerprint_is_refused(regroup, member):
     job = regroup.start(*QUICK, "--start", "2", "--wait", "5", "sh", "-c", DIFFERENT, member, STEPS, "1")
     job.wait_err("is refused: its numeric fingerprint is 'print of [01]', that of the job is 'print of [01]'")
     job.close()
+
+
+def test_another_build_is_refused(regroup, member, tmp_path):
+    """The same program with one byte more in its file: another compiler or other flags change more."""
+    other = tmp_path / "other_build"
+    shutil.copy(member, other)
+    with other.open("ab") as file:
+        file.write(b"x")
+    script = 'if [ "$RANK" = 1 ]; then shift; fi; exec "$1" "$0" 5'
+    options = ["--start", "2", "--replace", "never", "--ready-timeout", "20"]
+    job = regroup.start(*QUICK, *options, "sh", "-c", script, STEPS, member, other)
+    told = job.wait_err(
+        "member [01] is refused: its numeric fingerprint is '(.*)', that of the job is '(.*)': (.*)"
+    )
+    its, the_jobs = (dict(word.split("=") for word in told[i].split()) for i in (1, 2))
+    assert its.pop("build") != the_jobs.pop("build")
+    assert its == the_jobs and its["libc"] == os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+    assert told[3].startswith("they differ in build")
+    assert_finished(job)
 
 
 def test_another_fingerprint_is_admitted_without_bits(regroup, member):

@@ -1,6 +1,8 @@
 """regroup.torch in a world of one: what a step is to model, optimizer and user code."""
 
+import os
 import random
+import re
 import warnings
 
 import numpy as np
@@ -335,6 +337,27 @@ def test_the_fingerprint_names_what_the_bits_depend_on():
     assert f"torch={torch.__version__}" in fingerprint
     assert f"torch-threads={torch.get_num_threads()}" in fingerprint
     assert torch.backends.cpu.get_cpu_capability() in fingerprint
+    assert f" libc={os.confstr('CS_GNU_LIBC_VERSION').split()[1]} " in fingerprint
+    assert re.search(r" build=[0-9a-f]{8} ", fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (torch.use_deterministic_algorithms, "deterministic=True"),
+        (lambda on: setattr(torch.backends.cudnn, "deterministic", on), "cudnn-deterministic=True"),
+        (lambda on: setattr(torch.backends.cudnn, "benchmark", on), "cudnn-benchmark=True"),
+        (lambda on: torch.set_float32_matmul_precision("medium" if on else "highest"), "matmul=medium"),
+    ],
+)
+def test_the_fingerprint_names_the_deterministic_flags(change, told):
+    before = regroup.torch.fingerprint()
+    try:
+        change(True)
+        assert told in regroup.torch.fingerprint().split()
+    finally:
+        change(False)
+    assert regroup.torch.fingerprint() == before
 
 
 def test_no_warning_is_given():
