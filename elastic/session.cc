@@ -119,7 +119,7 @@ Result<Participant::Joined> Session::Impl::regroup() {
   for (;;) {
     auto joined = self_->regroup();
     if (!joined.ok() || *joined == Participant::Joined::kCommittedOpen) return joined;
-    const Status settled = settle_into_world();
+    Status settled = settle_into_world();
     if (settled.ok()) observe(Moment::kJoined);
     if (settled.ok()) return Participant::Joined::kInWorld;
     if (settled.code() != Code::kRevoked) return settled;
@@ -140,7 +140,7 @@ Status Session::Impl::settle_into_world() {
 
 Status Session::Impl::open(Position next) {
   for (;;) {
-    const Status status = self_->open(next);
+    Status status = self_->open(next);
     if (status.code() != Code::kRevoked) return status;
     auto joined = regroup();
     if (!joined.ok()) return joined.status();
@@ -166,7 +166,7 @@ void Session::Impl::finish_apply() {
 Status Session::Impl::drain() {
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
   for (;;) {
-    const Status status = self_->wait([] { return false; }, "leave: the agent did not let this member go");
+    Status status = self_->wait([] { return false; }, "leave: the agent did not let this member go");
     if (status.code() != Code::kRevoked) return status;
     if (auto joined = regroup(); !joined.ok()) return joined.status();
     if (took_part() && !self_->asked_to_leave())

@@ -1,11 +1,11 @@
 // The handler only does what is async-signal-safe: an atomic store, a futex wake, and giving the signal back.
 #include "elastic/term_notice.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 
 namespace regroup::elastic {
 namespace {

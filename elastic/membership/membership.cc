@@ -91,7 +91,7 @@ Ids joiners(const Tally& tally, const Policy& policy) {
 std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
   std::vector<std::string> reasons = tally.reasons;
   for (core::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
-  if (reasons.empty()) reasons.push_back("the generation was revoked");
+  if (reasons.empty()) reasons.emplace_back("the generation was revoked");
   return fmt::format("{}: {} -> {}", fmt::join(reasons, ", "), tally.in_world, members(size));
 }
 

@@ -1,5 +1,6 @@
 // The allocator of a job without a resource manager: slots are the cores this process may run on, as
 // containers, taskset and cgroups leave them.
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -28,7 +29,8 @@ std::size_t count_cores(const std::vector<int>& threads, const std::string& sysf
   std::set<std::string> cores;
   for (const int thread : threads) {
     const std::string number = std::to_string(thread);
-    const std::string siblings = first_line(folder + "cpu" + number + "/topology/thread_siblings_list");
+    const std::string siblings =
+        first_line(fmt::format("{}cpu{}/topology/thread_siblings_list", folder, number));
     cores.insert(siblings.empty() ? number : siblings);
   }
   return cores.size();

@@ -2,11 +2,11 @@
 #include "launcher/options/values.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <csignal>
 
 namespace regroup::launcher {
 

@@ -45,7 +45,7 @@ void forget_outer_place(Environment& environment) {
 std::vector<std::string> to_strings(const Environment& environment) {
   std::vector<std::string> out;
   out.reserve(environment.size());
-  for (const auto& [name, value] : environment) out.push_back(name + "=" + value);
+  for (const auto& [name, value] : environment) out.push_back(fmt::format("{}={}", name, value));
   return out;
 }
 

@@ -104,7 +104,7 @@ void Output::move() {
 void Output::copy() {
   char* const space = space_->read.data();
   const std::string& rest = cutter_.rest();
-  std::memcpy(space, rest.data(), rest.size());
+  std::copy(rest.begin(), rest.end(), space);
   const ssize_t count = ::read(pipe_.native_handle(), space + rest.size(), OutputSpace::kChunk);
   if (count > 0) {
     const auto bytes = static_cast<std::size_t>(count);

@@ -31,7 +31,8 @@ namespace {
   X(bitmap_isset)
 
 struct Hwloc {
-#define REGROUP_HWLOC_DECLARE(name) decltype(&::hwloc_##name) name = nullptr;
+#define REGROUP_HWLOC_DECLARE(name) \
+  decltype(&::hwloc_##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a declared name
   REGROUP_HWLOC_FUNCTIONS(REGROUP_HWLOC_DECLARE)
 #undef REGROUP_HWLOC_DECLARE
 };

@@ -2,14 +2,14 @@
 // in every generation of full size one member that kills itself by a timer, at a random moment of a step.
 // usage: recovery_member DIR STEPS SEED MB COMPUTE_MS WORKERS
 //   DIR/timeline.PID   see tests/bench/timeline.h; "kill" lines carry the moment for which the timer was set
-#include <signal.h>
-#include <time.h>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 

@@ -2,9 +2,9 @@
 // and reports the data race when the store that publishes data is no longer a release.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdio.h>
 #include <sys/wait.h>
 
+#include <cstdio>
 #include <string>
 
 namespace {

@@ -3,10 +3,10 @@
 // in the arena that the ranks are where it wants them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <optional>
 

@@ -1,11 +1,11 @@
 // Communicators one after the other and side by side on one arena: a member killed in the middle of an
 // operation, then the survivors in the next generation; regions with their own channel and instances.
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 
 #include "collective/shm/factory.h"

@@ -1,11 +1,11 @@
 // State from donors to newcomers when the generation ends in the middle.
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
