@@ -69,13 +69,13 @@ TEST(Arena, PartsDoNotOverlapAndAreAligned) {
   std::vector<std::span<std::byte>> parts{arena->result(0), arena->result(1), arena->snapshot(),
                                           arena->stage_result(0), arena->stage_result(1)};
   for (SlotIndex slot = 0; slot < spec.slots; ++slot) {
-    parts.push_back({reinterpret_cast<std::byte*>(&arena->line(slot)), sizeof(Line)});
+    parts.emplace_back(reinterpret_cast<std::byte*>(&arena->line(slot)), sizeof(Line));
     for (std::uint32_t k = 0; k < spec.buffers_per_slot; ++k) parts.push_back(arena->buffer(slot, k));
     for (unsigned parity : {0U, 1U}) parts.push_back(arena->stage(slot, parity));
   }
   const auto crcs = arena->snapshot_crcs();
   EXPECT_EQ(crcs.size(), 3U);
-  parts.push_back({reinterpret_cast<std::byte*>(crcs.data()), crcs.size_bytes()});
+  parts.emplace_back(reinterpret_cast<std::byte*>(crcs.data()), crcs.size_bytes());
   std::sort(parts.begin(), parts.end(), [](auto a, auto b) { return a.data() < b.data(); });
   for (std::size_t i = 0; i < parts.size(); ++i) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(parts[i].data()) % 64, 0U);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kElements = 33;
 
-core::Arena make_arena(std::uint32_t shards, std::uint32_t buffers, std::uint32_t slots = 2) {
+core::Arena make_arena(std::uint32_t shards, std::uint32_t buffers, core::SlotIndex slots = 2) {
   core::ArenaSpec spec;
   spec.slots = slots;
   spec.shards = shards;

@@ -11,9 +11,9 @@ using testing::HasSubstr;
 class AgentTest : public testing::Test {
  protected:
   AgentEffects tell(core::Body body, core::Incarnation incarnation = 1) {
-    return agent.handle({}, {incarnation, std::move(body)});
+    return agent_.handle({}, {incarnation, std::move(body)});
   }
-  AgentEffects from(core::MemberId id, core::Body body) { return agent.handle({id}, {0, std::move(body)}); }
+  AgentEffects from(core::MemberId id, core::Body body) { return agent_.handle({id}, {0, std::move(body)}); }
   AgentEffects join(core::MemberId id,
                     core::Join join = {.elements = 4, .state_bytes = 64, .model = "m", .fingerprint = "f"}) {
     (void)tell(core::Start{.member = id});
@@ -41,31 +41,31 @@ class AgentTest : public testing::Test {
     }
     return "";
   }
-  static core::World world(core::Generation g, std::vector<core::SlotIndex> slots,
-                           std::vector<core::SlotIndex> plan) {
+  static core::World world(core::Generation g, const std::vector<core::SlotIndex>& slots,
+                           const std::vector<core::SlotIndex>& plan) {
     core::World w{.incarnation = 1, .generation = g, .shards = 4};
     for (core::SlotIndex s : slots) w.members.push_back({.id = s, .seat = {0, s}});
     for (core::SlotIndex s : plan) w.plan.push_back({0, s});
     return w;
   }
-  core::Line& line(core::SlotIndex slot) { return agent.arena().line(slot); }
+  core::Line& line(core::SlotIndex slot) { return agent_.arena().line(slot); }
   void set_state(core::SlotIndex slot, core::Phase phase, core::Generation g, core::Position at) {
     line(slot).state.store(core::StateWord{phase, false, g, at}.pack());
   }
   core::StateWord state(core::SlotIndex slot) { return core::load_state<core::RealPolicy>(line(slot).state); }
 
-  AgentCore agent{{.slots = 3, .shards = 4, .seed = 99}};
+  AgentCore agent_{{.slots = 3, .shards = 4, .seed = 99}};
 };
 
 TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
-  EXPECT_FALSE(agent.arena().mapped());
+  EXPECT_FALSE(agent_.arena().mapped());
   const auto effects = join(5);
   const auto welcome = sent<core::Welcome>(effects);
   ASSERT_TRUE(welcome);
   EXPECT_EQ(*welcome, (core::Welcome{0, 4, 99}));
   EXPECT_TRUE(std::get<ToMember>(effects[0]).pass_memfd);
-  EXPECT_EQ(agent.arena().spec().elements, 4U);
-  EXPECT_EQ(agent.arena().spec().snapshot_bytes, 64U);
+  EXPECT_EQ(agent_.arena().spec().elements, 4U);
+  EXPECT_EQ(agent_.arena().spec().snapshot_bytes, 64U);
   EXPECT_EQ(line(0).occupied.load(), 6U);
 }
 
@@ -122,7 +122,7 @@ TEST_F(AgentTest, AnArenaThatDoesNotFitIsRefusedWithItsReason) {
   const auto effects = join(0, {.elements = 1ULL << 40, .model = "m"});
   ASSERT_TRUE(sent<core::Refused>(effects));
   EXPECT_THAT(sent<core::Refused>(effects)->reason, HasSubstr("arena: "));
-  EXPECT_FALSE(agent.arena().mapped());
+  EXPECT_FALSE(agent_.arena().mapped());
   EXPECT_TRUE(sent<core::Welcome>(join(1)));  // the next one may fit
 }
 
@@ -137,34 +137,34 @@ TEST_F(AgentTest, StrangersSecondJoinsAndAFullNodeAreRefused) {
 // "no member had joined: relaunch": the next launch is not held to what a dead first joiner was.
 TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
   (void)join(0);
-  (void)agent.on_reaped(0, 1000, 3, 0);
+  (void)agent_.on_reaped(0, 1000, 3, 0);
   const core::Join other{.elements = 8, .state_bytes = 32, .model = "other", .fingerprint = "f"};
   EXPECT_TRUE(sent<core::Welcome>(join(1, other)));
-  EXPECT_EQ(agent.arena().spec().elements, 8U);
+  EXPECT_EQ(agent_.arena().spec().elements, 8U);
   EXPECT_TRUE(sent<core::Refused>(join(2)));  // but a living one counts
 }
 
 TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   ready(0);
   ready(1);
-  auto first = sent<core::MemberLost>(agent.on_line_dead(0));
+  auto first = sent<core::MemberLost>(agent_.on_line_dead(0));
   ASSERT_TRUE(first);
   EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
   EXPECT_EQ(line(0).dead.load(), 1U);
-  EXPECT_TRUE(agent.on_line_dead(0).empty());
-  auto second = sent<core::MemberLost>(agent.on_reaped(0, 4711, 0, 9));
+  EXPECT_TRUE(agent_.on_line_dead(0).empty());
+  auto second = sent<core::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
   ASSERT_TRUE(second);
   EXPECT_EQ(second->why, "member 0 (pid 4711): killed by signal 9 (SIGKILL)");
   EXPECT_TRUE(second->reaped);
   EXPECT_EQ(second->signal, 9);
-  EXPECT_TRUE(agent.on_reaped(0, 4711, 0, 9).empty());
+  EXPECT_TRUE(agent_.on_reaped(0, 4711, 0, 9).empty());
 
   const auto count = line(1).bell.count.load();
-  auto only = sent<core::MemberLost>(agent.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
+  auto only = sent<core::MemberLost>(agent_.on_reaped(1, 4712, 0, 0));  // the pidfd alone does both
   EXPECT_EQ(only->why, "member 1 (pid 4712): exited with status 0 before finish()");
   EXPECT_EQ(line(1).dead.load(), 1U);
   EXPECT_GT(line(1).bell.count.load(), count);
-  EXPECT_TRUE(agent.on_line_dead(1).empty());
+  EXPECT_TRUE(agent_.on_line_dead(1).empty());
 }
 
 TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
@@ -173,7 +173,7 @@ TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
   set_state(0, core::Phase::kOpen, 1, core::Position::of(1));
   set_state(1, core::Phase::kCommitted, 1, core::Position::of(1));
   line(1).seals[3].store(core::Seal{1, {2, 4}}.pack());
-  (void)agent.on_reaped(1, 1, 1, 0);
+  (void)agent_.on_reaped(1, 1, 1, 0);
   const auto rung = line(0).bell.count.load();
   const auto report = sent<core::Report>(tell(core::Revoke{1}));
   ASSERT_TRUE(report);
@@ -192,14 +192,14 @@ TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
 TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
   ready(0);
   (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3);
-  EXPECT_EQ(agent.arena().newest_world(), 2U);
+  EXPECT_EQ(agent_.arena().newest_world(), 2U);
   EXPECT_THAT(warning(tell(core::Announce{world(3, {0}, {0, 0, 0, 0})}, 2)), HasSubstr("incarnation 2"));
   EXPECT_THAT(warning(tell(core::Announce{world(2, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("World 2 is refused"));
   (void)tell(core::Revoke{4}, 3);
   EXPECT_THAT(warning(tell(core::Announce{world(4, {0}, {0, 0, 0, 0})}, 3)), HasSubstr("4 is revoked"));
-  EXPECT_EQ(agent.arena().newest_world(), 2U);
+  EXPECT_EQ(agent_.arena().newest_world(), 2U);
   EXPECT_TRUE(sent<core::HelloReply>(tell(core::Hello{}, 5)));
-  EXPECT_EQ(agent.incarnation(), 5U);
+  EXPECT_EQ(agent_.incarnation(), 5U);
 }
 
 TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
@@ -207,7 +207,7 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   set_state(0, core::Phase::kOpen, 1, core::Position::of(1));
   line(1).seals[0].store(core::Seal{1, {2, 3}}.pack());
-  (void)agent.on_reaped(1, 1, 0, 9);
+  (void)agent_.on_reaped(1, 1, 0, 9);
   EXPECT_TRUE(join(3).empty());  // waits: member 1 is in the World
   (void)tell(core::Revoke{1});
   auto g2 = world(2, {0, 2}, {0, 0, 1, 2});
@@ -224,7 +224,7 @@ TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
   for (core::MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
   line(1).seals[0].store(core::Seal{1, {2, 3}}.pack());
-  (void)agent.on_reaped(1, 1, 0, 9);
+  (void)agent_.on_reaped(1, 1, 0, 9);
   (void)tell(core::Revoke{1});
   (void)tell(core::Announce{world(2, {0, 2}, {0, 0, 1, 2})});
   (void)tell(core::Revoke{2});
@@ -250,11 +250,11 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
   EXPECT_EQ(sent<core::Excluded>(gently)->reason, "left on notice");
   EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
-  agent.let_go(std::get<LetGo>(gently[1]).slot);
+  agent_.let_go(std::get<LetGo>(gently[1]).slot);
   EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kNow));
   EXPECT_EQ(std::get<KillMember>(tell(core::Kill{0, false, ""}).at(0)).member, 0U);
   EXPECT_EQ(std::get<KillMember>(tell(core::Kill{1, true, ""}).at(0)).member, 1U);  // it has no ear yet
-  (void)agent.on_reaped(0, 1, 0, 0);
+  (void)agent_.on_reaped(0, 1, 0, 0);
   EXPECT_TRUE(tell(core::Kill{0, false, ""}).empty());
 }
 
@@ -274,7 +274,7 @@ TEST_F(AgentTest, HelloTellsEverythingAgain) {
   for (core::MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(core::Start{.member = 3});
   (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
-  (void)agent.on_reaped(1, 7, 3, 0);
+  (void)agent_.on_reaped(1, 7, 3, 0);
   (void)from(0, core::Drained{});
   const auto effects = tell(core::Hello{}, 2);
   EXPECT_TRUE(std::holds_alternative<core::MemberDrained>(std::get<ToCoordinator>(effects[0]).body));

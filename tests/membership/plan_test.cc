@@ -25,7 +25,7 @@ std::vector<Seat> seats(const std::vector<core::SlotIndex>& slots) {
   for (core::SlotIndex s : slots) out.push_back({0, s});
   return out;
 }
-core::LineReport line(core::SlotIndex slot, std::vector<core::Interval> sealed, bool alive = true,
+core::LineReport line(core::SlotIndex slot, const std::vector<core::Interval>& sealed, bool alive = true,
                       core::Step step = kStep) {
   core::LineReport out{.member = slot, .slot = slot, .alive = alive};
   for (core::Interval i : sealed) out.seals.push_back({step, i});

@@ -7,8 +7,6 @@
 
 namespace regroup::membership {
 
-using core::RealPolicy;
-
 SimJob::SimJob(SimOptions o)
     : options(std::move(o)),
       agent({.slots = options.lines,

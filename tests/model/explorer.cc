@@ -89,7 +89,8 @@ class Search {
   // True when a violation was found.
   bool expand(const State& state, std::uint32_t at) {
     bool moves = false;
-    for (std::uint8_t f = 0; f < state.fibers.size(); ++f) {
+    const auto fibers = static_cast<std::uint8_t>(state.fibers.size());
+    for (std::uint8_t f = 0; f < fibers; ++f) {
       for (const Deed deed : {Deed::kStep, Deed::kDrain, Deed::kKill}) {
         State next = state;
         std::string failure;

@@ -206,7 +206,7 @@ std::string parse(int argc, char** argv, Arguments* out) {
       {"-nolive", [&] { o.liveness = false; }},
       {"-none", [&] { o.off = kAllRules & ~(1U << kJournal | 1U << kFence); }}};
   for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
+    std::string name = argv[i];
     if (const auto it = plain.find(name); it != plain.end()) {
       it->second();
       continue;

@@ -18,9 +18,8 @@ struct FindPmix : testing::Test {
     for (const char* prefix : {"a", "b", "c"}) fs::create_directories(root / prefix / "bin");
     fs::create_directories(root / "a/lib/openmpi");
     fs::create_directories(root / "b/lib");
-    std::ofstream(root / "a/lib/openmpi/libpmix.so.2");
-    std::ofstream(root / "b/lib/libpmix.so.2");
-    std::ofstream(root / "b/bin/mpirun");
+    for (const char* file : {"a/lib/openmpi/libpmix.so.2", "b/lib/libpmix.so.2", "b/bin/mpirun"})
+      std::ofstream(root / file).flush();
     fs::permissions(root / "b/bin/mpirun", fs::perms::owner_all);
   }
   ~FindPmix() override { fs::remove_all(root); }

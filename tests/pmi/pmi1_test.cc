@@ -1,4 +1,5 @@
 // PMI-1 as MPICH speaks it: what a client sends, and what it is answered.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ std::vector<std::string> tell(Pmi1Group& group, std::uint32_t rank, std::string_
         for (const std::string& argument : app.arguments) text += " [" + argument + "]";
         out.push_back(text + (app.wdir.empty() ? "" : " in " + app.wdir));
       }
-      for (const auto& [key, value] : more->values) out.push_back(key + "=" + value);
+      for (const auto& [key, value] : more->values) out.push_back(fmt::format("{}={}", key, value));
     }
   };
   for (;;) {

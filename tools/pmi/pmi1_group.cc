@@ -61,7 +61,7 @@ Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
 }
 
 const std::map<std::string, Pmi1Group::Handler>& Pmi1Group::handlers() {
-  static const std::map<std::string, Handler> table{
+  static const std::map<std::string, Handler> kTable{
       {"init", &Pmi1Group::init},
       {"get_maxes", &Pmi1Group::maxes},
       {"get_appnum", &Pmi1Group::appnum},
@@ -80,7 +80,7 @@ const std::map<std::string, Pmi1Group::Handler>& Pmi1Group::handlers() {
       {"finalize", &Pmi1Group::finalize},
       {"abort", &Pmi1Group::abort},
   };
-  return table;
+  return kTable;
 }
 
 Effects Pmi1Group::on_command(std::uint32_t rank, const Pmi1Command& command) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace regroup::pmi {
 namespace {
@@ -75,7 +76,7 @@ Result<std::int64_t> Pmi1Command::number(const std::string& key) const {
 }
 
 Result<Maybe> Pmi1Reader::fail(std::string message) {
-  return error_ = core::invalid_argument(message), error_;
+  return error_ = core::invalid_argument(std::move(message)), error_;
 }
 
 Result<Maybe> Pmi1Reader::next() {

@@ -31,7 +31,8 @@ namespace regroup::pmi {
   X(server_setup_fork)
 
 struct PmixLibrary {
-#define REGROUP_PMIX_POINTER(name) decltype(&::PMIx_##name) name = nullptr;
+#define REGROUP_PMIX_POINTER(name) \
+  decltype(&::PMIx_##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a declared name
   REGROUP_PMIX_FUNCTIONS(REGROUP_PMIX_POINTER)
 #undef REGROUP_PMIX_POINTER
 

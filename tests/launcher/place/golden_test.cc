@@ -39,7 +39,7 @@ Topology machine(const std::string& name) {
 // As record.py writes it: "package[0][core:L0] | UNBOUND", or "error: why".
 std::string placed(const Topology& topology, const std::string& line) {
   std::vector<std::string> args = words_of(line);
-  if (args.back() != "true") args.push_back("true");
+  if (args.back() != "true") args.emplace_back("true");
   Surroundings around;
   around.read_file = [](const std::string& path) { return file_text(kFolder + path); };
   auto options = parse_command_line(args, around);
