@@ -52,7 +52,7 @@ core::Status AgentCore::check(const core::Join& join) {
     return differs(join.member, "state size", number(join.state_bytes), number(first.state_bytes));
   }
   if (join.fingerprint == first.fingerprint) return {};
-  const core::Status status =
+  core::Status status =
       differs(join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
               fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
   if (!options_.any_fingerprint) return status;
