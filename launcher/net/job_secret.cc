@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,7 +94,8 @@ JobSecret::~JobSecret() {
 
 core::Status JobSecret::write(int fd) const {
   static_assert(sizeof(Page) == kMessageBytes);
-  const ssize_t count = ::write(fd, page_, sizeof *page_);
+  ssize_t count = ::send(fd, page_, sizeof *page_, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (count < 0 && errno == ENOTSOCK) count = ::write(fd, page_, sizeof *page_);
   if (count < 0) return core::system_error("write", "the job's secret", errno);
   if (count != static_cast<ssize_t>(sizeof *page_)) {
     return {core::Code::kUnavailable, "write(the job's secret): no room for all of it"};

@@ -1,0 +1,170 @@
+// The end is the process's, not that of its pipes: a daemon of ssh may hold them open for hours.
+#include "launcher/spawn/piped_process.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "core/fd.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::size_t kLongestPiece = 64 << 10;
+constexpr std::size_t kMostAtEnd = 1 << 20;
+
+struct Ends {
+  core::Fd ours, theirs;
+};
+
+// Socket pairs instead of pipes: a write to a reader that has gone must not raise SIGPIPE.
+core::Result<Ends> make_ends() {
+  std::array<int, 2> fds{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+    return core::system_error("socketpair", "streams of a process", errno);
+  }
+  Ends ends{core::Fd(fds[0]), core::Fd(fds[1])};
+  if (::fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) {
+    return core::system_error("fcntl(O_NONBLOCK)", "streams of a process", errno);
+  }
+  return ends;
+}
+
+}  // namespace
+
+PipedProcess::PipedProcess(boost::asio::io_context& loop, Events events)
+    : events_(std::move(events)), in_(loop), pidfd_(loop), out_(loop, false), err_(loop, true) {}
+
+core::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop, SpawnSpec spec,
+                                                                Events events) {
+  auto in = make_ends(), out = make_ends(), err = make_ends();
+  for (const auto* ends : {&in, &out, &err}) {
+    if (!ends->ok()) return ends->status();
+  }
+  spec.in = in->theirs.get(), spec.out = out->theirs.get(), spec.err = err->theirs.get();
+  auto pid = spawn(spec);
+  if (!pid.ok()) return pid.status();
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0));
+  if (pidfd < 0) {
+    const core::Status why = core::system_error("pidfd_open", spec.path, errno);
+    ::kill(*pid, SIGKILL);
+    ::waitpid(*pid, nullptr, 0);
+    return why;
+  }
+  std::shared_ptr<PipedProcess> self(new PipedProcess(loop, std::move(events)));
+  self->in_.assign(in->ours.release());
+  self->out_.pipe.assign(out->ours.release());
+  self->err_.pipe.assign(err->ours.release());
+  self->pidfd_.assign(pidfd);
+  self->wait_output(self->out_);
+  self->wait_output(self->err_);
+  self->wait_end();
+  return self;
+}
+
+void PipedProcess::abandon() {
+  events_ = {};
+  close_input();
+  kill();
+}
+
+void PipedProcess::kill() {
+  if (pidfd_.is_open()) ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), SIGKILL, nullptr, 0);
+}
+
+void PipedProcess::wait_output(Stream& stream) {
+  stream.pipe.async_wait(stream.pipe.wait_read,
+                         [self = shared_from_this(), &stream](const boost::system::error_code& error) {
+                           if (!error && stream.pipe.is_open() && self->read(stream) != 0)
+                             self->wait_output(stream);
+                         });
+}
+
+ssize_t PipedProcess::read(Stream& stream) {
+  std::array<char, 16 << 10> bytes;
+  const ssize_t count = ::recv(stream.pipe.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR ? -1 : 0;
+  stream.rest.append(bytes.data(), static_cast<std::size_t>(count));
+  cut(stream, count == 0);
+  return count;
+}
+
+void PipedProcess::cut(Stream& stream, bool all) {
+  const auto tell = events_.line;  // which may end itself
+  const std::string text = std::exchange(stream.rest, {});
+  std::size_t begin = 0;
+  for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    if (tell && events_.line) tell(std::string_view(text).substr(begin, end - begin), stream.error);
+  }
+  const std::string rest = text.substr(begin);
+  if (rest.size() < kLongestPiece && !all) {
+    stream.rest = rest;
+  } else if (!rest.empty() && tell && events_.line) {
+    tell(rest, stream.error);
+  }
+}
+
+void PipedProcess::feed(std::string bytes) {
+  to_write_ += bytes;
+  if (!writing_) write();
+}
+
+void PipedProcess::write() {
+  while (in_.is_open() && !to_write_.empty()) {
+    const ssize_t count =
+        ::send(in_.native_handle(), to_write_.data(), to_write_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno != EAGAIN) return to_write_.clear();
+    if (count < 0) {
+      writing_ = true;
+      return in_.async_wait(in_.wait_write, [self = shared_from_this()](const boost::system::error_code& e) {
+        self->writing_ = false;
+        if (!e) self->write();
+      });
+    }
+    to_write_.erase(0, static_cast<std::size_t>(count));
+  }
+}
+
+void PipedProcess::close_input() {
+  to_write_.clear();
+  boost::system::error_code ignored;
+  in_.close(ignored);
+}
+
+void PipedProcess::wait_end() {
+  pidfd_.async_wait(pidfd_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->on_end();
+  });
+}
+
+void PipedProcess::on_end() {
+  siginfo_t info{};
+  // Whoever reaped it before us has taken its status along.
+  const bool known = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.native_handle()),
+                              &info, WEXITED | WNOHANG) == 0 &&
+                     info.si_pid != 0;
+  const int status = !known ? SIGKILL : info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+  boost::system::error_code ignored;
+  for (Stream* stream : {&out_, &err_}) {
+    // What is there, but not what somebody else goes on to write.
+    for (std::size_t got = 0; got < kMostAtEnd && stream->pipe.is_open();) {
+      const ssize_t count = read(*stream);
+      if (count <= 0) break;
+      got += static_cast<std::size_t>(count);
+    }
+    cut(*stream, true);
+    stream->pipe.close(ignored);
+  }
+  close_input();
+  pidfd_.close(ignored);
+  if (const auto ended = std::exchange(events_, {}).ended) ended(status);
+}
+
+}  // namespace regroup::launcher

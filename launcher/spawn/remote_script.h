@@ -1,0 +1,40 @@
+// What is said to a shell on another host and what it answers: pure text. The script goes to `/bin/sh` on its
+// standard input, so the user's login shell sees no word of it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/status.h"
+#include "launcher/spawn/spawner.h"
+
+namespace regroup::launcher {
+
+// As one word of a POSIX shell, whatever bytes it holds.
+[[nodiscard]] std::string quote(std::string_view word);
+
+// Looks for folder and program, answers with a line that says how it went, and becomes the agent. A shell has
+// read all of it before it runs any, so what follows on the input is the agent's. kInvalidArgument: a byte 0.
+[[nodiscard]] core::Result<std::string> script_of(const AgentOrder& order);
+
+enum class Answer { kNone, kHere, kNoFolder, kNoProgram, kNotExecutable };
+[[nodiscard]] Answer answer_in(std::string_view line);
+[[nodiscard]] core::Status explain(Answer answer, const AgentOrder& order);
+
+// How a process that was to bring the agent there has ended. `tool` is its name ("ssh"), `wait_status` as of
+// waitpid, `last_line` what it said last on its error output.
+struct Ending {
+  std::string tool;
+  int wait_status = 0;
+  bool was_up = false;
+  std::string last_line;
+};
+[[nodiscard]] core::Status explain(const Ending& ending, const AgentOrder& order);
+
+// A host name may not look like an option, nor hold blanks or control characters.
+[[nodiscard]] core::Status check_host(const std::string& host);
+
+// For a terminal: control characters become '?', the end of what is longer than 500 bytes is cut off.
+[[nodiscard]] std::string printable(std::string_view line);
+
+}  // namespace regroup::launcher
