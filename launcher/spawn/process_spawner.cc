@@ -1,0 +1,207 @@
+// The secret goes last: only once the far shell has said that it is about to run the agent.
+#include "launcher/spawn/process_spawner.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <filesystem>
+
+#include "launcher/supervise/environment.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::chrono::seconds kGrace{2};
+constexpr std::size_t kMostHeld = 1000;  // lines of a login shell that never stops talking
+
+std::string name_of(const std::string& path) { return std::filesystem::path(path).filename(); }
+
+// No question is asked that nobody can answer; connecting gives up while there is time left to say why.
+std::vector<std::string> quiet_options(core::Duration limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
+  return {"-T", "-x",
+          "-o", "BatchMode=yes",
+          "-o", fmt::format("ConnectTimeout={}", std::max<std::int64_t>(1, seconds - 1))};
+}
+
+}  // namespace
+
+core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context& loop,
+                                                        std::shared_ptr<const JobSecret> secret,
+                                                        SpawnEvents events, SpawnOptions options,
+                                                        std::vector<std::string> command) {
+  if (command.empty()) return core::invalid_argument("the command that reaches other hosts is empty");
+  auto path = find_program(command[0], "", options.environment);
+  if (!path.ok()) return path.status();
+  if (name_of(command[0]) == "ssh") {
+    const auto quiet = quiet_options(options.limit);
+    command.insert(command.end(), quiet.begin(), quiet.end());
+  }
+  return std::unique_ptr<Spawner>(
+      std::make_unique<ProcessSpawner>(loop, std::move(secret), std::move(events), std::move(options),
+                                       ProcessSpawner::Way{*path, std::move(command), true}));
+}
+
+core::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
+                                                         std::shared_ptr<const JobSecret> secret,
+                                                         SpawnEvents events, SpawnOptions options) {
+  return std::unique_ptr<Spawner>(
+      std::make_unique<ProcessSpawner>(loop, std::move(secret), std::move(events), std::move(options),
+                                       ProcessSpawner::Way{"/bin/sh", {"/bin/sh"}, false}));
+}
+
+ProcessSpawner::ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret,
+                               SpawnEvents events, SpawnOptions options, Way way)
+    : loop_(loop),
+      secret_(std::move(secret)),
+      events_(std::move(events)),
+      options_(std::move(options)),
+      way_(std::move(way)),
+      tool_(name_of(way_.command[0])) {}
+
+ProcessSpawner::~ProcessSpawner() {
+  *alive_ = false;
+  for (auto& [node, agent] : agents_) {
+    if (agent.process) agent.process->abandon();
+  }
+}
+
+void ProcessSpawner::start(AgentOrder order) {
+  const core::NodeId node = order.node;
+  const auto [at, fresh] = agents_.try_emplace(node, loop_, std::move(order));
+  if (!fresh) return;  // one order for each
+  waiting_.push_back(node);
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (*alive) fill();
+  });
+}
+
+void ProcessSpawner::fill() {
+  while (on_their_way_ < options_.parallel && !waiting_.empty()) {
+    const core::NodeId node = waiting_.front();
+    waiting_.pop_front();
+    const auto at = agents_.find(node);
+    if (at == agents_.end()) continue;
+    ++on_their_way_;
+    const core::Status status = launch(at->second);
+    if (!status.ok()) report_later(node, status);
+  }
+}
+
+core::Status ProcessSpawner::launch(Agent& agent) {
+  const core::NodeId node = agent.order.node;
+  if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_host(agent.order.host));
+  auto script = script_of(agent.order);
+  if (!script.ok()) return script.status();
+  SpawnSpec spec;
+  spec.path = way_.path;
+  spec.argv = way_.command;
+  if (way_.append_host) spec.argv.insert(spec.argv.end(), {agent.order.host, "/bin/sh"});
+  spec.environment = to_strings(options_.environment);
+  auto process = PipedProcess::start(
+      loop_, std::move(spec),
+      {.line = [this, node](std::string_view line, bool error) { on_line(node, line, error); },
+       .ended = [this, node](int status) { on_ended(node, status); }});
+  if (!process.ok()) {
+    return {process.status().code(), fmt::format("{}: {}", agent.order.host, process.status().message())};
+  }
+  agent.process = *process;
+  agent.process->feed(*script);
+  agent.timer.expires_after(options_.limit);
+  agent.timer.async_wait([this, node, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive) on_late(node);
+  });
+  return {};
+}
+
+void ProcessSpawner::on_line(core::NodeId node, std::string_view line, bool error) {
+  Agent& agent = agents_.at(node);
+  if (const Answer answer = answer_in(line); !agent.up && !error && answer != Answer::kNone) {
+    agent.answer = answer;
+    if (answer == Answer::kHere) return on_up(agent);
+    return agent.process->kill();  // all is said
+  }
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  std::string text = printable(line);
+  if (error && !text.empty()) agent.last_line = text;
+  if (agent.up) {
+    if (events_.line) events_.line(node, text);
+  } else if (agent.held.size() < kMostHeld) {
+    agent.held.push_back(std::move(text));
+  }
+}
+
+void ProcessSpawner::on_up(Agent& agent) {
+  const core::NodeId node = agent.order.node;
+  const auto alive = alive_;  // a handler may end us
+  agent.timer.cancel();
+  if (!secret_->write(agent.process->input()).ok()) {
+    return agent.process->close_input();  // it has gone: its end will say why
+  }
+  agent.up = true;
+  --on_their_way_;
+  const std::vector<std::string> held = std::exchange(agent.held, {});
+  if (events_.up) events_.up(node);
+  for (const std::string& line : held) {
+    if (*alive && events_.line) events_.line(node, line);
+  }
+  if (*alive) fill();
+}
+
+void ProcessSpawner::on_late(core::NodeId node) {
+  const auto at = agents_.find(node);
+  if (at == agents_.end() || !at->second.process) return;
+  at->second.late = !at->second.up;
+  at->second.process->kill();
+}
+
+void ProcessSpawner::on_ended(core::NodeId node, int wait_status) {
+  report(node, reason(agents_.at(node), wait_status));
+}
+
+core::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
+  if (core::Status answered = explain(agent.answer, agent.order); !answered.ok()) return answered;
+  if (agent.late) {
+    return core::deadline_exceeded(fmt::format("{}: {} did not reach a shell within {:.0f} s{}",
+                                               agent.order.host, tool_,
+                                               std::chrono::duration<double>(options_.limit).count(),
+                                               agent.last_line.empty() ? "" : ": " + agent.last_line));
+  }
+  const core::Status answered = explain(agent.answer, agent.order);
+  return answered.ok() ? explain(Ending{tool_, wait_status, agent.up, agent.last_line}, agent.order)
+                       : answered;
+}
+
+void ProcessSpawner::report_later(core::NodeId node, core::Status why) {
+  boost::asio::post(loop_, [this, alive = alive_, node, why = std::move(why)] {
+    if (*alive) report(node, why);
+  });
+}
+
+void ProcessSpawner::report(core::NodeId node, const core::Status& why) {
+  const auto alive = alive_;
+  const auto agent = agents_.extract(node);
+  if (agent.empty()) return;
+  if (!agent.mapped().up) --on_their_way_;
+  if (events_.ended) events_.ended(node, why);
+  if (*alive) fill();
+}
+
+void ProcessSpawner::end(core::NodeId node) {
+  const auto at = agents_.find(node);
+  if (at == agents_.end()) return;
+  Agent& agent = at->second;
+  if (!agent.process) {
+    if (std::erase(waiting_, node) == 0) return;  // its failure is on the way to be reported
+    ++on_their_way_;                              // which report() takes back
+    return report_later(node, {core::Code::kUnavailable,
+                               fmt::format("{}: not started, since the job ends", agent.order.host)});
+  }
+  agent.process->close_input();
+  agent.timer.expires_after(kGrace);
+  agent.timer.async_wait([this, node, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive) on_late(node);
+  });
+}
+
+}  // namespace regroup::launcher

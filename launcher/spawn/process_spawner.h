@@ -1,0 +1,90 @@
+// Agents through a local process that reaches a shell: `ssh HOST /bin/sh` for other hosts, `/bin/sh` for
+// this.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "launcher/net/job_secret.h"
+#include "launcher/options/request.h"
+#include "launcher/spawn/piped_process.h"
+#include "launcher/spawn/remote_script.h"
+#include "launcher/spawn/spawner.h"
+
+namespace regroup::launcher {
+
+struct SpawnOptions {
+  Environment environment;    // of the local processes; programs are looked for in its PATH
+  std::size_t parallel = 32;  // on their way at a time
+  core::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
+};
+
+// `command` reaches a host when its name and "/bin/sh" are appended; one named ssh also gets the options that
+// keep it from asking (host keys are the user's matter). kNotFound names the program.
+[[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
+    boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
+    SpawnOptions options, std::vector<std::string> command = {"ssh"});
+// All on this host, whatever orders say.
+[[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_fork_spawner(
+    boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
+    SpawnOptions options);
+
+class ProcessSpawner final : public Spawner {
+ public:
+  // `command` without a host, if `append_host` then one is appended; `path`: the program that it starts.
+  struct Way {
+    std::string path;
+    std::vector<std::string> command;
+    bool append_host = false;
+  };
+  ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
+                 SpawnOptions options, Way way);
+  ~ProcessSpawner() override;
+  void start(AgentOrder order) override;
+  void end(core::NodeId node) override;
+
+ private:
+  struct Agent {
+    explicit Agent(boost::asio::io_context& loop, AgentOrder o) : order(std::move(o)), timer(loop) {}
+    AgentOrder order;
+    boost::asio::steady_timer timer;
+    std::shared_ptr<PipedProcess> process;
+    bool up = false, late = false;
+    Answer answer = Answer::kNone;
+    std::vector<std::string> held;  // lines that came before it was up
+    std::string last_line;
+  };
+
+  void fill();
+  [[nodiscard]] core::Status launch(Agent& agent);
+  void on_line(core::NodeId node, std::string_view line, bool error);
+  void on_up(Agent& agent);
+  void on_late(core::NodeId node);
+  void on_ended(core::NodeId node, int wait_status);
+  [[nodiscard]] core::Status reason(const Agent& agent, int wait_status) const;
+  void report_later(core::NodeId node, core::Status why);
+  void report(core::NodeId node, const core::Status& why);
+
+  boost::asio::io_context& loop_;
+  const std::shared_ptr<const JobSecret> secret_;
+  const SpawnEvents events_;
+  const SpawnOptions options_;
+  const Way way_;
+  const std::string tool_;  // as messages name it
+  std::map<core::NodeId, Agent> agents_;
+  std::deque<core::NodeId> waiting_;
+  std::size_t on_their_way_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
+};
+
+}  // namespace regroup::launcher
