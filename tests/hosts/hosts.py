@@ -159,8 +159,8 @@ class Host(Space):
             self.network("ip", *command.split())
 
     def popen(self, command: Sequence[str | Path], **popen) -> subprocess.Popen:
-        """Starts a command on the host. The process that is returned stands for it: it has the same end and
-        status, and when it is killed so is the command. inner() is for other signals."""
+        """Starts a command in the root folder of the host. The process that is returned stands for it: it has
+        the same end and status, and when it is killed so is the command. inner() is for other signals."""
         held = ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
         process = subprocess.Popen([*self.enter(), *held], **popen)
         self.commands.append(process)
@@ -316,6 +316,7 @@ class Hosts:
         (self.folder / "sshd_config").write_text(
             f"AuthorizedKeysFile {self.folder}/user.pub\nStrictModes no\nUsePAM no\nPrintMotd no\n"
             "PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile /run/sshd.pid\n"
+            "KbdInteractiveAuthentication no\n"
             "MaxStartups 200\nUseDNS no\nPermitUserEnvironment no\n"
         )
 
