@@ -61,7 +61,8 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
 void ElasticAgent::on_job_done(const core::JobDone& done) {
   if (agent_.ending()) return;
   if (done.exit_code != 0) {
-    agent_.say(fmt::format("the job failed: {} (exit status {})", done.reason, done.exit_code));
+    agent_.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
+                           launcher::shown(agent_.crew().options().apps.at(0))));
   } else if (!options_.quiet) {
     agent_.say(fmt::format("the job is over: {}", done.reason));
   }

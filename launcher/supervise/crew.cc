@@ -31,6 +31,13 @@ std::string in_units(std::uint64_t bytes) {
 
 }  // namespace
 
+std::string shown(const App& app) {
+  constexpr std::size_t kMost = 200;
+  const std::string words = fmt::format("{}", fmt::join(app.argv, " "));
+  const std::string line = words.substr(0, words.find('\n'));
+  return line.size() <= kMost && line.size() == words.size() ? line : line.substr(0, kMost) + " ...";
+}
+
 std::string MemberExit::what() const {
   const std::string more = exceeded_memory == 0 ? ""
                                                 : fmt::format("killed for using more than its {} of memory",

@@ -24,6 +24,9 @@
 
 namespace regroup::launcher {
 
+// The words of a program for a message, the last ones left out where there are many.
+[[nodiscard]] std::string shown(const App& app);
+
 // What the members of a job have in common.
 struct CrewOptions {
   std::vector<App> apps;

@@ -150,9 +150,11 @@ bool RigidJob::decides(const MemberExit& exit, const Rank& rank) const {
 
 void RigidJob::end(const MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
-  agent_.say(fmt::format("{} (pid {}) {}{}{}", name_of(rank.seat), exit.pid, exit.what(),
+  const bool by_itself = exit.signal == 0 && !early;  // why, its program knows: name that
+  agent_.say(fmt::format("{} (pid {}) {}{}{}{}", name_of(rank.seat), exit.pid, exit.what(),
                          early ? " before it called MPI_Finalize" : "",
-                         agent_.crew().running() > 0 ? ": ending the other ranks" : ""));
+                         agent_.crew().running() > 0 ? ": ending the other ranks" : "",
+                         by_itself ? "; it ran " + shown(agent_.crew().options().apps.at(rank.app)) : ""));
   if (options_.compat == Compat::kMpich) return agent_.terminate(exit.signal != 0 ? exit.signal : exit.code);
   agent_.terminate(early && exit.code == 0 ? 1 : exit.status());
 }

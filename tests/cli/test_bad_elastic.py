@@ -16,7 +16,8 @@ def test_script_that_is_not_there(regroup):
     job = regroup.run(*QUICK, "--start", "2", "python3", "/nonexistent/train.py")
     assert job.wait() == 2
     assert "/nonexistent/train.py" in job.err
-    assert re.search(r"regroup: the job failed: member \d+ \(pid \d+\): exited with status 2", job.err)
+    failed = r"regroup: the job failed: member \d+ \(pid \d+\): exited with status 2.*"
+    assert re.search(failed + r"\(exit status 2\); it ran python3 /nonexistent/train.py\n$", job.err), job.err
     job.assert_nothing_left(2)
 
 
@@ -77,6 +78,9 @@ def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
     still_open = status(regroup)
     os.kill(agent, signal.SIGCONT)
     assert [a.returncode for a in answers] == [0, 0, 0, 0], [a.stderr for a in answers]
+    # The World of three is that of before the death; the last one asked for stands.
+    assert [a.stdout for a in answers] == [f"target {n}, 3 in the World now\n" for n in (2, 4, 1, 3)]
+    assert still_open["target"] == 3
     assert (still_open["generation"], still_open["round"]["waiting_for_nodes"]) == (1, [0])
     assert_finished(job)
 

@@ -2,6 +2,7 @@
 it."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -104,6 +105,16 @@ def test_names_rank_pid_and_signal(regroup):
     assert "rank 0" not in job.err  # it was ended, that is no news
 
 
+def test_names_the_command_that_failed(regroup):
+    job = regroup.run("-np", "1", "python3", "/nonexistent/train.py")
+    assert job.wait() == 2
+    told = r"regroup: rank 0 \(pid \d+\) exited with code 2; it ran python3 /nonexistent/train.py\n$"
+    assert re.search(told, job.err), job.err
+    long = "x" * 300
+    job = regroup.run("-np", "1", "sh", "-c", f"exit 3\n{long}")
+    assert job.err.endswith("it ran sh -c exit 3 ...\n")
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -115,6 +126,8 @@ def test_names_rank_pid_and_signal(regroup):
             "--start 5: it must lie in the range 2:4",
         ),
         (["-np", "1:2", "--shards", "0", "true"], "option --shards 0: it must be positive"),
+        (["-np", "1:2", "--shards", "-1", "true"], "option --shards -1: it must be positive"),
+        (["-np", "1:2", "--shards", "four", "true"], "option --shards four: a whole number is wanted"),
         (["-np", "1000", "true"], "1000 members asked for, "),
         (["--overubscribe", "true"], "unknown option --overubscribe; did you mean --oversubscribe?"),
         (["-np", "1"], "no program was given"),
