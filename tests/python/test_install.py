@@ -63,3 +63,24 @@ def test_the_installed_command_runs_installed_members(installed):
     )
     command = [installed / "regroup", "--oversubscribe", "-np", "2:2", installed / "python", "-c", program]
     output_of(*command)
+
+
+@pytest.mark.skipif(
+    "REGROUP_TEST_FULL" not in os.environ, reason="fetches what builds the wheel: --full only"
+)
+def test_pip_install_as_the_readme_has_it(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=300)
+    pip = tmp_path / "venv/bin/pip"
+    done = subprocess.run(
+        [pip, "install", "."],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout
+    command, python = tmp_path / "venv/bin/regroup", tmp_path / "venv/bin/python"
+    code = "import regroup; print(regroup.Session(regroup.TrackedState(), elements=1).size)"
+    assert output_of(command, "--oversubscribe", "-np", "2", python, "-c", "print(1)") == "1\n1\n"
+    assert output_of(python, "-c", code) == "1\n"
