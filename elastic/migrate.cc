@@ -62,8 +62,9 @@ void for_each_part(const Pieces<Byte>& pieces, std::uint64_t begin, std::uint64_
   }
 }
 
-// Old writers are not waited for: a donor of an earlier generation that is still at it has not voted since,
-// so nothing was committed since, and it writes the very bytes that are to be there.
+// Donors pass no gate: a slow donor of g may still store while donors of g+1 write, and stores the same
+// bytes. It has voted neither in g nor in g+1, so no step is committed while it stores; if it is excluded, no
+// result of g+1 is written before it is dead.
 Status no_old_readers(Participant& self) {
   const core::Generation g = self.world().generation;
   const auto none = [&] {
