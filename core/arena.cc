@@ -66,11 +66,10 @@ struct Layout {
         results(worlds + kWorldSlots * world_bytes(s)),
         buffers(results + 2 * buffer_stride(s)),
         stages(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
-        stage_results(stages + s.slots * 2 * kStageBytes),
-        crcs(stage_results + 2 * kStageBytes),
+        crcs(stages + s.slots * kStageBytes),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
         end(snapshot + pages(s.snapshot_bytes)) {}
-  std::uint64_t lines, worlds, results, buffers, stages, stage_results, crcs, snapshot, end;
+  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, end;
 };
 
 Status check(const ArenaSpec& s) {
@@ -201,13 +200,17 @@ std::span<std::byte> Arena::buffer(SlotIndex slot, std::uint32_t index) const {
   return {at(Layout(spec_).buffers + n * buffer_stride(spec_) + n % 16 * kSkew), spec_.result_bytes()};
 }
 
-std::span<std::byte> Arena::stage(SlotIndex slot, std::uint64_t parity) const {
+std::span<std::byte> Arena::stage(SlotIndex slot) const {
   assert(slot < spec_.slots);
-  return {at(Layout(spec_).stages + (slot * 2ULL + parity % 2) * kStageBytes), kStageBytes};
+  return {at(Layout(spec_).stages + slot * kStageBytes), kStageBytes};
 }
 
-std::span<std::byte> Arena::stage_result(std::uint64_t parity) const {
-  return {at(Layout(spec_).stage_results + parity % 2 * kStageBytes), kStageBytes};
+std::optional<std::uint64_t> Arena::offset_of(std::span<const std::byte> data) const {
+  // As numbers: pointers into different objects have no order.
+  const auto begin = reinterpret_cast<std::uintptr_t>(data.data());
+  const auto base = reinterpret_cast<std::uintptr_t>(base_);
+  if (begin < base || begin - base > bytes_ || data.size() > bytes_ - (begin - base)) return std::nullopt;
+  return begin - base;
 }
 
 std::span<std::byte> Arena::snapshot() const { return {at(Layout(spec_).snapshot), spec_.snapshot_bytes}; }
@@ -278,7 +281,7 @@ void Arena::assign_line(SlotIndex slot, MemberId id) {
   line.state.store(0, std::memory_order_release);
   for (auto& seal : line.seals) seal.store(0, std::memory_order_release);
   for (Channel& channel : line.channels) {
-    channel.arrived.store(0, std::memory_order_release);
+    for (Channel::Arrival& arrival : channel.arrivals) arrival.word.store(0, std::memory_order_release);
     channel.instance.store(0, std::memory_order_release);
   }
   const Generation newest = newest_world();

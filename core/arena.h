@@ -1,7 +1,7 @@
 // The arena: one memfd per node, mapped by its agent and its members. Layout, in this order, each part
 // page-aligned:
-//   header | lines[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] | stages[slots][2] |
-//   stage results[2] | snapshot
+//   header | lines[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] | stages[slots] |
+//   snapshot
 // Every word that two processes touch is a lock-free atomic; bulk data is published by a release store of a
 // word. docs/formats/arena.md has the byte offsets.
 #pragma once
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/fd.h"
@@ -19,7 +20,7 @@
 namespace regroup::core {
 
 inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as many
-inline constexpr std::size_t kStageBytes = 256 << 10;  // of a Communicator's copy-in pipeline
+inline constexpr std::size_t kStageBytes = 512 << 10;  // of a member's Communicators: collective/shm/stage.h
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 
 struct ArenaSpec {
@@ -60,10 +61,12 @@ class Arena {
   [[nodiscard]] Line& line(SlotIndex slot) const;
   [[nodiscard]] std::span<std::byte> result(Step step) const;  // of step % 2; elements * element_bytes
   [[nodiscard]] std::span<std::byte> buffer(SlotIndex slot, std::uint32_t index) const;
-  [[nodiscard]] std::span<std::byte> stage(SlotIndex slot,
-                                           std::uint64_t parity) const;         // kStageBytes, Communicator
-  [[nodiscard]] std::span<std::byte> stage_result(std::uint64_t parity) const;  // kStageBytes, Communicator
+  [[nodiscard]] std::span<std::byte> stage(SlotIndex slot) const;  // kStageBytes
   [[nodiscard]] std::span<std::byte> snapshot() const;
+  // Where `data` lies in the arena, the same for all who map it; nothing if it does not lie in it.
+  [[nodiscard]] std::optional<std::uint64_t> offset_of(std::span<const std::byte> data) const;
+  // What lies there; `offset` comes from offset_of() of any process.
+  [[nodiscard]] std::byte* at(std::uint64_t offset) const { return base_ + offset; }
   // CRC32C of each kSnapshotChunk of the snapshot, and its true length; written by the donors.
   [[nodiscard]] std::span<std::atomic<std::uint32_t>> snapshot_crcs() const;
   [[nodiscard]] std::atomic<std::uint64_t>& snapshot_used() const;
@@ -86,8 +89,6 @@ class Arena {
   void populate() const;
 
  private:
-  [[nodiscard]] std::byte* at(std::uint64_t offset) const { return base_ + offset; }
-
   Fd fd_;
   ArenaSpec spec_;
   std::byte* base_ = nullptr;

@@ -32,10 +32,18 @@ struct Seal {
 };
 
 // A member's arrivals in one chain of collective operations. A peer that is in a later instance has arrived
-// in ours.
+// in ours. Rendezvous n uses the entries n % 2: who reads those of n has not arrived at n + 1, so they are
+// not written again before.
 struct alignas(64) Channel {
-  std::atomic<std::uint64_t> instance;  // {generation 24, position 40}
-  std::atomic<std::uint64_t> arrived;   // operations' phases of that instance
+  struct alignas(64) Arrival {
+    std::atomic<std::uint64_t> word;  // number of the rendezvous 32 bits | digest of the operation 32
+    std::byte payload[56];            // what the member brings along; valid once `word` says so
+  };
+
+  std::atomic<std::uint64_t> instance;     // {generation 24, position 40}
+  std::atomic<std::uint64_t> calls[2][2];  // the operation itself, for those whose own differs
+  std::atomic<std::uint64_t> held;         // 1 while a communicator of a group of ranks has it
+  Arrival arrivals[2];
 };
 enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
 

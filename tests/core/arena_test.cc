@@ -66,12 +66,11 @@ TEST(Arena, PartsDoNotOverlapAndAreAligned) {
                        .snapshot_bytes = (kSnapshotChunk * 2) + 1};
   auto arena = Arena::create(spec);
   ASSERT_TRUE(arena.ok());
-  std::vector<std::span<std::byte>> parts{arena->result(0), arena->result(1), arena->snapshot(),
-                                          arena->stage_result(0), arena->stage_result(1)};
+  std::vector<std::span<std::byte>> parts{arena->result(0), arena->result(1), arena->snapshot()};
   for (SlotIndex slot = 0; slot < spec.slots; ++slot) {
     parts.emplace_back(reinterpret_cast<std::byte*>(&arena->line(slot)), sizeof(Line));
     for (std::uint32_t k = 0; k < spec.buffers_per_slot; ++k) parts.push_back(arena->buffer(slot, k));
-    for (unsigned parity : {0U, 1U}) parts.push_back(arena->stage(slot, parity));
+    parts.push_back(arena->stage(slot));
   }
   const auto crcs = arena->snapshot_crcs();
   EXPECT_EQ(crcs.size(), 3U);
@@ -84,6 +83,21 @@ TEST(Arena, PartsDoNotOverlapAndAreAligned) {
     }
   }
   EXPECT_EQ(arena->result(3).data(), arena->result(1).data());
+}
+
+TEST(Arena, OffsetsAreTheSameInEveryMapping) {
+  auto agent = Arena::create(small_spec());
+  ASSERT_TRUE(agent.ok());
+  auto member = Arena::open(duplicate(*agent));
+  ASSERT_TRUE(member.ok());
+  const auto offset = agent->offset_of(agent->buffer(1, 2));
+  ASSERT_TRUE(offset.has_value());
+  EXPECT_EQ(member->at(*offset), member->buffer(1, 2).data());
+  EXPECT_EQ(agent->offset_of(agent->snapshot().last(1)).has_value(), true);
+  const std::byte* begin = agent->at(0);
+  EXPECT_FALSE(agent->offset_of({begin - 1, 1}).has_value());
+  EXPECT_FALSE(agent->offset_of({begin, arena_bytes(small_spec()) + 1}).has_value());
+  EXPECT_FALSE(agent->offset_of({begin + arena_bytes(small_spec()), 1}).has_value());
 }
 
 TEST(Arena, RefusesShapesItCannotHave) {
@@ -234,7 +248,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   line.state = 1, line.revoked_up_to = 2, line.left = 3, line.dead = 1, line.finished = 1, line.leave = kNow;
   line.donated = 4, line.adopting = 5, line.proved = 5, line.seals[31] = 6, line.seals[0] = 7, line.step = 8,
   line.loss = 0.5;
-  for (Channel& channel : line.channels) channel.instance = 9, channel.arrived = 10;
+  for (Channel& channel : line.channels) channel.instance = 9, channel.arrivals[1].word = 10;
   arena->assign_line(1, 41);
   EXPECT_EQ(line.occupied, 42U);
   EXPECT_EQ(load_state<RealPolicy>(line.state), StateWord());
@@ -243,7 +257,7 @@ TEST(Arena, AssignLineBringsEveryWordBackToItsStart) {
   for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved})
     EXPECT_EQ(*word, 0U);
   for (const auto& seal : line.seals) EXPECT_EQ(seal, 0U);
-  for (const Channel& channel : line.channels) EXPECT_EQ(channel.instance + channel.arrived, 0U);
+  for (const Channel& channel : line.channels) EXPECT_EQ(channel.instance + channel.arrivals[1].word, 0U);
   EXPECT_EQ(line.step, 0U);
   EXPECT_TRUE(std::isnan(line.loss.load()));
 }
