@@ -3,6 +3,14 @@
 
 namespace regroup::collective {
 
-std::size_t size_of(Dtype dtype) { return dtype == Dtype::kFloat32 || dtype == Dtype::kInt32 ? 4 : 8; }
+using core::Status;
+
+core::Result<bool> Request::test() { return communicator_->test(ticket_); }
+Status Request::wait() { return communicator_->wait(ticket_); }
+
+Status Communicator::run(const Operation& operation, core::TimePoint deadline) {
+  auto request = start(operation, deadline);
+  return request.ok() ? request->wait() : request.status();
+}
 
 }  // namespace regroup::collective

@@ -1,29 +1,48 @@
 // Collective operations among the members of one World. A Communicator is never resized: a new generation
-// opens a new one. Every wait has a deadline and sees the revoke of the generation. Not thread-safe; all
-// members call the same operations in the same order with the same sizes.
+// opens a new one. Describe an operation, then run it, or start it and wait for its Request:
+//   comm.run(Operation::allreduce(in, out, Dtype::kFloat32), deadline);
+//   auto request = comm.start(Operation::allgather(in, out), deadline);  ...  request->wait();
+// Every wait has a deadline and sees the revoke of the generation. Not thread-safe. All members start the
+// same collective operations in the same order; a difference is an error that names both, in every member.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "collective/operation.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
 
 namespace regroup::collective {
 
-enum class Dtype : std::uint8_t { kFloat32, kFloat64, kInt32, kInt64 };
-
-[[nodiscard]] std::size_t size_of(Dtype dtype);
-
 // A canonical partial sum that every member of this host can read.
 struct Partial {
   core::Interval leaves;
-  std::span<const std::byte> data;
+  Input data;
 };
 
+class Communicator;
+
+// A started operation. A plain handle: copies mean the same operation. Valid while its communicator lives.
+class Request {
+ public:
+  Request(Communicator* communicator, std::uint64_t ticket) : communicator_(communicator), ticket_(ticket) {}
+
+  // True when it is done. Does not block, and moves all started operations on as far as they get.
+  [[nodiscard]] core::Result<bool> test();
+  // Returns when it is done, or with kRevoked, kDeadlineExceeded, kInvalidArgument (the ranks disagree).
+  // Meanwhile all started operations move on.
+  [[nodiscard]] core::Status wait();
+
+ private:
+  Communicator* communicator_;
+  std::uint64_t ticket_;
+};
+
+// After a failure, which leaves outputs undefined, every operation fails likewise. Only what check() refuses
+// leaves the communicator as it was.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -31,24 +50,38 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  // Element-wise sum over all ranks in canonical tree order (leaf r is rank r's input), the same bits in
-  // every rank. `in` and `out` are of equal size, a multiple of the element, and may be the same memory.
-  // Fails with kRevoked, kDeadlineExceeded; `out` is then undefined.
-  [[nodiscard]] virtual core::Status allreduce(std::span<const std::byte> in, std::span<std::byte> out,
-                                               Dtype dtype, core::TimePoint deadline) = 0;
-  // Copies `data` of rank `root` into that of all others.
-  [[nodiscard]] virtual core::Status broadcast(std::span<std::byte> data, int root,
-                                               core::TimePoint deadline) = 0;
-  // Returns when all ranks have entered it.
-  [[nodiscard]] virtual core::Status barrier(core::TimePoint deadline) = 0;
+  // Starts `operation`, which fails when `deadline` passes before it is done. Collective operations run one
+  // after the other in the order of their start; messages run beside them. Does not block.
+  [[nodiscard]] virtual core::Result<Request> start(const Operation& operation, core::TimePoint deadline) = 0;
+  // start() and wait().
+  [[nodiscard]] core::Status run(const Operation& operation, core::TimePoint deadline);
+
+  [[nodiscard]] core::Status allreduce(Input in, Output out, Dtype dtype, core::TimePoint deadline) {
+    return run(Operation::allreduce(in, out, dtype), deadline);
+  }
+  [[nodiscard]] core::Status broadcast(Output data, int root, core::TimePoint deadline) {
+    return run(Operation::broadcast(data, root), deadline);
+  }
+  [[nodiscard]] core::Status barrier(core::TimePoint deadline) { return run(Operation::barrier(), deadline); }
 
   // Sums `partials`, disjoint canonical nodes that cover the leaves 0..leaves-1, into the shared `result` of
-  // this host: each rank of the host writes one slice. Every rank passes the same partials and has seen their
-  // seals. When it returns ok the whole result can be read by every rank of the host. The inputs stay intact
-  // whatever happens.
+  // this host: each rank of the host writes one slice. Every rank passes partials that it has seen sealed;
+  // the bits do not depend on which. When it returns ok the whole result can be read by every rank of the
+  // host. The inputs stay intact whatever happens. 16-bit types: leaves only, since a partial sum would be
+  // rounded.
   [[nodiscard]] virtual core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                                  std::span<std::byte> result, Dtype dtype,
-                                                  core::TimePoint deadline) = 0;
+                                                  Output result, Dtype dtype, core::TimePoint deadline) = 0;
+
+  // Called by all ranks: those that pass the same color >= 0 become a communicator of their own, in the order
+  // of their ranks here; whoever passes a negative one gets none (a null pointer). Operations of one member
+  // on different communicators run in the order of their start too: start them in an order that fits all.
+  [[nodiscard]] virtual core::Result<std::unique_ptr<Communicator>> split(int color,
+                                                                          core::TimePoint deadline) = 0;
+
+ private:
+  friend class Request;
+  [[nodiscard]] virtual core::Result<bool> test(std::uint64_t ticket) = 0;
+  [[nodiscard]] virtual core::Status wait(std::uint64_t ticket) = 0;
 };
 
 }  // namespace regroup::collective
