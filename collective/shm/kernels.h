@@ -1,0 +1,44 @@
+// The inner loops of reductions, compiled once for each instruction set from one source (kernels.inc) and
+// chosen at run time. All give equal bits: the same operations, each rounded once, nothing fused, and one
+// NaN.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/operation.h"
+
+namespace regroup::collective {
+
+enum class Simd : std::uint8_t { kBaseline, kAvx2, kAvx512 };  // kBaseline: what every x86-64 has
+
+// What values are reduced in: 16-bit floats in float32.
+enum class Accumulator : std::uint8_t { kFloat32, kFloat64, kInt32, kInt64, kInt8, kInt16, kUint8 };
+inline constexpr std::size_t kAccumulators = 7;
+inline constexpr std::size_t kOps = 7;
+
+struct Kernels {
+  // to = left (op) right; `to` may be either. Memory of any alignment.
+  using Combine = void (*)(void* to, const void* left, const void* right, std::size_t count);
+  // In place: divides by `divisor` unless it is 1, and makes every NaN the same.
+  using Finish = void (*)(void* values, std::size_t count, std::uint32_t divisor);
+  // Between a 16-bit float and float32; narrow() rounds to nearest even. No overlap.
+  using Widen = void (*)(float* to, const void* from, std::size_t count);
+  using Narrow = void (*)(void* to, const float* from, std::size_t count);
+
+  Combine combine[kAccumulators][kOps];  // null: bit operations of floats. kAvg adds.
+  Finish finish[kAccumulators];
+  Widen widen[2];  // float16, bfloat16
+  Narrow narrow[2];
+};
+
+// The best that this processor has.
+[[nodiscard]] Simd best_simd();
+// `level` must not be above best_simd().
+[[nodiscard]] const Kernels& kernels_of(Simd level);
+
+extern const Kernels kKernelsBaseline;
+extern const Kernels kKernelsAvx2;
+extern const Kernels kKernelsAvx512;
+
+}  // namespace regroup::collective

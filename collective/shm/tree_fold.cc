@@ -1,0 +1,183 @@
+// The compiler of the canonical tree and the loop that runs its program.
+#include "collective/shm/tree_fold.h"
+
+#include <fmt/format.h>
+#include <xmmintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "core/canonical.h"
+
+namespace regroup::collective {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kBlock = 4096;
+constexpr std::size_t kDepth = std::bit_width(core::kMaxShards) + 1;  // of the tree, so of the scratch stack
+
+Accumulator accumulator_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat64:
+      return Accumulator::kFloat64;
+    case Dtype::kInt32:
+      return Accumulator::kInt32;
+    case Dtype::kInt64:
+      return Accumulator::kInt64;
+    case Dtype::kInt8:
+      return Accumulator::kInt8;
+    case Dtype::kInt16:
+      return Accumulator::kInt16;
+    case Dtype::kUint8:
+      return Accumulator::kUint8;
+    case Dtype::kFloat32:
+    case Dtype::kFloat16:
+    case Dtype::kBfloat16:
+      break;
+  }
+  return Accumulator::kFloat32;
+}
+
+// Round to nearest even, denormals kept, no traps: frameworks set flush-to-zero in threads as they like, and
+// the bits must not depend on it.
+class StandardArithmetic {
+ public:
+  StandardArithmetic() : before_(_mm_getcsr()) {
+    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
+  }
+  ~StandardArithmetic() { _mm_setcsr(before_); }
+  StandardArithmetic(const StandardArithmetic&) = delete;
+  StandardArithmetic& operator=(const StandardArithmetic&) = delete;
+
+ private:
+  static constexpr unsigned kFlags = 0x3f;  // what happened; no setting
+  static constexpr unsigned kDefault = 0x1f80;
+  const unsigned before_;
+};
+
+}  // namespace
+
+ByteRange slice_of(std::size_t bytes, int index, int count) {
+  const std::size_t lines = (bytes + kLine - 1) / kLine;
+  auto edge = [&](std::size_t i) {
+    return std::min(bytes, lines * i / static_cast<std::size_t>(count) * kLine);
+  };
+  return {edge(static_cast<std::size_t>(index)), edge(static_cast<std::size_t>(index) + 1)};
+}
+
+// Walks the tree from the root; stops at nodes that are inputs.
+struct TreeFold::Compiler {
+  std::span<const core::Interval> nodes;
+  std::vector<std::uint32_t> order;  // of the nodes, from left to right
+  std::size_t next = 0;              // in `order`
+  std::vector<Step> steps = {};
+  bool failed = false;
+
+  // Leaves the result over `node` in an input or in scratch[depth].
+  Block visit(core::Interval node, std::uint32_t depth) {
+    failed = failed || next == order.size() || nodes[order[next]].begin != node.begin;
+    if (failed) return {};
+    if (nodes[order[next]] == node) return {true, order[next++]};
+    if (node.size() < 2) return failed = true, Block{};
+    const std::uint32_t middle = core::canonical_split(node);
+    const Block left = visit({node.begin, middle}, depth);
+    const Block right = visit({middle, node.end}, left.is_input ? depth : depth + 1);
+    steps.push_back({depth, left, right});
+    return {false, depth};
+  }
+};
+
+core::Result<TreeFold> TreeFold::compile(std::span<const core::Interval> nodes, std::uint32_t leaves,
+                                         Simd simd) {
+  Compiler compiler{.nodes = nodes, .order = {}};
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) compiler.order.push_back(i);
+  std::ranges::sort(compiler.order, {}, [&](std::uint32_t i) { return nodes[i]; });
+  TreeFold program;
+  if (leaves > 0 && leaves <= core::kMaxShards) program.result_ = compiler.visit({0, leaves}, 0);
+  if (compiler.failed || compiler.next == 0 || compiler.next != nodes.size()) {
+    std::string list;
+    for (std::uint32_t i : compiler.order) list += fmt::format(" [{},{})", nodes[i].begin, nodes[i].end);
+    return core::invalid_argument(
+        fmt::format("sum: these are not disjoint canonical nodes that cover {} leaves:{}", leaves, list));
+  }
+  program.steps_ = std::move(compiler.steps);
+  program.leaves_ = leaves;
+  program.kernels_ = &kernels_of(simd);
+  return program;
+}
+
+// One run, for one type and operation.
+class TreeFold::Runner {
+ public:
+  Runner(const TreeFold& program, std::span<const std::byte* const> inputs, Dtype dtype, Op op)
+      : program_(program),
+        inputs_(inputs),
+        size_(size_of(dtype)),
+        combine_(program.kernels_->combine[index_of(dtype)][static_cast<std::size_t>(op)]) {
+    const bool wide = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
+    const bool floats = wide || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64;
+    if (op == Op::kAvg) divisor_ = program.leaves_;
+    if (floats || divisor_ != 1) finish_ = program.kernels_->finish[index_of(dtype)];
+    if (!wide) return;
+    widen_ = program.kernels_->widen[dtype == Dtype::kBfloat16 ? 1 : 0];
+    narrow_ = program.kernels_->narrow[dtype == Dtype::kBfloat16 ? 1 : 0];
+  }
+
+  void run(ByteRange range, std::byte* out, Stores stores) {
+    const std::size_t step = widen_ == nullptr ? kBlock : kBlock / 2;
+    for (std::size_t at = range.begin; at < range.end; at += step) {
+      const std::size_t bytes = std::min(step, range.end - at);
+      store_block(out + (at - range.begin), block(at, bytes / size_), bytes, stores);
+    }
+  }
+
+ private:
+  static std::size_t index_of(Dtype dtype) { return static_cast<std::size_t>(accumulator_of(dtype)); }
+
+  // The result of `count` elements from byte `at` on.
+  const std::byte* block(std::size_t at, std::size_t count) {
+    for (const Step& step : program_.steps_) {
+      const std::byte* left = place(step.left, at, count, wide_[0].data());
+      const std::byte* right = place(step.right, at, count, wide_[1].data());
+      combine_(scratch_[step.to].data(), left, right, count);
+    }
+    const std::byte* result = place(program_.result_, at, count, scratch_[0].data());
+    if (finish_ == nullptr) return result;
+    std::byte* last = scratch_[0].data();
+    const bool copied = result == last;  // the root is folded at depth 0
+    if (!copied) std::memcpy(last, result, count * size_);
+    finish_(last, count, divisor_);
+    if (narrow_ == nullptr) return last;
+    narrow_(wide_[0].data(), reinterpret_cast<const float*>(last), count);
+    return wide_[0].data();
+  }
+
+  // The block as accumulators; inputs of 16-bit types are widened into `room`.
+  const std::byte* place(Block block, std::size_t at, std::size_t count, std::byte* room) {
+    if (!block.is_input) return scratch_[block.index].data();
+    const std::byte* input = inputs_[block.index] + at;
+    if (widen_ == nullptr) return input;
+    widen_(reinterpret_cast<float*>(room), input, count);
+    return room;
+  }
+
+  const TreeFold& program_;
+  const std::span<const std::byte* const> inputs_;
+  const std::size_t size_;
+  const Kernels::Combine combine_;
+  Kernels::Finish finish_ = nullptr;  // null: nothing to do
+  Kernels::Widen widen_ = nullptr;
+  Kernels::Narrow narrow_ = nullptr;
+  std::uint32_t divisor_ = 1;
+  alignas(kLine) std::array<std::array<std::byte, kBlock>, kDepth> scratch_;
+  alignas(kLine) std::array<std::array<std::byte, kBlock>, 2> wide_;
+};
+
+void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype,
+                   Op op, Stores stores) const {
+  const StandardArithmetic arithmetic;
+  Runner(*this, inputs, dtype, op).run(range, out, stores);
+}
+
+}  // namespace regroup::collective
