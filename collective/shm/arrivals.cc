@@ -1,12 +1,14 @@
-// Arrival words and the waits on them.
+// Arrival words.
 //
 // Who rings: a member stores its arrival, then looks at all others, both sequentially consistent; so at least
-// the last in that order sees everybody, and whoever sees everybody rings everybody. The others need not
-// ring: nobody can go on before the last one.
+// the last in that order sees everybody, and whoever sees everybody, or somebody in another operation, rings
+// everybody. The others need not ring: nobody can go on before the last one.
 #include "collective/shm/arrivals.h"
 
 #include <fmt/format.h>
 
+#include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "collective/shm/publish.h"
@@ -20,134 +22,122 @@ core::Generation generation_of(std::uint64_t instance) {
   return static_cast<core::Generation>(instance >> kPositionBits);
 }
 
-double seconds_since(core::TimePoint begin) {
-  return std::chrono::duration<double>(core::SystemClock().now() - begin).count();
+// Kind, dtype and op as they are, the rest mixed.
+std::uint32_t digest(Call call) {
+  const std::uint64_t exact = (call.what & 15) | (call.what >> 8 & 15) << 4 | (call.what >> 16 & 7) << 8;
+  const std::uint64_t rest = (call.bytes ^ (call.what >> 32) << 40) * 0x9e3779b97f4a7c15ULL;
+  return static_cast<std::uint32_t>(exact | rest >> 43 << 11);
 }
 
 }  // namespace
 
-Arrivals::Arrivals(const core::Arena& arena, core::Generation generation, core::ChannelKind channel,
-                   core::Position instance, std::vector<core::SlotIndex> slots, int self)
-    : arena_(arena),
-      generation_(generation),
-      channel_(channel),
-      instance_(static_cast<std::uint64_t>(generation) << kPositionBits | instance.value),
-      slots_(std::move(slots)),
-      self_(static_cast<std::size_t>(self)) {}
-
-core::Channel& Arrivals::channel_of(std::size_t member) const {
-  return arena_.line(slots_[member]).channels[static_cast<std::size_t>(channel_)];
+Call call_of(const Operation& o, int size) {
+  return {static_cast<std::uint64_t>(o.kind) | static_cast<std::uint64_t>(o.dtype) << 8 |
+              static_cast<std::uint64_t>(o.op) << 16 | static_cast<std::uint64_t>(o.root) << 32,
+          o.block(size)};
 }
 
-bool Arrivals::is_over() {
-  over_ = over_ || arena_.line(slots_[self_]).revoked_up_to.load(std::memory_order_acquire) >= generation_;
-  return over_;
-}
-
-core::Status Arrivals::check() {
-  if (failed_.ok() && is_over()) {
-    failed_ = {core::Code::kRevoked, fmt::format("generation {} is over", generation_)};
+std::string describe(Call call) {
+  const auto kind = static_cast<Kind>(call.what & 0xff);
+  const char* dtype = name_of(static_cast<Dtype>(call.what >> 8 & 0xff));
+  const auto root = call.what >> 32;
+  if (kind == Kind::kBarrier) return name_of(kind);
+  std::string text = fmt::format("{} of {} bytes", name_of(kind), call.bytes);
+  if (kind == Kind::kSumPartials) return text + fmt::format(" ({}, {} leaves)", dtype, root);
+  if (kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter) {
+    text += fmt::format(" ({}, {})", dtype, name_of(static_cast<Op>(call.what >> 16 & 0xff)));
   }
-  return failed_;
+  const bool rooted =
+      kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter || kind == Kind::kBroadcast;
+  return rooted ? text + fmt::format(" with root {}", root) : text;
 }
 
-template <class Ready, class Missing>
-core::Status Arrivals::wait(std::string_view operation, core::TimePoint deadline, Ready ready,
-                            Missing missing) {
-  const core::TimePoint begin = core::SystemClock().now();
-  const bool done = core::wait_until(
-      arena_.line(slots_[self_]).bell, [&] { return is_over() || ready(); }, deadline);
-  REGROUP_RETURN_IF_ERROR(check());
-  if (!done) {
-    failed_ = core::deadline_exceeded(fmt::format("{}: {} after {:.3f} s in generation {}", operation,
-                                                  missing(), seconds_since(begin), generation_));
-  }
-  return failed_;
-}
-
-core::Status Arrivals::gate(std::string_view operation, core::TimePoint deadline) {
-  if (gate_passed_) return {};
-  auto left = [&] { return core::all_left_before(arena_, generation_); };
-  REGROUP_RETURN_IF_ERROR(wait(operation, deadline, left, [&] { return list_not_left(); }));
-  gate_passed_ = true;
-  return {};
-}
+Arrivals::Arrivals(core::Generation generation, core::Position position, std::vector<Peer> peers, int self)
+    : generation_(generation),
+      instance_(static_cast<std::uint64_t>(generation) << kPositionBits | position.value),
+      peers_(std::move(peers)),
+      self_(static_cast<std::size_t>(self)),
+      stranger_(self_) {}
 
 core::Status Arrivals::open() {
-  core::Channel& mine = channel_of(self_);
-  if (mine.instance.load(std::memory_order_relaxed) >= instance_) {
-    failed_ = core::invalid_argument(
+  if (mine().instance.load(std::memory_order_relaxed) >= instance_) {
+    return core::invalid_argument(
         fmt::format("communicator: instance {} of generation {} was opened before, or a later one was",
                     instance_ & ((1ULL << kPositionBits) - 1), generation_));
-    return failed_;
   }
-  mine.arrived.store(0, std::memory_order_seq_cst);
-  mine.instance.store(instance_, std::memory_order_seq_cst);
+  for (auto& arrival : mine().arrivals) arrival.word.store(0, std::memory_order_seq_cst);
+  mine().instance.store(instance_, std::memory_order_seq_cst);
   opened_ = true;
   ring_others();  // who waits in an instance before this one waits in vain
   return {};
 }
 
-core::Status Arrivals::meet(std::string_view operation, core::TimePoint deadline) {
-  complete_stores();  // a revoke may end it here, without a publish()
-  REGROUP_RETURN_IF_ERROR(check());
-  if (slots_.size() > 1) {
-    if (!opened_) REGROUP_RETURN_IF_ERROR(open());
-    target_ = met_ + 1;
-    first_late_ = 0;
-    publish(channel_of(self_).arrived, target_);
-    if (all_have_arrived()) ring_others();
-    REGROUP_RETURN_IF_ERROR(wait(
-        operation, deadline, [&] { return all_have_arrived(); }, [&] { return list_missing(); }));
-  }
-  ++met_;
-  return {};
+core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
+  assert(payload.size() <= kPayload);
+  if (!opened_) REGROUP_RETURN_IF_ERROR(open());
+  met_ += 1;
+  call_ = call;
+  word_ = met_ << 32 | digest(call);
+  first_late_ = 0;
+  core::Channel::Arrival& arrival = mine().arrivals[met_ % 2];
+  auto& words = mine().calls[met_ % 2];
+  words[0].store(call.what, std::memory_order_relaxed);
+  words[1].store(call.bytes, std::memory_order_relaxed);
+  if (!payload.empty()) std::memcpy(arrival.payload, payload.data(), payload.size());
+  publish(arrival.word, word_);
+  const auto here = all_here(true);
+  if (!here.ok() || *here) ring_others();
+  return here.status();
 }
 
 void Arrivals::ring_others() const {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (i != self_) core::ring(arena_.line(slots_[i]).bell);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (i != self_) core::ring(peers_[i].line->bell);
   }
 }
 
-bool Arrivals::all_have_arrived() {
-  while (first_late_ < slots_.size() && has_arrived(first_late_)) ++first_late_;
-  return first_late_ == slots_.size();
+core::Result<bool> Arrivals::all_here(bool thorough) {
+  while (first_late_ < peers_.size() && has_arrived(first_late_)) ++first_late_;
+  for (std::size_t i = first_late_ + 1; thorough && i < peers_.size(); ++i) static_cast<void>(has_arrived(i));
+  if (stranger_ == self_) return first_late_ == peers_.size();
+  const auto& words = peers_[stranger_].channel->calls[met_ % 2];
+  const Call theirs{words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)};
+  return core::invalid_argument(fmt::format("{}: rank {} is in {}, rank {} in {}",
+                                            name_of(static_cast<Kind>(call_.what & 0xff)), self_,
+                                            describe(call_), stranger_, describe(theirs)));
 }
 
 // A member in a later instance was done with this one. One in a later generation was not, perhaps; but no
 // generation begins before the one before it is over.
 bool Arrivals::has_arrived(std::size_t member) {
   if (member == self_) return true;
-  const core::Channel& channel = channel_of(member);
+  const core::Channel& channel = *peers_[member].channel;
   const std::uint64_t instance = channel.instance.load(std::memory_order_seq_cst);
-  if (instance == instance_) return channel.arrived.load(std::memory_order_seq_cst) >= target_;
-  over_ = over_ || generation_of(instance) > generation_;
-  return instance > instance_;
+  if (instance != instance_) {
+    over_ = over_ || generation_of(instance) > generation_;
+    return instance > instance_;
+  }
+  // Of the same parity this member can have no later arrival, since that needs ours at the one between.
+  const std::uint64_t word = channel.arrivals[met_ % 2].word.load(std::memory_order_seq_cst);
+  if (word == word_) return true;
+  if (word >> 32 != word_ >> 32) return false;
+  // Unless the word is already one of a later instance.
+  if (channel.instance.load(std::memory_order_seq_cst) == instance_) stranger_ = member;
+  return true;
+}
+
+const std::byte* Arrivals::payload_of(std::size_t rank) const {
+  return peers_[rank].channel->arrivals[met_ % 2].payload;
 }
 
 std::string Arrivals::list_missing() {
   std::string list;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (has_arrived(i)) continue;
-    const bool dead = arena_.line(slots_[i]).dead.load(std::memory_order_acquire) != 0;
+    const bool dead = peers_[i].line->dead.load(std::memory_order_acquire) != 0;
     list += fmt::format("{}{}{}", list.empty() ? "" : ", ", i, dead ? " (dead)" : "");
   }
-  return fmt::format("rank {} of {} did not arrive", list, slots_.size());
-}
-
-std::string Arrivals::list_not_left() const {
-  std::string list;
-  for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
-    const core::Line& line = arena_.line(slot);
-    if (line.occupied.load(std::memory_order_acquire) == 0 ||
-        line.dead.load(std::memory_order_acquire) != 0) {
-      continue;
-    }
-    const core::Generation left = line.left.load(std::memory_order_acquire);
-    if (left + 1 < generation_) list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
-  }
-  return fmt::format("slot {} did not leave the generations before", list);
+  return fmt::format("rank {} of {} did not arrive", list, peers_.size());
 }
 
 }  // namespace regroup::collective

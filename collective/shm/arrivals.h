@@ -1,67 +1,82 @@
-// The chain of rendezvous of one communicator's members: everything that waits. Each member counts its
-// arrivals in its own line of the arena; nobody passes rendezvous k before all have arrived at it.
+// The chain of rendezvous of one communicator's members. Each member announces its arrival, with the
+// operation it is in, in its own channel of the arena; nobody passes rendezvous k before all have arrived at
+// it, and nobody passes one at which the others are in another operation. Nothing here waits: the family
+// does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "collective/operation.h"
 #include "core/arena.h"
-#include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
 
 namespace regroup::collective {
 
-// Owned and used by one thread. Every failure is final: the members may have arrived at different numbers.
+// An operation as all ranks must see it.
+struct Call {
+  std::uint64_t what = 0;   // kind 8 bits | dtype 8 | op 8 | unused 8 | root, or leaves of sum_partials 32
+  std::uint64_t bytes = 0;  // of a block
+
+  bool operator==(const Call&) const = default;
+};
+[[nodiscard]] Call call_of(const Operation& operation, int size);
+// "allreduce of 16 bytes (float32, sum)".
+[[nodiscard]] std::string describe(Call call);
+
+struct Peer {
+  core::Line* line;
+  core::Channel* channel;
+};
+
+// Owned and used by one thread.
 class Arrivals {
  public:
-  // Of the member `slots[self]`. Touches nothing. `arena` outlives it.
-  Arrivals(const core::Arena& arena, core::Generation generation, core::ChannelKind channel,
-           core::Position instance, std::vector<core::SlotIndex> slots, int self);
+  static constexpr std::size_t kPayload = sizeof(core::Channel::Arrival::payload);
 
-  // What went wrong so far: a failure of before, or kRevoked if the generation is over.
-  [[nodiscard]] core::Status check();
-  // Returns when every member of an earlier generation on this host has left it. Blocks once at most. Before
-  // it nothing shared may be written. `operation` is named in errors here and below.
-  [[nodiscard]] core::Status gate(std::string_view operation, core::TimePoint deadline);
-  // Publishes what this thread has stored, arrives, and returns when all have arrived: then their stores from
-  // before are visible. kRevoked at once when the generation is over; kDeadlineExceeded names who is missing.
-  [[nodiscard]] core::Status meet(std::string_view operation, core::TimePoint deadline);
+  // Of the member `peers[self]`. Touches nothing. `instance` is {generation, position}.
+  Arrivals(core::Generation generation, core::Position position, std::vector<Peer> peers, int self);
 
-  // Number of rendezvous passed; the same in all members while they run the same code.
+  // Publishes what this thread has stored, and arrives. Ends who waits in vain for an earlier instance.
+  // `payload`, at most kPayload bytes, is for the others to see.
+  [[nodiscard]] core::Status arrive(Call call, std::span<const std::byte> payload = {});
+  // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
+  // somebody is in another operation. `thorough` looks at all even when one is missing.
+  [[nodiscard]] core::Result<bool> all_here(bool thorough);
+  // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
+  // next.
+  [[nodiscard]] const std::byte* payload_of(std::size_t rank) const;
+  // "rank 1, 3 (dead) of 4 did not arrive".
+  [[nodiscard]] std::string list_missing();
+  // True once a member was seen in a later generation; none begins before the one before it is over.
+  [[nodiscard]] bool is_over() const { return over_; }
+
+  // Number of rendezvous arrived at; the same in all members while they run the same operations.
   [[nodiscard]] std::uint64_t met() const { return met_; }
 
  private:
-  [[nodiscard]] core::Channel& channel_of(std::size_t member) const;
   [[nodiscard]] core::Status open();
   void ring_others() const;
   [[nodiscard]] bool has_arrived(std::size_t member);
-  [[nodiscard]] bool all_have_arrived();
-  [[nodiscard]] bool is_over();
-  // Sleeps until `ready()` or the generation is over; `missing()` words who was waited for.
-  template <class Ready, class Missing>
-  [[nodiscard]] core::Status wait(std::string_view operation, core::TimePoint deadline, Ready ready,
-                                  Missing missing);
-  [[nodiscard]] std::string list_missing();
-  [[nodiscard]] std::string list_not_left() const;
+  [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }
 
-  const core::Arena& arena_;
   const core::Generation generation_;
-  const core::ChannelKind channel_;
   const std::uint64_t instance_;
-  const std::vector<core::SlotIndex> slots_;  // by rank
+  const std::vector<Peer> peers_;  // by rank
   const std::size_t self_;
 
-  core::Status failed_;
   bool opened_ = false;
-  bool gate_passed_ = false;
   bool over_ = false;
   std::uint64_t met_ = 0;
-  std::uint64_t target_ = 0;    // the rendezvous at hand
+  // The rendezvous at hand, number met_.
+  Call call_;
+  std::uint64_t word_ = 0;
   std::size_t first_late_ = 0;  // all before this rank have arrived at it
+  std::size_t stranger_ = 0;    // a rank in another operation, or self_
 };
 
 }  // namespace regroup::collective
