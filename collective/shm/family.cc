@@ -1,0 +1,171 @@
+// The order of operations, and the one place that waits.
+//
+// Waiting: with as many cores as ranks the others answer within microseconds, so this thread looks again for
+// a while; with fewer it would only keep them from running. Then a few yields and the doorbell
+// (core/doorbell.h).
+#include "collective/shm/family.h"
+
+#include <fmt/format.h>
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collective/shm/communicator.h"
+#include "collective/shm/publish.h"
+
+namespace regroup::collective {
+namespace {
+
+using core::Result;
+using core::Status;
+using core::TimePoint;
+
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+bool fits_cores(std::size_t ranks) {
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 &&
+         ranks <= static_cast<std::size_t>(CPU_COUNT(&cores));
+}
+
+double seconds_since(TimePoint begin) {
+  return std::chrono::duration<double>(core::SystemClock().now() - begin).count();
+}
+
+}  // namespace
+
+Family::Family(const core::Arena& arena, core::Generation generation, core::Position instance,
+               core::SlotIndex self, std::size_t ranks)
+    : arena_(arena),
+      line_(arena.line(self)),
+      generation_(generation),
+      self_(self),
+      spins_(fits_cores(ranks)),
+      messages_(arena, generation, instance, self) {}
+
+void Family::fail(Status why) {
+  complete_stores();  // no publish() follows, and what was written may be shared
+  if (failed_.ok()) failed_ = std::move(why);
+}
+
+Status Family::check() {
+  if (failed_.ok() && line_.revoked_up_to.load(std::memory_order_acquire) >= generation_) {
+    fail({core::Code::kRevoked, fmt::format("generation {} is over", generation_)});
+  }
+  return failed_;
+}
+
+bool Family::gate_is_open() {
+  gate_passed_ = gate_passed_ || core::all_left_before(arena_, generation_);
+  return gate_passed_;
+}
+
+Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operation& operation,
+                                    TimePoint deadline) {
+  REGROUP_RETURN_IF_ERROR(check());
+  queue_.push_back({operation, &communicator, next_ticket_, deadline});
+  advance(false);
+  return next_ticket_++;
+}
+
+Result<std::uint64_t> Family::start_message(const ShmCommunicator& communicator, const Operation& operation,
+                                            core::SlotIndex peer, TimePoint deadline) {
+  REGROUP_RETURN_IF_ERROR(check());
+  messages_.add({operation, &communicator, peer, next_ticket_, deadline});
+  advance(false);
+  return next_ticket_++;
+}
+
+void Family::advance(bool thorough) {
+  if (!check().ok()) return;
+  while (!queue_.empty()) {
+    Pending& first = queue_.front();
+    const Result<bool> done = first.communicator->advance(first, thorough);
+    if (!done.ok()) return fail(done.status());
+    if (!*done) break;
+    queue_.pop_front();
+  }
+  if (messages_.empty() || !gate_is_open()) return;
+  if (Status status = messages_.advance(); !status.ok()) fail(std::move(status));
+}
+
+bool Family::is_done(std::uint64_t ticket) const {
+  const auto same = [&](const Pending& p) { return p.ticket == ticket; };
+  return std::ranges::none_of(queue_, same) && messages_.find(ticket) == nullptr;
+}
+
+TimePoint Family::deadline_of(std::uint64_t ticket) const {
+  if (const Message* message = messages_.find(ticket)) return message->deadline;
+  return std::ranges::find(queue_, ticket, &Pending::ticket)->deadline;
+}
+
+std::string Family::waits_for(std::uint64_t ticket) {
+  const Message* message = messages_.find(ticket);
+  if (message == nullptr && queue_.front().state != Pending::State::kNew) {
+    return fmt::format("{}: {}", name_of(queue_.front().operation.kind),
+                       queue_.front().communicator->list_missing());
+  }
+  const Kind kind = message != nullptr ? message->operation.kind : queue_.front().operation.kind;
+  if (message != nullptr && gate_is_open()) return messages_.waits_for(*message);
+  std::string list;
+  for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
+    const core::Line& line = arena_.line(slot);
+    const bool away =
+        line.occupied.load(std::memory_order_acquire) == 0 || line.dead.load(std::memory_order_acquire) != 0;
+    const core::Generation left = line.left.load(std::memory_order_acquire);
+    if (!away && left + 1 < generation_)
+      list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
+  }
+  return fmt::format("{}: slot {} did not leave the generations before", name_of(kind), list);
+}
+
+void Family::fail_late(std::uint64_t ticket, TimePoint begin) {
+  fail(core::deadline_exceeded(fmt::format("{} after {:.3f} s in generation {}", waits_for(ticket),
+                                           seconds_since(begin), generation_)));
+}
+
+Result<bool> Family::test(std::uint64_t ticket) {
+  if (!failed_.ok()) return is_done(ticket) ? Result<bool>(true) : failed_;
+  advance(true);
+  if (is_done(ticket)) return true;
+  const TimePoint now = core::SystemClock().now();
+  if (failed_.ok() && now >= deadline_of(ticket)) fail_late(ticket, now);
+  return failed_.ok() ? Result<bool>(false) : failed_;
+}
+
+bool Family::spin(std::uint64_t ticket) {
+  if (!spins_) return is_done(ticket);
+  TimePoint end{};
+  for (unsigned turn = 0; !is_done(ticket) && failed_.ok(); ++turn) {
+    advance(false);
+    _mm_pause();
+    if (turn % 64 != 63) continue;
+    const TimePoint now = core::SystemClock().now();
+    if (end == TimePoint()) end = now + kSpin;
+    if (now >= end) break;
+  }
+  return is_done(ticket);
+}
+
+Status Family::wait(std::uint64_t ticket) {
+  if (spin(ticket)) return {};
+  if (!failed_.ok()) return failed_;
+  const TimePoint begin = core::SystemClock().now();
+  const auto ready = [&] {
+    advance(true);
+    return !failed_.ok() || is_done(ticket);
+  };
+  const bool ended = core::wait_until(line_.bell, ready, deadline_of(ticket));
+  if (!ended) fail_late(ticket, begin);
+  return is_done(ticket) ? Status() : failed_;
+}
+
+void Family::forget(const ShmCommunicator& communicator) {
+  const auto gone = std::erase_if(queue_, [&](const Pending& p) { return p.communicator == &communicator; });
+  if (gone != 0 || messages_.has_any_of(&communicator))
+    fail(core::invalid_argument("communicator: destroyed with operations under way"));
+}
+
+}  // namespace regroup::collective

@@ -1,0 +1,83 @@
+// What a communicator and the groups split from it share: the member's stage, in which one collective
+// operation runs at a time, the messages beside it, and all waiting.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "collective/communicator.h"
+#include "collective/shm/messages.h"
+#include "core/arena.h"
+
+namespace regroup::collective {
+
+class ShmCommunicator;
+
+// A collective operation that was started and is not done.
+struct Pending {
+  enum class State { kNew, kSettling, kWorking, kMeeting, kClosing };
+
+  Operation operation;
+  ShmCommunicator* communicator;
+  std::uint64_t ticket;
+  core::TimePoint deadline;
+  State state = State::kNew;
+  std::uint64_t phase = 0;   // the piece of work at hand
+  std::uint64_t phases = 0;  // between two of which all meet
+};
+
+// Owned and used by one thread. Every failure is final: the members may be at different rendezvous.
+class Family {
+ public:
+  Family(const core::Arena& arena, core::Generation generation, core::Position instance, core::SlotIndex self,
+         std::size_t ranks);
+
+  // What went wrong so far: a failure of before, or kRevoked if the generation is over.
+  [[nodiscard]] core::Status check();
+  // Queues `operation` and moves everything on.
+  [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
+                                                  core::TimePoint deadline);
+  [[nodiscard]] core::Result<std::uint64_t> start_message(const ShmCommunicator& communicator,
+                                                          const Operation& operation, core::SlotIndex peer,
+                                                          core::TimePoint deadline);
+  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
+  [[nodiscard]] core::Status wait(std::uint64_t ticket);
+  // `communicator` ends; operations of it that are under way fail.
+  void forget(const ShmCommunicator& communicator);
+
+  // True when every member of an earlier generation on this host has left it. Before, nothing shared may be
+  // written.
+  [[nodiscard]] bool gate_is_open();
+  [[nodiscard]] const core::Arena& arena() const { return arena_; }
+  [[nodiscard]] core::SlotIndex self() const { return self_; }
+  [[nodiscard]] core::Generation generation() const { return generation_; }
+
+  // With groups about, several communicators use the stage in turn: then each operation ends with a
+  // rendezvous, behind which nobody reads it.
+  bool has_groups = false;
+
+ private:
+  // Moves everything on as far as it gets without waiting.
+  void advance(bool thorough);
+  [[nodiscard]] bool is_done(std::uint64_t ticket) const;
+  [[nodiscard]] bool spin(std::uint64_t ticket);
+  [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
+  [[nodiscard]] std::string waits_for(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
+  void fail(core::Status why);
+  void fail_late(std::uint64_t ticket, core::TimePoint begin);
+
+  const core::Arena& arena_;
+  core::Line& line_;  // of this member
+  const core::Generation generation_;
+  const core::SlotIndex self_;
+  const bool spins_;
+
+  std::uint64_t next_ticket_ = 1;
+  std::deque<Pending> queue_;  // the first is under way
+  Messages messages_;
+  bool gate_passed_ = false;
+  core::Status failed_;
+};
+
+}  // namespace regroup::collective

@@ -1,0 +1,152 @@
+// The two sides of a message. Who publishes a count rings the other; each side looks at the counts that the
+// other publishes.
+#include "collective/shm/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/shm/publish.h"
+
+namespace regroup::collective {
+namespace {
+
+std::size_t chunks_of(std::size_t bytes) {  // an empty message is one empty chunk
+  return std::max<std::size_t>(1, (bytes + kMailChunk - 1) / kMailChunk);
+}
+
+template <class T>
+std::span<T> chunk_of(std::span<T> data, std::uint64_t index) {
+  const std::size_t begin = index * kMailChunk;
+  return data.subspan(begin, std::min(kMailChunk, data.size() - begin));
+}
+
+}  // namespace
+
+Messages::Messages(const core::Arena& arena, core::Generation generation, core::Position instance,
+                   core::SlotIndex self)
+    : arena_(arena), instance_(static_cast<std::uint64_t>(generation) << 40 | instance.value), self_(self) {}
+
+const Message* Messages::find(std::uint64_t ticket) const {
+  const auto found = std::ranges::find(messages_, ticket, &Message::ticket);
+  return found == messages_.end() ? nullptr : &*found;
+}
+
+bool Messages::has_any_of(const void* communicator) const {
+  return std::ranges::find(messages_, communicator, &Message::communicator) != messages_.end();
+}
+
+core::Status Messages::advance() {
+  for (std::size_t i = 0; i < messages_.size();) {
+    auto done = is_first(messages_[i]) ? advance(messages_[i]) : core::Result<bool>(false);
+    if (!done.ok()) return done.status();
+    if (*done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!*done) ++i;
+  }
+  return {};
+}
+
+bool Messages::is_first(const Message& message) const {
+  const auto same = [&](const Message& m) {
+    return m.peer == message.peer && m.operation.kind == message.operation.kind;
+  };
+  return &*std::ranges::find_if(messages_, same) == &message;
+}
+
+core::Status Messages::open(Mail& mail) const {
+  const std::uint64_t before = mail.instance.load(std::memory_order_relaxed);
+  if (before == instance_) return {};
+  if (before > instance_) {
+    return core::invalid_argument("communicator: a later one of this generation has exchanged messages");
+  }
+  for (auto* word : {&mail.posted, &mail.taken, &mail.sent, &mail.offered, &mail.wanted}) {
+    word->store(0, std::memory_order_relaxed);
+  }
+  mail.instance.store(instance_, std::memory_order_seq_cst);
+  return {};
+}
+
+core::Result<bool> Messages::advance(Message& message) {
+  REGROUP_RETURN_IF_ERROR(open(mine(message.peer)));
+  const bool sends = message.operation.kind == Kind::kSend;
+  auto done = sends ? send(message) : receive(message);
+  if (sends && (!done.ok() || *done)) sender_ = 0;
+  return done;
+}
+
+core::Status Messages::mismatch(const Message& message, std::uint64_t bytes) const {
+  const Operation& o = message.operation;
+  const bool sends = o.kind == Kind::kSend;
+  return core::invalid_argument(fmt::format("{}: {} bytes, rank {} {} {}", name_of(o.kind),
+                                            (sends ? o.in.size() : o.out.size()), o.root,
+                                            sends ? "wants" : "sends", bytes));
+}
+
+core::Result<bool> Messages::send(Message& message) {
+  Mail& mail = mine(message.peer);
+  const Mail& other = theirs(message.peer);
+  const std::uint64_t instance = other.instance.load(std::memory_order_seq_cst);
+  if (instance < instance_ || (sender_ != 0 && sender_ != message.ticket)) return false;
+  const std::size_t chunks = chunks_of(message.operation.in.size());
+  if (!message.begun) {
+    if (other.posted.load(std::memory_order_seq_cst) <= sends_[message.peer]) return false;
+    sends_[message.peer] += 1;
+    message.begun = true;
+    message.first = mail.sent.load(std::memory_order_relaxed);
+    sender_ = message.ticket;
+    mail.offered.store(message.operation.in.size(), std::memory_order_relaxed);
+    // Before the first chunk: behind the last one the receiver may want the next message already.
+    const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
+    if (wanted != message.operation.in.size()) {
+      publish(mail.sent, message.first + 1);  // it shall see what is offered
+      core::ring(arena_.line(message.peer).bell);
+      return mismatch(message, wanted);
+    }
+  }
+  const std::uint64_t taken =
+      instance > instance_ ? message.first + chunks : other.taken.load(std::memory_order_seq_cst);
+  for (; message.chunks < chunks && message.first + message.chunks < taken + 2; ++message.chunks) {
+    const auto chunk = chunk_of(message.operation.in, message.chunks);
+    std::byte* to = stage_of(arena_, self_).mail_chunk(self_, message.first + message.chunks);
+    if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
+    publish(mail.sent, message.first + message.chunks + 1);
+    core::ring(arena_.line(message.peer).bell);
+  }
+  return taken >= message.first + chunks;
+}
+
+core::Result<bool> Messages::receive(Message& message) {
+  Mail& mail = mine(message.peer);
+  const Mail& other = theirs(message.peer);
+  if (!message.begun) {
+    message.begun = true;
+    message.first = mail.taken.load(std::memory_order_relaxed);
+    mail.wanted.store(message.operation.out.size(), std::memory_order_relaxed);
+    publish(mail.posted, mail.posted.load(std::memory_order_relaxed) + 1);
+    core::ring(arena_.line(message.peer).bell);
+  }
+  if (other.instance.load(std::memory_order_seq_cst) != instance_) return false;
+  const std::size_t chunks = chunks_of(message.operation.out.size());
+  while (message.chunks < chunks) {
+    const std::uint64_t number = message.first + message.chunks;
+    if (other.sent.load(std::memory_order_seq_cst) <= number) return false;
+    const std::uint64_t offered = other.offered.load(std::memory_order_relaxed);
+    if (offered != message.operation.out.size()) return mismatch(message, offered);
+    const auto chunk = chunk_of(message.operation.out, message.chunks);
+    const std::byte* from = stage_of(arena_, message.peer).mail_chunk(message.peer, number);
+    if (!chunk.empty()) std::memcpy(chunk.data(), from, chunk.size());
+    message.chunks += 1;
+    publish(mail.taken, number + 1);
+    core::ring(arena_.line(message.peer).bell);
+  }
+  return true;
+}
+
+std::string Messages::waits_for(const Message& message) const {
+  const bool dead = arena_.line(message.peer).dead.load(std::memory_order_acquire) != 0;
+  return fmt::format("{}: rank {}{} did not {}", name_of(message.operation.kind), message.operation.root,
+                     dead ? " (dead)" : "", message.operation.kind == Kind::kSend ? "receive" : "send");
+}
+
+}  // namespace regroup::collective

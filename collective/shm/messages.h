@@ -1,0 +1,62 @@
+// Messages between two members: send and receive. The sender waits until the receiver has begun, then hands
+// the data over in chunks through its own stage, one message at a time; so a message that nobody receives yet
+// is in nobody's way.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "collective/operation.h"
+#include "collective/shm/stage.h"
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/status.h"
+
+namespace regroup::collective {
+
+struct Message {
+  Operation operation;  // kSend or kReceive
+  const void* communicator;
+  core::SlotIndex peer;
+  std::uint64_t ticket;
+  core::TimePoint deadline;
+  bool begun = false;
+  std::uint64_t first = 0;   // chunk count of the pair before it
+  std::uint64_t chunks = 0;  // done by this side
+};
+
+// Owned and used by one thread.
+class Messages {
+ public:
+  Messages(const core::Arena& arena, core::Generation generation, core::Position instance,
+           core::SlotIndex self);
+
+  void add(const Message& message) { messages_.push_back(message); }
+  [[nodiscard]] bool empty() const { return messages_.empty(); }
+  // Moves all on as far as they get; those that are done vanish. kInvalidArgument if both sides differ in
+  // size.
+  [[nodiscard]] core::Status advance();
+  [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is done
+  [[nodiscard]] bool has_any_of(const void* communicator) const;
+  [[nodiscard]] std::string waits_for(const Message& message) const;
+
+ private:
+  [[nodiscard]] core::Result<bool> advance(Message& message);
+  [[nodiscard]] core::Result<bool> send(Message& message);
+  [[nodiscard]] core::Result<bool> receive(Message& message);
+  [[nodiscard]] core::Status open(Mail& mail) const;
+  [[nodiscard]] bool is_first(const Message& message) const;
+  [[nodiscard]] Mail& mine(core::SlotIndex peer) const { return stage_of(arena_, self_).mail[peer]; }
+  [[nodiscard]] const Mail& theirs(core::SlotIndex peer) const { return stage_of(arena_, peer).mail[self_]; }
+  [[nodiscard]] core::Status mismatch(const Message& message, std::uint64_t bytes) const;
+
+  const core::Arena& arena_;
+  const std::uint64_t instance_;
+  const core::SlotIndex self_;
+  std::deque<Message> messages_;  // in the order of their start
+  std::uint64_t sender_ = 0;      // ticket of the one that has the chunks; 0: none
+  std::uint64_t sends_[core::kMaxSlots] = {};
+};
+
+}  // namespace regroup::collective
