@@ -1,163 +1,106 @@
-// The Communicator over an arena. Members on one host share results; callers with ordinary buffers are
-// served through staging buffers in the arena.
+// Operations and their rendezvous.
 //
-// Why nobody overwrites a stage that a slow peer still reads: count time in rendezvous; "at time k" is
-// between rendezvous k-1 and k. A stage k%2 is written at time k only and read at k+1 only; a stage result
-// k%2 is written at k+1 only and read at k+2 only. So between a read and the next write, at k+2 and k+3,
-// lies a rendezvous of all, whatever the operations are, and none is needed at the end of one. Time starts
-// anew with each communicator, hence settle(): its members meet once before the first stage is written.
-// Between generations the gate does the same.
+// Why nobody overwrites a chunk that a slow peer still reads: count time in rendezvous; "at time k" is
+// between rendezvous k and k+1. The chunk of time k is written by its owner at k, one slice of it again at
+// k+1 by the same owner, and read at k+1 and k+2. Chunks take turns in threes, so it is next written at k+3:
+// behind rendezvous k+3, at which everybody has arrived who was through with k+2, whatever the operations
+// are. None is needed at the end of one. Payloads are written before rendezvous k and read behind it, and
+// there are two of them. Time starts anew with each communicator, hence it settles: its members meet once
+// before the first chunk or payload is written. Between generations the gate does the same. Groups share the
+// stage, each with a time of its own: then each operation ends with a rendezvous (Family::has_groups).
+#include "collective/shm/communicator.h"
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "collective/shm/arrivals.h"
-#include "collective/shm/factory.h"
-#include "collective/shm/publish.h"
-#include "collective/shm/tree_sum.h"
-
 namespace regroup::collective {
-namespace {
 
-using core::kStageBytes;
+using core::Result;
 using core::Status;
-using core::TimePoint;
 
-constexpr std::size_t kDirectBytes = 32 << 10;  // inputs of all ranks: below, each rank sums all by itself
-constexpr std::size_t kStreamBytes = 1 << 20;   // results from here on do not stay in the cache anyway
+ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold)
+    : family_(std::move(family)),
+      slots_(std::move(seats.slots)),
+      rank_(seats.rank),
+      channel_(seats.peers[static_cast<std::size_t>(seats.rank)].channel),
+      ranks_fold_(std::move(ranks_fold)),
+      arrivals_(family_->generation(), seats.instance, std::move(seats.peers), seats.rank),
+      settled_(seats.settled),
+      inputs_(slots_.size()),
+      sources_(slots_.size()) {
+  for (const core::SlotIndex slot : slots_) stages_.push_back(&stage_of(family_->arena(), slot));
+}
 
-class ShmCommunicator final : public Communicator {
- public:
-  ShmCommunicator(const core::Arena& arena, const core::World& world, const ShmOptions& options,
-                  std::vector<core::SlotIndex> slots, int rank, TreeSum ranks_sum)
-      : arena_(arena),
-        slots_(std::move(slots)),
-        rank_(rank),
-        ranks_sum_(std::move(ranks_sum)),
-        arrivals_(arena, world.generation, options.channel, options.instance, slots_, rank) {}
+ShmCommunicator::~ShmCommunicator() {
+  family_->forget(*this);
+  release_channel(*channel_);
+}
 
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return static_cast<int>(slots_.size()); }
+Result<Request> ShmCommunicator::start(const Operation& operation, core::TimePoint deadline) {
+  REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
+  const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
+  auto ticket = message ? family_->start_message(*this, operation,
+                                                 slots_[static_cast<std::size_t>(operation.root)], deadline)
+                        : family_->start(*this, operation, deadline);
+  if (!ticket.ok()) return ticket.status();
+  return Request(this, *ticket);
+}
 
-  [[nodiscard]] Status allreduce(std::span<const std::byte> in, std::span<std::byte> out, Dtype dtype,
-                                 TimePoint deadline) override;
-  [[nodiscard]] Status broadcast(std::span<std::byte> data, int root, TimePoint deadline) override;
-  [[nodiscard]] Status barrier(TimePoint deadline) override;
-  [[nodiscard]] Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                    std::span<std::byte> result, Dtype dtype, TimePoint deadline) override;
-
- private:
-  [[nodiscard]] Status settle(const char* operation, TimePoint deadline);
-  [[nodiscard]] Status allreduce_chunks(std::span<const std::byte> in, std::span<std::byte> out, Dtype dtype,
-                                        TimePoint deadline);
-  void sum_stages(std::uint64_t time, ByteRange range, std::byte* out, Dtype dtype) const;
-  [[nodiscard]] std::byte* stage(int rank, std::uint64_t time) const {
-    return arena_.stage(slots_[static_cast<std::size_t>(rank)], time).data();
+Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
+  for (;;) {
+    auto moved = step(pending, thorough);
+    if (!moved.ok() || !*moved) return moved;
+    if (pending.state == Pending::State::kWorking && pending.phase == pending.phases) return true;
   }
-
-  const core::Arena& arena_;
-  const std::vector<core::SlotIndex> slots_;  // by rank
-  const int rank_;
-  const TreeSum ranks_sum_;  // over one input of each rank
-  Arrivals arrivals_;
-  bool settled_ = false;
-};
-
-// The part of `data` in chunk `index`.
-template <class T>
-std::span<T> chunk_of(std::span<T> data, std::size_t index) {
-  const std::size_t begin = index * kStageBytes;
-  return data.subspan(begin, std::min(kStageBytes, data.size() - begin));
 }
 
-std::size_t chunks_of(std::size_t bytes) { return (bytes + kStageBytes - 1) / kStageBytes; }
-
-Status check_whole_elements(const char* operation, std::size_t bytes, Dtype dtype) {
-  if (bytes % size_of(dtype) == 0) return {};
-  return core::invalid_argument(
-      fmt::format("{}: {} bytes are not whole elements of {} bytes", operation, bytes, size_of(dtype)));
-}
-
-Status ShmCommunicator::settle(const char* operation, TimePoint deadline) {
-  REGROUP_RETURN_IF_ERROR(arrivals_.check());
-  if (settled_) return {};
-  REGROUP_RETURN_IF_ERROR(arrivals_.gate(operation, deadline));
-  REGROUP_RETURN_IF_ERROR(arrivals_.meet(operation, deadline));
-  settled_ = true;
-  return {};
-}
-
-Status ShmCommunicator::barrier(TimePoint deadline) { return arrivals_.meet("barrier", deadline); }
-
-Status ShmCommunicator::broadcast(std::span<std::byte> data, int root, TimePoint deadline) {
-  if (root < 0 || root >= size()) {
-    return core::invalid_argument(fmt::format("broadcast: root {} of {} ranks", root, size()));
-  }
-  if (size() == 1 || data.empty()) return arrivals_.check();
-  REGROUP_RETURN_IF_ERROR(settle("broadcast", deadline));
-  for (std::size_t i = 0; i < chunks_of(data.size()); ++i) {
-    const std::span<std::byte> chunk = chunk_of(data, i);
-    const std::uint64_t time = arrivals_.met();
-    if (rank_ == root) std::memcpy(stage(root, time), chunk.data(), chunk.size());
-    REGROUP_RETURN_IF_ERROR(arrivals_.meet("broadcast", deadline));
-    if (rank_ != root) std::memcpy(chunk.data(), stage(root, time), chunk.size());
-  }
-  return {};
-}
-
-Status ShmCommunicator::allreduce(std::span<const std::byte> in, std::span<std::byte> out, Dtype dtype,
-                                  TimePoint deadline) {
-  if (in.size() != out.size()) {
-    return core::invalid_argument(fmt::format("allreduce: {} bytes in, {} out", in.size(), out.size()));
-  }
-  REGROUP_RETURN_IF_ERROR(check_whole_elements("allreduce", in.size(), dtype));
-  if (size() == 1 && !in.empty()) std::memmove(out.data(), in.data(), in.size());
-  if (size() == 1 || in.empty()) return arrivals_.check();
-  REGROUP_RETURN_IF_ERROR(settle("allreduce", deadline));
-  if (in.size() * slots_.size() > kDirectBytes) return allreduce_chunks(in, out, dtype, deadline);
-
-  const std::uint64_t time = arrivals_.met();
-  std::memcpy(stage(rank_, time), in.data(), in.size());
-  REGROUP_RETURN_IF_ERROR(arrivals_.meet("allreduce", deadline));
-  sum_stages(time, {0, in.size()}, out.data(), dtype);
-  return {};
-}
-
-// A pipeline of three: at each time one chunk is copied in, the one before it summed, the one before that
-// copied out.
-Status ShmCommunicator::allreduce_chunks(std::span<const std::byte> in, std::span<std::byte> out, Dtype dtype,
-                                         TimePoint deadline) {
-  const std::size_t chunks = chunks_of(in.size());
-  for (std::size_t i = 0;; ++i) {
-    const std::uint64_t time = arrivals_.met();
-    if (i < chunks) {
-      const auto chunk = chunk_of(in, i);
-      std::memcpy(stage(rank_, time), chunk.data(), chunk.size());
+// True if it went one state further.
+Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
+  using State = Pending::State;
+  const bool alone = size() == 1;
+  const auto meet = [&](std::span<const std::byte> payload) {
+    REGROUP_RETURN_IF_ERROR(family_->check());
+    return alone ? Status() : arrivals_.arrive(call_of(pending.operation, size()), payload);
+  };
+  switch (pending.state) {
+    case State::kNew:
+      if (is_shared(pending.operation) && !family_->gate_is_open()) return false;
+      make_plan(pending);
+      pending.state =
+          settled_ || alone || !is_shared(pending.operation) || pending.operation.kind == Kind::kSumPartials
+              ? State::kWorking
+              : State::kSettling;
+      if (pending.state == State::kSettling) REGROUP_RETURN_IF_ERROR(meet({}));
+      return true;
+    case State::kWorking: {
+      const auto payload = work(pending);
+      pending.phase += 1;
+      const bool last = pending.phase == pending.phases;
+      if (last && (!family_->has_groups || alone)) return true;
+      pending.state = last ? State::kClosing : State::kMeeting;
+      REGROUP_RETURN_IF_ERROR(meet(payload));
+      return true;
     }
-    if (i >= 1 && i - 1 < chunks) {
-      const ByteRange mine = slice_of(chunk_of(in, i - 1).size(), rank_, size());
-      sum_stages(time - 1, mine, arena_.stage_result(time - 1).data() + mine.begin, dtype);
+    case State::kSettling:
+    case State::kMeeting:
+    case State::kClosing: {
+      const auto here = alone ? Result<bool>(true) : arrivals_.all_here(thorough);
+      if (arrivals_.is_over()) {
+        return Status(core::Code::kRevoked, fmt::format("generation {} is over", family_->generation()));
+      }
+      if (!here.ok() || !*here) return here;
+      settled_ = settled_ || pending.state == State::kSettling;
+      if (pending.state == State::kMeeting && pending.phase == 1) hear(pending);
+      pending.state = State::kWorking;
+      return true;
     }
-    if (i >= 2) {
-      const auto chunk = chunk_of(out, i - 2);
-      std::memcpy(chunk.data(), arena_.stage_result(time - 2).data(), chunk.size());
-    }
-    if (i == chunks + 1) return {};
-    REGROUP_RETURN_IF_ERROR(arrivals_.meet("allreduce", deadline));
   }
+  return false;
 }
 
-// Sums what all ranks staged at `time`.
-void ShmCommunicator::sum_stages(std::uint64_t time, ByteRange range, std::byte* out, Dtype dtype) const {
-  std::vector<const std::byte*> inputs(slots_.size());
-  for (int i = 0; i < size(); ++i) inputs[static_cast<std::size_t>(i)] = stage(i, time);
-  ranks_sum_.run(inputs, range, out, dtype, Stores::kPlain);
-}
-
-Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                     std::span<std::byte> result, Dtype dtype, TimePoint deadline) {
+Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
+                                     Dtype dtype, core::TimePoint deadline) {
   std::vector<core::Interval> nodes;
   std::vector<const std::byte*> inputs;
   for (const Partial& partial : partials) {
@@ -166,63 +109,25 @@ Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uin
                                                 partial.leaves.begin, partial.leaves.end, partial.data.size(),
                                                 result.size()));
     }
+    if (size_of(dtype) == 2 && dtype != Dtype::kInt16 && partial.leaves.size() > 1) {
+      return core::invalid_argument(
+          fmt::format("sum_partials: partial [{},{}) of {} was rounded; keep partial sums as float32",
+                      partial.leaves.begin, partial.leaves.end, name_of(dtype)));
+    }
     nodes.push_back(partial.leaves);
     inputs.push_back(partial.data.data());
   }
-  REGROUP_RETURN_IF_ERROR(check_whole_elements("sum_partials", result.size(), dtype));
-  auto sum = TreeSum::compile(nodes, leaves);
-  if (!sum.ok()) return sum.status();
-  REGROUP_RETURN_IF_ERROR(arrivals_.gate("sum_partials", deadline));
-  const ByteRange mine = slice_of(result.size(), rank_, size());
-  sum->run(inputs, mine, result.data() + mine.begin, dtype,
-           result.size() >= kStreamBytes ? Stores::kStream : Stores::kPlain);
-  return arrivals_.meet("sum_partials", deadline);
-}
-
-// The ranks of `options`, or all, checked.
-core::Result<std::vector<int>> ranks_of(const core::World& world, const ShmOptions& options) {
-  std::vector<int> ranks = options.ranks;
-  for (std::uint32_t i = 0; options.ranks.empty() && i < world.size(); ++i)
-    ranks.push_back(static_cast<int>(i));
-  const bool ascending = std::ranges::adjacent_find(ranks, std::greater_equal{}) == ranks.end();
-  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= static_cast<int>(world.size())) {
-    return core::invalid_argument(
-        fmt::format("make_shm: the ranks must be ascending and of a World of {} members", world.size()));
+  if (result.size() % size_of(dtype) != 0) {
+    return core::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
+                                              result.size(), size_of(dtype)));
   }
-  return ranks;
-}
-
-}  // namespace
-
-core::Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const core::World& world,
-                                                     core::Seat self, const ShmOptions& options) {
-  auto ranks = ranks_of(world, options);
-  if (!ranks.ok()) return ranks.status();
-  std::vector<core::SlotIndex> slots;
-  std::vector<core::Interval> leaves;
-  int rank = -1;
-  for (int r : *ranks) {
-    const core::Seat seat = world.members[static_cast<std::size_t>(r)].seat;
-    if (seat.node != self.node || seat.slot >= arena.spec().slots) {
-      return core::invalid_argument(
-          fmt::format("make_shm: rank {} is at node {} slot {}, not in the arena of "
-                      "node {} with {} slots",
-                      r, seat.node, seat.slot, self.node, arena.spec().slots));
-    }
-    const auto index = static_cast<std::uint32_t>(slots.size());
-    if (seat == self) rank = static_cast<int>(index);
-    slots.push_back(seat.slot);
-    leaves.push_back({index, index + 1});
-  }
-  if (rank < 0) {
-    return core::invalid_argument(
-        fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}", self.node,
-                    self.slot, slots.size(), world.generation));
-  }
-  auto sum = TreeSum::compile(leaves, static_cast<std::uint32_t>(leaves.size()));
-  if (!sum.ok()) return sum.status();
-  return std::unique_ptr<Communicator>(std::make_unique<ShmCommunicator>(
-      arena, world, options, std::move(slots), rank, std::move(sum).value()));
+  auto fold = TreeFold::compile(nodes, leaves);
+  if (!fold.ok()) return fold.status();
+  partials_fold_ = &*fold;
+  partials_ = inputs;
+  const Operation operation{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
+  auto ticket = family_->start(*this, operation, deadline);
+  return ticket.ok() ? family_->wait(*ticket) : ticket.status();
 }
 
 }  // namespace regroup::collective

@@ -1,0 +1,107 @@
+// The Communicator over an arena. communicator.cc runs operations through their rendezvous, work.cc holds
+// what each does between them, factory.cc opens communicators and splits them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "collective/shm/arrivals.h"
+#include "collective/shm/family.h"
+#include "collective/shm/stage.h"
+#include "collective/shm/tree_fold.h"
+
+namespace regroup::collective {
+
+class ShmCommunicator final : public Communicator {
+ public:
+  struct Seats {
+    std::vector<core::SlotIndex> slots;  // by rank
+    int rank = 0;
+    core::Position instance;
+    std::vector<Peer> peers;  // by rank
+    bool settled = false;     // its members are done with what came before in these channels and stages
+  };
+
+  ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold);
+  ~ShmCommunicator() override;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(slots_.size()); }
+  [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
+  [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                          Output result, Dtype dtype, core::TimePoint deadline) override;
+  [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
+                                                                  core::TimePoint deadline) override;
+
+  // For the family: moves `pending` on without waiting; true when it is done.
+  [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
+  [[nodiscard]] std::string list_missing() { return arrivals_.list_missing(); }
+
+ private:
+  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return family_->test(ticket); }
+  [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return family_->wait(ticket); }
+  [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
+
+  // How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
+  struct Plan {
+    std::size_t block = 0;    // bytes per rank
+    std::size_t piece = 0;    // of a block, per chunk
+    std::size_t stride = 0;   // from one piece to the next in a contribution; 0: one piece only
+    bool contributes = true;  // this rank brings data
+    bool is_inline = false;   // which travels in the arrival itself
+    bool by_slices = false;   // each rank folds a slice of each chunk for all
+    bool direct = false;      // inputs lie in the arena: all at once
+    Stores stores = Stores::kPlain;
+  };
+  [[nodiscard]] bool is_shared(const Operation& operation) const;
+  void make_plan(Pending& pending);
+  // Does the piece of work `pending.phase`; returns what to bring to the rendezvous behind it.
+  [[nodiscard]] std::span<const std::byte> work(Pending& pending);
+  void look_for_arena(const Operation& operation);
+  [[nodiscard]] std::span<const std::byte> announce(const Operation& operation) const;
+  void hear(Pending& pending);
+  void stage_chunk(const Operation& operation, std::size_t index);
+  void set_sources(const Operation& operation, std::size_t index);
+  void fold_slice(const Operation& operation, std::size_t index);
+  void collect_slices(const Operation& operation, std::size_t index);
+  void deliver(const Operation& operation, std::size_t at, std::size_t bytes);
+  void fold_all_into_shared(const Operation& operation);
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
+    return stages_[rank]->chunk(slots_[rank], time);
+  }
+  [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
+    return std::min(plan_.piece, plan_.block - index * plan_.piece);
+  }
+
+  const std::shared_ptr<Family> family_;
+  const std::vector<core::SlotIndex> slots_;  // by rank
+  const int rank_;
+  core::Channel* const channel_;  // ours
+  const TreeFold ranks_fold_;     // over one input of each rank
+  std::vector<Stage*> stages_;    // by rank
+  Arrivals arrivals_;
+  bool settled_;
+
+  // Of the operation under way.
+  Plan plan_;
+  std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
+  std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
+  struct Offsets {
+    std::uint64_t in;
+    std::uint64_t out;
+  } offsets_{};
+  bool same_output_ = false;
+  // Of sum_partials.
+  const TreeFold* partials_fold_ = nullptr;
+  std::span<const std::byte* const> partials_;
+};
+
+// What a channel must hold to be free for a new group; the factory's business, but also of who ends one.
+void release_channel(core::Channel& channel);
+
+}  // namespace regroup::collective

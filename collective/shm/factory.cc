@@ -1,0 +1,135 @@
+// Opens communicators: of a World, and of groups of ranks.
+#include "collective/shm/factory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "collective/shm/communicator.h"
+
+namespace regroup::collective {
+namespace {
+
+using core::Result;
+using core::Status;
+
+constexpr std::uint64_t kPositions = (1ULL << 40) - 1;
+
+// The ranks of `options`, or all, checked.
+Result<std::vector<int>> ranks_of(const core::World& world, const ShmOptions& options) {
+  std::vector<int> ranks = options.ranks;
+  for (std::uint32_t i = 0; options.ranks.empty() && i < world.size(); ++i)
+    ranks.push_back(static_cast<int>(i));
+  const bool ascending = std::ranges::adjacent_find(ranks, std::greater_equal{}) == ranks.end();
+  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= static_cast<int>(world.size())) {
+    return core::invalid_argument(
+        fmt::format("make_shm: the ranks must be ascending and of a World of {} members", world.size()));
+  }
+  return ranks;
+}
+
+Result<TreeFold> fold_of_ranks(std::size_t size) {
+  std::vector<core::Interval> leaves;
+  for (std::uint32_t i = 0; i < size; ++i) leaves.push_back({i, i + 1});
+  return TreeFold::compile(leaves, static_cast<std::uint32_t>(size));
+}
+
+// What a member tells the others of a communicator that is split.
+struct Bid {
+  std::int32_t color;
+  std::uint32_t free;      // a bit for each channel of a group that it does not hold
+  std::uint64_t position;  // highest that any of them stood at in this generation
+};
+
+Bid bid_of(const core::Arena& arena, core::SlotIndex self, core::Generation generation, int color) {
+  Bid bid{color, 0, 0};
+  const Stage& stage = stage_of(arena, self);
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    const std::uint64_t instance = stage.groups[i].instance.load(std::memory_order_relaxed);
+    if (stage.groups[i].held.load(std::memory_order_relaxed) != generation) bid.free |= 1U << i;
+    if (instance >> 40 == generation) bid.position = std::max(bid.position, instance & kPositions);
+  }
+  return bid;
+}
+
+}  // namespace
+
+void release_channel(core::Channel& channel) { channel.held.store(0, std::memory_order_relaxed); }
+
+Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::TimePoint deadline) {
+  const core::Arena& arena = family_->arena();
+  family_->has_groups = true;  // in all members, since all split
+  const Bid mine = bid_of(arena, family_->self(), family_->generation(), color);
+  std::vector<Bid> bids(slots_.size());
+  REGROUP_RETURN_IF_ERROR(
+      run(Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(bids))),
+          deadline));
+  if (color < 0) return std::unique_ptr<Communicator>();
+  std::uint32_t free = ~0U;
+  Seats seats;
+  seats.settled = true;  // with groups about, every operation ends with a rendezvous
+  for (std::size_t r = 0; r < bids.size(); ++r) {
+    if (bids[r].color != color) continue;
+    if (static_cast<int>(r) == rank_) seats.rank = static_cast<int>(seats.slots.size());
+    free &= bids[r].free;
+    seats.instance.value = std::max(seats.instance.value, bids[r].position + 1);
+    seats.slots.push_back(slots_[r]);
+  }
+  if (free == 0) {
+    return Status(
+        core::Code::kResourceExhausted,
+        fmt::format("split: the {} members of color {} have no channel in common of the {} that each "
+                    "can hold",
+                    seats.slots.size(), color, kGroups));
+  }
+  const auto index = static_cast<std::size_t>(std::countr_zero(free));
+  for (const core::SlotIndex slot : seats.slots) {
+    seats.peers.push_back({&arena.line(slot), &stage_of(arena, slot).groups[index]});
+  }
+  stage_of(arena, family_->self()).groups[index].held.store(family_->generation(), std::memory_order_relaxed);
+  auto fold = fold_of_ranks(seats.slots.size());
+  if (!fold.ok()) return fold.status();
+  return std::unique_ptr<Communicator>(
+      std::make_unique<ShmCommunicator>(family_, std::move(seats), std::move(fold).value()));
+}
+
+Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const core::World& world,
+                                               core::Seat self, const ShmOptions& options) {
+  auto ranks = ranks_of(world, options);
+  if (!ranks.ok()) return ranks.status();
+  ShmCommunicator::Seats seats;
+  seats.rank = -1;
+  seats.instance = options.instance;
+  for (int r : *ranks) {
+    const core::Seat seat = world.members[static_cast<std::size_t>(r)].seat;
+    if (seat.node != self.node || seat.slot >= arena.spec().slots) {
+      return core::invalid_argument(
+          fmt::format("make_shm: rank {} is at node {} slot {}, not in the arena of "
+                      "node {} with {} slots",
+                      r, seat.node, seat.slot, self.node, arena.spec().slots));
+    }
+    if (seat == self) seats.rank = static_cast<int>(seats.slots.size());
+    core::Line& line = arena.line(seat.slot);
+    seats.slots.push_back(seat.slot);
+    seats.peers.push_back({&line, &line.channels[static_cast<std::size_t>(options.channel)]});
+  }
+  if (seats.rank < 0) {
+    return core::invalid_argument(
+        fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}", self.node,
+                    self.slot, seats.slots.size(), world.generation));
+  }
+  auto fold = fold_of_ranks(seats.slots.size());
+  if (!fold.ok()) return fold.status();
+  const auto here =
+      std::ranges::count(world.members, self.node, [](const core::WorldMember& m) { return m.seat.node; });
+  auto family = std::make_shared<Family>(arena, world.generation, options.instance, self.slot,
+                                         static_cast<std::size_t>(here));
+  return std::unique_ptr<Communicator>(
+      std::make_unique<ShmCommunicator>(std::move(family), std::move(seats), std::move(fold).value()));
+}
+
+}  // namespace regroup::collective

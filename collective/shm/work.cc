@@ -1,0 +1,236 @@
+// What each operation does between its rendezvous. Three ways, the same in all ranks:
+//   inline    a contribution of at most 56 bytes travels in the arrival; behind the rendezvous each takes
+//   what
+//             is for it
+//   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
+//             before it delivered; large reductions to all or to a root fold the one before it slice by
+//             slice, each rank one slice, and deliver the one before that
+//   direct    contributions that lie in the arena are read where they are; a second rendezvous lets nobody
+//             change them before
+// docs/collectives.md has the traffic of each.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/shm/communicator.h"
+
+namespace regroup::collective {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kFoldAllBytes = 32 << 10;  // inputs of all ranks: below, each rank folds all by itself
+constexpr std::uint64_t kNowhere = ~0ULL;
+
+// Outputs from here on go past the cache: half of its last level.
+std::size_t stream_bytes() {
+  static const long kLastLevel = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return kLastLevel > 0 ? static_cast<std::size_t>(kLastLevel) / 2 : 1 << 20;
+}
+
+bool is_split(Kind kind) {
+  return kind == Kind::kReduceScatter || kind == Kind::kScatter || kind == Kind::kAlltoall;
+}
+
+bool from_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kScatter; }
+
+Input contribution_of(const Operation& o) { return o.kind == Kind::kBroadcast ? Input(o.out) : o.in; }
+
+}  // namespace
+
+// True if it touches what the members of an earlier generation might still read.
+bool ShmCommunicator::is_shared(const Operation& o) const {
+  if (o.kind == Kind::kSumPartials) return true;
+  return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
+}
+
+void ShmCommunicator::make_plan(Pending& pending) {
+  const Operation& o = pending.operation;
+  const auto ranks = static_cast<std::size_t>(size());
+  plan_ = {.block = o.block(size())};
+  const std::size_t whole = is_split(o.kind) ? plan_.block * ranks : plan_.block;  // of one contribution
+  plan_.contributes = !from_root(o.kind) || rank_ == o.root;
+  plan_.is_inline = whole <= Arrivals::kPayload;
+  plan_.stores = o.out.size() >= stream_bytes() ? Stores::kStream : Stores::kPlain;
+  plan_.piece = is_split(o.kind) ? kChunk / ranks / kLine * kLine : kChunk;
+  if (plan_.is_inline || ranks == 1) plan_.piece = plan_.block;
+  plan_.stride = is_split(o.kind) ? plan_.piece : 0;
+  plan_.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
+                    plan_.block * ranks > kFoldAllBytes && ranks > 1;
+  std::ranges::fill(inputs_, nullptr);
+  offsets_ = {kNowhere, kNowhere};
+  if (!plan_.is_inline && ranks > 1) look_for_arena(o);
+  if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
+    pending.phases = 2;
+  } else if (ranks == 1) {
+    pending.phases = 1;
+  } else {
+    pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
+  }
+}
+
+std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
+  const Operation& o = pending.operation;
+  const std::size_t phase = pending.phase;
+  if (o.kind == Kind::kSumPartials) {
+    const ByteRange mine = slice_of(o.out.size(), rank_, size());
+    if (phase == 0) {
+      partials_fold_->run(partials_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
+    }
+    return {};
+  }
+  if (o.kind == Kind::kBarrier || plan_.block == 0) return {};
+  if (size() == 1) {
+    set_sources(o, 0);
+    deliver(o, 0, plan_.block);
+    return {};
+  }
+  if (plan_.direct) {
+    if (phase == 1 && same_output_) fold_all_into_shared(o);
+    if (phase == 1 && !same_output_) deliver(o, 0, plan_.block);
+    return {};
+  }
+  const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
+  if (phase < chunks && plan_.contributes && !plan_.is_inline) stage_chunk(o, phase);
+  if (phase >= 1 && phase <= chunks) {
+    set_sources(o, phase - 1);
+    if (plan_.by_slices) fold_slice(o, phase - 1);
+    if (!plan_.by_slices) deliver(o, (phase - 1) * plan_.piece, piece_bytes(phase - 1));
+  }
+  if (phase >= 2 && plan_.by_slices) collect_slices(o, phase - 2);
+  return phase == 0 ? announce(o) : std::span<const std::byte>();
+}
+
+// Where in the arena our memory lies, if it does: then it needs no copy.
+void ShmCommunicator::look_for_arena(const Operation& o) {
+  const Input in = contribution_of(o);
+  const bool overwritten =
+      o.kind == Kind::kAlltoall && o.in.data() == o.out.data();  // before all have read it
+  if (plan_.contributes && !overwritten) offsets_.in = family_->arena().offset_of(in).value_or(kNowhere);
+  offsets_.out = family_->arena().offset_of(o.out).value_or(kNowhere);
+  if (offsets_.in != kNowhere) inputs_[static_cast<std::size_t>(rank_)] = in.data();
+}
+
+// What the others should know before they go on: the data itself, or where in the arena it lies.
+std::span<const std::byte> ShmCommunicator::announce(const Operation& o) const {
+  if (plan_.is_inline) return plan_.contributes ? contribution_of(o) : Input();
+  return std::as_bytes(std::span(&offsets_, 1));
+}
+
+// Behind the first rendezvous: learns where the contributions are.
+void ShmCommunicator::hear(Pending& pending) {
+  const Operation& o = pending.operation;
+  if (plan_.is_inline || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier ||
+      o.kind == Kind::kSumPartials) {
+    return;
+  }
+  bool all_in_arena = true;
+  same_output_ = o.kind == Kind::kAllreduce;
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    Offsets theirs;
+    std::memcpy(&theirs, arrivals_.payload_of(r), sizeof theirs);
+    const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
+    if (theirs.in != kNowhere) inputs_[r] = family_->arena().at(theirs.in);
+    all_in_arena = all_in_arena && (!contributes || theirs.in != kNowhere);
+    if (r == 0) offsets_.out = theirs.out;
+    same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNowhere;
+  }
+  const bool reduces_for_all = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce;
+  plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
+  if (!plan_.direct) return;
+  pending.phases = 3;
+  std::ranges::copy(inputs_, sources_.begin());
+  plan_.stride = is_split(o.kind) ? plan_.block : 0;
+}
+
+void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
+  if (inputs_[static_cast<std::size_t>(rank_)] != nullptr) return;  // they read it where it is
+  const Input in = contribution_of(o);
+  std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met());
+  const std::size_t at = index * plan_.piece;
+  const std::size_t pieces = is_split(o.kind) ? slots_.size() : 1;
+  for (std::size_t r = 0; r < pieces; ++r) {
+    std::memcpy(to + r * plan_.piece, in.data() + r * plan_.block + at, piece_bytes(index));
+  }
+}
+
+// Where each rank's contribution to chunk `index`, staged one rendezvous ago, lies.
+void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
+  const std::size_t at = index * plan_.piece;
+  if (size() == 1) {
+    sources_[0] = contribution_of(o).data();
+    return;
+  }
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    if (plan_.is_inline) {
+      sources_[r] = arrivals_.payload_of(r);
+    } else if (inputs_[r] != nullptr) {
+      sources_[r] = inputs_[r] + at;
+    } else {
+      sources_[r] = chunk(r, arrivals_.met() - 1);
+    }
+  }
+}
+
+// Our slice of a chunk goes over our own contribution to that slice, which nobody else reads.
+void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
+  const ByteRange mine = slice_of(piece_bytes(index), rank_, size());
+  std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met() - 1);
+  ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, Stores::kPlain);
+}
+
+void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
+  if (o.kind == Kind::kReduce && rank_ != o.root) return;
+  std::byte* out = o.out.data() + index * plan_.piece;
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
+    copy(out + slice.begin, chunk(r, arrivals_.met() - 2) + slice.begin, slice.size());
+  }
+}
+
+void ShmCommunicator::fold_all_into_shared(const Operation& o) {
+  const ByteRange mine = slice_of(plan_.block, rank_, size());
+  ranks_fold_.run(sources_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
+}
+
+// Takes from sources_ what is for this rank: bytes at..at+bytes of each block.
+void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
+  const auto self = static_cast<std::size_t>(rank_);
+  const auto root = static_cast<std::size_t>(o.root);
+  const std::size_t stride = plan_.is_inline || size() == 1 ? plan_.block : plan_.stride;
+  switch (o.kind) {
+    case Kind::kAllreduce:
+    case Kind::kReduce:
+      if (o.kind == Kind::kReduce && self != root) return;
+      ranks_fold_.run(sources_, {0, bytes}, o.out.data() + at, o.dtype, o.op, plan_.stores);
+      return;
+    case Kind::kReduceScatter:
+      ranks_fold_.run(sources_, {self * stride, self * stride + bytes}, o.out.data() + at, o.dtype, o.op,
+                      plan_.stores);
+      return;
+    case Kind::kBroadcast:
+      if (self != root) copy(o.out.data() + at, sources_[root], bytes);
+      return;
+    case Kind::kScatter:
+      copy(o.out.data() + at, sources_[root] + self * stride, bytes);
+      return;
+    case Kind::kAllgather:
+    case Kind::kGather:
+    case Kind::kAlltoall:
+      if (o.kind == Kind::kGather && self != root) return;
+      for (std::size_t r = 0; r < slots_.size(); ++r) {
+        const std::size_t piece = o.kind == Kind::kAlltoall ? self * stride : 0;
+        copy(o.out.data() + r * plan_.block + at, sources_[r] + piece, bytes);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (to == from || bytes == 0) return;
+  store_block(to, from, bytes, plan_.stores);
+}
+
+}  // namespace regroup::collective
