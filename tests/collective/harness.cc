@@ -21,47 +21,6 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::seconds kPatience{60};
 
-template <class T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(T));
-  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-template <class T>
-T element(std::mt19937_64& random) {
-  const std::uint64_t bits = random();
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(bits);
-  const auto mantissa = static_cast<T>(static_cast<std::int64_t>(bits)) / static_cast<T>(1ULL << 63);
-  return std::ldexp(mantissa, static_cast<int>(bits % 40) - 20);
-}
-
-template <class T>
-std::vector<std::byte> leaf_of(std::size_t elements, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<T> values(elements);
-  for (T& value : values) value = element<T>(random);
-  return bytes_of(values);
-}
-
-template <class T>
-T sum_at(std::span<const std::vector<std::byte>> leaves, core::Interval node, std::size_t index) {
-  if (node.size() == 1) {
-    T value;
-    std::memcpy(&value, leaves[node.begin].data() + index * sizeof(T), sizeof(T));
-    return value;
-  }
-  const std::uint32_t middle = core::canonical_split(node);
-  return sum_at<T>(leaves, {node.begin, middle}, index) + sum_at<T>(leaves, {middle, node.end}, index);
-}
-
-template <class T>
-std::vector<std::byte> sum_of(std::span<const std::vector<std::byte>> leaves, core::Interval node) {
-  std::vector<T> values(leaves[node.begin].size() / sizeof(T));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sum_at<T>(leaves, node, i);
-  return bytes_of(values);
-}
-
 void cover(core::Interval node, std::mt19937_64& random, std::vector<core::Interval>* out) {
   if (node.size() == 1 || random() % 4 == 0) {
     out->push_back(node);
@@ -72,27 +31,13 @@ void cover(core::Interval node, std::mt19937_64& random, std::vector<core::Inter
   cover({middle, node.end}, random, out);
 }
 
-[[noreturn]] void run_child(const core::Arena& parent, int rank,
-                            const std::function<void(const core::Arena&, int)>& body) {
-  {
-    auto arena = core::Arena::open(core::Fd(::dup(parent.memfd())));
-    EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-    if (arena.ok()) body(*arena, rank);
-  }
-  std::fflush(nullptr);
-  ::_exit(::testing::Test::HasFailure() ? 1 : 0);
-}
-
-void run_processes(const core::Arena& arena, int count,
-                   const std::function<void(const core::Arena&, int)>& body,
-                   const std::function<void()>& meanwhile, int may_die) {
+void run_processes(int count, const std::function<void(int)>& body, const std::function<void()>& meanwhile,
+                   int may_die) {
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) run_child(arena, rank, body);
-    children.push_back(child);
+    children.push_back(fork_rank(rank, body));
+    ASSERT_GE(children.back(), 0);
   }
   meanwhile();
   for (int rank = 0; rank < count; ++rank) {
@@ -142,6 +87,10 @@ void leave_all(const core::Arena& arena, core::Generation g) {
   core::ring_all(arena);
 }
 
+std::uint64_t arrivals_in(const core::Channel& channel) {
+  return std::max(channel.arrivals[0].word.load() >> 32, channel.arrivals[1].word.load() >> 32);
+}
+
 core::TimePoint soon() { return core::SystemClock().now() + kPatience; }
 
 bool eventually(const std::function<bool()>& ready) {
@@ -151,42 +100,32 @@ bool eventually(const std::function<bool()>& ready) {
   return true;
 }
 
-void run_ranks(const core::Arena& arena, Ranks kind, int count,
-               const std::function<void(const core::Arena&, int)>& body,
-               const std::function<void()>& meanwhile, int may_die) {
-  if (kind == Ranks::kProcesses) return run_processes(arena, count, body, meanwhile, may_die);
+pid_t fork_rank(int rank, const std::function<void(int)>& body) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  body(rank);
+  std::fflush(nullptr);
+  ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+void run_all(Ranks kind, int count, const std::function<void(int)>& body,
+             const std::function<void()>& meanwhile, int may_die) {
+  if (kind == Ranks::kProcesses) return run_processes(count, body, meanwhile, may_die);
   std::vector<std::jthread> threads;
-  for (int rank = 0; rank < count; ++rank) threads.emplace_back([&, rank] { body(arena, rank); });
+  for (int rank = 0; rank < count; ++rank) threads.emplace_back([&, rank] { body(rank); });
   meanwhile();
 }
 
-std::vector<std::byte> make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return leaf_of<float>(elements, seed);
-    case Dtype::kFloat64:
-      return leaf_of<double>(elements, seed);
-    case Dtype::kInt32:
-      return leaf_of<std::uint32_t>(elements, seed);
-    case Dtype::kInt64:
-      return leaf_of<std::uint64_t>(elements, seed);
-  }
-  return {};
-}
-
-std::vector<std::byte> reference_sum(Dtype dtype, std::span<const std::vector<std::byte>> leaves,
-                                     core::Interval interval) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return sum_of<float>(leaves, interval);
-    case Dtype::kFloat64:
-      return sum_of<double>(leaves, interval);
-    case Dtype::kInt32:
-      return sum_of<std::uint32_t>(leaves, interval);
-    case Dtype::kInt64:
-      return sum_of<std::uint64_t>(leaves, interval);
-  }
-  return {};
+void run_ranks(const core::Arena& arena, Ranks kind, int count,
+               const std::function<void(const core::Arena&, int)>& body,
+               const std::function<void()>& meanwhile, int may_die) {
+  const auto one = [&](int rank) {
+    if (kind == Ranks::kThreads) return body(arena, rank);
+    auto mine = core::Arena::open(core::Fd(::dup(arena.memfd())));
+    EXPECT_TRUE(mine.ok()) << mine.status().to_string();
+    if (mine.ok()) body(*mine, rank);
+  };
+  run_all(kind, count, one, meanwhile, may_die);
 }
 
 std::vector<core::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random) {

@@ -1,6 +1,8 @@
 // Runs the ranks of a World over one arena, as threads or as processes, and plays the agent: leaves, revokes,
-// bells. And reference sums, straight from the definition of the canonical tree.
+// bells.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include "collective/communicator.h"
 #include "core/arena.h"
 #include "core/world.h"
+#include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
 
@@ -35,30 +38,30 @@ void revoke_all(const core::Arena& arena, core::Generation g);
 // As the members: everybody has left `g`. Rings everybody.
 void leave_all(const core::Arena& arena, core::Generation g);
 
+// Rendezvous at which the owner of `channel` has arrived in the instance it is in.
+[[nodiscard]] std::uint64_t arrivals_in(const core::Channel& channel);
+
 // A deadline far enough that only a hang meets it.
 [[nodiscard]] core::TimePoint soon();
 // Waits until `ready()`; false if that takes longer than soon().
 [[nodiscard]] bool eventually(const std::function<bool()>& ready);
 
-// Calls `body(arena, rank)` for the ranks 0..count-1 at once, each in a thread that shares `arena` or in a
-// process that maps its memfd anew, and `meanwhile()` in the calling thread; returns when all are done. A
-// failed expectation in a process fails the test, as does its death by a signal unless it is `may_die`.
+// A process that calls `body(rank)` and exits with 1 if an expectation failed in it. The caller waits for it.
+[[nodiscard]] pid_t fork_rank(int rank, const std::function<void(int)>& body);
+// Calls `body(rank)` for the ranks 0..count-1 at once, each in a thread or a process, and `meanwhile()` in
+// the calling thread; returns when all are done. A failed expectation in a process fails the test, as does
+// its death by a signal unless it is `may_die`.
+void run_all(
+    Ranks kind, int count, const std::function<void(int)>& body,
+    const std::function<void()>& meanwhile = [] {}, int may_die = -1);
+// Likewise `body(arena, rank)`; threads share `arena`, processes map its memfd anew.
 void run_ranks(
     const core::Arena& arena, Ranks kind, int count, const std::function<void(const core::Arena&, int)>& body,
     const std::function<void()>& meanwhile = [] {}, int may_die = -1);
 
-// Reproducible elements whose sums depend on the order: mixed magnitudes and signs for the floating ones, all
-// bits for the integers.
-[[nodiscard]] std::vector<std::byte> make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed);
-// The sum over leaves[interval], by the definition, one element after the other.
-[[nodiscard]] std::vector<std::byte> reference_sum(Dtype dtype,
-                                                   std::span<const std::vector<std::byte>> leaves,
-                                                   core::Interval interval);
 // A random set of canonical nodes that covers 0..leaves-1, in random order.
 [[nodiscard]] std::vector<core::Interval> random_cover(std::uint32_t leaves, std::mt19937_64& random);
 // Spins a random time, now and then long enough that others overtake.
 void dawdle(std::mt19937_64& random);
-
-inline constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat64, Dtype::kInt32, Dtype::kInt64};
 
 }  // namespace regroup::collective::testing

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "collective/shm/factory.h"
+#include "collective/shm/stage.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -54,8 +55,8 @@ std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count, 
 TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::uint64_t seed = 0;
-    for (Dtype dtype : kDtypes) {
-      const std::size_t chunk = core::kStageBytes / size_of(dtype);
+    for (Dtype dtype : {Dtype::kFloat32, Dtype::kInt64}) {
+      const std::size_t chunk = kChunk / size_of(dtype);
       for (std::size_t elements : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{16},
                                    std::size_t{17}, std::size_t{1023}, chunk / 8 + 1, chunk, 2 * chunk + 9}) {
         const auto leaves = make_leaves(dtype, static_cast<std::size_t>(comm.size()), elements, ++seed);

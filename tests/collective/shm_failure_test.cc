@@ -75,7 +75,7 @@ bool have_arrived(const core::Arena& arena, core::Generation g, int late, std::u
     const core::Channel& channel = arena.line(static_cast<core::SlotIndex>(slot)).channels[0];
     if (slot == late) continue;
     if (channel.instance.load() != static_cast<std::uint64_t>(g) << 40) return false;
-    if (channel.arrived.load() < times) return false;
+    if (arrivals_in(channel) < times) return false;
   }
   return true;
 }
@@ -215,7 +215,7 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndWhoIsMissing) {
         ASSERT_EQ(operation.run(*comm, mine, soon()).code(), Code::kRevoked);
         return;
       }
-      ASSERT_TRUE(eventually([&] { return mine.line(0).channels[0].arrived.load() == 1; }));
+      ASSERT_TRUE(eventually([&] { return arrivals_in(mine.line(0).channels[0]) == 1; }));
       const core::TimePoint begin = core::SystemClock().now();
       const Status status = operation.run(*comm, mine, begin + 50ms);
       ASSERT_GE(core::SystemClock().now() - begin, 50ms);

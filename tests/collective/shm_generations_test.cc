@@ -69,7 +69,7 @@ TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
     };
     auto agent = [&] {
       core::Line& line = arena.line(victim);
-      EXPECT_TRUE(eventually([&] { return line.channels[0].arrived.load() >= moment; }));
+      EXPECT_TRUE(eventually([&] { return arrivals_in(line.channels[0]) >= moment; }));
       const auto pid = static_cast<pid_t>(line.step.load());
       ASSERT_EQ(::kill(pid, SIGKILL), 0);
       siginfo_t info{};

@@ -1,5 +1,6 @@
-// The tree sum alone: covers that are refused, numbers that are not ordinary, memory of any alignment.
-#include "collective/shm/tree_sum.h"
+// The fold of the tree alone: covers that are refused, numbers that are not ordinary, memory of any
+// alignment.
+#include "collective/shm/tree_fold.h"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +34,7 @@ TEST(Slices, CoverEverythingOnceAtLines) {
   }
 }
 
-TEST(TreeSum, RefusesWhatIsNoCover) {
+TEST(TreeFold, RefusesWhatIsNoCover) {
   const struct {
     std::vector<Interval> nodes;
     std::uint32_t leaves;
@@ -58,15 +59,15 @@ TEST(TreeSum, RefusesWhatIsNoCover) {
       {{{0, core::kMaxShards + 1}}, core::kMaxShards + 1, false},
   };
   for (const auto& row : rows) {
-    const auto sum = TreeSum::compile(row.nodes, row.leaves);
+    const auto sum = TreeFold::compile(row.nodes, row.leaves);
     EXPECT_EQ(sum.code(), row.good ? core::Code::kOk : core::Code::kInvalidArgument)
         << row.leaves << " leaves, " << row.nodes.size() << " nodes";
   }
-  EXPECT_EQ(TreeSum::compile(std::vector<Interval>{{0, 2}, {2, 5}}, 5).status().message(),
+  EXPECT_EQ(TreeFold::compile(std::vector<Interval>{{0, 2}, {2, 5}}, 5).status().message(),
             "sum: these are not disjoint canonical nodes that cover 5 leaves: [0,2) [2,5)");
 }
 
-TEST(TreeSum, SumsMoreLeavesThanAnybodyUses) {
+TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
   std::vector<Interval> nodes;
   std::vector<std::vector<std::byte>> leaves;
   std::vector<const std::byte*> inputs;
@@ -75,16 +76,16 @@ TEST(TreeSum, SumsMoreLeavesThanAnybodyUses) {
     leaves.push_back(make_leaf(Dtype::kFloat64, 3, i));
   }
   for (const auto& leaf : leaves) inputs.push_back(leaf.data());
-  auto sum = TreeSum::compile(nodes, core::kMaxShards - 1);
+  auto sum = TreeFold::compile(nodes, core::kMaxShards - 1);
   ASSERT_TRUE(sum.ok()) << sum.status().to_string();
   std::vector<std::byte> out(24);
-  sum->run(inputs, {0, 24}, out.data(), Dtype::kFloat64, Stores::kPlain);
+  sum->run(inputs, {0, 24}, out.data(), Dtype::kFloat64, Op::kSum, Stores::kPlain);
   EXPECT_EQ(out, reference_sum(Dtype::kFloat64, leaves, {0, core::kMaxShards - 1}));
 }
 
 // Inputs and output anywhere in memory, part of the range, both kinds of stores; nothing beside it is
 // touched.
-TEST(TreeSum, AnyAlignmentAnyRange) {
+TEST(TreeFold, AnyAlignmentAnyRange) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 400; ++round) {
     const Dtype dtype = kDtypes[random() % 4];
@@ -110,9 +111,10 @@ TEST(TreeSum, AnyAlignmentAnyRange) {
     std::copy(all.begin() + static_cast<std::ptrdiff_t>(range.begin),
               all.begin() + static_cast<std::ptrdiff_t>(range.end),
               want.begin() + static_cast<std::ptrdiff_t>(skew));
-    auto sum = TreeSum::compile(nodes, count);
+    auto sum = TreeFold::compile(nodes, count);
     ASSERT_TRUE(sum.ok());
-    sum->run(inputs, range, out.data() + skew, dtype, round % 3 == 0 ? Stores::kStream : Stores::kPlain);
+    sum->run(inputs, range, out.data() + skew, dtype, Op::kSum,
+             round % 3 == 0 ? Stores::kStream : Stores::kPlain);
     ASSERT_EQ(out, want) << "round " << round;
   }
 }
@@ -122,12 +124,12 @@ T sum_of_two(T a, T b, Dtype dtype) {
   const std::vector<Interval> nodes{{0, 1}, {1, 2}};
   const std::byte* inputs[] = {reinterpret_cast<std::byte*>(&a), reinterpret_cast<std::byte*>(&b)};
   T out{};
-  TreeSum::compile(nodes, 2)->run(inputs, {0, sizeof(T)}, reinterpret_cast<std::byte*>(&out), dtype,
-                                  Stores::kPlain);
+  TreeFold::compile(nodes, 2)->run(inputs, {0, sizeof(T)}, reinterpret_cast<std::byte*>(&out), dtype,
+                                   Op::kSum, Stores::kPlain);
   return out;
 }
 
-TEST(TreeSum, FloatsFollowTheStandard) {
+TEST(TreeFold, FloatsFollowTheStandard) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   EXPECT_TRUE(std::isnan(sum_of_two(kInf, -kInf, Dtype::kFloat32)));
@@ -141,7 +143,7 @@ TEST(TreeSum, FloatsFollowTheStandard) {
   EXPECT_EQ(sum_of_two(1.0, 0x1p-52, Dtype::kFloat64), 1.0 + 0x1p-52);
 }
 
-TEST(TreeSum, IntegersWrap) {
+TEST(TreeFold, IntegersWrap) {
   EXPECT_EQ(sum_of_two(INT32_MAX, 1, Dtype::kInt32), INT32_MIN);
   EXPECT_EQ(sum_of_two(std::int64_t{INT64_MIN}, std::int64_t{-1}, Dtype::kInt64), INT64_MAX);
   EXPECT_EQ(sum_of_two(std::int64_t{INT32_MAX}, std::int64_t{1}, Dtype::kInt64), 0x80000000LL);

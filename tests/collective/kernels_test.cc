@@ -1,0 +1,117 @@
+// Every instruction set of this processor gives the bits of the definition, for every type and operation,
+// NaN, infinities, denormals and -0 included, at any length and alignment.
+#include "collective/shm/kernels.h"
+
+#include <gtest/gtest.h>
+#include <xmmintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "collective/shm/tree_fold.h"
+#include "tests/collective/reference.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+std::vector<Simd> levels() {
+  std::vector<Simd> all;
+  for (Simd level : {Simd::kBaseline, Simd::kAvx2, Simd::kAvx512}) {
+    if (level <= best_simd()) all.push_back(level);
+  }
+  return all;
+}
+
+class Kernel : public ::testing::TestWithParam<Simd> {};
+
+Bytes folded(std::span<const Bytes> leaves, Dtype dtype, Op op, Simd simd, std::size_t skew, Stores stores) {
+  std::vector<core::Interval> nodes;
+  std::vector<Bytes> moved;
+  std::vector<const std::byte*> inputs;
+  for (std::uint32_t i = 0; i < leaves.size(); ++i) {
+    nodes.push_back({i, i + 1});
+    moved.emplace_back(skew);
+    moved.back().insert(moved.back().end(), leaves[i].begin(), leaves[i].end());
+  }
+  for (const Bytes& leaf : moved) inputs.push_back(leaf.data() + skew);
+  auto fold = TreeFold::compile(nodes, static_cast<std::uint32_t>(leaves.size()), simd);
+  EXPECT_TRUE(fold.ok());
+  Bytes out(leaves[0].size() + 64);
+  fold->run(inputs, {0, leaves[0].size()}, out.data() + skew, dtype, op, stores);
+  return {out.begin() + static_cast<std::ptrdiff_t>(skew),
+          out.begin() + static_cast<std::ptrdiff_t>(skew + leaves[0].size())};
+}
+
+TEST_P(Kernel, HasTheBitsOfTheDefinition) {
+  for (Dtype dtype : kDtypes) {
+    for (Op op : kOperators) {
+      if (!is_defined(dtype, op)) continue;
+      for (std::uint32_t count : {1, 2, 3, 8, 9}) {
+        std::vector<Bytes> leaves;
+        for (std::uint32_t i = 0; i < count; ++i)
+          leaves.push_back(make_leaf(dtype, 2111, 77 * count + i, true));
+        const Bytes want = reference_fold(dtype, op, leaves, {0, count});
+        const std::size_t skew = count % 3;
+        const Stores stores = count % 2 == 0 ? Stores::kStream : Stores::kPlain;
+        ASSERT_EQ(folded(leaves, dtype, op, GetParam(), skew, stores), want)
+            << name_of(op) << " of " << count << " " << name_of(dtype);
+      }
+    }
+  }
+}
+
+TEST_P(Kernel, DoesNotDependOnTheModeOfTheThread) {
+  const std::vector<Bytes> leaves{make_leaf(Dtype::kFloat32, 999, 1, true),
+                                  make_leaf(Dtype::kFloat32, 999, 2, true)};
+  const Bytes want = reference_fold(Dtype::kFloat32, Op::kSum, leaves, {0, 2});
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040 | 0x6000);  // flush denormals, towards zero
+  const unsigned changed = _mm_getcsr();
+  const Bytes got = folded(leaves, Dtype::kFloat32, Op::kSum, GetParam(), 0, Stores::kPlain);
+  EXPECT_EQ(_mm_getcsr(), changed);
+  _mm_setcsr(before);
+  EXPECT_EQ(got, want);
+}
+
+// All 65,536 halves, and floats around every one of them.
+TEST_P(Kernel, ConvertsEveryHalf) {
+  const Kernels& kernels = kernels_of(GetParam());
+  std::vector<std::uint16_t> halves(65536);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<std::uint16_t>(i);
+  std::vector<float> floats(halves.size());
+  kernels.widen[0](floats.data(), halves.data(), halves.size());
+  std::vector<float> around;
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const float want = value_of_half(halves[i]);
+    if (std::isnan(want)) {
+      ASSERT_TRUE(std::isnan(floats[i]));
+      continue;
+    }
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(floats[i]), std::bit_cast<std::uint32_t>(want)) << i;
+    const float middle =
+        std::bit_cast<float>(std::bit_cast<std::uint32_t>(want) + 0x1000);  // a tie, if normal
+    for (float f : {want, middle, std::nextafterf(middle, 0), std::nextafterf(middle, INFINITY),
+                    std::nextafterf(want, 0), want * 0.5F, want * 1.5F}) {
+      around.push_back(f);
+    }
+  }
+  std::vector<std::uint16_t> half(around.size());
+  std::vector<std::uint16_t> bfloat(around.size());
+  kernels.narrow[0](half.data(), around.data(), around.size());
+  kernels.narrow[1](bfloat.data(), around.data(), around.size());
+  for (std::size_t i = 0; i < around.size(); ++i) {
+    ASSERT_EQ(half[i], half_of(around[i])) << around[i];
+    ASSERT_EQ(bfloat[i], bfloat_of(around[i])) << around[i];
+  }
+}
+
+std::string name_of_level(const ::testing::TestParamInfo<Simd>& info) {
+  constexpr const char* kNames[] = {"Baseline", "Avx2", "Avx512"};
+  return kNames[static_cast<std::size_t>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Simd, Kernel, ::testing::ValuesIn(levels()), name_of_level);
+
+}  // namespace
+}  // namespace regroup::collective::testing

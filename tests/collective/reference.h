@@ -1,0 +1,49 @@
+// Expected results, straight from the definitions, one element after the other; shares no code with the
+// kernels.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collective/operation.h"
+#include "core/world.h"
+
+namespace regroup::collective::testing {
+
+using Bytes = std::vector<std::byte>;
+
+// Reproducible elements whose reductions depend on the order: mixed magnitudes and signs for the floating
+// ones, all bits for the integers. Every 16th element of a float is one of NaN, infinity, denormal, -0 if
+// `odd`.
+[[nodiscard]] Bytes make_leaf(Dtype dtype, std::size_t elements, std::uint64_t seed, bool odd = false);
+
+// The reduction of leaves[interval] over the canonical tree; an average divides by the number of leaves.
+[[nodiscard]] Bytes reference_fold(Dtype dtype, Op op, std::span<const Bytes> leaves,
+                                   core::Interval interval);
+[[nodiscard]] inline Bytes reference_sum(Dtype dtype, std::span<const Bytes> leaves,
+                                         core::Interval interval) {
+  return reference_fold(dtype, Op::kSum, leaves, interval);
+}
+
+// What `rank` must find in its output, given what each rank brings; empty if it gets nothing.
+[[nodiscard]] Bytes reference_output(const Operation& operation, std::span<const Bytes> inputs, int rank);
+
+[[nodiscard]] float value_of_half(std::uint16_t half);
+[[nodiscard]] std::uint16_t half_of(float value);  // to nearest even
+[[nodiscard]] std::uint16_t bfloat_of(float value);
+
+inline constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat64, Dtype::kInt32,
+                                    Dtype::kInt64,   Dtype::kFloat16, Dtype::kBfloat16,
+                                    Dtype::kInt8,    Dtype::kInt16,   Dtype::kUint8};
+inline constexpr Op kOperators[] = {Op::kSum, Op::kProd, Op::kMin, Op::kMax, Op::kAvg, Op::kBand, Op::kBor};
+
+[[nodiscard]] constexpr bool is_floating(Dtype dtype) {
+  return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64 || dtype == Dtype::kFloat16 ||
+         dtype == Dtype::kBfloat16;
+}
+[[nodiscard]] constexpr bool is_defined(Dtype dtype, Op op) {
+  return !is_floating(dtype) || (op != Op::kBand && op != Op::kBor);
+}
+
+}  // namespace regroup::collective::testing
