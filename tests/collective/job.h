@@ -1,0 +1,43 @@
+// What a backend gives to the conformance suite: a job whose ranks are threads or processes, and of which the
+// test is the agent. A backend joins the suite with one Backend and one INSTANTIATE_TEST_SUITE_P.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "collective/communicator.h"
+#include "core/world.h"
+
+namespace regroup::collective::testing {
+
+class Job {
+ public:
+  using Body = std::function<void(Job&, int rank)>;
+
+  virtual ~Job() = default;
+
+  // In a rank: its communicator of `world`, in which rank r of the job has slot r.
+  [[nodiscard]] virtual core::Result<std::unique_ptr<Communicator>> open(const core::World& world,
+                                                                         int rank) = 0;
+  // In a rank: it will not touch the memory of `g` any more.
+  virtual void leave(core::Generation g, int rank) = 0;
+  // As the agent: `g` is over for all.
+  virtual void revoke(core::Generation g) = 0;
+  // As the agent: `rank` is dead; its process was waited for.
+  virtual void bury(int rank) = 0;
+  // As the agent: a new process or thread will stand in the place of the dead `rank`.
+  virtual void replace(int rank) = 0;
+  // In a process that was forked: the job as it sees it.
+  [[nodiscard]] virtual std::unique_ptr<Job> in_child() = 0;
+};
+
+struct Backend {
+  const char* name;
+  bool processes;  // ranks are processes, which can be killed and stopped
+  std::unique_ptr<Job> (*make)(int ranks);
+};
+
+// Generation `g`, rank r in slot r of node 0, without those in `absent`.
+[[nodiscard]] core::World make_job_world(core::Generation g, int ranks, const std::vector<int>& absent = {});
+
+}  // namespace regroup::collective::testing

@@ -1,0 +1,52 @@
+// An arena, with the test as its agent.
+#include "tests/collective/shm_job.h"
+
+#include <unistd.h>
+
+#include "collective/shm/factory.h"
+#include "core/gate.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+class ShmJob final : public Job {
+ public:
+  explicit ShmJob(core::Arena arena) : arena_(std::move(arena)) {}
+
+  core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
+    core::stand_before<core::RealPolicy>(line(rank).left, world.generation);
+    return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)});
+  }
+  void leave(core::Generation g, int rank) override {
+    core::leave_generation<core::RealPolicy>(line(rank).left, g);
+    core::ring_all(arena_);
+  }
+  void revoke(core::Generation g) override { revoke_all(arena_, g); }
+  void bury(int rank) override {
+    line(rank).dead.store(1);
+    core::ring_all(arena_);
+  }
+  void replace(int rank) override {
+    arena_.assign_line(static_cast<core::SlotIndex>(rank), next_id_++);
+    line(rank).revoked_up_to.store(0);  // the test announces no World in the arena
+  }
+  std::unique_ptr<Job> in_child() override {
+    auto arena = core::Arena::open(core::Fd(::dup(arena_.memfd())));
+    return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena)) : nullptr;
+  }
+
+ private:
+  [[nodiscard]] core::Line& line(int rank) const { return arena_.line(static_cast<core::SlotIndex>(rank)); }
+
+  core::Arena arena_;
+  core::MemberId next_id_ = 1000;
+};
+
+}  // namespace
+
+std::unique_ptr<Job> make_shm_job(int ranks) {
+  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}));
+}
+
+}  // namespace regroup::collective::testing

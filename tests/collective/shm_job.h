@@ -1,0 +1,10 @@
+// The shared-memory backend for the conformance suite.
+#pragma once
+
+#include "tests/collective/job.h"
+
+namespace regroup::collective::testing {
+
+[[nodiscard]] std::unique_ptr<Job> make_shm_job(int ranks);
+
+}  // namespace regroup::collective::testing
