@@ -1,0 +1,26 @@
+// The backends that pass the conformance suite.
+#include "tests/collective/conformance.h"
+#include "tests/collective/shm_job.h"
+#include "tests/collective/threaded.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+constexpr Backend kReference{"Reference", false, make_threaded_job};
+constexpr Backend kShmThreads{"ShmThreads", false, make_shm_job};
+INSTANTIATE_TEST_SUITE_P(Reference, Conformance, ::testing::ValuesIn(sizes_of(kReference)), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(Reference, Failures, ::testing::Values(Setting{kReference, 4}), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(ShmThreads, Conformance, ::testing::ValuesIn(sizes_of(kShmThreads)),
+                         name_of_setting);
+INSTANTIATE_TEST_SUITE_P(ShmThreads, Failures, ::testing::Values(Setting{kShmThreads, 4}), name_of_setting);
+
+#ifndef __SANITIZE_THREAD__  // sees no race between processes
+constexpr Backend kShmProcesses{"ShmProcesses", true, make_shm_job};
+INSTANTIATE_TEST_SUITE_P(ShmProcesses, Conformance, ::testing::ValuesIn(sizes_of(kShmProcesses)),
+                         name_of_setting);
+INSTANTIATE_TEST_SUITE_P(ShmProcesses, Failures, ::testing::Values(Setting{kShmProcesses, 4}),
+                         name_of_setting);
+#endif
+
+}  // namespace
+}  // namespace regroup::collective::testing

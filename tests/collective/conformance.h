@@ -1,0 +1,65 @@
+// The conformance suite: what every backend of Communicator promises. A backend joins it so:
+//   constexpr Backend kMine{"Mine", /*processes=*/true, make_my_job};
+//   INSTANTIATE_TEST_SUITE_P(Mine, Conformance, ::testing::ValuesIn(sizes_of(kMine)), name_of_setting);
+//   INSTANTIATE_TEST_SUITE_P(Mine, Failures, ::testing::Values(Setting{kMine, 4}), name_of_setting);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+#include "tests/collective/job.h"
+
+namespace regroup::collective::testing {
+
+struct Setting {
+  Backend backend;
+  int ranks;
+};
+[[nodiscard]] std::string name_of_setting(const ::testing::TestParamInfo<Setting>& info);
+// One for each of some numbers of ranks.
+[[nodiscard]] std::vector<Setting> sizes_of(const Backend& backend);
+
+// Words that ranks and agent share, processes too.
+struct Board {
+  std::atomic<std::uint64_t> mark[64];   // by rank: how far it is
+  std::atomic<std::uint64_t> through;    // ranks, or operations, that came to an end
+  std::atomic<std::uint64_t> announced;  // the newest generation that ranks may open
+};
+
+class Conformance : public ::testing::TestWithParam<Setting> {
+ protected:
+  Conformance();
+  ~Conformance() override;
+
+  using Body = std::function<void(Job& job, int rank)>;
+  // Runs `body` in every rank, `agent` beside them.
+  void run(
+      const Body& body, const std::function<void()>& agent = [] {}, int may_die = -1);
+  // Runs `body` with the communicator of generation 1 in every rank.
+  void with_communicator(const std::function<void(Communicator&)>& body);
+
+  [[nodiscard]] int ranks() const { return GetParam().ranks; }
+  [[nodiscard]] bool processes() const { return GetParam().backend.processes; }
+
+  std::unique_ptr<Job> job_;
+  Board* board_;
+};
+
+// With four ranks.
+class Failures : public Conformance {
+ protected:
+  // In a rank: leaves `g` and runs an operation in g + 1, without `absent`.
+  void next_generation_works(Job& job, core::Generation g, int rank, const std::vector<int>& absent);
+  // A new job and an empty board.
+  void reset();
+  // As the agent: `rank` is dead, `g` is over.
+  void bury_and_revoke(int rank, core::Generation g);
+};
+
+}  // namespace regroup::collective::testing
