@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/options/outer_place.h"
 #include "launcher/roles/job_file.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/environment.h"
@@ -23,7 +24,8 @@ constexpr int kNotExecutable = 183;
 
 // The programs and roles of --job take the place of those of the command line.
 core::Status take_job_file(Options& options, JobPlan& plan) {
-  auto file = launcher::read_job(options.job_file, options.environment, launcher::count_gpus());
+  auto file = launcher::read_job(options.job_file, launcher::without_outer_place(options.environment),
+                                 launcher::count_gpus());
   if (!file.ok()) return file.status();
   options.apps = std::move(file->apps);
   options.notes.insert(options.notes.end(), file->notes.begin(), file->notes.end());

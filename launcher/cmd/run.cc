@@ -121,10 +121,15 @@ int run_alone(const Options& options, const launcher::CrewOptions& crew, const l
 int run_rigid(const Options& options, const launcher::CrewOptions& crew,
               const std::vector<std::uint32_t>& counts, std::uint32_t slots,
               const launcher::PlacedJob& placed) {
-  const launcher::RigidOptions rigid{counts,         slots,
-                                     options.compat, options.ulfm || options.keep_going,
-                                     options.quiet,  helper_options(options, crew.job),
-                                     placed.cores(), placed.bindings()};
+  const launcher::RigidOptions rigid{counts,
+                                     slots,
+                                     options.compat,
+                                     options.ulfm || options.keep_going,
+                                     options.quiet,
+                                     helper_options(options, crew.job),
+                                     placed.cores(),
+                                     placed.bindings(),
+                                     placed.threads(slots)};
   return run_alone(options, crew, [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RigidJob>(agent, rigid);
   });

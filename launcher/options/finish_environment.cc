@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "launcher/options/finish.h"
+#include "launcher/options/outer_place.h"
 
 namespace regroup::launcher {
 namespace {
@@ -40,7 +41,7 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
         out[change.name] = change.value;
         break;
       case Kind::kExport:
-        for_matching(base, change.name,
+        for_matching(change.name.ends_with('*') ? without_outer_place(base) : base, change.name,
                      [&out](const auto& entry) { out.insert_or_assign(entry.first, entry.second); });
         break;
       case Kind::kUnset: {
@@ -63,7 +64,7 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
 Environment app_environment(const Draft& draft, const AppDraft& app) {
   const Environment& base = draft.around.environment;
   const PassedOn& passed = app.passed ? *app.passed : draft.passed;
-  Environment out = passed.all ? base : Environment();
+  Environment out = passed.all ? without_outer_place(base) : Environment();
   for (const std::string& name : passed.names) {
     if (const auto found = base.find(name); found != base.end()) out.insert(*found);
   }

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
@@ -66,6 +70,23 @@ std::vector<pmi::Binding> PlacedJob::bindings() const {
   if (!placement.policy.bound || !topology) return out;
   for (const Spot& spot : placement.ranks) {
     out.push_back({ranges(spot.cpus), locality_text(*topology, spot.threads)});
+  }
+  return out;
+}
+
+std::vector<std::uint32_t> PlacedJob::threads(std::uint32_t slots) const {
+  const auto members = static_cast<std::uint32_t>(placement.ranks.size());
+  if (!placement.policy.bound || !topology)
+    return std::vector<std::uint32_t>(members, std::max(1U, slots / std::max(1U, members)));
+  std::map<std::vector<int>, std::uint32_t> sharers;
+  for (const Spot& spot : placement.ranks) ++sharers[spot.cpus];
+  std::vector<std::uint32_t> out;
+  for (const Spot& spot : placement.ranks) {
+    std::set<std::uint32_t> cores;
+    for (const std::uint32_t thread : spot.threads) cores.insert(topology->threads[thread].part(Unit::kCore));
+    const auto units =
+        static_cast<std::uint32_t>(placement.policy.hwthreads ? spot.threads.size() : cores.size());
+    out.push_back(std::max(1U, units / sharers[spot.cpus]));
   }
   return out;
 }

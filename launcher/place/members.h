@@ -22,6 +22,9 @@ struct PlacedJob {
   [[nodiscard]] std::vector<std::vector<int>> cores() const;
   // The same for MPI programs; empty if nobody is bound.
   [[nodiscard]] std::vector<pmi::Binding> bindings() const;
+  // By rank: its share, at least 1, of the cores (or hardware threads, where those are dealt out) that it may
+  // use; of all `slots`, if it is not bound.
+  [[nodiscard]] std::vector<std::uint32_t> threads(std::uint32_t slots) const;
 };
 
 // Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their machine in

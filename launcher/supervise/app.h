@@ -32,9 +32,10 @@ struct Place {
 
 // What one member gets besides what its App says.
 struct Extras {
-  Environment environment;  // overrides the App's
-  core::Fd inherited;       // becomes descriptor kInheritedFd of the member; may be none
-  std::vector<int> cores;   // operating system numbers it is bound to; empty: not bound
+  Environment environment;    // overrides the App's
+  core::Fd inherited;         // becomes descriptor kInheritedFd of the member; may be none
+  std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
+  std::vector<int> cores;     // operating system numbers it is bound to; empty: not bound
 };
 inline constexpr int kInheritedFd = 3;
 

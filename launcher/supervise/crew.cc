@@ -70,8 +70,8 @@ std::uint32_t Crew::add_app(App app) {
 
 core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
   const App& app = options_.apps.at(place.app);
-  Environment environment =
-      member_environment(app.environment, place, options_.job, options_.master_port, options_.agent_socket);
+  Environment environment = member_environment(app.environment, place, options_.job, options_.master_port,
+                                               options_.agent_socket, extras.threads);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);
   if (!restraint.said.empty()) err_.write("regroup: " + restraint.said + "\n");

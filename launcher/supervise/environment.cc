@@ -28,18 +28,6 @@ int executable_error(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
-// What PMIx, PMI and Open MPI told the process in which the launcher itself was started.
-void forget_outer_place(Environment& environment) {
-  for (const char* prefix : {"PMIX_", "PMI_", "OMPI_COMM_WORLD_"}) {
-    std::erase_if(environment, [&](const auto& entry) {
-      return entry.first.starts_with(prefix) &&
-             !entry.first.starts_with("PMIX_MCA_");  // those are the user's
-    });
-  }
-  environment.erase("REGROUP_AGENT");
-  environment.erase("REGROUP_MEMBER");
-}
-
 }  // namespace
 
 std::vector<std::string> to_strings(const Environment& environment) {
@@ -92,18 +80,18 @@ core::Result<HeldPort> hold_port() {
 }
 
 Environment member_environment(Environment base, const Place& place, const std::string& job,
-                               std::uint16_t master_port, const std::string& agent_socket) {
+                               std::uint16_t master_port, const std::string& agent_socket,
+                               std::uint32_t threads) {
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(place.world_size);
-  forget_outer_place(base);
-  base["RANK"] = rank;
-  base["WORLD_SIZE"] = size;
-  base["LOCAL_RANK"] = rank;
-  base["LOCAL_WORLD_SIZE"] = size;
-  base["MASTER_ADDR"] = "127.0.0.1";
-  base["MASTER_PORT"] = std::to_string(master_port);
+  base.emplace("RANK", rank);
+  base.emplace("WORLD_SIZE", size);
+  base.emplace("LOCAL_RANK", rank);
+  base.emplace("LOCAL_WORLD_SIZE", size);
+  base.emplace("MASTER_ADDR", "127.0.0.1");
+  base.emplace("MASTER_PORT", std::to_string(master_port));
+  base.emplace("OMP_NUM_THREADS", std::to_string(threads));
   base["REGROUP_JOB"] = job;
-  base.emplace("OMP_NUM_THREADS", "1");
   if (!agent_socket.empty()) {
     base["REGROUP_AGENT"] = agent_socket;
     base["REGROUP_MEMBER"] = std::to_string(place.member);

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "launcher/options/outer_place.h"
+
 namespace regroup::launcher {
 namespace {
 
@@ -86,6 +88,7 @@ core::Status RigidJob::start_space(std::uint32_t space, const std::vector<Place>
     const pmi::Seat seat{space, place.rank};
     ranks_[place.member] = {seat, place.app};
     if (space == 0 && place.rank < options_.cores.size()) extras[i].cores = options_.cores[place.rank];
+    if (space == 0 && place.rank < options_.threads.size()) extras[i].threads = options_.threads[place.rank];
     add_hints(extras[i], agent_.crew().options().apps.at(place.app));
     if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
       return {status.code(), fmt::format("{} could not be started: {}", name_of(seat), status.message())};
@@ -111,6 +114,7 @@ void RigidJob::on_spawn(const pmi::Spawn& spawn) {
       agent_.say(fmt::format("{}: MPI_Comm_spawn: {}", name_of(spawn.parent), app.status().message()));
       return mpi_->spawn_done({spawn.request, 0, app.status().message()});
     }
+    app->environment = without_outer_place(std::move(app->environment));  // its parent may have sent its own
     const std::uint32_t number = agent_.crew().add_app(std::move(*app));
     if (counts.empty()) first_app = number;
     counts.push_back(wanted.count);

@@ -23,6 +23,7 @@ struct RigidOptions {
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
   std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
   std::vector<pmi::Binding> bindings;        // the same for MPI
+  std::vector<std::uint32_t> threads;        // by rank, OMP_NUM_THREADS; empty: 1
 };
 
 class RigidJob final : public AgentJob {

@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from conftest import until
+import pytest
+from conftest import rival, until
 
 PYTHON = [sys.executable, "-c"]
 
@@ -167,6 +168,48 @@ def test_environment_of_ranks(regroup):
         "-np", "1", "-x", "A=b c", "sh", "-c", 'echo "$A $OMP_NUM_THREADS"', env={"OMP_NUM_THREADS": "3"}
     )
     assert job.out == "b c 3\n"
+
+
+OUTER = {"MASTER_ADDR": "outer", "RANK": "7", "PMI_PORT": "9", "PMIX_RANK": "7", "REGROUP_AGENT": "outer"}
+SHOW_OUTER = ["sh", "-c", 'echo "$MASTER_ADDR $RANK ${PMI_PORT-none} ${PMIX_RANK-none} ${REGROUP_AGENT-none}"']
+
+
+def test_members_are_none_of_the_job_around(regroup):
+    job = regroup.run("-np", "1", *SHOW_OUTER, env=OUTER)
+    assert re.fullmatch(r"127\.0\.0\.1 0 none (none|0) none\n", job.out)
+
+
+@pytest.mark.parametrize("launcher", ["regroup", "openmpi-4", "openmpi-5"])
+def test_what_the_command_line_says_of_a_place_is_kept(regroup, launcher):
+    said = ["-x", "MASTER_ADDR=10.0.0.1", "-x", "MASTER_PORT", "-x", "PMI_ODD=3"]
+    show = ["sh", "-c", 'echo "$MASTER_ADDR $MASTER_PORT $PMI_ODD"']
+    env = {**regroup.env, "MASTER_PORT": "4711"}
+    job = subprocess.run(
+        [*rival(launcher), "-np", "1", *said, *show], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert job.stdout == "10.0.0.1 4711 3\n"
+
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [
+        (["-np", "1"], 1),  # bound to a core
+        (["-np", "1", "--bind-to", "none"], CORES),
+        (["-np", "1", "--map-by", "slot:PE=2"], 2),
+        (["-np", "1", "--bind-to", "package"], CORES),
+        (["-np", "2", "--bind-to", "package"], CORES // 2),
+        (["-np", str(2 * CORES), "--oversubscribe"], 1),
+        (["-np", "1:1", "--bind-to", "none"], 1),  # more may come, and weights depend on it
+        (["-np", "1", "--bind-to", "none", "-x", "OMP_NUM_THREADS=9"], 9),
+    ],
+)
+@pytest.mark.skipif(CORES < 2, reason="two processors are needed")
+def test_threads_are_the_share_of_the_cores(regroup, options, threads):
+    job = regroup.run(*options, "printenv", "OMP_NUM_THREADS")
+    assert set(job.out.split()) == {str(threads)}, job.err
 
 
 def test_master_port_is_free_and_the_same_for_all(regroup):
