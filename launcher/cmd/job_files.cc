@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "launcher/supervise/unix_socket.h"
@@ -26,6 +28,8 @@ bool is_folder(const std::string& path) {
 
 constexpr std::chrono::minutes kStarting{1};  // so young a folder may be that of a job that starts
 constexpr std::size_t kIdLength = 8;
+constexpr std::string_view kInRuntimeDir = "/regroup";
+constexpr int kMostFolders = 10;  // tried in the temporary folder
 
 // Nobody listens there.
 bool deserted(const std::string& socket) {
@@ -66,17 +70,48 @@ std::vector<std::string> running_jobs(const std::string& base) {
   return found;
 }
 
+std::string folder_of(const launcher::Environment& environment, const char* variable) {
+  const auto set = environment.find(variable);
+  return set != environment.end() && !set->second.empty() && is_folder(set->second) ? set->second : "";
+}
+
+// The same for all who look, so that `regroup status` finds what a job has made.
+std::vector<std::string> candidates(const launcher::Environment& environment) {
+  std::vector<std::string> out;
+  if (const std::string xdg = folder_of(environment, "XDG_RUNTIME_DIR"); !xdg.empty())
+    out.push_back(xdg + std::string(kInRuntimeDir));
+  const std::string tmp = folder_of(environment, "TMPDIR");
+  const std::string usual = fmt::format("{}/regroup-{}", tmp.empty() ? "/tmp" : tmp, ::geteuid());
+  out.push_back(usual);
+  for (int i = 1; i < kMostFolders; ++i) out.push_back(fmt::format("{}-{}", usual, i));
+  return out;
+}
+
+// Who owns a folder can put another one in the place of ours in it; the temporary one is protected from that
+// by its sticky bit.
+core::Status make_folder(const std::string& path) {
+  if (path.ends_with(kInRuntimeDir)) {
+    const std::string above = path.substr(0, path.size() - kInRuntimeDir.size());
+    struct stat info {};
+    if (::stat(above.c_str(), &info) != 0) return core::system_error("stat", above, errno);
+    if (info.st_uid != ::geteuid())
+      return core::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
+  }
+  return launcher::make_private_folder(path);
+}
+
 }  // namespace
 
-core::Result<std::string> runtime_folder(const launcher::Environment& environment) {
-  const auto xdg = environment.find("XDG_RUNTIME_DIR");
-  const bool usable = xdg != environment.end() && !xdg->second.empty() && is_folder(xdg->second);
-  const auto tmp = environment.find("TMPDIR");
-  const bool other = tmp != environment.end() && !tmp->second.empty() && is_folder(tmp->second);
-  std::string folder = usable ? xdg->second + "/regroup"
-                              : fmt::format("{}/regroup-{}", other ? tmp->second : "/tmp", ::geteuid());
-  REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(folder));
-  return folder;
+core::Result<std::string> runtime_folder(const launcher::Environment& environment, std::string* note) {
+  core::Status why;
+  for (const std::string& folder : candidates(environment)) {
+    const core::Status made = make_folder(folder);
+    if (!made.ok() && why.ok()) why = made;
+    if (!made.ok()) continue;
+    if (note != nullptr && !why.ok()) *note = fmt::format("{}: using {}", why.message(), folder);
+    return folder;
+  }
+  return why;
 }
 
 core::Result<JobFiles> make_job_files(const launcher::Environment& environment, const std::string& id) {

@@ -18,8 +18,11 @@ struct JobFiles {
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }
 };
 
-// $XDG_RUNTIME_DIR/regroup, or regroup-UID in $TMPDIR or /tmp; made with mode 0700 if need be.
-[[nodiscard]] core::Result<std::string> runtime_folder(const launcher::Environment& environment);
+// $XDG_RUNTIME_DIR/regroup, or regroup-UID in $TMPDIR or /tmp; made with mode 0700 if need be. Where that is
+// not ours alone, the first of regroup-UID, regroup-UID-1, ... that is; `note`, if any, gets a sentence on
+// it.
+[[nodiscard]] core::Result<std::string> runtime_folder(const launcher::Environment& environment,
+                                                       std::string* note = nullptr);
 
 // Makes the folder of job `id`, and removes those of jobs of which nothing lives any more.
 [[nodiscard]] core::Result<JobFiles> make_job_files(const launcher::Environment& environment,

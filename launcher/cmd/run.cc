@@ -23,6 +23,7 @@
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
+#include "launcher/supervise/open_files.h"
 #include "launcher/supervise/rigid_job.h"
 
 namespace regroup::cmd {
@@ -74,6 +75,7 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
   crew.verbose = options.verbose;
   crew.tell_exit_codes = options.print_exit_codes;
   crew.priority = launcher::current_priority();
+  crew.open_files = launcher::raise_open_files();
   return crew;
 }
 
@@ -235,6 +237,8 @@ int run_job(Options options) {
   if (core::Status status = report_pid(options.report_pid); !status.ok()) {
     return fail(fmt::format("--report-pid: {}", status.message()), refused(options.compat));
   }
+  std::string note;
+  if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
   if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), *placed);
   return options.elastic ? run_elastic(options, crew, allocation->slots())

@@ -87,6 +87,7 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
                  extras.cores.empty() ? restraint.cores : extras.cores};
   for (const core::Fd& door : restraint.doors) spec.groups.push_back(door.get());
   spec.data_bytes = restraint.data_bytes;
+  spec.open_files = options_.open_files;
   auto pid = spawn(spec);
   if (!pid.ok()) return pid.status();
   running_[place.member] = {*pid, place.rank};

@@ -14,6 +14,7 @@
 #include <csignal>
 
 #include "launcher/supervise/app.h"
+#include "launcher/supervise/open_files.h"
 
 namespace regroup::launcher {
 namespace {
@@ -35,6 +36,7 @@ struct ChildArgs {
   std::size_t cores_size;
   const std::vector<int>& groups;
   rlim_t data_bytes;  // 0: none
+  std::uint64_t open_files;
   pid_t parent;
 };
 
@@ -85,6 +87,8 @@ bool limit_data(const ChildArgs& args) {
     failure.call = "write to cgroup.procs";
   } else if (!limit_data(args)) {
     failure.call = "setrlimit(RLIMIT_DATA)";
+  } else if (!restore_open_files(args.open_files)) {
+    failure.call = "setrlimit(RLIMIT_NOFILE)";
   } else if (!place_descriptors(args)) {
     failure.call = "dup2";
   } else if (args.cores != nullptr && ::sched_setaffinity(0, args.cores_size, args.cores) != 0) {
@@ -124,10 +128,11 @@ core::Result<pid_t> spawn(const SpawnSpec& spec) {
   const std::vector<char*> argv = pointers(spec.argv);
   const std::vector<char*> envp = pointers(spec.environment);
   Failure failure;
-  const pid_t pid = start({spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out,
-                           spec.err, spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(),
-                           mask.size() * sizeof(cpu_set_t), spec.groups, spec.data_bytes, ::getpid()},
-                          failure);
+  const pid_t pid =
+      start({spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out, spec.err,
+             spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(),
+             mask.size() * sizeof(cpu_set_t), spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
+            failure);
   if (pid < 0) return core::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;
   const bool folder = std::string(failure.call) == "chdir";

@@ -82,6 +82,30 @@ TEST_F(JobFilesTest, LiesInTheTemporaryFolderOtherwise) {
   EXPECT_EQ(*runtime_folder({{"TMPDIR", folder_}}), folder_ + "/regroup-" + std::to_string(::geteuid()));
 }
 
+TEST_F(JobFilesTest, AFolderThatIsNotOursAloneIsNotUsed) {
+  const std::string elsewhere = folder_ + "/elsewhere";
+  const std::string tmp = folder_ + "/tmp";
+  const std::string usual = tmp + "/regroup-" + std::to_string(::geteuid());
+  for (const std::string& made : {elsewhere, tmp}) ASSERT_EQ(::mkdir(made.c_str(), 0700), 0);
+  ASSERT_EQ(::symlink(elsewhere.c_str(), (folder_ + "/regroup").c_str()), 0);  // as another user might
+  environment_["TMPDIR"] = tmp;
+  std::string note;
+  EXPECT_EQ(*runtime_folder(environment_, &note), usual);
+  EXPECT_NE(note.find(folder_ + "/regroup is not a folder of user "), std::string::npos) << note;
+  EXPECT_NE(note.find(": using " + usual), std::string::npos) << note;
+
+  ASSERT_EQ(::chmod(usual.c_str(), 0777), 0);
+  EXPECT_EQ(*runtime_folder(environment_), usual + "-1");
+  EXPECT_EQ(*runtime_folder(environment_), usual + "-1");  // who looks later finds the same one
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+}
+
+TEST_F(JobFilesTest, NothingIsSaidOfTheUsualFolder) {
+  std::string note;
+  EXPECT_TRUE(runtime_folder(environment_, &note).ok());
+  EXPECT_EQ(note, "");
+}
+
 TEST_F(JobFilesTest, TheFolderIsPrivateAndGoesAway) {
   auto files = make_job_files(environment_, "job");
   ASSERT_TRUE(files.ok());
