@@ -110,7 +110,7 @@ void PipedProcess::cut(Stream& stream, bool all) {
   }
 }
 
-void PipedProcess::feed(std::string bytes) {
+void PipedProcess::feed(std::string_view bytes) {
   to_write_ += bytes;
   if (!writing_) write();
 }

@@ -34,7 +34,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   void abandon();
 
   // Queues bytes for its standard input. Never blocks; one that has closed its input gets nothing.
-  void feed(std::string bytes);
+  void feed(std::string_view bytes);
   // Its standard input; -1 once closed. All that was fed is in the pipe only once the process has answered
   // it.
   [[nodiscard]] int input() { return in_.is_open() ? in_.native_handle() : -1; }

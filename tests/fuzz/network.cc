@@ -36,14 +36,14 @@ struct Pair {
 };
 
 std::shared_ptr<const launcher::TlsContext> context_of(core::NodeId self) {
-  static const auto secret = launcher::JobSecret::generate().value();
-  return launcher::TlsContext::make("job", self, secret).value();
+  static const auto kSecret = launcher::JobSecret::generate().value();
+  return launcher::TlsContext::make("job", self, kSecret).value();
 }
 
 std::unique_ptr<TlsSession> session(bool server, const Pair& pair) {
-  static const auto server_context = context_of(0), client_context = context_of(1);
-  auto made = server ? TlsSession::server(server_context, pair.ours.get())
-                     : TlsSession::client(client_context, pair.ours.get(), 0);
+  static const auto kServer = context_of(0), kClient = context_of(1);
+  auto made =
+      server ? TlsSession::server(kServer, pair.ours.get()) : TlsSession::client(kClient, pair.ours.get(), 0);
   return std::move(made).value();
 }
 

@@ -55,7 +55,7 @@ class Head {
   }
 
  private:
-  void welcome(std::shared_ptr<SecureChannel> channel) {
+  void welcome(const std::shared_ptr<SecureChannel>& channel) {
     const core::NodeId n = channel->peer();
     links_[n] = channel;
     channel->set_handlers(

@@ -86,7 +86,7 @@ class SpawnerTest : public testing::Test {
     return told_.ended[node].at(0);
   }
   std::string file(const std::string& name, const std::string& text, fs::perms rights) {
-    const std::string path = folder_ + "/" + name;
+    std::string path = folder_ + "/" + name;
     std::ofstream(path) << text;
     fs::permissions(path, rights);
     return path;
