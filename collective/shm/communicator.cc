@@ -85,7 +85,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     case State::kSettling:
     case State::kMeeting:
     case State::kClosing: {
-      const auto here = alone ? Result<bool>(true) : arrivals_.all_here(thorough);
+      auto here = alone ? Result<bool>(true) : arrivals_.all_here(thorough);
       if (arrivals_.is_over()) {
         return Status(core::Code::kRevoked, fmt::format("generation {} is over", family_->generation()));
       }

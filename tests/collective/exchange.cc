@@ -45,8 +45,7 @@ std::string Shape::to_string() const {
                      root, in_place ? ", in place" : "");
 }
 
-Exchange::Exchange(const Shape& shape, int rank, int size, std::uint64_t seed)
-    : shape_(shape), rank_(rank), size_(size) {
+Exchange::Exchange(const Shape& shape, int rank, int size, std::uint64_t seed) : shape_(shape), rank_(rank) {
   for (int r = 0; r < size; ++r) {
     inputs_.push_back(make_leaf(shape.dtype, shape.elements * blocks_of(shape, r, size).first,
                                 seed * 1000 + static_cast<std::uint64_t>(r), true));

@@ -36,7 +36,6 @@ class Exchange {
  private:
   const Shape shape_;
   const int rank_;
-  const int size_;
   std::vector<Bytes> inputs_;  // by rank
   Bytes memory_;
   Operation operation_;

@@ -1,10 +1,10 @@
 // What every operation promises when something goes wrong, and that the next generation works.
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "tests/collective/conformance.h"
 

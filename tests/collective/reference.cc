@@ -73,8 +73,8 @@ template <class V>
 V combined(Op op, V a, V b) {
   if constexpr (std::is_integral_v<V>) {
     using Wide = std::uint64_t;
-    const auto x = static_cast<Wide>(a);
-    const auto y = static_cast<Wide>(b);
+    const auto x = static_cast<Wide>(static_cast<std::make_unsigned_t<V>>(a));
+    const auto y = static_cast<Wide>(static_cast<std::make_unsigned_t<V>>(b));
     if (op == Op::kSum || op == Op::kAvg) return static_cast<V>(x + y);
     if (op == Op::kProd) return static_cast<V>(x * y);
     if (op == Op::kBand) return static_cast<V>(x & y);
@@ -160,6 +160,7 @@ Bytes leaf_of(std::size_t elements, std::uint64_t seed, bool odd) {
 // Calls `use` with a value of the type behind `dtype`.
 template <class Use>
 Bytes with_type(Dtype dtype, Use use) {
+  // NOLINTBEGIN(bugprone-branch-clone): each calls another use()
   switch (dtype) {
     case Dtype::kFloat32:
       return use(float());
@@ -180,6 +181,7 @@ Bytes with_type(Dtype dtype, Use use) {
     case Dtype::kUint8:
       return use(std::uint8_t());
   }
+  // NOLINTEND(bugprone-branch-clone)
   return {};
 }
 

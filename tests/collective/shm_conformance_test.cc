@@ -36,14 +36,14 @@ class Shm : public ::testing::TestWithParam<Case> {
       ASSERT_EQ((*comm)->rank(), rank);
       ASSERT_EQ((*comm)->size(), GetParam().size);
       std::mt19937_64 random(static_cast<std::uint64_t>(rank));
-      arena_ = &mine;
+      own_arena = &mine;
       body(**comm, random);
     });
   }
 
-  static thread_local const core::Arena* arena_;  // of the rank
+  static thread_local const core::Arena* own_arena;  // of the rank
 };
-thread_local const core::Arena* Shm::arena_ = nullptr;
+thread_local const core::Arena* Shm::own_arena = nullptr;
 
 std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count, std::size_t elements,
                                                 std::uint64_t seed) {
@@ -94,7 +94,7 @@ TEST_P(Shm, BroadcastCopiesFromEveryRoot) {
 // Nobody leaves barrier k before everybody entered it: the counter in shared memory tells.
 TEST_P(Shm, BarrierOrders) {
   run([](Communicator& comm, std::mt19937_64& random) {
-    auto& entered = *reinterpret_cast<std::atomic<int>*>(arena_->buffer(0, 0).data());
+    auto& entered = *reinterpret_cast<std::atomic<int>*>(own_arena->buffer(0, 0).data());
     for (int k = 1; k <= 200; ++k) {
       dawdle(random);
       entered.fetch_add(1, std::memory_order_relaxed);
@@ -122,7 +122,7 @@ TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
           partials.push_back({node, {}});
         }
         for (std::size_t i = 0; i < sums.size(); ++i) partials[i].data = sums[i];
-        const auto result = arena_->result(step).first(want.size());
+        const auto result = own_arena->result(step).first(want.size());
         dawdle(random);
         const auto status = comm.sum_partials(partials, leaves, result, dtype, soon());
         ASSERT_TRUE(status.ok()) << status.to_string();

@@ -31,8 +31,7 @@ Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t ele
     leaves.push_back(make_leaf(Dtype::kFloat32, elements, seed * 100 + static_cast<std::uint64_t>(i)));
   }
   std::vector<std::byte> out(elements * 4);
-  const Status status =
-      comm.allreduce(leaves[static_cast<std::size_t>(comm.rank())], out, Dtype::kFloat32, soon());
+  Status status = comm.allreduce(leaves[static_cast<std::size_t>(comm.rank())], out, Dtype::kFloat32, soon());
   if (status.ok()) {
     EXPECT_EQ(out, reference_sum(Dtype::kFloat32, leaves, {0, static_cast<std::uint32_t>(comm.size())}));
   }
