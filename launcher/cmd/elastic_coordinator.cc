@@ -49,7 +49,7 @@ class CoordinatorProcess {
   // The exit status of the process: not 0 asks for a restart.
   int run(const std::string& control_socket) {
     if (core::Status status = listener_.start(control_socket); !status.ok()) {
-      say(status.message());  // the job can do without control commands
+      if (!quiet_) say(status.message());  // the job can do without control commands
     }
     agent_->start();
     perform(core_.tick(clock_.now()));
@@ -119,7 +119,7 @@ class CoordinatorProcess {
     if (status.ok()) return;
     // The job needs no sentences; a successor only cannot show this one.
     if (std::holds_alternative<membership::Sentence>(effect.entry)) {
-      if (!std::exchange(warned_, true))
+      if (!quiet_ && !std::exchange(warned_, true))
         say(fmt::format("`regroup status` may forget: {}", status.message()));
       return;
     }

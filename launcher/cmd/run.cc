@@ -74,6 +74,7 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
   crew.stdin_to = options.stdin_to;
   crew.verbose = options.verbose;
   crew.tell_exit_codes = options.print_exit_codes;
+  crew.quiet = options.quiet;
   crew.priority = launcher::current_priority();
   crew.open_files = launcher::raise_open_files();
   return crew;

@@ -20,7 +20,7 @@ namespace regroup::launcher {
 struct GuardOptions {
   std::shared_ptr<JobRecord> record;  // none: only processes are cleared away
   core::Duration orphan_timeout{};    // how long the agent may go on when the guardian is gone
-  bool quiet = false;                 // nothing is said of older jobs
+  bool quiet = false;                 // nothing is said but why the job ends
 };
 
 // The guardian's side of its guard.

@@ -68,7 +68,7 @@ std::vector<Spec> general_options() {
        kYes},
       {{"quiet", "q"},
        "",
-       "do not report changes of the job on standard error",
+       "say on standard error why a job failed, and nothing else: no notes, warnings or changes",
        [](D& d, G&) { return d.out.quiet = true, Status(); }},
       {{"verbose", "v"},
        "",

@@ -74,7 +74,7 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
                                                options_.agent_socket, extras.threads);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);
-  if (!restraint.said.empty()) err_.write("regroup: " + restraint.said + "\n");
+  if (!restraint.said.empty() && !options_.quiet) err_.write("regroup: " + restraint.said + "\n");
   SpawnSpec spec{app.path,
                  app.argv,
                  to_strings(environment),

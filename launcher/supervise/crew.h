@@ -39,6 +39,7 @@ struct CrewOptions {
   std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE of members; 0: the agent's
   bool verbose = false;               // tell of each start and end of a member
   bool tell_exit_codes = false;       // at the end of the job, of all members
+  bool quiet = false;                 // no warnings
   std::shared_ptr<JobRecord> record;  // may be none; gets to know of control groups
 };
 

@@ -224,7 +224,7 @@ void Guardian::on_guard_exit(int status) {
   if (pid == 0 || ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
     return on_agent_exit(fmt::format("the guard (pid {}) {} after the agent", guard_->pid(), how(status)));
   }
-  if (exit_status_ || agent_lost_) return;
+  if (exit_status_ || agent_lost_ || guard_options_.quiet) return;
   watch_->say(
       fmt::format("the guard (pid {}) {}: if the launcher is killed too, only the next regroup ends "
                   "what it leaves",
@@ -250,7 +250,7 @@ void Guardian::on_coordinator_exit(int status) {
     return;
   }
   const core::Status started = start_coordinator();
-  watch_->say(died + ": starting it again");
+  if (!guard_options_.quiet) watch_->say(died + ": starting it again");
   if (!started.ok()) {
     watch_->say(started.message());
     watch_->agent.send(Word::kKill);

@@ -51,6 +51,16 @@ def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, membe
     job.assert_nothing_left(2)
 
 
+def test_quiet_says_nothing_of_a_coordinator_that_was_replaced(regroup, member):
+    job = regroup.start(*QUICK, "-q", "--start", "1", member, "1000000", "5")
+    job.wait_out("^step 5 ")
+    os.kill(job.coordinator, signal.SIGKILL)
+    until(lambda: regroup.control("status").returncode == 0, "an answer of the next coordinator")
+    job.process.terminate()
+    assert job.wait() == 1
+    assert job.err == ""
+
+
 def test_coordinator_that_dies_too_often_ends_the_job(regroup, member):
     job = regroup.start(*QUICK, "--start", "2", member, "1000000", "5")
     job.wait_out("^step 5 ")

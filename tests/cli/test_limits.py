@@ -145,18 +145,22 @@ def open_folder():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_without_rights_it_is_said_once_and_done_otherwise(open_folder, without_rights):
+@pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["said", "quiet"])
+def test_without_rights_it_is_said_once_and_done_otherwise(open_folder, without_rights, quiet):
     shutil.copy(BIN / "regroup", open_folder)
     show = "taskset -p $$ | sed 's/.*: //'; ulimit -d"
     done = subprocess.run(
-        [*without_rights, str(open_folder / "regroup"), "--oversubscribe", "-np", "2", "--cpus", "1",
-         "--memory", "64M", "sh", "-c", show],
+        [*without_rights, str(open_folder / "regroup"), *quiet, "--oversubscribe", "-np", "2",
+         "--cpus", "1", "--memory", "64M", "sh", "-c", show],
         capture_output=True, text=True, timeout=60, cwd="/",
         env={"PATH": "/usr/bin:/bin", "TMPDIR": str(open_folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("limits are not held by control groups (") == 1
-    assert "cores by affinity, memory by RLIMIT_DATA of each process" in done.stderr
+    if quiet:
+        assert done.stderr == ""
+    else:
+        assert done.stderr.count("limits are not held by control groups (") == 1
+        assert "cores by affinity, memory by RLIMIT_DATA of each process" in done.stderr
     lines = done.stdout.split()
     assert lines.count(str(64 << 10)) == 2  # KiB
     masks = [int(line, 16) for line in lines if line != str(64 << 10)]
