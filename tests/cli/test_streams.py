@@ -171,7 +171,11 @@ def test_environment_of_ranks(regroup):
 
 
 OUTER = {"MASTER_ADDR": "outer", "RANK": "7", "PMI_PORT": "9", "PMIX_RANK": "7", "REGROUP_AGENT": "outer"}
-SHOW_OUTER = ["sh", "-c", 'echo "$MASTER_ADDR $RANK ${PMI_PORT-none} ${PMIX_RANK-none} ${REGROUP_AGENT-none}"']
+SHOW_OUTER = [
+    "sh",
+    "-c",
+    'echo "$MASTER_ADDR $RANK ${PMI_PORT-none} ${PMIX_RANK-none} ${REGROUP_AGENT-none}"',
+]
 
 
 def test_members_are_none_of_the_job_around(regroup):
