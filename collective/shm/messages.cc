@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collective/shm/publish.h"
 
@@ -38,11 +39,15 @@ bool Messages::has_any_of(const void* communicator) const {
 }
 
 core::Status Messages::advance() {
-  for (std::size_t i = 0; i < messages_.size();) {
-    auto done = is_first(messages_[i]) ? advance(messages_[i]) : core::Result<bool>(false);
-    if (!done.ok()) return done.status();
-    if (*done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!*done) ++i;
+  // One that is done makes room for another, earlier in the list: whoever receives that has rung already.
+  for (bool again = true; std::exchange(again, false);) {
+    for (std::size_t i = 0; i < messages_.size();) {
+      auto done = is_first(messages_[i]) ? advance(messages_[i]) : core::Result<bool>(false);
+      if (!done.ok()) return done.status();
+      if (*done) messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!*done) ++i;
+      again = again || *done;
+    }
   }
   return {};
 }
