@@ -50,6 +50,7 @@ def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
     np.testing.assert_allclose(-weight, sum(sum(b) / len(b) for b in batches), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_observer_hears_each_moment_and_cannot_harm(capsys):
     heard = []
 
