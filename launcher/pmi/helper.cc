@@ -21,11 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::pair<const char*, const char*>, 4> kHelperEnvironment{{
+constexpr std::array<std::pair<const char*, const char*>, 5> kHelperEnvironment{{
     {"HWLOC_SYNTHETIC", "pu:1"},
     {"PMIX_MCA_gds", "hash"},     // job data travel in messages: no files to map or to leave behind
     {"PMIX_MCA_psec", "native"},  // no munge daemon is asked
     {"PMIX_MCA_ptl_base_if_include", "lo"},
+    {"PMIX_MCA_pmix_server_fence_localonly_opt", "0"},  // fences tell of MPI_Comm_disconnect
 }};
 
 constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH", "PMIX_MCA_mca_base_component_path"};

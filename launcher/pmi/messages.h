@@ -42,6 +42,11 @@ struct MemberGone {
   Seat seat;
   std::int32_t code = 0;    // exit code, if it exited
   std::int32_t signal = 0;  // that killed it, or 0
+  bool failed = false;      // members of a fault-tolerant program are to hear of it
+};
+// All its processes have ended: forget it.
+struct CloseSpace {
+  std::uint32_t space = 0;
 };
 struct SpawnDone {
   std::uint64_t request = 0;
@@ -71,6 +76,14 @@ struct Aborted {  // called MPI_Abort
   std::int32_t status = 0;
   std::string message;
 };
+// Processes of these spaces became one program (MPI_Comm_spawn, MPI_Comm_connect) ...
+struct Met {
+  std::vector<std::uint32_t> spaces;
+};
+// ... and parted (MPI_Comm_disconnect). Sent before the call returns.
+struct Parted {
+  std::vector<std::uint32_t> spaces;
+};
 struct SpawnApp {
   std::string command;
   std::vector<std::string> arguments;    // without the command
@@ -85,7 +98,7 @@ struct Spawn {
   std::vector<SpawnApp> apps;
 };
 
-using Message = std::variant<OpenSpace, ReplaceRank, MemberGone, SpawnDone, Services, RankReady, Connected,
-                             Finalized, Aborted, Spawn>;
+using Message = std::variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, SpawnDone, Services, RankReady,
+                             Connected, Finalized, Aborted, Met, Parted, Spawn>;
 
 }  // namespace regroup::pmi

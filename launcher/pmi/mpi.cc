@@ -97,6 +97,8 @@ void Mpi::on_message(const Message& message, core::Fd fd) {
   if (const auto* connected = std::get_if<Connected>(&message)) events_.connected(*connected);
   if (const auto* finalized = std::get_if<Finalized>(&message)) events_.finalized(*finalized);
   if (const auto* aborted = std::get_if<Aborted>(&message)) events_.aborted(*aborted);
+  if (const auto* met = std::get_if<Met>(&message)) events_.met(*met);
+  if (const auto* parted = std::get_if<Parted>(&message)) events_.parted(*parted);
   if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
 }
 

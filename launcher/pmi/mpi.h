@@ -22,6 +22,8 @@ struct MpiEvents {
   std::function<void(const Connected&)> connected;
   std::function<void(const Finalized&)> finalized;
   std::function<void(const Aborted&)> aborted;
+  std::function<void(const Met&)> met = [](const Met&) {};
+  std::function<void(const Parted&)> parted = [](const Parted&) {};
   std::function<void(const Spawn&)> spawn;       // to be answered with open() or spawn_done()
   std::function<void(const std::string&)> said;  // a sentence for the user: something is missing
 };
@@ -45,7 +47,8 @@ class Mpi {
   void open(const OpenSpace& space, Ready ready);
   // The same for one rank of an open space that was never in MPI_Init and is started anew.
   void reopen(Seat seat, std::function<void(launcher::Extras)> ready);
-  // What other members of a fault-tolerant job are to hear.
+  // All its members have ended.
+  void close(std::uint32_t space) { send(CloseSpace{space}); }
   void member_gone(const MemberGone& gone) { send(gone); }
   void spawn_done(const SpawnDone& done) { send(done); }
   // What dead members had told before they died has been handled when this returns.

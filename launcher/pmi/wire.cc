@@ -41,10 +41,16 @@ fb::ReplaceRankT table(const ReplaceRank& m) {
 ReplaceRank plain(const fb::ReplaceRankT& t) { return {{t.space, t.rank}}; }
 fb::MemberGoneT table(const MemberGone& m) {
   fb::MemberGoneT t;
-  t.space = m.seat.space, t.rank = m.seat.rank, t.code = m.code, t.signal = m.signal;
+  t.space = m.seat.space, t.rank = m.seat.rank, t.code = m.code, t.signal = m.signal, t.failed = m.failed;
   return t;
 }
-MemberGone plain(const fb::MemberGoneT& t) { return {{t.space, t.rank}, t.code, t.signal}; }
+MemberGone plain(const fb::MemberGoneT& t) { return {{t.space, t.rank}, t.code, t.signal, t.failed}; }
+fb::CloseSpaceT table(const CloseSpace& m) {
+  fb::CloseSpaceT t;
+  t.space = m.space;
+  return t;
+}
+CloseSpace plain(const fb::CloseSpaceT& t) { return {t.space}; }
 fb::SpawnDoneT table(const SpawnDone& m) {
   fb::SpawnDoneT t;
   t.request = m.request, t.space = m.space, t.error = m.error;
@@ -81,6 +87,18 @@ fb::AbortedT table(const Aborted& m) {
   return t;
 }
 Aborted plain(const fb::AbortedT& t) { return {{t.space, t.rank}, t.status, t.message}; }
+fb::MetT table(const Met& m) {
+  fb::MetT t;
+  t.spaces = m.spaces;
+  return t;
+}
+Met plain(const fb::MetT& t) { return {t.spaces}; }
+fb::PartedT table(const Parted& m) {
+  fb::PartedT t;
+  t.spaces = m.spaces;
+  return t;
+}
+Parted plain(const fb::PartedT& t) { return {t.spaces}; }
 fb::SpawnAppT table(const SpawnApp& m) {
   fb::SpawnAppT t;
   t.command = m.command, t.arguments = m.arguments, t.environment = m.environment;

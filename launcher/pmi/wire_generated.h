@@ -33,6 +33,10 @@ struct MemberGone;
 struct MemberGoneBuilder;
 struct MemberGoneT;
 
+struct CloseSpace;
+struct CloseSpaceBuilder;
+struct CloseSpaceT;
+
 struct SpawnDone;
 struct SpawnDoneBuilder;
 struct SpawnDoneT;
@@ -57,6 +61,14 @@ struct Aborted;
 struct AbortedBuilder;
 struct AbortedT;
 
+struct Met;
+struct MetBuilder;
+struct MetT;
+
+struct Parted;
+struct PartedBuilder;
+struct PartedT;
+
 struct SpawnApp;
 struct SpawnAppBuilder;
 struct SpawnAppT;
@@ -74,46 +86,55 @@ enum class Body : uint8_t {
   OpenSpace = 1,
   ReplaceRank = 2,
   MemberGone = 3,
-  SpawnDone = 4,
-  Services = 5,
-  RankReady = 6,
-  Connected = 7,
-  Finalized = 8,
-  Aborted = 9,
-  Spawn = 10,
+  CloseSpace = 4,
+  SpawnDone = 5,
+  Services = 6,
+  RankReady = 7,
+  Connected = 8,
+  Finalized = 9,
+  Aborted = 10,
+  Met = 11,
+  Parted = 12,
+  Spawn = 13,
   MIN = NONE,
   MAX = Spawn
 };
 
-inline const Body (&EnumValuesBody())[11] {
+inline const Body (&EnumValuesBody())[14] {
   static const Body values[] = {
     Body::NONE,
     Body::OpenSpace,
     Body::ReplaceRank,
     Body::MemberGone,
+    Body::CloseSpace,
     Body::SpawnDone,
     Body::Services,
     Body::RankReady,
     Body::Connected,
     Body::Finalized,
     Body::Aborted,
+    Body::Met,
+    Body::Parted,
     Body::Spawn
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[12] = {
+  static const char * const names[15] = {
     "NONE",
     "OpenSpace",
     "ReplaceRank",
     "MemberGone",
+    "CloseSpace",
     "SpawnDone",
     "Services",
     "RankReady",
     "Connected",
     "Finalized",
     "Aborted",
+    "Met",
+    "Parted",
     "Spawn",
     nullptr
   };
@@ -142,6 +163,10 @@ template<> struct BodyTraits<regroup::pmi::fb::MemberGone> {
   static const Body enum_value = Body::MemberGone;
 };
 
+template<> struct BodyTraits<regroup::pmi::fb::CloseSpace> {
+  static const Body enum_value = Body::CloseSpace;
+};
+
 template<> struct BodyTraits<regroup::pmi::fb::SpawnDone> {
   static const Body enum_value = Body::SpawnDone;
 };
@@ -166,6 +191,14 @@ template<> struct BodyTraits<regroup::pmi::fb::Aborted> {
   static const Body enum_value = Body::Aborted;
 };
 
+template<> struct BodyTraits<regroup::pmi::fb::Met> {
+  static const Body enum_value = Body::Met;
+};
+
+template<> struct BodyTraits<regroup::pmi::fb::Parted> {
+  static const Body enum_value = Body::Parted;
+};
+
 template<> struct BodyTraits<regroup::pmi::fb::Spawn> {
   static const Body enum_value = Body::Spawn;
 };
@@ -184,6 +217,10 @@ template<> struct BodyUnionTraits<regroup::pmi::fb::ReplaceRankT> {
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::MemberGoneT> {
   static const Body enum_value = Body::MemberGone;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::CloseSpaceT> {
+  static const Body enum_value = Body::CloseSpace;
 };
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::SpawnDoneT> {
@@ -208,6 +245,14 @@ template<> struct BodyUnionTraits<regroup::pmi::fb::FinalizedT> {
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::AbortedT> {
   static const Body enum_value = Body::Aborted;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::MetT> {
+  static const Body enum_value = Body::Met;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::PartedT> {
+  static const Body enum_value = Body::Parted;
 };
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::SpawnT> {
@@ -268,6 +313,14 @@ struct BodyUnion {
     return type == Body::MemberGone ?
       reinterpret_cast<const regroup::pmi::fb::MemberGoneT *>(value) : nullptr;
   }
+  regroup::pmi::fb::CloseSpaceT *AsCloseSpace() {
+    return type == Body::CloseSpace ?
+      reinterpret_cast<regroup::pmi::fb::CloseSpaceT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::CloseSpaceT *AsCloseSpace() const {
+    return type == Body::CloseSpace ?
+      reinterpret_cast<const regroup::pmi::fb::CloseSpaceT *>(value) : nullptr;
+  }
   regroup::pmi::fb::SpawnDoneT *AsSpawnDone() {
     return type == Body::SpawnDone ?
       reinterpret_cast<regroup::pmi::fb::SpawnDoneT *>(value) : nullptr;
@@ -315,6 +368,22 @@ struct BodyUnion {
   const regroup::pmi::fb::AbortedT *AsAborted() const {
     return type == Body::Aborted ?
       reinterpret_cast<const regroup::pmi::fb::AbortedT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::MetT *AsMet() {
+    return type == Body::Met ?
+      reinterpret_cast<regroup::pmi::fb::MetT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::MetT *AsMet() const {
+    return type == Body::Met ?
+      reinterpret_cast<const regroup::pmi::fb::MetT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::PartedT *AsParted() {
+    return type == Body::Parted ?
+      reinterpret_cast<regroup::pmi::fb::PartedT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::PartedT *AsParted() const {
+    return type == Body::Parted ?
+      reinterpret_cast<const regroup::pmi::fb::PartedT *>(value) : nullptr;
   }
   regroup::pmi::fb::SpawnT *AsSpawn() {
     return type == Body::Spawn ?
@@ -627,6 +696,7 @@ struct MemberGoneT : public flatbuffers::NativeTable {
   uint32_t rank = 0;
   int32_t code = 0;
   int32_t signal = 0;
+  bool failed = false;
 };
 
 struct MemberGone FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -637,7 +707,8 @@ struct MemberGone FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_SPACE = 4,
     VT_RANK = 6,
     VT_CODE = 8,
-    VT_SIGNAL = 10
+    VT_SIGNAL = 10,
+    VT_FAILED = 12
   };
   uint32_t space() const {
     return GetField<uint32_t>(VT_SPACE, 0);
@@ -651,12 +722,16 @@ struct MemberGone FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   int32_t signal() const {
     return GetField<int32_t>(VT_SIGNAL, 0);
   }
+  bool failed() const {
+    return GetField<uint8_t>(VT_FAILED, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
            VerifyField<uint32_t>(verifier, VT_RANK, 4) &&
            VerifyField<int32_t>(verifier, VT_CODE, 4) &&
            VerifyField<int32_t>(verifier, VT_SIGNAL, 4) &&
+           VerifyField<uint8_t>(verifier, VT_FAILED, 1) &&
            verifier.EndTable();
   }
   MemberGoneT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -680,6 +755,9 @@ struct MemberGoneBuilder {
   void add_signal(int32_t signal) {
     fbb_.AddElement<int32_t>(MemberGone::VT_SIGNAL, signal, 0);
   }
+  void add_failed(bool failed) {
+    fbb_.AddElement<uint8_t>(MemberGone::VT_FAILED, static_cast<uint8_t>(failed), 0);
+  }
   explicit MemberGoneBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -696,12 +774,14 @@ inline flatbuffers::Offset<MemberGone> CreateMemberGone(
     uint32_t space = 0,
     uint32_t rank = 0,
     int32_t code = 0,
-    int32_t signal = 0) {
+    int32_t signal = 0,
+    bool failed = false) {
   MemberGoneBuilder builder_(_fbb);
   builder_.add_signal(signal);
   builder_.add_code(code);
   builder_.add_rank(rank);
   builder_.add_space(space);
+  builder_.add_failed(failed);
   return builder_.Finish();
 }
 
@@ -711,6 +791,64 @@ struct MemberGone::Traits {
 };
 
 flatbuffers::Offset<MemberGone> CreateMemberGone(flatbuffers::FlatBufferBuilder &_fbb, const MemberGoneT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct CloseSpaceT : public flatbuffers::NativeTable {
+  typedef CloseSpace TableType;
+  uint32_t space = 0;
+};
+
+struct CloseSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef CloseSpaceT NativeTableType;
+  typedef CloseSpaceBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_SPACE = 4
+  };
+  uint32_t space() const {
+    return GetField<uint32_t>(VT_SPACE, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
+           verifier.EndTable();
+  }
+  CloseSpaceT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(CloseSpaceT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<CloseSpace> Pack(flatbuffers::FlatBufferBuilder &_fbb, const CloseSpaceT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct CloseSpaceBuilder {
+  typedef CloseSpace Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_space(uint32_t space) {
+    fbb_.AddElement<uint32_t>(CloseSpace::VT_SPACE, space, 0);
+  }
+  explicit CloseSpaceBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<CloseSpace> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<CloseSpace>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<CloseSpace> CreateCloseSpace(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t space = 0) {
+  CloseSpaceBuilder builder_(_fbb);
+  builder_.add_space(space);
+  return builder_.Finish();
+}
+
+struct CloseSpace::Traits {
+  using type = CloseSpace;
+  static auto constexpr Create = CreateCloseSpace;
+};
+
+flatbuffers::Offset<CloseSpace> CreateCloseSpace(flatbuffers::FlatBufferBuilder &_fbb, const CloseSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct SpawnDoneT : public flatbuffers::NativeTable {
   typedef SpawnDone TableType;
@@ -1227,6 +1365,142 @@ inline flatbuffers::Offset<Aborted> CreateAbortedDirect(
 
 flatbuffers::Offset<Aborted> CreateAborted(flatbuffers::FlatBufferBuilder &_fbb, const AbortedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct MetT : public flatbuffers::NativeTable {
+  typedef Met TableType;
+  std::vector<uint32_t> spaces{};
+};
+
+struct Met FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef MetT NativeTableType;
+  typedef MetBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_SPACES = 4
+  };
+  const flatbuffers::Vector<uint32_t> *spaces() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_SPACES);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_SPACES) &&
+           verifier.VerifyVector(spaces()) &&
+           verifier.EndTable();
+  }
+  MetT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(MetT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Met> Pack(flatbuffers::FlatBufferBuilder &_fbb, const MetT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct MetBuilder {
+  typedef Met Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_spaces(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> spaces) {
+    fbb_.AddOffset(Met::VT_SPACES, spaces);
+  }
+  explicit MetBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Met> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Met>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Met> CreateMet(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> spaces = 0) {
+  MetBuilder builder_(_fbb);
+  builder_.add_spaces(spaces);
+  return builder_.Finish();
+}
+
+struct Met::Traits {
+  using type = Met;
+  static auto constexpr Create = CreateMet;
+};
+
+inline flatbuffers::Offset<Met> CreateMetDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<uint32_t> *spaces = nullptr) {
+  auto spaces__ = spaces ? _fbb.CreateVector<uint32_t>(*spaces) : 0;
+  return regroup::pmi::fb::CreateMet(
+      _fbb,
+      spaces__);
+}
+
+flatbuffers::Offset<Met> CreateMet(flatbuffers::FlatBufferBuilder &_fbb, const MetT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct PartedT : public flatbuffers::NativeTable {
+  typedef Parted TableType;
+  std::vector<uint32_t> spaces{};
+};
+
+struct Parted FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef PartedT NativeTableType;
+  typedef PartedBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_SPACES = 4
+  };
+  const flatbuffers::Vector<uint32_t> *spaces() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_SPACES);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_SPACES) &&
+           verifier.VerifyVector(spaces()) &&
+           verifier.EndTable();
+  }
+  PartedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(PartedT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Parted> Pack(flatbuffers::FlatBufferBuilder &_fbb, const PartedT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct PartedBuilder {
+  typedef Parted Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_spaces(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> spaces) {
+    fbb_.AddOffset(Parted::VT_SPACES, spaces);
+  }
+  explicit PartedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Parted> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Parted>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Parted> CreateParted(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> spaces = 0) {
+  PartedBuilder builder_(_fbb);
+  builder_.add_spaces(spaces);
+  return builder_.Finish();
+}
+
+struct Parted::Traits {
+  using type = Parted;
+  static auto constexpr Create = CreateParted;
+};
+
+inline flatbuffers::Offset<Parted> CreatePartedDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<uint32_t> *spaces = nullptr) {
+  auto spaces__ = spaces ? _fbb.CreateVector<uint32_t>(*spaces) : 0;
+  return regroup::pmi::fb::CreateParted(
+      _fbb,
+      spaces__);
+}
+
+flatbuffers::Offset<Parted> CreateParted(flatbuffers::FlatBufferBuilder &_fbb, const PartedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct SpawnAppT : public flatbuffers::NativeTable {
   typedef SpawnApp TableType;
   std::string command{};
@@ -1501,6 +1775,9 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::pmi::fb::MemberGone *body_as_MemberGone() const {
     return body_type() == regroup::pmi::fb::Body::MemberGone ? static_cast<const regroup::pmi::fb::MemberGone *>(body()) : nullptr;
   }
+  const regroup::pmi::fb::CloseSpace *body_as_CloseSpace() const {
+    return body_type() == regroup::pmi::fb::Body::CloseSpace ? static_cast<const regroup::pmi::fb::CloseSpace *>(body()) : nullptr;
+  }
   const regroup::pmi::fb::SpawnDone *body_as_SpawnDone() const {
     return body_type() == regroup::pmi::fb::Body::SpawnDone ? static_cast<const regroup::pmi::fb::SpawnDone *>(body()) : nullptr;
   }
@@ -1518,6 +1795,12 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   }
   const regroup::pmi::fb::Aborted *body_as_Aborted() const {
     return body_type() == regroup::pmi::fb::Body::Aborted ? static_cast<const regroup::pmi::fb::Aborted *>(body()) : nullptr;
+  }
+  const regroup::pmi::fb::Met *body_as_Met() const {
+    return body_type() == regroup::pmi::fb::Body::Met ? static_cast<const regroup::pmi::fb::Met *>(body()) : nullptr;
+  }
+  const regroup::pmi::fb::Parted *body_as_Parted() const {
+    return body_type() == regroup::pmi::fb::Body::Parted ? static_cast<const regroup::pmi::fb::Parted *>(body()) : nullptr;
   }
   const regroup::pmi::fb::Spawn *body_as_Spawn() const {
     return body_type() == regroup::pmi::fb::Body::Spawn ? static_cast<const regroup::pmi::fb::Spawn *>(body()) : nullptr;
@@ -1547,6 +1830,10 @@ template<> inline const regroup::pmi::fb::MemberGone *Message::body_as<regroup::
   return body_as_MemberGone();
 }
 
+template<> inline const regroup::pmi::fb::CloseSpace *Message::body_as<regroup::pmi::fb::CloseSpace>() const {
+  return body_as_CloseSpace();
+}
+
 template<> inline const regroup::pmi::fb::SpawnDone *Message::body_as<regroup::pmi::fb::SpawnDone>() const {
   return body_as_SpawnDone();
 }
@@ -1569,6 +1856,14 @@ template<> inline const regroup::pmi::fb::Finalized *Message::body_as<regroup::p
 
 template<> inline const regroup::pmi::fb::Aborted *Message::body_as<regroup::pmi::fb::Aborted>() const {
   return body_as_Aborted();
+}
+
+template<> inline const regroup::pmi::fb::Met *Message::body_as<regroup::pmi::fb::Met>() const {
+  return body_as_Met();
+}
+
+template<> inline const regroup::pmi::fb::Parted *Message::body_as<regroup::pmi::fb::Parted>() const {
+  return body_as_Parted();
 }
 
 template<> inline const regroup::pmi::fb::Spawn *Message::body_as<regroup::pmi::fb::Spawn>() const {
@@ -1750,6 +2045,7 @@ inline void MemberGone::UnPackTo(MemberGoneT *_o, const flatbuffers::resolver_fu
   { auto _e = rank(); _o->rank = _e; }
   { auto _e = code(); _o->code = _e; }
   { auto _e = signal(); _o->signal = _e; }
+  { auto _e = failed(); _o->failed = _e; }
 }
 
 inline flatbuffers::Offset<MemberGone> MemberGone::Pack(flatbuffers::FlatBufferBuilder &_fbb, const MemberGoneT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -1764,12 +2060,40 @@ inline flatbuffers::Offset<MemberGone> CreateMemberGone(flatbuffers::FlatBufferB
   auto _rank = _o->rank;
   auto _code = _o->code;
   auto _signal = _o->signal;
+  auto _failed = _o->failed;
   return regroup::pmi::fb::CreateMemberGone(
       _fbb,
       _space,
       _rank,
       _code,
-      _signal);
+      _signal,
+      _failed);
+}
+
+inline CloseSpaceT *CloseSpace::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<CloseSpaceT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void CloseSpace::UnPackTo(CloseSpaceT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = space(); _o->space = _e; }
+}
+
+inline flatbuffers::Offset<CloseSpace> CloseSpace::Pack(flatbuffers::FlatBufferBuilder &_fbb, const CloseSpaceT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateCloseSpace(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<CloseSpace> CreateCloseSpace(flatbuffers::FlatBufferBuilder &_fbb, const CloseSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const CloseSpaceT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _space = _o->space;
+  return regroup::pmi::fb::CreateCloseSpace(
+      _fbb,
+      _space);
 }
 
 inline SpawnDoneT *SpawnDone::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -1958,6 +2282,58 @@ inline flatbuffers::Offset<Aborted> CreateAborted(flatbuffers::FlatBufferBuilder
       _message);
 }
 
+inline MetT *Met::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<MetT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Met::UnPackTo(MetT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = spaces(); if (_e) { _o->spaces.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->spaces[_i] = _e->Get(_i); } } }
+}
+
+inline flatbuffers::Offset<Met> Met::Pack(flatbuffers::FlatBufferBuilder &_fbb, const MetT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateMet(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Met> CreateMet(flatbuffers::FlatBufferBuilder &_fbb, const MetT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const MetT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _spaces = _o->spaces.size() ? _fbb.CreateVector(_o->spaces) : 0;
+  return regroup::pmi::fb::CreateMet(
+      _fbb,
+      _spaces);
+}
+
+inline PartedT *Parted::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<PartedT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Parted::UnPackTo(PartedT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = spaces(); if (_e) { _o->spaces.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->spaces[_i] = _e->Get(_i); } } }
+}
+
+inline flatbuffers::Offset<Parted> Parted::Pack(flatbuffers::FlatBufferBuilder &_fbb, const PartedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateParted(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Parted> CreateParted(flatbuffers::FlatBufferBuilder &_fbb, const PartedT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const PartedT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _spaces = _o->spaces.size() ? _fbb.CreateVector(_o->spaces) : 0;
+  return regroup::pmi::fb::CreateParted(
+      _fbb,
+      _spaces);
+}
+
 inline SpawnAppT *SpawnApp::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<SpawnAppT>();
   UnPackTo(_o.get(), _resolver);
@@ -2096,6 +2472,10 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::pmi::fb::MemberGone *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::CloseSpace: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::CloseSpace *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     case Body::SpawnDone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnDone *>(obj);
       return verifier.VerifyTable(ptr);
@@ -2118,6 +2498,14 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
     }
     case Body::Aborted: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::Aborted *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Met: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Met *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Parted: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Parted *>(obj);
       return verifier.VerifyTable(ptr);
     }
     case Body::Spawn: {
@@ -2155,6 +2543,10 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::pmi::fb::MemberGone *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::CloseSpace: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::CloseSpace *>(obj);
+      return ptr->UnPack(resolver);
+    }
     case Body::SpawnDone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnDone *>(obj);
       return ptr->UnPack(resolver);
@@ -2177,6 +2569,14 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
     }
     case Body::Aborted: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::Aborted *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Met: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Met *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Parted: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Parted *>(obj);
       return ptr->UnPack(resolver);
     }
     case Body::Spawn: {
@@ -2202,6 +2602,10 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::pmi::fb::MemberGoneT *>(value);
       return CreateMemberGone(_fbb, ptr, _rehasher).Union();
     }
+    case Body::CloseSpace: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::CloseSpaceT *>(value);
+      return CreateCloseSpace(_fbb, ptr, _rehasher).Union();
+    }
     case Body::SpawnDone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnDoneT *>(value);
       return CreateSpawnDone(_fbb, ptr, _rehasher).Union();
@@ -2226,6 +2630,14 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::pmi::fb::AbortedT *>(value);
       return CreateAborted(_fbb, ptr, _rehasher).Union();
     }
+    case Body::Met: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::MetT *>(value);
+      return CreateMet(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Parted: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::PartedT *>(value);
+      return CreateParted(_fbb, ptr, _rehasher).Union();
+    }
     case Body::Spawn: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnT *>(value);
       return CreateSpawn(_fbb, ptr, _rehasher).Union();
@@ -2246,6 +2658,10 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::MemberGone: {
       value = new regroup::pmi::fb::MemberGoneT(*reinterpret_cast<regroup::pmi::fb::MemberGoneT *>(u.value));
+      break;
+    }
+    case Body::CloseSpace: {
+      value = new regroup::pmi::fb::CloseSpaceT(*reinterpret_cast<regroup::pmi::fb::CloseSpaceT *>(u.value));
       break;
     }
     case Body::SpawnDone: {
@@ -2272,6 +2688,14 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
       value = new regroup::pmi::fb::AbortedT(*reinterpret_cast<regroup::pmi::fb::AbortedT *>(u.value));
       break;
     }
+    case Body::Met: {
+      value = new regroup::pmi::fb::MetT(*reinterpret_cast<regroup::pmi::fb::MetT *>(u.value));
+      break;
+    }
+    case Body::Parted: {
+      value = new regroup::pmi::fb::PartedT(*reinterpret_cast<regroup::pmi::fb::PartedT *>(u.value));
+      break;
+    }
     case Body::Spawn: {
       value = new regroup::pmi::fb::SpawnT(*reinterpret_cast<regroup::pmi::fb::SpawnT *>(u.value));
       break;
@@ -2295,6 +2719,11 @@ inline void BodyUnion::Reset() {
     }
     case Body::MemberGone: {
       auto ptr = reinterpret_cast<regroup::pmi::fb::MemberGoneT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::CloseSpace: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::CloseSpaceT *>(value);
       delete ptr;
       break;
     }
@@ -2325,6 +2754,16 @@ inline void BodyUnion::Reset() {
     }
     case Body::Aborted: {
       auto ptr = reinterpret_cast<regroup::pmi::fb::AbortedT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Met: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::MetT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Parted: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::PartedT *>(value);
       delete ptr;
       break;
     }

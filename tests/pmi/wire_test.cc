@@ -14,13 +14,16 @@ namespace {
 std::vector<Message> samples() {
   return {OpenSpace{1, 4, true, {2, 3}, 7, {{"0-1", "SK0:HT0-1"}, {"", ""}}},
           ReplaceRank{{1, 2}},
-          MemberGone{{1, 2}, 3, 9},
+          MemberGone{{1, 2}, 3, 9, true},
+          CloseSpace{3},
           SpawnDone{7, 1, "no such program"},
           Services{true, "note"},
           RankReady{{1, 2}, {"A=1", "B="}},
           Connected{{1, 2}},
           Finalized{{1, 2}},
           Aborted{{1, 2}, -5, "why"},
+          Met{{0, 1}},
+          Parted{{0, 1, 2}},
           Spawn{7, {1, 2}, {{"./a", {"x", ""}, {"E=1"}, "/tmp", 4}, {"b", {}, {}, "", 1}}}};
 }
 

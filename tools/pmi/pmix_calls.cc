@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "tools/pmi/pmix_state.h"
 
@@ -35,6 +36,19 @@ SpawnApp app_of(const pmix_app_t& in) {
     if (has_key(in.info[i].key, PMIX_WDIR) && value.type == PMIX_STRING) app.wdir = value.data.string;
   }
   return app;
+}
+
+std::vector<std::uint32_t> spaces_of(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
+  std::set<std::uint32_t> spaces;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (const auto seat = server.seat_of(procs[i])) spaces.insert(seat->space);
+  }
+  return {spaces.begin(), spaces.end()};
+}
+
+void tell_parted(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
+  auto spaces = spaces_of(server, procs, count);
+  if (spaces.size() > 1) server.events.parted(std::move(spaces));
 }
 
 // What the members of a new group learn: its number, the data that they brought, who they are.
@@ -90,10 +104,14 @@ struct PmixCalls {
     });
   }
 
-  // All who take part are on this node: what they contributed is everything.
-  static pmix_status_t fence(const pmix_proc_t*, std::size_t, const pmix_info_t*, std::size_t, char* bytes,
-                             std::size_t size, pmix_modex_cbfunc_t then, void* data) {
-    return hand_over([=](PmixState&) { then(PMIX_SUCCESS, bytes, size, data, free_bytes, bytes); });
+  // All who take part are on this node: what they contributed is everything. MPI_Comm_disconnect of Open MPI
+  // 4 and 5 is a fence, and no other fence of theirs goes over several spaces.
+  static pmix_status_t fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
+                             char* bytes, std::size_t size, pmix_modex_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState& server) {
+      tell_parted(server, procs, count);
+      then(PMIX_SUCCESS, bytes, size, data, free_bytes, bytes);
+    });
   }
 
   // Asked for processes of other nodes only, and there are none.
@@ -139,9 +157,21 @@ struct PmixCalls {
     });
   }
 
-  static pmix_status_t connect(const pmix_proc_t*, std::size_t, const pmix_info_t*, std::size_t,
+  static pmix_status_t connect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
                                pmix_op_cbfunc_t then, void* data) {
-    return done(then, data);
+    return hand_over([=](PmixState& server) {
+      if (auto spaces = spaces_of(server, procs, count); spaces.size() > 1)
+        server.events.met(std::move(spaces));
+      then(PMIX_SUCCESS, data);
+    });
+  }
+
+  static pmix_status_t disconnect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
+                                  std::size_t, pmix_op_cbfunc_t then, void* data) {
+    return hand_over([=](PmixState& server) {
+      tell_parted(server, procs, count);
+      then(PMIX_SUCCESS, data);
+    });
   }
 
   static pmix_status_t register_events(pmix_status_t*, std::size_t, const pmix_info_t*, std::size_t,
@@ -206,7 +236,7 @@ pmix_server_module_t pmix_calls(PmixState* server) {
   calls.unpublish = PmixCalls::unpublish;
   calls.spawn = PmixCalls::spawn;
   calls.connect = PmixCalls::connect;
-  calls.disconnect = PmixCalls::connect;
+  calls.disconnect = PmixCalls::disconnect;
   calls.register_events = PmixCalls::register_events;
   calls.deregister_events = PmixCalls::deregister_events;
   calls.notify_event = PmixCalls::notify_event;

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 
 #include "tools/pmi/pmix_calls.h"
@@ -188,8 +189,16 @@ core::Result<std::vector<std::string>> PmixServer::environment_of(Seat seat) con
   return out;
 }
 
+void PmixServer::close_space(std::uint32_t space) {
+  const pmix_proc_t proc = make_proc(state_->name_of(space), 0);
+  state_->library.server_deregister_nspace(proc.nspace, nullptr, nullptr);
+  std::error_code ignored;
+  std::filesystem::remove_all(fmt::format("{}/{}", state_->options.folder, space), ignored);
+}
+
 void PmixServer::member_gone(const MemberGone& gone) {
   const pmix_proc_t proc = make_proc(state_->name_of(gone.seat.space), gone.seat.rank);
+  if (!gone.failed) return;
   InfoList infos(state_->library);
   infos.add(PMIX_EVENT_AFFECTED_PROC, proc);
   infos.add(PMIX_EVENT_NON_DEFAULT, true);

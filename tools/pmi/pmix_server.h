@@ -22,6 +22,8 @@ struct PmixEvents {
   std::function<void(Seat)> connected;
   std::function<void(Seat)> finalized;
   std::function<void(Seat, std::int32_t status, std::string message)> aborted;
+  // Processes of these spaces; of two at least.
+  std::function<void(std::vector<std::uint32_t> spaces)> met, parted;
   // `answer` is called with the number of the new space, or why there is none.
   using Answer = std::function<void(core::Result<std::uint32_t>)>;
   std::function<void(Seat parent, std::vector<SpawnApp>, Answer answer)> spawn;
@@ -51,7 +53,10 @@ class PmixServer {
                                                                                std::optional<Seat> parent);
   // The variables of a rank of an open space.
   [[nodiscard]] core::Result<std::vector<std::string>> environment_of(Seat seat) const;
-  // Tells the others, which is how a fault-tolerant program learns of it.
+  // The space's processes have ended. Blocks for well under a millisecond.
+  void close_space(std::uint32_t space);
+  // Nobody waits for it any more. If it failed the others are told, which is how a fault-tolerant program
+  // learns of it.
   void member_gone(const MemberGone& gone);
 
  private:

@@ -70,6 +70,11 @@ void Service::on(const MemberGone& gone) {
   if (pmix_) pmix_->member_gone(gone);
 }
 
+void Service::on(const CloseSpace& close) {
+  pmi1_.close_space(close.space);
+  if (pmix_) pmix_->close_space(close.space);
+}
+
 void Service::on(const SpawnDone& done) {
   const auto found = pending_.find(done.request);
   if (found == pending_.end()) return;
@@ -97,6 +102,8 @@ PmixEvents Service::pmix_events() {
   events.aborted = [this](Seat seat, std::int32_t status, std::string message) {
     tell(Aborted{seat, status, std::move(message)});
   };
+  events.met = [this](std::vector<std::uint32_t> spaces) { tell(Met{std::move(spaces)}); };
+  events.parted = [this](std::vector<std::uint32_t> spaces) { tell(Parted{std::move(spaces)}); };
   events.spawn = [this](Seat parent, std::vector<SpawnApp> apps, PmixEvents::Answer answer) {
     ask_for_spawn({parent, {}, std::move(answer)}, std::move(apps));
   };
