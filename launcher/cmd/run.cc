@@ -124,6 +124,9 @@ int run_alone(const Options& options, const launcher::CrewOptions& crew, const l
 int run_rigid(const Options& options, const launcher::CrewOptions& crew,
               const std::vector<std::uint32_t>& counts, std::uint32_t slots,
               const launcher::PlacedJob& placed) {
+  const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
+  const bool given = !options.hosts.empty() && options.hosts[0].slots != 0;
+  const std::uint32_t most = !limited ? 0 : given ? options.hosts[0].slots : slots;
   const launcher::RigidOptions rigid{counts,
                                      slots,
                                      options.compat,
@@ -132,7 +135,9 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
                                      helper_options(options, crew.job),
                                      placed.cores(),
                                      placed.bindings(),
-                                     placed.threads(slots)};
+                                     placed.threads(slots),
+                                     most,
+                                     options.term_grace};
   return run_alone(options, crew, [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RigidJob>(agent, rigid);
   });

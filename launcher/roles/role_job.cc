@@ -105,9 +105,8 @@ void RoleJob::start_member(const StartMember& start, Extras extras) {
       {start.rank, start.rank, size, static_cast<std::uint32_t>(role), index}, std::move(extras));
   if (start.rank + 1 == size) agent_.release_port();
   if (status.ok()) return;
-  agent_.say(fmt::format("rank {} ({}) could not be started: {}", start.rank,
-                         task_name(options_.roles, tasks_[start.rank]), status.message()));
-  agent_.terminate(kStartFailed);
+  agent_.fail_start(fmt::format("rank {} ({}) could not be started: {}", start.rank,
+                                task_name(options_.roles, tasks_[start.rank]), status.message()));
 }
 
 }  // namespace regroup::launcher

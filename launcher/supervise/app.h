@@ -28,7 +28,13 @@ struct Place {
   std::uint32_t world_size = 1;
   std::uint32_t app = 0;    // number of its App in the job
   std::uint32_t index = 0;  // among the members of that App
+  std::uint32_t space = 0;  // 0: started with the job; n: by its n-th MPI_Comm_spawn
 };
+
+// By which its output is known: who takes another's place in an elastic job has a number of its own.
+[[nodiscard]] inline std::uint32_t number_of(const Place& place) {
+  return place.space == 0 ? place.member : place.rank;
+}
 
 // What one member gets besides what its App says.
 struct Extras {

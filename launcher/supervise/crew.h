@@ -84,6 +84,8 @@ class Crew {
 
   // A program that members started later run; its number.
   std::uint32_t add_app(App app);
+  // Nobody runs it any more; its number is not given again.
+  void drop_app(std::uint32_t number) { options_.apps.at(number) = {}; }
   [[nodiscard]] const CrewOptions& options() const { return options_; }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] bool outputs_busy() const { return streams_.busy(); }

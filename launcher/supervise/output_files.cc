@@ -66,8 +66,9 @@ core::Result<std::vector<Sink*>> OutputFiles::sinks(const Place& place, const st
 // Zeros before the number, so that names sort as ranks do.
 std::string OutputFiles::in_folder(const Place& place, const std::string& stream) {
   if (digits_ == 0) digits_ = std::to_string(place.world_size).size();
-  return fmt::format("{}{}/rank.{:0{}}/{}", request_.folder, request_.job_folder ? "/1" : "", place.member,
-                     digits_, stream);
+  const std::string job = request_.job_folder ? fmt::format("/{}", place.space + 1) : "";
+  const std::uint32_t number = request_.job_folder ? number_of(place) : place.member;
+  return fmt::format("{}{}/rank.{:0{}}/{}", request_.folder, job, number, digits_, stream);
 }
 
 core::Result<Sink*> OutputFiles::open(const std::string& path) {

@@ -1,14 +1,17 @@
 // A job of N members as under mpirun: all start together, and one that fails ends them all.
 #pragma once
 
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "launcher/options/request.h"
+#include "launcher/pmi/families.h"
 #include "launcher/pmi/mpi.h"
 #include "launcher/supervise/agent.h"
 
@@ -24,6 +27,8 @@ struct RigidOptions {
   std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
   std::vector<pmi::Binding> bindings;        // the same for MPI
   std::vector<std::uint32_t> threads;        // by rank, OMP_NUM_THREADS; empty: 1
+  std::uint32_t most = 0;                    // that may live at once, with MPI_Comm_spawn; 0: any number
+  core::Duration term_grace = std::chrono::seconds(5);  // of a spawned world that ends alone
 };
 
 class RigidJob final : public AgentJob {
@@ -39,21 +44,40 @@ class RigidJob final : public AgentJob {
     std::uint32_t app = 0;
     bool inside = false;  // between MPI_Init and MPI_Finalize
   };
+  // Of members with one MPI_COMM_WORLD.
+  struct World {
+    std::uint32_t living = 0;  // or yet to be started
+    std::uint32_t first_app = 0;
+    std::uint32_t apps = 0;
+    bool ending = false;  // alone, for a failure in it; the job goes on
+    std::unique_ptr<boost::asio::steady_timer> grace;
+  };
 
   [[nodiscard]] pmi::MpiEvents events();
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app, std::uint64_t request);
   [[nodiscard]] core::Status start_space(std::uint32_t space, const std::vector<Place>& places,
                                          std::vector<Extras> extras);
-  void add_hints(Extras& extras, const App& app) const;
+  [[nodiscard]] bool crowded() const;  // more members than cores
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
-  [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank) const;
+  [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn, const App& parent) const;
+  [[nodiscard]] std::uint32_t living() const;
+  // Ends the job, or only the worlds that the failed one has not disconnected from. Says `said`, what follows
+  // from it, and `more`.
+  void end_family(std::uint32_t space, const std::string& said, const std::string& more, int status);
+  void end_alone(std::uint32_t space);
+  void signal_world(std::uint32_t space, int signal);
+  // The member has ended; with its last one a spawned world is forgotten.
+  void leave(core::MemberId member);
+  [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
   void end(const MemberExit& exit, const Rank& rank);
   [[nodiscard]] Rank* find(pmi::Seat seat);
 
   Agent& agent_;
   RigidOptions options_;
-  std::map<core::MemberId, Rank> ranks_;
+  std::map<core::MemberId, Rank> ranks_;   // started, and not ended
+  std::map<std::uint32_t, World> worlds_;  // by space
+  pmi::Families families_;
   core::MemberId next_member_ = 0;
   std::uint32_t spaces_ = 0;    // opened
   std::uint32_t starting_ = 0;  // of them, those whose members are yet to be started

@@ -85,7 +85,7 @@ void Streams::feed(core::Fd pipe, const Place& place) {
 }
 
 void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std::vector<Sink*> sinks) {
-  OutputPath path{std::move(sinks), Tag(output_, place.member, stream), output_.raw, large_pipe(place)};
+  OutputPath path{std::move(sinks), Tag(output_, place, stream), output_.raw, large_pipe(place)};
   if (path.sinks.size() == 1 && path.sinks[0]->terminal() && path.tag.empty())
     path.prompt_after = kPromptAfter;
   path.closed = [this] { on_closed(); };

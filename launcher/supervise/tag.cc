@@ -8,22 +8,22 @@
 namespace regroup::launcher {
 namespace {
 
-std::string text_of(const OutputRequest& request, std::uint32_t rank, std::string_view stream) {
+std::string text_of(const OutputRequest& request, const Place& place, std::string_view stream) {
   switch (request.tag) {
     case OutputRequest::Tag::kNone:
       return request.timestamp ? fmt::format("<{}>:", stream) : "";
     case OutputRequest::Tag::kJobRank:
-      return fmt::format("[1,{}]<{}>:", rank, stream);
+      return fmt::format("[{},{}]<{}>:", place.space + 1, number_of(place), stream);
     case OutputRequest::Tag::kRank:
-      return fmt::format("[{}] ", rank);
+      return fmt::format("[{}] ", number_of(place));
   }
   return "";
 }
 
 }  // namespace
 
-Tag::Tag(const OutputRequest& request, std::uint32_t rank, std::string_view stream)
-    : timestamp_(request.timestamp), text_(text_of(request, rank, stream)) {}
+Tag::Tag(const OutputRequest& request, const Place& place, std::string_view stream)
+    : timestamp_(request.timestamp), text_(text_of(request, place, stream)) {}
 
 std::string_view Tag::at(std::time_t now) {
   if (!timestamp_) return text_;

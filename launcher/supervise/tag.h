@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "launcher/options/request.h"
+#include "launcher/supervise/app.h"
 
 namespace regroup::launcher {
 
@@ -13,7 +14,7 @@ class Tag {
  public:
   // `stream` is stdout or stderr. The spelling is Open MPI 4's: [1,3]<stdout>: with the time as ctime gives
   // it before; kRank is hydra's.
-  Tag(const OutputRequest& request, std::uint32_t rank, std::string_view stream);
+  Tag(const OutputRequest& request, const Place& place, std::string_view stream);
   [[nodiscard]] bool empty() const { return !timestamp_ && text_.empty(); }
   // What a line that came at `now` begins with; valid until the next call.
   [[nodiscard]] std::string_view at(std::time_t now);

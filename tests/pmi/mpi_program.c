@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank, size;
 
@@ -107,6 +108,37 @@ static int spawn(char* self) {
   return 0;
 }
 
+// One process is started; HOW says whether it parts from its parent, and how it ends. The parent tells of a
+// spawn that fails.
+static int one_child(char* self, const char* how) {
+  MPI_Comm parent, child;
+  MPI_Comm_get_parent(&parent);
+  if (parent != MPI_COMM_NULL) {
+    printf("child\n");
+    fflush(stdout);
+    if (!strncmp(how, "part-", 5)) MPI_Comm_disconnect(&parent), how += 5;
+    if (!strcmp(how, "kill")) raise(SIGKILL);
+    if (!strcmp(how, "abort")) MPI_Abort(MPI_COMM_WORLD, 5);
+    if (!strcmp(how, "wait")) pause();
+    MPI_Finalize();
+    return !strcmp(how, "exit7") ? 7 : 0;
+  }
+  char* arguments[] = {"child", (char*)how, NULL};
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  if (MPI_Comm_spawn(self, arguments, !strcmp(how, "many") ? 1000 : 1, MPI_INFO_NULL, 0, MPI_COMM_SELF,
+                     &child, MPI_ERRCODES_IGNORE)) {
+    printf("refused\n");
+  } else if (!strncmp(how, "part-", 5)) {
+    MPI_Comm_disconnect(&child);
+    sleep(1);  // its end comes first
+    printf("parent goes on\n");
+  } else {
+    MPI_Barrier(child);
+  }
+  MPI_Finalize();
+  return 0;
+}
+
 // Rank 1 dies; the others shrink and go on.
 static int shrink(void) {
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -182,6 +214,7 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "retry")) return retry(argv[2]);
   if (!strcmp(what, "meet")) return meet();
   if (!strcmp(what, "spawn")) return spawn(argv[0]);
+  if (!strcmp(what, "child")) return one_child(argv[0], argv[2]);
   if (!strcmp(what, "shrink")) return shrink();
   return hello();
 }

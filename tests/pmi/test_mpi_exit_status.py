@@ -6,7 +6,7 @@ from mpi_peers import MPICH
 # How rank 1 of two ends -> the statuses of Open MPI's launchers, of MPICH's, and what regroup says.
 ENDS = {
     "well": ({0}, {0}, ""),
-    "abort": ({5}, {5}, "rank 1 called MPI_Abort with status 5: ending the job"),
+    "abort": ({5}, {5}, "rank 1 called MPI_Abort with status 5: ending the other ranks"),
     "exit0": ({1}, {0}, "exited with code 0 before it called MPI_Finalize: ending the other ranks"),
     "exit7": ({7}, {7}, "exited with code 7 before it called MPI_Finalize: ending the other ranks"),
     "kill": ({137}, {9}, "was killed by signal 9 (SIGKILL): ending the other ranks"),
