@@ -41,6 +41,7 @@ void MpiLaunches::open() {
   const auto members = static_cast<std::uint32_t>(waiting_.size());
   const bool oversubscribed = slots_ != 0 && members > slots_;
   const std::uint32_t space = spaces_++;
+  if (space > 0) mpi_.close(space - 1);
   mpi_.open({space, slots_, oversubscribed, {members}, 0, {}},
             [this, space](std::vector<launcher::Extras> extras) { ready(space, std::move(extras)); });
 }

@@ -53,7 +53,8 @@ class Helper {
   Helper(const Helper&) = delete;
   Helper& operator=(const Helper&) = delete;
 
-  void send(const Message& message) { link_.send(message); }
+  // False: the message is too large, or the process is gone.
+  bool send(const Message& message) { return link_.send(message); }
   // Handles the messages that are there: whatever a dead member had told regroup-pmi is known after this.
   void poll() { link_.poll(); }
   [[nodiscard]] pid_t pid() const { return pid_; }

@@ -1,9 +1,10 @@
-// Messages over SOCK_SEQPACKET.
+// Messages over SOCK_SEQPACKET, whose packets are limited: the first byte of each says whether more follow.
 #include "launcher/pmi/link.h"
 
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -14,6 +15,10 @@ namespace regroup::pmi {
 namespace {
 
 using launcher::Ancillary;
+
+constexpr std::size_t kPacketBytes = 32 << 10;
+constexpr std::byte kLast{0};
+constexpr std::byte kMore{1};
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -32,14 +37,20 @@ Link::Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
     : socket_(loop, socket.release()),
       handler_(std::move(handler)),
       lost_(std::move(lost)),
-      room_(kMaxPacketBytes) {
+      room_(kPacketBytes) {
   wait_read();
 }
 
 bool Link::send(const Message& message, core::Fd fd) {
-  std::vector<std::byte> bytes = encode(message);
-  if (!socket_.is_open() || bytes.size() > kMaxPacketBytes) return false;
-  queue_.push_back({std::move(bytes), std::move(fd)});
+  const std::vector<std::byte> bytes = encode(message);
+  if (!socket_.is_open() || bytes.size() > kMaxMessageBytes) return false;
+  for (std::size_t at = 0; at < bytes.size(); at += kPacketBytes - 1) {
+    const auto part = std::span(bytes).subspan(at, std::min(kPacketBytes - 1, bytes.size() - at));
+    Packet& packet = queue_.emplace_back();
+    packet.bytes.push_back(at + part.size() == bytes.size() ? kLast : kMore);
+    packet.bytes.insert(packet.bytes.end(), part.begin(), part.end());
+  }
+  queue_.back().fd = std::move(fd);
   if (!waiting_to_write_) write();
   return true;
 }
@@ -105,8 +116,17 @@ bool Link::receive() {
                    : core::Status(core::Code::kPeerLost, "the other side closed the connection"));
     return false;
   }
-  core::Fd fd = Ancillary::taken(packet);
-  const auto message = decode(std::span(room_).first(static_cast<std::size_t>(count)));
+  return take(std::span(room_).first(static_cast<std::size_t>(count)), Ancillary::taken(packet));
+}
+
+bool Link::take(std::span<const std::byte> packet, core::Fd fd) {
+  partial_.insert(partial_.end(), packet.begin() + 1, packet.end());
+  if (partial_.size() > kMaxMessageBytes || (packet[0] != kLast && packet[0] != kMore)) {
+    fail({core::Code::kDataLoss, "what the other side of regroup-pmi sent is no message"});
+    return false;
+  }
+  if (packet[0] == kMore) return true;
+  const auto message = decode(std::exchange(partial_, {}));
   if (!message.ok()) {
     fail(message.status());
     return false;

@@ -1,4 +1,5 @@
-// The socket pair between agent and regroup-pmi: one message to a packet, and a descriptor beside it.
+// The socket pair between agent and regroup-pmi: messages in packets of at most kPacketBytes, and a
+// descriptor beside the last one of a message.
 #pragma once
 
 #include <utility>
@@ -7,6 +8,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <deque>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,7 @@ class Link {
   Link(boost::asio::io_context& loop, core::Fd socket, Handler handler,
        std::function<void(const core::Status&)> lost);
 
-  // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxPacketBytes, or the
+  // Queues a message, with `fd` beside it. Never blocks. False: it is larger than kMaxMessageBytes, or the
   // other side is gone.
   bool send(const Message& message, core::Fd fd = {});
   // Blocks until all that was queued is in the socket, where the other side finds it even if we die.
@@ -43,6 +45,7 @@ class Link {
 
   void wait_read();
   [[nodiscard]] bool receive();
+  [[nodiscard]] bool take(std::span<const std::byte> packet, core::Fd fd);
   void write();
   void fail(const core::Status& why);
 
@@ -50,6 +53,7 @@ class Link {
   Handler handler_;
   std::function<void(const core::Status&)> lost_;
   std::vector<std::byte> room_;
+  std::vector<std::byte> partial_;  // of a message whose last packet has not come
   std::deque<Packet> queue_;
   bool waiting_to_write_ = false;
 };

@@ -48,6 +48,8 @@ struct MemberGone {
 struct CloseSpace {
   std::uint32_t space = 0;
 };
+// Answered by the same: regroup-pmi is alive.
+struct Ping {};
 struct SpawnDone {
   std::uint64_t request = 0;
   std::uint32_t space = 0;
@@ -98,7 +100,7 @@ struct Spawn {
   std::vector<SpawnApp> apps;
 };
 
-using Message = std::variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, SpawnDone, Services, RankReady,
-                             Connected, Finalized, Aborted, Met, Parted, Spawn>;
+using Message = std::variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services,
+                             RankReady, Connected, Finalized, Aborted, Met, Parted, Spawn>;
 
 }  // namespace regroup::pmi

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <numeric>
+#include <utility>
 
 #include "launcher/supervise/environment.h"
 
@@ -36,8 +38,9 @@ core::Result<launcher::App> spawned_app(const launcher::App& parent, const Spawn
   return app;
 }
 
-Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events)
-    : loop_(loop), events_(std::move(events)) {
+Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events,
+         core::Duration limit)
+    : limit_(limit), beat_(loop), events_(std::move(events)) {
   if (options.library.empty()) options.library = find_pmix(app);
   auto helper =
       Helper::start(loop, options,
@@ -45,42 +48,53 @@ Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::A
                      [this](const core::Status& why) { on_lost(why); }});
   if (helper.ok()) {
     helper_ = std::move(*helper);
+    watch();
   } else {
     events_.said(fmt::format("{}: {}", kWithout, helper.status().message()));
   }
 }
 
-void Mpi::send(const Message& message) {
-  if (helper_ && !lost_) helper_->send(message);
-}
+bool Mpi::send(const Message& message) { return helper_ && !lost_ && helper_->send(message); }
 
 void Mpi::settle() {
   if (helper_ && !lost_) helper_->poll();
 }
 
+// Beats are counted, not time: after a while in which we were stopped, too, it gets its time to answer.
+void Mpi::watch() {
+  beat_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit_ / kBeats));
+  beat_.async_wait([this](const boost::system::error_code& error) {
+    if (error || lost_) return;
+    if (unanswered_ == kBeats) helper_->poll();
+    if (lost_) return;
+    if (unanswered_ == kBeats) return give_up();
+    if (unanswered_++ == 0) send(Ping{});
+    watch();
+  });
+}
+
+// Who waits for it in MPI_Init fails now.
+void Mpi::give_up() {
+  ::kill(helper_->pid(), SIGKILL);
+  const double seconds = std::chrono::duration<double>(limit_).count();
+  lose(fmt::format("has not answered for {:g} s and is ended", seconds), "");
+}
+
 void Mpi::open(const OpenSpace& space, Ready ready) {
   const std::size_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
   if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(size));
-  await({space.space, 0}, size, std::move(ready));
-  send(space);
+  openings_[{space.space, 0}] = {std::vector<launcher::Extras>(size), size, std::move(ready)};
+  if (send(space) || lost_) return;
+  events_.said(fmt::format("{} members are more than a message to regroup-pmi holds: {}", size, kWithout));
+  finish({space.space, 0});
 }
 
 void Mpi::reopen(Seat seat, std::function<void(launcher::Extras)> ready) {
   if (!helper_ || lost_) return ready({});
-  await(seat, 1,
-        [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); });
+  openings_[seat] = {
+      std::vector<launcher::Extras>(1), 1,
+      [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); }};
   send(ReplaceRank{seat});
-}
-
-void Mpi::await(Seat first, std::size_t size, Ready ready) {
-  Opening& opening = openings_[first];
-  opening = {std::vector<launcher::Extras>(size), size, std::move(ready),
-             std::make_unique<boost::asio::steady_timer>(loop_, kAnswerLimit)};
-  opening.limit->async_wait([this, first](const boost::system::error_code& error) {
-    if (error) return;
-    events_.said(fmt::format("regroup-pmi (pid {}) does not answer: {}", helper_->pid(), kWithout));
-    finish(first);
-  });
 }
 
 void Mpi::finish(Seat first) {
@@ -92,6 +106,7 @@ void Mpi::finish(Seat first) {
 }
 
 void Mpi::on_message(const Message& message, core::Fd fd) {
+  unanswered_ = 0;
   if (const auto* services = std::get_if<Services>(&message)) on_services(*services);
   if (const auto* ready = std::get_if<RankReady>(&message)) on_rank_ready(*ready, std::move(fd));
   if (const auto* connected = std::get_if<Connected>(&message)) events_.connected(*connected);
@@ -120,9 +135,11 @@ void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
   if (--found->second.missing == 0) finish(first);
 }
 
-void Mpi::on_lost(const core::Status& why) {
-  lost_ = true;
-  events_.said(fmt::format("regroup-pmi (pid {}) is gone: {}: {}", helper_->pid(), kWithout, why.message()));
+void Mpi::on_lost(const core::Status& why) { lose("is gone", ": " + why.message()); }
+
+void Mpi::lose(const std::string& what, const std::string& why) {
+  if (std::exchange(lost_, true)) return;
+  events_.said(fmt::format("regroup-pmi (pid {}) {}: {}{}", helper_->pid(), what, kWithout, why));
   while (!openings_.empty()) finish(openings_.begin()->first);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "launcher/pmi/helper.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/app.h"
@@ -39,10 +40,12 @@ class Mpi {
  public:
   // Starts regroup-pmi, with the libpmix of `app` unless `options` name one; that it cannot be started is
   // said, and members get no extras.
-  Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events);
+  // A regroup-pmi that does not answer for `limit` is ended, so that nobody waits for it in MPI_Init.
+  Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events,
+      core::Duration limit = kAnswerLimit);
 
   // Gives `ready` the extras of each rank, once, from the loop or at once: those there are if regroup-pmi
-  // dies or does not answer within kAnswerLimit.
+  // dies or does not answer in time.
   using Ready = std::function<void(std::vector<launcher::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
   // The same for one rank of an open space that was never in MPI_Init and is started anew.
@@ -54,6 +57,8 @@ class Mpi {
   // What dead members had told before they died has been handled when this returns.
   void settle();
 
+  [[nodiscard]] pid_t helper() const { return helper_ ? helper_->pid() : 0; }
+
   static constexpr std::chrono::seconds kAnswerLimit{20};
 
  private:
@@ -61,19 +66,23 @@ class Mpi {
     std::vector<launcher::Extras> extras;
     std::size_t missing = 0;
     Ready ready;
-    std::unique_ptr<boost::asio::steady_timer> limit;
   };
 
-  // Ranks from `first` on.
-  void await(Seat first, std::size_t size, Ready ready);
-  void send(const Message& message);
+  bool send(const Message& message);
+  void watch();
+  void give_up();
   void on_message(const Message& message, core::Fd fd);
   void on_services(const Services& services);
   void on_rank_ready(const RankReady& ready, core::Fd fd);
   void on_lost(const core::Status& why);
+  void lose(const std::string& what, const std::string& why);
   void finish(Seat first);
 
-  boost::asio::io_context& loop_;
+  static constexpr int kBeats = 10;  // questions within the limit
+
+  core::Duration limit_;
+  boost::asio::steady_timer beat_;
+  int unanswered_ = 0;
   MpiEvents events_;
   std::map<Seat, Opening> openings_;  // by the first rank
   std::unique_ptr<Helper> helper_;

@@ -51,6 +51,8 @@ fb::CloseSpaceT table(const CloseSpace& m) {
   return t;
 }
 CloseSpace plain(const fb::CloseSpaceT& t) { return {t.space}; }
+fb::PingT table(const Ping&) { return {}; }
+Ping plain(const fb::PingT&) { return {}; }
 fb::SpawnDoneT table(const SpawnDone& m) {
   fb::SpawnDoneT t;
   t.request = m.request, t.space = m.space, t.error = m.error;

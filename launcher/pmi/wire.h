@@ -1,4 +1,4 @@
-// Messages of messages.h as FlatBuffers (wire.fbs), one to a packet; the verifier checks each on receipt.
+// Messages of messages.h as FlatBuffers (wire.fbs); the verifier checks each on receipt.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 namespace regroup::pmi {
 
 inline constexpr std::uint16_t kWireVersion = 2;
-inline constexpr std::size_t kMaxPacketBytes = 128 << 10;
+inline constexpr std::size_t kMaxMessageBytes = 16 << 20;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 // kDataLoss if it does not verify, kInvalidArgument for another version.
-[[nodiscard]] core::Result<Message> decode(std::span<const std::byte> packet);
+[[nodiscard]] core::Result<Message> decode(std::span<const std::byte> bytes);
 
 }  // namespace regroup::pmi

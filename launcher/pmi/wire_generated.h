@@ -37,6 +37,10 @@ struct CloseSpace;
 struct CloseSpaceBuilder;
 struct CloseSpaceT;
 
+struct Ping;
+struct PingBuilder;
+struct PingT;
+
 struct SpawnDone;
 struct SpawnDoneBuilder;
 struct SpawnDoneT;
@@ -87,26 +91,28 @@ enum class Body : uint8_t {
   ReplaceRank = 2,
   MemberGone = 3,
   CloseSpace = 4,
-  SpawnDone = 5,
-  Services = 6,
-  RankReady = 7,
-  Connected = 8,
-  Finalized = 9,
-  Aborted = 10,
-  Met = 11,
-  Parted = 12,
-  Spawn = 13,
+  Ping = 5,
+  SpawnDone = 6,
+  Services = 7,
+  RankReady = 8,
+  Connected = 9,
+  Finalized = 10,
+  Aborted = 11,
+  Met = 12,
+  Parted = 13,
+  Spawn = 14,
   MIN = NONE,
   MAX = Spawn
 };
 
-inline const Body (&EnumValuesBody())[14] {
+inline const Body (&EnumValuesBody())[15] {
   static const Body values[] = {
     Body::NONE,
     Body::OpenSpace,
     Body::ReplaceRank,
     Body::MemberGone,
     Body::CloseSpace,
+    Body::Ping,
     Body::SpawnDone,
     Body::Services,
     Body::RankReady,
@@ -121,12 +127,13 @@ inline const Body (&EnumValuesBody())[14] {
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[15] = {
+  static const char * const names[16] = {
     "NONE",
     "OpenSpace",
     "ReplaceRank",
     "MemberGone",
     "CloseSpace",
+    "Ping",
     "SpawnDone",
     "Services",
     "RankReady",
@@ -165,6 +172,10 @@ template<> struct BodyTraits<regroup::pmi::fb::MemberGone> {
 
 template<> struct BodyTraits<regroup::pmi::fb::CloseSpace> {
   static const Body enum_value = Body::CloseSpace;
+};
+
+template<> struct BodyTraits<regroup::pmi::fb::Ping> {
+  static const Body enum_value = Body::Ping;
 };
 
 template<> struct BodyTraits<regroup::pmi::fb::SpawnDone> {
@@ -221,6 +232,10 @@ template<> struct BodyUnionTraits<regroup::pmi::fb::MemberGoneT> {
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::CloseSpaceT> {
   static const Body enum_value = Body::CloseSpace;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::PingT> {
+  static const Body enum_value = Body::Ping;
 };
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::SpawnDoneT> {
@@ -320,6 +335,14 @@ struct BodyUnion {
   const regroup::pmi::fb::CloseSpaceT *AsCloseSpace() const {
     return type == Body::CloseSpace ?
       reinterpret_cast<const regroup::pmi::fb::CloseSpaceT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::PingT *AsPing() {
+    return type == Body::Ping ?
+      reinterpret_cast<regroup::pmi::fb::PingT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::PingT *AsPing() const {
+    return type == Body::Ping ?
+      reinterpret_cast<const regroup::pmi::fb::PingT *>(value) : nullptr;
   }
   regroup::pmi::fb::SpawnDoneT *AsSpawnDone() {
     return type == Body::SpawnDone ?
@@ -849,6 +872,51 @@ struct CloseSpace::Traits {
 };
 
 flatbuffers::Offset<CloseSpace> CreateCloseSpace(flatbuffers::FlatBufferBuilder &_fbb, const CloseSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct PingT : public flatbuffers::NativeTable {
+  typedef Ping TableType;
+};
+
+struct Ping FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef PingT NativeTableType;
+  typedef PingBuilder Builder;
+  struct Traits;
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           verifier.EndTable();
+  }
+  PingT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(PingT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Ping> Pack(flatbuffers::FlatBufferBuilder &_fbb, const PingT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct PingBuilder {
+  typedef Ping Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  explicit PingBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Ping> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Ping>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Ping> CreatePing(
+    flatbuffers::FlatBufferBuilder &_fbb) {
+  PingBuilder builder_(_fbb);
+  return builder_.Finish();
+}
+
+struct Ping::Traits {
+  using type = Ping;
+  static auto constexpr Create = CreatePing;
+};
+
+flatbuffers::Offset<Ping> CreatePing(flatbuffers::FlatBufferBuilder &_fbb, const PingT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct SpawnDoneT : public flatbuffers::NativeTable {
   typedef SpawnDone TableType;
@@ -1778,6 +1846,9 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::pmi::fb::CloseSpace *body_as_CloseSpace() const {
     return body_type() == regroup::pmi::fb::Body::CloseSpace ? static_cast<const regroup::pmi::fb::CloseSpace *>(body()) : nullptr;
   }
+  const regroup::pmi::fb::Ping *body_as_Ping() const {
+    return body_type() == regroup::pmi::fb::Body::Ping ? static_cast<const regroup::pmi::fb::Ping *>(body()) : nullptr;
+  }
   const regroup::pmi::fb::SpawnDone *body_as_SpawnDone() const {
     return body_type() == regroup::pmi::fb::Body::SpawnDone ? static_cast<const regroup::pmi::fb::SpawnDone *>(body()) : nullptr;
   }
@@ -1832,6 +1903,10 @@ template<> inline const regroup::pmi::fb::MemberGone *Message::body_as<regroup::
 
 template<> inline const regroup::pmi::fb::CloseSpace *Message::body_as<regroup::pmi::fb::CloseSpace>() const {
   return body_as_CloseSpace();
+}
+
+template<> inline const regroup::pmi::fb::Ping *Message::body_as<regroup::pmi::fb::Ping>() const {
+  return body_as_Ping();
 }
 
 template<> inline const regroup::pmi::fb::SpawnDone *Message::body_as<regroup::pmi::fb::SpawnDone>() const {
@@ -2094,6 +2169,29 @@ inline flatbuffers::Offset<CloseSpace> CreateCloseSpace(flatbuffers::FlatBufferB
   return regroup::pmi::fb::CreateCloseSpace(
       _fbb,
       _space);
+}
+
+inline PingT *Ping::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<PingT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Ping::UnPackTo(PingT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+}
+
+inline flatbuffers::Offset<Ping> Ping::Pack(flatbuffers::FlatBufferBuilder &_fbb, const PingT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreatePing(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Ping> CreatePing(flatbuffers::FlatBufferBuilder &_fbb, const PingT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const PingT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  return regroup::pmi::fb::CreatePing(
+      _fbb);
 }
 
 inline SpawnDoneT *SpawnDone::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -2476,6 +2574,10 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::pmi::fb::CloseSpace *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::Ping: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Ping *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     case Body::SpawnDone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnDone *>(obj);
       return verifier.VerifyTable(ptr);
@@ -2547,6 +2649,10 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::pmi::fb::CloseSpace *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::Ping: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Ping *>(obj);
+      return ptr->UnPack(resolver);
+    }
     case Body::SpawnDone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnDone *>(obj);
       return ptr->UnPack(resolver);
@@ -2606,6 +2712,10 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::pmi::fb::CloseSpaceT *>(value);
       return CreateCloseSpace(_fbb, ptr, _rehasher).Union();
     }
+    case Body::Ping: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::PingT *>(value);
+      return CreatePing(_fbb, ptr, _rehasher).Union();
+    }
     case Body::SpawnDone: {
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnDoneT *>(value);
       return CreateSpawnDone(_fbb, ptr, _rehasher).Union();
@@ -2662,6 +2772,10 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::CloseSpace: {
       value = new regroup::pmi::fb::CloseSpaceT(*reinterpret_cast<regroup::pmi::fb::CloseSpaceT *>(u.value));
+      break;
+    }
+    case Body::Ping: {
+      value = new regroup::pmi::fb::PingT(*reinterpret_cast<regroup::pmi::fb::PingT *>(u.value));
       break;
     }
     case Body::SpawnDone: {
@@ -2724,6 +2838,11 @@ inline void BodyUnion::Reset() {
     }
     case Body::CloseSpace: {
       auto ptr = reinterpret_cast<regroup::pmi::fb::CloseSpaceT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Ping: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::PingT *>(value);
       delete ptr;
       break;
     }

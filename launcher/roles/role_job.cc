@@ -40,6 +40,7 @@ RoleWorld::Options RoleJob::world_options() const {
 void RoleJob::on_exit(const MemberExit& exit) {
   if (agent_.ending()) return;
   world_.settle();
+  world_.gone(exit.rank);
   perform(rules_.on_end(end_of(exit)));
 }
 

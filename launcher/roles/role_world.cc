@@ -40,6 +40,10 @@ void RoleWorld::settle() {
   if (mpi_) mpi_->settle();
 }
 
+void RoleWorld::gone(std::uint32_t rank) {
+  if (mpi_) mpi_->member_gone({{space_, rank}});
+}
+
 void RoleWorld::start(const StartMember& start) {
   Member& member = members_.at(start.rank);
   member.standing = MemberEnd::Mpi::kNever;
@@ -69,6 +73,7 @@ std::vector<std::uint32_t> RoleWorld::renew() {
 
 void RoleWorld::open() {
   opened_ = opening_ = true;
+  if (space_ > 0) mpi_->close(space_ - 1);
   const bool oversubscribed = options_.slots != 0 && members_.size() > options_.slots;
   mpi_->open({space_, options_.slots, oversubscribed, options_.counts, 0, options_.bindings},
              [this, space = space_](std::vector<Extras> extras) {

@@ -44,6 +44,8 @@ class RoleWorld {
   [[nodiscard]] const std::optional<pmi::Aborted>& abort_of(std::uint32_t rank) const {
     return members_.at(rank).abort;
   }
+  // The member has ended.
+  void gone(std::uint32_t rank);
   // What dead members had told before they died is known when this returns.
   void settle();
 

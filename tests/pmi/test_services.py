@@ -1,9 +1,11 @@
 """Programs of three MPIs find their launcher's services under `regroup`."""
 
 import os
+import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mpi_peers import BIN, MPICH, OPENMPI4, OPENMPI5
+from mpi_peers import BIN, MPICH, MPIS, OPENMPI4, OPENMPI5, Runner
 
 SLOTS = len(os.sched_getaffinity(0))
 
@@ -103,6 +105,25 @@ def test_helper_dies(runner):
     done = runner.regroup("-np", "1", "sh", "-c", script)
     assert (done.status, done.out) == (0, "done\n")
     assert "regroup-pmi (pid " in done.err and "is gone: MPI programs have no services" in done.err
+
+
+def test_nobody_waits_for_a_stopped_helper(build):
+    """MPI_Init fails, the user is told why, and the job ends."""
+    script = "[ $RANK = 0 ] && kill -STOP $(pgrep -P $PPID -x regroup-pmi); exec "
+
+    def run(mpi):
+        runner = Runner()
+        try:
+            words = ["--oversubscribe", "-np", "2", "sh", "-c", script + build(mpi)]
+            return runner.regroup(*words, env=mpi.env, deadline_s=90)
+        finally:
+            runner.close()
+
+    programs = [build(mpi) for mpi in MPIS]
+    with ThreadPoolExecutor(len(programs)) as pool:
+        for done in pool.map(run, MPIS):
+            assert done.status != 0, done.out
+            assert re.search(r"regroup-pmi \(pid \d+\) has not answered for 20 s and is ended: MPI", done.err)
 
 
 @pytest.mark.parametrize(

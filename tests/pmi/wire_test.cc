@@ -16,6 +16,7 @@ std::vector<Message> samples() {
           ReplaceRank{{1, 2}},
           MemberGone{{1, 2}, 3, 9, true},
           CloseSpace{3},
+          Ping{},
           SpawnDone{7, 1, "no such program"},
           Services{true, "note"},
           RankReady{{1, 2}, {"A=1", "B="}},
@@ -48,7 +49,8 @@ TEST(PmiWire, DamageIsTold) {
   }
 }
 
-// A descriptor comes beside its message; what does not fit is refused; the end is told once.
+// A descriptor comes beside its message; a large one comes whole, a huge one is refused; the end is told
+// once.
 TEST(PmiLink, CarriesMessagesAndDescriptors) {
   boost::asio::io_context loop;
   auto sockets = link_sockets();
@@ -64,12 +66,14 @@ TEST(PmiLink, CarriesMessagesAndDescriptors) {
         loop, std::move(sockets->second), [](const Message&, core::Fd) {}, [](const core::Status&) {});
     EXPECT_TRUE(sender.send(Connected{{0, 1}}, core::Fd(::dup(0))));
     for (int i = 0; i < 2000; ++i) EXPECT_TRUE(sender.send(Finalized{{0, 1}}));  // more than a socket holds
-    EXPECT_FALSE(sender.send(Services{true, std::string(200 << 10, 'x')}));
-    while (got.size() < 2001) loop.run_one();
+    EXPECT_TRUE(sender.send(Services{true, std::string(1 << 20, 'x')}, core::Fd(::dup(0))));
+    EXPECT_FALSE(sender.send(Services{true, std::string(20 << 20, 'x')}));
+    while (got.size() < 2002) loop.run_one();
   }
   EXPECT_TRUE(got[0].second);
   EXPECT_FALSE(got[1].second);
-  EXPECT_TRUE(std::holds_alternative<Finalized>(got.back().first));
+  const auto* large = std::get_if<Services>(&got.back().first);
+  EXPECT_TRUE(large != nullptr && large->note.size() == 1 << 20 && got.back().second);
   receiver.poll();
   receiver.poll();
   EXPECT_EQ(lost, 1);

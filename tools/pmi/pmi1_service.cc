@@ -1,4 +1,5 @@
-// A process that speaks nonsense, or closes its end, loses its connection; that it ends is the agent's news.
+// A process that speaks nonsense, closes its end, or takes no answers loses its connection; that it ends is
+// the agent's news.
 #include "tools/pmi/pmi1_service.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,11 @@
 #include "launcher/supervise/app.h"
 
 namespace regroup::pmi {
+namespace {
+
+constexpr std::size_t kMostUnsent = 4 << 20;  // bytes of answers that a client has not read
+
+}  // namespace
 
 struct Pmi1Service::Connection {
   Connection(boost::asio::io_context& loop, core::Fd fd, Seat owner)
@@ -17,6 +23,15 @@ struct Pmi1Service::Connection {
   boost::asio::posix::stream_descriptor socket;
   Seat seat;
   Pmi1Reader reader;
+  std::string unsent;
+  bool writing = false;  // waits until there is room in the socket
+  bool over = false;
+
+  // Ends its waits, which keep it alive.
+  void end() {
+    over = true;
+    socket.cancel();
+  }
 };
 
 Pmi1Service::Pmi1Service(boost::asio::io_context& loop, std::string job, Pmi1Events events)
@@ -78,6 +93,7 @@ bool Pmi1Service::receive(Connection& connection) {
     const auto group = groups_.find(connection.seat.space);
     if (group == groups_.end()) return false;
     act(connection.seat.space, group->second.on_command(connection.seat.rank, **command));
+    if (connection.over) return false;
   }
 }
 
@@ -87,12 +103,38 @@ void Pmi1Service::act(std::uint32_t space, const Effects& effects) {
   }
 }
 
-// An answer is short and a client waits for it before it sends more: it fits into the socket.
 void Pmi1Service::act(std::uint32_t space, const Answer& answer) {
-  const auto connection = connections_.find({space, answer.rank});
-  if (connection == connections_.end()) return;
-  static_cast<void>(::send(connection->second->socket.native_handle(), answer.text.data(), answer.text.size(),
-                           MSG_DONTWAIT | MSG_NOSIGNAL));
+  const auto found = connections_.find({space, answer.rank});
+  if (found == connections_.end()) return;
+  const std::shared_ptr<Connection> connection = found->second;
+  connection->unsent += answer.text;
+  if (connection->unsent.size() > kMostUnsent) {
+    connections_.erase(found);
+    connection->end();
+  } else if (!connection->writing) {
+    write(connection);
+  }
+}
+
+void Pmi1Service::write(const std::shared_ptr<Connection>& connection) {
+  std::string& unsent = connection->unsent;
+  while (!unsent.empty()) {
+    const ssize_t count =
+        ::send(connection->socket.native_handle(), unsent.data(), unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      unsent.erase(0, static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {
+      connection->writing = true;
+      return connection->socket.async_wait(connection->socket.wait_write,
+                                           [this, connection](const boost::system::error_code& error) {
+                                             if (error) return;
+                                             connection->writing = false;
+                                             write(connection);
+                                           });
+    } else if (errno != EINTR) {
+      unsent.clear();  // the reading side finds out
+    }
+  }
 }
 
 void Pmi1Service::spawned(Seat parent, const std::string& error) {
@@ -101,7 +143,10 @@ void Pmi1Service::spawned(Seat parent, const std::string& error) {
 }
 
 void Pmi1Service::close_space(std::uint32_t space) {
-  std::erase_if(connections_, [space](const auto& entry) { return entry.first.space == space; });
+  std::erase_if(connections_, [space](const auto& entry) {
+    if (entry.first.space == space) entry.second->end();
+    return entry.first.space == space;
+  });
   groups_.erase(space);
 }
 

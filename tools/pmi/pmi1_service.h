@@ -48,6 +48,7 @@ class Pmi1Service {
 
   void wait(const std::shared_ptr<Connection>& connection);
   [[nodiscard]] bool receive(Connection& connection);
+  void write(const std::shared_ptr<Connection>& connection);
   void act(std::uint32_t space, const Effects& effects);
   void act(std::uint32_t space, const Answer& answer);
   void act(std::uint32_t space, const Begun& begun) { events_.connected({space, begun.rank}); }

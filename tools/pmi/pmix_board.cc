@@ -86,8 +86,8 @@ void PmixBoard::answer(const std::vector<std::string>& keys, const Found& found)
   for (const auto entry : read) erase(entry);
 }
 
-void PmixBoard::lookup(std::vector<std::string> keys, const pmix_info_t* infos, std::size_t count,
-                       Found found) {
+void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys, const pmix_info_t* infos,
+                       std::size_t count, Found found) {
   const pmix_info_t* wait_for = find(infos, count, PMIX_WAIT);
   // 0, or no number at all, means every key.
   const std::size_t asked = wait_for == nullptr || wait_for->value.type == PMIX_BOOL
@@ -95,7 +95,8 @@ void PmixBoard::lookup(std::vector<std::string> keys, const pmix_info_t* infos, 
                                 : static_cast<std::size_t>(std::max(0, wait_for->value.data.integer));
   const std::size_t wanted = asked == 0 ? keys.size() : std::min(asked, keys.size());
   if (wait_for == nullptr || present(keys) >= wanted) return answer(keys, found);
-  wait({std::move(keys), wanted, std::move(found), nullptr}, seconds_of(find(infos, count, PMIX_TIMEOUT)));
+  wait({owner, std::move(keys), wanted, std::move(found), nullptr},
+       seconds_of(find(infos, count, PMIX_TIMEOUT)));
 }
 
 void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
@@ -109,6 +110,21 @@ void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
     std::vector<pmix_pdata_t> none;
     late.found(PMIX_ERR_TIMEOUT, none);
   });
+}
+
+void PmixBoard::forget(const pmix_proc_t& owner) {
+  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+    const auto next = std::next(waiter);
+    const pmix_proc_t& who = waiter->owner;
+    const bool meant = owner.rank == PMIX_RANK_WILDCARD || owner.rank == who.rank;
+    if (meant && std::strcmp(who.nspace, owner.nspace) == 0) {
+      const Waiter gone = std::move(*waiter);
+      waiters_.erase(waiter);
+      std::vector<pmix_pdata_t> none;
+      gone.found(PMIX_ERR_LOST_CONNECTION, none);
+    }
+    waiter = next;
+  }
 }
 
 pmix_status_t PmixBoard::unpublish(const pmix_proc_t& owner, const std::vector<std::string>& keys) {

@@ -27,7 +27,10 @@ class PmixBoard {
   [[nodiscard]] pmix_status_t publish(const pmix_proc_t& owner, const pmix_info_t* infos, std::size_t count);
   // Answers with what is there; with PMIX_WAIT, when all is there or after PMIX_TIMEOUT.
   using Found = std::function<void(pmix_status_t, std::vector<pmix_pdata_t>&)>;
-  void lookup(std::vector<std::string> keys, const pmix_info_t* infos, std::size_t count, Found found);
+  void lookup(const pmix_proc_t& owner, std::vector<std::string> keys, const pmix_info_t* infos,
+              std::size_t count, Found found);
+  // `owner`, of which PMIX_RANK_WILDCARD means all ranks, waits no more: PMIX_ERR_LOST_CONNECTION.
+  void forget(const pmix_proc_t& owner);
   // Without keys: all that `owner` published.
   [[nodiscard]] pmix_status_t unpublish(const pmix_proc_t& owner, const std::vector<std::string>& keys);
 
@@ -38,6 +41,7 @@ class PmixBoard {
     bool once;  // PMIX_PERSIST_FIRST_READ
   };
   struct Waiter {
+    pmix_proc_t owner;
     std::vector<std::string> keys;
     std::size_t wanted;
     Found found;

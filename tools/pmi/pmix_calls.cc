@@ -126,10 +126,10 @@ struct PmixCalls {
         [=, proc = *proc](PmixState& server) { then(server.board.publish(proc, infos, count), data); });
   }
 
-  static pmix_status_t lookup(const pmix_proc_t*, char** keys, const pmix_info_t* infos, std::size_t count,
-                              pmix_lookup_cbfunc_t then, void* data) {
-    return hand_over([=](PmixState& server) {
-      server.board.lookup(strings(keys), infos, count,
+  static pmix_status_t lookup(const pmix_proc_t* proc, char** keys, const pmix_info_t* infos,
+                              std::size_t count, pmix_lookup_cbfunc_t then, void* data) {
+    return hand_over([=, proc = *proc](PmixState& server) {
+      server.board.lookup(proc, strings(keys), infos, count,
                           [=](pmix_status_t status, std::vector<pmix_pdata_t>& found) {
                             then(status, found.data(), found.size(), data);
                           });

@@ -190,7 +190,8 @@ core::Result<std::vector<std::string>> PmixServer::environment_of(Seat seat) con
 }
 
 void PmixServer::close_space(std::uint32_t space) {
-  const pmix_proc_t proc = make_proc(state_->name_of(space), 0);
+  const pmix_proc_t proc = make_proc(state_->name_of(space), PMIX_RANK_WILDCARD);
+  state_->board.forget(proc);
   state_->library.server_deregister_nspace(proc.nspace, nullptr, nullptr);
   std::error_code ignored;
   std::filesystem::remove_all(fmt::format("{}/{}", state_->options.folder, space), ignored);
@@ -198,6 +199,7 @@ void PmixServer::close_space(std::uint32_t space) {
 
 void PmixServer::member_gone(const MemberGone& gone) {
   const pmix_proc_t proc = make_proc(state_->name_of(gone.seat.space), gone.seat.rank);
+  state_->board.forget(proc);
   if (!gone.failed) return;
   InfoList infos(state_->library);
   infos.add(PMIX_EVENT_AFFECTED_PROC, proc);

@@ -43,6 +43,7 @@ class Service {
   void on(const ReplaceRank& replace);
   void on(const MemberGone& gone);
   void on(const CloseSpace& close);
+  void on(const Ping& ping) { tell(ping); }
   void on(const SpawnDone& done);
   template <class Other>
   void on(const Other&) {}  // what only the helper says

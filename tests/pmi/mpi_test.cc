@@ -1,0 +1,81 @@
+// The agent's side with a real regroup-pmi: each open() is answered, whatever becomes of it.
+#include "launcher/pmi/mpi.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <filesystem>
+
+namespace regroup::pmi {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+struct MpiTest : testing::Test {
+  boost::asio::io_context loop;
+  std::string folder = std::filesystem::path(testing::TempDir()) / "mpi_test";
+  std::vector<std::string> said;
+  std::unique_ptr<Mpi> mpi;
+  std::vector<launcher::Extras> extras;
+  bool answered = false;
+
+  MpiTest() { std::filesystem::create_directories(folder); }
+  ~MpiTest() override {
+    mpi.reset();
+    while (::wait(nullptr) > 0) {
+    }
+  }
+
+  void start(core::Duration limit = Mpi::kAnswerLimit) {
+    MpiEvents events;
+    events.said = [this](const std::string& text) { said.push_back(text); };
+    mpi = std::make_unique<Mpi>(loop, HelperOptions{REGROUP_PMI, "job", folder, "libno-such-pmix.so"},
+                                launcher::App(), std::move(events), limit);
+  }
+
+  void open(OpenSpace space) {
+    mpi->open(space, [this](std::vector<launcher::Extras> got) {
+      extras = std::move(got);
+      answered = true;
+    });
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (!answered && std::chrono::steady_clock::now() < end) loop.run_one_for(100ms);
+  }
+};
+
+TEST_F(MpiTest, ASpaceLargerThanAPacketIsOpened) {
+  start();
+  open({0, 2, false, {2}, 0, {{std::string(300 << 10, '0'), ""}}});
+  ASSERT_EQ(extras.size(), 2U);
+  EXPECT_EQ(extras[1].environment["PMI_RANK"], "1");
+  EXPECT_TRUE(extras[1].inherited.valid());
+}
+
+TEST_F(MpiTest, OneLargerThanAMessageIsAnsweredAtOnce) {
+  start();
+  open({0, 2, false, {2}, 0, {{std::string(20 << 20, '0'), ""}}});
+  EXPECT_EQ(extras.size(), 2U);
+  EXPECT_THAT(said, testing::Contains(HasSubstr("2 members are more than a message to regroup-pmi holds")));
+}
+
+TEST_F(MpiTest, AHelperThatIsStoppedIsEndedAndNoOther) {
+  start(3s);
+  open({0, 1, false, {1}, 0, {}});
+  said.clear();
+  loop.run_for(4s);
+  EXPECT_THAT(said, ElementsAre());
+  ASSERT_EQ(::kill(mpi->helper(), SIGSTOP), 0);
+  const auto end = std::chrono::steady_clock::now() + 30s;
+  while (said.empty() && std::chrono::steady_clock::now() < end) loop.run_one_for(100ms);
+  EXPECT_THAT(said, ElementsAre(HasSubstr("has not answered for 3 s and is ended: MPI programs have no")));
+  int status = 0;
+  EXPECT_EQ(::waitpid(mpi->helper(), &status, 0), mpi->helper());
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+}  // namespace
+}  // namespace regroup::pmi

@@ -1,0 +1,64 @@
+// What PMIx clients publish and look up, with the real libpmix.
+#include "tools/pmi/pmix_board.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace regroup::pmi {
+namespace {
+
+struct PmixBoardTest : testing::Test {
+  boost::asio::io_context loop;
+  std::optional<PmixLibrary> library;
+  std::optional<PmixBoard> board;
+  std::vector<std::pair<std::string, pmix_status_t>> found;  // by whom
+
+  void SetUp() override {
+    auto loaded = PmixLibrary::load("libpmix.so.2");
+    if (!loaded.ok()) GTEST_SKIP() << loaded.status().message();
+    library = *loaded;
+    board.emplace(loop, *library);
+  }
+
+  void wait_for(const char* space, pmix_rank_t rank, const std::string& key) {
+    InfoList infos(*library);
+    infos.add(PMIX_WAIT, 0U);
+    const std::string who = std::string(space) + "." + std::to_string(rank);
+    board->lookup(
+        make_proc(space, rank), {key}, infos.data(), infos.size(),
+        [this, who](pmix_status_t status, std::vector<pmix_pdata_t>&) { found.emplace_back(who, status); });
+  }
+
+  void publish_once(const std::string& key) {
+    InfoList infos(*library);
+    infos.add(key.c_str(), std::string("port"));
+    pmix_info_t persistence{};
+    pmix_persistence_t once = PMIX_PERSIST_FIRST_READ;
+    library->Info_load(&persistence, PMIX_PERSISTENCE, &once, PMIX_PERSIST);
+    std::vector<pmix_info_t> both{infos.data()[0], persistence};
+    EXPECT_EQ(board->publish(make_proc("a", 0), both.data(), both.size()), PMIX_SUCCESS);
+  }
+};
+
+// What is read once is for somebody who lives.
+TEST_F(PmixBoardTest, TheDeadWaitForNothing) {
+  using Pair = std::pair<std::string, pmix_status_t>;
+  wait_for("a", 1, "key");
+  wait_for("b", 0, "key");
+  wait_for("a", 2, "key");
+  wait_for("a", 3, "key");
+  board->forget(make_proc("a", 1));
+  board->forget(make_proc("b", PMIX_RANK_WILDCARD));
+  EXPECT_THAT(found, testing::ElementsAre(Pair("a.1", PMIX_ERR_LOST_CONNECTION),
+                                          Pair("b.0", PMIX_ERR_LOST_CONNECTION)));
+  publish_once("key");
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found.back(), Pair("a.2", PMIX_SUCCESS));
+  publish_once("key");
+  EXPECT_EQ(found.back(), Pair("a.3", PMIX_SUCCESS));
+}
+
+}  // namespace
+}  // namespace regroup::pmi
