@@ -106,7 +106,7 @@ TEST_F(SecureChannelTest, CarriesMuchBothWaysToSlowReadersInLittleMemory) {
   constexpr int kCount = 200;  // 100 MB each way
   SlowSink far(loop_, peer());
   SlowSink near(loop_, *client_->channel);
-  const std::size_t before = resident_bytes();
+  [[maybe_unused]] const std::size_t before = resident_bytes();
   Source out(*client_->channel, kCount);
   Source back(peer(), kCount);
   std::size_t most = 0;
