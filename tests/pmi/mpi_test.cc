@@ -37,7 +37,7 @@ struct MpiTest : testing::Test {
                                 launcher::App(), std::move(events), limit);
   }
 
-  void open(OpenSpace space) {
+  void open(const OpenSpace& space) {
     mpi->open(space, [this](std::vector<launcher::Extras> got) {
       extras = std::move(got);
       answered = true;
