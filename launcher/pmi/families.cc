@@ -5,13 +5,14 @@
 
 namespace regroup::pmi {
 
-void Families::spawned(std::uint32_t parent, std::uint32_t child) { ties_.push_back({{parent, child}, true}); }
+void Families::spawned(std::uint32_t parent, std::uint32_t child) {
+  ties_.push_back({{parent, child}, true});
+}
 
 void Families::met(const std::set<std::uint32_t>& spaces) {
   if (spaces.size() < 2) return;
-  const auto found = std::find_if(ties_.begin(), ties_.end(), [&](const Tie& tie) {
-    return tie.by_spawn && tie.spaces == spaces;
-  });
+  const auto found = std::find_if(ties_.begin(), ties_.end(),
+                                  [&](const Tie& tie) { return tie.by_spawn && tie.spaces == spaces; });
   if (found == ties_.end()) {
     ties_.push_back({spaces, false});
   } else {

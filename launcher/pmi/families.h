@@ -1,5 +1,5 @@
-// Which spaces live and die together: those that MPI_Comm_spawn, or MPI_Comm_accept and connect, has joined and
-// MPI_Comm_disconnect has not parted.
+// Which spaces live and die together: those that MPI_Comm_spawn, or MPI_Comm_accept and connect, has joined
+// and MPI_Comm_disconnect has not parted.
 #pragma once
 
 #include <cstdint>
