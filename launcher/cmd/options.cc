@@ -46,6 +46,8 @@ std::vector<std::string> host_names() {
   return {name.data()};
 }
 
+bool slots_given(const Options& options) { return !options.hosts.empty() && options.hosts[0].slots != 0; }
+
 }  // namespace
 
 core::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
@@ -56,9 +58,12 @@ core::Result<Options> parse_options(const std::vector<std::string>& args, launch
   return launcher::parse_command_line(args, around, rules);
 }
 
+std::uint32_t slots_for(const Options& options, std::uint32_t slots) {
+  return slots_given(options) ? options.hosts[0].slots : slots;
+}
+
 Status fit_to_slots(Options& options, std::uint32_t slots) {
-  const bool given = !options.hosts.empty() && options.hosts[0].slots != 0;
-  if (given) slots = options.hosts[0].slots;
+  slots = slots_for(options, slots);
   if (options.max == 0) options.min = options.max = slots;
   if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
   if (options.elastic && options.max >= core::kMaxSlots) {
@@ -81,7 +86,7 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   }
   if (options.start > room) {
     return invalid_argument(fmt::format("{} members asked for, {} slots {}there; --oversubscribe allows more",
-                                        options.start, slots, given ? "" : "(cores) "));
+                                        options.start, slots, slots_given(options) ? "" : "(cores) "));
   }
   const std::uint32_t most = options.hosts.empty() ? 0 : options.hosts[0].max_slots;
   if (most != 0 && options.start > most) {

@@ -26,6 +26,9 @@ inline constexpr int kHydraFailed = 255;  // of all that hydra refuses, or ends 
   return rules == launcher::Compat::kMpich ? kHydraFailed : 1;
 }
 
+// The slots of a host of `slots` cores for this job: what its -H or host file says, if that says any.
+[[nodiscard]] std::uint32_t slots_for(const Options& options, std::uint32_t slots);
+
 // What stands in `slots` for a job, unless its -H or host file says how many there are: fills in min, max,
 // start, shards and the count of a single app that were not given, and refuses what does not fit.
 [[nodiscard]] core::Status fit_to_slots(Options& options, std::uint32_t slots);

@@ -125,8 +125,7 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
               const std::vector<std::uint32_t>& counts, std::uint32_t slots,
               const launcher::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
-  const bool given = !options.hosts.empty() && options.hosts[0].slots != 0;
-  const std::uint32_t most = !limited ? 0 : given ? options.hosts[0].slots : slots;
+  const std::uint32_t most = limited ? slots_for(options, slots) : 0;
   const launcher::RigidOptions rigid{counts,
                                      slots,
                                      options.compat,
@@ -162,7 +161,7 @@ int run_roles(const Options& options, const launcher::CrewOptions& crew, const J
 
 CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
                                        std::uint32_t slots) {
-  if (!options.hosts.empty() && options.hosts[0].slots != 0) slots = options.hosts[0].slots;
+  slots = slots_for(options, slots);
   CoordinatorOptions out;
   out.policy = {.min = options.min,
                 .max = options.max,

@@ -50,6 +50,12 @@ def read_timelines(folder: Path) -> dict[int, list[Moment]]:
     return timelines
 
 
+def kill_during(at: int, pid: int, last: Moment) -> Kill:
+    """The kill of a victim that wrote `last` last."""
+    in_apply = last.what in ("committed", "applied")
+    return Kill(at, pid, last.step, in_apply, last.what in ("gathered", "reduced"))
+
+
 def kills_in(timelines: dict[int, list[Moment]]) -> Iterable[Kill]:
     """Every kill, by what its victim was doing last: a timer may fire a step later than it was set for."""
     for pid, moments in timelines.items():
@@ -57,8 +63,7 @@ def kills_in(timelines: dict[int, list[Moment]]) -> Iterable[Kill]:
         if not planned:
             continue
         last = [m for m in moments if not m.what.startswith("kill")][-1]
-        in_apply = last.what in ("committed", "applied")
-        yield Kill(planned[-1].at, pid, last.step, in_apply, last.what in ("gathered", "reduced"))
+        yield kill_during(planned[-1].at, pid, last)
 
 
 def undisturbed_steps(timelines: dict[int, list[Moment]], workers: int) -> list[float]:

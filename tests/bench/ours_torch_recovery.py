@@ -11,7 +11,6 @@ from pathlib import Path
 
 import common
 import ours_recovery
-from ours_recovery import Kill, Moment
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "rivals"))
 import programs  # noqa: E402
@@ -71,13 +70,6 @@ class SlowlyEnded(LauncherJob):
         super().__exit__(*error)
 
 
-def kill_of(pid: int, at: int, moments: list[Moment]) -> Kill:
-    """What it was doing, by what it wrote last."""
-    last = moments[-1]
-    between = last.what in ("committed", "applied")
-    return Kill(at, pid, last.step, between, last.what in ("gathered", "reduced"))
-
-
 def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) -> Measured:
     """Starts a job, kills `kills` times, ends the job. The result is that of steps.measure_kills(), and by
     the same names as of C++ members what their timelines say."""
@@ -94,7 +86,7 @@ def measure(kills: int, work: Work, seed: int = 1, deadline_s: float = 120.0) ->
     with tempfile.TemporaryDirectory(prefix="regroup-torch-") as folder:
         found = programs.measure(start, kills, work, seed, deadline_s, lambda *kill: killed.append(kill))
         timelines = ours_recovery.read_timelines(Path(folder))
-    listed = [kill_of(pid, at, timelines[pid]) for pid, at in killed]
+    listed = [ours_recovery.kill_during(at, pid, timelines[pid][-1]) for pid, at in killed]
     return ours_recovery.quantities(timelines, listed, work) | found
 
 

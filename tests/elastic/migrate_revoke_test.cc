@@ -98,18 +98,12 @@ TEST(MigrateRevoke, BeforeTheFirstStepLeavesNoMixtureBehind) {
   end_in_the_middle(agent, mine, [&] { EXPECT_TRUE(mine.bytes() == initial); });
 }
 
-TEST(MigrateRevoke, EndsACopyBetweenTwoChunks) {
-  const std::size_t size = 3 * kSnapshotChunk;
-  Agent agent(2, size);
-  const auto initial = random_bytes(size, 2);
-  Bytes theirs(random_bytes(size, 1)), mine(initial);
-  mine.in_place = true;
-  mine.on_memory = [&] { revoke_all(agent.arena(), 1), mine.on_memory = nullptr; };
+// Of one donor and one newcomer, whose hook revokes generation 1 in the middle.
+void revoked_by_the_newcomer(
+    Agent& agent, Bytes& mine, int loads_before, const std::function<void()>& between = [] {}) {
+  Bytes theirs(random_bytes(agent.arena().spec().snapshot_bytes, 1));
   std::jthread donor = start_donor(agent, 0, theirs, true);
-  std::jthread newcomer = start_twice(agent, 1, mine, 0, [&] {
-    const auto rest = static_cast<std::ptrdiff_t>(kSnapshotChunk);
-    EXPECT_TRUE(std::equal(initial.begin() + rest, initial.end(), mine.bytes().begin() + rest));
-  });
+  std::jthread newcomer = start_twice(agent, 1, mine, loads_before, between);
   agent.welcome_all();
   agent.announce(1, {0}, {1});
   await(agent, [&] { return agent.line(1).revoked_up_to.load() == 1; });
@@ -118,18 +112,24 @@ TEST(MigrateRevoke, EndsACopyBetweenTwoChunks) {
   EXPECT_TRUE(mine.bytes() == theirs.bytes());
 }
 
+TEST(MigrateRevoke, EndsACopyBetweenTwoChunks) {
+  const std::size_t size = 3 * kSnapshotChunk;
+  Agent agent(2, size);
+  const auto initial = random_bytes(size, 2);
+  Bytes mine(initial);
+  mine.in_place = true;
+  mine.on_memory = [&] { revoke_all(agent.arena(), 1), mine.on_memory = nullptr; };
+  revoked_by_the_newcomer(agent, mine, 0, [&] {
+    const auto rest = static_cast<std::ptrdiff_t>(kSnapshotChunk);
+    EXPECT_TRUE(std::equal(initial.begin() + rest, initial.end(), mine.bytes().begin() + rest));
+  });
+}
+
 TEST(MigrateRevoke, AStateThatWasLoadedMeanwhileDoesNotCount) {
   Agent agent(2, kSnapshotChunk);
-  Bytes theirs(random_bytes(kSnapshotChunk, 1)), mine;
+  Bytes mine;
   mine.on_load = [&](auto&) { revoke_all(agent.arena(), 1), mine.on_load = nullptr; };
-  std::jthread donor = start_donor(agent, 0, theirs, true);
-  std::jthread newcomer = start_twice(agent, 1, mine, 1);
-  agent.welcome_all();
-  agent.announce(1, {0}, {1});
-  await(agent, [&] { return agent.line(1).revoked_up_to.load() == 1; });
-  agent.announce(2, {0}, {1});
-  donor.join(), newcomer.join();
-  EXPECT_TRUE(mine.bytes() == theirs.bytes());
+  revoked_by_the_newcomer(agent, mine, 1);
 }
 
 // The newcomer of generation 1 still reads the snapshot when that of 2 is to be written.
