@@ -49,6 +49,14 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
     return answer
 
 
+def rss_kib(pid: int) -> int:
+    """0 for a process that has ended: who reads its last output may come too late."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if resident := re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()):
+            return int(resident[1])
+    return 0
+
+
 class Job:
     """A running `regroup`, with a mark in its environment by which everything it starts can be found."""
 

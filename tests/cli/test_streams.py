@@ -10,13 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import rival, until
+from conftest import rival, rss_kib, until
 
 PYTHON = [sys.executable, "-c"]
-
-
-def rss_kib(pid: int) -> int:
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
 
 
 def test_lines_of_ranks_are_never_torn(regroup):
