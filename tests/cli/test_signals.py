@@ -236,7 +236,9 @@ def wait_sees(shell, pattern: bytes) -> re.Match:
     return until(found, f"{pattern!r} at the terminal")
 
 
-STUBBORN = "trap 'echo got-TERM-$$' TERM; echo up-$$; while :; do sleep 0.05; done"
+# It waits for a child in the background: one in the foreground would be vforked, and when both are stopped
+# before that child runs its program, its parent is never seen in state T but in D.
+STUBBORN = "trap 'echo got-TERM-$$' TERM; echo up-$$; while :; do sleep 1000 & wait; done"
 
 
 def type_job(shell, *options: str) -> int:
