@@ -30,11 +30,11 @@ int main(int argc, char** argv) {
   open_standard_descriptors();
   const std::string program = argc > 0 ? argv[0] : "regroup";
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-  regroup::launcher::Compat rules{};
-  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &rules);
+  int refused = 1;
+  auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
   if (!options.ok()) {
     fmt::print(stderr, "regroup: {}\nTry regroup --help.\n", options.status().message());
-    return regroup::cmd::refused(rules);
+    return refused;
   }
   switch (options->verb) {
     case regroup::cmd::Verb::kHelp:

@@ -51,11 +51,11 @@ bool slots_given(const Options& options) { return !options.hosts.empty() && opti
 }  // namespace
 
 core::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
-                                    const std::string& program, launcher::Compat* rules) {
+                                    const std::string& program, int* exit_status) {
   const launcher::Surroundings around{
       program, std::move(environment), host_names(), read_file,
       [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }};
-  return launcher::parse_command_line(args, around, rules);
+  return launcher::parse_command_line(args, around, exit_status);
 }
 
 std::uint32_t slots_for(const Options& options, std::uint32_t slots) {

@@ -18,9 +18,9 @@ using launcher::Verb;
 [[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& args,
                                                   launcher::Environment environment,
                                                   const std::string& program = "regroup",
-                                                  launcher::Compat* rules = nullptr);
+                                                  int* exit_status = nullptr);
 
-inline constexpr int kHydraFailed = 255;  // of all that hydra refuses, or ends itself
+using launcher::kHydraFailed;
 // Exit status of a command line that cannot be run.
 [[nodiscard]] constexpr int refused(launcher::Compat rules) {
   return rules == launcher::Compat::kMpich ? kHydraFailed : 1;

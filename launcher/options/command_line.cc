@@ -70,7 +70,7 @@ bool is_mpi(std::string_view name) { return name.starts_with("mpirun") || name.s
 
 }  // namespace
 
-core::Result<Options> parse_command_line(const Words& args, const Surroundings& around, Compat* rules) {
+core::Result<Options> parse_command_line(const Words& args, const Surroundings& around, int* exit_status) {
   const std::string_view name = last_part(around.program);
   const bool own_name = !is_mpi(name);  // only then a first word may be a command of ours
   Options out;
@@ -85,10 +85,9 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
     if (args.size() == 2) out.topic = args[1];
     return out;
   }
-  Compat compat = is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi;
-  auto job = parse_job(args, around, compat);
-  if (rules != nullptr) *rules = compat;
-  return job;
+  int ignored = 0;
+  return parse_job(args, around, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
+                   exit_status != nullptr ? *exit_status : ignored);
 }
 
 std::string version_text(const std::string& program, const std::string& version) {

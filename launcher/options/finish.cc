@@ -92,7 +92,7 @@ Status count_members(Draft& draft) {
     if (!app.count && out.apps.size() > 1) {
       if (!draft.mpich()) {
         return invalid_argument(
-            fmt::format("{}: -np is missing; of several programs each needs its own", what(app)));
+            fmt::format("{}: -np is missing, or 0; of several programs each needs its own", what(app)));
       }
       app.count = 1;
     }
@@ -128,6 +128,7 @@ Status finish(Draft& draft) {
   out.no_oversubscribe = !out.mapping.map.oversubscribe.value_or(true);
   if (Status status = count_members(draft); !status.ok()) return status;
   if (Status status = resolve_hosts(draft); !status.ok()) return status;
+  if (Status status = count_by_lists(draft); !status.ok()) return status;
   if (Status status = read_timeout(draft); !status.ok()) return status;
   if (!draft.ignored.empty()) {
     out.notes.push_back(fmt::format("without effect here: {}", fmt::join(draft.ignored, ", ")));

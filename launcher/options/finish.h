@@ -13,14 +13,18 @@ namespace regroup::launcher {
 // host than this one is needed: "several hosts: not yet".
 [[nodiscard]] core::Status resolve_hosts(Draft& draft);
 
+// Where a list gives each member its place (seq, rank files), or hydra counts one: as many members as it has,
+// unless -np says fewer. Needs the counts and the hosts.
+[[nodiscard]] core::Status count_by_lists(Draft& draft);
+
 // What parameters of Open MPI's launcher ask for, where no option says otherwise.
 [[nodiscard]] core::Status apply_parameters(Draft& draft);
 
 // What an app's members find: `base` as far as it is passed on, changed by the job's and the app's changes.
 [[nodiscard]] Environment app_environment(const Draft& draft, const AppDraft& app);
 
-// The options and programs of a job.
+// The options and programs of a job; `exit_status` as of parse_command_line().
 [[nodiscard]] core::Result<Options> parse_job(const std::vector<std::string>& args,
-                                              const Surroundings& around, Compat& compat);
+                                              const Surroundings& around, Compat compat, int& exit_status);
 
 }  // namespace regroup::launcher

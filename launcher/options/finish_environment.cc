@@ -20,13 +20,6 @@ void for_matching(const Environment& from, const std::string& pattern, Do act) {
   for (auto it = from.lower_bound(prefix); it != from.end() && it->first.starts_with(prefix); ++it) act(*it);
 }
 
-// A parameter that is given twice is a list, as under mpirun; one of the environment is replaced.
-void set_parameter(Environment& out, std::set<std::string>& given, const EnvironmentChange& change) {
-  std::string& value = out[change.name];
-  const bool repeated = !given.insert(change.name).second && value != change.value;
-  value = repeated ? value + "," + change.value : change.value;
-}
-
 void join(Environment& out, const EnvironmentChange& change) {
   std::string& value = out[change.name];
   const std::string gap = value.empty() ? "" : change.separator;
@@ -34,10 +27,10 @@ void join(Environment& out, const EnvironmentChange& change) {
 }
 
 void apply(const std::vector<EnvironmentChange>& changes, const Environment& base, Environment& out) {
-  std::set<std::string> parameters;
   for (const EnvironmentChange& change : changes) {
     switch (change.kind) {
       case Kind::kSet:
+      case Kind::kMca:
         out[change.name] = change.value;
         break;
       case Kind::kExport:
@@ -49,9 +42,6 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
         for_matching(before, change.name, [&out](const auto& entry) { out.erase(entry.first); });
         break;
       }
-      case Kind::kMca:
-        set_parameter(out, parameters, change);
-        break;
       case Kind::kAppend:
       case Kind::kPrepend:
         join(out, change);

@@ -64,25 +64,49 @@ bool fits_here(const Options& options, const HostRequest& local) {
          options.max <= local.slots;
 }
 
-// The file of --map-by seq or rankfile: its hosts stand for those of a host file.
-Status read_mapping_file(Draft& draft) {
+// Of the only program, where -np says nothing.
+void set_count(Options& out, std::uint32_t count) {
+  if (out.apps.size() == 1) out.apps[0].count = out.min = out.max = count;
+}
+
+core::Result<std::string> read_mapping_file(Draft& draft, const std::string& path) {
+  auto text = draft.around.read_file ? draft.around.read_file(path) : invalid_argument("no file can be read");
+  if (text.ok()) return text;
+  return draft.refuse(kBadMapFile, invalid_argument(fmt::format("{}: {}", path, text.status().message())));
+}
+
+// --map-by seq: each mention of a host takes one member. They stand in a file of its own, in the host file or
+// in -H.
+Status take_sequence(Draft& draft) {
+  Mapping& mapping = draft.out.mapping;
+  std::vector<std::string> hosts = std::move(draft.mentioned);
+  if (const std::string& path = mapping.map.file; !path.empty()) {
+    auto text = read_mapping_file(draft, path);
+    if (!text.ok()) return text.status();
+    hosts.clear();
+    auto listed = parse_host_file(*text, path, &hosts);
+    if (!listed.ok()) return draft.refuse(kBadMapFile, listed.status());
+    if (draft.listed.empty()) draft.listed = std::move(*listed);
+  }
+  for (const AppDraft& app : draft.done) {
+    if (draft.listed.empty()) hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
+  }
+  for (std::string& host : hosts) {
+    if (is_local(draft.around, host)) host = own_name(draft.around);
+  }
+  mapping.sequence = std::move(hosts);
+  return {};
+}
+
+Status take_rank_file(Draft& draft) {
   Mapping& mapping = draft.out.mapping;
   const std::string& path = mapping.map.file;
-  const bool ranks = mapping.map.kind == MapBy::Kind::kRankFile;
-  if ((!ranks && mapping.map.kind != MapBy::Kind::kSequence) || path.empty()) return {};
-  auto text = draft.around.read_file ? draft.around.read_file(path) : invalid_argument("no file can be read");
-  if (!text.ok()) return invalid_argument(fmt::format("{}: {}", path, text.status().message()));
-  if (!ranks) {
-    auto hosts = parse_host_file(*text, path);
-    if (!hosts.ok()) return hosts.status();
-    draft.listed.insert(draft.listed.end(), hosts->begin(), hosts->end());
-    return {};
-  }
+  if (path.empty())
+    return draft.refuse(kContradicts, invalid_argument("--map-by rankfile: it needs FILE=PATH"));
+  auto text = read_mapping_file(draft, path);
+  if (!text.ok()) return text.status();
   auto places = parse_rank_file(*text, path);
-  if (!places.ok()) return places.status();
-  if (draft.out.max > places->size()) {
-    return invalid_argument(fmt::format("{}: {} ranks for {} members", path, places->size(), draft.out.max));
-  }
+  if (!places.ok()) return draft.refuse(kBadMapFile, places.status());
   for (RankPlace& place : *places) {
     if (!is_local(draft.around, place.host)) {
       return invalid_argument(fmt::format("{}: host {}: several hosts: not yet; this one is {}", path,
@@ -98,7 +122,11 @@ Status read_mapping_file(Draft& draft) {
 
 Status resolve_hosts(Draft& draft) {
   Options& out = draft.out;
-  if (Status status = read_mapping_file(draft); !status.ok()) return status;
+  const MapBy::Kind map = out.mapping.map.kind;
+  Status taken;
+  if (map == MapBy::Kind::kSequence) taken = take_sequence(draft);
+  if (map == MapBy::Kind::kRankFile) taken = take_rank_file(draft);
+  if (!taken.ok()) return taken;
   const std::string own = own_name(draft.around);
   if (out.mapping.map.no_local) {
     return invalid_argument(
@@ -122,6 +150,26 @@ Status resolve_hosts(Draft& draft) {
   }
   out.notes.push_back(fmt::format("not needed, hence not used: host {}", fmt::join(others, ", ")));
   return {};
+}
+
+Status count_by_lists(Draft& draft) {
+  Options& out = draft.out;
+  const Mapping& mapping = out.mapping;
+  const bool in_sequence = mapping.map.kind == MapBy::Kind::kSequence;
+  if (out.max == 0 && in_sequence) set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
+  if (out.max == 0 && draft.mpich())  // hydra counts mentions, not cores
+    set_count(out, out.hosts.empty() || out.hosts[0].slots == 0 ? 1 : out.hosts[0].slots);
+  if (in_sequence && (mapping.sequence.empty() || mapping.sequence.size() < out.max)) {
+    return draft.refuse(kContradicts,
+                        invalid_argument(fmt::format(
+                            "--map-by seq: {} members, but {} hosts in --hostfile, -H or "
+                            "seq:FILE=PATH, which give each member its host",
+                            out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
+  }
+  if (mapping.map.kind != MapBy::Kind::kRankFile || out.max <= mapping.ranks.size()) return {};
+  return draft.refuse(kContradicts,
+                      invalid_argument(fmt::format("{}: {} ranks for {} members", mapping.map.file,
+                                                   mapping.ranks.size(), out.max)));
 }
 
 }  // namespace regroup::launcher

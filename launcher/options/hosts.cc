@@ -120,12 +120,14 @@ void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::vector<s
 
 }  // namespace
 
-core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text) {
+core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
+                                                       std::vector<std::string>* mentions) {
   std::vector<HostRequest> hosts;
   for (const std::string& word : split(text, ",")) {
     HostRequest host;
     if (trim(word).empty()) return invalid_argument(fmt::format("'{}': a host's name is missing", text));
     if (Status status = read_host(trim(word), host); !status.ok()) return status;
+    if (mentions != nullptr) mentions->push_back(host.name);
     const bool all = word.ends_with(":*");
     if (!all && host.slots == 0) host.slots = 1;
     HostRequest* known = find_host(hosts, host.name);
@@ -138,8 +140,10 @@ core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text) {
   return hosts;
 }
 
-core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file) {
+core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file,
+                                                       std::vector<std::string>* mentions) {
   std::vector<HostRequest> hosts;
+  std::vector<std::string> lines;  // the name in each
   std::vector<std::string> excluded;
   std::vector<std::string> unsized;  // hosts that stood in a line without slots
   std::size_t number = 0;
@@ -155,11 +159,16 @@ core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
       excluded.push_back(line->host.name);
     } else {
       add(hosts, line->host, unsized);
+      lines.push_back(line->host.name);
     }
   }
-  std::erase_if(
-      hosts, [&](const auto& host) { return std::count(excluded.begin(), excluded.end(), host.name) > 0; });
+  const auto is_excluded = [&](const std::string& name) {
+    return std::count(excluded.begin(), excluded.end(), name) > 0;
+  };
+  std::erase_if(hosts, [&](const auto& host) { return is_excluded(host.name); });
+  std::erase_if(lines, is_excluded);
   if (hosts.empty()) return invalid_argument(fmt::format("{}: it names no host", file));
+  if (mentions != nullptr) mentions->insert(mentions->end(), lines.begin(), lines.end());
   return hosts;
 }
 

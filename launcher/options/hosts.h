@@ -17,14 +17,16 @@ struct HostRequest {
   bool operator==(const HostRequest&) const = default;
 };
 
-// "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has.
-// kInvalidArgument names the word.
-[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text);
+// "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has. Each mention's name is
+// added to `mentions`, if any. kInvalidArgument names the word.
+[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_list(
+    std::string_view text, std::vector<std::string>* mentions = nullptr);
 
 // One host a line: "h", "h slots=2 max_slots=4", "h:4", "user@h"; "^h" excludes h; # begins a comment. A host
-// without slots in two lines or more has one for each line. kInvalidArgument names file, line and field.
-[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text,
-                                                                     std::string_view file);
+// without slots in two lines or more has one for each line. Each line's name is added to `mentions`, if any.
+// kInvalidArgument names file, line and field.
+[[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_file(
+    std::string_view text, std::string_view file, std::vector<std::string>* mentions = nullptr);
 
 // Those of `listed` (a host file) that `wanted` (-H) names, with the slots of `wanted` where it says any
 // beyond a mention; all of the other if one is empty. kInvalidArgument: a wanted host is not listed.

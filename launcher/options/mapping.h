@@ -69,6 +69,7 @@ struct Mapping {
   RankBy rank;
   BindTo bind;
   std::vector<RankPlace> ranks;        // of the rank file
+  std::vector<std::string> sequence;   // --map-by seq: the host of each rank
   std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
   bool operator==(const Mapping&) const = default;
 };

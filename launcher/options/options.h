@@ -98,11 +98,14 @@ struct Surroundings {
   std::function<bool(const std::string& path)> is_executable;
 };
 
+inline constexpr int kHydraFailed = 255;  // exit status of all that hydra refuses, or ends itself
+
 // kInvalidArgument names the option, what is wrong with it and, for an unknown one, the nearest there is, or
-// the file, line and field. Whatever the bytes are, it returns. `rules`, if any, gets whose rules hold, as
-// far as that was read when something was wrong.
+// the file, line and field. Whatever the bytes are, it returns. `exit_status`, if any, gets that of what is
+// refused, by the rules that were asked for before something was wrong.
 [[nodiscard]] core::Result<Options> parse_command_line(const std::vector<std::string>& args,
-                                                       const Surroundings& around, Compat* rules = nullptr);
+                                                       const Surroundings& around,
+                                                       int* exit_status = nullptr);
 
 // For --help [TOPIC]: the common options, those of one group, or all. A topic that is none gives the groups.
 [[nodiscard]] std::string help_text(const std::string& topic);

@@ -1,6 +1,8 @@
 // Reads a command line from left to right: options, a program with its arguments, ':' and the next program.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "launcher/options/finish.h"
@@ -91,6 +93,35 @@ Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::opt
   return {};
 }
 
+// An option that may stand once, by its first name.
+struct Once {
+  std::string_view name;
+  bool replaces;  // else Open MPI, too, refuses a second one
+};
+constexpr Once kOnce[] = {{"np", true},      {"N", true},      {"wdir", true},
+                          {"timeout", true}, {"map-by", true}, {"rank-by", true},
+                          {"bind-to", true}, {"hosts", false}, {"hostfile", false}};
+
+// A second one: hydra refuses it. Under Open MPI 4 the last one counts; 5 takes the first or refuses, so it
+// is told.
+Status check_repeated(Draft& draft, const Spec& spec, const Given& given) {
+  const auto once = std::find_if(std::begin(kOnce), std::end(kOnce),
+                                 [&](const Once& each) { return each.name == spec.names[0]; });
+  if (once == std::end(kOnce)) return {};
+  LastValues& last = spec.scope == Scope::kApp ? draft.app.last : draft.last;
+  const auto [before, first] = last.try_emplace(&spec, given.values);
+  if (first) return {};
+  if (draft.mpich() || !once->replaces)
+    return draft.refuse(kBadHostFile, bad_value(given.name, given.value(), "it is given twice"));
+  const bool adds = given.value().starts_with(':');  // --map-by core --map-by :PE=2
+  if (before->second != given.values && !adds) {
+    draft.out.notes.push_back(fmt::format("{} is given twice: {} counts, {} does not", given.name,
+                                          given.value(), before->second[0]));
+  }
+  before->second = given.values;
+  return {};
+}
+
 bool elastic_only(const Spec& spec) { return spec.group == Group::kElastic; }
 
 // One option at args[i]; leaves i behind it and its values.
@@ -111,6 +142,7 @@ Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
         "{} speaks of the whole job: it counts before the first program only, ignored", given.name));
     return {};
   }
+  if (Status status = check_repeated(draft, *spec, given); !status.ok()) return status;
   if (elastic_only(*spec)) draft.out.elastic_options.push_back(given.name);
   return spec->apply(draft, given);
 }
@@ -185,16 +217,16 @@ Status parse_programs(Draft& draft, const Words& args) {
 
 }  // namespace
 
-core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat& compat) {
+core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat compat,
+                                int& exit_status) {
   Draft draft{.around = around};
   draft.out.compat = compat;
   draft.out.environment = around.environment;
-  const Status read = parse_programs(draft, args);
-  compat = draft.out.compat;
-  if (!read.ok()) return read;
-  if (draft.out.verb != Verb::kRun) return std::move(draft.out);
-  if (Status status = finish(draft); !status.ok()) return status;
-  return std::move(draft.out);
+  Status status = parse_programs(draft, args);
+  if (status.ok() && draft.out.verb == Verb::kRun) status = finish(draft);
+  if (status.ok()) return std::move(draft.out);
+  exit_status = draft.mpich() ? kHydraFailed : draft.exit_status;
+  return status;
 }
 
 }  // namespace regroup::launcher

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/options/options.h"
@@ -47,16 +49,28 @@ struct PassedOn {
   std::set<std::string> names;  // where not all
 };
 
+struct Spec;
+// The values of options where they stood last.
+using LastValues = std::map<const Spec*, std::vector<std::string>>;
+
 // An app while its options are read.
 struct AppDraft {
   AppRequest app;
   std::vector<EnvironmentChange> changes;
   std::optional<PassedOn> passed;
-  std::vector<HostRequest> wanted;  // -H
-  std::vector<std::string> roles;   // NAME=N
-  std::string count_given;          // the -np that set the count, as it was written
-  bool module = false;              // python3 -m
+  std::vector<HostRequest> wanted;     // -H
+  std::vector<std::string> roles;      // NAME=N
+  std::vector<std::string> mentioned;  // the names in -H, as they stand there
+  LastValues last;                     // of its own options
+  std::string count_given;             // the -np that set the count, as it was written
+  bool module = false;                 // python3 -m
 };
+
+// Exit statuses of Open MPI 5 for what it refuses; of Open MPI 4 it is always 1.
+inline constexpr int kBadMapFile = 68;
+inline constexpr int kContradicts = 213;
+inline constexpr int kBadHostFile = 250;
+inline constexpr int kBadParameter = 251;
 
 // The command line while it is read.
 struct Draft {
@@ -66,10 +80,15 @@ struct Draft {
   std::vector<AppDraft> done;
   std::vector<EnvironmentChange> changes;  // of all apps
   PassedOn passed;
-  std::vector<HostRequest> listed;  // host files
+  std::vector<HostRequest> listed;     // host files
+  std::vector<std::string> mentioned;  // the names in them, line by line
+  LastValues last;                     // of options of the whole job
+  int exit_status = 1;                 // of what is refused, as Open MPI has it
   std::string app_file;
   std::vector<std::string> ignored;  // options without meaning here, as they were written
   bool mpich() const { return out.compat == Compat::kMpich; }
+  // `why`, which is to end with an exit status of Open MPI 5's own.
+  core::Status refuse(int status, core::Status why) { return exit_status = status, std::move(why); }
 };
 
 struct Given {

@@ -12,6 +12,8 @@ using core::Status;
 using Kind = EnvironmentChange::Kind;
 using Changes = std::vector<EnvironmentChange>;
 
+constexpr std::string_view kMca = "OMPI_MCA_";
+
 Status refuse_name(const Given& given, std::string_view name) {
   if (!name.empty() && name.find('=') == std::string_view::npos) return {};
   return bad_value(given.name, given.value(), "a variable's name is missing");
@@ -74,16 +76,26 @@ Status pass_list(PassedOn& passed, const Given& given) {
   return {};
 }
 
-Status set_mca(Changes& changes, const Given& given, std::string_view prefix) {
-  if (Status status = refuse_name(given, given.value()); !status.ok()) return status;
-  changes.push_back({Kind::kMca, fmt::format("{}{}", prefix, given.value()), given.values[1], ""});
+// A parameter has one value: both Open MPIs refuse a second one.
+Status set_parameter(Draft& draft, Changes& changes, const std::string& name, const std::string& value) {
+  for (const EnvironmentChange& before : changes) {
+    if (before.kind != Kind::kMca || before.name != name || before.value == value) continue;
+    return draft.refuse(kBadParameter, invalid_argument(fmt::format("{} is given twice: as {} and as {}",
+                                                                    name, before.value, value)));
+  }
+  changes.push_back({Kind::kMca, name, value, ""});
   return {};
 }
 
-Status set_app_mca(Draft& draft, const Given& given) {
-  return set_mca(draft.app.changes, given, "OMPI_MCA_");
+Status set_mca(Draft& draft, Changes& changes, const Given& given, std::string_view prefix) {
+  if (Status status = refuse_name(given, given.value()); !status.ok()) return status;
+  return set_parameter(draft, changes, fmt::format("{}{}", prefix, given.value()), given.values[1]);
 }
-Status set_job_mca(Draft& draft, const Given& given) { return set_mca(draft.changes, given, "OMPI_MCA_"); }
+
+Status set_app_mca(Draft& draft, const Given& given) {
+  return set_mca(draft, draft.app.changes, given, kMca);
+}
+Status set_job_mca(Draft& draft, const Given& given) { return set_mca(draft, draft.changes, given, kMca); }
 
 // One line of a file of --tune: "-mca k v -x A=b", or "k = v".
 Status tune_line(Draft& draft, std::string_view line) {
@@ -93,8 +105,8 @@ Status tune_line(Draft& draft, std::string_view line) {
       return invalid_argument(fmt::format("'{}': KEY = VALUE is wanted", line));
     const std::string key(trim(line.substr(0, equals)));
     if (key.empty()) return invalid_argument(fmt::format("'{}': KEY = VALUE is wanted", line));
-    draft.changes.push_back({Kind::kMca, "OMPI_MCA_" + key, std::string(trim(line.substr(equals + 1))), ""});
-    return {};
+    return set_parameter(draft, draft.changes, std::string(kMca) + key,
+                         std::string(trim(line.substr(equals + 1))));
   }
   auto words = shell_words(line);
   if (!words.ok()) return words.status();
@@ -105,8 +117,8 @@ Status tune_line(Draft& draft, std::string_view line) {
       if (Status status = set_variable(draft.changes, {"-x", {(*words)[i + 1]}}); !status.ok()) return status;
       i += 1;
     } else if ((name == "mca" || name == "gmca") && left >= 2) {
-      if (Status status = set_mca(draft.changes, {"--mca", {(*words)[i + 1], (*words)[i + 2]}}, "OMPI_MCA_");
-          !status.ok()) {
+      const Given given{"--mca", {(*words)[i + 1], (*words)[i + 2]}};
+      if (Status status = set_job_mca(draft, given); !status.ok()) {
         return status;
       }
       i += 2;
@@ -225,12 +237,12 @@ std::vector<Spec> environment_options() {
       {{"prtemca", "gprtemca"},
        "KEY VALUE",
        "sets PRTE_MCA_KEY",
-       [](D& d, G& g) { return set_mca(d.app.changes, g, "PRTE_MCA_"); },
+       [](D& d, G& g) { return set_mca(d, d.app.changes, g, "PRTE_MCA_"); },
        kApp},
       {{"pmixmca", "gpmixmca"},
        "KEY VALUE",
        "sets PMIX_MCA_KEY",
-       [](D& d, G& g) { return set_mca(d.app.changes, g, "PMIX_MCA_"); },
+       [](D& d, G& g) { return set_mca(d, d.app.changes, g, "PMIX_MCA_"); },
        kApp},
       {{"tune", "am", "amca"},
        "FILES",

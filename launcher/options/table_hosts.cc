@@ -13,7 +13,7 @@ using core::Status;
 
 // Repeated mentions add slots, in one option and in several.
 Status add_hosts(Draft& draft, const Given& given) {
-  auto hosts = parse_host_list(given.value());
+  auto hosts = parse_host_list(given.value(), &draft.app.mentioned);
   if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
   for (const HostRequest& host : *hosts) {
     auto& wanted = draft.app.wanted;
@@ -30,7 +30,7 @@ Status add_hosts(Draft& draft, const Given& given) {
 
 // hydra's -hosts: a name without a number has as many slots as cores.
 Status set_host_list(Draft& draft, const Given& given) {
-  auto hosts = parse_host_list(given.value());
+  auto hosts = parse_host_list(given.value(), &draft.mentioned);
   if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
   for (HostRequest& host : *hosts) {
     const bool sized = (given.value() + ",").find(host.name + ":") != std::string::npos;
@@ -43,9 +43,10 @@ Status set_host_list(Draft& draft, const Given& given) {
 Status read_hosts(Draft& draft, const Given& given) {
   if (!draft.around.read_file) return bad_value(given.name, given.value(), "no file can be read");
   auto text = draft.around.read_file(given.value());
-  if (!text.ok()) return bad_value(given.name, given.value(), text.status().message());
-  auto hosts = parse_host_file(*text, given.value());
-  if (!hosts.ok()) return hosts.status();
+  if (!text.ok())
+    return draft.refuse(kBadHostFile, bad_value(given.name, given.value(), text.status().message()));
+  auto hosts = parse_host_file(*text, given.value(), &draft.mentioned);
+  if (!hosts.ok()) return draft.refuse(kBadHostFile, hosts.status());
   draft.listed.insert(draft.listed.end(), hosts->begin(), hosts->end());
   return {};
 }

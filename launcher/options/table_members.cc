@@ -18,7 +18,8 @@ Status set_count(Draft& draft, const Given& given) {
   std::uint32_t least = 0;
   std::uint32_t most = 0;
   if (colon == std::string::npos) {
-    if (Status status = parse_count(given.name, text, 1, most); !status.ok()) return status;
+    Status status = text == "0" ? Status() : parse_count(given.name, text, 1, most);
+    if (!status.ok()) return status;
     least = most;
   } else {
     const std::string_view whole = text;
@@ -36,7 +37,11 @@ Status set_count(Draft& draft, const Given& given) {
   } else if (colon != std::string::npos) {
     return bad_value(given.name, text, "an elastic job has one program only");
   }
-  draft.app.app.count = most;
+  if (most == 0) {  // as if it had not been given, under mpirun and hydra
+    draft.app.app.count.reset();
+  } else {
+    draft.app.app.count = most;
+  }
   draft.app.count_given = given.name + " " + text;
   return {};
 }

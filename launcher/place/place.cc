@@ -28,12 +28,15 @@ struct Objects {
   std::vector<std::vector<ThreadSet>> cpus;  // of each object
 };
 
+std::string_view map_word(const Policy& policy) {
+  if (policy.map.kind == MapBy::Kind::kSequence) return "seq";
+  return policy.map.kind == MapBy::Kind::kUnit ? unit_name(policy.map_unit) : "slot";
+}
+
 std::string spelled(const Policy& policy) {
-  std::string out =
-      policy.map.kind == MapBy::Kind::kPerUnit
-          ? fmt::format("--map-by ppr:{}:{}", policy.map.per_unit, unit_name(policy.map_unit))
-          : fmt::format("--map-by {}", policy.map.kind == MapBy::Kind::kUnit ? unit_name(policy.map_unit)
-                                                                             : std::string_view("slot"));
+  std::string out = policy.map.kind == MapBy::Kind::kPerUnit
+                        ? fmt::format("--map-by ppr:{}:{}", policy.map.per_unit, unit_name(policy.map_unit))
+                        : fmt::format("--map-by {}", map_word(policy));
   if (policy.map.cpus > 0) out += fmt::format(":PE={}", policy.map.cpus);
   return out;
 }
@@ -191,7 +194,7 @@ Status check_turn(const PlaceRequest& request, const Topology& topology, const P
 std::string dealt(const Policy& policy) {
   if (policy.map.kind == MapBy::Kind::kPerUnit)
     return fmt::format("{} on each {}", policy.map.per_unit, unit_name(policy.map_unit));
-  return fmt::format("by {}", policy.map_unit == Unit::kNode ? "slot" : unit_name(policy.map_unit));
+  return fmt::format("by {}", map_word(policy));
 }
 
 std::string share_text(const Policy& policy) {

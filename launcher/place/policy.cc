@@ -35,7 +35,7 @@ void default_bind(const PlaceRequest& request, Policy& out) {
   if (bind.kind == Bind::kUnit) {
     out.bind_unit = bind.unit;
   } else if (out.map.cpus > 0 || !by_unit(out.map)) {
-    const bool wide = out.map.cpus == 0 && (out.map.kind == Map::kSlot || out.map.kind == Map::kSequence);
+    const bool wide = out.map.cpus == 0 && out.map.kind == Map::kSlot;
     out.bind_unit = wide ? Unit::kNuma : out.hwthreads ? Unit::kHwThread : Unit::kCore;
   } else {
     out.bind_unit = out.map.unit == Unit::kNode ? Unit::kNuma : out.map.unit;
@@ -66,7 +66,9 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
                     unit_name(bind.unit), unit_name(policy.map.unit)));
   }
   if (policy.map.kind == Map::kDistance) {
-    return invalid_argument("--map-by dist: distances to devices are not known yet");
+    return invalid_argument(
+        "--map-by dist: distances to devices are not looked at; --map-by numa deals members out over NUMA "
+        "nodes");
   }
   return {};
 }

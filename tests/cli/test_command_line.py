@@ -116,7 +116,7 @@ def test_names_choose_the_dialect(named):
         (["--map-by", "sofa", "true"], "option --map-by sofa: 'sofa' is no mapping; there are slot, "),
         (["-H", "no-such-host", "true"], "host no-such-host: several hosts: not yet; this one is "),
         (["-np", "1", "true", ":"], "no program was given"),
-        (["--hostfile", "/no/such/file", "true"], "option --hostfile /no/such/file: open(/no/such/file): "),
+        (["--app", "/no/such/file"], "option --app /no/such/file: open(/no/such/file): "),
         (["-np", "1", "a", ":", "b"], "program b: -np is missing"),
     ],
 )
@@ -159,7 +159,7 @@ def test_host_files_say_how_many_slots(regroup, tmp_path):
 
 def test_environment_options(regroup):
     script = 'echo "$A|$B|$C|$OMPI_MCA_btl|$HOME"'
-    options = ["-x", "A=1", "--append-env", "B[,]", "2", "--mca", "btl", "self", "--mca", "btl", "tcp"]
+    options = ["-x", "A=1", "--append-env", "B[,]", "2", "--mca", "btl", "self,tcp"]
     job = regroup.start("-np", "1", *options, "--unset-env", "HOM*", "sh", "-c", script, env={"B": "1"})
     job.wait()
     assert job.out == "1|1,2||self,tcp|\n"

@@ -47,6 +47,13 @@ REFUSED = {  # what is asked for; what regroup and mpirun 5 make of it; what reg
     "pe-and-package": (PE_AND_PACKAGE, 213, "PE=2 binds each member to its cores"),
     "beyond-map": (["--map-by", "core", "--bind-to", "package", "true"], 77, "a core lies within a package"),
     "too-many-cores": (["--map-by", "package:PE=1000", "true"], 213, "no package has 1000 cores"),
+    "no-rank-file": (["--rankfile", "/no/such", "true"], 68, "open(/no/such): No such file or directory"),
+    "rank-file": (["--rankfile", "/etc/passwd", "true"], 68, "/etc/passwd, line 1: rank N=HOST slot=CPUS"),
+    "no-host-file": (["--hostfile", "/no/such", "true"], 250, "open(/no/such): No such file or directory"),
+    "two-host-files": (["--hostfile", "/no", "--hostfile", "/such", "true"], 250, "/no"),
+    "two-values": (["--mca", "btl", "self", "--mca", "btl", "tcp", "true"], 251, "as self and as tcp"),
+    "dist": (["--map-by", "dist", "true"], 213, "--map-by dist: "),
+    "seq-of-none": (["--map-by", "seq", "true"], 213, "1 members, but 0 hosts"),
 }
 
 
@@ -58,6 +65,50 @@ def test_refused_as_by_mpirun_5(regroup, name):
     assert job.wait() == status
     assert message in job.err
     assert status_under("openmpi-5", ["-np", "1", *arguments], regroup.env) == status
+
+
+def said_under(launcher: str, arguments: list[str], env: dict[str, str]) -> list[str]:
+    done = subprocess.run(
+        [*rival(launcher), *arguments],
+        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("theirs", ["openmpi-4", "openmpi-5", "hydra"])
+@pytest.mark.parametrize(
+    "words", [[], ["-np", "0"], ["-host", "localhost:3"], ["-np", "0", "-host", "localhost:3"]]
+)
+def test_members_where_no_number_is_given(regroup, theirs, words):
+    ours = "regroup-mpich" if theirs == "hydra" else "regroup"
+    assert said_under(ours, [*words, "echo", "up"], regroup.env) == said_under(
+        theirs, [*words, "echo", "up"], regroup.env
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-np", "1", "-n", "2", "echo", "up"], ["up"] * 2),
+        (["-np", "1", "-wdir", "/", "-wdir", "/tmp", "pwd"], ["/tmp"]),
+    ],
+)
+def test_of_two_values_the_last_counts_as_under_mpirun_4(regroup, words, said):
+    """Open MPI 5 takes the first, so it is told; hydra refuses."""
+    job = regroup.run("--oversubscribe", *words)
+    assert (job.wait(), job.out.split()) == (0, said)
+    assert " is given twice: " in job.err and len(job.err.splitlines()) == 1
+    assert said_under("openmpi-4", words, regroup.env) == said
+    assert said_under("openmpi-5", words, regroup.env) != said
+    refused = regroup.run("--compat=mpich", *words)
+    assert refused.wait() == status_under("hydra", words, regroup.env) == 255
+    assert "it is given twice" in refused.err
+
+
+def test_the_same_value_twice_is_not_worth_a_line(regroup):
+    words = ["-np", "1", "-np", "1", "--map-by", "core", "--map-by", "core", "--map-by", ":PE=1"]
+    job = regroup.run(*words, "--mca", "btl", "self", "--mca", "btl", "self", "true")
+    assert (job.wait(), job.err) == (0, "")
 
 
 HYDRA_REFUSES = {
@@ -118,7 +169,8 @@ def test_names_the_command_that_failed(regroup):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["-np", "0", "true"], "option -np 0: it must be positive"),
+        (["-np", "0:1", "true"], "option -np '0:1': MIN:MAX are two positive whole numbers"),
+        (["-np", "0", "true", ":", "-np", "1", "true"], "program true: -np is missing, or 0"),
         (["-np", "-1", "true"], "option -np -1: it must be positive"),
         (["-np", "3:2", "true"], "MIN must not be greater than MAX"),
         (

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -68,6 +69,42 @@ def test_members_are_bound_as_under_mpirun_4(regroup, words):
     refused = job.wait() != 0
     assert bool(masks(job.out)) != refused
     assert masks(job.out) == asked("openmpi-4", *words), job.err
+
+
+@pytest.fixture
+def host_file(tmp_path) -> str:
+    """Open MPI 4 knows this host by its own name only, here."""
+    path = tmp_path / "hosts"
+    path.write_text(f"{socket.gethostname()}\n" * 2)
+    return str(path)
+
+
+@needs_two
+@pytest.mark.parametrize("words", [[], ["-np", "1"], ["--bind-to", "none"], ["-np", "3"]], ids=" ".join)
+def test_seq_takes_a_line_for_each_member_as_under_mpirun(regroup, host_file, words):
+    """Without -np all of them; more members than lines are refused."""
+    words = ["--map-by", "seq", "--hostfile", host_file, *words]
+    job = regroup.run("--tag-output", *words, *ALLOWED)
+    assert job.wait() == (213 if "3" in words else 0), job.err
+    assert len(masks(job.out)) == (0 if "3" in words else 1 if "1" in words else 2)
+    assert masks(job.out) == asked("openmpi-5", *words) == asked("openmpi-4", *words)
+
+
+@needs_two
+def test_seq_takes_hosts_of_the_list_or_of_its_own_file(regroup, host_file):
+    for words in (["-H", "localhost,localhost", "--map-by", "seq"], ["--map-by", f"seq:file={host_file}"]):
+        job = regroup.run("--tag-output", *words, *ALLOWED)
+        assert (job.wait(), len(masks(job.out))) == (0, 2), job.err
+        assert masks(job.out) == asked("openmpi-5", *words)
+    counted = [
+        "-H",
+        "localhost:2",
+        "--map-by",
+        "seq",
+        "-np",
+        "2",
+    ]  # a mention is one member, whatever its slots
+    assert regroup.run(*counted, "true").wait() == mpirun("openmpi-5", *counted, "true").returncode == 213
 
 
 @needs_two

@@ -92,7 +92,6 @@ TEST(Options, TakesTheRest) {
 }
 
 TEST(Options, SaysWhatIsWrong) {
-  EXPECT_EQ(refusal({"-np", "0", "p"}), "option -np 0: it must be positive");
   EXPECT_EQ(refusal({"-np", "-3", "p"}), "option -np -3: it must be positive");
   EXPECT_EQ(refusal({"-np", "two", "p"}), "option -np two: a whole number is wanted");
   EXPECT_EQ(refusal({"-np", "4:2", "p"}), "option -np 4:2: MIN must not be greater than MAX");

@@ -106,12 +106,12 @@ inline std::string describe(const Options& options, const Environment& base) {
   add("map", describe(options.mapping.map));
   add("rank", describe(options.mapping.rank));
   add("bind", describe(options.mapping.bind));
-  if (!options.mapping.cpu_set.empty())
-    add("cpu-set ", fmt::format("{}", fmt::join(options.mapping.cpu_set, ",")));
+  add("cpu-set ", fmt::format("{}", fmt::join(options.mapping.cpu_set, ",")));
   for (const RankPlace& place : options.mapping.ranks) {
     words.push_back(fmt::format("rank {} on {}", place.rank, fmt::join(place.cpus, ",")));
     if (place.package) words.back() += fmt::format(" of package {}", *place.package);
   }
+  add("one each on ", fmt::format("{}", fmt::join(options.mapping.sequence, ",")));
   for (const HostRequest& host : options.hosts) {
     words.push_back(fmt::format("host {}:{}", host.name, host.slots));
     if (host.max_slots != 0) words.back() += fmt::format("/{}", host.max_slots);
