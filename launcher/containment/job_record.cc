@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "launcher/containment/job_cgroup.h"
+#include "launcher/containment/process_mark.h"
 
 namespace regroup::launcher {
 namespace {
@@ -123,7 +124,12 @@ std::vector<std::string> JobRecord::lines_of(const std::string& key) const {
   return found;
 }
 
+core::Status JobRecord::add_process(pid_t pid) {
+  return append(file_.get(), fmt::format("process {}\n", process_mark(pid)));
+}
+
 bool JobRecord::clean(core::Duration limit) {
+  end_marked(lines_of("process"), limit);
   std::vector<std::string> groups = lines_of("cgroup");
   std::erase_if(groups, [this](const std::string& folder) { return !is_group_of(folder, job_); });
   const bool ended = end_cgroups(groups, limit);

@@ -148,6 +148,8 @@ core::Status Guardian::start_coordinator() {
     ::_exit(coordinator_main_(core::Fd(3), incarnation_));
   }
   for_agent_ = std::move(ours);
+  // It is no descendant of the guard's: when we are dead and it is stopped, nobody else would find it.
+  if (guard_options_.record) return guard_options_.record->add_process(coordinator_);
   return {};
 }
 

@@ -74,6 +74,7 @@ def kill_at_once(job, victims: set[str], backwards: bool) -> None:
     for pid in reversed(chosen) if backwards else chosen:
         with contextlib.suppress(ProcessLookupError):  # a member dies with its agent
             os.kill(pid, signal.SIGKILL)
+    until(lambda: not any(map(lives, chosen)), "the end of those that were killed")
 
 
 def runtime_files(regroup) -> list[str]:
@@ -154,6 +155,26 @@ def test_agent_that_is_stopped_is_ended_by_the_guard(regroup, member):
     job.process.kill()
     job.wait()
     assert_clean(regroup, job, 2)
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [{"guardian"}, {"guardian", "agent"}, {"guardian", "guard"}, HELPERS],
+    ids=lambda v: "-".join(sorted(v)),
+)
+def test_coordinator_that_is_stopped_does_not_stay(regroup, member, victims):
+    """It is the guardian's child, so neither agent nor guard would find it below them."""
+    job = start(regroup, "elastic", member)
+    coordinator = job.coordinator
+    os.kill(coordinator, signal.SIGSTOP)
+    kill_at_once(job, victims, False)
+    if victims == HELPERS:
+        until(lambda: not any(map(lives, numbers(job, "up"))), "the end of the members", BOUND_S["elastic"])
+        assert regroup.run("-np", "1", "true").wait() == 0
+        assert not lives(coordinator)
+        for pid in numbers(job, "stranger"):
+            os.kill(pid, signal.SIGKILL)
+    assert_clean(regroup, job, BOUND_S["elastic"])
 
 
 def test_signals_do_not_end_the_guard(regroup, member):

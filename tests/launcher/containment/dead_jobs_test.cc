@@ -2,6 +2,7 @@
 #include "launcher/containment/dead_jobs.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ class Sleeper {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
+  [[nodiscard]] pid_t pid() const { return pid_; }
   bool lives() {
     gone_ = gone_ || ::waitpid(pid_, nullptr, WNOHANG) == pid_;
     return !gone_;
@@ -131,6 +133,29 @@ TEST(DeadJobs, EndsProcessesOfDeadJobsOnly) {
   EXPECT_TRUE(of_living.lives() && longer.lives() && other_name.lives());
   EXPECT_EQ(job_records(folder.path()), std::vector{folder.path() + "/0123aaaa.job"});
   EXPECT_TRUE(end_dead_jobs(folder.path(), kLimit).empty());
+}
+
+// The one that is stopped cannot end by itself; a mark of an older process of its number is not its own.
+TEST(JobRecord, EndsTheProcessesItHolds) {
+  const Folder folder;
+  auto record = JobRecord::create(folder.path(), "0123abcd");
+  Sleeper stopped("A=2");
+  Sleeper running("A=3");
+  Sleeper other("A=4");
+  ASSERT_TRUE(record.ok() && (*record)->add_process(stopped.pid()).ok());
+  folder.put("/0123abcd.job", folder.get("/0123abcd.job") + fmt::format("process {} 1\n", other.pid()) +
+                                  "process\nprocess x\nprocess -1 1\nprocess 999999999 1\n");
+  ::kill(stopped.pid(), SIGSTOP);
+  EXPECT_TRUE((*record)->clean(kLimit));
+  EXPECT_FALSE(stopped.lives());
+  record = JobRecord::create(folder.path(), "0123abcd");
+  ASSERT_TRUE(record.ok() && (*record)->add_process(running.pid()).ok());
+  const core::SystemClock clock;
+  const core::TimePoint begin = clock.now();
+  EXPECT_TRUE((*record)->clean(std::chrono::milliseconds(200)));  // it does not end by itself
+  EXPECT_GE(clock.now() - begin, std::chrono::milliseconds(200));
+  EXPECT_FALSE(running.lives());
+  EXPECT_TRUE(other.lives());
 }
 
 TEST(DeadJobs, RemovesOnlyGroupsThatBearTheJobsName) {
