@@ -24,8 +24,9 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options)
       core_(options_.core),
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
+      seats_(options_.cores),
       watcher_(
-          agent.loop(), [this](core::SlotIndex slot) { perform(core_.on_line_dead(slot)); },
+          agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
           [this](const core::Status& failure) {
             if (!options_.quiet) agent_.say(failure.message());
           }) {}
@@ -119,6 +120,14 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
   perform(core_.handle({link.member}, message));
 }
 
+// Its seat is free for whoever takes its place: it is told before the process is reaped.
+void ElasticAgent::on_line_dead(core::SlotIndex slot) {
+  for (const auto& [member, line] : watched_) {
+    if (line == slot) seats_.leave(member);
+  }
+  perform(core_.on_line_dead(slot));
+}
+
 core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
   if (link_of(member) != nullptr) {
     return core::invalid_argument(fmt::format("member {} is connected already", member));
@@ -170,6 +179,7 @@ void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
 }
 
 void ElasticAgent::reaped(const launcher::MemberExit& exit) {
+  seats_.leave(exit.member);
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
     watcher_.unwatch(found->second);
     watched_.erase(found);
@@ -211,9 +221,11 @@ void ElasticAgent::perform_one(const membership::StartMember& effect) {
 void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
+  extras.cores = seats_.take(start.member);
   const core::Status status =
       agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {
+    seats_.leave(start.member);
     agent_.say(fmt::format("member {} could not be started: {}", start.member, status.message()));
     return perform(core_.on_reaped(start.member, 0, kNotStarted, 0));
   }

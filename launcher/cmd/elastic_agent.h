@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/message.h"
@@ -18,6 +19,7 @@
 #include "launcher/cmd/mpi_launches.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
+#include "launcher/supervise/core_seats.h"
 #include "launcher/supervise/futex_watcher.h"
 #include "launcher/supervise/unix_socket.h"
 
@@ -30,6 +32,7 @@ struct ElasticAgentOptions {
   bool quiet = false;
   std::optional<pmi::HelperOptions> helper = {};            // none: MPI programs get no services
   std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
+  std::vector<std::vector<int>> cores = {};                 // of each seat; empty: members are not bound
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
 };
 
@@ -60,6 +63,7 @@ class ElasticAgent final : public launcher::AgentJob {
     std::optional<launcher::MemberExit> exit;  // of the started one, if that was first
   };
 
+  void on_line_dead(core::SlotIndex slot);
   void on_connection(core::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const core::Message& message);
   void on_member_gone(core::MemberId member);
@@ -91,6 +95,7 @@ class ElasticAgent final : public launcher::AgentJob {
   LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;
+  launcher::CoreSeats seats_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   std::shared_ptr<launcher::Channel> coordinator_;

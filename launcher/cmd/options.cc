@@ -118,9 +118,6 @@ std::string unheeded_options(const Options& options) {
     lines.emplace_back("--restart-policy: only for a job of roles, ignored");
   if ((options.elastic || roles) && (options.ulfm || options.keep_going))
     lines.emplace_back("--with-ft, --enable-recovery: only for a job of -np N, ignored");
-  const launcher::BindTo::Kind bind = options.mapping.bind.kind;
-  if (options.elastic && bind != launcher::BindTo::Kind::kDefault && bind != launcher::BindTo::Kind::kNone)
-    lines.emplace_back("--bind-to: members of an elastic job are not bound yet");
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }
 

@@ -179,7 +179,7 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
 }
 
 ElasticAgentOptions agent_options(const Options& options, const JobFiles& files, const std::string& job,
-                                  std::uint32_t slots) {
+                                  std::uint32_t slots, const launcher::PlacedJob& placed) {
   const std::uint32_t lines = std::min<std::uint32_t>(options.max + kSpareLines, core::kMaxSlots - 1);
   return {{.slots = lines,
            .shards = options.shards,
@@ -189,16 +189,18 @@ ElasticAgentOptions agent_options(const Options& options, const JobFiles& files,
           options.orphan_timeout,
           options.quiet,
           helper_options(options, job),
-          slots};
+          slots,
+          placed.cores()};
 }
 
-int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_t slots) {
+int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_t slots,
+                const launcher::PlacedJob& placed) {
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return fail(files.status().message(), refused(options.compat));
   crew.agent_socket = files->agent_socket();
   const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots);
   const auto job = [&](launcher::Agent& agent) {
-    return std::make_unique<ElasticAgent>(agent, agent_options(options, *files, crew.job, slots));
+    return std::make_unique<ElasticAgent>(agent, agent_options(options, *files, crew.job, slots, placed));
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {
@@ -213,6 +215,12 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
                          .run();
   remove_job_files(*files);
   return status;
+}
+
+// Of each program, at once: of MIN:MAX no more than there are slots.
+std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan& plan, std::uint32_t slots) {
+  if (!options.elastic || options.oversubscribe) return plan.counts;
+  return {std::min(options.max, slots_for(options, slots))};
 }
 
 // As Open MPI 5 has it.
@@ -235,9 +243,10 @@ int run_job(Options options) {
   if (const std::string told = unheeded_options(options); !told.empty()) {
     fmt::print(stderr, "regroup: {}\n", told);
   }
-  const auto placed = launcher::place_members(options, *allocation, plan.counts);
+  const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
+  const auto placed = launcher::place_members(options, *allocation, counts);
   if (!placed.ok()) return fail(placed.status().message(), placing_failed(options));
-  launcher::print_display(options, *allocation, *placed, plan.counts);
+  launcher::print_display(options, *allocation, *placed, counts);
   if (options.do_not_launch) return 0;
   if (core::Status status = report_pid(options.report_pid); !status.ok()) {
     return fail(fmt::format("--report-pid: {}", status.message()), refused(options.compat));
@@ -246,7 +255,7 @@ int run_job(Options options) {
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
   if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), *placed);
-  return options.elastic ? run_elastic(options, crew, allocation->slots())
+  return options.elastic ? run_elastic(options, crew, allocation->slots(), *placed)
                          : run_rigid(options, crew, plan.counts, allocation->slots(), *placed);
 }
 

@@ -113,7 +113,8 @@ Result<PlacedJob> place_members(const Options& options, const Allocation& alloca
   const PlaceRequest request = request_of(options, counts);
   auto policy = policy_of(request);
   if (!policy.ok()) return policy.status();
-  if (options.elastic) return unbound(*policy, request, "members of an elastic job come and go");
+  if (options.elastic && !policy->bind_asked)
+    return unbound(*policy, request, "members of an elastic job are bound where --bind-to says so");
   if (!needs_topology(*policy) && !shows_machine(options))
     return unbound(*policy, request, policy->why_unbound);
   auto topology = usable_topology(options, allocation);

@@ -2,12 +2,14 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE_S, ROOT, ROOT_MAY, rival
+from conftest import DEADLINE_S, ROOT, ROOT_MAY, rival, until
+from test_elastic import members, pid_of
 
 MACHINES = ROOT / "tests/golden/placement"
 CORES = sorted(os.sched_getaffinity(0))
@@ -153,10 +155,10 @@ def test_without_a_count_ppr_says_how_many(regroup):
 
 def test_slots_are_cores_or_hardware_threads(regroup):
     env = {"HWLOC_XMLFILE": str(MACHINES / "packages.xml")}
-    for words, members in ((["--do-not-launch"], 8), (["--do-not-launch", "--use-hwthread-cpus"], 16)):
+    for words, count in ((["--do-not-launch"], 8), (["--do-not-launch", "--use-hwthread-cpus"], 16)):
         job = regroup.start(*words, "--display-map", "cat", env=env)
         assert job.wait() == 0, job.err
-        assert job.out.startswith(f"map: {members} members ")
+        assert job.out.startswith(f"map: {count} members ")
 
 
 def test_another_machine_is_not_bound_to(regroup):
@@ -196,3 +198,45 @@ def test_roles_are_bound_where_it_is_asked_for(regroup):
     job = regroup.start(*words, *ALLOWED)
     assert job.wait() == 0, job.err
     assert masks(job.out) == [str(core) for core in CORES[:2]]
+
+
+ELASTIC = ["-np", "1:2", "--term-grace", "0.2"]
+
+
+def cores_of(job, member_id: int) -> set[int]:
+    return os.sched_getaffinity(pid_of(job, member_id))
+
+
+@needs_two
+def test_elastic_members_are_bound_where_it_is_asked_for(regroup, member):
+    """Who takes the place of a dead one takes its core, however often."""
+    job = regroup.start(*ELASTIC, "--start", "2", "--bind-to", "core", member, "1000000", "5")
+    job.wait_out("^step 5 ")
+    bound = [cores_of(job, 0), cores_of(job, 1)]
+    assert bound == [{core} for core in CORES[:2]]
+    for newcomer in range(2, 6):
+        victim = newcomer % 2
+        dead = members(regroup)[victim]
+        core = cores_of(job, dead)
+        os.kill(pid_of(job, dead), signal.SIGKILL)
+        until(lambda: newcomer in members(regroup), f"member {newcomer}: {job.err}")  # noqa: B023
+        assert cores_of(job, newcomer) == core
+    job.process.terminate()
+    assert job.wait() == 1
+
+
+@needs_two
+def test_elastic_members_are_not_bound_otherwise(regroup, member):
+    job = regroup.start(*ELASTIC, "--start", "1", member, "1000000", "5")
+    job.wait_out("^step 5 ")
+    assert cores_of(job, 0) == set(CORES)
+    job.process.terminate()
+    assert job.wait() == 1
+
+
+@needs_two
+def test_elastic_members_that_do_not_fit_are_refused(regroup):
+    words = ["--oversubscribe", "-np", f"1:{len(CORES) + 1}", "--bind-to", "core", "true"]
+    job = regroup.start(*words)
+    assert job.wait() == 213
+    assert "do not fit" in job.err
