@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 
 #include "launcher/supervise/unix_socket.h"
@@ -28,7 +27,6 @@ bool is_folder(const std::string& path) {
 
 constexpr std::chrono::minutes kStarting{1};  // so young a folder may be that of a job that starts
 constexpr std::size_t kIdLength = 8;
-constexpr std::string_view kInRuntimeDir = "/regroup";
 constexpr int kMostFolders = 10;  // tried in the temporary folder
 
 // Nobody listens there.
@@ -75,37 +73,40 @@ std::string folder_of(const launcher::Environment& environment, const char* vari
   return set != environment.end() && !set->second.empty() && is_folder(set->second) ? set->second : "";
 }
 
+struct Candidate {
+  std::string folder;
+  std::string above;  // must be ours as well; "": protects it by its sticky bit
+};
+
 // The same for all who look, so that `regroup status` finds what a job has made.
-std::vector<std::string> candidates(const launcher::Environment& environment) {
-  std::vector<std::string> out;
+std::vector<Candidate> candidates(const launcher::Environment& environment) {
+  std::vector<Candidate> out;
   if (const std::string xdg = folder_of(environment, "XDG_RUNTIME_DIR"); !xdg.empty())
-    out.push_back(xdg + std::string(kInRuntimeDir));
+    out.push_back({xdg + "/regroup", xdg});
   const std::string tmp = folder_of(environment, "TMPDIR");
   const std::string usual = fmt::format("{}/regroup-{}", tmp.empty() ? "/tmp" : tmp, ::geteuid());
-  out.push_back(usual);
-  for (int i = 1; i < kMostFolders; ++i) out.push_back(fmt::format("{}-{}", usual, i));
+  out.push_back({usual, ""});
+  for (int i = 1; i < kMostFolders; ++i) out.push_back({fmt::format("{}-{}", usual, i), ""});
   return out;
 }
 
-// Who owns a folder can put another one in the place of ours in it; the temporary one is protected from that
-// by its sticky bit.
-core::Status make_folder(const std::string& path) {
-  if (path.ends_with(kInRuntimeDir)) {
-    const std::string above = path.substr(0, path.size() - kInRuntimeDir.size());
-    struct stat info {};
-    if (::stat(above.c_str(), &info) != 0) return core::system_error("stat", above, errno);
-    if (info.st_uid != ::geteuid())
-      return core::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
-  }
-  return launcher::make_private_folder(path);
+// Who owns a folder can put another one in the place of ours in it.
+core::Status make_folder(const Candidate& candidate) {
+  struct stat info {};
+  const std::string& above = candidate.above;
+  if (!above.empty() && ::stat(above.c_str(), &info) != 0) return core::system_error("stat", above, errno);
+  if (!above.empty() && info.st_uid != ::geteuid())
+    return core::invalid_argument(fmt::format("XDG_RUNTIME_DIR={} is another user's", above));
+  return launcher::make_private_folder(candidate.folder);
 }
 
 }  // namespace
 
 core::Result<std::string> runtime_folder(const launcher::Environment& environment, std::string* note) {
   core::Status why;
-  for (const std::string& folder : candidates(environment)) {
-    const core::Status made = make_folder(folder);
+  for (const Candidate& candidate : candidates(environment)) {
+    const std::string& folder = candidate.folder;
+    const core::Status made = make_folder(candidate);
     if (!made.ok() && why.ok()) why = made;
     if (!made.ok()) continue;
     if (note != nullptr && !why.ok()) *note = fmt::format("{}: using {}", why.message(), folder);

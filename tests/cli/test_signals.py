@@ -67,6 +67,10 @@ class Run:
     def wait(self) -> int:
         return self.process.wait(DEADLINE_S)
 
+    def assert_ends_by_term(self) -> None:
+        assert self.wait() == 1
+        assert self.got() == [{"SIGCONT", "SIGTERM"}] * 2
+
     def close(self) -> None:
         """Some launchers leave their ranks."""
         for pid in (self.process.pid, *self.pids):
@@ -121,8 +125,7 @@ def test_stop_and_continue(run, launcher):
 def test_end(run, launcher, name):
     job = run(launcher)
     job.send(name)
-    assert job.wait() == 1
-    assert job.got() == [{"SIGCONT", "SIGTERM"}] * 2
+    job.assert_ends_by_term()
     until(lambda: {state_or_none(pid) for pid in job.pids} <= {None, "Z"}, "the ranks are killed")
 
 
@@ -132,8 +135,7 @@ def test_end_of_stopped_ranks(run):
         os.kill(pid, signal.SIGSTOP)
     job.wait_states("T")
     job.send("SIGTERM")
-    assert job.wait() == 1
-    assert job.got() == [{"SIGCONT", "SIGTERM"}] * 2
+    job.assert_ends_by_term()
 
 
 def test_second_signal_ends_at_once(run):
@@ -168,8 +170,7 @@ def test_none_are_forwarded(run):
     job.send("SIGCONT")
     until(lambda: state(job.process.pid) == "S", "the launcher goes on")
     job.send("SIGTERM")
-    assert job.wait() == 1
-    assert job.got() == [{"SIGCONT", "SIGTERM"}] * 2
+    job.assert_ends_by_term()
 
 
 def test_signals_that_end_a_job_can_be_forwarded(run):
@@ -248,12 +249,16 @@ def type_job(shell, *options: str) -> int:
     return int(wait_sees(shell, rb"up-(\d+)")[1])
 
 
+def end_job(shell, key: bytes) -> None:
+    shell.type(key)
+    wait_sees(shell, rb"got-TERM-\d")
+    wait_sees(shell, b"<1>")
+
+
 @pytest.mark.parametrize("job", ["-np 2", "-np 1:2 --start 2", "--role a=1"])
 def test_interrupt_key(shell, job):
     type_job(shell, *job.split())
-    shell.type(b"\x03")
-    wait_sees(shell, rb"got-TERM-\d")
-    wait_sees(shell, b"<1>")
+    end_job(shell, b"\x03")
 
 
 def test_interrupt_key_twice(shell):
@@ -266,9 +271,7 @@ def test_interrupt_key_twice(shell):
 
 def test_quit_key(shell):
     type_job(shell, "-np", "2")
-    shell.type(b"\x1c")
-    wait_sees(shell, rb"got-TERM-\d")
-    wait_sees(shell, b"<1>")
+    end_job(shell, b"\x1c")
 
 
 @pytest.mark.parametrize("job", ["-np 1", "-np 1:2 --start 1", "--role a=1"])
@@ -281,6 +284,4 @@ def test_suspend_key(shell, job):
     until(lambda: state(pid) == "T", "the member is stopped")
     shell.type(b"fg\n")
     until(lambda: state(pid) == "S", "the member goes on")
-    shell.type(b"\x03")
-    wait_sees(shell, rb"got-TERM-\d")
-    wait_sees(shell, b"<1>")
+    end_job(shell, b"\x03")
