@@ -24,7 +24,7 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options)
       core_(options_.core),
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
-      seats_(options_.cores),
+      seats_(options_.cores.size()),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
           [this](const core::Status& failure) {
@@ -221,7 +221,7 @@ void ElasticAgent::perform_one(const membership::StartMember& effect) {
 void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
-  extras.cores = seats_.take(start.member);
+  if (const auto seat = seats_.take(start.member)) extras.cores = options_.cores[*seat];
   const core::Status status =
       agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {

@@ -126,14 +126,17 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
               const launcher::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
   const std::uint32_t most = limited ? slots_for(options, slots) : 0;
+  const launcher::MapBy::Kind map = options.mapping.map.kind;
+  const bool listed = !options.mapping.cpu_set.empty() || map == launcher::MapBy::Kind::kCpuList;
+  const launcher::PlacedJob seats = listed ? placed : placed.with_spare();
   const launcher::RigidOptions rigid{counts,
                                      slots,
                                      options.compat,
                                      options.ulfm || options.keep_going,
                                      options.quiet,
                                      helper_options(options, crew.job),
-                                     placed.cores(),
-                                     placed.bindings(),
+                                     seats.cores(),
+                                     seats.bindings(),
                                      placed.threads(slots),
                                      most,
                                      options.term_grace};

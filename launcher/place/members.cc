@@ -58,6 +58,20 @@ Status take_described_machine(Allocation& allocation) {
 
 }  // namespace
 
+PlacedJob PlacedJob::with_spare() const {
+  PlacedJob out = *this;
+  const Policy& policy = placement.policy;
+  if (!policy.bound || !topology || policy.bind_unit > Unit::kCore) return out;
+  std::set<std::uint32_t> taken;
+  for (const Spot& spot : placement.ranks) taken.insert(spot.threads.begin(), spot.threads.end());
+  for (const ThreadSet& cpu : parts_of(*topology, policy.hwthreads ? Unit::kHwThread : Unit::kCore)) {
+    const bool free =
+        std::none_of(cpu.begin(), cpu.end(), [&](auto thread) { return taken.contains(thread); });
+    if (free) out.placement.ranks.push_back({os_numbers(*topology, cpu), cpu, "host", "left over"});
+  }
+  return out;
+}
+
 std::vector<std::vector<int>> PlacedJob::cores() const {
   std::vector<std::vector<int>> out;
   if (!placement.policy.bound) return out;

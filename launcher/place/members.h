@@ -18,6 +18,8 @@ struct PlacedJob {
   std::optional<Topology> topology;  // where one was needed
   Placement placement;
 
+  // The same with a further rank for each cpu that nobody has, where members are bound to cpus of their own.
+  [[nodiscard]] PlacedJob with_spare() const;
   // By rank, operating system numbers; an empty list: not bound.
   [[nodiscard]] std::vector<std::vector<int>> cores() const;
   // The same for MPI programs; empty if nobody is bound.

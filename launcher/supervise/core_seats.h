@@ -1,10 +1,9 @@
-// Who of changing members is bound to which processors: a seat outlives the member that holds it.
+// Which of changing members is bound to which processors: a seat, which has some, outlives its holders.
 #pragma once
 
 #include <cstddef>
 #include <map>
-#include <utility>
-#include <vector>
+#include <optional>
 
 #include "core/world.h"
 
@@ -12,16 +11,18 @@ namespace regroup::launcher {
 
 class CoreSeats {
  public:
-  // Processors of each seat, as numbers of the operating system. No seats: nobody is bound.
-  explicit CoreSeats(std::vector<std::vector<int>> seats = {}) : seats_(std::move(seats)) {}
+  explicit CoreSeats(std::size_t seats) : seats_(seats) {}
 
-  // Of the seat that `member` holds from now on: the first of those that fewest hold. Empty without seats.
-  [[nodiscard]] std::vector<int> take(core::MemberId member);
+  // The number of the seat that `member` holds from now on: the first of those that fewest hold. None where
+  // there are no seats.
+  [[nodiscard]] std::optional<std::size_t> take(core::MemberId member);
   // Its processes are dead or about to be; again is no error.
   void leave(core::MemberId member) { held_.erase(member); }
+  // Seats that nobody holds.
+  [[nodiscard]] std::size_t free() const;
 
  private:
-  std::vector<std::vector<int>> seats_;
+  std::size_t seats_;
   std::map<core::MemberId, std::size_t> held_;
 };
 

@@ -35,7 +35,8 @@ std::string name_of(pmi::Seat seat) {
 
 }  // namespace
 
-RigidJob::RigidJob(Agent& agent, RigidOptions options) : agent_(agent), options_(std::move(options)) {}
+RigidJob::RigidJob(Agent& agent, RigidOptions options)
+    : agent_(agent), options_(std::move(options)), seats_(options_.cores.size()) {}
 
 pmi::MpiEvents RigidJob::events() {
   pmi::MpiEvents events;
@@ -66,7 +67,7 @@ core::Status RigidJob::start() {
   }
   const std::vector<Place> places = places_of(options_.counts, 0, 0, 0);
   worlds_[spaces_++].living = static_cast<std::uint32_t>(places.size());
-  return start_space(0, places, std::vector<Extras>(places.size()));
+  return start_space(0, places, take_seats(places), std::vector<Extras>(places.size()));
 }
 
 std::uint32_t RigidJob::living() const {
@@ -82,25 +83,37 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
   next_member_ += size;
   worlds_[number] = {size, first_app, static_cast<std::uint32_t>(counts.size())};
   pmi::OpenSpace space{number, options_.slots, crowded(), counts, request, {}};
-  if (number == 0) space.bindings = options_.bindings;
+  const std::vector<std::size_t> seats = take_seats(places);
+  for (const std::size_t seat : seats) {
+    if (seat < options_.bindings.size()) space.bindings.push_back(options_.bindings[seat]);
+  }
   ++starting_;
-  mpi_->open(space, [this, number, request, places](std::vector<Extras> extras) {
+  mpi_->open(space, [this, number, request, places, seats](std::vector<Extras> extras) {
     --starting_;
     if (agent_.ending()) return;
-    const core::Status status = start_space(number, places, std::move(extras));
+    const core::Status status = start_space(number, places, seats, std::move(extras));
     if (request != 0) mpi_->spawn_done({request, number, status.message()});
     if (status.ok()) return;
     agent_.fail_start(status.message());
   });
 }
 
+std::vector<std::size_t> RigidJob::take_seats(const std::vector<Place>& places) {
+  std::vector<std::size_t> seats;
+  if (places.at(0).space > 0 && places.size() > seats_.free()) return seats;
+  for (const Place& place : places) {
+    if (const auto seat = seats_.take(place.member)) seats.push_back(*seat);
+  }
+  return seats;
+}
+
 core::Status RigidJob::start_space(std::uint32_t space, const std::vector<Place>& places,
-                                   std::vector<Extras> extras) {
+                                   const std::vector<std::size_t>& seats, std::vector<Extras> extras) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     const pmi::Seat seat{space, place.rank};
     ranks_[place.member] = {seat, place.app};
-    if (space == 0 && place.rank < options_.cores.size()) extras[i].cores = options_.cores[place.rank];
+    if (!seats.empty()) extras[i].cores = options_.cores.at(seats[i]);
     if (space == 0 && place.rank < options_.threads.size()) extras[i].threads = options_.threads[place.rank];
     if (crowded()) pmi::add_yield_hints(extras[i], agent_.crew().options().apps.at(place.app));
     if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
@@ -228,6 +241,7 @@ void RigidJob::signal_world(std::uint32_t space, int signal) {
 }
 
 void RigidJob::leave(core::MemberId member) {
+  seats_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;
   const std::uint32_t space = found->second.seat.space;

@@ -14,6 +14,7 @@
 #include "launcher/pmi/families.h"
 #include "launcher/pmi/mpi.h"
 #include "launcher/supervise/agent.h"
+#include "launcher/supervise/core_seats.h"
 
 namespace regroup::launcher {
 
@@ -24,10 +25,12 @@ struct RigidOptions {
   bool fault_tolerant = false;               // a death does not end the other members
   bool quiet = false;                        // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
-  std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
-  std::vector<pmi::Binding> bindings;        // the same for MPI
-  std::vector<std::uint32_t> threads;        // by rank, OMP_NUM_THREADS; empty: 1
-  std::uint32_t most = 0;                    // that may live at once, with MPI_Comm_spawn; 0: any number
+  // By rank, that members are bound to, then those that are left for MPI_Comm_spawn; empty: they are not
+  // bound.
+  std::vector<std::vector<int>> cores;
+  std::vector<pmi::Binding> bindings;  // the same for MPI
+  std::vector<std::uint32_t> threads;  // by rank, OMP_NUM_THREADS; empty: 1
+  std::uint32_t most = 0;              // that may live at once, with MPI_Comm_spawn; 0: any number
   core::Duration term_grace = std::chrono::seconds(5);  // of a spawned world that ends alone
 };
 
@@ -56,7 +59,9 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] pmi::MpiEvents events();
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app, std::uint64_t request);
   [[nodiscard]] core::Status start_space(std::uint32_t space, const std::vector<Place>& places,
-                                         std::vector<Extras> extras);
+                                         const std::vector<std::size_t>& seats, std::vector<Extras> extras);
+  // By rank; none if nobody is bound, or if a spawned world would have to share.
+  [[nodiscard]] std::vector<std::size_t> take_seats(const std::vector<Place>& places);
   [[nodiscard]] bool crowded() const;  // more members than cores
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
@@ -78,6 +83,7 @@ class RigidJob final : public AgentJob {
   std::map<core::MemberId, Rank> ranks_;   // started, and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::Families families_;
+  CoreSeats seats_;
   core::MemberId next_member_ = 0;
   std::uint32_t spaces_ = 0;    // opened
   std::uint32_t starting_ = 0;  // of them, those whose members are yet to be started

@@ -6,33 +6,33 @@
 namespace regroup::launcher {
 namespace {
 
-using Cores = std::vector<int>;
-
 TEST(CoreSeats, ANewcomerTakesTheSeatThatWasLeft) {
-  CoreSeats seats({{0}, {1, 2}, {3}});
-  EXPECT_EQ(seats.take(10), Cores({0}));
-  EXPECT_EQ(seats.take(11), Cores({1, 2}));
-  EXPECT_EQ(seats.take(12), Cores({3}));
+  CoreSeats seats(3);
+  EXPECT_EQ(seats.take(10), 0U);
+  EXPECT_EQ(seats.take(11), 1U);
+  EXPECT_EQ(seats.take(12), 2U);
   seats.leave(11);
   seats.leave(11);
   seats.leave(99);
-  EXPECT_EQ(seats.take(13), Cores({1, 2}));
+  EXPECT_EQ(seats.free(), 1U);
+  EXPECT_EQ(seats.take(13), 1U);
   seats.leave(12);
   seats.leave(10);
-  EXPECT_EQ(seats.take(14), Cores({0}));
-  EXPECT_EQ(seats.take(15), Cores({3}));
+  EXPECT_EQ(seats.take(14), 0U);
+  EXPECT_EQ(seats.take(15), 2U);
 }
 
 TEST(CoreSeats, WhereThereAreTooFewTheyAreSharedEvenly) {
-  CoreSeats seats({{0}, {1}});
+  CoreSeats seats(2);
   core::MemberId member = 0;
-  for (const int core : {0, 1, 0, 1}) EXPECT_EQ(seats.take(member++), Cores({core}));
+  for (const std::size_t seat : {0, 1, 0, 1}) EXPECT_EQ(seats.take(member++), seat);
+  EXPECT_EQ(seats.free(), 0U);
 }
 
-TEST(CoreSeats, WithoutSeatsNobodyIsBound) {
-  CoreSeats seats;
-  EXPECT_EQ(seats.take(0), Cores());
-  seats.leave(0);
+TEST(CoreSeats, WithoutSeatsNobodyHasOne) {
+  CoreSeats seats(0);
+  EXPECT_EQ(seats.take(0), std::nullopt);
+  EXPECT_EQ(seats.free(), 0U);
 }
 
 }  // namespace

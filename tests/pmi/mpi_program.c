@@ -203,6 +203,28 @@ static int share(void) {
   return 0;
 }
 
+// The processors of this rank, and of `count` that it spawns, which last as long as it does.
+static int seats(char* self, char* count) {
+  MPI_Comm parent, children;
+  char line[256] = "";
+  MPI_Comm_get_parent(&parent);
+  FILE* status = fopen("/proc/self/status", "r");
+  while (strncmp(line, "Cpus_allowed_list:", 18) && fgets(line, sizeof line, status)) {
+  }
+  fclose(status);
+  printf("%s %d %s", parent == MPI_COMM_NULL ? "parent" : "child", rank, line);
+  if (parent == MPI_COMM_NULL) {
+    char* arguments[] = {"seats", NULL};
+    MPI_Comm_spawn(self, arguments, atoi(count), MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
+                   MPI_ERRCODES_IGNORE);
+    MPI_Barrier(children);
+  } else {
+    MPI_Barrier(parent);
+  }
+  MPI_Finalize();
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "hello";
   if (!strcmp(what, "session")) return session();
@@ -214,6 +236,7 @@ int main(int argc, char** argv) {
   if (!strcmp(what, "retry")) return retry(argv[2]);
   if (!strcmp(what, "meet")) return meet();
   if (!strcmp(what, "spawn")) return spawn(argv[0]);
+  if (!strcmp(what, "seats")) return seats(argv[0], argv[2]);
   if (!strcmp(what, "child")) return one_child(argv[0], argv[2]);
   if (!strcmp(what, "shrink")) return shrink();
   return hello();

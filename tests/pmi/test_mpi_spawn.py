@@ -45,6 +45,25 @@ def test_more_than_there_are_slots_is_refused(runner, mpi, program):
     assert [line.strip() for line in theirs.lines] == done.lines, theirs.err
 
 
+SLOTS = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.skipif(SLOTS != 2, reason="as mpirun does it with two cores")
+@PAIR
+@pytest.mark.parametrize(
+    ("options", "children"),
+    [([], 1), (["--bind-to", "core"], 1), (["--oversubscribe", "--bind-to", "core"], 2)],
+)
+def test_spawned_ranks_are_bound_as_under_mpirun(runner, mpi, program, options, children):
+    """To cores of their own, if there are some for all of them."""
+    words = ["-np", "1", *options, program, "seats", str(children)]
+    done = runner.regroup(*words, env=mpi.env)
+    assert (done.status, len(done.lines)) == (0, 1 + children), done.err
+    theirs = runner.run([w for w in mpi.launcher if w != "--oversubscribe"] + words, env=mpi.env)
+    assert sorted(line.strip() for line in theirs.lines) == done.lines, theirs.err
+    assert (done.lines[0].split()[-1] != "0-1") == (children == 1)  # children come first
+
+
 def test_slots_of_minus_h_count(runner, build):
     words = ["-np", "1", build(OPENMPI4), "child", "part-well"]
     assert runner.regroup("-H", "localhost:2", *words).lines == ["child", "parent goes on"]
