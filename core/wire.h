@@ -33,6 +33,8 @@ class FrameReader {
   void append(std::span<const std::byte> bytes);
   // The next whole message, nothing if more bytes are needed, or the error.
   [[nodiscard]] Result<std::optional<Message>> next();
+  // The same for frames that hold something else, as it came: unverified, and valid until append().
+  [[nodiscard]] Result<std::optional<std::span<const std::byte>>> next_payload();
 
  private:
   std::vector<std::byte> buffer_;

@@ -131,11 +131,27 @@ void SecureChannel::read() {
 
 void SecureChannel::deliver() {
   while (open() && !closing_ && !paused_) {
-    auto message = reader_.next();
-    if (!message.ok()) return fail(message.status());
-    if (!message->has_value()) return;
-    if (const auto handlers = handlers_; handlers->message) handlers->message(**message);
+    const auto more = deliver_one();
+    if (!more.ok()) return fail(more.status());
+    if (!*more) return;
   }
+}
+
+// False: no whole frame is there.
+core::Result<bool> SecureChannel::deliver_one() {
+  const auto handlers = handlers_;
+  if (handlers->payload) {
+    const auto payload = reader_.next_payload();
+    if (!payload.ok()) return payload.status();
+    if (!payload->has_value()) return false;
+    REGROUP_RETURN_IF_ERROR(handlers->payload(**payload));
+    return true;
+  }
+  auto message = reader_.next();
+  if (!message.ok()) return message.status();
+  if (!message->has_value()) return false;
+  if (handlers->message) handlers->message(**message);
+  return true;
 }
 
 void SecureChannel::resume() {
@@ -146,8 +162,23 @@ void SecureChannel::resume() {
 
 void SecureChannel::send(const core::Message& message) {
   if (!open() || closing_ || !failure_.ok()) return;
-  const std::vector<std::byte> frame = core::encode(message);
-  out_.insert(out_.end(), frame.begin(), frame.end());
+  queue(core::encode(message));
+  send_queued();
+}
+
+void SecureChannel::send_payload(std::span<const std::byte> payload) {
+  if (!open() || closing_ || !failure_.ok()) return;
+  const auto length = static_cast<std::uint32_t>(payload.size());
+  queue(std::as_bytes(std::span(&length, 1)));
+  queue(payload);
+  send_queued();
+}
+
+void SecureChannel::queue(std::span<const std::byte> bytes) {
+  out_.insert(out_.end(), bytes.begin(), bytes.end());
+}
+
+void SecureChannel::send_queued() {
   if (queued() > limits_.most_queued) {
     return fail_later({core::Code::kResourceExhausted, "the other side does not read"});
   }

@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,12 +35,15 @@ struct SecureChannelLimits {
 class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
  public:
   using Handler = std::function<void(const core::Message&)>;
+  // What this returns, if it is not ok, ends the connection.
+  using PayloadHandler = std::function<core::Status(std::span<const std::byte> payload)>;
   struct Handlers {
     Handler message;
     // Once, when the other side went away, did not prove itself, or sent bytes that are no message; not after
     // close(). What had been received before was delivered, unless reading was stopped.
     std::function<void(const core::Status&)> closed;
-    std::function<void()> opened;  // once: both sides have proved themselves. May be empty
+    std::function<void()> opened = {};  // once: both sides have proved themselves. May be empty
+    PayloadHandler payload = {};        // in place of `message`, on links that carry messages of their own
   };
 
   // `socket` is connected; `server` is the node that is expected there.
@@ -59,6 +63,8 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   // Queues a message; before the handshake is over too. Never blocks. A receiver that lets more than
   // most_queued bytes pile up is taken for gone: who sends much asks queued() first.
   void send(const core::Message& message);
+  // The same for a frame with this inside, of at most core::kMaxFrameBytes.
+  void send_payload(std::span<const std::byte> payload);
   // Bytes that wait here, beside those that the kernel has taken.
   [[nodiscard]] std::size_t queued() const { return out_.size() - sent_; }
   // Calls `ready` once, when no more than `bytes` wait. Replaces what was asked before.
@@ -97,6 +103,9 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   void on_readable();
   void read();
   void deliver();
+  [[nodiscard]] core::Result<bool> deliver_one();
+  void queue(std::span<const std::byte> bytes);
+  void send_queued();
   void on_writable();
   void write();
   void finish_sending();
