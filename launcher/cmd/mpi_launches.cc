@@ -21,7 +21,7 @@ pmi::MpiEvents MpiLaunches::events() {
   events.spawn = [this](const pmi::Spawn& spawn) {
     const std::string why = "MPI_Comm_spawn: not in a job of MIN:MAX members";
     say_(why);
-    mpi_.spawn_done({spawn.request, 0, why});
+    mpi_.tell(pmi::SpawnDone{spawn.request, 0, why});
   };
   events.said = [this](const std::string& text) { say_(text); };
   return events;
@@ -41,7 +41,7 @@ void MpiLaunches::open() {
   const auto members = static_cast<std::uint32_t>(waiting_.size());
   const bool oversubscribed = slots_ != 0 && members > slots_;
   const std::uint32_t space = spaces_++;
-  if (space > 0) mpi_.close(space - 1);
+  if (space > 0) mpi_.tell(pmi::CloseSpace{space - 1});
   mpi_.open({space, slots_, oversubscribed, {members}, 0, {}},
             [this, space](std::vector<launcher::Extras> extras) { ready(space, std::move(extras)); });
 }

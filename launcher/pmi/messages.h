@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,14 +26,20 @@ struct Binding {
 };
 
 // --- agent -> helper
-// Answered by a RankReady for each rank.
+// Answered by a RankReady for each rank of this host.
 struct OpenSpace {
   std::uint32_t space = 0;
   std::uint32_t slots = 0;      // cores that the job may use: MPI_UNIVERSE_SIZE
   bool oversubscribed = false;  // there are more processes than cores: they must not spin
   std::vector<std::uint32_t> app_sizes;
-  std::uint64_t spawn = 0;        // the Spawn that asked for it; 0: none
-  std::vector<Binding> bindings;  // by rank; empty: nobody is bound
+  std::uint64_t spawn = 0;                  // the Spawn of this host that asked for it; 0: none
+  std::vector<Binding> bindings = {};       // by rank; empty: nobody is bound
+  std::optional<Seat> parent = {};          // whose MPI_Comm_spawn it is
+  std::vector<std::string> hosts = {};      // of the job; empty: this one alone
+  std::vector<std::uint32_t> host_of = {};  // by rank, index of `hosts`
+  std::uint32_t host = 0;                   // which of them this is
+
+  [[nodiscard]] bool here(std::uint32_t rank) const { return host_of.empty() || host_of[rank] == host; }
 };
 // A process that was never in MPI_Init is started anew. Answered by a RankReady for it.
 struct ReplaceRank {

@@ -26,6 +26,11 @@ void add_yield_hints(launcher::Extras& extras, const launcher::App& app) {
   if (!app.environment.contains(kHint)) extras.environment.emplace(kHint, "1");
 }
 
+std::string name_of(Seat seat) {
+  if (seat.space == 0) return fmt::format("rank {}", seat.rank);
+  return fmt::format("rank {} of spawn {}", seat.rank, seat.space);
+}
+
 core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted) {
   launcher::App app = parent;
   app.argv = {wanted.command};
@@ -80,28 +85,39 @@ void Mpi::give_up() {
   lose(fmt::format("has not answered for {:g} s and is ended", seconds), "");
 }
 
+Mpi::OpeningId Mpi::await(const std::vector<Seat>& seats, Ready ready) {
+  const OpeningId id = ++last_opening_;
+  openings_[id] = {std::vector<launcher::Extras>(seats.size()), seats.size(), std::move(ready)};
+  for (std::size_t i = 0; i < seats.size(); ++i) awaited_[seats[i]] = {id, i};
+  return id;
+}
+
 void Mpi::open(const OpenSpace& space, Ready ready) {
-  const std::size_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
-  if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(size));
-  openings_[{space.space, 0}] = {std::vector<launcher::Extras>(size), size, std::move(ready)};
+  const std::uint32_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
+  std::vector<Seat> here;
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    if (space.here(rank)) here.push_back({space.space, rank});
+  }
+  if (!helper_ || lost_ || here.empty()) return ready(std::vector<launcher::Extras>(here.size()));
+  const OpeningId id = await(here, std::move(ready));
   if (send(space) || lost_) return;
   events_.said(fmt::format("{} members are more than a message to regroup-pmi holds: {}", size, kWithout));
-  finish({space.space, 0});
+  finish(id);
 }
 
 void Mpi::reopen(Seat seat, std::function<void(launcher::Extras)> ready) {
   if (!helper_ || lost_) return ready({});
-  openings_[seat] = {
-      std::vector<launcher::Extras>(1), 1,
-      [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); }};
+  await({seat},
+        [ready = std::move(ready)](std::vector<launcher::Extras> extras) { ready(std::move(extras.at(0))); });
   send(ReplaceRank{seat});
 }
 
-void Mpi::finish(Seat first) {
-  const auto found = openings_.find(first);
+void Mpi::finish(OpeningId id) {
+  const auto found = openings_.find(id);
   if (found == openings_.end()) return;
   Opening opening = std::move(found->second);
   openings_.erase(found);
+  std::erase_if(awaited_, [id](const auto& entry) { return entry.second.opening == id; });
   opening.ready(std::move(opening.extras));
 }
 
@@ -124,15 +140,15 @@ void Mpi::on_services(const Services& services) {
 }
 
 void Mpi::on_rank_ready(const RankReady& ready, core::Fd fd) {
-  auto found = openings_.upper_bound(ready.seat);  // the last one that begins at the rank, or before
-  if (found == openings_.begin()) return;
-  const auto& [first, opening] = *--found;
-  const std::size_t index = ready.seat.rank - first.rank;
-  if (first.space != ready.seat.space || index >= opening.extras.size()) return;
-  launcher::Extras& extras = found->second.extras[index];
-  for (const std::string& variable : ready.environment) add_variable(extras.environment, variable);
-  extras.inherited = std::move(fd);
-  if (--found->second.missing == 0) finish(first);
+  const auto found = awaited_.find(ready.seat);
+  if (found == awaited_.end()) return;
+  const auto [id, index] = found->second;
+  awaited_.erase(found);
+  Opening& opening = openings_.at(id);
+  for (const std::string& variable : ready.environment)
+    add_variable(opening.extras[index].environment, variable);
+  opening.extras[index].inherited = std::move(fd);
+  if (--opening.missing == 0) finish(id);
 }
 
 void Mpi::on_lost(const core::Status& why) { lose("is gone", ": " + why.message()); }

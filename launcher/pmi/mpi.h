@@ -32,6 +32,9 @@ struct MpiEvents {
 // Variables that keep more processes than cores from spinning. What the user has set in `app` stays as it is.
 void add_yield_hints(launcher::Extras& extras, const launcher::App& app);
 
+// "rank 3", "rank 0 of spawn 1".
+[[nodiscard]] std::string name_of(Seat seat);
+
 // What MPI_Comm_spawn means by `wanted` for a parent that runs `parent`. kNotFound names the program.
 [[nodiscard]] core::Result<launcher::App> spawned_app(const launcher::App& parent, const SpawnApp& wanted);
 
@@ -44,16 +47,14 @@ class Mpi {
   Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events,
       core::Duration limit = kAnswerLimit);
 
-  // Gives `ready` the extras of each rank, once, from the loop or at once: those there are if regroup-pmi
-  // dies or does not answer in time.
+  // Gives `ready` the extras of each rank of this host, once, from the loop or at once: those there are if
+  // regroup-pmi dies or does not answer in time.
   using Ready = std::function<void(std::vector<launcher::Extras>)>;
   void open(const OpenSpace& space, Ready ready);
   // The same for one rank of an open space that was never in MPI_Init and is started anew.
   void reopen(Seat seat, std::function<void(launcher::Extras)> ready);
-  // All its members have ended.
-  void close(std::uint32_t space) { send(CloseSpace{space}); }
-  void member_gone(const MemberGone& gone) { send(gone); }
-  void spawn_done(const SpawnDone& done) { send(done); }
+  // MemberGone, CloseSpace, SpawnDone.
+  void tell(const Message& message) { send(message); }
   // What dead members had told before they died has been handled when this returns.
   void settle();
 
@@ -62,12 +63,18 @@ class Mpi {
   static constexpr std::chrono::seconds kAnswerLimit{20};
 
  private:
+  using OpeningId = std::uint64_t;
   struct Opening {
     std::vector<launcher::Extras> extras;
     std::size_t missing = 0;
     Ready ready;
   };
+  struct Awaited {
+    OpeningId opening = 0;
+    std::size_t index = 0;  // of its extras
+  };
 
+  OpeningId await(const std::vector<Seat>& seats, Ready ready);
   bool send(const Message& message);
   void watch();
   void give_up();
@@ -76,7 +83,7 @@ class Mpi {
   void on_rank_ready(const RankReady& ready, core::Fd fd);
   void on_lost(const core::Status& why);
   void lose(const std::string& what, const std::string& why);
-  void finish(Seat first);
+  void finish(OpeningId id);
 
   static constexpr int kBeats = 10;  // questions within the limit
 
@@ -84,7 +91,9 @@ class Mpi {
   boost::asio::steady_timer beat_;
   int unanswered_ = 0;
   MpiEvents events_;
-  std::map<Seat, Opening> openings_;  // by the first rank
+  std::map<OpeningId, Opening> openings_;
+  std::map<Seat, Awaited> awaited_;
+  OpeningId last_opening_ = 0;
   std::unique_ptr<Helper> helper_;
   bool lost_ = false;
 };

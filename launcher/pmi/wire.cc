@@ -26,11 +26,17 @@ fb::OpenSpaceT table(const OpenSpace& m) {
     b.cpus = binding.cpus, b.locality = binding.locality;
     t.bindings.push_back(std::make_unique<fb::BindingT>(std::move(b)));
   }
+  if (m.parent) {
+    t.parent = std::make_unique<fb::SeatT>();
+    t.parent->space = m.parent->space, t.parent->rank = m.parent->rank;
+  }
+  t.hosts = m.hosts, t.host_of = m.host_of, t.host = m.host;
   return t;
 }
 OpenSpace plain(const fb::OpenSpaceT& t) {
-  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn, {}};
+  OpenSpace m{t.space, t.slots, t.oversubscribed, t.app_sizes, t.spawn, {}, {}, t.hosts, t.host_of, t.host};
   for (const auto& binding : t.bindings) m.bindings.push_back({binding->cpus, binding->locality});
+  if (t.parent) m.parent = Seat{t.parent->space, t.parent->rank};
   return m;
 }
 fb::ReplaceRankT table(const ReplaceRank& m) {

@@ -11,7 +11,7 @@
 
 namespace regroup::pmi {
 
-inline constexpr std::uint16_t kWireVersion = 2;
+inline constexpr std::uint16_t kWireVersion = 3;
 inline constexpr std::size_t kMaxMessageBytes = 16 << 20;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);

@@ -21,6 +21,10 @@ struct Binding;
 struct BindingBuilder;
 struct BindingT;
 
+struct Seat;
+struct SeatBuilder;
+struct SeatT;
+
 struct OpenSpace;
 struct OpenSpaceBuilder;
 struct OpenSpaceT;
@@ -504,6 +508,75 @@ inline flatbuffers::Offset<Binding> CreateBindingDirect(
 
 flatbuffers::Offset<Binding> CreateBinding(flatbuffers::FlatBufferBuilder &_fbb, const BindingT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct SeatT : public flatbuffers::NativeTable {
+  typedef Seat TableType;
+  uint32_t space = 0;
+  uint32_t rank = 0;
+};
+
+struct Seat FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef SeatT NativeTableType;
+  typedef SeatBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_SPACE = 4,
+    VT_RANK = 6
+  };
+  uint32_t space() const {
+    return GetField<uint32_t>(VT_SPACE, 0);
+  }
+  uint32_t rank() const {
+    return GetField<uint32_t>(VT_RANK, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
+           VerifyField<uint32_t>(verifier, VT_RANK, 4) &&
+           verifier.EndTable();
+  }
+  SeatT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(SeatT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Seat> Pack(flatbuffers::FlatBufferBuilder &_fbb, const SeatT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct SeatBuilder {
+  typedef Seat Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_space(uint32_t space) {
+    fbb_.AddElement<uint32_t>(Seat::VT_SPACE, space, 0);
+  }
+  void add_rank(uint32_t rank) {
+    fbb_.AddElement<uint32_t>(Seat::VT_RANK, rank, 0);
+  }
+  explicit SeatBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Seat> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Seat>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Seat> CreateSeat(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t space = 0,
+    uint32_t rank = 0) {
+  SeatBuilder builder_(_fbb);
+  builder_.add_rank(rank);
+  builder_.add_space(space);
+  return builder_.Finish();
+}
+
+struct Seat::Traits {
+  using type = Seat;
+  static auto constexpr Create = CreateSeat;
+};
+
+flatbuffers::Offset<Seat> CreateSeat(flatbuffers::FlatBufferBuilder &_fbb, const SeatT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct OpenSpaceT : public flatbuffers::NativeTable {
   typedef OpenSpace TableType;
   uint32_t space = 0;
@@ -512,6 +585,10 @@ struct OpenSpaceT : public flatbuffers::NativeTable {
   std::vector<uint32_t> app_sizes{};
   uint64_t spawn = 0;
   std::vector<std::unique_ptr<regroup::pmi::fb::BindingT>> bindings{};
+  std::unique_ptr<regroup::pmi::fb::SeatT> parent{};
+  std::vector<std::string> hosts{};
+  std::vector<uint32_t> host_of{};
+  uint32_t host = 0;
   OpenSpaceT() = default;
   OpenSpaceT(const OpenSpaceT &o);
   OpenSpaceT(OpenSpaceT&&) FLATBUFFERS_NOEXCEPT = default;
@@ -528,7 +605,11 @@ struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_OVERSUBSCRIBED = 8,
     VT_APP_SIZES = 10,
     VT_SPAWN = 12,
-    VT_BINDINGS = 14
+    VT_BINDINGS = 14,
+    VT_PARENT = 16,
+    VT_HOSTS = 18,
+    VT_HOST_OF = 20,
+    VT_HOST = 22
   };
   uint32_t space() const {
     return GetField<uint32_t>(VT_SPACE, 0);
@@ -548,6 +629,18 @@ struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *bindings() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *>(VT_BINDINGS);
   }
+  const regroup::pmi::fb::Seat *parent() const {
+    return GetPointer<const regroup::pmi::fb::Seat *>(VT_PARENT);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *hosts() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_HOSTS);
+  }
+  const flatbuffers::Vector<uint32_t> *host_of() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_HOST_OF);
+  }
+  uint32_t host() const {
+    return GetField<uint32_t>(VT_HOST, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
@@ -559,6 +652,14 @@ struct OpenSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_BINDINGS) &&
            verifier.VerifyVector(bindings()) &&
            verifier.VerifyVectorOfTables(bindings()) &&
+           VerifyOffset(verifier, VT_PARENT) &&
+           verifier.VerifyTable(parent()) &&
+           VerifyOffset(verifier, VT_HOSTS) &&
+           verifier.VerifyVector(hosts()) &&
+           verifier.VerifyVectorOfStrings(hosts()) &&
+           VerifyOffset(verifier, VT_HOST_OF) &&
+           verifier.VerifyVector(host_of()) &&
+           VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
            verifier.EndTable();
   }
   OpenSpaceT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -588,6 +689,18 @@ struct OpenSpaceBuilder {
   void add_bindings(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>>> bindings) {
     fbb_.AddOffset(OpenSpace::VT_BINDINGS, bindings);
   }
+  void add_parent(flatbuffers::Offset<regroup::pmi::fb::Seat> parent) {
+    fbb_.AddOffset(OpenSpace::VT_PARENT, parent);
+  }
+  void add_hosts(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> hosts) {
+    fbb_.AddOffset(OpenSpace::VT_HOSTS, hosts);
+  }
+  void add_host_of(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> host_of) {
+    fbb_.AddOffset(OpenSpace::VT_HOST_OF, host_of);
+  }
+  void add_host(uint32_t host) {
+    fbb_.AddElement<uint32_t>(OpenSpace::VT_HOST, host, 0);
+  }
   explicit OpenSpaceBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -606,9 +719,17 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpace(
     bool oversubscribed = false,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> app_sizes = 0,
     uint64_t spawn = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>>> bindings = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::pmi::fb::Binding>>> bindings = 0,
+    flatbuffers::Offset<regroup::pmi::fb::Seat> parent = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> hosts = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> host_of = 0,
+    uint32_t host = 0) {
   OpenSpaceBuilder builder_(_fbb);
   builder_.add_spawn(spawn);
+  builder_.add_host(host);
+  builder_.add_host_of(host_of);
+  builder_.add_hosts(hosts);
+  builder_.add_parent(parent);
   builder_.add_bindings(bindings);
   builder_.add_app_sizes(app_sizes);
   builder_.add_slots(slots);
@@ -629,9 +750,15 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpaceDirect(
     bool oversubscribed = false,
     const std::vector<uint32_t> *app_sizes = nullptr,
     uint64_t spawn = 0,
-    const std::vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *bindings = nullptr) {
+    const std::vector<flatbuffers::Offset<regroup::pmi::fb::Binding>> *bindings = nullptr,
+    flatbuffers::Offset<regroup::pmi::fb::Seat> parent = 0,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *hosts = nullptr,
+    const std::vector<uint32_t> *host_of = nullptr,
+    uint32_t host = 0) {
   auto app_sizes__ = app_sizes ? _fbb.CreateVector<uint32_t>(*app_sizes) : 0;
   auto bindings__ = bindings ? _fbb.CreateVector<flatbuffers::Offset<regroup::pmi::fb::Binding>>(*bindings) : 0;
+  auto hosts__ = hosts ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*hosts) : 0;
+  auto host_of__ = host_of ? _fbb.CreateVector<uint32_t>(*host_of) : 0;
   return regroup::pmi::fb::CreateOpenSpace(
       _fbb,
       space,
@@ -639,7 +766,11 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpaceDirect(
       oversubscribed,
       app_sizes__,
       spawn,
-      bindings__);
+      bindings__,
+      parent,
+      hosts__,
+      host_of__,
+      host);
 }
 
 flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBuilder &_fbb, const OpenSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -2017,12 +2148,45 @@ inline flatbuffers::Offset<Binding> CreateBinding(flatbuffers::FlatBufferBuilder
       _locality);
 }
 
+inline SeatT *Seat::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<SeatT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Seat::UnPackTo(SeatT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = space(); _o->space = _e; }
+  { auto _e = rank(); _o->rank = _e; }
+}
+
+inline flatbuffers::Offset<Seat> Seat::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SeatT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateSeat(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Seat> CreateSeat(flatbuffers::FlatBufferBuilder &_fbb, const SeatT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const SeatT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _space = _o->space;
+  auto _rank = _o->rank;
+  return regroup::pmi::fb::CreateSeat(
+      _fbb,
+      _space,
+      _rank);
+}
+
 inline OpenSpaceT::OpenSpaceT(const OpenSpaceT &o)
       : space(o.space),
         slots(o.slots),
         oversubscribed(o.oversubscribed),
         app_sizes(o.app_sizes),
-        spawn(o.spawn) {
+        spawn(o.spawn),
+        parent((o.parent) ? new regroup::pmi::fb::SeatT(*o.parent) : nullptr),
+        hosts(o.hosts),
+        host_of(o.host_of),
+        host(o.host) {
   bindings.reserve(o.bindings.size());
   for (const auto &bindings_ : o.bindings) { bindings.emplace_back((bindings_) ? new regroup::pmi::fb::BindingT(*bindings_) : nullptr); }
 }
@@ -2034,6 +2198,10 @@ inline OpenSpaceT &OpenSpaceT::operator=(OpenSpaceT o) FLATBUFFERS_NOEXCEPT {
   std::swap(app_sizes, o.app_sizes);
   std::swap(spawn, o.spawn);
   std::swap(bindings, o.bindings);
+  std::swap(parent, o.parent);
+  std::swap(hosts, o.hosts);
+  std::swap(host_of, o.host_of);
+  std::swap(host, o.host);
   return *this;
 }
 
@@ -2052,6 +2220,10 @@ inline void OpenSpace::UnPackTo(OpenSpaceT *_o, const flatbuffers::resolver_func
   { auto _e = app_sizes(); if (_e) { _o->app_sizes.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->app_sizes[_i] = _e->Get(_i); } } }
   { auto _e = spawn(); _o->spawn = _e; }
   { auto _e = bindings(); if (_e) { _o->bindings.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->bindings[_i] = std::unique_ptr<regroup::pmi::fb::BindingT>(_e->Get(_i)->UnPack(_resolver)); } } }
+  { auto _e = parent(); if (_e) _o->parent = std::unique_ptr<regroup::pmi::fb::SeatT>(_e->UnPack(_resolver)); }
+  { auto _e = hosts(); if (_e) { _o->hosts.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->hosts[_i] = _e->Get(_i)->str(); } } }
+  { auto _e = host_of(); if (_e) { _o->host_of.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->host_of[_i] = _e->Get(_i); } } }
+  { auto _e = host(); _o->host = _e; }
 }
 
 inline flatbuffers::Offset<OpenSpace> OpenSpace::Pack(flatbuffers::FlatBufferBuilder &_fbb, const OpenSpaceT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -2068,6 +2240,10 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBui
   auto _app_sizes = _o->app_sizes.size() ? _fbb.CreateVector(_o->app_sizes) : 0;
   auto _spawn = _o->spawn;
   auto _bindings = _o->bindings.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::pmi::fb::Binding>> (_o->bindings.size(), [](size_t i, _VectorArgs *__va) { return CreateBinding(*__va->__fbb, __va->__o->bindings[i].get(), __va->__rehasher); }, &_va ) : 0;
+  auto _parent = _o->parent ? CreateSeat(_fbb, _o->parent.get(), _rehasher) : 0;
+  auto _hosts = _o->hosts.size() ? _fbb.CreateVectorOfStrings(_o->hosts) : 0;
+  auto _host_of = _o->host_of.size() ? _fbb.CreateVector(_o->host_of) : 0;
+  auto _host = _o->host;
   return regroup::pmi::fb::CreateOpenSpace(
       _fbb,
       _space,
@@ -2075,7 +2251,11 @@ inline flatbuffers::Offset<OpenSpace> CreateOpenSpace(flatbuffers::FlatBufferBui
       _oversubscribed,
       _app_sizes,
       _spawn,
-      _bindings);
+      _bindings,
+      _parent,
+      _hosts,
+      _host_of,
+      _host);
 }
 
 inline ReplaceRankT *ReplaceRank::UnPack(const flatbuffers::resolver_function_t *_resolver) const {

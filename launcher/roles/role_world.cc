@@ -26,7 +26,7 @@ pmi::MpiEvents RoleWorld::events() {
   events.spawn = [this](const pmi::Spawn& spawn) {
     const std::string why = "MPI_Comm_spawn: not in a job of roles";
     events_.said(why);
-    mpi_->spawn_done({spawn.request, 0, why});
+    mpi_->tell(pmi::SpawnDone{spawn.request, 0, why});
   };
   events.said = [this](const std::string& text) { events_.said(text); };
   return events;
@@ -41,7 +41,7 @@ void RoleWorld::settle() {
 }
 
 void RoleWorld::gone(std::uint32_t rank) {
-  if (mpi_) mpi_->member_gone({{space_, rank}});
+  if (mpi_) mpi_->tell(pmi::MemberGone{{space_, rank}});
 }
 
 void RoleWorld::start(const StartMember& start) {
@@ -73,7 +73,7 @@ std::vector<std::uint32_t> RoleWorld::renew() {
 
 void RoleWorld::open() {
   opened_ = opening_ = true;
-  if (space_ > 0) mpi_->close(space_ - 1);
+  if (space_ > 0) mpi_->tell(pmi::CloseSpace{space_ - 1});
   const bool oversubscribed = options_.slots != 0 && members_.size() > options_.slots;
   mpi_->open({space_, options_.slots, oversubscribed, options_.counts, 0, options_.bindings},
              [this, space = space_](std::vector<Extras> extras) {

@@ -50,7 +50,7 @@ std::vector<std::string> tell(Pmi1Group& group, std::uint32_t rank, std::string_
 
 struct Pmi1 : testing::Test {
   KeyValues names;
-  Pmi1Group group{{"kvs", {1, 2}, 8, {{"given", "yes"}}}, names};
+  Pmi1Group group{{"kvs", {1, 2}, 8, "(vector,(0,1,3))", {{"given", "yes"}}}, names};
 };
 
 constexpr struct {

@@ -57,7 +57,7 @@ Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
       size_(std::accumulate(options_.app_sizes.begin(), options_.app_sizes.end(), 0U)) {
   KeyValues& own = spaces_[options_.kvs_name];
   own = options_.values;
-  own["PMI_process_mapping"] = fmt::format("(vector,(0,1,{}))", size_);  // all on one node
+  own["PMI_process_mapping"] = options_.mapping;
 }
 
 const std::map<std::string, Pmi1Group::Handler>& Pmi1Group::handlers() {

@@ -45,6 +45,7 @@ struct GroupOptions {
   std::string kvs_name;
   std::vector<std::uint32_t> app_sizes;
   std::uint32_t universe = 0;  // MPI_UNIVERSE_SIZE
+  std::string mapping;         // which rank runs on which host: Layout::mapping()
   KeyValues values;            // what the key-value space begins with
 };
 

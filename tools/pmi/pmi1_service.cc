@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "launcher/supervise/app.h"
+#include "tools/pmi/layout.h"
 
 namespace regroup::pmi {
 namespace {
@@ -40,10 +41,12 @@ Pmi1Service::Pmi1Service(boost::asio::io_context& loop, std::string job, Pmi1Eve
 Pmi1Service::~Pmi1Service() = default;
 
 void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
-  std::uint32_t size = 0;
-  for (const std::uint32_t app : space.app_sizes) size += app;
+  const Layout layout(space, "");
+  const std::uint32_t size = layout.size();
+  for (const std::uint32_t rank : layout.here())
+    local_[{space.space, rank}] = {layout.local_rank(rank), static_cast<std::uint32_t>(layout.here().size())};
   GroupOptions options{fmt::format("kvs_{}_{}", job_, space.space), space.app_sizes,
-                       std::max(space.slots, size), std::move(values)};
+                       std::max(space.slots, size), layout.mapping(), std::move(values)};
   groups_.erase(space.space);
   groups_.emplace(space.space, Pmi1Group(std::move(options), names_));
 }
@@ -61,8 +64,8 @@ core::Result<Pmi1Service::Client> Pmi1Service::connect(Seat seat, bool spawned) 
       fmt::format("PMI_FD={}", launcher::kInheritedFd),
       fmt::format("PMI_RANK={}", seat.rank),
       fmt::format("PMI_SIZE={}", groups_.at(seat.space).size()),
-      fmt::format("MPI_LOCALRANKID={}", seat.rank),
-      fmt::format("MPI_LOCALNRANKS={}", groups_.at(seat.space).size()),
+      fmt::format("MPI_LOCALRANKID={}", local_.at(seat).rank),
+      fmt::format("MPI_LOCALNRANKS={}", local_.at(seat).size),
   };
   if (spawned) client.environment.emplace_back("PMI_SPAWNED=1");
   return client;
@@ -148,6 +151,7 @@ void Pmi1Service::close_space(std::uint32_t space) {
     return entry.first.space == space;
   });
   groups_.erase(space);
+  std::erase_if(local_, [space](const auto& entry) { return entry.first.space == space; });
 }
 
 }  // namespace regroup::pmi

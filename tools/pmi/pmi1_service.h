@@ -45,6 +45,9 @@ class Pmi1Service {
 
  private:
   struct Connection;
+  struct Local {
+    std::uint32_t rank = 0, size = 0;  // of a process among those of its host
+  };
 
   void wait(const std::shared_ptr<Connection>& connection);
   [[nodiscard]] bool receive(Connection& connection);
@@ -65,6 +68,7 @@ class Pmi1Service {
   Pmi1Events events_;
   KeyValues names_;
   std::map<std::uint32_t, Pmi1Group> groups_;  // by space
+  std::map<Seat, Local> local_;
   std::map<Seat, std::shared_ptr<Connection>> connections_;
 };
 

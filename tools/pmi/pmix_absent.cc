@@ -13,10 +13,15 @@ core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_cont
   return core::Status(core::Code::kNotFound, "this regroup was built without the headers of libpmix");
 }
 
-core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace&,
-                                                                           std::optional<Seat>) {
+core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace&) {
   return core::internal_error("no PMIx server was started");
 }
+
+core::Result<std::vector<std::string>> PmixServer::environment_of(Seat) const {
+  return core::internal_error("no PMIx server was started");
+}
+
+void PmixServer::close_space(std::uint32_t) {}
 
 void PmixServer::member_gone(const MemberGone&) {}
 

@@ -12,19 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 
+#include "tools/pmi/layout.h"
 #include "tools/pmi/pmix_calls.h"
 #include "tools/pmi/pmix_state.h"
 
 namespace regroup::pmi {
 namespace {
-
-std::vector<std::uint32_t> ranks_below(std::uint32_t size) {
-  std::vector<std::uint32_t> ranks(size);
-  std::iota(ranks.begin(), ranks.end(), 0U);
-  return ranks;
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -39,18 +33,24 @@ struct FreeStrings {
   }
 };
 
+std::string listed(const std::vector<std::uint32_t>& ranks) {
+  return fmt::format("{}", fmt::join(ranks, ","));
+}
+
 // The facts about the job as a whole.
-void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space, std::uint32_t size) {
+void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space, const Layout& layout) {
+  const auto local = static_cast<std::uint32_t>(layout.here().size());
   infos.add(PMIX_JOBID, fmt::format("{}", space.space + 1));
-  infos.add(PMIX_UNIV_SIZE, std::max(space.slots, size));
-  infos.add(PMIX_MAX_PROCS, std::max(space.slots, size));
-  infos.add(PMIX_JOB_SIZE, size);
-  infos.add(PMIX_LOCAL_SIZE, size);
-  infos.add(PMIX_NODE_SIZE, size);
-  infos.add(PMIX_NUM_NODES, 1U);
+  infos.add(PMIX_UNIV_SIZE, std::max(space.slots, layout.size()));
+  infos.add(PMIX_MAX_PROCS, std::max(space.slots, layout.size()));
+  infos.add(PMIX_JOB_SIZE, layout.size());
+  infos.add(PMIX_LOCAL_SIZE, local);
+  infos.add(PMIX_NODE_SIZE, local);
+  infos.add(PMIX_NUM_NODES, static_cast<std::uint32_t>(layout.hosts().size()));
+  infos.add(PMIX_NODEID, space.host);
   infos.add(PMIX_JOB_NUM_APPS, static_cast<std::uint32_t>(space.app_sizes.size()));
-  infos.add(PMIX_LOCAL_PEERS, fmt::format("{}", fmt::join(ranks_below(size), ",")));
-  infos.add_rank(PMIX_LOCALLDR, 0);
+  infos.add(PMIX_LOCAL_PEERS, listed(layout.here()));
+  if (local > 0) infos.add_rank(PMIX_LOCALLDR, layout.here()[0]);
   infos.add_rank(PMIX_NPROC_OFFSET, 0);
   infos.add(PMIX_NODE_OVERSUBSCRIBED, space.oversubscribed);
   const std::string folder = fmt::format("{}/{}", state.options.folder, space.space);
@@ -60,13 +60,20 @@ void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space, st
   infos.add(PMIX_TDIR_RMCLEAN, true);
 }
 
-// Which node there is, and which ranks run on it.
-void add_maps(InfoList& infos, const PmixLibrary& library, const std::string& host, std::uint32_t size) {
-  const std::string ranks = fmt::format("{}", fmt::join(ranks_below(size), ","));
+// Which hosts there are, and which ranks run on them.
+void add_maps(InfoList& infos, const PmixLibrary& library, const Layout& layout) {
+  std::vector<std::string> names, ranks;
+  for (const Layout::Host& host : layout.hosts()) {
+    names.push_back(host.name);
+    ranks.push_back(listed(host.ranks));
+  }
   char* nodes = nullptr;
   char* procs = nullptr;
-  if (library.generate_regex(host.c_str(), &nodes) == PMIX_SUCCESS) infos.add_regex(PMIX_NODE_MAP, nodes);
-  if (library.generate_ppn(ranks.c_str(), &procs) == PMIX_SUCCESS) infos.add_regex(PMIX_PROC_MAP, procs);
+  const std::string all_names = fmt::format("{}", fmt::join(names, ","));
+  const std::string all_ranks = fmt::format("{}", fmt::join(ranks, ";"));
+  if (library.generate_regex(all_names.c_str(), &nodes) == PMIX_SUCCESS)
+    infos.add_regex(PMIX_NODE_MAP, nodes);
+  if (library.generate_ppn(all_ranks.c_str(), &procs) == PMIX_SUCCESS) infos.add_regex(PMIX_PROC_MAP, procs);
   std::free(nodes);
   std::free(procs);
 }
@@ -79,7 +86,7 @@ void add_binding(InfoList& facts, const OpenSpace& space, std::uint32_t rank) {
 }
 
 // The facts about each rank.
-void add_ranks(InfoList& infos, const PmixLibrary& library, const std::string& host, const OpenSpace& space) {
+void add_ranks(InfoList& infos, const PmixLibrary& library, const OpenSpace& space, const Layout& layout) {
   std::uint32_t rank = 0;
   for (std::uint32_t app = 0; app < space.app_sizes.size(); ++app) {
     for (std::uint32_t index = 0; index < space.app_sizes[app]; ++index, ++rank) {
@@ -88,10 +95,10 @@ void add_ranks(InfoList& infos, const PmixLibrary& library, const std::string& h
       facts.add(PMIX_APPNUM, app);
       facts.add_rank(PMIX_APP_RANK, index);
       facts.add_rank(PMIX_GLOBAL_RANK, rank);
-      facts.add_small(PMIX_LOCAL_RANK, static_cast<std::uint16_t>(rank));
-      facts.add_small(PMIX_NODE_RANK, static_cast<std::uint16_t>(rank));
-      facts.add(PMIX_HOSTNAME, host);
-      facts.add(PMIX_NODEID, 0U);
+      facts.add_small(PMIX_LOCAL_RANK, static_cast<std::uint16_t>(layout.local_rank(rank)));
+      facts.add_small(PMIX_NODE_RANK, static_cast<std::uint16_t>(layout.local_rank(rank)));
+      facts.add(PMIX_HOSTNAME, layout.host_of(rank).name);
+      facts.add(PMIX_NODEID, layout.host_of(rank).number);
       add_binding(facts, space, rank);
       infos.add(PMIX_PROC_DATA, facts);
     }
@@ -106,22 +113,22 @@ struct PmixModule {
 
 bool succeeded(pmix_status_t status) { return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED; }
 
-core::Status register_space(const PmixState& state, const OpenSpace& space, std::uint32_t size,
-                            std::optional<Seat> parent) {
-  const std::string host = host_name();
+core::Status register_space(const PmixState& state, const OpenSpace& space, const Layout& layout) {
   InfoList infos(state.library);
-  add_job(infos, state, space, size);
-  add_maps(infos, state.library, host, size);
-  add_ranks(infos, state.library, host, space);
-  if (parent) {
+  add_job(infos, state, space, layout);
+  add_maps(infos, state.library, layout);
+  add_ranks(infos, state.library, space, layout);
+  if (space.parent) {
     infos.add(PMIX_SPAWNED, true);
-    infos.add(PMIX_PARENT_ID, make_proc(state.name_of(parent->space), parent->rank));
+    infos.add(PMIX_PARENT_ID, make_proc(state.name_of(space.parent->space), space.parent->rank));
   }
   pmix_proc_t proc = make_proc(state.name_of(space.space), 0);
   // Without a callback the calls return when they are through.
-  pmix_status_t status = state.library.server_register_nspace(proc.nspace, static_cast<int>(size),
-                                                              infos.data(), infos.size(), nullptr, nullptr);
-  for (; proc.rank < size && succeeded(status); ++proc.rank) {
+  pmix_status_t status = state.library.server_register_nspace(
+      proc.nspace, static_cast<int>(layout.here().size()), infos.data(), infos.size(), nullptr, nullptr);
+  for (const std::uint32_t rank : layout.here()) {
+    if (!succeeded(status)) break;
+    proc.rank = rank;
     status = state.library.server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr, nullptr);
   }
   return succeeded(status) ? core::Status() : state.library.error("server_register", proc.nspace, status);
@@ -164,15 +171,14 @@ core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_cont
   return std::unique_ptr<PmixServer>(new PmixServer(std::move(state)));
 }
 
-core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace& space,
-                                                                           std::optional<Seat> parent) {
-  const std::uint32_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
-  REGROUP_RETURN_IF_ERROR(register_space(*state_, space, size, parent));
-  std::vector<std::vector<std::string>> out;
-  for (std::uint32_t rank = 0; rank < size; ++rank) {
+core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace& space) {
+  const Layout layout(space, host_name());
+  REGROUP_RETURN_IF_ERROR(register_space(*state_, space, layout));
+  std::vector<std::vector<std::string>> out(layout.size());
+  for (const std::uint32_t rank : layout.here()) {
     auto environment = environment_of({space.space, rank});
     if (!environment.ok()) return environment.status();
-    out.push_back(std::move(*environment));
+    out[rank] = std::move(*environment);
   }
   return out;
 }

@@ -48,9 +48,8 @@ class PmixServer {
   PmixServer(const PmixServer&) = delete;
   PmixServer& operator=(const PmixServer&) = delete;
 
-  // Makes the space known; the variables of each of its ranks. Blocks for well under a millisecond.
-  [[nodiscard]] core::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space,
-                                                                               std::optional<Seat> parent);
+  // Makes the space known; the variables by rank, of those on this host. Blocks for well under a millisecond.
+  [[nodiscard]] core::Result<std::vector<std::vector<std::string>>> open_space(const OpenSpace& space);
   // The variables of a rank of an open space.
   [[nodiscard]] core::Result<std::vector<std::string>> environment_of(Seat seat) const;
   // The space's processes have ended. Blocks for well under a millisecond.

@@ -31,11 +31,10 @@ void Service::on_message(const Message& message) {
 
 void Service::on(const OpenSpace& open) {
   const auto asked = pending_.find(open.spawn);
-  const bool spawned = asked != pending_.end();
-  pmi1_.open_space(open, spawned ? asked->second.values : KeyValues());
+  pmi1_.open_space(open, asked != pending_.end() ? asked->second.values : KeyValues());
   std::vector<std::vector<std::string>> environments;
   if (pmix_) {
-    auto opened = pmix_->open_space(open, spawned ? std::optional(asked->second.parent) : std::nullopt);
+    auto opened = pmix_->open_space(open);
     if (opened.ok()) environments = std::move(*opened);
     if (!opened.ok()) tell(Services{false, opened.status().message()});
   }
@@ -43,7 +42,8 @@ void Service::on(const OpenSpace& open) {
   for (const std::uint32_t app : open.app_sizes) size += app;
   environments.resize(size);
   for (std::uint32_t rank = 0; rank < size; ++rank) {
-    make_ready({open.space, rank}, std::move(environments[rank]), spawned);
+    if (open.here(rank))
+      make_ready({open.space, rank}, std::move(environments[rank]), open.parent.has_value());
   }
 }
 
