@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "launcher/supervise/descendants.h"
+#include "launcher/supervise/node.h"
 
 namespace regroup::launcher {
 namespace {
@@ -19,8 +20,9 @@ constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
 
 void AgentJob::on_coordinator(core::Fd, std::int32_t) {}
 
-Agent::Agent(AgentOptions options, core::Fd guardian, const JobFactory& job)
+Agent::Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guardian, const JobFactory& job)
     : options_(std::move(options)),
+      loop_(loop),
       out_(std::make_unique<Sink>(loop_, STDOUT_FILENO)),
       separate_err_(same_file(STDOUT_FILENO, STDERR_FILENO) ? nullptr
                                                             : std::make_unique<Sink>(loop_, STDERR_FILENO)),
@@ -65,9 +67,9 @@ void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, 
 void Agent::terminate(int exit_status) {
   if (ending()) return;
   exit_status_ = exit_status;
-  crew_.signal_all(SIGTERM);
-  crew_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
-  start_timer(grace_, options_.term_grace, [this] { crew_.signal_all(SIGKILL); });
+  signal_all(SIGTERM);
+  signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
+  start_timer(grace_, options_.term_grace, [this] { signal_all(SIGKILL); });
   finish_if_over();
 }
 
@@ -78,14 +80,19 @@ void Agent::fail_start(const std::string& why) {
 
 void Agent::kill(int exit_status) {
   if (!ending()) exit_status_ = exit_status;
-  crew_.signal_all(SIGKILL);
+  signal_all(SIGKILL);
   finish_if_over();
+}
+
+void Agent::signal_all(int signal) {
+  crew_.signal_all(signal);
+  if (OtherHosts* others = job_->others()) others->signal_all(signal);
 }
 
 void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
   switch (word) {
     case Word::kSignal:
-      return crew_.signal_all(value);
+      return signal_all(value);
     case Word::kStop:
       terminate(options_.stopped_status);
       return limit_drain(kDrainLimit);
@@ -114,14 +121,20 @@ void Agent::on_member_exit(const MemberExit& exit) {
 
 // All members are gone and the job is being ended.
 void Agent::finish_if_over() {
-  if (finishing_ || !ending() || crew_.running() > 0) return;
+  const OtherHosts* const others = job_->others();
+  if (finishing_ || !ending() || crew_.running() > 0 || (others != nullptr && others->running() > 0)) return;
   finishing_ = true;
   grace_.cancel();
   orphan_.cancel();
+  start_drain_timer();
+  job_->finish([this] { clear_up(); });
+}
+
+void Agent::clear_up() {
+  if (std::exchange(cleared_, true)) return;
   if (!kill_descendants(kKillLimit)) say("a process that the job left behind could not be killed");
   crew_.finish_outputs();
   crew_.tell_exit_codes();
-  start_drain_timer();
   leave_if_drained();
 }
 
@@ -136,15 +149,21 @@ void Agent::start_drain_timer() {
   start_timer(drain_, *drain_limit_, [this] {
     abandoned_ = true;
     if (*exit_status_ == 0) exit_status_ = 1;  // output is lost
-    leave_if_drained();
+    clear_up();
+    leave();
   });
 }
 
 void Agent::leave_if_drained() {
-  if (!finishing_ || (crew_.outputs_busy() && !abandoned_)) return;
+  if (!cleared_ || crew_.outputs_busy()) return;
   for (Sink* sink : {out_.get(), &err_}) {
-    if (sink->congested() && !abandoned_) return sink->when_free([this] { leave_if_drained(); });
+    if (sink->congested()) return sink->when_free([this] { leave_if_drained(); });
   }
+  if (std::exchange(leaving_, true)) return;
+  job_->leave([this] { leave(); });
+}
+
+void Agent::leave() {
   if (crew_.output_lost() && *exit_status_ == 0) exit_status_ = 1;
   guardian_.send(Word::kDone, *exit_status_);
   loop_.stop();

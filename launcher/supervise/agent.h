@@ -23,6 +23,7 @@
 namespace regroup::launcher {
 
 class Agent;
+class OtherHosts;
 
 // Decides in the agent; all calls on the loop's thread. The rigid one is in rigid_job.h.
 class AgentJob {
@@ -35,6 +36,12 @@ class AgentJob {
   virtual void on_coordinator(core::Fd socket, std::int32_t incarnation);
   // How long to go on when the guardian is gone.
   [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
+  // Those that end with the job; may be none.
+  [[nodiscard]] virtual OtherHosts* others() { return nullptr; }
+  // No member lives any more. Calls `then`, once, when all that others have to say has been said ...
+  virtual void finish(std::function<void()> then) { then(); }
+  // ... and when members' output has been written, before this process leaves.
+  virtual void leave(std::function<void()> then) { then(); }
 };
 using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
 
@@ -53,12 +60,16 @@ struct AgentOptions {
 
 class Agent {
  public:
-  Agent(AgentOptions options, core::Fd guardian, const JobFactory& job);
+  // `loop` may have run before.
+  Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guardian, const JobFactory& job);
   // Serves until the job is over; the exit status of this process. Call once.
   [[nodiscard]] int run();
 
   [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
   [[nodiscard]] Crew& crew() { return crew_; }
+  // Of the job.
+  [[nodiscard]] Sink& out() { return *out_; }
+  [[nodiscard]] Sink& err() { return err_; }
   // Members have been started: one of them may now take MASTER_PORT.
   void release_port() { options_.port.socket.reset(); }
   // "regroup: TEXT" on standard error, between the members' lines.
@@ -69,21 +80,27 @@ class Agent {
   void fail_start(const std::string& why);
   // Ends the job at once.
   void kill(int exit_status);
+  // A member has ended, here or elsewhere.
+  void on_member_exit(const MemberExit& exit);
+  // Other hosts were lost: their members were perhaps the last.
+  void look_whether_over() { finish_if_over(); }
   // Nothing is decided any more: the job is being ended.
   [[nodiscard]] bool ending() const { return exit_status_.has_value(); }
 
  private:
   void on_word(Word word, std::int32_t value, core::Fd fd);
   void on_guardian_lost();
-  void on_member_exit(const MemberExit& exit);
+  void signal_all(int signal);
   void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);
   void finish_if_over();
   void limit_drain(core::Duration limit);
   void start_drain_timer();
+  void clear_up();
   void leave_if_drained();
+  void leave();
 
   AgentOptions options_;
-  boost::asio::io_context loop_{1};
+  boost::asio::io_context& loop_;
   std::unique_ptr<Sink> out_;
   std::unique_ptr<Sink> separate_err_;  // unless it is the same file
   Sink& err_;
@@ -97,7 +114,7 @@ class Agent {
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
   std::optional<core::Duration> drain_limit_;  // from the members' end on; none: until all is written
-  bool finishing_ = false;
+  bool finishing_ = false, cleared_ = false, leaving_ = false;
   bool abandoned_ = false;  // output that nobody takes is waited for no more
 };
 

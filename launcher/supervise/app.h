@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Place {
   std::uint32_t app = 0;    // number of its App in the job
   std::uint32_t index = 0;  // among the members of that App
   std::uint32_t space = 0;  // 0: started with the job; n: by its n-th MPI_Comm_spawn
+  std::uint32_t host = 0;   // number of its host in the job; those of one space on it:
+  std::optional<std::uint32_t> local_rank, local_size;  // none: as in the world
 };
 
 // By which its output is known: who takes another's place in an elastic job has a number of its own.

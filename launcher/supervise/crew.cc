@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 
-#include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
 
@@ -38,6 +37,10 @@ std::string shown(const App& app) {
   return line.size() <= kMost && line.size() == words.size() ? line : line.substr(0, kMost) + " ...";
 }
 
+std::string MemberExit::process() const {
+  return host.empty() ? fmt::format("(pid {})", pid) : fmt::format("(pid {} on {})", pid, host);
+}
+
 std::string MemberExit::what() const {
   const std::string more = exceeded_memory == 0 ? ""
                                                 : fmt::format("killed for using more than its {} of memory",
@@ -63,14 +66,14 @@ core::Status Crew::start(const Place& place, Extras extras) {
   return start_with(std::move(*pipes), place, extras);
 }
 
-std::uint32_t Crew::add_app(App app) {
-  options_.apps.push_back(std::move(app));
-  return static_cast<std::uint32_t>(options_.apps.size() - 1);
+void Crew::set_app(std::uint32_t number, App app) {
+  if (options_.apps.size() <= number) options_.apps.resize(number + std::size_t{1});
+  options_.apps[number] = std::move(app);
 }
 
 core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
   const App& app = options_.apps.at(place.app);
-  Environment environment = member_environment(app.environment, place, options_.job, options_.master_port,
+  Environment environment = member_environment(app.environment, place, options_.job, options_.master,
                                                options_.agent_socket, extras.threads);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);

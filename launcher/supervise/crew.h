@@ -18,6 +18,7 @@
 #include "launcher/containment/job_record.h"
 #include "launcher/containment/limiter.h"
 #include "launcher/supervise/app.h"
+#include "launcher/supervise/environment.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/streams.h"
@@ -31,7 +32,7 @@ namespace regroup::launcher {
 struct CrewOptions {
   std::vector<App> apps;
   std::string job;  // its id
-  std::uint16_t master_port = 0;
+  Master master;
   std::string agent_socket;  // "": a rigid job
   OutputRequest output;
   StdinRequest stdin_to;
@@ -45,13 +46,16 @@ struct CrewOptions {
 
 struct MemberExit {
   core::MemberId member = 0;
-  std::uint32_t rank = 0;  // at its start
-  pid_t pid = 0;
+  std::uint32_t rank = 0;             // at its start
+  pid_t pid = 0;                      // on its host
   int code = 0;                       // exit code, if it exited
   int signal = 0;                     // the signal that killed it, or 0
   std::uint64_t exceeded_memory = 0;  // its limit in bytes, if a process of it was killed for that; or 0
+  std::string host;                   // "": this one
 
   [[nodiscard]] bool normal() const { return signal == 0 && code == 0; }
+  // "(pid 4711)", "(pid 4711 on node2)".
+  [[nodiscard]] std::string process() const;
   // As a shell reports it: the code, or 128 + signal.
   [[nodiscard]] int status() const { return signal != 0 ? 128 + signal : code; }
   // "was killed by signal 9 (SIGKILL)", "exited with code 7", or "was killed for using more than its 64 MiB
@@ -82,10 +86,8 @@ class Crew {
   // "exit codes, by member: 0:0 1:137", if that was asked for. To be called once all members are gone.
   void tell_exit_codes();
 
-  // A program that members started later run; its number.
-  std::uint32_t add_app(App app);
-  // Nobody runs it any more; its number is not given again.
-  void drop_app(std::uint32_t number) { options_.apps.at(number) = {}; }
+  // The program that members started later run under this number; an empty one when nobody does any more.
+  void set_app(std::uint32_t number, App app);
   [[nodiscard]] const CrewOptions& options() const { return options_; }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] bool outputs_busy() const { return streams_.busy(); }

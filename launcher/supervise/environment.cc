@@ -80,16 +80,17 @@ core::Result<HeldPort> hold_port() {
 }
 
 Environment member_environment(Environment base, const Place& place, const std::string& job,
-                               std::uint16_t master_port, const std::string& agent_socket,
-                               std::uint32_t threads) {
+                               const Master& master, const std::string& agent_socket, std::uint32_t threads) {
   const std::string rank = std::to_string(place.rank);
   const std::string size = std::to_string(place.world_size);
+  const std::string local_rank = std::to_string(place.local_rank.value_or(place.rank));
+  const std::string local_size = std::to_string(place.local_size.value_or(place.world_size));
   base.emplace("RANK", rank);
   base.emplace("WORLD_SIZE", size);
-  base.emplace("LOCAL_RANK", rank);
-  base.emplace("LOCAL_WORLD_SIZE", size);
-  base.emplace("MASTER_ADDR", "127.0.0.1");
-  base.emplace("MASTER_PORT", std::to_string(master_port));
+  base.emplace("LOCAL_RANK", local_rank);
+  base.emplace("LOCAL_WORLD_SIZE", local_size);
+  base.emplace("MASTER_ADDR", master.address);
+  base.emplace("MASTER_PORT", std::to_string(master.port));
   base.emplace("OMP_NUM_THREADS", std::to_string(threads));
   base["REGROUP_JOB"] = job;
   if (!agent_socket.empty()) {
@@ -97,10 +98,10 @@ Environment member_environment(Environment base, const Place& place, const std::
     base["REGROUP_MEMBER"] = std::to_string(place.member);
     return base;
   }
-  for (const char* name : {"RANK", "LOCAL_RANK", "NODE_RANK"})
-    base[fmt::format("OMPI_COMM_WORLD_{}", name)] = rank;
-  for (const char* name : {"SIZE", "LOCAL_SIZE"}) base[fmt::format("OMPI_COMM_WORLD_{}", name)] = size;
-  base["OMPI_UNIVERSE_SIZE"] = size;
+  base["OMPI_COMM_WORLD_RANK"] = rank;
+  base["OMPI_COMM_WORLD_SIZE"] = base["OMPI_UNIVERSE_SIZE"] = size;
+  base["OMPI_COMM_WORLD_LOCAL_RANK"] = base["OMPI_COMM_WORLD_NODE_RANK"] = local_rank;
+  base["OMPI_COMM_WORLD_LOCAL_SIZE"] = local_size;
   return base;
 }
 

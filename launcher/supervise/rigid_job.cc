@@ -5,69 +5,73 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 #include "launcher/options/outer_place.h"
 
 namespace regroup::launcher {
 namespace {
 
-// Members of a space that begins with member `first`, in rank order.
+constexpr int kHostLost = 1;
+constexpr int kNoProgram = 66;  // as Open MPI 5
+
+// Members of a space that begins with member `first`, in rank order. `host_of` by rank; empty: one host.
 std::vector<Place> places_of(const std::vector<std::uint32_t>& counts, core::MemberId first,
-                             std::uint32_t first_app, std::uint32_t space) {
+                             std::uint32_t first_app, std::uint32_t space,
+                             const std::vector<std::uint32_t>& host_of) {
   const std::uint32_t size = std::accumulate(counts.begin(), counts.end(), 0U);
+  std::map<std::uint32_t, std::uint32_t> on_host;
   std::vector<Place> places;
   for (std::uint32_t app = 0; app < counts.size(); ++app) {
     for (std::uint32_t index = 0; index < counts[app]; ++index) {
       const auto rank = static_cast<std::uint32_t>(places.size());
-      places.push_back({first + rank, rank, size, first_app + app, index, space});
+      Place place{first + rank, rank, size, first_app + app, index, space};
+      place.host = host_of.empty() ? 0 : host_of[rank];
+      place.local_rank = on_host[place.host]++;
+      places.push_back(place);
     }
   }
+  for (Place& place : places) place.local_size = on_host[place.host];
   return places;
-}
-
-std::string name_of(pmi::Seat seat) {
-  if (seat.space == 0) return fmt::format("rank {}", seat.rank);
-  return fmt::format("rank {} of spawn {}", seat.rank, seat.space);
 }
 
 }  // namespace
 
-RigidJob::RigidJob(Agent& agent, RigidOptions options)
-    : agent_(agent), options_(std::move(options)), seats_(options_.cores.size()) {}
+RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHosts> others)
+    : agent_(agent),
+      options_(std::move(options)),
+      seats_(options_.cores.size()),
+      apps_(agent.crew().options().apps),
+      local_(agent, options_.helper, events()),
+      others_(std::move(others)) {}
 
-pmi::MpiEvents RigidJob::events() {
-  pmi::MpiEvents events;
-  events.connected = [this](const pmi::Connected& connected) {
-    if (Rank* rank = find(connected.seat)) rank->inside = true;
-  };
-  events.finalized = [this](const pmi::Finalized& finalized) {
-    if (Rank* rank = find(finalized.seat)) rank->inside = false;
-  };
-  events.aborted = [this](const pmi::Aborted& aborted) { on_aborted(aborted); };
-  events.met = [this](const pmi::Met& met) { families_.met({met.spaces.begin(), met.spaces.end()}); };
-  events.parted = [this](const pmi::Parted& parted) {
-    families_.parted({parted.spaces.begin(), parted.spaces.end()});
-  };
-  events.spawn = [this](const pmi::Spawn& spawn) { on_spawn(spawn); };
+NodeEvents RigidJob::events() {
+  NodeEvents events;
+  events.started = [this](std::uint32_t space, const core::Status& status) { on_started(space, status); };
+  events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
+  events.mpi = [this](const pmi::Message& message) { on_mpi(message); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
   return events;
 }
 
+Node& RigidJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->node(host - 1); }
+
 core::Status RigidJob::start() {
-  if (options_.helper) {
-    mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *options_.helper, agent_.crew().options().apps.at(0),
-                                      events());
-    open_space(options_.counts, 0, 0);
-    return {};
+  if (others_) {
+    others_->serve(
+        events(), [this](std::size_t, const core::Status& why) { on_lost(why); }, agent_.out(), agent_.err());
+    for (std::uint32_t app = 0; app < apps_.size(); ++app) {
+      for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(app, apps_[app]);
+    }
   }
-  const std::vector<Place> places = places_of(options_.counts, 0, 0, 0);
-  worlds_[spaces_++].living = static_cast<std::uint32_t>(places.size());
-  return start_space(0, places, take_seats(places), std::vector<Extras>(places.size()));
+  open_space(options_.counts, 0, options_.host_of, std::nullopt);
+  return {};
 }
 
 std::uint32_t RigidJob::living() const {
@@ -75,27 +79,53 @@ std::uint32_t RigidJob::living() const {
                          [](std::uint32_t sum, const auto& entry) { return sum + entry.second.living; });
 }
 
+std::uint32_t RigidJob::living_on(std::uint32_t host) const {
+  return static_cast<std::uint32_t>(std::count_if(
+      ranks_.begin(), ranks_.end(), [host](const auto& entry) { return entry.second.host == host; }));
+}
+
+bool RigidJob::crowded(std::uint32_t host) const {
+  const std::uint32_t slots = options_.hosts[host].slots;
+  return slots != 0 && living_on(host) > slots;
+}
+
 void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
-                          std::uint64_t request) {
+                          const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent) {
   const std::uint32_t number = spaces_++;
-  const std::vector<Place> places = places_of(counts, next_member_, first_app, number);
-  const auto size = static_cast<std::uint32_t>(places.size());
-  next_member_ += size;
-  worlds_[number] = {size, first_app, static_cast<std::uint32_t>(counts.size())};
-  pmi::OpenSpace space{number, options_.slots, crowded(), counts, request, {}};
+  const std::vector<Place> places = places_of(counts, next_member_, first_app, number, host_of);
+  World& world = worlds_[number];
+  world.living = static_cast<std::uint32_t>(places.size());
+  world.first_app = first_app;
+  world.apps = static_cast<std::uint32_t>(counts.size());
+  next_member_ += world.living;
   const std::vector<std::size_t> seats = take_seats(places);
+  std::map<std::uint32_t, SpaceOrder> orders;  // by host
+  for (const Place& place : places) {
+    const std::uint32_t host = host_of.empty() ? 0 : host_of[place.rank];
+    ranks_[place.member] = {{number, place.rank}, place.app, host};
+    orders[host].members.push_back(order_of(place, seats));
+  }
+  pmi::OpenSpace space;
+  space.space = number;
+  space.app_sizes = counts;
+  if (parent) space.parent = parent->parent;
   for (const std::size_t seat : seats) {
     if (seat < options_.bindings.size()) space.bindings.push_back(options_.bindings[seat]);
   }
-  ++starting_;
-  mpi_->open(space, [this, number, request, places, seats](std::vector<Extras> extras) {
-    --starting_;
-    if (agent_.ending()) return;
-    const core::Status status = start_space(number, places, seats, std::move(extras));
-    if (request != 0) mpi_->spawn_done({request, number, status.message()});
-    if (status.ok()) return;
-    agent_.fail_start(status.message());
-  });
+  for (const JobHost& host : options_.hosts) {
+    space.slots += host.slots;
+    if (several()) space.hosts.push_back(host.name);
+  }
+  if (several()) space.host_of = host_of;
+  world.starting = static_cast<std::uint32_t>(orders.size());
+  world.parent = std::move(parent);
+  for (auto& [host, order] : orders) {
+    order.space = space;
+    order.space.host = host;
+    order.space.oversubscribed = crowded(host);
+    if (world.parent && find(world.parent->parent)->host == host) order.space.spawn = world.parent->request;
+    node(host).start(std::move(order));
+  }
 }
 
 std::vector<std::size_t> RigidJob::take_seats(const std::vector<Place>& places) {
@@ -107,31 +137,46 @@ std::vector<std::size_t> RigidJob::take_seats(const std::vector<Place>& places) 
   return seats;
 }
 
-core::Status RigidJob::start_space(std::uint32_t space, const std::vector<Place>& places,
-                                   const std::vector<std::size_t>& seats, std::vector<Extras> extras) {
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    const pmi::Seat seat{space, place.rank};
-    ranks_[place.member] = {seat, place.app};
-    if (!seats.empty()) extras[i].cores = options_.cores.at(seats[i]);
-    if (space == 0 && place.rank < options_.threads.size()) extras[i].threads = options_.threads[place.rank];
-    if (crowded()) pmi::add_yield_hints(extras[i], agent_.crew().options().apps.at(place.app));
-    if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
-      return {status.code(), fmt::format("{} could not be started: {}", name_of(seat), status.message())};
-    }
-  }
-  agent_.release_port();
-  if (worlds_[space].ending) end_alone(space);  // its parent failed meanwhile
-  return {};
+MemberOrder RigidJob::order_of(const Place& place, const std::vector<std::size_t>& seats) const {
+  MemberOrder order{place, 1, {}};
+  if (!seats.empty()) order.cores = options_.cores.at(seats.at(place.rank));
+  if (place.space == 0 && place.rank < options_.threads.size()) order.threads = options_.threads[place.rank];
+  return order;
 }
 
-bool RigidJob::crowded() const { return options_.slots != 0 && living() > options_.slots; }
+void RigidJob::on_started(std::uint32_t space, const core::Status& status) {
+  if (agent_.ending()) return agent_.look_whether_over();
+  const auto found = worlds_.find(space);
+  if (found == worlds_.end()) return;
+  World& world = found->second;
+  const bool all = --world.starting == 0;
+  if (world.parent && (all || !status.ok())) {
+    if (const Rank* parent = find(world.parent->parent))
+      node(parent->host).tell(pmi::SpawnDone{world.parent->request, space, status.message()});
+    world.parent.reset();
+  }
+  if (status.code() == core::Code::kNotFound && options_.compat == Compat::kOpenMpi) {
+    agent_.say(status.message());
+    return agent_.kill(kNoProgram);
+  }
+  if (!status.ok()) return agent_.fail_start(status.message());
+  if (all && world.ending) end_alone(space);  // its parent failed meanwhile
+}
 
-core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const App& parent) const {
+// Its members are gone, or beyond reach.
+void RigidJob::on_lost(const core::Status& why) {
+  if (agent_.ending()) return agent_.look_whether_over();
+  agent_.say(why.message() + ": ending the job");
+  agent_.terminate(kHostLost);
+}
+
+void RigidJob::finish(std::function<void()> then) { others_ ? others_->finish(std::move(then)) : then(); }
+
+core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
   std::vector<App> apps;
   std::uint32_t size = 0;
   for (const pmi::SpawnApp& wanted : spawn.apps) {
-    auto app = pmi::spawned_app(parent, wanted);
+    auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
     app->environment = without_outer_place(std::move(app->environment));  // its parent may have sent its own
     apps.push_back(std::move(*app));
@@ -143,49 +188,91 @@ core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, c
                                   size, living(), options_.most));
 }
 
+// Free slots first, host by host; then one more on each host in turn.
+std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
+  std::vector<std::uint32_t> out;
+  if (!several()) return out;
+  for (std::uint32_t host = 0; host < options_.hosts.size() && out.size() < members; ++host) {
+    const std::uint32_t taken = living_on(host);
+    const std::uint32_t slots = options_.hosts[host].slots;
+    const std::size_t free = slots > taken ? slots - taken : 0;
+    out.insert(out.end(), std::min(free, members - out.size()), host);
+  }
+  for (std::uint32_t next = 0; out.size() < members; ++next) {
+    const auto host = static_cast<std::uint32_t>(next % options_.hosts.size());
+    if (options_.hosts[host].slots > 0) out.push_back(host);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void RigidJob::on_mpi(const pmi::Message& message) {
+  if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
+    if (Rank* rank = find(connected->seat)) rank->inside = true;
+  } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
+    if (Rank* rank = find(finalized->seat)) rank->inside = false;
+  } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
+    on_aborted(*aborted);
+  } else if (const auto* met = std::get_if<pmi::Met>(&message)) {
+    families_.met({met->spaces.begin(), met->spaces.end()});
+  } else if (const auto* parted = std::get_if<pmi::Parted>(&message)) {
+    families_.parted({parted->spaces.begin(), parted->spaces.end()});
+  } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
+    on_spawn(*spawn);
+  }
+}
+
 void RigidJob::on_spawn(const pmi::Spawn& spawn) {
   const Rank* parent = find(spawn.parent);
   if (parent == nullptr || agent_.ending()) return;
-  auto apps = spawned_apps(spawn, agent_.crew().options().apps.at(parent->app));
+  auto apps = spawned_apps(spawn, *parent);
   if (!apps.ok()) {
-    agent_.say(fmt::format("{}: MPI_Comm_spawn: {}", name_of(spawn.parent), apps.status().message()));
-    return mpi_->spawn_done({spawn.request, 0, apps.status().message()});
+    agent_.say(fmt::format("{}: MPI_Comm_spawn: {}", pmi::name_of(spawn.parent), apps.status().message()));
+    return node(parent->host).tell(pmi::SpawnDone{spawn.request, 0, apps.status().message()});
   }
-  const auto first_app = static_cast<std::uint32_t>(agent_.crew().options().apps.size());
+  const auto first_app = static_cast<std::uint32_t>(apps_.size());
   std::vector<std::uint32_t> counts;
   for (std::size_t i = 0; i < apps->size(); ++i) {
-    agent_.crew().add_app(std::move((*apps)[i]));
+    const auto number = static_cast<std::uint32_t>(apps_.size());
+    for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(number, (*apps)[i]);
+    apps_.push_back(std::move((*apps)[i]));
     counts.push_back(spawn.apps[i].count);
   }
   families_.spawned(spawn.parent.space, spaces_);
-  open_space(counts, first_app, spawn.request);
+  open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
 }
 
 void RigidJob::on_aborted(const pmi::Aborted& aborted) {
   if (agent_.ending() || worlds_[aborted.seat.space].ending) return;
   end_family(aborted.seat.space,
-             fmt::format("{} called MPI_Abort with status {}{}{}", name_of(aborted.seat), aborted.status,
+             fmt::format("{} called MPI_Abort with status {}{}{}", pmi::name_of(aborted.seat), aborted.status,
                          aborted.message.empty() ? "" : ": ", aborted.message),
              "", aborted.status & 0xff);
 }
 
 void RigidJob::on_exit(const MemberExit& exit) {
-  if (mpi_) mpi_->settle();
-  if (agent_.ending()) return;
-  const Rank rank = ranks_[exit.member];
+  if (exit.host.empty()) local_.settle();
+  const auto found = ranks_.find(exit.member);
+  if (agent_.ending() || found == ranks_.end()) return;
+  const Rank rank = found->second;
   const bool decided = decides(exit, rank);
   // As Open MPI 5 with --with-ft: a signal never decides the status, an exit code always does.
   const bool survived = decided && options_.fault_tolerant && exit.signal != 0;
-  if (mpi_) mpi_->member_gone({rank.seat, exit.code, exit.signal, survived});
+  const pmi::MemberGone gone{rank.seat, exit.code, exit.signal, survived};
+  node(rank.host).tell(gone);
+  for (std::uint32_t host = 0; survived && host < options_.hosts.size(); ++host) {
+    if (host != rank.host) node(host).tell(gone);
+  }
   if (decided && !survived) {
     end(exit, rank);
-  } else if (survived && (agent_.crew().running() > 0 || starting_ > 0)) {
-    agent_.say(fmt::format("{} (pid {}) {}: the others go on", name_of(rank.seat), exit.pid, exit.what()));
+  } else if (survived && ranks_.size() > 1) {
+    agent_.say(
+        fmt::format("{} {} {}: the others go on", pmi::name_of(rank.seat), exit.process(), exit.what()));
   } else if (options_.compat == Compat::kMpich) {
     status_ |= exit.code;
   }
   leave(exit.member);
-  if (agent_.crew().running() == 0 && starting_ == 0) agent_.terminate(status_);
+  if (ranks_.empty()) agent_.terminate(status_);
 }
 
 // Its end is the end of its world.
@@ -197,11 +284,10 @@ bool RigidJob::decides(const MemberExit& exit, const Rank& rank) {
 
 void RigidJob::end(const MemberExit& exit, const Rank& rank) {
   const bool early = exit.signal == 0 && rank.inside;
-  const std::string said = fmt::format("{} (pid {}) {}{}", name_of(rank.seat), exit.pid, exit.what(),
+  const std::string said = fmt::format("{} {} {}{}", pmi::name_of(rank.seat), exit.process(), exit.what(),
                                        early ? " before it called MPI_Finalize" : "");
   const bool by_itself = exit.signal == 0 && !early;  // why, its program knows: name that
-  const std::string what =
-      by_itself ? "; it ran " + shown(agent_.crew().options().apps.at(rank.app)) : std::string();
+  const std::string what = by_itself ? "; it ran " + shown(apps_.at(rank.app)) : std::string();
   const bool hydra = options_.compat == Compat::kMpich;
   const int status = hydra                     ? (exit.signal != 0 ? exit.signal : exit.code)
                      : early && exit.code == 0 ? 1
@@ -212,7 +298,7 @@ void RigidJob::end(const MemberExit& exit, const Rank& rank) {
 void RigidJob::end_family(std::uint32_t space, const std::string& said, const std::string& more, int status) {
   const std::set<std::uint32_t> family = families_.of(space);
   if (family.contains(0)) {
-    agent_.say(said + (agent_.crew().running() > 0 ? ": ending the other ranks" : "") + more);
+    agent_.say(said + (ranks_.size() > 1 ? ": ending the other ranks" : "") + more);
     return agent_.terminate(status);
   }
   agent_.say(said + ": what has disconnected from it goes on" + more);
@@ -236,7 +322,7 @@ void RigidJob::end_alone(std::uint32_t space) {
 
 void RigidJob::signal_world(std::uint32_t space, int signal) {
   for (const auto& [member, rank] : ranks_) {
-    if (rank.seat.space == space) agent_.crew().signal(member, signal);
+    if (rank.seat.space == space) node(rank.host).signal(member, signal);
   }
 }
 
@@ -248,10 +334,13 @@ void RigidJob::leave(core::MemberId member) {
   ranks_.erase(found);
   World& world = worlds_[space];
   if (--world.living > 0 || space == 0) return;
-  for (std::uint32_t app = 0; app < world.apps; ++app) agent_.crew().drop_app(world.first_app + app);
+  for (std::uint32_t app = world.first_app; app < world.first_app + world.apps; ++app) apps_[app] = {};
+  for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) {
+    for (std::uint32_t app = 0; app < world.apps; ++app) node(host).drop_app(world.first_app + app);
+    node(host).tell(pmi::CloseSpace{space});
+  }
   worlds_.erase(space);
   families_.closed(space);
-  if (mpi_) mpi_->close(space);
 }
 
 RigidJob::Rank* RigidJob::find(pmi::Seat seat) {

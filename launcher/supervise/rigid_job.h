@@ -12,15 +12,22 @@
 
 #include "launcher/options/request.h"
 #include "launcher/pmi/families.h"
-#include "launcher/pmi/mpi.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/core_seats.h"
+#include "launcher/supervise/local_node.h"
 
 namespace regroup::launcher {
 
+// This host is number 0, whether members run on it or not; the OtherHosts follow.
+struct JobHost {
+  std::string name;
+  std::uint32_t slots = 0;  // cores there are for members; 0: not known
+};
+
 struct RigidOptions {
   std::vector<std::uint32_t> counts;  // members of each App; ranks go through the Apps in order
-  std::uint32_t slots = 0;            // cores there are for them; 0: not known
+  std::vector<JobHost> hosts;
+  std::vector<std::uint32_t> host_of;  // by rank; empty: all run here
   Compat compat = Compat::kOpenMpi;
   bool fault_tolerant = false;               // a death does not end the other members
   bool quiet = false;                        // nothing is said of what MPI programs lack
@@ -36,15 +43,19 @@ struct RigidOptions {
 
 class RigidJob final : public AgentJob {
  public:
-  RigidJob(Agent& agent, RigidOptions options);
+  // `others`: none if all run on this host.
+  RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHosts> others = nullptr);
   // Members start a little later, when regroup-pmi is ready for them.
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
+  [[nodiscard]] OtherHosts* others() override { return others_.get(); }
+  void finish(std::function<void()> then) override;
 
  private:
   struct Rank {
     pmi::Seat seat;
     std::uint32_t app = 0;
+    std::uint32_t host = 0;
     bool inside = false;  // between MPI_Init and MPI_Finalize
   };
   // Of members with one MPI_COMM_WORLD.
@@ -52,20 +63,30 @@ class RigidJob final : public AgentJob {
     std::uint32_t living = 0;  // or yet to be started
     std::uint32_t first_app = 0;
     std::uint32_t apps = 0;
-    bool ending = false;  // alone, for a failure in it; the job goes on
+    std::uint32_t starting = 0;        // hosts that have not started theirs yet
+    std::optional<pmi::Spawn> parent;  // who waits for it to be started
+    bool ending = false;               // alone, for a failure in it; the job goes on
     std::unique_ptr<boost::asio::steady_timer> grace;
   };
 
-  [[nodiscard]] pmi::MpiEvents events();
-  void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app, std::uint64_t request);
-  [[nodiscard]] core::Status start_space(std::uint32_t space, const std::vector<Place>& places,
-                                         const std::vector<std::size_t>& seats, std::vector<Extras> extras);
+  [[nodiscard]] NodeEvents events();
+  [[nodiscard]] Node& node(std::uint32_t host);
+  [[nodiscard]] bool several() const { return options_.hosts.size() > 1; }
+  void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
+                  const std::vector<std::uint32_t>& host_of, std::optional<pmi::Spawn> parent);
   // By rank; none if nobody is bound, or if a spawned world would have to share.
   [[nodiscard]] std::vector<std::size_t> take_seats(const std::vector<Place>& places);
-  [[nodiscard]] bool crowded() const;  // more members than cores
+  [[nodiscard]] MemberOrder order_of(const Place& place, const std::vector<std::size_t>& seats) const;
+  [[nodiscard]] bool crowded(std::uint32_t host) const;  // more members than cores
+  [[nodiscard]] std::uint32_t living_on(std::uint32_t host) const;
+  [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
+  void on_started(std::uint32_t space, const core::Status& status);
+  void on_lost(const core::Status& why);
+  void on_mpi(const pmi::Message& message);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
-  [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn, const App& parent) const;
+  [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
+                                                            const Rank& parent) const;
   [[nodiscard]] std::uint32_t living() const;
   // Ends the job, or only the worlds that the failed one has not disconnected from. Says `said`, what follows
   // from it, and `more`.
@@ -80,15 +101,16 @@ class RigidJob final : public AgentJob {
 
   Agent& agent_;
   RigidOptions options_;
-  std::map<core::MemberId, Rank> ranks_;   // started, and not ended
+  std::map<core::MemberId, Rank> ranks_;   // ordered, and not ended
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::Families families_;
   CoreSeats seats_;
   core::MemberId next_member_ = 0;
-  std::uint32_t spaces_ = 0;    // opened
-  std::uint32_t starting_ = 0;  // of them, those whose members are yet to be started
-  int status_ = 0;              // of those that ended without ending the job
-  std::unique_ptr<pmi::Mpi> mpi_;
+  std::vector<App> apps_;     // by number; those that nobody runs any more are empty
+  std::uint32_t spaces_ = 0;  // opened
+  int status_ = 0;            // of those that ended without ending the job
+  LocalNode local_;
+  std::unique_ptr<OtherHosts> others_;
 };
 
 }  // namespace regroup::launcher

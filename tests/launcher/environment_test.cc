@@ -58,7 +58,7 @@ TEST_F(FindProgram, LooksFromTheWorkingFolder) {
 
 TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   const Environment base{{"A", "1"}, {"OMPI_MCA_btl", "self"}, {"PMIX_MCA_gds", "hash"}};
-  const Environment rigid = member_environment(base, {3, 3, 4}, "job", 1234, "", 2);
+  const Environment rigid = member_environment(base, {3, 3, 4}, "job", {.port = 1234}, "", 2);
   EXPECT_EQ(rigid.at("A"), "1");
   EXPECT_EQ(rigid.at("RANK"), "3");
   EXPECT_EQ(rigid.at("WORLD_SIZE"), "4");
@@ -72,7 +72,8 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
   EXPECT_EQ(rigid.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "4");
   EXPECT_EQ(rigid.at("OMPI_MCA_btl"), "self");
   EXPECT_EQ(rigid.at("PMIX_MCA_gds"), "hash");
-  const Environment elastic = member_environment({{"OMP_NUM_THREADS", "2"}}, {9, 1, 2}, "job", 1, "/s", 1);
+  const Environment elastic =
+      member_environment({{"OMP_NUM_THREADS", "2"}}, {9, 1, 2}, "job", {.port = 1}, "/s", 1);
   EXPECT_EQ(elastic.at("OMP_NUM_THREADS"), "2");
   EXPECT_EQ(elastic.at("REGROUP_AGENT"), "/s");
   EXPECT_EQ(elastic.at("REGROUP_MEMBER"), "9");
@@ -81,7 +82,7 @@ TEST(MemberEnvironment, SaysThePlaceAndKeepsTheRest) {
 
 TEST(MemberEnvironment, LeavesWhatTheUserSaid) {
   const Environment base{{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
-  const Environment member = member_environment(base, {0, 0, 1}, "job", 1234, "", 2);
+  const Environment member = member_environment(base, {0, 0, 1}, "job", {.port = 1234}, "", 2);
   for (const auto& [name, value] : base) EXPECT_EQ(member.at(name), value);
 }
 

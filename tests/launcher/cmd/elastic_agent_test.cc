@@ -27,7 +27,7 @@ class ElasticAgentTest : public testing::Test {
     auto words = launcher::word_sockets();
     EXPECT_TRUE(words.ok());
     guardian_ = std::move(words->first);
-    agent_.emplace(launcher::AgentOptions{}, std::move(words->second), [this](launcher::Agent& agent) {
+    agent_.emplace(loop_, launcher::AgentOptions{}, std::move(words->second), [this](launcher::Agent& agent) {
       ElasticAgentOptions options{
           .socket = folder_ + "/agent", .quiet = true, .join_deadline = kJoinDeadline};
       auto job = std::make_unique<ElasticAgent>(agent, std::move(options));
@@ -60,6 +60,7 @@ class ElasticAgentTest : public testing::Test {
 
   std::string folder_;
   core::Fd guardian_;
+  boost::asio::io_context loop_{1};
   std::optional<launcher::Agent> agent_;
   ElasticAgent* job_ = nullptr;  // agent_'s
 };

@@ -1,0 +1,95 @@
+// Members start when regroup-pmi is ready for them; without one, at once.
+#include "launcher/supervise/local_node.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "launcher/supervise/environment.h"
+
+namespace regroup::launcher {
+
+LocalNode::LocalNode(Agent& agent, std::optional<pmi::HelperOptions> helper, NodeEvents events)
+    : agent_(agent), helper_(std::move(helper)), events_(std::move(events)) {}
+
+void LocalNode::add_app(std::uint32_t number, const App& app) {
+  App found = app;
+  missing_.erase(number);
+  if (app.path.empty()) {
+    auto path = find_program(app.argv.at(0), app.wdir, app.environment);
+    if (path.ok()) found.path = std::move(*path);
+    if (!path.ok()) missing_[number] = path.status();
+  }
+  agent_.crew().set_app(number, std::move(found));
+}
+
+void LocalNode::drop_app(std::uint32_t number) {
+  missing_.erase(number);
+  agent_.crew().set_app(number, {});
+}
+
+void LocalNode::signal(core::MemberId member, int signal) { agent_.crew().signal(member, signal); }
+
+void LocalNode::settle() {
+  if (mpi_) mpi_->settle();
+}
+
+void LocalNode::tell(const pmi::Message& message) {
+  if (mpi_) mpi_->tell(message);
+}
+
+pmi::MpiEvents LocalNode::mpi_events() {
+  pmi::MpiEvents events;
+  events.connected = [this](const pmi::Connected& connected) { events_.mpi(connected); };
+  events.finalized = [this](const pmi::Finalized& finalized) { events_.mpi(finalized); };
+  events.aborted = [this](const pmi::Aborted& aborted) { events_.mpi(aborted); };
+  events.met = [this](const pmi::Met& met) { events_.mpi(met); };
+  events.parted = [this](const pmi::Parted& parted) { events_.mpi(parted); };
+  events.spawn = [this](const pmi::Spawn& spawn) { events_.mpi(spawn); };
+  events.said = events_.said;
+  return events;
+}
+
+// regroup-pmi runs with the libpmix of the first program.
+void LocalNode::start(SpaceOrder order) {
+  boost::asio::post(agent_.loop(), [this, order = std::move(order)]() mutable {
+    if (agent_.ending()) return;
+    if (helper_ && !mpi_) {
+      const App& first = agent_.crew().options().apps.at(0);
+      mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *helper_, first, mpi_events());
+    }
+    open(std::move(order));
+  });
+}
+
+void LocalNode::open(SpaceOrder order) {
+  for (const MemberOrder& member : order.members) {
+    const auto missing = missing_.find(member.place.app);
+    if (missing != missing_.end()) return events_.started(order.space.space, missing->second);
+  }
+  const pmi::OpenSpace& space = order.space;
+  if (!mpi_)
+    return events_.started(space.space, start_members(order, std::vector<Extras>(order.members.size())));
+  mpi_->open(space, [this, order](std::vector<Extras> extras) {
+    if (!agent_.ending()) events_.started(order.space.space, start_members(order, std::move(extras)));
+  });
+}
+
+core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extras> extras) {
+  for (std::size_t i = 0; i < order.members.size(); ++i) {
+    const auto& [place, threads, cores] = order.members[i];
+    extras[i].threads = threads;
+    extras[i].cores = cores;
+    if (order.space.oversubscribed)
+      pmi::add_yield_hints(extras[i], agent_.crew().options().apps.at(place.app));
+    if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
+      return {status.code(), fmt::format("{} could not be started: {}",
+                                         pmi::name_of({place.space, place.rank}), status.message())};
+    }
+  }
+  agent_.release_port();
+  return {};
+}
+
+}  // namespace regroup::launcher

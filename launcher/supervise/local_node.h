@@ -1,0 +1,39 @@
+// This host as a Node: members are processes of the agent's crew, with a regroup-pmi beside them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "launcher/pmi/mpi.h"
+#include "launcher/supervise/agent.h"
+#include "launcher/supervise/node.h"
+
+namespace regroup::launcher {
+
+class LocalNode final : public Node {
+ public:
+  // Without `helper` MPI programs get no services.
+  LocalNode(Agent& agent, std::optional<pmi::HelperOptions> helper, NodeEvents events);
+
+  void add_app(std::uint32_t number, const App& app) override;
+  void drop_app(std::uint32_t number) override;
+  void start(SpaceOrder order) override;
+  void signal(core::MemberId member, int signal) override;
+  void tell(const pmi::Message& message) override;
+  void settle() override;
+
+ private:
+  [[nodiscard]] pmi::MpiEvents mpi_events();
+  void open(SpaceOrder order);
+  [[nodiscard]] core::Status start_members(const SpaceOrder& order, std::vector<Extras> extras);
+
+  Agent& agent_;
+  const std::optional<pmi::HelperOptions> helper_;
+  const NodeEvents events_;
+  std::unique_ptr<pmi::Mpi> mpi_;                  // from the first start() on
+  std::map<std::uint32_t, core::Status> missing_;  // programs that are not here, by number
+};
+
+}  // namespace regroup::launcher
