@@ -61,18 +61,20 @@ Status add_apps(Draft& draft, AppDraft& from) {
   return {};
 }
 
-// -N on one host.
+// -N: so many on each host.
 Status apply_per_node(Draft& draft, AppRequest& app) {
   const MapBy& map = draft.out.mapping.map;
   if (!app.per_node && map.kind == MapBy::Kind::kPerUnit && map.unit == Unit::kNode)
     app.per_node = map.per_unit;
   if (!app.per_node || draft.out.elastic) return {};
+  const std::size_t hosts = std::max<std::size_t>(1, draft.out.hosts.size());
+  const std::uint64_t most = *app.per_node * std::uint64_t{hosts};
   if (!app.count) {
-    app.count = app.per_node;
-  } else if (*app.count > *app.per_node && !draft.mpich()) {
-    return invalid_argument(
-        fmt::format("{} members with {} on each host need {} hosts; several hosts: not yet", *app.count,
-                    *app.per_node, (*app.count - 1) / *app.per_node + 1));
+    app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
+  } else if (*app.count > most && !draft.mpich()) {
+    return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, and there {}",
+                                        *app.count, *app.per_node, (*app.count - 1) / *app.per_node + 1,
+                                        hosts == 1 ? "is one" : fmt::format("are {}", hosts)));
   }
   return {};
 }
@@ -126,9 +128,10 @@ Status finish(Draft& draft) {
   out.oversubscribe = out.mapping.map.oversubscribe.value_or(draft.mpich());
   out.output.terminals = !draft.mpich();  // hydra gives pipes
   out.no_oversubscribe = !out.mapping.map.oversubscribe.value_or(true);
-  if (Status status = count_members(draft); !status.ok()) return status;
   if (Status status = resolve_hosts(draft); !status.ok()) return status;
+  if (Status status = count_members(draft); !status.ok()) return status;
   if (Status status = count_by_lists(draft); !status.ok()) return status;
+  if (Status status = choose_hosts(draft); !status.ok()) return status;
   if (Status status = read_timeout(draft); !status.ok()) return status;
   if (!draft.ignored.empty()) {
     out.notes.push_back(fmt::format("without effect here: {}", fmt::join(draft.ignored, ", ")));

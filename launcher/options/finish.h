@@ -9,9 +9,10 @@ namespace regroup::launcher {
 // Completes draft.out from draft.done: environments, counts, roles, hosts, programs run by python3.
 [[nodiscard]] core::Status finish(Draft& draft);
 
-// Of draft.listed and every app's -H: draft.out.hosts. Needs draft.out.apps with their counts. Where another
-// host than this one is needed: "several hosts: not yet".
+// Of draft.listed and every app's -H: draft.out.hosts.
 [[nodiscard]] core::Status resolve_hosts(Draft& draft);
+// Once members are counted: leaves out those that are not needed.
+[[nodiscard]] core::Status choose_hosts(Draft& draft);
 
 // Where a list gives each member its place (seq, rank files), or hydra counts one: as many members as it has,
 // unless -np says fewer. Needs the counts and the hosts.

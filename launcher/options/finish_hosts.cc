@@ -1,9 +1,10 @@
-// Hosts by their names. There is one host as yet: this one, under any of its names.
+// Hosts by their names. This one may be called by any of its own.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "launcher/options/finish.h"
@@ -38,7 +39,8 @@ std::string own_name(const Surroundings& around) {
 std::vector<HostRequest> by_one_name(const Surroundings& around, const std::vector<HostRequest>& hosts) {
   std::vector<HostRequest> out;
   for (HostRequest host : hosts) {
-    if (is_local(around, host.name)) host.name = own_name(around);
+    host.here = is_local(around, host.name);
+    if (host.here) host.name = own_name(around);
     const auto known =
         std::find_if(out.begin(), out.end(), [&](const auto& each) { return each.name == host.name; });
     if (known == out.end()) {
@@ -127,29 +129,38 @@ Status resolve_hosts(Draft& draft) {
   if (map == MapBy::Kind::kSequence) taken = take_sequence(draft);
   if (map == MapBy::Kind::kRankFile) taken = take_rank_file(draft);
   if (!taken.ok()) return taken;
-  const std::string own = own_name(draft.around);
-  if (out.mapping.map.no_local) {
-    return invalid_argument(
-        fmt::format("nolocal: no member may run on this host ({}); several hosts: not yet", own));
-  }
   std::vector<HostRequest> wanted;
   for (const AppDraft& app : draft.done) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
   auto hosts = filter_hosts(by_one_name(draft.around, draft.listed), by_one_name(draft.around, wanted));
   if (!hosts.ok()) return hosts.status();
-  std::vector<std::string> others;
-  for (const HostRequest& host : *hosts) {
-    if (host.name == own) out.hosts.push_back(host);
-    if (host.name != own) others.push_back(host.name);
+  out.hosts = std::move(*hosts);
+  if (!out.mapping.map.no_local) return {};
+  std::erase_if(out.hosts, [](const HostRequest& host) { return host.here; });
+  if (!out.hosts.empty()) return {};
+  return invalid_argument(fmt::format("nolocal: no member may run on this host ({}), and no other is given",
+                                      own_name(draft.around)));
+}
+
+Status choose_hosts(Draft& draft) {
+  Options& out = draft.out;
+  if (!out.several_hosts()) return {};
+  const auto other =
+      std::find_if(out.hosts.begin(), out.hosts.end(), [](const auto& host) { return !host.here; });
+  if (out.hosts[0].here && fits_here(out, out.hosts[0])) {
+    std::vector<std::string> spare;
+    for (auto host = out.hosts.begin() + 1; host != out.hosts.end(); ++host) spare.push_back(host->name);
+    out.hosts.resize(1);
+    out.notes.push_back(fmt::format("not needed, hence not used: host {}", fmt::join(spare, ", ")));
+    return {};
   }
-  if (others.empty()) return {};
-  const bool first = (*hosts)[0].name == own;
-  if (!first || !fits_here(out, out.hosts[0])) {
-    return invalid_argument(fmt::format("host {}: several hosts: not yet; this one is {}", others[0], own));
-  }
-  out.notes.push_back(fmt::format("not needed, hence not used: host {}", fmt::join(others, ", ")));
-  return {};
+  const char* what = nullptr;
+  if (out.elastic) what = "-np MIN:MAX";
+  if (!out.job_file.empty() || (!out.apps.empty() && !out.apps[0].role.empty())) what = "roles";
+  if (what == nullptr) return {};
+  return invalid_argument(fmt::format("host {}: {} on several hosts: not yet; this one is {}", other->name,
+                                      what, own_name(draft.around)));
 }
 
 Status count_by_lists(Draft& draft) {
@@ -158,7 +169,9 @@ Status count_by_lists(Draft& draft) {
   const bool in_sequence = mapping.map.kind == MapBy::Kind::kSequence;
   if (out.max == 0 && in_sequence) set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
   if (out.max == 0 && draft.mpich())  // hydra counts mentions, not cores
-    set_count(out, out.hosts.empty() || out.hosts[0].slots == 0 ? 1 : out.hosts[0].slots);
+    set_count(out, std::accumulate(
+                       out.hosts.begin(), out.hosts.end(), out.hosts.empty() ? 1U : 0U,
+                       [](std::uint32_t sum, const auto& host) { return sum + std::max(1U, host.slots); }));
   if (in_sequence && (mapping.sequence.empty() || mapping.sequence.size() < out.max)) {
     return draft.refuse(kContradicts,
                         invalid_argument(fmt::format(

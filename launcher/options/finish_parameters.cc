@@ -61,6 +61,21 @@ Status set_timestamps(Draft& draft, const std::string& value) {
   return {};
 }
 
+Status set_ssh_command(Draft& draft, const std::string& value) {
+  if (draft.out.ssh_command != std::vector<std::string>{"ssh"}) return {};
+  auto words = shell_words(value.substr(0, value.find(" : ")));  // alternatives: the first is taken
+  if (!words.ok()) return words.status();
+  if (!words->empty()) draft.out.ssh_command = std::move(*words);
+  return {};
+}
+
+Status add_ssh_arguments(Draft& draft, const std::string& value) {
+  auto words = shell_words(value);
+  if (!words.ok()) return words.status();
+  draft.out.ssh_command.insert(draft.out.ssh_command.end(), words->begin(), words->end());
+  return {};
+}
+
 struct Parameter {
   std::string_view name;
   Status (*apply)(Draft& draft, const std::string& value);
@@ -76,7 +91,11 @@ constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_o
                                      {"OMPI_MCA_hwloc_default_binding_policy", set_binding},
                                      {"PRTE_MCA_hwloc_default_binding_policy", set_binding},
                                      {"OMPI_MCA_orte_tag_output", set_tags},
-                                     {"OMPI_MCA_orte_timestamp_output", set_timestamps}};
+                                     {"OMPI_MCA_orte_timestamp_output", set_timestamps},
+                                     {"OMPI_MCA_plm_rsh_agent", set_ssh_command},
+                                     {"PRTE_MCA_plm_ssh_agent", set_ssh_command},
+                                     {"OMPI_MCA_plm_rsh_args", add_ssh_arguments},
+                                     {"PRTE_MCA_plm_ssh_args", add_ssh_arguments}};
 
 // The last one given for the job or its first program.
 const std::string* find_change(const Draft& draft, std::string_view name) {

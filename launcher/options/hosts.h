@@ -14,6 +14,7 @@ struct HostRequest {
   std::string name;
   std::uint32_t slots = 0;      // 0: not said; as many as the host has cores
   std::uint32_t max_slots = 0;  // 0: not said; slots that may not be exceeded even when oversubscribing
+  bool here = false;            // it is this machine
   bool operator==(const HostRequest&) const = default;
 };
 

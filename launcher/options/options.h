@@ -1,6 +1,7 @@
 // A command line of `regroup` (or of mpirun, mpiexec, mpiexec.hydra, torchrun) as plain data.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -49,8 +50,11 @@ struct Options {
   std::uint64_t seed = 0;
   bool any_fingerprint = false;  // --bits=off
 
-  // Where they run. Every host is this one under one of its names: others are refused by the parser.
-  std::vector<HostRequest> hosts;  // at most one; empty: not said
+  // Where they run.
+  std::vector<HostRequest> hosts;  // each once; empty: not said, this one alone
+  // Agents on other hosts
+  std::vector<std::string> ssh_command{"ssh"};  // reaches a host when its name is appended
+  bool fork_agents = false;                     // all run on this one: to try things out
   Mapping mapping;
   bool oversubscribe = false;
   bool no_oversubscribe = false;  // --nooversubscribe was said, also where it is the default (hydra)
@@ -87,6 +91,11 @@ struct Options {
   bool follow = false;
 
   Environment environment;  // of this process, unchanged
+
+  // Others than this machine are needed.
+  [[nodiscard]] bool several_hosts() const {
+    return std::any_of(hosts.begin(), hosts.end(), [](const HostRequest& host) { return !host.here; });
+  }
 };
 
 // What the parser must know of the machine. Without the functions no file is read.

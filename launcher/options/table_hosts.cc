@@ -1,4 +1,4 @@
-// Which hosts, and how many slots they have. Other hosts than this one are refused when all is read.
+// Which hosts, how many slots they have, and how they are reached.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,6 +51,23 @@ Status read_hosts(Draft& draft, const Given& given) {
   return {};
 }
 
+Status set_ssh_command(Draft& draft, const Given& given) {
+  auto words = shell_words(given.value());
+  if (!words.ok()) return bad_value(given.name, given.value(), words.status().message());
+  if (words->empty()) return bad_value(given.name, given.value(), "a command is missing");
+  draft.out.ssh_command = std::move(*words);
+  return {};
+}
+
+// Other words of hydra's name resource managers, whose place -H has taken here.
+Status set_way(Draft& draft, const Given& given) {
+  const std::string way = lower(given.value());
+  draft.out.fork_agents = way == "fork";
+  if (way != "fork" && way != "ssh" && way != "rsh")
+    draft.ignored.push_back(fmt::format("{} {}", given.name, given.value()));
+  return {};
+}
+
 }  // namespace
 
 std::vector<Spec> host_options() {
@@ -59,7 +76,7 @@ std::vector<Spec> host_options() {
   return {
       {{"H", "host"},
        "HOST[:SLOTS],...",
-       "hosts to run on, which are names of this one as yet; each mention is a slot",
+       "hosts to run on; each mention is a slot",
        add_hosts,
        Scope::kApp,
        kYes},
@@ -77,6 +94,16 @@ std::vector<Spec> host_options() {
        "",
        "no member on this host: needs another one",
        [](Draft& d, const Given&) { return d.out.mapping.map.no_local = true, Status(); }},
+      {{"ssh-command", "rsh-agent", "plm-rsh-agent", "launcher-exec", "bootstrap-exec"},
+       "COMMAND",
+       "reaches another host when its name is appended (default: ssh)",
+       set_ssh_command,
+       kJob,
+       kYes},
+      {{"launcher", "bootstrap"},
+       "ssh|fork",
+       "how agents are started on other hosts; fork: all on this one, to try things out",
+       set_way},
   };
 }
 

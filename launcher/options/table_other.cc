@@ -118,8 +118,7 @@ std::vector<Spec> elsewhere_options() {
                        {{"tmpdir"}, "DIR"},
                        {{"pmix-prefix"}, "DIR"},
                        {{"app-pmix-prefix"}, "DIR"},
-                       {{"hetero-nodes"}, ""},
-                       {{"rsh-agent", "plm-rsh-agent"}, "COMMAND"}}));
+                       {{"hetero-nodes"}, ""}}));
   append(out,
          ignored(kJob, kAny, "copies files to other hosts",
                  {{{"preload-binary"}, ""}, {{"preload-files"}, "FILES"}, {{"set-cwd-to-session-dir"}, ""}}));
@@ -161,9 +160,7 @@ std::vector<Spec> elsewhere_options() {
   append(out, ignored(kJob, kAny, "grows an allocation of several hosts",
                       {{{"add-host"}, "HOSTS"}, {{"add-hostfile"}, "FILE"}}));
   append(out, ignored(kJob, kAny, "for hydra's proxies on other hosts",
-                      {{{"launcher", "bootstrap"}, "NAME"},
-                       {{"launcher-exec", "bootstrap-exec"}, "COMMAND"},
-                       {{"iface"}, "NAME"},
+                      {{{"iface"}, "NAME"},
                        {{"rmk"}, "NAME"},
                        {{"enable-x"}, ""},
                        {{"disable-x"}, ""},

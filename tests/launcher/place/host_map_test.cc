@@ -1,0 +1,76 @@
+// Where mpirun puts ranks on hosts, and what does not fit.
+#include "launcher/place/host_map.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::launcher {
+namespace {
+
+using Ranks = std::vector<std::uint32_t>;
+
+HostMapRequest on(std::vector<HostRequest> hosts, std::vector<std::uint32_t> counts) {
+  HostMapRequest request;
+  request.hosts = std::move(hosts);
+  request.counts = std::move(counts);
+  return request;
+}
+
+HostMapRequest by_node(HostMapRequest request) {
+  request.map.kind = MapBy::Kind::kUnit;
+  request.map.unit = Unit::kNode;
+  return request;
+}
+
+TEST(HostMap, SlotsOfAHostAreFilledBeforeTheNext) {
+  EXPECT_EQ(*map_to_hosts(on({{"a", 2}, {"b", 3}}, {4})), (Ranks{0, 0, 1, 1}));
+}
+
+TEST(HostMap, ByNodeNeighboursAreOnDifferentHosts) {
+  EXPECT_EQ(*map_to_hosts(by_node(on({{"a", 3}, {"b", 1}, {"c", 3}}, {5}))), (Ranks{0, 1, 2, 0, 2}));
+}
+
+TEST(HostMap, TheNextProgramGetsWhatIsLeft) {
+  EXPECT_EQ(*map_to_hosts(on({{"a", 2}, {"b", 2}}, {1, 3})), (Ranks{0, 0, 1, 1}));
+}
+
+TEST(HostMap, SoManyOnEachHost) {
+  auto request = on({{"a", 4}, {"b", 4}}, {4});
+  request.per_host = {2};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1}));
+  request.counts = {5};
+  EXPECT_EQ(map_to_hosts(request).status().message(),
+            "5 members asked for, at most 2 on each; 8 slots there on 2 hosts; --oversubscribe allows more");
+}
+
+TEST(HostMap, WhatDoesNotFitIsRefused) {
+  const auto mapped = map_to_hosts(on({{"a", 2}, {"b", 1}}, {4}));
+  EXPECT_EQ(mapped.code(), core::Code::kResourceExhausted);
+  EXPECT_EQ(mapped.status().message(),
+            "4 members asked for; 3 slots there on 2 hosts; --oversubscribe allows more");
+}
+
+TEST(HostMap, MoreThanSlotsAreSharedOut) {
+  auto request = on({{"a", 2}, {"b", 1}}, {6});
+  request.oversubscribe = true;
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 0, 0, 1, 1}));
+}
+
+TEST(HostMap, MaxSlotsAreNeverExceeded) {
+  auto request = on({{"a", 2, 2}, {"b", 1, 3}}, {5});
+  request.oversubscribe = true;
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{0, 0, 1, 1, 1}));
+  request.counts = {6};
+  EXPECT_EQ(map_to_hosts(request).code(), core::Code::kResourceExhausted);
+}
+
+TEST(HostMap, ASequenceIsTakenAsItIs) {
+  auto request = on({{"a", 1}, {"b", 1}}, {3});
+  request.map.kind = MapBy::Kind::kSequence;
+  request.sequence = {"b", "a", "b", "a"};
+  EXPECT_EQ(*map_to_hosts(request), (Ranks{1, 0, 1}));
+  request.sequence = {"b", "c"};
+  EXPECT_EQ(map_to_hosts(request).status().message(), "--map-by seq: host c is none of the job's");
+}
+
+}  // namespace
+}  // namespace regroup::launcher
