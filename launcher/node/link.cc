@@ -1,0 +1,57 @@
+// The first byte of a frame says whether more of the same message follow.
+#include "launcher/node/link.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "launcher/node/wire.h"
+
+namespace regroup::node {
+namespace {
+
+constexpr std::byte kLast{0};
+constexpr std::byte kMore{1};
+constexpr std::size_t kPart = 768 << 10;
+static_assert(kPart + 1 <= core::kMaxFrameBytes);
+
+}  // namespace
+
+Link::Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers)
+    : state_(std::make_shared<State>(State{std::move(handlers), {}})), channel_(std::move(channel)) {
+  channel_->set_handlers(
+      {.message = {},
+       .closed =
+           [state = state_](const core::Status& why) {
+             const auto closed = state->handlers.closed;  // which may end the Link
+             closed(why);
+           },
+       .payload = [state = state_](std::span<const std::byte> part) { return take(*state, part); }});
+}
+
+void Link::send(const Message& message) {
+  const std::vector<std::byte> bytes = encode(message);
+  std::vector<std::byte> part;
+  for (std::size_t at = 0; at < bytes.size(); at += kPart) {
+    const auto piece = std::span(bytes).subspan(at, std::min(kPart, bytes.size() - at));
+    part.assign(1, at + piece.size() == bytes.size() ? kLast : kMore);
+    part.insert(part.end(), piece.begin(), piece.end());
+    channel_->send_payload(part);
+  }
+}
+
+core::Status Link::take(State& state, std::span<const std::byte> part) {
+  if (part.empty() || (part[0] != kLast && part[0] != kMore) ||
+      state.partial.size() + part.size() > kMostBytes) {
+    return {core::Code::kDataLoss, "what came is no part of a message between head and agent"};
+  }
+  state.partial.insert(state.partial.end(), part.begin() + 1, part.end());
+  if (part[0] == kMore) return {};
+  const auto message = decode(std::exchange(state.partial, {}));
+  if (!message.ok()) return message.status();
+  const auto handler = state.handlers.message;  // which may be replaced meanwhile
+  handler(*message);
+  return {};
+}
+
+}  // namespace regroup::node

@@ -1,0 +1,52 @@
+// The connection between the head of a job and one of its agents: messages of any size over a SecureChannel.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/net/secure_channel.h"
+#include "launcher/node/messages.h"
+
+namespace regroup::node {
+
+// Used by the loop's thread. Handlers are called from the loop only, and not after close().
+class Link {
+ public:
+  struct Handlers {
+    std::function<void(const Message&)> message;
+    std::function<void(const core::Status&)> closed;  // once; also for bytes that are no message
+  };
+  // `channel` may still be in its handshake.
+  Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers);
+  ~Link() { close(); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // From now on these are called instead.
+  void set_handlers(Handlers handlers) { state_->handlers = std::move(handlers); }
+  // Never blocks. What is larger than a frame goes in parts; kMostBytes at most.
+  void send(const Message& message);
+  // No message is delivered until resume().
+  void pause() { channel_->pause(); }
+  void resume() { channel_->resume(); }
+  void close() { channel_->close(); }
+  [[nodiscard]] bool open() const { return channel_->open(); }
+  [[nodiscard]] const launcher::SecureChannel& channel() const { return *channel_; }
+
+  static constexpr std::size_t kMostBytes = 64 << 20;
+
+ private:
+  struct State {
+    Handlers handlers;
+    std::vector<std::byte> partial;  // of a message whose last part has not come
+  };
+  [[nodiscard]] static core::Status take(State& state, std::span<const std::byte> part);
+
+  const std::shared_ptr<State> state_;
+  const std::shared_ptr<launcher::SecureChannel> channel_;
+};
+
+}  // namespace regroup::node

@@ -1,0 +1,99 @@
+// What the head of a job (the agent of the host where regroup was called) and its agents on other hosts say
+// to each other, as plain data. Each agent is asked with Setup after its Hello; then programs and orders
+// follow. What one side sends, the other handles in that order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/options/request.h"
+#include "launcher/pmi/messages.h"
+#include "launcher/supervise/crew.h"
+#include "launcher/supervise/node.h"
+
+namespace regroup::node {
+
+// --- head -> agent
+// What all members on that host have in common.
+struct Setup {
+  std::uint32_t host = 0;  // its number in the job, and the name by which the user knows it
+  std::string name;
+  launcher::OutputRequest output;
+  launcher::StdinRequest stdin_to;
+  bool verbose = false;
+  bool quiet = false;
+  bool services = false;  // for MPI programs
+  launcher::Master master;
+};
+// A program; without a path it is looked for there.
+struct AddApp {
+  std::uint32_t number = 0;
+  launcher::App app;
+};
+struct DropApp {
+  std::uint32_t number = 0;
+};
+// Answered by SpaceStarted.
+struct StartSpace {
+  launcher::SpaceOrder order;
+};
+struct Signal {
+  bool all = false;
+  core::MemberId member = 0;  // unless all
+  int signal = 0;
+};
+// No member lives, and none will be started: answered by Done, when all output has been sent.
+struct EndHost {};
+
+// --- agent -> head
+// The first message.
+struct Hello {
+  std::string version;
+  std::string host_name;
+  std::uint32_t slots = 0;  // cores that members may use
+  std::uint16_t port = 0;   // that is free there, for MASTER_PORT
+};
+struct SpaceStarted {
+  std::uint32_t space = 0;
+  core::Status status;
+};
+struct Exited {
+  launcher::MemberExit exit;
+};
+struct Said {
+  std::string text;
+};
+// Sent every kBeat, so that a host that has stopped is told from one that has nothing to say.
+struct Beat {};
+// The last message: the head closes the link when it has taken it.
+struct Done {
+  bool output_lost = false;
+};
+
+// --- both
+// For regroup-pmi there, or from it.
+struct Services {
+  pmi::Message message;
+};
+// Of one of the standard streams: 0 to members, 1 and 2 from them. No more than kWindow bytes are on their
+// way at any time; Taken tells of those that have arrived.
+struct Data {
+  std::uint8_t stream = 0;
+  bool end = false;  // nothing follows
+  std::vector<std::byte> bytes;
+};
+struct Taken {
+  std::uint8_t stream = 0;
+  std::uint32_t bytes = 0;
+  bool broken = false;  // nobody will read any more
+};
+inline constexpr std::uint32_t kWindow = 512 << 10;
+
+using Message = std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
+                             Said, Beat, Done, Services, Data, Taken>;
+
+}  // namespace regroup::node

@@ -1,0 +1,244 @@
+// Between messages.h and FlatBuffers, in the manner of core/wire.cc.
+#include "launcher/node/wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "launcher/node/wire_generated.h"
+#include "launcher/pmi/wire.h"
+
+namespace regroup::node {
+namespace {
+
+using core::Code;
+using core::Result;
+using core::Status;
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes to_bytes(std::span<const std::byte> bytes) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+std::vector<std::byte> from_bytes(const Bytes& bytes) {
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+// One overload pair per message. Numbers of enumerations are checked by `valid`.
+fb::SetupT table(const Setup& m) {
+  fb::SetupT t;
+  t.host = m.host, t.name = m.name;
+  t.output = std::make_unique<fb::OutputT>();
+  t.output->tag = static_cast<std::uint8_t>(m.output.tag);
+  t.output->timestamp = m.output.timestamp, t.output->merge_stderr = m.output.merge_stderr;
+  t.output->folder = m.output.folder, t.output->job_folder = m.output.job_folder;
+  t.output->copy = m.output.copy, t.output->raw = m.output.raw;
+  t.output->stdout_pattern = m.output.stdout_pattern, t.output->stderr_pattern = m.output.stderr_pattern;
+  t.stdin_to = static_cast<std::uint8_t>(m.stdin_to.to), t.stdin_rank = m.stdin_to.rank;
+  t.verbose = m.verbose, t.quiet = m.quiet, t.services = m.services;
+  t.master_address = m.master.address, t.master_port = m.master.port;
+  return t;
+}
+Result<Setup> plain(const fb::SetupT& t) {
+  constexpr auto kMostTag = static_cast<std::uint8_t>(launcher::OutputRequest::Tag::kRank);
+  constexpr auto kMostStdin = static_cast<std::uint8_t>(launcher::StdinRequest::To::kNone);
+  if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin)
+    return Status(Code::kDataLoss, "Setup: no such kind of output or input");
+  Setup m;
+  m.host = t.host, m.name = t.name;
+  m.output = {static_cast<launcher::OutputRequest::Tag>(t.output->tag),
+              t.output->timestamp,
+              t.output->merge_stderr,
+              t.output->folder,
+              t.output->job_folder,
+              t.output->copy,
+              t.output->stdout_pattern,
+              t.output->stderr_pattern,
+              false,
+              t.output->raw};
+  m.stdin_to = {static_cast<launcher::StdinRequest::To>(t.stdin_to), t.stdin_rank};
+  m.verbose = t.verbose, m.quiet = t.quiet, m.services = t.services;
+  m.master = {t.master_address, t.master_port};
+  return m;
+}
+fb::AddAppT table(const AddApp& m) {
+  fb::AddAppT t;
+  t.number = m.number, t.path = m.app.path, t.argv = m.app.argv, t.wdir = m.app.wdir, t.role = m.app.role;
+  t.cpus = m.app.limits.cpus, t.memory_bytes = m.app.limits.memory_bytes;
+  for (const auto& [name, value] : m.app.environment) {
+    auto variable = std::make_unique<fb::VariableT>();
+    variable->name = name, variable->value = value;
+    t.environment.push_back(std::move(variable));
+  }
+  return t;
+}
+Result<AddApp> plain(const fb::AddAppT& t) {
+  constexpr std::uint32_t kMostApps = 1 << 20;
+  if (t.argv.empty() || t.number > kMostApps) return Status(Code::kDataLoss, "AddApp: no program");
+  AddApp m{t.number, {t.path, t.argv, {}, t.wdir, t.role, {t.cpus, t.memory_bytes}}};
+  for (const auto& variable : t.environment) m.app.environment[variable->name] = variable->value;
+  return m;
+}
+fb::DropAppT table(const DropApp& m) {
+  fb::DropAppT t;
+  t.number = m.number;
+  return t;
+}
+Result<DropApp> plain(const fb::DropAppT& t) { return DropApp{t.number}; }
+fb::StartSpaceT table(const StartSpace& m) {
+  fb::StartSpaceT t;
+  t.space = to_bytes(pmi::encode(m.order.space));
+  for (const auto& [place, threads, cores] : m.order.members) {
+    auto member = std::make_unique<fb::MemberT>();
+    member->member = place.member, member->rank = place.rank, member->world_size = place.world_size;
+    member->app = place.app, member->index = place.index, member->space = place.space;
+    member->local_rank = place.local_rank.value_or(place.rank);
+    member->local_size = place.local_size.value_or(place.world_size);
+    member->threads = threads, member->cores = cores;
+    t.members.push_back(std::move(member));
+  }
+  return t;
+}
+Result<StartSpace> plain(const fb::StartSpaceT& t) {
+  auto space = pmi::decode(from_bytes(t.space));
+  if (!space.ok()) return space.status();
+  auto* open = std::get_if<pmi::OpenSpace>(&*space);
+  if (open == nullptr) return Status(Code::kDataLoss, "StartSpace: no space");
+  StartSpace m{{std::move(*open), {}}};
+  for (const auto& in : t.members) {
+    launcher::MemberOrder order{
+        {in->member, in->rank, in->world_size, in->app, in->index, in->space}, in->threads, in->cores};
+    order.place.host = m.order.space.host;
+    order.place.local_rank = in->local_rank, order.place.local_size = in->local_size;
+    m.order.members.push_back(std::move(order));
+  }
+  return m;
+}
+fb::SignalT table(const Signal& m) {
+  fb::SignalT t;
+  t.all = m.all, t.member = m.member, t.signal = m.signal;
+  return t;
+}
+Result<Signal> plain(const fb::SignalT& t) { return Signal{t.all, t.member, t.signal}; }
+fb::EndHostT table(const EndHost&) { return {}; }
+Result<EndHost> plain(const fb::EndHostT&) { return EndHost{}; }
+fb::HelloT table(const Hello& m) {
+  fb::HelloT t;
+  t.version = m.version, t.host_name = m.host_name, t.slots = m.slots, t.port = m.port;
+  return t;
+}
+Result<Hello> plain(const fb::HelloT& t) { return Hello{t.version, t.host_name, t.slots, t.port}; }
+fb::SpaceStartedT table(const SpaceStarted& m) {
+  fb::SpaceStartedT t;
+  t.space = m.space, t.code = static_cast<std::uint8_t>(m.status.code()), t.error = m.status.message();
+  return t;
+}
+Result<SpaceStarted> plain(const fb::SpaceStartedT& t) {
+  if (t.code == static_cast<std::uint8_t>(Code::kOk)) return SpaceStarted{t.space, {}};
+  if (t.code > static_cast<std::uint8_t>(Code::kInternal))
+    return Status(Code::kDataLoss, "SpaceStarted: code");
+  return SpaceStarted{t.space, Status(static_cast<Code>(t.code), t.error)};
+}
+fb::ExitedT table(const Exited& m) {
+  fb::ExitedT t;
+  t.member = m.exit.member, t.rank = m.exit.rank, t.pid = m.exit.pid, t.code = m.exit.code;
+  t.signal = m.exit.signal, t.exceeded_memory = m.exit.exceeded_memory;
+  return t;
+}
+Result<Exited> plain(const fb::ExitedT& t) {
+  return Exited{{t.member, t.rank, t.pid, t.code, t.signal, t.exceeded_memory, {}}};
+}
+fb::SaidT table(const Said& m) {
+  fb::SaidT t;
+  t.text = m.text;
+  return t;
+}
+Result<Said> plain(const fb::SaidT& t) { return Said{t.text}; }
+fb::BeatT table(const Beat&) { return {}; }
+Result<Beat> plain(const fb::BeatT&) { return Beat{}; }
+fb::DoneT table(const Done& m) {
+  fb::DoneT t;
+  t.output_lost = m.output_lost;
+  return t;
+}
+Result<Done> plain(const fb::DoneT& t) { return Done{t.output_lost}; }
+fb::ServicesT table(const Services& m) {
+  fb::ServicesT t;
+  t.message = to_bytes(pmi::encode(m.message));
+  return t;
+}
+Result<Services> plain(const fb::ServicesT& t) {
+  auto message = pmi::decode(from_bytes(t.message));
+  if (!message.ok()) return message.status();
+  return Services{std::move(*message)};
+}
+fb::DataT table(const Data& m) {
+  fb::DataT t;
+  t.stream = m.stream, t.end = m.end, t.bytes = to_bytes(m.bytes);
+  return t;
+}
+Result<Data> plain(const fb::DataT& t) {
+  if (t.stream > 2 || t.bytes.size() > kWindow)
+    return Status(Code::kDataLoss, "Data: more than was asked for");
+  return Data{t.stream, t.end, from_bytes(t.bytes)};
+}
+fb::TakenT table(const Taken& m) {
+  fb::TakenT t;
+  t.stream = m.stream, t.bytes = m.bytes, t.broken = m.broken;
+  return t;
+}
+Result<Taken> plain(const fb::TakenT& t) {
+  if (t.stream > 2 || t.bytes > kWindow) return Status(Code::kDataLoss, "Taken: more than was sent");
+  return Taken{t.stream, t.bytes, t.broken};
+}
+
+// The union member for alternative I of Message, tried from I on.
+template <std::size_t I = 0>
+Result<Message> body_from_wire(const fb::BodyUnion& in) {
+  if constexpr (I == std::variant_size_v<Message>) {
+    return Status(Code::kInvalidArgument, "message between head and agent: unknown body");
+  } else {
+    using Table = decltype(table(std::declval<std::variant_alternative_t<I, Message>>()));
+    if (static_cast<std::size_t>(in.type) != I + 1) return body_from_wire<I + 1>(in);
+    // The verifier lets a type without its table pass.
+    if (in.value == nullptr) return Status(Code::kDataLoss, "message between head and agent: no body");
+    auto body = plain(*static_cast<const Table*>(in.value));
+    if (!body.ok()) return body.status();
+    return Message(std::move(*body));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  fb::MessageT wire;
+  wire.version = kWireVersion;
+  std::visit([&](const auto& body) { wire.body.Set(table(body)); }, message);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(fb::Message::Pack(builder, &wire), fb::MessageIdentifier());
+  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {bytes, bytes + builder.GetSize()};
+}
+
+Result<Message> decode(std::span<const std::byte> payload) {
+  const std::vector<std::byte> aligned(payload.begin(), payload.end());  // numbers are read where they lie
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
+  flatbuffers::Verifier verifier(bytes, aligned.size());
+  if (!fb::VerifyMessageBuffer(verifier)) {
+    return Status(Code::kDataLoss,
+                  fmt::format("message of {} bytes between head and agent does not verify", payload.size()));
+  }
+  fb::MessageT wire;
+  fb::GetMessage(bytes)->UnPackTo(&wire);
+  if (wire.version != kWireVersion) {
+    return core::invalid_argument(
+        fmt::format("the other side speaks version {}, this is version {}", wire.version, kWireVersion));
+  }
+  return body_from_wire(wire.body);
+}
+
+}  // namespace regroup::node

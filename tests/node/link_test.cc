@@ -1,0 +1,91 @@
+// Messages of any size over a real connection; what is none ends it.
+#include "launcher/node/link.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "tests/net/net_test.h"
+
+namespace regroup::node {
+namespace {
+
+using launcher::kClient;
+using launcher::kServer;
+using launcher::run_until;
+
+class NodeLink : public testing::Test {
+ protected:
+  NodeLink()
+      : secret_(launcher::new_secret()),
+        listener_(loop_, launcher::node(secret_, kServer),
+                  [this](std::shared_ptr<launcher::SecureChannel> channel) {
+                    head_ = std::make_unique<Link>(std::move(channel), handlers());
+                  }) {
+    EXPECT_TRUE(listener_.start(0).ok());
+    channel_ = launcher::SecureChannel::client(loop_, launcher::node(secret_, kClient),
+                                               launcher::connect_to(listener_.port()), kServer)
+                   .value();
+    channel_->start({.message = {}, .closed = [](const core::Status&) {}});
+  }
+
+  Link::Handlers handlers() {
+    return {[this](const Message& message) { received_.push_back(message); },
+            [this](const core::Status& why) { closed_ = why; }};
+  }
+
+  boost::asio::io_context loop_;
+  std::shared_ptr<const launcher::JobSecret> secret_;
+  std::unique_ptr<Link> head_;
+  launcher::SecureListener listener_;
+  std::shared_ptr<launcher::SecureChannel> channel_;
+  std::vector<Message> received_;
+  std::optional<core::Status> closed_;
+};
+
+TEST_F(NodeLink, LargeAndSmallMessagesArriveInOrder) {
+  Link agent(channel_, {[](const Message&) {}, [](const core::Status&) {}});
+  const std::string large(3 << 20, 'x');
+  agent.send(Said{large});
+  agent.send(Beat{});
+  ASSERT_TRUE(run_until(loop_, [this] { return received_.size() == 2; }));
+  EXPECT_TRUE(std::get<Said>(received_[0]).text == large);
+  EXPECT_TRUE(std::holds_alternative<Beat>(received_[1]));
+}
+
+TEST_F(NodeLink, NothingIsDeliveredWhilePaused) {
+  Link agent(channel_, {[](const Message&) {}, [](const core::Status&) {}});
+  agent.send(Said{"first"});
+  ASSERT_TRUE(run_until(loop_, [this] { return received_.size() == 1; }));
+  head_->pause();
+  agent.send(Said{"second"});
+  EXPECT_FALSE(run_until(
+      loop_, [this] { return received_.size() > 1; }, std::chrono::milliseconds(100)));
+  std::vector<std::string> later;
+  head_->set_handlers({[&](const Message& message) { later.push_back(std::get<Said>(message).text); },
+                       [](const core::Status&) {}});
+  head_->resume();
+  EXPECT_TRUE(run_until(loop_, [&] { return later.size() == 1; }));
+}
+
+TEST_F(NodeLink, BytesThatAreNoMessageEndIt) {
+  const std::array<std::byte, 5> none{std::byte{0}, std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  channel_->send_payload(none);
+  ASSERT_TRUE(run_until(loop_, [this] { return closed_.has_value(); }));
+  EXPECT_EQ(closed_->code(), core::Code::kDataLoss);
+  EXPECT_TRUE(received_.empty());
+}
+
+TEST_F(NodeLink, AMessageWithoutEndEndsIt) {
+  std::vector<std::byte> part(1 << 19, std::byte{1});
+  ASSERT_TRUE(run_until(loop_, [this] { return head_ != nullptr; }));
+  for (std::size_t sent = 0; sent <= Link::kMostBytes && !closed_; sent += part.size()) {
+    channel_->send_payload(part);
+    ASSERT_TRUE(run_until(loop_, [this] { return channel_->queued() == 0 || closed_; }));
+  }
+  ASSERT_TRUE(run_until(loop_, [this] { return closed_.has_value(); }));
+  EXPECT_EQ(closed_->code(), core::Code::kDataLoss);
+}
+
+}  // namespace
+}  // namespace regroup::node

@@ -1,0 +1,132 @@
+// What head and agents say to each other survives the wire, and nothing else is taken.
+#include "launcher/node/wire.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::node {
+namespace {
+
+template <class Body>
+Body through(const Body& body) {
+  const auto message = decode(encode(body));
+  EXPECT_TRUE(message.ok()) << message.status().to_string();
+  return std::get<Body>(*message);
+}
+
+TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
+  node::Setup setup;
+  setup.host = 3;
+  setup.name = "node3";
+  setup.output.tag = launcher::OutputRequest::Tag::kRank;
+  setup.output.timestamp = setup.output.merge_stderr = setup.output.raw = true;
+  setup.output.folder = "logs";
+  setup.output.job_folder = setup.output.copy = false;
+  setup.output.stdout_pattern = "o%r";
+  setup.output.stderr_pattern = "e%r";
+  setup.stdin_to = {launcher::StdinRequest::To::kNone, 2};
+  setup.verbose = setup.quiet = setup.services = true;
+  setup.master = {"10.0.0.1", 4711};
+  const node::Setup out = through(setup);
+  EXPECT_EQ(out.host, 3U);
+  EXPECT_EQ(out.name, "node3");
+  EXPECT_EQ(out.output.tag, setup.output.tag);
+  EXPECT_TRUE(out.output.timestamp && out.output.merge_stderr && out.output.raw);
+  EXPECT_FALSE(out.output.job_folder || out.output.copy || out.output.terminals);
+  EXPECT_EQ(out.output.folder + out.output.stdout_pattern + out.output.stderr_pattern, "logso%re%r");
+  EXPECT_EQ(out.stdin_to.to, launcher::StdinRequest::To::kNone);
+  EXPECT_EQ(out.stdin_to.rank, 2U);
+  EXPECT_TRUE(out.verbose && out.quiet && out.services);
+  EXPECT_EQ(out.master.address, "10.0.0.1");
+  EXPECT_EQ(out.master.port, 4711);
+}
+
+TEST(NodeWire, ProgramsKeepWhatTheyAreStartedWith) {
+  const AddApp add{7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};
+  const AddApp out = through(add);
+  EXPECT_EQ(out.number, 7U);
+  EXPECT_EQ(out.app.path, "/bin/a");
+  EXPECT_EQ(out.app.argv, add.app.argv);
+  EXPECT_EQ(out.app.environment, add.app.environment);
+  EXPECT_EQ(out.app.wdir, "/tmp");
+  EXPECT_EQ(out.app.role, "worker");
+  EXPECT_EQ(out.app.limits, add.app.limits);
+}
+
+TEST(NodeWire, OrdersKeepPlacesAndTheSpace) {
+  StartSpace start;
+  start.order.space.space = 1;
+  start.order.space.app_sizes = {3};
+  start.order.space.hosts = {"a", "b"};
+  start.order.space.host_of = {0, 1, 1};
+  start.order.space.host = 1;
+  start.order.space.parent = pmi::Seat{0, 4};
+  launcher::Place place{11, 2, 3, 5, 1, 1};
+  place.host = 1, place.local_rank = 1, place.local_size = 2;
+  start.order.members = {{place, 4, {6, 7}}};
+  const StartSpace out = through(start);
+  EXPECT_EQ(out.order.space.host_of, start.order.space.host_of);
+  EXPECT_EQ(out.order.space.parent, start.order.space.parent);
+  EXPECT_TRUE(out.order.space.here(2) && !out.order.space.here(0));
+  ASSERT_EQ(out.order.members.size(), 1U);
+  const auto& [there, threads, cores] = out.order.members[0];
+  EXPECT_EQ(there.member, 11U);
+  EXPECT_EQ(there.rank, 2U);
+  EXPECT_EQ(there.world_size, 3U);
+  EXPECT_EQ(there.app, 5U);
+  EXPECT_EQ(there.index, 1U);
+  EXPECT_EQ(there.space, 1U);
+  EXPECT_EQ(there.host, 1U);
+  EXPECT_EQ(there.local_rank, 1U);
+  EXPECT_EQ(there.local_size, 2U);
+  EXPECT_EQ(threads, 4U);
+  EXPECT_EQ(cores, (std::vector<int>{6, 7}));
+}
+
+TEST(NodeWire, NewsOfMembersAreKept) {
+  const Exited exited{{4, 2, 4711, 0, 9, 64 << 20, ""}};
+  const Exited out = through(exited);
+  EXPECT_EQ(out.exit.member, 4U);
+  EXPECT_EQ(out.exit.rank, 2U);
+  EXPECT_EQ(out.exit.pid, 4711);
+  EXPECT_EQ(out.exit.signal, 9);
+  EXPECT_EQ(out.exit.exceeded_memory, 64U << 20);
+  EXPECT_TRUE(through(SpaceStarted{3, {}}).status.ok());
+  const SpaceStarted failed = through(SpaceStarted{3, {core::Code::kNotFound, "program x"}});
+  EXPECT_EQ(failed.status.code(), core::Code::kNotFound);
+  EXPECT_EQ(failed.status.message(), "program x");
+  const Services services = through(Services{pmi::Aborted{{1, 2}, 3, "why"}});
+  EXPECT_EQ(std::get<pmi::Aborted>(services.message).message, "why");
+}
+
+TEST(NodeWire, SmallMessagesAreKept) {
+  EXPECT_EQ(through(DropApp{3}).number, 3U);
+  EXPECT_EQ(through(Signal{false, 5, 15}).signal, 15);
+  EXPECT_TRUE(through(Signal{true, 0, 9}).all);
+  through(EndHost{});
+  through(Beat{});
+  EXPECT_TRUE(through(Done{true}).output_lost);
+  EXPECT_EQ(through(Said{"a"}).text, "a");
+  const Hello hello = through(Hello{"0.1", "b", 8, 99});
+  EXPECT_EQ(hello.version + hello.host_name, "0.1b");
+  EXPECT_EQ(hello.slots + hello.port, 107U);
+  const Data data = through(Data{2, true, {std::byte{1}, std::byte{2}}});
+  EXPECT_EQ(data.stream, 2);
+  EXPECT_TRUE(data.end);
+  EXPECT_EQ(data.bytes.size(), 2U);
+  EXPECT_TRUE(through(Taken{1, 10, true}).broken);
+}
+
+TEST(NodeWire, WhatMakesNoSenseIsRefused) {
+  EXPECT_EQ(decode(encode(Data{3, false, {}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Data{1, false, std::vector<std::byte>(kWindow + 1)})).code(),
+            core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Taken{1, kWindow + 1, false})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(AddApp{1, {}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode({}).code(), core::Code::kDataLoss);
+  std::vector<std::byte> bytes = encode(Hello{"0.1", "b", 8, 99});
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(decode(std::span(bytes).first(size)).ok()) << size;
+}
+
+}  // namespace
+}  // namespace regroup::node
