@@ -90,9 +90,13 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Alloca
   if (status.ok()) status = fit_to_slots(options, allocation.slots());
   if (!status.ok()) return Refusal{refused(options.compat), status.message()};
   for (const launcher::AppRequest& app : options.apps) {
-    auto found = find_app(app, options.compat);
-    if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
-    plan.apps.push_back(std::move(std::get<launcher::App>(found)));
+    if (options.several_hosts()) {
+      plan.apps.push_back({"", app.command, app.environment, app.wdir, app.role, app.limits});
+    } else {
+      auto found = find_app(app, options.compat);
+      if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
+      plan.apps.push_back(std::move(std::get<launcher::App>(found)));
+    }
     plan.counts.push_back(app.count.value_or(options.max));
   }
   return plan;

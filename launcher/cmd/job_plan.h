@@ -26,7 +26,8 @@ struct Refusal {
   std::string message;
 };
 
-// Completes `options` (members, start, shards, what a job file says) and makes the plan.
+// Completes `options` (members, start, shards, what a job file says) and makes the plan. On several hosts
+// each looks for folders and programs itself.
 [[nodiscard]] std::variant<JobPlan, Refusal> plan_job(Options& options,
                                                       const launcher::Allocation& allocation);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/cmd/control.h"
+#include "launcher/cmd/node_agent.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/run.h"
 #include "launcher/supervise/signals.h"
@@ -30,6 +31,10 @@ int main(int argc, char** argv) {
   open_standard_descriptors();
   const std::string program = argc > 0 ? argv[0] : "regroup";
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  if (!args.empty() && args[0] == regroup::cmd::kNodeAgent) {
+    regroup::launcher::block_signals();
+    return regroup::cmd::run_node_agent({args.begin() + 1, args.end()});
+  }
   int refused = 1;
   auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
   if (!options.ok()) {

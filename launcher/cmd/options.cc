@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "core/arena.h"
@@ -46,7 +47,10 @@ std::vector<std::string> host_names() {
   return {name.data()};
 }
 
-bool slots_given(const Options& options) { return !options.hosts.empty() && options.hosts[0].slots != 0; }
+bool slots_given(const Options& options) {
+  return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
+                                               [](const auto& host) { return host.slots != 0; });
+}
 
 }  // namespace
 
@@ -59,7 +63,9 @@ core::Result<Options> parse_options(const std::vector<std::string>& args, launch
 }
 
 std::uint32_t slots_for(const Options& options, std::uint32_t slots) {
-  return slots_given(options) ? options.hosts[0].slots : slots;
+  if (!slots_given(options)) return slots;
+  return std::accumulate(options.hosts.begin(), options.hosts.end(), 0U,
+                         [](std::uint32_t sum, const auto& host) { return sum + host.slots; });
 }
 
 Status fit_to_slots(Options& options, std::uint32_t slots) {
@@ -88,7 +94,7 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
     return invalid_argument(fmt::format("{} members asked for, {} slots {}there; --oversubscribe allows more",
                                         options.start, slots, slots_given(options) ? "" : "(cores) "));
   }
-  const std::uint32_t most = options.hosts.empty() ? 0 : options.hosts[0].max_slots;
+  const std::uint32_t most = options.hosts.size() == 1 ? options.hosts[0].max_slots : 0;
   if (most != 0 && options.start > most) {
     return invalid_argument(
         fmt::format("{} members asked for; the host file allows {} (max_slots)", options.start, most));

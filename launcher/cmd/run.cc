@@ -2,7 +2,6 @@
 #include "launcher/cmd/run.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,37 +17,18 @@
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/run_hosts.h"
+#include "launcher/cmd/start.h"
 #include "launcher/place/members.h"
-#include "launcher/pmi/helper.h"
 #include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
-#include "launcher/supervise/open_files.h"
 #include "launcher/supervise/rigid_job.h"
 
 namespace regroup::cmd {
 namespace {
 
 constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
-
-int fail(const std::string& message, int exit_status) {
-  fmt::print(stderr, "regroup: {}\n", message);
-  return exit_status;
-}
-
-std::string new_job_id() {
-  std::uint32_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) bits = static_cast<std::uint32_t>(::getpid());
-  return fmt::format("{:08x}", bits);
-}
-
-// By it the next regroup finds what a launcher leaves that is killed altogether. The job can do without.
-std::shared_ptr<launcher::JobRecord> record_of(const Options& options, const std::string& job) {
-  const auto folder = runtime_folder(options.environment);
-  if (!folder.ok()) return nullptr;
-  auto record = launcher::JobRecord::create(*folder, job);
-  return record.ok() ? std::move(*record) : nullptr;
-}
 
 // As Open MPI 4, which leaves the file.
 core::Status report_pid(const std::string& to) {
@@ -64,53 +44,15 @@ core::Status report_pid(const std::string& to) {
   return file ? core::Status() : core::system_error("write", to, errno);
 }
 
-// What all members have in common; the rest of AgentOptions comes from the agent's own process.
-launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App> apps) {
-  launcher::CrewOptions crew;
-  crew.apps = std::move(apps);
-  crew.job = new_job_id();
-  crew.record = record_of(options, crew.job);
-  crew.output = options.output;
-  crew.stdin_to = options.stdin_to;
-  crew.verbose = options.verbose;
-  crew.tell_exit_codes = options.print_exit_codes;
-  crew.quiet = options.quiet;
-  crew.priority = launcher::current_priority();
-  crew.open_files = launcher::raise_open_files();
-  return crew;
-}
-
-// Hydra's rules are for jobs that hydra knows: members that are started again would outlive its SIGINT.
-std::vector<int> forwarded_signals(const Options& options) {
-  if (options.forward_signals) return *options.forward_signals;
-  const bool of_mpi = !options.elastic && !has_roles(options);
-  return launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
-}
-
 int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
               const launcher::JobFactory& job) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
-  crew.master_port = port->port;
-  launcher::AgentOptions agent{std::move(crew), std::move(*port), options.term_grace, options.timeout};
-  if (options.compat == launcher::Compat::kMpich)
-    agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
-  return launcher::Agent(std::move(agent), std::move(guardian), job).run();
-}
-
-// Without a folder of our own to work in there are no services for MPI programs.
-std::optional<pmi::HelperOptions> helper_options(const Options& options, const std::string& job) {
-  auto folder = runtime_folder(options.environment);
-  if (!folder.ok()) {
-    fail(fmt::format("MPI programs have no services of their launcher: {}", folder.status().message()), 0);
-    return std::nullopt;
-  }
-  pmi::HelperOptions helper{pmi::find_helper(), job, *folder};
-  const auto library = options.environment.find("REGROUP_LIBPMIX");
-  if (library != options.environment.end()) helper.library = library->second;
-  helper.environment = options.environment;
-  helper.verbose = options.verbose;
-  return helper;
+  crew.master.port = port->port;
+  boost::asio::io_context loop(1);
+  return launcher::Agent(loop, agent_options(options, std::move(crew), std::move(*port)), std::move(guardian),
+                         job)
+      .run();
 }
 
 // A job without a coordinator.
@@ -130,7 +72,8 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
   const bool listed = !options.mapping.cpu_set.empty() || map == launcher::MapBy::Kind::kCpuList;
   const launcher::PlacedJob seats = listed ? placed : placed.with_spare();
   const launcher::RigidOptions rigid{counts,
-                                     slots,
+                                     {{"", slots}},
+                                     {},
                                      options.compat,
                                      options.ulfm || options.keep_going,
                                      options.quiet,
@@ -181,8 +124,8 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
   return out;
 }
 
-ElasticAgentOptions agent_options(const Options& options, const JobFiles& files, const std::string& job,
-                                  std::uint32_t slots, const launcher::PlacedJob& placed) {
+ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
+                                    std::uint32_t slots, const launcher::PlacedJob& placed) {
   const std::uint32_t lines = std::min<std::uint32_t>(options.max + kSpareLines, core::kMaxSlots - 1);
   return {{.slots = lines,
            .shards = options.shards,
@@ -203,7 +146,7 @@ int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_
   crew.agent_socket = files->agent_socket();
   const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots);
   const auto job = [&](launcher::Agent& agent) {
-    return std::make_unique<ElasticAgent>(agent, agent_options(options, *files, crew.job, slots, placed));
+    return std::make_unique<ElasticAgent>(agent, elastic_options(options, *files, crew.job, slots, placed));
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {
@@ -237,6 +180,7 @@ int placing_failed(const Options& options) {
 int run_job(Options options) {
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), refused(options.compat));
+  if (options.several_hosts()) return run_on_hosts(std::move(options), *allocation);
   if (const core::Status status = launcher::prepare_members(options, *allocation); !status.ok())
     return fail(status.message(), refused(options.compat));
   auto planned = plan_job(options, *allocation);

@@ -1,0 +1,51 @@
+// The agent is kept under a guardian, as on the head's host, so that its members end with it.
+#include "launcher/cmd/node_agent.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "launcher/alloc/allocator.h"
+#include "launcher/cmd/job_files.h"
+#include "launcher/cmd/options.h"
+#include "launcher/cmd/start.h"
+#include "launcher/net/job_secret.h"
+#include "launcher/node/node_agent.h"
+#include "launcher/supervise/guardian.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kSecretLimit{10};
+
+}  // namespace
+
+int run_node_agent(const std::vector<std::string>& args) {
+  node::NodeAgentOptions options;
+  const bool whole = args.size() == 3;
+  const std::string number = whole ? args[1] : "";
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), options.node);
+  if (!whole || error != std::errc() || end != number.data() + number.size())
+    return fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
+  auto secret = launcher::JobSecret::read(STDIN_FILENO, kSecretLimit);
+  if (!secret.ok()) return fail(secret.status().message(), 1);
+  auto allocation = launcher::make_this_machine()->allocation();
+  if (!allocation.ok()) return fail(allocation.status().message(), 1);
+  options.job = args[0];
+  options.head = args[2];
+  options.version = REGROUP_VERSION;
+  options.slots = allocation->slots();
+  options.environment = read_environment();
+  options.secret = std::move(*secret);
+  if (auto folder = runtime_folder(options.environment); folder.ok()) options.folder = std::move(*folder);
+  options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
+  return launcher::Guardian(
+             [&](core::Fd guardian) { return node::run_node_agent(options, std::move(guardian)); }, nullptr,
+             {options.record, {}, true}, {})
+      .run();
+}
+
+}  // namespace regroup::cmd

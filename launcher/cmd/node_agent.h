@@ -1,0 +1,14 @@
+// `regroup --node-agent JOB NODE ENDPOINTS`: what the head of a job starts on another host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace regroup::cmd {
+
+inline constexpr const char* kNodeAgent = "--node-agent";
+
+// `args`: what follows the word. The exit status of the process.
+[[nodiscard]] int run_node_agent(const std::vector<std::string>& args);
+
+}  // namespace regroup::cmd

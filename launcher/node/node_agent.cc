@@ -1,0 +1,173 @@
+// Connects first, since what the head says decides how members' streams are made; then an Agent as on the
+// head's host, whose own standard streams are pipes to the head.
+#include "launcher/node/node_agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "launcher/net/secure_channel.h"
+#include "launcher/net/tcp.h"
+#include "launcher/node/node_job.h"
+#include "launcher/supervise/agent.h"
+#include "launcher/supervise/environment.h"
+#include "launcher/supervise/open_files.h"
+#include "launcher/supervise/words.h"
+
+namespace regroup::node {
+namespace {
+
+constexpr core::NodeId kHead = 0;
+constexpr std::chrono::seconds kSetupLimit{10};
+
+// Until Setup has come.
+class Beginning {
+ public:
+  Beginning(boost::asio::io_context& loop, const NodeAgentOptions& options)
+      : loop_(loop), options_(options) {}
+
+  [[nodiscard]] core::Result<Setup> run(const Hello& hello) {
+    auto context = launcher::TlsContext::make(options_.job, options_.node, options_.secret);
+    if (!context.ok()) return context.status();
+    auto endpoints = launcher::parse_endpoints(options_.head);
+    if (!endpoints.ok()) return endpoints.status();
+    launcher::dial(loop_, *endpoints, kSetupLimit,
+                   [this, context = *context, &hello](core::Result<core::Fd> socket) {
+                     status_ = socket.ok() ? connect(context, std::move(*socket), hello) : socket.status();
+                   });
+    const auto deadline = std::chrono::steady_clock::now() + kSetupLimit;
+    while (!setup_ && status_.ok() && loop_.run_one_until(deadline) > 0) {
+    }
+    if (!status_.ok()) return status_;
+    if (!setup_) return core::deadline_exceeded("the head of the job did not say what to do");
+    return *setup_;
+  }
+  [[nodiscard]] std::unique_ptr<Link> take_link() { return std::move(link_); }
+
+ private:
+  core::Status connect(const std::shared_ptr<const launcher::TlsContext>& context, core::Fd socket,
+                       const Hello& hello) {
+    auto channel = launcher::SecureChannel::client(loop_, context, std::move(socket), kHead);
+    if (!channel.ok()) return channel.status();
+    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    link_ =
+        std::make_unique<Link>(*channel, Link::Handlers{[this](const Message& message) { take(message); },
+                                                        [this](const core::Status& why) { status_ = why; }});
+    link_->send(hello);
+    return {};
+  }
+
+  // What follows is for the NodeJob.
+  void take(const Message& message) {
+    const auto* setup = std::get_if<Setup>(&message);
+    if (setup == nullptr) {
+      status_ = core::invalid_argument("the first message of the head must be Setup");
+    } else {
+      setup_ = *setup;
+    }
+    link_->pause();
+  }
+
+  boost::asio::io_context& loop_;
+  const NodeAgentOptions& options_;
+  std::unique_ptr<Link> link_;
+  std::optional<Setup> setup_;
+  core::Status status_;
+};
+
+// Members' streams end, or begin, at descriptors 0, 1 and 2 of this process, as on the head's host.
+core::Result<NodeStreams> take_streams() {
+  NodeStreams streams;
+  streams.life = core::Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  streams.own_error = core::Fd(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!streams.life.valid() || !streams.own_error.valid())
+    return core::system_error("fcntl", "standard streams", errno);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    std::array<int, 2> fds{};
+    if (::pipe2(fds.data(), O_CLOEXEC) != 0) return core::system_error("pipe2", "standard streams", errno);
+    core::Fd read(fds[0]);
+    core::Fd write(fds[1]);
+    core::Fd& theirs = stream == STDIN_FILENO ? read : write;
+    core::Fd& ours = stream == STDIN_FILENO ? write : read;
+    if (::dup2(theirs.get(), stream) < 0) return core::system_error("dup2", "standard streams", errno);
+    ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+    streams.pipes.at(static_cast<std::size_t>(stream)) = std::move(ours);
+  }
+  return streams;
+}
+
+launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setup& setup,
+                                     launcher::HeldPort port) {
+  launcher::AgentOptions agent;
+  agent.crew.job = options.job;
+  agent.crew.record = options.record;
+  agent.crew.master = setup.master;
+  agent.crew.output = setup.output;
+  agent.crew.stdin_to = setup.stdin_to;
+  agent.crew.verbose = setup.verbose;
+  agent.crew.quiet = setup.quiet;
+  agent.crew.priority = launcher::current_priority();
+  agent.crew.open_files = launcher::raise_open_files();
+  agent.port = std::move(port);
+  return agent;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+int fail(const core::Status& why) {
+  fmt::print(stderr, "{}\n", why.message());
+  return 1;
+}
+
+}  // namespace
+
+launcher::Environment environment_there(launcher::Environment sent, const launcher::Environment& own) {
+  constexpr std::array<const char*, 10> kOfHost{"HOME", "HOSTNAME", "LOGNAME", "MAIL", "SHELL",
+                                                "TEMP", "TMP",      "TMPDIR",  "USER", "XAUTHORITY"};
+  constexpr std::array<const char*, 4> kOfLogin{"DBUS_", "SSH_", "SLURM_", "XDG_"};
+  const auto belongs = [&](const std::string& name) {
+    for (const char* one : kOfHost) {
+      if (name == one) return true;
+    }
+    for (const char* prefix : kOfLogin) {
+      if (name.starts_with(prefix)) return true;
+    }
+    return false;
+  };
+  std::erase_if(sent, [&](const auto& entry) { return belongs(entry.first); });
+  for (const auto& [name, value] : own) sent.emplace(name, value);
+  return sent;
+}
+
+int run_node_agent(NodeAgentOptions options, core::Fd guardian) {
+  auto port = launcher::hold_port();
+  if (!port.ok()) return fail(port.status());
+  boost::asio::io_context loop(1);
+  const Hello hello{options.version, host_name(), options.slots, port->port};
+  Beginning beginning(loop, options);
+  const auto setup = beginning.run(hello);
+  if (!setup.ok()) return fail(setup.status());
+  auto streams = take_streams();
+  if (!streams.ok()) return fail(streams.status());
+  auto link = beginning.take_link();
+  launcher::AgentOptions agent = agent_options(options, *setup, std::move(*port));
+  return launcher::Agent(loop, std::move(agent), std::move(guardian),
+                         [&](launcher::Agent& self) {
+                           return std::make_unique<NodeJob>(self, std::move(link), std::move(*streams),
+                                                            *setup, options);
+                         })
+      .run();
+}
+
+}  // namespace regroup::node

@@ -1,0 +1,38 @@
+// The agent of a host other than the one where regroup was called: connects to the head of the job, and does
+// what it says.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "core/world.h"
+#include "launcher/containment/job_record.h"
+#include "launcher/net/job_secret.h"
+#include "launcher/options/request.h"
+
+namespace regroup::node {
+
+struct NodeAgentOptions {
+  std::string job;  // its id
+  core::NodeId node = 0;
+  std::string head;                   // its addresses, as launcher::to_string() writes them
+  std::string version;                // of this regroup
+  std::uint32_t slots = 0;            // cores that members may use
+  launcher::Environment environment;  // of this process
+  std::string folder;                 // for regroup-pmi: private, exists; "": none
+  std::shared_ptr<const launcher::JobSecret> secret;
+  std::shared_ptr<launcher::JobRecord> record;  // may be none
+};
+
+// Serves until the head has said that the job is over, or is gone. The exit status of this process; what went
+// wrong has been said on standard error. For a process whose standard input is the launcher's sign of life.
+[[nodiscard]] int run_node_agent(NodeAgentOptions options, core::Fd guardian);
+
+// What a program gets here: the environment that it has at the head, but for what belongs to a host or a
+// login. Those are `own`.
+[[nodiscard]] launcher::Environment environment_there(launcher::Environment sent,
+                                                      const launcher::Environment& own);
+
+}  // namespace regroup::node

@@ -1,0 +1,70 @@
+// What an agent does that a head directs: its orders become members here, their events messages.
+#pragma once
+
+#include <utility>
+
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "launcher/node/link.h"
+#include "launcher/node/messages.h"
+#include "launcher/node/node_agent.h"
+#include "launcher/node/stream.h"
+#include "launcher/supervise/agent.h"
+#include "launcher/supervise/local_node.h"
+
+namespace regroup::node {
+
+struct NodeStreams {
+  core::Fd life;                  // its end is that of the launcher
+  core::Fd own_error;             // of this process, before it became that of members
+  std::array<core::Fd, 3> pipes;  // our ends of descriptors 0, 1 and 2
+};
+
+// Used by the loop's thread.
+class NodeJob final : public launcher::AgentJob {
+ public:
+  NodeJob(launcher::Agent& agent, std::unique_ptr<Link> link, NodeStreams streams, const Setup& setup,
+          const NodeAgentOptions& options);
+
+  [[nodiscard]] core::Status start() override;
+  void on_exit(const launcher::MemberExit& exit) override;
+  void leave(std::function<void()> then) override;
+
+ private:
+  [[nodiscard]] launcher::NodeEvents events();
+  void on_message(const Message& message);
+  void on(const AddApp& add);
+  void on(const DropApp& drop);
+  void on(const StartSpace& start);
+  void on(const Signal& signal);
+  void on(const EndHost&);
+  void on(const Services& services) { local_.tell(services.message); }
+  void on(const Data& data);
+  void on(const Taken& taken);
+  template <class Other>
+  void on(const Other&) {}  // Setup, once more; and what only agents say
+  void on_closed();
+  void watch_life();
+  void beat();
+  void leave_if_sent();
+
+  launcher::Agent& agent_;
+  std::unique_ptr<Link> link_;
+  const launcher::Environment environment_;
+  const core::Fd own_error_;
+  launcher::LocalNode local_;
+  boost::asio::posix::stream_descriptor life_;
+  boost::asio::steady_timer beat_;
+  std::shared_ptr<StreamTarget> input_;
+  std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // 1 and 2
+  std::function<void()> then_;                            // in leave()
+  bool done_ = false;
+};
+
+}  // namespace regroup::node

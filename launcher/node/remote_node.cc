@@ -1,0 +1,182 @@
+// What members write there comes through a pipe here and an Output behind it, so that their lines are kept
+// whole among those of the others.
+#include "launcher/node/remote_node.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+#include <variant>
+
+#include "launcher/spawn/remote_script.h"
+
+namespace regroup::node {
+
+RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events)
+    : loop_(loop),
+      name_(std::move(name)),
+      version_(std::move(version)),
+      events_(std::move(events)),
+      beat_(loop) {}
+
+void RemoteNode::attach(std::shared_ptr<launcher::SecureChannel> channel) {
+  if (link_ || state_ == State::kEnded) return channel->close();
+  link_ = std::make_unique<Link>(
+      std::move(channel),
+      Link::Handlers{
+          [this](const Message& message) { on_message(message); },
+          [this](const core::Status& why) {
+            end({core::Code::kPeerLost,
+                 fmt::format("host {}: the connection to its agent is lost: {}", name_, why.message())});
+          }});
+}
+
+std::string RemoteNode::address() const {
+  const std::string& endpoint = link_->channel().address();
+  return endpoint.substr(0, endpoint.rfind(':'));
+}
+
+void RemoteNode::fail(const core::Status& why) { end(why); }
+
+void RemoteNode::end(const core::Status& why) {
+  if (std::exchange(state_, State::kEnded) == State::kEnded) return;
+  beat_.cancel();
+  if (link_) link_->close();
+  starting_.clear();
+  members_.clear();
+  for (auto& target : targets_) {
+    if (target) target->write({}, true);
+  }
+  events_.ended(why);
+}
+
+void RemoteNode::send(const Message& message) {
+  if (state_ == State::kUp) link_->send(message);
+}
+
+void RemoteNode::on_message(const Message& message) {
+  unheard_ = 0;
+  if (state_ == State::kStarting && !std::holds_alternative<Hello>(message)) {
+    return end(
+        core::invalid_argument(fmt::format("host {}: the agent's first message must be Hello", name_)));
+  }
+  std::visit([this](const auto& body) { on(body); }, message);
+}
+
+void RemoteNode::on(const Hello& hello) {
+  if (state_ != State::kStarting) return;
+  if (hello.version != version_) {
+    return end(core::invalid_argument(fmt::format("host {}: regroup there is {}, and {} here", name_,
+                                                  launcher::printable(hello.version), version_)));
+  }
+  facts_ = hello;
+  state_ = State::kUp;
+  watch();
+  events_.up();
+}
+
+// Beats that do not come are counted, not time: after a while in which we were stopped, what has come in the
+// meantime is read first.
+void RemoteNode::watch() {
+  beat_.expires_after(kBeat);
+  beat_.async_wait([this](const boost::system::error_code& error) {
+    if (error || state_ != State::kUp) return;
+    if (++unheard_ > kSilence / kBeat) {
+      return end({core::Code::kPeerLost,
+                  fmt::format("host {}: its agent has not been heard for {} s", name_, kSilence.count())});
+    }
+    watch();
+  });
+}
+
+void RemoteNode::set_up(const Setup& setup) { send(setup); }
+
+void RemoteNode::serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err) {
+  job_ = std::move(events);
+  core::Status status = open_stream(1, out);
+  if (status.ok()) status = open_stream(2, err);
+  if (!status.ok()) end({status.code(), fmt::format("host {}: {}", name_, status.message())});
+}
+
+core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink) {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+    return core::system_error("pipe2", "output of members", errno);
+  targets_[stream] =
+      std::make_shared<StreamTarget>(loop_, core::Fd(fds[1]), [this, stream](std::size_t bytes, bool broken) {
+        send(Taken{stream, static_cast<std::uint32_t>(bytes), broken});
+      });
+  launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // tagged there
+  path.closed = [this] { changed_(); };
+  outputs_[stream] = std::make_shared<launcher::Output>(loop_, core::Fd(fds[0]), std::move(path),
+                                                        std::make_shared<launcher::OutputSpace>());
+  outputs_[stream]->start();
+  return {};
+}
+
+void RemoteNode::start(launcher::SpaceOrder order) {
+  auto& members = starting_[order.space.space];
+  for (const launcher::MemberOrder& member : order.members) members.push_back(member.place.member);
+  send(StartSpace{std::move(order)});
+}
+
+void RemoteNode::signal_all(int signal) {
+  killed_ = killed_ || signal == SIGKILL;
+  send(Signal{true, 0, signal});
+}
+
+void RemoteNode::on(const SpaceStarted& started) {
+  const auto ordered = starting_.extract(started.space);
+  if (ordered.empty()) return;
+  if (started.status.ok()) {
+    members_.insert(ordered.mapped().begin(), ordered.mapped().end());
+    if (killed_) signal_all(SIGKILL);  // which came before they were there
+    return job_.started(started.space, {});
+  }
+  job_.started(started.space,
+               {started.status.code(), fmt::format("host {}: {}", name_, started.status.message())});
+}
+
+void RemoteNode::on(const Exited& exited) {
+  if (members_.erase(exited.exit.member) == 0) return;
+  launcher::MemberExit exit = exited.exit;
+  exit.host = name_;
+  job_.exited(exit);
+}
+
+void RemoteNode::on(const Said& said) {
+  if (job_.said) job_.said(fmt::format("host {}: {}", name_, launcher::printable(said.text)));
+}
+
+void RemoteNode::on(const Services& services) {
+  if (job_.mpi) job_.mpi(services.message);
+}
+
+void RemoteNode::on(const Data& data) {
+  if (data.stream == 0 || !targets_.at(data.stream)) return;
+  targets_[data.stream]->write(data.bytes, data.end);
+}
+
+void RemoteNode::on(const Taken&) {}
+
+void RemoteNode::finish() {
+  if (std::exchange(finishing_, true)) return;
+  send(EndHost{});
+}
+
+void RemoteNode::on(const Done& done) {
+  if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
+  end({});
+}
+
+bool RemoteNode::drained() const {
+  if (state_ != State::kEnded) return false;
+  return std::none_of(outputs_.begin(), outputs_.end(),
+                      [](const auto& output) { return output && output->open(); });
+}
+
+}  // namespace regroup::node

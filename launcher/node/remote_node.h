@@ -1,0 +1,98 @@
+// One other host: orders become messages to its agent, its messages events.
+#pragma once
+
+#include <utility>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "launcher/node/link.h"
+#include "launcher/node/messages.h"
+#include "launcher/node/stream.h"
+#include "launcher/supervise/node.h"
+#include "launcher/supervise/output.h"
+
+namespace regroup::node {
+
+inline constexpr std::chrono::milliseconds kBeat{500};
+inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
+
+// Used by the loop's thread.
+class RemoteNode final : public launcher::Node {
+ public:
+  enum class State { kStarting, kUp, kEnded };
+  struct Events {
+    std::function<void()> up;                        // it has said Hello
+    std::function<void(const core::Status&)> ended;  // once: ok after Done, else why it is lost
+  };
+  RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events);
+
+  // The agent has connected.
+  void attach(std::shared_ptr<launcher::SecureChannel> channel);
+  // It will not, or has gone. `why` is a sentence that names the host.
+  void fail(const core::Status& why);
+  [[nodiscard]] State state() const { return state_; }
+  [[nodiscard]] const Hello& facts() const { return facts_; }
+  [[nodiscard]] std::string address() const;
+  [[nodiscard]] std::size_t running() const { return members_.size() + starting_.size(); }
+
+  void set_up(const Setup& setup);
+  void serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
+  void signal_all(int signal);
+  void finish();
+  // It has left, and all that came has been given to the sinks. `changed` is called when that may be so.
+  [[nodiscard]] bool drained() const;
+  void on_drained(std::function<void()> changed) { changed_ = std::move(changed); }
+
+  void add_app(std::uint32_t number, const launcher::App& app) override { send(AddApp{number, app}); }
+  void drop_app(std::uint32_t number) override { send(DropApp{number}); }
+  void start(launcher::SpaceOrder order) override;
+  void signal(core::MemberId member, int signal) override { send(Signal{false, member, signal}); }
+  void tell(const pmi::Message& message) override { send(Services{message}); }
+  void settle() override {}  // what a member told comes before its end
+
+ private:
+  void send(const Message& message);
+  void on_message(const Message& message);
+  void on(const Hello& hello);
+  void on(const SpaceStarted& started);
+  void on(const Exited& exited);
+  void on(const Said& said);
+  void on(const Services& services);
+  void on(const Data& data);
+  void on(const Taken& taken);
+  void on(const Done& done);
+  template <class Other>
+  void on(const Other&) {}  // Beat; and what only the head says
+  [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink);
+  void end(const core::Status& why);
+  void watch();
+
+  boost::asio::io_context& loop_;
+  const std::string name_, version_;
+  const Events events_;
+  State state_ = State::kStarting;
+  Hello facts_;
+  std::unique_ptr<Link> link_;
+  boost::asio::steady_timer beat_;
+  int unheard_ = 0;                                                // beats that did not come
+  std::map<std::uint32_t, std::vector<core::MemberId>> starting_;  // ordered, by space
+  std::set<core::MemberId> members_;                               // started, and not ended
+  launcher::NodeEvents job_;
+  std::array<std::shared_ptr<StreamTarget>, 3> targets_;
+  std::array<std::shared_ptr<launcher::Output>, 3> outputs_;
+  std::function<void()> changed_ = [] {};
+  bool finishing_ = false;
+  bool killed_ = false;  // all members were to end at once
+};
+
+}  // namespace regroup::node

@@ -1,0 +1,227 @@
+"""regroup -H: members on several hosts by a real ssh, their output, input, ends, and what cannot be."""
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hosts import ROOT, Hosts, until
+
+REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
+DEADLINE_S = 60.0
+
+
+class Done:
+    def __init__(self, process: subprocess.Popen, deadline_s: float = DEADLINE_S, text: str | None = None):
+        begin = time.monotonic()
+        try:
+            self.out, self.err = process.communicate(text, timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
+        self.status, self.seconds = process.returncode, time.monotonic() - begin
+
+
+started: list[subprocess.Popen] = []
+
+
+def start(hosts: Hosts, *args: str, on: int = 0, **popen) -> subprocess.Popen:
+    command = [REGROUP, "--ssh-command", " ".join(hosts.ssh), *args]
+    popen = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+    started.append(hosts[on].popen(command, text=True, **popen))
+    return started[-1]
+
+
+def run(hosts: Hosts, *args: str, **popen) -> Done:
+    return Done(start(hosts, *args, **popen))
+
+
+def left_on(hosts: Hosts) -> list[str]:
+    """Processes of regroup on any host."""
+    found = []
+    for host in hosts:
+        names = host.run(["ps", "-eo", "comm="]).stdout.split()
+        found += [f"{host.name}: {name}" for name in names if name.startswith("regroup")]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(hosts: Hosts) -> Iterator[None]:
+    """When a test is over."""
+    yield
+    while started:
+        started.pop().kill()
+    until(lambda: not left_on(hosts), "an end of all processes of regroup", 10)
+
+
+SAY = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) $OMPI_COMM_WORLD_LOCAL_RANK $LOCAL_WORLD_SIZE"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            ["-H", "node1:2,node2:1,node3:2", "-np", "5"],
+            "0 node1 0 2,1 node1 1 2,2 node2 0 1,3 node3 0 2,4 node3 1 2",
+        ),
+        (["-H", "node2,node3"], "0 node2 0 1,1 node3 0 1"),
+        (["-H", "node2:2,node3:2", "-np", "3", "--map-by", "node"], "0 node2 0 2,1 node3 0 1,2 node2 1 2"),
+        (["-H", "node1:2,node2:2", "-N", "1"], "0 node1 0 1,1 node2 0 1"),
+        (["-H", "node1:2,node2:2", "--nolocal"], "0 node2 0 2,1 node2 1 2"),
+        (["--hostfile", "FILE", "-np", "4"], "0 node2 0 1,1 node3 0 3,2 node3 1 3,3 node3 2 3"),
+    ],
+)
+def test_members_run_where_mpirun_would_put_them(hosts: Hosts, options, expected):
+    write = "printf 'node2 slots=1\\nnode3 slots=3\\n' > /tmp/hosts"
+    assert hosts[0].run(["sh", "-c", write]).returncode == 0
+    before = [host.sent() for host in hosts]
+    done = run(hosts, *["/tmp/hosts" if word == "FILE" else word for word in options], *SAY)
+    assert (done.status, done.err) == (0, "")
+    assert ",".join(sorted(done.out.splitlines())) == expected
+    if "node2" in expected:
+        assert hosts[1].sent() > before[1]
+
+
+def test_master_is_met_where_rank_0_runs(hosts: Hosts):
+    script = (
+        "import os, socket\n"
+        "rank, there = int(os.environ['RANK']), (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
+        "if rank == 0:\n"
+        "    server = socket.create_server(('', there[1]))\n"
+        "    print(server.accept()[0].recv(10).decode())\n"
+        "while rank == 1:\n"
+        "    try: socket.create_connection(there, 5).send(b'hello'); break\n"
+        "    except ConnectionRefusedError: pass\n"
+    )
+    for where in ("node1,node2", "node2,node3", "node2,node1"):
+        done = run(hosts, "-H", where, "/usr/bin/python3", "-c", script)
+        assert (done.status, done.out) == (0, "hello\n"), (where, done.err)
+
+
+def test_lines_are_whole_and_tagged_by_their_rank(hosts: Hosts):
+    script = "for i in $(seq 400); do echo line $i of $OMPI_COMM_WORLD_RANK; echo error $i >&2; done"
+    done = run(hosts, "-H", "node1,node2,node3", "--tag-output", "sh", "-c", script)
+    assert done.status == 0
+    for rank in range(3):
+        wanted = [f"[1,{rank}]<stdout>:line {i} of {rank}" for i in range(1, 401)]
+        assert [line for line in done.out.splitlines() if line.startswith(f"[1,{rank}]")] == wanted
+    assert sorted(done.err.splitlines()) == sorted(
+        f"[1,{rank}]<stderr>:error {i}" for rank in range(3) for i in range(1, 401)
+    )
+
+
+def test_volume_from_another_host_is_whole_and_waits_for_its_reader(hosts: Hosts):
+    size = 32 << 20
+    script = f"import os\nfor i in range({size >> 16}): os.write(1, b'%07d' % i + b'.' * 65528 + b'\\n')"
+    job = start(hosts, "-H", "node2", "/usr/bin/python3", "-c", script)
+    time.sleep(1)  # a reader that is late; nothing is decided by it
+    for i, line in enumerate(job.stdout):
+        assert line == f"{i:07d}" + "." * 65528 + "\n"
+    assert (job.wait(DEADLINE_S), i) == (0, (size >> 16) - 1)
+
+
+def test_exit_status_names_rank_and_host(hosts: Hosts):
+    script = "[ $OMPI_COMM_WORLD_RANK = 2 ] && exit 7; sleep 100"
+    done = run(hosts, "-H", "node1,node2,node3", "sh", "-c", script)
+    assert done.status == 7
+    assert re.search(r"rank 2 \(pid \d+ on node3\) exited with code 7: ending the other ranks", done.err)
+    done = run(
+        hosts, "-H", "node1,node2", "sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -9 $$; sleep 100"
+    )
+    assert done.status == 137
+    assert re.search(r"rank 1 \(pid \d+ on node2\) was killed by signal 9 \(SIGKILL\)", done.err)
+
+
+def test_signals_reach_members_on_all_hosts(hosts: Hosts):
+    script = "trap 'echo $OMPI_COMM_WORLD_RANK got it; exit 0' USR1; echo ready; while :; do sleep 0.1; done"
+    job = start(hosts, "-H", "node1,node2,node3", "sh", "-c", script)
+    assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
+    listed = hosts[0].run(["pgrep", "-x", "-o", "regroup"]).stdout
+    hosts[0].run(["kill", "-USR1", listed.strip()])
+    done = Done(job)
+    assert sorted(done.out.splitlines()) == [f"{rank} got it" for rank in range(3)]
+    assert done.status == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["-H", "node2,no-such-host"], "host no-such-host: ssh failed: Could not resolve hostname"),
+        (
+            ["-H", "node2", "--ssh-command", "false"],
+            "node2: false ended with status 1 before the agent started",
+        ),
+        (["-H", "node2", "--ssh-command", "no-such-ssh"], "no-such-ssh"),
+        (
+            ["-H", "node2:1,node3:1", "-np", "3"],
+            "3 members asked for, 2 slots there; --oversubscribe allows more",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
+    done = run(hosts, *options, "sleep", "100")
+    assert done.status == 1
+    assert [line for line in done.err.splitlines() if what in line], done.err
+    assert done.seconds < 5 + 10  # the limit, and a busy machine
+
+
+def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
+    done = run(hosts, "-H", "node2,node3", "no-such-program")
+    assert done.status == 66
+    assert re.search(r"host node[23]: program no-such-program was not found in PATH=", done.err)
+    there = f'mkdir -p /tmp/only-here && cd /tmp/only-here && exec {REGROUP} "$@"'
+    ssh = ["--ssh-command", " ".join(hosts.ssh)]
+    job = hosts[0].popen(
+        ["sh", "-c", there, "sh", *ssh, "-H", "node2", "true"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    done = Done(job)
+    assert done.status == 1
+    assert "host node2: cannot change to folder /tmp/only-here" in done.err
+
+
+@pytest.mark.parametrize("victim", ["regroup-agent", "regroup"])
+def test_nothing_is_left_when_the_launcher_dies(hosts: Hosts, victim):
+    job = start(hosts, "-H", "node1,node2,node3", "sh", "-c", "echo ready; exec sleep 1000")
+    assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
+    hosts[0].run(["pkill", "-KILL", "-x", "-o", victim])
+    Done(job)
+    until(lambda: not left_on(hosts), "an end of all processes", 10)
+    for host in hosts:
+        assert host.run(["pgrep", "-x", "sleep"]).returncode == 1
+
+
+def test_an_agent_that_dies_ends_the_job(hosts: Hosts):
+    job = start(hosts, "-H", "node1,node2", "sh", "-c", "echo ready; exec sleep 1000")
+    assert [job.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    hosts[1].run(["pkill", "-KILL", "-x", "regroup-agent"])
+    done = Done(job)
+    assert done.status == 1
+    assert "host node2: the connection to its agent is lost" in done.err
+    assert hosts[1].run(["pgrep", "-x", "sleep"]).returncode == 1
+
+
+def test_an_agent_that_stops_is_taken_for_lost(hosts: Hosts):
+    job = start(hosts, "-H", "node1,node2", "sh", "-c", "echo ready; exec sleep 1000")
+    assert [job.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    hosts[1].run(["pkill", "-STOP", "-x", "regroup-agent"])
+    done = Done(job)
+    assert done.status == 1
+    assert "host node2: its agent has not been heard for 5 s" in done.err
+    hosts[1].run(["pkill", "-CONT", "-x", "regroup-agent"])
+
+
+def test_a_host_without_its_link_ends_the_job(hosts: Hosts):
+    job = start(hosts, "-H", "node1,node2", "sh", "-c", "echo ready; exec sleep 1000")
+    assert [job.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    hosts[1].link(False)
+    done = Done(job)
+    assert done.status == 1
+    assert "host node2: " in done.err
+    hosts[1].link(True)
