@@ -99,8 +99,12 @@ class Head {
   }
 
   std::optional<Refusal> place() {
-    launcher::HostMapRequest request{
-        options_.hosts, plan_.counts, {}, options_.mapping.map, options_.oversubscribe};
+    launcher::HostMapRequest request;
+    request.hosts = options_.hosts;
+    request.counts = plan_.counts;
+    request.map = options_.mapping.map;
+    request.sequence = options_.mapping.sequence;
+    request.oversubscribe = options_.oversubscribe;
     for (const launcher::AppRequest& app : options_.apps)
       request.per_host.push_back(app.per_node.value_or(0));
     auto mapped = launcher::map_to_hosts(request);

@@ -84,8 +84,9 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
     if (order.space.oversubscribed)
       pmi::add_yield_hints(extras[i], agent_.crew().options().apps.at(place.app));
     if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
-      return {status.code(), fmt::format("{} could not be started: {}",
-                                         pmi::name_of({place.space, place.rank}), status.message())};
+      return {core::Code::kUnavailable,
+              fmt::format("{} could not be started: {}", pmi::name_of({place.space, place.rank}),
+                          status.message())};
     }
   }
   agent_.release_port();

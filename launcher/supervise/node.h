@@ -30,7 +30,8 @@ struct SpaceOrder {
 
 // Called from the loop, never from within a Node's function.
 struct NodeEvents {
-  // Once for each start(): all its members have been, or why one could not be. Those before it live.
+  // Once for each start(): all its members have been, or why one could not be; those before it live.
+  // kNotFound: its program is not there; kUnavailable: the system refuses to run it.
   std::function<void(std::uint32_t space, const core::Status& status)> started;
   // Of the members of other hosts; the agent itself hears of its own.
   std::function<void(const MemberExit& exit)> exited;

@@ -21,7 +21,7 @@ void require(bool condition) {
 void check(const launcher::Options& options) {
   if (options.verb != launcher::Verb::kRun) return;
   require(options.apps.empty() == !options.job_file.empty());
-  require(options.min <= options.max && options.hosts.size() <= 1);
+  require(options.min <= options.max);
   std::uint64_t members = 0;
   for (const launcher::AppRequest& app : options.apps) {
     require(!app.command.empty() && !app.command[0].empty());

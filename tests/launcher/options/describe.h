@@ -116,6 +116,9 @@ inline std::string describe(const Options& options, const Environment& base) {
     words.push_back(fmt::format("host {}:{}", host.name, host.slots));
     if (host.max_slots != 0) words.back() += fmt::format("/{}", host.max_slots);
   }
+  if (options.fork_agents) words.emplace_back("agents by fork");
+  if (options.ssh_command != std::vector<std::string>{"ssh"})
+    words.push_back(fmt::format("reached by {}", fmt::join(options.ssh_command, " ")));
   const std::pair<bool, const char*> flags[] = {
       {options.oversubscribe, "oversubscribed"},
       {options.compat == Compat::kMpich, "mpich"},

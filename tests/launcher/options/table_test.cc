@@ -231,7 +231,7 @@ TEST(CommandLine, TheEnvironmentMaySetTheTimeout) {
 TEST(CommandLine, SlotsComeFromTheHostFile) {
   auto options = parse({"--hostfile", "any", "p"});
   ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->hosts, (std::vector<HostRequest>{{"here", 2, 0}}));
+  EXPECT_EQ(options->hosts, (std::vector<HostRequest>{{"here", 2, 0, true}}));
 }
 
 TEST(CommandLine, HelpTakesATopicButNoProgram) {
