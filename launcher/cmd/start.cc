@@ -72,7 +72,10 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
     fail(fmt::format("MPI programs have no services of their launcher: {}", folder.status().message()), 0);
     return std::nullopt;
   }
-  pmi::HelperOptions helper{pmi::find_helper(), job, *folder};
+  pmi::HelperOptions helper;
+  helper.program = pmi::find_helper();
+  helper.job = job;
+  helper.folder = *folder;
   const auto library = options.environment.find("REGROUP_LIBPMIX");
   if (library != options.environment.end()) helper.library = library->second;
   helper.environment = options.environment;

@@ -17,8 +17,11 @@ namespace {
 
 std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeAgentOptions& options) {
   if (!setup.services || options.folder.empty()) return std::nullopt;
-  pmi::HelperOptions helper{pmi::find_helper(), fmt::format("{}-{}", options.job, options.node),
-                            options.folder};
+  pmi::HelperOptions helper;
+  helper.program = pmi::find_helper();
+  helper.job = options.job;
+  helper.host = setup.host;
+  helper.folder = options.folder;
   helper.environment = options.environment;
   helper.verbose = setup.verbose;
   return helper;
@@ -133,9 +136,9 @@ void NodeJob::beat() {
   });
 }
 
-void NodeJob::leave(std::function<void()> then) {
+void NodeJob::leave(const std::function<void()>& then) {
   if (!link_->open()) return then();
-  then_ = std::move(then);
+  then_ = then;
   leave_if_sent();
 }
 

@@ -34,7 +34,7 @@ class NodeJob final : public launcher::AgentJob {
 
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
-  void leave(std::function<void()> then) override;
+  void leave(const std::function<void()>& then) override;
 
  private:
   [[nodiscard]] launcher::NodeEvents events();

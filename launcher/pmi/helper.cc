@@ -70,12 +70,13 @@ core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
   launcher::Environment environment = options.environment;
   std::erase_if(environment, of_outer_launcher);
   for (const auto& [name, value] : kHelperEnvironment) environment[name] = value;
-  const std::string folder = fmt::format("{}/pmi-{}", options.folder, options.job);
+  const std::string folder = fmt::format("{}/pmi-{}{}", options.folder, options.job,
+                                         options.host == 0 ? "" : fmt::format("-{}", options.host));
   REGROUP_RETURN_IF_ERROR(launcher::make_private_folder(folder));
   for (const char* plugins : kPluginPaths) environment[plugins] = folder;
   launcher::SpawnSpec spec;
   spec.path = options.program;
-  spec.argv = {"regroup-pmi", options.job, folder, options.library};
+  spec.argv = {"regroup-pmi", options.job, folder, options.library, std::to_string(options.host)};
   spec.environment = launcher::to_strings(environment);
   spec.in = spec.out = null.get();
   spec.err = options.verbose ? STDERR_FILENO : null.get();

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/io_context.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@ struct HelperOptions {
   std::string library;                // libpmix: a file, or a name that the loader finds; "": see find_pmix()
   bool verbose = false;               // what libpmix itself has to say is for the user
   launcher::Environment environment;  // of the job
+  std::uint32_t host = 0;             // number of this host in the job
 };
 
 // regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.

@@ -2,6 +2,7 @@
 // with one MPI_COMM_WORLD: space 0 is the job as it was started, each MPI_Comm_spawn adds one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -93,6 +94,32 @@ struct Met {
 struct Parted {
   std::vector<std::uint32_t> spaces;
 };
+// What the processes of this host bring to something that processes of `hosts` do together, or that they have
+// come to it. `key` is the same on all of them, and of this one time only. Answered by Gathered.
+struct Contribute {
+  std::string key;
+  std::vector<std::uint32_t> hosts;
+  std::uint32_t host = 0;  // this one
+  std::vector<std::byte> data;
+};
+// To each of the hosts: what all of them brought, in the order of `hosts`.
+struct Gathered {
+  std::string key;
+  std::vector<std::byte> data;
+};
+// What a process of another host has made known of itself is asked for by `host`, and answered ...
+struct Fetch {
+  std::uint64_t request = 0;
+  std::uint32_t host = 0;
+  Seat of;
+};
+// ... to it. `status` is that of libpmix.
+struct Fetched {
+  std::uint64_t request = 0;
+  std::uint32_t host = 0;
+  std::int32_t status = 0;
+  std::vector<std::byte> data;
+};
 struct SpawnApp {
   std::string command;
   std::vector<std::string> arguments;    // without the command
@@ -107,7 +134,8 @@ struct Spawn {
   std::vector<SpawnApp> apps;
 };
 
-using Message = std::variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services,
-                             RankReady, Connected, Finalized, Aborted, Met, Parted, Spawn>;
+using Message =
+    std::variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services, RankReady,
+                 Connected, Finalized, Aborted, Met, Parted, Spawn, Contribute, Gathered, Fetch, Fetched>;
 
 }  // namespace regroup::pmi

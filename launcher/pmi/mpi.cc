@@ -98,7 +98,11 @@ void Mpi::open(const OpenSpace& space, Ready ready) {
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     if (space.here(rank)) here.push_back({space.space, rank});
   }
-  if (!helper_ || lost_ || here.empty()) return ready(std::vector<launcher::Extras>(here.size()));
+  if (!helper_ || lost_) return ready(std::vector<launcher::Extras>(here.size()));
+  if (here.empty()) {  // of others it is told too: processes here may meet them
+    send(space);
+    return ready({});
+  }
   const OpeningId id = await(here, std::move(ready));
   if (send(space) || lost_) return;
   events_.said(fmt::format("{} members are more than a message to regroup-pmi holds: {}", size, kWithout));
@@ -131,6 +135,10 @@ void Mpi::on_message(const Message& message, core::Fd fd) {
   if (const auto* met = std::get_if<Met>(&message)) events_.met(*met);
   if (const auto* parted = std::get_if<Parted>(&message)) events_.parted(*parted);
   if (const auto* spawn = std::get_if<Spawn>(&message)) events_.spawn(*spawn);
+  if (std::holds_alternative<Contribute>(message) || std::holds_alternative<Fetch>(message) ||
+      std::holds_alternative<Fetched>(message)) {
+    events_.exchange(message);
+  }
 }
 
 void Mpi::on_services(const Services& services) {

@@ -25,7 +25,9 @@ struct MpiEvents {
   std::function<void(const Aborted&)> aborted;
   std::function<void(const Met&)> met = [](const Met&) {};
   std::function<void(const Parted&)> parted = [](const Parted&) {};
-  std::function<void(const Spawn&)> spawn;       // to be answered with open() or spawn_done()
+  std::function<void(const Spawn&)> spawn;  // to be answered with open() or spawn_done()
+  // Contribute, Fetch and Fetched, for other hosts.
+  std::function<void(const Message&)> exchange = [](const Message&) {};
   std::function<void(const std::string&)> said;  // a sentence for the user: something is missing
 };
 
@@ -53,7 +55,7 @@ class Mpi {
   void open(const OpenSpace& space, Ready ready);
   // The same for one rank of an open space that was never in MPI_Init and is started anew.
   void reopen(Seat seat, std::function<void(launcher::Extras)> ready);
-  // MemberGone, CloseSpace, SpawnDone.
+  // MemberGone, CloseSpace, SpawnDone, Gathered, Fetch, Fetched.
   void tell(const Message& message) { send(message); }
   // What dead members had told before they died has been handled when this returns.
   void settle();

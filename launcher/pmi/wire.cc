@@ -126,6 +126,40 @@ Spawn plain(const fb::SpawnT& t) {
   return m;
 }
 
+using Octets = std::vector<std::uint8_t>;
+Octets octets(const std::vector<std::byte>& bytes) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+std::vector<std::byte> bytes_of(const Octets& octets) {
+  const auto* begin = reinterpret_cast<const std::byte*>(octets.data());
+  return {begin, begin + octets.size()};
+}
+fb::ContributeT table(const Contribute& m) {
+  fb::ContributeT t;
+  t.key = m.key, t.hosts = m.hosts, t.host = m.host, t.data = octets(m.data);
+  return t;
+}
+Contribute plain(const fb::ContributeT& t) { return {t.key, t.hosts, t.host, bytes_of(t.data)}; }
+fb::GatheredT table(const Gathered& m) {
+  fb::GatheredT t;
+  t.key = m.key, t.data = octets(m.data);
+  return t;
+}
+Gathered plain(const fb::GatheredT& t) { return {t.key, bytes_of(t.data)}; }
+fb::FetchT table(const Fetch& m) {
+  fb::FetchT t;
+  t.request = m.request, t.host = m.host, t.space = m.of.space, t.rank = m.of.rank;
+  return t;
+}
+Fetch plain(const fb::FetchT& t) { return {t.request, t.host, {t.space, t.rank}}; }
+fb::FetchedT table(const Fetched& m) {
+  fb::FetchedT t;
+  t.request = m.request, t.host = m.host, t.status = m.status, t.data = octets(m.data);
+  return t;
+}
+Fetched plain(const fb::FetchedT& t) { return {t.request, t.host, t.status, bytes_of(t.data)}; }
+
 // The union member for alternative I of Message, tried from I on.
 template <std::size_t I = 0>
 Result<Message> body_from_wire(const fb::BodyUnion& in) {

@@ -85,6 +85,22 @@ struct Spawn;
 struct SpawnBuilder;
 struct SpawnT;
 
+struct Contribute;
+struct ContributeBuilder;
+struct ContributeT;
+
+struct Gathered;
+struct GatheredBuilder;
+struct GatheredT;
+
+struct Fetch;
+struct FetchBuilder;
+struct FetchT;
+
+struct Fetched;
+struct FetchedBuilder;
+struct FetchedT;
+
 struct Message;
 struct MessageBuilder;
 struct MessageT;
@@ -105,11 +121,15 @@ enum class Body : uint8_t {
   Met = 12,
   Parted = 13,
   Spawn = 14,
+  Contribute = 15,
+  Gathered = 16,
+  Fetch = 17,
+  Fetched = 18,
   MIN = NONE,
-  MAX = Spawn
+  MAX = Fetched
 };
 
-inline const Body (&EnumValuesBody())[15] {
+inline const Body (&EnumValuesBody())[19] {
   static const Body values[] = {
     Body::NONE,
     Body::OpenSpace,
@@ -125,13 +145,17 @@ inline const Body (&EnumValuesBody())[15] {
     Body::Aborted,
     Body::Met,
     Body::Parted,
-    Body::Spawn
+    Body::Spawn,
+    Body::Contribute,
+    Body::Gathered,
+    Body::Fetch,
+    Body::Fetched
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[16] = {
+  static const char * const names[20] = {
     "NONE",
     "OpenSpace",
     "ReplaceRank",
@@ -147,13 +171,17 @@ inline const char * const *EnumNamesBody() {
     "Met",
     "Parted",
     "Spawn",
+    "Contribute",
+    "Gathered",
+    "Fetch",
+    "Fetched",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Spawn)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Fetched)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -218,6 +246,22 @@ template<> struct BodyTraits<regroup::pmi::fb::Spawn> {
   static const Body enum_value = Body::Spawn;
 };
 
+template<> struct BodyTraits<regroup::pmi::fb::Contribute> {
+  static const Body enum_value = Body::Contribute;
+};
+
+template<> struct BodyTraits<regroup::pmi::fb::Gathered> {
+  static const Body enum_value = Body::Gathered;
+};
+
+template<> struct BodyTraits<regroup::pmi::fb::Fetch> {
+  static const Body enum_value = Body::Fetch;
+};
+
+template<> struct BodyTraits<regroup::pmi::fb::Fetched> {
+  static const Body enum_value = Body::Fetched;
+};
+
 template<typename T> struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
 };
@@ -276,6 +320,22 @@ template<> struct BodyUnionTraits<regroup::pmi::fb::PartedT> {
 
 template<> struct BodyUnionTraits<regroup::pmi::fb::SpawnT> {
   static const Body enum_value = Body::Spawn;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::ContributeT> {
+  static const Body enum_value = Body::Contribute;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::GatheredT> {
+  static const Body enum_value = Body::Gathered;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::FetchT> {
+  static const Body enum_value = Body::Fetch;
+};
+
+template<> struct BodyUnionTraits<regroup::pmi::fb::FetchedT> {
+  static const Body enum_value = Body::Fetched;
 };
 
 struct BodyUnion {
@@ -419,6 +479,38 @@ struct BodyUnion {
   const regroup::pmi::fb::SpawnT *AsSpawn() const {
     return type == Body::Spawn ?
       reinterpret_cast<const regroup::pmi::fb::SpawnT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::ContributeT *AsContribute() {
+    return type == Body::Contribute ?
+      reinterpret_cast<regroup::pmi::fb::ContributeT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::ContributeT *AsContribute() const {
+    return type == Body::Contribute ?
+      reinterpret_cast<const regroup::pmi::fb::ContributeT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::GatheredT *AsGathered() {
+    return type == Body::Gathered ?
+      reinterpret_cast<regroup::pmi::fb::GatheredT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::GatheredT *AsGathered() const {
+    return type == Body::Gathered ?
+      reinterpret_cast<const regroup::pmi::fb::GatheredT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::FetchT *AsFetch() {
+    return type == Body::Fetch ?
+      reinterpret_cast<regroup::pmi::fb::FetchT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::FetchT *AsFetch() const {
+    return type == Body::Fetch ?
+      reinterpret_cast<const regroup::pmi::fb::FetchT *>(value) : nullptr;
+  }
+  regroup::pmi::fb::FetchedT *AsFetched() {
+    return type == Body::Fetched ?
+      reinterpret_cast<regroup::pmi::fb::FetchedT *>(value) : nullptr;
+  }
+  const regroup::pmi::fb::FetchedT *AsFetched() const {
+    return type == Body::Fetched ?
+      reinterpret_cast<const regroup::pmi::fb::FetchedT *>(value) : nullptr;
   }
 };
 
@@ -1940,6 +2032,398 @@ inline flatbuffers::Offset<Spawn> CreateSpawnDirect(
 
 flatbuffers::Offset<Spawn> CreateSpawn(flatbuffers::FlatBufferBuilder &_fbb, const SpawnT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct ContributeT : public flatbuffers::NativeTable {
+  typedef Contribute TableType;
+  std::string key{};
+  std::vector<uint32_t> hosts{};
+  uint32_t host = 0;
+  std::vector<uint8_t> data{};
+};
+
+struct Contribute FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ContributeT NativeTableType;
+  typedef ContributeBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_KEY = 4,
+    VT_HOSTS = 6,
+    VT_HOST = 8,
+    VT_DATA = 10
+  };
+  const flatbuffers::String *key() const {
+    return GetPointer<const flatbuffers::String *>(VT_KEY);
+  }
+  const flatbuffers::Vector<uint32_t> *hosts() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_HOSTS);
+  }
+  uint32_t host() const {
+    return GetField<uint32_t>(VT_HOST, 0);
+  }
+  const flatbuffers::Vector<uint8_t> *data() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_DATA);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_KEY) &&
+           verifier.VerifyString(key()) &&
+           VerifyOffset(verifier, VT_HOSTS) &&
+           verifier.VerifyVector(hosts()) &&
+           VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
+           VerifyOffset(verifier, VT_DATA) &&
+           verifier.VerifyVector(data()) &&
+           verifier.EndTable();
+  }
+  ContributeT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ContributeT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Contribute> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ContributeT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ContributeBuilder {
+  typedef Contribute Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_key(flatbuffers::Offset<flatbuffers::String> key) {
+    fbb_.AddOffset(Contribute::VT_KEY, key);
+  }
+  void add_hosts(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> hosts) {
+    fbb_.AddOffset(Contribute::VT_HOSTS, hosts);
+  }
+  void add_host(uint32_t host) {
+    fbb_.AddElement<uint32_t>(Contribute::VT_HOST, host, 0);
+  }
+  void add_data(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> data) {
+    fbb_.AddOffset(Contribute::VT_DATA, data);
+  }
+  explicit ContributeBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Contribute> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Contribute>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Contribute> CreateContribute(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> key = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> hosts = 0,
+    uint32_t host = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> data = 0) {
+  ContributeBuilder builder_(_fbb);
+  builder_.add_data(data);
+  builder_.add_host(host);
+  builder_.add_hosts(hosts);
+  builder_.add_key(key);
+  return builder_.Finish();
+}
+
+struct Contribute::Traits {
+  using type = Contribute;
+  static auto constexpr Create = CreateContribute;
+};
+
+inline flatbuffers::Offset<Contribute> CreateContributeDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *key = nullptr,
+    const std::vector<uint32_t> *hosts = nullptr,
+    uint32_t host = 0,
+    const std::vector<uint8_t> *data = nullptr) {
+  auto key__ = key ? _fbb.CreateString(key) : 0;
+  auto hosts__ = hosts ? _fbb.CreateVector<uint32_t>(*hosts) : 0;
+  auto data__ = data ? _fbb.CreateVector<uint8_t>(*data) : 0;
+  return regroup::pmi::fb::CreateContribute(
+      _fbb,
+      key__,
+      hosts__,
+      host,
+      data__);
+}
+
+flatbuffers::Offset<Contribute> CreateContribute(flatbuffers::FlatBufferBuilder &_fbb, const ContributeT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct GatheredT : public flatbuffers::NativeTable {
+  typedef Gathered TableType;
+  std::string key{};
+  std::vector<uint8_t> data{};
+};
+
+struct Gathered FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef GatheredT NativeTableType;
+  typedef GatheredBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_KEY = 4,
+    VT_DATA = 6
+  };
+  const flatbuffers::String *key() const {
+    return GetPointer<const flatbuffers::String *>(VT_KEY);
+  }
+  const flatbuffers::Vector<uint8_t> *data() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_DATA);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_KEY) &&
+           verifier.VerifyString(key()) &&
+           VerifyOffset(verifier, VT_DATA) &&
+           verifier.VerifyVector(data()) &&
+           verifier.EndTable();
+  }
+  GatheredT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(GatheredT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Gathered> Pack(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct GatheredBuilder {
+  typedef Gathered Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_key(flatbuffers::Offset<flatbuffers::String> key) {
+    fbb_.AddOffset(Gathered::VT_KEY, key);
+  }
+  void add_data(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> data) {
+    fbb_.AddOffset(Gathered::VT_DATA, data);
+  }
+  explicit GatheredBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Gathered> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Gathered>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Gathered> CreateGathered(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> key = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> data = 0) {
+  GatheredBuilder builder_(_fbb);
+  builder_.add_data(data);
+  builder_.add_key(key);
+  return builder_.Finish();
+}
+
+struct Gathered::Traits {
+  using type = Gathered;
+  static auto constexpr Create = CreateGathered;
+};
+
+inline flatbuffers::Offset<Gathered> CreateGatheredDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *key = nullptr,
+    const std::vector<uint8_t> *data = nullptr) {
+  auto key__ = key ? _fbb.CreateString(key) : 0;
+  auto data__ = data ? _fbb.CreateVector<uint8_t>(*data) : 0;
+  return regroup::pmi::fb::CreateGathered(
+      _fbb,
+      key__,
+      data__);
+}
+
+flatbuffers::Offset<Gathered> CreateGathered(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct FetchT : public flatbuffers::NativeTable {
+  typedef Fetch TableType;
+  uint64_t request = 0;
+  uint32_t host = 0;
+  uint32_t space = 0;
+  uint32_t rank = 0;
+};
+
+struct Fetch FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef FetchT NativeTableType;
+  typedef FetchBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_REQUEST = 4,
+    VT_HOST = 6,
+    VT_SPACE = 8,
+    VT_RANK = 10
+  };
+  uint64_t request() const {
+    return GetField<uint64_t>(VT_REQUEST, 0);
+  }
+  uint32_t host() const {
+    return GetField<uint32_t>(VT_HOST, 0);
+  }
+  uint32_t space() const {
+    return GetField<uint32_t>(VT_SPACE, 0);
+  }
+  uint32_t rank() const {
+    return GetField<uint32_t>(VT_RANK, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint64_t>(verifier, VT_REQUEST, 8) &&
+           VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
+           VerifyField<uint32_t>(verifier, VT_SPACE, 4) &&
+           VerifyField<uint32_t>(verifier, VT_RANK, 4) &&
+           verifier.EndTable();
+  }
+  FetchT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(FetchT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Fetch> Pack(flatbuffers::FlatBufferBuilder &_fbb, const FetchT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct FetchBuilder {
+  typedef Fetch Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_request(uint64_t request) {
+    fbb_.AddElement<uint64_t>(Fetch::VT_REQUEST, request, 0);
+  }
+  void add_host(uint32_t host) {
+    fbb_.AddElement<uint32_t>(Fetch::VT_HOST, host, 0);
+  }
+  void add_space(uint32_t space) {
+    fbb_.AddElement<uint32_t>(Fetch::VT_SPACE, space, 0);
+  }
+  void add_rank(uint32_t rank) {
+    fbb_.AddElement<uint32_t>(Fetch::VT_RANK, rank, 0);
+  }
+  explicit FetchBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Fetch> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Fetch>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Fetch> CreateFetch(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint64_t request = 0,
+    uint32_t host = 0,
+    uint32_t space = 0,
+    uint32_t rank = 0) {
+  FetchBuilder builder_(_fbb);
+  builder_.add_request(request);
+  builder_.add_rank(rank);
+  builder_.add_space(space);
+  builder_.add_host(host);
+  return builder_.Finish();
+}
+
+struct Fetch::Traits {
+  using type = Fetch;
+  static auto constexpr Create = CreateFetch;
+};
+
+flatbuffers::Offset<Fetch> CreateFetch(flatbuffers::FlatBufferBuilder &_fbb, const FetchT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct FetchedT : public flatbuffers::NativeTable {
+  typedef Fetched TableType;
+  uint64_t request = 0;
+  uint32_t host = 0;
+  int32_t status = 0;
+  std::vector<uint8_t> data{};
+};
+
+struct Fetched FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef FetchedT NativeTableType;
+  typedef FetchedBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_REQUEST = 4,
+    VT_HOST = 6,
+    VT_STATUS = 8,
+    VT_DATA = 10
+  };
+  uint64_t request() const {
+    return GetField<uint64_t>(VT_REQUEST, 0);
+  }
+  uint32_t host() const {
+    return GetField<uint32_t>(VT_HOST, 0);
+  }
+  int32_t status() const {
+    return GetField<int32_t>(VT_STATUS, 0);
+  }
+  const flatbuffers::Vector<uint8_t> *data() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_DATA);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint64_t>(verifier, VT_REQUEST, 8) &&
+           VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
+           VerifyField<int32_t>(verifier, VT_STATUS, 4) &&
+           VerifyOffset(verifier, VT_DATA) &&
+           verifier.VerifyVector(data()) &&
+           verifier.EndTable();
+  }
+  FetchedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(FetchedT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Fetched> Pack(flatbuffers::FlatBufferBuilder &_fbb, const FetchedT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct FetchedBuilder {
+  typedef Fetched Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_request(uint64_t request) {
+    fbb_.AddElement<uint64_t>(Fetched::VT_REQUEST, request, 0);
+  }
+  void add_host(uint32_t host) {
+    fbb_.AddElement<uint32_t>(Fetched::VT_HOST, host, 0);
+  }
+  void add_status(int32_t status) {
+    fbb_.AddElement<int32_t>(Fetched::VT_STATUS, status, 0);
+  }
+  void add_data(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> data) {
+    fbb_.AddOffset(Fetched::VT_DATA, data);
+  }
+  explicit FetchedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Fetched> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Fetched>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Fetched> CreateFetched(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint64_t request = 0,
+    uint32_t host = 0,
+    int32_t status = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> data = 0) {
+  FetchedBuilder builder_(_fbb);
+  builder_.add_request(request);
+  builder_.add_data(data);
+  builder_.add_status(status);
+  builder_.add_host(host);
+  return builder_.Finish();
+}
+
+struct Fetched::Traits {
+  using type = Fetched;
+  static auto constexpr Create = CreateFetched;
+};
+
+inline flatbuffers::Offset<Fetched> CreateFetchedDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint64_t request = 0,
+    uint32_t host = 0,
+    int32_t status = 0,
+    const std::vector<uint8_t> *data = nullptr) {
+  auto data__ = data ? _fbb.CreateVector<uint8_t>(*data) : 0;
+  return regroup::pmi::fb::CreateFetched(
+      _fbb,
+      request,
+      host,
+      status,
+      data__);
+}
+
+flatbuffers::Offset<Fetched> CreateFetched(flatbuffers::FlatBufferBuilder &_fbb, const FetchedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct MessageT : public flatbuffers::NativeTable {
   typedef Message TableType;
   uint16_t version = 1;
@@ -2006,6 +2490,18 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   }
   const regroup::pmi::fb::Spawn *body_as_Spawn() const {
     return body_type() == regroup::pmi::fb::Body::Spawn ? static_cast<const regroup::pmi::fb::Spawn *>(body()) : nullptr;
+  }
+  const regroup::pmi::fb::Contribute *body_as_Contribute() const {
+    return body_type() == regroup::pmi::fb::Body::Contribute ? static_cast<const regroup::pmi::fb::Contribute *>(body()) : nullptr;
+  }
+  const regroup::pmi::fb::Gathered *body_as_Gathered() const {
+    return body_type() == regroup::pmi::fb::Body::Gathered ? static_cast<const regroup::pmi::fb::Gathered *>(body()) : nullptr;
+  }
+  const regroup::pmi::fb::Fetch *body_as_Fetch() const {
+    return body_type() == regroup::pmi::fb::Body::Fetch ? static_cast<const regroup::pmi::fb::Fetch *>(body()) : nullptr;
+  }
+  const regroup::pmi::fb::Fetched *body_as_Fetched() const {
+    return body_type() == regroup::pmi::fb::Body::Fetched ? static_cast<const regroup::pmi::fb::Fetched *>(body()) : nullptr;
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -2074,6 +2570,22 @@ template<> inline const regroup::pmi::fb::Parted *Message::body_as<regroup::pmi:
 
 template<> inline const regroup::pmi::fb::Spawn *Message::body_as<regroup::pmi::fb::Spawn>() const {
   return body_as_Spawn();
+}
+
+template<> inline const regroup::pmi::fb::Contribute *Message::body_as<regroup::pmi::fb::Contribute>() const {
+  return body_as_Contribute();
+}
+
+template<> inline const regroup::pmi::fb::Gathered *Message::body_as<regroup::pmi::fb::Gathered>() const {
+  return body_as_Gathered();
+}
+
+template<> inline const regroup::pmi::fb::Fetch *Message::body_as<regroup::pmi::fb::Fetch>() const {
+  return body_as_Fetch();
+}
+
+template<> inline const regroup::pmi::fb::Fetched *Message::body_as<regroup::pmi::fb::Fetched>() const {
+  return body_as_Fetched();
 }
 
 struct MessageBuilder {
@@ -2701,6 +3213,140 @@ inline flatbuffers::Offset<Spawn> CreateSpawn(flatbuffers::FlatBufferBuilder &_f
       _apps);
 }
 
+inline ContributeT *Contribute::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ContributeT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Contribute::UnPackTo(ContributeT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = key(); if (_e) _o->key = _e->str(); }
+  { auto _e = hosts(); if (_e) { _o->hosts.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->hosts[_i] = _e->Get(_i); } } }
+  { auto _e = host(); _o->host = _e; }
+  { auto _e = data(); if (_e) { _o->data.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->data.begin()); } }
+}
+
+inline flatbuffers::Offset<Contribute> Contribute::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ContributeT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateContribute(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Contribute> CreateContribute(flatbuffers::FlatBufferBuilder &_fbb, const ContributeT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ContributeT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _key = _o->key.empty() ? 0 : _fbb.CreateString(_o->key);
+  auto _hosts = _o->hosts.size() ? _fbb.CreateVector(_o->hosts) : 0;
+  auto _host = _o->host;
+  auto _data = _o->data.size() ? _fbb.CreateVector(_o->data) : 0;
+  return regroup::pmi::fb::CreateContribute(
+      _fbb,
+      _key,
+      _hosts,
+      _host,
+      _data);
+}
+
+inline GatheredT *Gathered::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<GatheredT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Gathered::UnPackTo(GatheredT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = key(); if (_e) _o->key = _e->str(); }
+  { auto _e = data(); if (_e) { _o->data.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->data.begin()); } }
+}
+
+inline flatbuffers::Offset<Gathered> Gathered::Pack(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateGathered(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Gathered> CreateGathered(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const GatheredT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _key = _o->key.empty() ? 0 : _fbb.CreateString(_o->key);
+  auto _data = _o->data.size() ? _fbb.CreateVector(_o->data) : 0;
+  return regroup::pmi::fb::CreateGathered(
+      _fbb,
+      _key,
+      _data);
+}
+
+inline FetchT *Fetch::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<FetchT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Fetch::UnPackTo(FetchT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = request(); _o->request = _e; }
+  { auto _e = host(); _o->host = _e; }
+  { auto _e = space(); _o->space = _e; }
+  { auto _e = rank(); _o->rank = _e; }
+}
+
+inline flatbuffers::Offset<Fetch> Fetch::Pack(flatbuffers::FlatBufferBuilder &_fbb, const FetchT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateFetch(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Fetch> CreateFetch(flatbuffers::FlatBufferBuilder &_fbb, const FetchT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const FetchT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _request = _o->request;
+  auto _host = _o->host;
+  auto _space = _o->space;
+  auto _rank = _o->rank;
+  return regroup::pmi::fb::CreateFetch(
+      _fbb,
+      _request,
+      _host,
+      _space,
+      _rank);
+}
+
+inline FetchedT *Fetched::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<FetchedT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Fetched::UnPackTo(FetchedT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = request(); _o->request = _e; }
+  { auto _e = host(); _o->host = _e; }
+  { auto _e = status(); _o->status = _e; }
+  { auto _e = data(); if (_e) { _o->data.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->data.begin()); } }
+}
+
+inline flatbuffers::Offset<Fetched> Fetched::Pack(flatbuffers::FlatBufferBuilder &_fbb, const FetchedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateFetched(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Fetched> CreateFetched(flatbuffers::FlatBufferBuilder &_fbb, const FetchedT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const FetchedT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _request = _o->request;
+  auto _host = _o->host;
+  auto _status = _o->status;
+  auto _data = _o->data.size() ? _fbb.CreateVector(_o->data) : 0;
+  return regroup::pmi::fb::CreateFetched(
+      _fbb,
+      _request,
+      _host,
+      _status,
+      _data);
+}
+
 inline MessageT *Message::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<MessageT>();
   UnPackTo(_o.get(), _resolver);
@@ -2794,6 +3440,22 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::pmi::fb::Spawn *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::Contribute: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Contribute *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Gathered *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Fetch: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Fetch *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Fetched: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Fetched *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default: return true;
   }
 }
@@ -2869,6 +3531,22 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::pmi::fb::Spawn *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::Contribute: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Contribute *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Gathered *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Fetch: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Fetch *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Fetched: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::Fetched *>(obj);
+      return ptr->UnPack(resolver);
+    }
     default: return nullptr;
   }
 }
@@ -2932,6 +3610,22 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::pmi::fb::SpawnT *>(value);
       return CreateSpawn(_fbb, ptr, _rehasher).Union();
     }
+    case Body::Contribute: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::ContributeT *>(value);
+      return CreateContribute(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::GatheredT *>(value);
+      return CreateGathered(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Fetch: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::FetchT *>(value);
+      return CreateFetch(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Fetched: {
+      auto ptr = reinterpret_cast<const regroup::pmi::fb::FetchedT *>(value);
+      return CreateFetched(_fbb, ptr, _rehasher).Union();
+    }
     default: return 0;
   }
 }
@@ -2992,6 +3686,22 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::Spawn: {
       value = new regroup::pmi::fb::SpawnT(*reinterpret_cast<regroup::pmi::fb::SpawnT *>(u.value));
+      break;
+    }
+    case Body::Contribute: {
+      value = new regroup::pmi::fb::ContributeT(*reinterpret_cast<regroup::pmi::fb::ContributeT *>(u.value));
+      break;
+    }
+    case Body::Gathered: {
+      value = new regroup::pmi::fb::GatheredT(*reinterpret_cast<regroup::pmi::fb::GatheredT *>(u.value));
+      break;
+    }
+    case Body::Fetch: {
+      value = new regroup::pmi::fb::FetchT(*reinterpret_cast<regroup::pmi::fb::FetchT *>(u.value));
+      break;
+    }
+    case Body::Fetched: {
+      value = new regroup::pmi::fb::FetchedT(*reinterpret_cast<regroup::pmi::fb::FetchedT *>(u.value));
       break;
     }
     default:
@@ -3068,6 +3778,26 @@ inline void BodyUnion::Reset() {
     }
     case Body::Spawn: {
       auto ptr = reinterpret_cast<regroup::pmi::fb::SpawnT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Contribute: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::ContributeT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::GatheredT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Fetch: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::FetchT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Fetched: {
+      auto ptr = reinterpret_cast<regroup::pmi::fb::FetchedT *>(value);
       delete ptr;
       break;
     }

@@ -39,9 +39,9 @@ class AgentJob {
   // Those that end with the job; may be none.
   [[nodiscard]] virtual OtherHosts* others() { return nullptr; }
   // No member lives any more. Calls `then`, once, when all that others have to say has been said ...
-  virtual void finish(std::function<void()> then) { then(); }
+  virtual void finish(const std::function<void()>& then) { then(); }
   // ... and when members' output has been written, before this process leaves.
-  virtual void leave(std::function<void()> then) { then(); }
+  virtual void leave(const std::function<void()>& then) { then(); }
 };
 using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
 

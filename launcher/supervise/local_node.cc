@@ -47,23 +47,24 @@ pmi::MpiEvents LocalNode::mpi_events() {
   events.met = [this](const pmi::Met& met) { events_.mpi(met); };
   events.parted = [this](const pmi::Parted& parted) { events_.mpi(parted); };
   events.spawn = [this](const pmi::Spawn& spawn) { events_.mpi(spawn); };
+  events.exchange = events_.mpi;
   events.said = events_.said;
   return events;
 }
 
 // regroup-pmi runs with the libpmix of the first program.
 void LocalNode::start(SpaceOrder order) {
-  boost::asio::post(agent_.loop(), [this, order = std::move(order)]() mutable {
+  boost::asio::post(agent_.loop(), [this, order = std::move(order)] {
     if (agent_.ending()) return;
     if (helper_ && !mpi_) {
       const App& first = agent_.crew().options().apps.at(0);
       mpi_ = std::make_unique<pmi::Mpi>(agent_.loop(), *helper_, first, mpi_events());
     }
-    open(std::move(order));
+    open(order);
   });
 }
 
-void LocalNode::open(SpaceOrder order) {
+void LocalNode::open(const SpaceOrder& order) {
   for (const MemberOrder& member : order.members) {
     const auto missing = missing_.find(member.place.app);
     if (missing != missing_.end()) return events_.started(order.space.space, missing->second);

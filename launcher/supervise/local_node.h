@@ -26,7 +26,7 @@ class LocalNode final : public Node {
 
  private:
   [[nodiscard]] pmi::MpiEvents mpi_events();
-  void open(SpaceOrder order);
+  void open(const SpaceOrder& order);
   [[nodiscard]] core::Status start_members(const SpaceOrder& order, std::vector<Extras> extras);
 
   Agent& agent_;

@@ -36,7 +36,7 @@ struct NodeEvents {
   // Of the members of other hosts; the agent itself hears of its own.
   std::function<void(const MemberExit& exit)> exited;
   // Connected, Finalized, Aborted, Met, Parted and Spawn, in the order in which they happened, and before the
-  // exits that followed them.
+  // exits that followed them; Contribute, Fetch and Fetched.
   std::function<void(const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // for the user: something is missing
 };
@@ -52,7 +52,7 @@ class Node {
   virtual void start(SpaceOrder order) = 0;
   // To the process group of a member, if it lives.
   virtual void signal(core::MemberId member, int signal) = 0;
-  // MemberGone, CloseSpace or SpawnDone, for the services of MPI programs.
+  // For the services of MPI programs: MemberGone, CloseSpace, SpawnDone, Gathered, Fetch or Fetched.
   virtual void tell(const pmi::Message& message) = 0;
   // What dead members had told before they died has been handled when this returns.
   virtual void settle() = 0;

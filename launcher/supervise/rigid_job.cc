@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kHostLost = 1;
 constexpr int kNoProgram = 66;  // as Open MPI 5
+constexpr std::int32_t kPmixNotFound = -46;
 
 // Members of a space that begins with member `first`, in rank order. `host_of` by rank; empty: one host.
 std::vector<Place> places_of(const std::vector<std::uint32_t>& counts, core::MemberId first,
@@ -117,6 +118,7 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
     if (several()) space.hosts.push_back(host.name);
   }
   if (several()) space.host_of = host_of;
+  for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) orders[host];
   world.starting = static_cast<std::uint32_t>(orders.size());
   world.parent = std::move(parent);
   for (auto& [host, order] : orders) {
@@ -170,7 +172,7 @@ void RigidJob::on_lost(const core::Status& why) {
   agent_.terminate(kHostLost);
 }
 
-void RigidJob::finish(std::function<void()> then) { others_ ? others_->finish(std::move(then)) : then(); }
+void RigidJob::finish(const std::function<void()>& then) { others_ ? others_->finish(then) : then(); }
 
 core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
   std::vector<App> apps;
@@ -219,6 +221,25 @@ void RigidJob::on_mpi(const pmi::Message& message) {
     families_.parted({parted->spaces.begin(), parted->spaces.end()});
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     on_spawn(*spawn);
+  } else {
+    on_exchange(message);
+  }
+}
+
+// Between regroup-pmi of one host and of others. A host that is not there ends the job elsewhere.
+void RigidJob::on_exchange(const pmi::Message& message) {
+  const auto known = [this](std::uint32_t host) { return host < options_.hosts.size(); };
+  if (const auto* part = std::get_if<pmi::Contribute>(&message)) {
+    const auto gathered = exchange_.add(*part);
+    for (const std::uint32_t host : part->hosts) {
+      if (gathered && known(host)) node(host).tell(*gathered);
+    }
+  } else if (const auto* fetch = std::get_if<pmi::Fetch>(&message)) {
+    if (const Rank* rank = find(fetch->of)) return node(rank->host).tell(*fetch);
+    if (known(fetch->host))
+      node(fetch->host).tell(pmi::Fetched{fetch->request, fetch->host, kPmixNotFound, {}});
+  } else if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) {
+    if (known(fetched->host)) node(fetched->host).tell(*fetched);
   }
 }
 
@@ -271,7 +292,7 @@ void RigidJob::on_exit(const MemberExit& exit) {
   } else if (options_.compat == Compat::kMpich) {
     status_ |= exit.code;
   }
-  leave(exit.member);
+  forget(exit.member);
   if (ranks_.empty()) agent_.terminate(status_);
 }
 
@@ -326,7 +347,7 @@ void RigidJob::signal_world(std::uint32_t space, int signal) {
   }
 }
 
-void RigidJob::leave(core::MemberId member) {
+void RigidJob::forget(core::MemberId member) {
   seats_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/options/request.h"
+#include "launcher/pmi/exchange.h"
 #include "launcher/pmi/families.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/core_seats.h"
@@ -49,7 +50,7 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
   [[nodiscard]] OtherHosts* others() override { return others_.get(); }
-  void finish(std::function<void()> then) override;
+  void finish(const std::function<void()>& then) override;
 
  private:
   struct Rank {
@@ -83,6 +84,7 @@ class RigidJob final : public AgentJob {
   void on_started(std::uint32_t space, const core::Status& status);
   void on_lost(const core::Status& why);
   void on_mpi(const pmi::Message& message);
+  void on_exchange(const pmi::Message& message);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
   [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
@@ -94,7 +96,7 @@ class RigidJob final : public AgentJob {
   void end_alone(std::uint32_t space);
   void signal_world(std::uint32_t space, int signal);
   // The member has ended; with its last one a spawned world is forgotten.
-  void leave(core::MemberId member);
+  void forget(core::MemberId member);
   [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
   void end(const MemberExit& exit, const Rank& rank);
   [[nodiscard]] Rank* find(pmi::Seat seat);
@@ -105,6 +107,7 @@ class RigidJob final : public AgentJob {
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::Families families_;
   CoreSeats seats_;
+  pmi::Exchange exchange_;
   core::MemberId next_member_ = 0;
   std::vector<App> apps_;     // by number; those that nobody runs any more are empty
   std::uint32_t spaces_ = 0;  // opened

@@ -25,6 +25,11 @@ std::vector<Message> samples() {
           Aborted{{1, 2}, -5, "why"},
           Met{{0, 1}},
           Parted{{0, 1, 2}},
+          OpenSpace{1, 4, false, {2}, 0, {}, Seat{0, 3}, {"a", "b"}, {1, 1}, 1},
+          Contribute{"fence #1", {0, 2}, 2, {std::byte{1}, std::byte{2}}},
+          Gathered{"fence #1", {std::byte{1}}},
+          Fetch{7, 2, {1, 3}},
+          Fetched{7, 2, -46, {std::byte{1}}},
           Spawn{7, {1, 2}, {{"./a", {"x", ""}, {"E=1"}, "/tmp", 4}, {"b", {}, {}, "", 1}}}};
 }
 

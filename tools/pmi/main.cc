@@ -1,24 +1,26 @@
 // regroup-pmi: the process that serves MPI programs of one node for an agent, started by it. A fault in
-// libpmix ends this process and no other. usage: regroup-pmi JOB FOLDER LIBPMIX, with the agent at
+// libpmix ends this process and no other. usage: regroup-pmi JOB FOLDER LIBPMIX HOST, with the agent at
 // descriptor 3.
 #include <fmt/format.h>
 
 #include <unistd.h>
 #include <boost/asio/io_context.hpp>
 #include <csignal>
+#include <cstdlib>
 
 #include "launcher/supervise/app.h"
 #include "tools/pmi/service.h"
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    fmt::print(stderr, "regroup-pmi: it is started by regroup, with JOB FOLDER LIBPMIX\n");
+  if (argc != 5) {
+    fmt::print(stderr, "regroup-pmi: it is started by regroup, with JOB FOLDER LIBPMIX HOST\n");
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
   boost::asio::io_context loop;
-  regroup::pmi::Service service(loop, regroup::core::Fd(regroup::launcher::kInheritedFd),
-                                {argv[1], argv[2], argv[3]});
+  regroup::pmi::Service service(
+      loop, regroup::core::Fd(regroup::launcher::kInheritedFd),
+      {argv[1], argv[2], argv[3], static_cast<std::uint32_t>(std::strtoul(argv[4], nullptr, 10))});
   service.start();
   loop.run();
   _exit(0);  // libpmix's threads live

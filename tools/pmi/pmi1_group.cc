@@ -55,6 +55,10 @@ Pmi1Group::Pmi1Group(GroupOptions options, KeyValues& names)
     : options_(std::move(options)),
       names_(names),
       size_(std::accumulate(options_.app_sizes.begin(), options_.app_sizes.end(), 0U)) {
+  if (options_.here.empty()) {
+    options_.here.resize(size_);
+    std::iota(options_.here.begin(), options_.here.end(), 0U);
+  }
   KeyValues& own = spaces_[options_.kvs_name];
   own = options_.values;
   own["PMI_process_mapping"] = options_.mapping;
@@ -142,6 +146,9 @@ Effects Pmi1Group::put(std::uint32_t rank, const Pmi1Command& command) {
     return answer(rank, "cmd=put_result rc=-1 msg=bad_key_or_value");
   }
   space->second[key] = value;
+  if (!alone()) {
+    for (const std::string* part : {&space->first, &key, &value}) fresh_.append(*part).push_back('\0');
+  }
   return answer(rank, "cmd=put_result rc=0 msg=success");
 }
 
@@ -170,11 +177,31 @@ Effects Pmi1Group::get_by_index(std::uint32_t rank, const Pmi1Command& command) 
 
 Effects Pmi1Group::barrier(std::uint32_t rank, const Pmi1Command&) {
   in_barrier_.insert(rank);
-  if (in_barrier_.size() < size_) return {};
+  if (in_barrier_.size() < options_.here.size()) return {};
+  if (alone()) return leave_barrier();
+  return {Meet{std::exchange(fresh_, {})}};
+}
+
+Effects Pmi1Group::leave_barrier() {
   in_barrier_.clear();
   Effects effects;
-  for (std::uint32_t r = 0; r < size_; ++r) effects.emplace_back(Answer{r, "cmd=barrier_out\n"});
+  for (const std::uint32_t rank : options_.here) effects.emplace_back(Answer{rank, "cmd=barrier_out\n"});
   return effects;
+}
+
+Effects Pmi1Group::met(std::string_view values) {
+  const auto next = [&values] {
+    const std::size_t end = std::min(values.find('\0'), values.size());
+    const std::string part(values.substr(0, end));
+    values.remove_prefix(std::min(end + 1, values.size()));
+    return part;
+  };
+  while (!values.empty()) {
+    const std::string space = next();
+    const std::string key = next();
+    spaces_[space][key] = next();
+  }
+  return leave_barrier();
 }
 
 Effects Pmi1Group::publish(std::uint32_t rank, const Pmi1Command& command) {

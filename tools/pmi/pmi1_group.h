@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -33,20 +34,24 @@ struct AbortAll {
   std::int32_t status = 0;
   std::string message;
 };
+struct Meet {          // all of this host are in the barrier; answered through met()
+  std::string values;  // that they have put since the last one
+};
 struct StartMore {  // answered through spawned()
   std::uint32_t rank = 0;
   std::vector<SpawnApp> apps;
   KeyValues values;  // that the new processes find in their key-value space
 };
-using Effect = std::variant<Answer, Begun, Ended, AbortAll, StartMore>;
+using Effect = std::variant<Answer, Begun, Ended, AbortAll, Meet, StartMore>;
 using Effects = std::vector<Effect>;
 
 struct GroupOptions {
   std::string kvs_name;
   std::vector<std::uint32_t> app_sizes;
-  std::uint32_t universe = 0;  // MPI_UNIVERSE_SIZE
-  std::string mapping;         // which rank runs on which host: Layout::mapping()
-  KeyValues values;            // what the key-value space begins with
+  std::uint32_t universe = 0;            // MPI_UNIVERSE_SIZE
+  std::string mapping;                   // which rank runs on which host: Layout::mapping()
+  KeyValues values;                      // what the key-value space begins with
+  std::vector<std::uint32_t> here = {};  // the ranks of this host; empty: all
 };
 
 class Pmi1Group {
@@ -58,6 +63,8 @@ class Pmi1Group {
   [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
   // "": the processes that `rank` asked for have been started.
   [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
+  // `values` of all hosts, one after the other.
+  [[nodiscard]] Effects met(std::string_view values);
   [[nodiscard]] std::uint32_t size() const { return size_; }
 
  private:
@@ -75,6 +82,8 @@ class Pmi1Group {
   Effects get(std::uint32_t rank, const Pmi1Command& command);
   Effects get_by_index(std::uint32_t rank, const Pmi1Command& command);
   Effects barrier(std::uint32_t rank, const Pmi1Command& command);
+  [[nodiscard]] bool alone() const { return options_.here.size() == size_; }
+  [[nodiscard]] Effects leave_barrier();
   Effects publish(std::uint32_t rank, const Pmi1Command& command);
   Effects unpublish(std::uint32_t rank, const Pmi1Command& command);
   Effects lookup(std::uint32_t rank, const Pmi1Command& command);
@@ -87,6 +96,7 @@ class Pmi1Group {
   std::uint32_t size_ = 0;
   std::map<std::string, KeyValues> spaces_;  // by name; the own one and those created
   std::set<std::uint32_t> in_barrier_;
+  std::string fresh_;  // values put since the last barrier: name, key and value, a zero byte behind each
   std::map<std::uint32_t, StartMore> spawns_;  // incomplete ones: an app to a block
 };
 

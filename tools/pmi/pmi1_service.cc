@@ -47,6 +47,10 @@ void Pmi1Service::open_space(const OpenSpace& space, KeyValues values) {
     local_[{space.space, rank}] = {layout.local_rank(rank), static_cast<std::uint32_t>(layout.here().size())};
   GroupOptions options{fmt::format("kvs_{}_{}", job_, space.space), space.app_sizes,
                        std::max(space.slots, size), layout.mapping(), std::move(values)};
+  options.here = layout.here();
+  auto& hosts = hosts_[space.space];
+  hosts.clear();
+  for (const Layout::Host& host : layout.hosts()) hosts.push_back(host.number);
   groups_.erase(space.space);
   groups_.emplace(space.space, Pmi1Group(std::move(options), names_));
 }
@@ -140,6 +144,17 @@ void Pmi1Service::write(const std::shared_ptr<Connection>& connection) {
   }
 }
 
+// Those of other hosts too have come to the barrier when it is answered.
+void Pmi1Service::act(std::uint32_t space, const Meet& meet) {
+  const auto* begin = reinterpret_cast<const std::byte*>(meet.values.data());
+  events_.gather(fmt::format("PMI-1 barrier of space {}", space), hosts_.at(space),
+                 {begin, begin + meet.values.size()}, [this, space](const std::vector<std::byte>& all) {
+                   const auto group = groups_.find(space);
+                   if (group == groups_.end()) return;
+                   act(space, group->second.met({reinterpret_cast<const char*>(all.data()), all.size()}));
+                 });
+}
+
 void Pmi1Service::spawned(Seat parent, const std::string& error) {
   const auto group = groups_.find(parent.space);
   if (group != groups_.end()) act(parent.space, group->second.spawned(parent.rank, error));
@@ -151,6 +166,7 @@ void Pmi1Service::close_space(std::uint32_t space) {
     return entry.first.space == space;
   });
   groups_.erase(space);
+  hosts_.erase(space);
   std::erase_if(local_, [space](const auto& entry) { return entry.first.space == space; });
 }
 

@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,10 @@ struct Pmi1Events {
   std::function<void(Seat)> connected;
   std::function<void(Seat)> finalized;
   std::function<void(Seat, std::int32_t status, std::string message)> aborted;
+  // As PmixEvents::gather.
+  std::function<void(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
+                     std::function<void(std::vector<std::byte>)> then)>
+      gather;
   // Answered through spawned().
   std::function<void(Seat parent, std::vector<SpawnApp>, KeyValues values)> spawn;
 };
@@ -59,6 +64,7 @@ class Pmi1Service {
   void act(std::uint32_t space, const AbortAll& abort) {
     events_.aborted({space, abort.rank}, abort.status, abort.message);
   }
+  void act(std::uint32_t space, const Meet& meet);
   void act(std::uint32_t space, const StartMore& more) {
     events_.spawn({space, more.rank}, more.apps, more.values);
   }
@@ -69,6 +75,7 @@ class Pmi1Service {
   KeyValues names_;
   std::map<std::uint32_t, Pmi1Group> groups_;  // by space
   std::map<Seat, Local> local_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> hosts_;  // by space
   std::map<Seat, std::shared_ptr<Connection>> connections_;
 };
 

@@ -2,11 +2,15 @@
 // keeps them until the callback.
 #include "tools/pmi/pmix_calls.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <set>
+#include <string_view>
 
 #include "tools/pmi/pmix_state.h"
 
@@ -49,6 +53,26 @@ std::vector<std::uint32_t> spaces_of(const PmixState& server, const pmix_proc_t*
 void tell_parted(const PmixState& server, const pmix_proc_t* procs, std::size_t count) {
   auto spaces = spaces_of(server, procs, count);
   if (spaces.size() > 1) server.events.parted(std::move(spaces));
+}
+
+char* copied(std::string_view bytes) {
+  if (bytes.empty()) return nullptr;
+  auto* copy = static_cast<char*>(std::malloc(bytes.size()));
+  std::memcpy(copy, bytes.data(), bytes.size());
+  return copy;
+}
+
+// `then` gets what the processes' hosts brought, which is `bytes` where that is this one alone.
+void together(PmixState& server, std::string what, const pmix_proc_t* procs, std::size_t count,
+              std::string_view bytes, const std::function<void(std::string_view)>& then) {
+  auto hosts = server.hosts_of(procs, count);
+  if (hosts.size() < 2) return then(bytes);
+  for (std::size_t i = 0; i < count; ++i) what += fmt::format(" {}:{}", procs[i].nspace, procs[i].rank);
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  server.events.gather(what, std::move(hosts), {begin, begin + bytes.size()},
+                       [then](const std::vector<std::byte>& all) {
+                         then({reinterpret_cast<const char*>(all.data()), all.size()});
+                       });
 }
 
 // What the members of a new group learn: its number, the data that they brought, who they are.
@@ -104,20 +128,32 @@ struct PmixCalls {
     });
   }
 
-  // All who take part are on this node: what they contributed is everything. MPI_Comm_disconnect of Open MPI
-  // 4 and 5 is a fence, and no other fence of theirs goes over several spaces.
+  // MPI_Comm_disconnect of Open MPI 4 and 5 is a fence, and no other fence of theirs goes over several
+  // spaces.
   static pmix_status_t fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
                              char* bytes, std::size_t size, pmix_modex_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
-      tell_parted(server, procs, count);
-      then(PMIX_SUCCESS, bytes, size, data, free_bytes, bytes);
+      together(server, "fence", procs, count, {bytes, size}, [=, &server](std::string_view all) {
+        tell_parted(server, procs, count);
+        char* copy = copied(all);
+        then(PMIX_SUCCESS, copy, all.size(), data, free_bytes, copy);
+      });
+      std::free(bytes);
     });
   }
 
-  // Asked for processes of other nodes only, and there are none.
-  static pmix_status_t direct_modex(const pmix_proc_t*, const pmix_info_t*, std::size_t, pmix_modex_cbfunc_t,
-                                    void*) {
-    return PMIX_ERR_NOT_FOUND;
+  // Asked for processes of other hosts only.
+  static pmix_status_t direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
+                                    pmix_modex_cbfunc_t then, void* data) {
+    return hand_over([=, proc = *proc](PmixState& server) {
+      const auto seat = server.seat_of(proc);
+      if (!seat || server.hosts_of(&proc, 1).empty())
+        return then(PMIX_ERR_NOT_FOUND, nullptr, 0, data, nullptr, nullptr);
+      server.events.fetch(*seat, [=](std::int32_t status, const std::vector<std::byte>& bytes) {
+        char* copy = copied({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        then(status, copy, bytes.size(), data, free_bytes, copy);
+      });
+    });
   }
 
   static pmix_status_t publish(const pmix_proc_t* proc, const pmix_info_t* infos, std::size_t count,
@@ -160,17 +196,21 @@ struct PmixCalls {
   static pmix_status_t connect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
                                pmix_op_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
-      if (auto spaces = spaces_of(server, procs, count); spaces.size() > 1)
-        server.events.met(std::move(spaces));
-      then(PMIX_SUCCESS, data);
+      together(server, "connect", procs, count, {}, [=, &server](std::string_view) {
+        if (auto spaces = spaces_of(server, procs, count); spaces.size() > 1)
+          server.events.met(std::move(spaces));
+        then(PMIX_SUCCESS, data);
+      });
     });
   }
 
   static pmix_status_t disconnect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
                                   std::size_t, pmix_op_cbfunc_t then, void* data) {
     return hand_over([=](PmixState& server) {
-      tell_parted(server, procs, count);
-      then(PMIX_SUCCESS, data);
+      together(server, "disconnect", procs, count, {}, [=, &server](std::string_view) {
+        tell_parted(server, procs, count);
+        then(PMIX_SUCCESS, data);
+      });
     });
   }
 

@@ -28,6 +28,7 @@ namespace regroup::pmi {
   X(server_register_nspace)       \
   X(server_deregister_nspace)     \
   X(server_register_client)       \
+  X(server_dmodex_request)        \
   X(server_setup_fork)
 
 struct PmixLibrary {

@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "tools/pmi/layout.h"
 #include "tools/pmi/pmix_calls.h"
@@ -47,10 +49,12 @@ void add_job(InfoList& infos, const PmixState& state, const OpenSpace& space, co
   infos.add(PMIX_LOCAL_SIZE, local);
   infos.add(PMIX_NODE_SIZE, local);
   infos.add(PMIX_NUM_NODES, static_cast<std::uint32_t>(layout.hosts().size()));
-  infos.add(PMIX_NODEID, space.host);
   infos.add(PMIX_JOB_NUM_APPS, static_cast<std::uint32_t>(space.app_sizes.size()));
   infos.add(PMIX_LOCAL_PEERS, listed(layout.here()));
-  if (local > 0) infos.add_rank(PMIX_LOCALLDR, layout.here()[0]);
+  if (local > 0) {
+    infos.add_rank(PMIX_LOCALLDR, layout.here()[0]);
+    infos.add(PMIX_NODEID, layout.index_of(layout.here()[0]));
+  }
   infos.add_rank(PMIX_NPROC_OFFSET, 0);
   infos.add(PMIX_NODE_OVERSUBSCRIBED, space.oversubscribed);
   const std::string folder = fmt::format("{}/{}", state.options.folder, space.space);
@@ -98,7 +102,7 @@ void add_ranks(InfoList& infos, const PmixLibrary& library, const OpenSpace& spa
       facts.add_small(PMIX_LOCAL_RANK, static_cast<std::uint16_t>(layout.local_rank(rank)));
       facts.add_small(PMIX_NODE_RANK, static_cast<std::uint16_t>(layout.local_rank(rank)));
       facts.add(PMIX_HOSTNAME, layout.host_of(rank).name);
-      facts.add(PMIX_NODEID, layout.host_of(rank).number);
+      facts.add(PMIX_NODEID, layout.index_of(rank));
       add_binding(facts, space, rank);
       infos.add(PMIX_PROC_DATA, facts);
     }
@@ -151,6 +155,19 @@ std::optional<Seat> PmixState::seat_of(const pmix_proc_t& proc) const {
   return seat;
 }
 
+std::vector<std::uint32_t> PmixState::hosts_of(const pmix_proc_t* procs, std::size_t count) const {
+  std::set<std::uint32_t> hosts;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto seat = seat_of(procs[i]);
+    const auto space = seat ? spaces.find(seat->space) : spaces.end();
+    if (space == spaces.end()) continue;
+    const auto& host_of = space->second;
+    if (procs[i].rank == PMIX_RANK_WILDCARD) hosts.insert(host_of.begin(), host_of.end());
+    if (procs[i].rank < host_of.size()) hosts.insert(host_of[procs[i].rank]);
+  }
+  return {hosts.begin(), hosts.end()};
+}
+
 PmixServer::PmixServer(std::unique_ptr<PmixState> state) : state_(std::move(state)) {}
 
 // libpmix itself stays as it is until the process ends, which is soon: its own end takes longer than a job.
@@ -165,7 +182,7 @@ core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_cont
   InfoList infos(state->library);
   infos.add(PMIX_SERVER_TMPDIR, state->options.folder);
   infos.add(PMIX_SERVER_NSPACE, fmt::format("regroup-{}.server", state->options.job));
-  infos.add_rank(PMIX_SERVER_RANK, 0);
+  infos.add_rank(PMIX_SERVER_RANK, state->options.host);
   const pmix_status_t status = library->server_init(&module.calls, infos.data(), infos.size());
   if (status != PMIX_SUCCESS) return library->error("server_init", state->options.folder, status);
   return std::unique_ptr<PmixServer>(new PmixServer(std::move(state)));
@@ -174,6 +191,8 @@ core::Result<std::unique_ptr<PmixServer>> PmixServer::start(boost::asio::io_cont
 core::Result<std::vector<std::vector<std::string>>> PmixServer::open_space(const OpenSpace& space) {
   const Layout layout(space, host_name());
   REGROUP_RETURN_IF_ERROR(register_space(*state_, space, layout));
+  auto& host_of = state_->spaces[space.space];
+  for (std::uint32_t rank = 0; rank < layout.size(); ++rank) host_of.push_back(layout.host_of(rank).number);
   std::vector<std::vector<std::string>> out(layout.size());
   for (const std::uint32_t rank : layout.here()) {
     auto environment = environment_of({space.space, rank});
@@ -195,7 +214,32 @@ core::Result<std::vector<std::string>> PmixServer::environment_of(Seat seat) con
   return out;
 }
 
+// libpmix answers on its own thread.
+void PmixServer::fetch(Seat of, PmixEvents::OnFetched then) {
+  struct Request {
+    boost::asio::io_context& loop;
+    PmixEvents::OnFetched then;
+  };
+  const auto answer = [](pmix_status_t status, char* bytes, std::size_t size, void* data) {
+    const std::unique_ptr<Request> request(static_cast<Request*>(data));
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes);
+    boost::asio::post(request->loop, [then = std::move(request->then), status,
+                                      copy = std::vector<std::byte>(begin, begin + size)]() mutable {
+      then(status, std::move(copy));
+    });
+  };
+  const pmix_proc_t proc = make_proc(state_->name_of(of.space), of.rank);
+  auto request = std::make_unique<Request>(Request{state_->loop, std::move(then)});
+  const pmix_status_t status = state_->library.server_dmodex_request(&proc, answer, request.get());
+  if (status == PMIX_SUCCESS) {
+    static_cast<void>(request.release());  // `answer` has it
+  } else {
+    request->then(status, {});
+  }
+}
+
 void PmixServer::close_space(std::uint32_t space) {
+  state_->spaces.erase(space);
   const pmix_proc_t proc = make_proc(state_->name_of(space), PMIX_RANK_WILDCARD);
   state_->board.forget(proc);
   state_->library.server_deregister_nspace(proc.nspace, nullptr, nullptr);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,15 +25,23 @@ struct PmixEvents {
   std::function<void(Seat, std::int32_t status, std::string message)> aborted;
   // Processes of these spaces; of two at least.
   std::function<void(std::vector<std::uint32_t> spaces)> met, parted;
+  // Processes of several hosts do `what` together: `then` gets what all hosts brought, in their order.
+  std::function<void(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
+                     std::function<void(std::vector<std::byte>)> then)>
+      gather;
+  // What a process of another host has made known of itself; `status` is libpmix's.
+  using OnFetched = std::function<void(std::int32_t status, std::vector<std::byte> data)>;
+  std::function<void(Seat of, OnFetched then)> fetch;
   // `answer` is called with the number of the new space, or why there is none.
   using Answer = std::function<void(core::Result<std::uint32_t>)>;
   std::function<void(Seat parent, std::vector<SpawnApp>, Answer answer)> spawn;
 };
 
 struct PmixOptions {
-  std::string job;      // its id
-  std::string folder;   // private, for files of this server and of its clients
-  std::string library;  // file name, or path, of libpmix
+  std::string job;         // its id
+  std::string folder;      // private, for files of this server and of its clients
+  std::string library;     // file name, or path, of libpmix
+  std::uint32_t host = 0;  // number of this host in the job
 };
 
 struct PmixState;
@@ -54,6 +63,8 @@ class PmixServer {
   [[nodiscard]] core::Result<std::vector<std::string>> environment_of(Seat seat) const;
   // The space's processes have ended. Blocks for well under a millisecond.
   void close_space(std::uint32_t space);
+  // What a process of this host makes known of itself, as soon as it has.
+  void fetch(Seat of, PmixEvents::OnFetched then);
   // Nobody waits for it any more. If it failed the others are told, which is how a fault-tolerant program
   // learns of it.
   void member_gone(const MemberGone& gone);

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/pmi/pmix_board.h"
 #include "tools/pmi/pmix_library.h"
@@ -25,13 +27,16 @@ struct PmixState {
 
   [[nodiscard]] std::string name_of(std::uint32_t space) const;
   [[nodiscard]] std::optional<Seat> seat_of(const pmix_proc_t& proc) const;
+  // That these processes run on, of which PMIX_RANK_WILDCARD means all of a space; in their order.
+  [[nodiscard]] std::vector<std::uint32_t> hosts_of(const pmix_proc_t* procs, std::size_t count) const;
 
   boost::asio::io_context& loop;
   PmixLibrary library;
   PmixOptions options;
   PmixEvents events;
   PmixBoard board;
-  std::size_t contexts = 0;  // ids given to groups
+  std::map<std::uint32_t, std::vector<std::uint32_t>> spaces = {};  // by rank, the host
+  std::size_t contexts = 0;                                         // ids given to groups
 };
 
 }  // namespace regroup::pmi

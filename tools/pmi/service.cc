@@ -1,7 +1,16 @@
 // Spawn requests of both servers are numbered here and answered when the agent has started the processes.
 #include "tools/pmi/service.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 namespace regroup::pmi {
+namespace {
+
+constexpr std::int32_t kPmixNotFound = -46;  // PMIX_ERR_NOT_FOUND, where its headers may be missing
+
+}  // namespace
 
 Service::Service(boost::asio::io_context& loop, core::Fd agent, ServiceOptions options)
     : loop_(loop),
@@ -13,7 +22,8 @@ Service::Service(boost::asio::io_context& loop, core::Fd agent, ServiceOptions o
 
 void Service::start() {
   Services services;
-  auto pmix = PmixServer::start(loop_, {options_.job, options_.folder, options_.library}, pmix_events());
+  auto pmix = PmixServer::start(loop_, {options_.job, options_.folder, options_.library, options_.host},
+                                pmix_events());
   services.pmix = pmix.ok();
   if (pmix.ok()) pmix_ = std::move(*pmix);
   if (!pmix.ok()) services.note = pmix.status().message();
@@ -84,6 +94,31 @@ void Service::on(const SpawnDone& done) {
                             : core::Result<std::uint32_t>(core::internal_error(done.error)));
 }
 
+// All hosts do the same things in the same order, so they count alike.
+void Service::gather(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
+                     OnGathered then) {
+  std::string key = fmt::format("{} #{}", what, ++times_[what]);
+  gathering_[key] = std::move(then);
+  tell(Contribute{std::move(key), std::move(hosts), options_.host, std::move(data)});
+}
+
+void Service::on(const Gathered& gathered) {
+  const auto found = gathering_.extract(gathered.key);
+  if (!found.empty()) found.mapped()(gathered.data);
+}
+
+void Service::on(const Fetch& fetch) {
+  if (!pmix_) return tell(Fetched{fetch.request, fetch.host, kPmixNotFound, {}});
+  pmix_->fetch(fetch.of, [this, fetch](std::int32_t status, std::vector<std::byte> data) {
+    tell(Fetched{fetch.request, fetch.host, status, std::move(data)});
+  });
+}
+
+void Service::on(const Fetched& fetched) {
+  const auto found = fetching_.extract(fetched.request);
+  if (!found.empty()) found.mapped()(fetched.status, fetched.data);
+}
+
 void Service::ask_for_spawn(Pending pending, std::vector<SpawnApp> apps) {
   const Spawn spawn{++requests_, pending.parent, std::move(apps)};
   const auto entry = pending_.emplace(spawn.request, std::move(pending)).first;
@@ -104,6 +139,14 @@ PmixEvents Service::pmix_events() {
   };
   events.met = [this](std::vector<std::uint32_t> spaces) { tell(Met{std::move(spaces)}); };
   events.parted = [this](std::vector<std::uint32_t> spaces) { tell(Parted{std::move(spaces)}); };
+  events.gather = [this](const std::string& what, std::vector<std::uint32_t> hosts,
+                         std::vector<std::byte> data, OnGathered then) {
+    gather(what, std::move(hosts), std::move(data), std::move(then));
+  };
+  events.fetch = [this](Seat of, PmixEvents::OnFetched then) {
+    fetching_[++requests_] = std::move(then);
+    tell(Fetch{requests_, options_.host, of});
+  };
   events.spawn = [this](Seat parent, std::vector<SpawnApp> apps, PmixEvents::Answer answer) {
     ask_for_spawn({parent, {}, std::move(answer)}, std::move(apps));
   };
@@ -112,6 +155,10 @@ PmixEvents Service::pmix_events() {
 
 Pmi1Events Service::pmi1_events() {
   Pmi1Events events;
+  events.gather = [this](const std::string& what, std::vector<std::uint32_t> hosts,
+                         std::vector<std::byte> data, OnGathered then) {
+    gather(what, std::move(hosts), std::move(data), std::move(then));
+  };
   events.connected = [this](Seat seat) { tell(Connected{seat}); };
   events.finalized = [this](Seat seat) { tell(Finalized{seat}); };
   events.aborted = [this](Seat seat, std::int32_t status, std::string message) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/fd.h"
 #include "launcher/pmi/link.h"
@@ -18,9 +19,10 @@
 namespace regroup::pmi {
 
 struct ServiceOptions {
-  std::string job;      // its id
-  std::string folder;   // exists; removed by the agent
-  std::string library;  // libpmix
+  std::string job;         // its id
+  std::string folder;      // exists; removed by the agent
+  std::string library;     // libpmix
+  std::uint32_t host = 0;  // number of this host in the job
 };
 
 // Used by the loop's thread.
@@ -45,12 +47,18 @@ class Service {
   void on(const CloseSpace& close);
   void on(const Ping& ping) { tell(ping); }
   void on(const SpawnDone& done);
+  void on(const Gathered& gathered);
+  void on(const Fetch& fetch);
+  void on(const Fetched& fetched);
   template <class Other>
   void on(const Other&) {}  // what only the helper says
   void make_ready(Seat seat, std::vector<std::string> environment, bool spawned);
   // In the agent's socket, whatever happens to us, when this returns.
   void tell(const Message& message, core::Fd fd = {});
   void ask_for_spawn(Pending pending, std::vector<SpawnApp> apps);
+  using OnGathered = std::function<void(std::vector<std::byte>)>;
+  void gather(const std::string& what, std::vector<std::uint32_t> hosts, std::vector<std::byte> data,
+              OnGathered then);
   [[nodiscard]] PmixEvents pmix_events();
   [[nodiscard]] Pmi1Events pmi1_events();
 
@@ -61,6 +69,9 @@ class Service {
   std::unique_ptr<PmixServer> pmix_;
   std::map<std::uint64_t, Pending> pending_;
   std::uint64_t requests_ = 0;
+  std::map<std::string, std::uint64_t> times_;  // that processes of several hosts did this together
+  std::map<std::string, OnGathered> gathering_;
+  std::map<std::uint64_t, PmixEvents::OnFetched> fetching_;
 };
 
 }  // namespace regroup::pmi

@@ -116,10 +116,10 @@ inline std::string describe(const Options& options, const Environment& base) {
     words.push_back(fmt::format("host {}:{}", host.name, host.slots));
     if (host.max_slots != 0) words.back() += fmt::format("/{}", host.max_slots);
   }
-  if (options.fork_agents) words.emplace_back("agents by fork");
-  if (options.ssh_command != std::vector<std::string>{"ssh"})
-    words.push_back(fmt::format("reached by {}", fmt::join(options.ssh_command, " ")));
+  add("reached by ssh ",
+      fmt::format("{}", fmt::join(options.ssh_command.begin() + 1, options.ssh_command.end(), " ")));
   const std::pair<bool, const char*> flags[] = {
+      {options.fork_agents, "agents by fork"},
       {options.oversubscribe, "oversubscribed"},
       {options.compat == Compat::kMpich, "mpich"},
       {options.display.map, "show map"},
@@ -134,16 +134,14 @@ inline std::string describe(const Options& options, const Environment& base) {
       {options.print_exit_codes, "exit codes"},
       {!options.replace, "no replace"},
       {options.restart_policy == RestartPolicy::kRestart, "restart"}};
-  for (const auto& [on, name] : flags) {
+  for (const auto& [on, name] : flags)
     if (on) words.emplace_back(name);
-  }
-  if (options.timeout != core::Duration{}) {
+  if (options.timeout != core::Duration{})
     words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
-  }
   if (options.forward_signals) add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
   if (options.max_restarts) words.push_back(fmt::format("restarts {}", *options.max_restarts));
-  if (!options.job_file.empty()) words.push_back("job file " + options.job_file);
-  if (!options.report_pid.empty()) words.push_back("pid to " + options.report_pid);
+  add("job file ", options.job_file);
+  add("pid to ", options.report_pid);
   if (!words.empty()) out += fmt::format("[{}]\n", fmt::join(words, "; "));
   for (const std::string& note : options.notes) out += "note: " + note + "\n";
   return out;
