@@ -125,6 +125,8 @@ class Head {
     const std::uint32_t first = placed_.host_of.empty() ? 0 : placed_.host_of[0];
     if (first == 0) crew_.master = {hosts_->own_address(), port.port};
     if (first != 0) crew_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
+    const std::uint32_t reader = reader_of_input();
+    if (reader != 0) crew_.stdin_to.to = launcher::StdinRequest::To::kNone;
     std::vector<node::Setup> setups;
     for (std::uint32_t host = 1; host < placed_.hosts.size(); ++host) {
       node::Setup setup;
@@ -132,6 +134,7 @@ class Head {
       setup.name = placed_.hosts[host].name;
       setup.output = options_.output;
       setup.stdin_to = options_.stdin_to;
+      if (host != reader) setup.stdin_to.to = launcher::StdinRequest::To::kNone;
       setup.verbose = options_.verbose;
       setup.quiet = options_.quiet;
       setup.services = true;
@@ -139,6 +142,13 @@ class Head {
       setups.push_back(std::move(setup));
     }
     hosts_->set_up(setups);
+  }
+
+  // The host whose rank gets standard input; 0, too, if none does.
+  [[nodiscard]] std::uint32_t reader_of_input() const {
+    const launcher::StdinRequest& input = options_.stdin_to;
+    const bool one = input.to == launcher::StdinRequest::To::kRank && input.rank < placed_.host_of.size();
+    return one ? placed_.host_of[input.rank] : 0;
   }
 
   launcher::RigidOptions rigid_options() {

@@ -129,12 +129,16 @@ std::string Hosts::own_address() const {
 }
 
 void Hosts::set_up(const std::vector<Setup>& setups) {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i]->set_up(setups.at(i));
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (setups.at(i).stdin_to.to == launcher::StdinRequest::To::kRank) reader_ = i;
+    nodes_[i]->set_up(setups[i]);
+  }
 }
 
 void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) {
   lost_ = std::move(lost);
   for (const auto& node : nodes_) node->serve(events, out, err);
+  if (reader_) nodes_[*reader_]->feed_input();
 }
 
 void Hosts::signal_all(int signal) {

@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ class Hosts final : public launcher::OtherHosts {
   // The address under which this host is reached from there, and that one from here.
   [[nodiscard]] std::string own_address() const;
   [[nodiscard]] std::string address(std::size_t index) const { return nodes_.at(index)->address(); }
-  // After bring_up(), before serve().
+  // After bring_up(), before serve(). Standard input goes to the one whose Setup names a rank, if any.
   void set_up(const std::vector<Setup>& setups);
 
   void serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) override;
@@ -76,7 +77,8 @@ class Hosts final : public launcher::OtherHosts {
   std::vector<core::Status> failures_;
   Lost lost_;
   std::function<void()> finished_;
-  std::size_t processes_ = 0;  // of spawner_, that have not ended
+  std::optional<std::size_t> reader_;  // of standard input
+  std::size_t processes_ = 0;          // of spawner_, that have not ended
 };
 
 }  // namespace regroup::node

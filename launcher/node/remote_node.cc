@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -48,6 +49,8 @@ void RemoteNode::end(const core::Status& why) {
   if (link_) link_->close();
   starting_.clear();
   members_.clear();
+  if (feed_) feed_->stop();
+  if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
   }
@@ -161,7 +164,24 @@ void RemoteNode::on(const Data& data) {
   targets_[data.stream]->write(data.bytes, data.end);
 }
 
-void RemoteNode::on(const Taken&) {}
+void RemoteNode::on(const Taken& taken) {
+  if (!input_ || taken.stream != 0) return;
+  if (taken.broken) input_->stop();
+  input_->taken(taken.bytes);
+}
+
+void RemoteNode::feed_input() {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0) return send(Data{0, true, {}});
+  input_ = std::make_shared<StreamSource>(loop_, core::Fd(fds[0]),
+                                          [this](std::span<const std::byte> bytes, bool end) {
+                                            send(Data{0, end, {bytes.begin(), bytes.end()}});
+                                          });
+  feed_ = std::make_shared<launcher::StdinFeed>(loop_, STDIN_FILENO);
+  feed_->add(core::Fd(fds[1]));
+  input_->start();
+  feed_->start();
+}
 
 void RemoteNode::finish() {
   if (std::exchange(finishing_, true)) return;

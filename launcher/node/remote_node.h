@@ -20,6 +20,7 @@
 #include "launcher/node/stream.h"
 #include "launcher/supervise/node.h"
 #include "launcher/supervise/output.h"
+#include "launcher/supervise/stdin_feed.h"
 
 namespace regroup::node {
 
@@ -47,6 +48,8 @@ class RemoteNode final : public launcher::Node {
 
   void set_up(const Setup& setup);
   void serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
+  // Members there get what comes on standard input here.
+  void feed_input();
   void signal_all(int signal);
   void finish();
   // It has left, and all that came has been given to the sinks. `changed` is called when that may be so.
@@ -90,6 +93,8 @@ class RemoteNode final : public launcher::Node {
   launcher::NodeEvents job_;
   std::array<std::shared_ptr<StreamTarget>, 3> targets_;
   std::array<std::shared_ptr<launcher::Output>, 3> outputs_;
+  std::shared_ptr<launcher::StdinFeed> feed_;
+  std::shared_ptr<StreamSource> input_;
   std::function<void()> changed_ = [] {};
   bool finishing_ = false;
   bool killed_ = false;  // all members were to end at once

@@ -158,6 +158,7 @@ Status choose_hosts(Draft& draft) {
   const char* what = nullptr;
   if (out.elastic) what = "-np MIN:MAX";
   if (!out.job_file.empty() || (!out.apps.empty() && !out.apps[0].role.empty())) what = "roles";
+  if (out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all";
   if (what == nullptr) return {};
   return invalid_argument(fmt::format("host {}: {} on several hosts: not yet; this one is {}", other->name,
                                       what, own_name(draft.around)));

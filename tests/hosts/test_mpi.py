@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import started
-from hosts import ROOT, Hosts
+from hosts import ROOT, Hosts, missing_rights
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
 DEADLINE_S = 90.0
@@ -21,7 +20,8 @@ COMPILERS = {
 
 @pytest.fixture(scope="module")
 def four_hosts() -> Iterator[Hosts]:
-    with started(4) as hosts:
+    assert not missing_rights()
+    with Hosts(4) as hosts:
         yield hosts
 
 

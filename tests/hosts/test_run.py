@@ -124,6 +124,17 @@ def test_volume_from_another_host_is_whole_and_waits_for_its_reader(hosts: Hosts
     assert (job.wait(DEADLINE_S), i) == (0, (size >> 16) - 1)
 
 
+@pytest.mark.parametrize("where", ["node2,node1", "node1,node2", "node2,node3"])
+def test_standard_input_reaches_the_rank_that_gets_it(hosts: Hosts, where: str):
+    text = "".join(f"line {i}\n" for i in range(200_000))
+    counted = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(wc -c)"]
+    for rank in (0, 1):
+        done = Done(
+            start(hosts, "-H", where, "--stdin", str(rank), *counted, stdin=subprocess.PIPE), text=text
+        )
+        assert sorted(done.out.split()) == sorted([str(rank), str(len(text)), str(1 - rank), "0"]), done.err
+
+
 def test_exit_status_names_rank_and_host(hosts: Hosts):
     script = "[ $OMPI_COMM_WORLD_RANK = 2 ] && exit 7; sleep 100"
     done = run(hosts, "-H", "node1,node2,node3", "sh", "-c", script)

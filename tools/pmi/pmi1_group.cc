@@ -192,7 +192,7 @@ Effects Pmi1Group::leave_barrier() {
 Effects Pmi1Group::met(std::string_view values) {
   const auto next = [&values] {
     const std::size_t end = std::min(values.find('\0'), values.size());
-    const std::string part(values.substr(0, end));
+    std::string part(values.substr(0, end));
     values.remove_prefix(std::min(end + 1, values.size()));
     return part;
   };

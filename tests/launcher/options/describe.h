@@ -112,10 +112,9 @@ inline std::string describe(const Options& options, const Environment& base) {
     if (place.package) words.back() += fmt::format(" of package {}", *place.package);
   }
   add("one each on ", fmt::format("{}", fmt::join(options.mapping.sequence, ",")));
-  for (const HostRequest& host : options.hosts) {
-    words.push_back(fmt::format("host {}:{}", host.name, host.slots));
-    if (host.max_slots != 0) words.back() += fmt::format("/{}", host.max_slots);
-  }
+  for (const HostRequest& host : options.hosts)
+    words.push_back(fmt::format("host {}:{}", host.name, host.slots) +
+                    (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
   add("reached by ssh ",
       fmt::format("{}", fmt::join(options.ssh_command.begin() + 1, options.ssh_command.end(), " ")));
   const std::pair<bool, const char*> flags[] = {
