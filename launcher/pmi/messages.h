@@ -40,7 +40,9 @@ struct OpenSpace {
   std::vector<std::uint32_t> host_of = {};  // by rank, index of `hosts`
   std::uint32_t host = 0;                   // which of them this is
 
-  [[nodiscard]] bool here(std::uint32_t rank) const { return host_of.empty() || host_of[rank] == host; }
+  [[nodiscard]] bool here(std::uint32_t rank) const {
+    return host_of.empty() || (rank < host_of.size() && host_of[rank] == host);
+  }
 };
 // A process that was never in MPI_Init is started anew. Answered by a RankReady for it.
 struct ReplaceRank {

@@ -13,7 +13,7 @@ Layout::Layout(const OpenSpace& space, const std::string& own) {
   const std::uint32_t size = std::accumulate(space.app_sizes.begin(), space.app_sizes.end(), 0U);
   std::map<std::uint32_t, std::uint32_t> known;  // number in the job -> index in hosts_
   for (std::uint32_t rank = 0; rank < size; ++rank) {
-    const std::uint32_t number = space.host_of.empty() ? space.host : space.host_of[rank];
+    const std::uint32_t number = rank < space.host_of.size() ? space.host_of[rank] : space.host;
     const auto [entry, fresh] = known.emplace(number, hosts_.size());
     if (fresh) hosts_.push_back({number < space.hosts.size() ? space.hosts[number] : own, number, {}});
     Host& host = hosts_[entry->second];

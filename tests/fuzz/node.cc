@@ -1,0 +1,23 @@
+// Bytes of an agent, or of a head: whatever they are, they are refused or they are a message that survives.
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "launcher/node/wire.h"
+
+using namespace regroup::node;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto message = decode(std::as_bytes(std::span(data, size)));
+  if (!message.ok()) return 0;
+  const auto again = decode(encode(*message));
+  if (!again.ok() || again->index() != message->index() || encode(*again) != encode(*message)) std::abort();
+  if (const auto* start = std::get_if<StartSpace>(&*message)) {
+    for (const auto& member : start->order.members) {
+      if (member.place.space == start->order.space.space)
+        static_cast<void>(start->order.space.here(member.place.rank));
+    }
+  }
+  return 0;
+}
