@@ -174,6 +174,7 @@ def test_coordinator_that_is_stopped_does_not_stay(regroup, member, victims):
         assert not lives(coordinator)
         for pid in numbers(job, "stranger"):
             os.kill(pid, signal.SIGKILL)
+            until(lambda pid=pid: not lives(pid), "the end of a stranger")
     assert_clean(regroup, job, BOUND_S["elastic"])
 
 
