@@ -3,7 +3,7 @@
 // N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host] [-lines] [-finish]
 //                       [-off RULE]... [-on RULE]... [-none] [-nbuf N] [-planrev] [-fence] [-votebystep]
 //                       [-max states] [-nolive] [-expect holds|fails] [-full]
-// kinds of faults: protocol_faults.cc; rules: protocol.h. Exit status 0: as expected (default: holds).
+// kinds of faults: protocol_faults.cc; rules: protocol_rules.h. Exit status 0: as expected (default: holds).
 // -full: skip (77) unless REGROUP_TEST_FULL is set.
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What members do: a step from opening to applying, finish(), and a joiner's copies.
+// What members do: a step from opening to applying, and finish().
 #include <algorithm>
 
 #include "tests/model/protocol_moves.h"
@@ -49,9 +49,6 @@ struct Self {
   void apply() const;
   void open_next() const;
   void finish() const;
-  void copy_in_world() const;
-  void learn() const;
-  void take_line() const;
 };
 
 void Self::enter_world() const {
@@ -236,81 +233,6 @@ void Self::finish() const {
              "m{} exits with status 0: finish() is committed", i);
 }
 
-void Self::copy_in_world() const {
-  if (revoked()) moves.emit(at(kIdle), "joiner gives up the copy, revoked");
-  for (int d = 0; d < kJoiner; ++d) {
-    const Member& x = moves.s.m[d];
-    const bool busy = x.pc == kDead || x.pc == kCatchingUp || x.pc == kApply;
-    if (!moves.contains(m.world, d) || busy || x.applied != world.resume) continue;
-    return moves.emit(with([&](Member& n) { n.applied = world.resume, n.pc = kOpening; }),
-                      "joiner copies state {} from m{}", world.resume, d);
-  }
-}
-
-// A World that may still be in force counts on the word of dead member `d`, or its plan on its seals.
-bool counts_on(const Moves& moves, int d) {
-  const State& s = moves.s;
-  int newest = 0;
-  for (int i = 0; i < kMembers; ++i)
-    newest = std::max(newest, moves.reachable_member(i) ? moves.committed(i) : 0);
-  for (const int w : {s.world, s.journaled, s.next}) {
-    if (moves.contains(w, d)) return true;
-    if (newest > s.w[w].resume) continue;
-    for (int k = 0; k < moves.o.intervals(); ++k) {
-      if (s.w[w].source[k] == d) return true;
-    }
-  }
-  return false;
-}
-
-void Self::take_line() const {
-  for (int d = 0; d < kJoiner; ++d) {
-    const Member& x = moves.s.m[d];
-    if (x.pc != kDead || x.phase == kNone || moves.o.host_of(d) != host) continue;
-    if ((has(kReapLine) && x.zombie != 0) || (has(kLineUse) && counts_on(moves, d))) continue;
-    State t = with([&](Member& n) { n.line = static_cast<Byte>(d + 1); });
-    Member& old = t.m[d];
-    old.phase = old.generation = old.step = old.marked = old.sealed_step = old.data = old.sealed = 0;
-    moves.emit(t, "agent gives the joiner the line and the buffers of m{}", d);
-  }
-}
-
-void Self::learn() const {
-  const State& s = moves.s;
-  const auto gives = [&](int d) {
-    const Member& x = s.m[d];
-    return x.pc != kDead && moves.reachable_member(d) && x.pc != kApply && x.pc != kCatchingUp;
-  };
-  if (m.pc == kLearnerNone) {
-    if (moves.o.reuse_lines && m.line == 0) take_line();
-    for (int d = 0; d < kJoiner; ++d) {
-      if (!gives(d)) continue;
-      const Byte k = s.m[d].applied;
-      moves.emit(with([&](Member& n) { n.donor = static_cast<Byte>(d), n.applied = k, n.pc = kLearnerCopy; }),
-                 "learner begins to copy applied state {} from m{}", k, d);
-    }
-    return;
-  }
-  if (m.pc == kLearnerCopy) {
-    const bool whole = gives(m.donor) && s.m[m.donor].applied == m.applied;
-    if (whole)
-      return moves.emit(with([](Member& n) { n.pc = kLearner, n.donor = 0; }),
-                        "learner's copy of state {} is complete", m.applied);
-    return moves.emit(with([](Member& n) { n.pc = kLearnerNone, n.applied = n.donor = 0; }),
-                      "learner's copy is torn or the donor gone: again");
-  }
-  if (s.joined != 0) return;
-  const int k = m.applied + 1;
-  bool known = false;
-  for (int d = 0; d < kJoiner; ++d) known |= moves.alive(moves.o.host_of(d)) && moves.committed(d) >= k;
-  if (!known || k > moves.o.steps) return;
-  for (int h = 0; h < kHosts; ++h) {
-    if (!moves.reachable(h) || !moves.whole_result(s, h, k)) continue;
-    return moves.emit(with([&](Member& n) { n.applied = static_cast<Byte>(k); }),
-                      "learner replays committed result {}", k);
-  }
-}
-
 }  // namespace
 
 void write_slice(const Moves& moves, State* t, int member) {
@@ -386,11 +308,8 @@ void member_moves(const Moves& moves) {
       case kFinished:
         self.finish();
         break;
-      case kJoinerCopy:
-        self.copy_in_world();
-        break;
       default:
-        self.learn();
+        learner_moves(moves);
         break;
     }
   }

@@ -47,6 +47,7 @@ struct Moves {
 void member_moves(const Moves& m);
 void agent_moves(const Moves& m);
 void coordinator_moves(const Moves& m);
+void learner_moves(const Moves& m);
 void leftover_moves(const Moves& m);  // of the dead that are not reaped
 void fault_moves(const Moves& m);
 
