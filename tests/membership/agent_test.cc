@@ -220,6 +220,44 @@ TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {
   EXPECT_EQ(line(1).seals[0].load(), 0U);
 }
 
+// Rule reap of tests/model: its other threads may still write into its buffers.
+TEST_F(AgentTest, ADeadLineIsKeptUntilItsMemberIsReaped) {
+  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});
+  (void)agent_.on_line_dead(1);
+  (void)tell(core::Revoke{1});
+  (void)tell(core::Announce{world(2, {0, 2}, {0, 0, 2, 2})});
+  EXPECT_TRUE(join(3).empty());
+  const auto welcome = sent<core::Welcome>(agent_.on_reaped(1, 1, 0, 9));
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(welcome->slot, 1);
+}
+
+// Rule lineuse of tests/model: of the dead member's word resume may depend, though no sum of it counts.
+TEST_F(AgentTest, ADeadLineIsKeptWhileItsMemberIsInTheWorld) {
+  for (core::MemberId id : {0U, 1U, 2U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 2, 2})});
+  set_state(1, core::Phase::kCommitted, 1, core::Position::of(1));
+  (void)agent_.on_reaped(1, 1, 0, 9);
+  EXPECT_TRUE(join(3).empty());
+  const auto report = sent<core::Report>(tell(core::Revoke{1}));
+  EXPECT_EQ(report->lines.at(1).state.position, core::Position::of(1));
+  const auto welcome = sent<core::Welcome>(tell(core::Announce{world(2, {0, 2}, {0, 0, 2, 2})}));
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(welcome->slot, 1);
+}
+
+// Rule newline of tests/model: whoever gets a line now enters none of the generations that are over.
+TEST_F(AgentTest, ANewLineIsClosedForEveryGenerationThatTheAgentKnowsOf) {
+  ready(0);
+  (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})});
+  ready(1);
+  EXPECT_EQ(line(1).revoked_up_to.load(), 2U);
+  (void)tell(core::Revoke{5});
+  ready(2);
+  EXPECT_EQ(line(2).revoked_up_to.load(), 5U);
+}
+
 TEST_F(AgentTest, InAnOpenRoundSumsAreGivenUpForAJoinerAndToldSo) {
   for (core::MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(core::Announce{world(1, {0, 1, 2}, {0, 0, 1, 2})});

@@ -48,6 +48,17 @@ TEST(Plan, SealsOfAnotherStepAreVoid) {
   EXPECT_EQ(plan_leaves(kStep, 4, seats({1, 1, 1, 1}), {member(0)}, lines), seats({0, 0, 0, 0}));
 }
 
+// A host that is lost is in no report, so what it sealed is computed again (rule seedhost of tests/model).
+TEST(Plan, SealsOfALostHostAreVoid) {
+  const std::vector<Seat> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
+  const core::WorldMember left = member(0);
+  const Lines lines{{0, {line(0, {{0, 2}})}}};
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, lines), seats({0, 0, 0, 0}));
+  Lines both = lines;
+  both[1] = {line(0, {{2, 4}}, false)};  // dead, but its host lives
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, both), before);
+}
+
 TEST(Plan, GivesTheLeavesOfTheLostToThoseWithTheFewestLeft) {
   const Lines lines{{0, {line(0, {{0, 2}, {2, 3}})}}};  // one left to compute; 1 has four
   EXPECT_EQ(

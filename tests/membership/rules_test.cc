@@ -1,0 +1,95 @@
+// Rules of the protocol model (tests/model/README.md) of which no other test is about: what a coordinator of
+// several hosts waits for, and in which order it acts.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+using core::Phase, core::Position;
+using Nodes = std::set<core::NodeId>;
+
+const core::TimePoint kNow{std::chrono::seconds(5)};
+
+core::LineReport line(core::MemberId id, Phase phase, Position at, bool alive = true) {
+  return {.member = id, .slot = 0, .alive = alive, .state = {phase, false, 3, at}};
+}
+
+// A restarted coordinator whose journal says that World 3 is of member 4 on node 0 and member 5 on node 1.
+class RulesTest : public testing::Test {
+ protected:
+  RulesTest() {
+    const core::World world{.incarnation = 1,
+                            .generation = 3,
+                            .resume = Position::of(7),
+                            .shards = 2,
+                            .members = {{.id = 4, .seat = {0, 0}}, {.id = 5, .seat = {1, 0}}},
+                            .plan = {{0, 0}, {1, 0}}};
+    coordinator_.emplace(Policy{.shards = 2}, JobInfo{.nodes = {0, 1}}, 2, Past{.world = world});
+    EXPECT_EQ(nodes_told<core::Hello>(coordinator_->tick(kNow)), (Nodes{0, 1}));
+  }
+  Effects from(core::NodeId node, core::Body body) {
+    return coordinator_->handle(kNow, {Source::Kind::kAgent, node}, {2, std::move(body)});
+  }
+  template <class B>
+  static Nodes nodes_told(const Effects& effects) {
+    Nodes nodes;
+    for (const Effect& e : effects) {
+      const auto* send = std::get_if<ToAgent>(&e);
+      if (send != nullptr && std::holds_alternative<B>(send->body)) nodes.insert(send->node);
+    }
+    return nodes;
+  }
+  // Both agents agree with the journal but for what is said here.
+  Effects hello(core::Generation revoked_on_node_1) {
+    const core::HelloReply first{3, 0, {line(4, Phase::kOpen, Position::of(8))}};
+    EXPECT_EQ(nodes_told<core::Revoke>(from(0, first)), Nodes{}) << "before the other one answered";
+    return from(1, core::HelloReply{3, revoked_on_node_1, {line(5, Phase::kOpen, Position::of(8))}});
+  }
+  std::optional<Coordinator> coordinator_;
+};
+
+// hello, leasetold: an agent that closed its members, for whatever reason, says so.
+TEST_F(RulesTest, OneAgentThatIsRevokedIsEnoughForARegroup) {
+  EXPECT_EQ(nodes_told<core::Revoke>(hello(3)), (Nodes{0, 1}));
+}
+
+TEST_F(RulesTest, AllAgreeAndNobodyIsDisturbed) {
+  EXPECT_EQ(nodes_told<core::Revoke>(hello(0)), Nodes{});
+  EXPECT_EQ(coordinator_->world().generation, 3U);
+}
+
+// learn: the commit of a dead member counts, whichever living host tells of it.
+TEST_F(RulesTest, AWorldIsFormedOfTheReportsOfAllHosts) {
+  (void)hello(3);
+  (void)from(0, core::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
+  EXPECT_EQ(coordinator_->world().generation, 3U) << "the report of node 1 is missing";
+  (void)from(1, core::Report{3, {line(5, Phase::kCommitted, Position::of(8), false)}});
+  EXPECT_GT(coordinator_->world().generation, 3U);
+  EXPECT_EQ(coordinator_->world().resume, Position::of(8));
+}
+
+// jbefore
+TEST_F(RulesTest, AWorldIsJournaledBeforeItIsAnnounced) {
+  (void)hello(3);
+  (void)from(0, core::Report{3, {line(4, Phase::kClosed, Position::of(8))}});
+  const Effects effects = from(1, core::Report{3, {line(5, Phase::kClosed, Position::of(8))}});
+  std::ptrdiff_t journaled = -1, announced = -1;
+  for (const Effect& e : effects) {
+    const auto at = &e - effects.data();
+    const auto* write = std::get_if<Journal>(&e);
+    const auto* send = std::get_if<ToAgent>(&e);
+    if (write != nullptr && std::holds_alternative<core::World>(write->entry)) journaled = at;
+    const bool announces = send != nullptr && std::holds_alternative<core::Announce>(send->body);
+    if (announces && announced < 0) announced = at;
+  }
+  EXPECT_GE(journaled, 0);
+  EXPECT_GT(announced, journaled);
+}
+
+}  // namespace
+}  // namespace regroup::membership
