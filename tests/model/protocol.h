@@ -1,7 +1,7 @@
 // An explicit-state model of sections 3 and 4 of docs/architecture.md: members, agents, messages and one
 // coordinator. protocol_check.cc searches it breadth first; README.md says what is abstracted. Every rule of
-// the page that was found necessary is a Rule here: `-off NAME` removes it, and the search finds a
-// counterexample.
+// the page that was found necessary is a Rule (protocol_rules.h): `-off NAME` removes it, and the search
+// finds a counterexample.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 namespace regroup::model::protocol {
 
 using Byte = std::uint8_t;  // a State is bytes only: compared and hashed as such
-inline constexpr int kMembers = 5, kHosts = 3, kGenerations = 7, kWorlds = 6;
+inline constexpr int kMembers = 5, kHosts = 3, kGenerations = 9, kWorlds = 8;
 inline constexpr Byte kGarbage = 15;
 
 enum Pc : Byte {
@@ -39,7 +39,9 @@ enum Pc : Byte {
   kJoinerCopy,
   kFinishVote,
   kFinishWait,
-  kFinished
+  kFinished,
+  kLearnerReady,   // its digest is proved, or it asks for a copy while training pauses
+  kLearnerStopped  // has said what it has
 };
 enum Phase : Byte { kNone, kOpen, kCommitted, kClosed };
 
@@ -50,6 +52,7 @@ struct Member {
   Byte value, old_map, donor;      // read for the result; maps the old memfd; of the copy
   Byte zombie, torn, late;         // dead but not reaped; threads in its buffers; a store to a result left
   Byte line, exited;               // dead member + 1 whose line it got; exited with status 0
+  Byte ring, restarts, bad;        // of a learner: last result in its ring; full rings; a byte is wrong
 };
 struct World {
   Byte generation, incarnation, members, resume, source[4];
@@ -57,11 +60,21 @@ struct World {
 struct Letter {
   Byte type, incarnation, id;  // 1: revoke generation id, 2: World id
 };
+enum Cut : Byte { kLinked, kLinkDown, kAgentStopped };
 struct Agent {
-  Byte alive, cut, incarnation, world, revoked, pc, revoking, revoker, n, n_old;
+  Byte alive, cut, lease_over, incarnation, world, revoked, pc, revoking, revoker, n, n_old;
   Letter letters[3], old[4];  // of the living coordinator; of its predecessors
 };
-enum CoordinatorAt : Byte { kSteady, kRevoking, kDecided, kAnnounce, kCoordinatorDead, kSayHello, kEnd };
+enum CoordinatorAt : Byte {
+  kSteady,
+  kRevoking,
+  kDecided,
+  kAnnounce,
+  kCoordinatorDead,
+  kSayHello,
+  kEnd,
+  kWaitLease  // nobody who can be reached has the state
+};
 
 struct State {
   Member m[kMembers];
@@ -71,6 +84,8 @@ struct State {
   Byte result[kHosts][2][3];  // slices of two buffers: the step whose right bytes are there, or garbage
   Byte worlds, at, incarnation, world, journaled, next, sent, reported, report[kMembers];
   Byte excluded, unreapable, wanted, faults, joined, differs, restarted;
+  Byte guardian_dead, ended;  // hosts whose agents ended their members for want of a coordinator
+  Byte from_snapshot;         // generation of the World that went on from a snapshot
 };
 
 struct Successor {

@@ -39,6 +39,10 @@ void report(const Moves& moves, int h) {
   for (int q = 0; q < kMembers; ++q) {
     if (moves.o.host_of(q) == h) t.report[q] = static_cast<Byte>(moves.committed(q));
   }
+  if (moves.o.ring > 0 && moves.o.host_of(kJoiner) == h && s.m[kJoiner].pc == kLearnerReady) {
+    t.report[kJoiner] = static_cast<Byte>(s.m[kJoiner].applied + 1);
+    if (moves.has(kLearnStop)) t.m[kJoiner].pc = kLearnerStopped;
+  }
   moves.emit(t, "agent {} reports (revoke g{})", h, a.revoking);
 }
 
@@ -84,7 +88,7 @@ Letter take(Agent* a, bool old) {
 
 void receive(const Moves& moves, int h, bool old) {
   const Agent& a = moves.s.a[h];
-  if ((old ? a.n_old : a.n) == 0 || a.cut != 0) return;
+  if ((old ? a.n_old : a.n) == 0 || (a.cut != kLinked && !moves.o.lease)) return;
   State t = moves.s;
   Agent& b = t.a[h];
   const Letter x = take(&b, old);
@@ -101,6 +105,9 @@ void receive(const Moves& moves, int h, bool old) {
   if (moves.has(kFence) && g <= moves.generation(a.world) && x.id != a.world) {
     return moves.emit(t, "agent {} drops World g{}: not newer than its own", h, g);
   }
+  if (moves.has(kLeaseFresh) && a.lease_over != 0) {
+    return moves.emit(t, "agent {} drops World g{}: it was sent before its lease ended", h, g);
+  }
   b.world = x.id;
   moves.emit(t, "agent {} receives World g{} of incarnation {}", h, g, x.incarnation);
 }
@@ -109,7 +116,7 @@ void receive(const Moves& moves, int h, bool old) {
 
 void agent_moves(const Moves& moves) {
   for (int h = 0; h < kHosts; ++h) {
-    if (!moves.alive(h)) continue;
+    if (!moves.alive(h) || moves.s.a[h].cut == kAgentStopped) continue;
     if (moves.s.a[h].pc != 0) {
       go_on_revoking(moves, h);
     } else {

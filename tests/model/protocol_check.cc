@@ -1,9 +1,11 @@
 // Breadth-first search over the protocol model: no promise broken, no deadlock, and from every state a way to
-// the end without a further fault. Prints the shortest trace of what goes wrong. usage: protocol_check [-h0
-// N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host] [-lines] [-finish]
-//                       [-off RULE]... [-on RULE]... [-none] [-nbuf N] [-planrev] [-fence] [-votebystep]
-//                       [-max states] [-nolive] [-expect holds|fails] [-full]
+// the end without a further fault. Prints the shortest trace of what goes wrong.
+//   usage: protocol_check [-h0 N] [-h1 N] [-S steps] [-F faults] [-f kinds] [-J 0|1] [-jh host] [-lines]
+//                         [-finish] [-ring N] [-lease] [-heals] [-off RULE]... [-on RULE]... [-none]
+//                         [-nbuf N] [-planrev] [-fence] [-votebystep] [-max states] [-nolive]
+//                         [-expect holds|fails] [-reach WORDS] [-full]
 // kinds of faults: protocol_faults.cc; rules: protocol_rules.h. Exit status 0: as expected (default: holds).
+// -reach: a move with these words in its label counts as a violation: the run does come there.
 // -full: skip (77) unless REGROUP_TEST_FULL is set.
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +45,8 @@ Key key_of(const State& s) {
 
 class Search {
  public:
-  explicit Search(Options options) : o_(std::move(options)) {}
+  // A move with the words `reach` in its label counts as a violation, unless they are empty.
+  Search(Options options, std::string reach) : o_(std::move(options)), reach_(std::move(reach)) {}
 
   // True if all holds.
   bool run() {
@@ -53,7 +56,10 @@ class Search {
     for (; !queue_.empty() && origins_.size() <= o_.max_states; ++at_) {
       const State s = queue_.front();
       queue_.pop_front();
-      successors(o_, s, false, &next, &violation);
+      successors(o_, s, !reach_.empty(), &next, &violation);
+      for (const Successor& n : next) {
+        if (!reach_.empty() && n.label.find(reach_) != std::string::npos) violation = "reached: " + n.label;
+      }
       if (!violation.empty()) return violated(s, violation);
       if (!follow(next) && !goal(o_, s)) return stuck("DEADLOCK (I4)", at_);
     }
@@ -152,6 +158,7 @@ class Search {
   }
 
   const Options o_;
+  const std::string reach_;
   std::unordered_map<Key, std::uint32_t, KeyHash> seen_;
   std::deque<State> queue_;
   std::vector<Origin> origins_;
@@ -160,12 +167,14 @@ class Search {
   std::uint32_t at_ = 0;
 };
 
-constexpr std::uint32_t kAllRules = (1U << kRules) - 1;
+constexpr std::uint64_t kAllRules = (std::uint64_t{1} << kRules) - 1;
+constexpr std::uint64_t bit(Rule rule) { return std::uint64_t{1} << rule; }
 
 struct Arguments {
   Options options;
   bool expect_holds = true;
   bool full = false;  // too long for every day
+  std::string reach;
 };
 
 // Name of what is wrong, or nothing.
@@ -178,7 +187,7 @@ std::string parse(int argc, char** argv, Arguments* out) {
     return [&o, off](const std::string& v) {
       const Rule r = rule_named(v);
       if (r == kRules) return false;
-      o.off = off ? o.off | 1U << r : o.off & ~(1U << r);
+      o.off = off ? o.off | bit(r) : o.off & ~bit(r);
       return true;
     };
   };
@@ -189,9 +198,11 @@ std::string parse(int argc, char** argv, Arguments* out) {
       {"-F", number(&o.faults)},
       {"-jh", number(&o.joiner_host)},
       {"-nbuf", number(&o.result_buffers)},
+      {"-ring", number(&o.ring)},
       {"-f", [&](const std::string& v) { return o.kinds = v, true; }},
       {"-J", [&](const std::string& v) { return o.joiner = v == "1", true; }},
       {"-max", [&](const std::string& v) { return o.max_states = std::stoull(v), true; }},
+      {"-reach", [&](const std::string& v) { return out->reach = v, !v.empty(); }},
       {"-off", rule(true)},
       {"-on", rule(false)},
       {"-expect",
@@ -200,11 +211,13 @@ std::string parse(int argc, char** argv, Arguments* out) {
       {"-full", [&] { out->full = true; }},
       {"-lines", [&] { o.reuse_lines = true; }},
       {"-finish", [&] { o.finish = true; }},
+      {"-lease", [&] { o.lease = true; }},
+      {"-heals", [&] { o.heals = true; }},
       {"-planrev", [&] { o.plan_reversed = true; }},
       {"-fence", [&] { o.check_fence = true; }},
       {"-votebystep", [&] { o.votes_by_generation = false; }},
       {"-nolive", [&] { o.liveness = false; }},
-      {"-none", [&] { o.off = kAllRules & ~(1U << kJournal | 1U << kFence); }}};
+      {"-none", [&] { o.off = kAllRules & ~(bit(kJournal) | bit(kFence)); }}};
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
     if (const auto it = plain.find(name); it != plain.end()) {
@@ -216,8 +229,10 @@ std::string parse(int argc, char** argv, Arguments* out) {
   }
   const bool fits = o.on_host[0] >= 0 && o.on_host[0] <= 2 && o.on_host[1] >= 0 && o.on_host[1] <= 2 &&
                     o.joiner_host >= 0 && o.joiner_host < kHosts && o.result_buffers >= 1 &&
-                    o.result_buffers <= 2;
-  return fits ? "" : "a number";
+                    o.result_buffers <= 2 && o.ring >= 0;
+  if (!fits) return "a number";
+  // Without time nobody would ever end or go on.
+  return !o.lease && o.kinds.find_first_of("gs") != std::string::npos ? "fault g or s without -lease" : "";
 }
 
 }  // namespace
@@ -235,5 +250,5 @@ int main(int argc, char** argv) {
     return 77;
   }
   const bool expected = arguments.expect_holds;
-  return Search(arguments.options).run() == expected ? 0 : 1;
+  return Search(arguments.options, arguments.reach).run() == expected ? 0 : 1;
 }

@@ -27,8 +27,14 @@ struct Coordinator {
   [[nodiscard]] int next_host() const;
   [[nodiscard]] int survivors() const;
   [[nodiscard]] int resume_of(int survivors) const;
-  [[nodiscard]] bool joiner_ready() const {
-    return moves.o.joiner && s.m[kJoiner].pc == kLearner && moves.reachable_member(kJoiner);
+  // A learner with a ring has said what it has, and stopped there.
+  [[nodiscard]] bool admits() const {
+    if (moves.o.ring == 0) return moves.learner_ready();
+    const bool learns = s.m[kJoiner].pc == kLearner || moves.learner_ready();
+    return !in_world(kJoiner) && s.report[kJoiner] != 0 && learns && moves.reachable_member(kJoiner);
+  }
+  [[nodiscard]] int learned() const {
+    return moves.o.ring > 0 && !in_world(kJoiner) ? s.report[kJoiner] - 1 : s.m[kJoiner].applied;
   }
   [[nodiscard]] bool finished(int resume) const { return resume > moves.o.steps; }
   void kill_excluded(State* t) const;
@@ -46,7 +52,7 @@ bool Coordinator::wants_change() const {
   for (int k = 0; has(kSeedHost) && k < moves.o.intervals(); ++k) {
     if (!moves.reachable_member(world.source[k])) return true;
   }
-  return joiner_ready() && !in_world(kJoiner) && !(has(kFinishJoin) && finished(world.resume));
+  return moves.learner_ready() && !in_world(kJoiner) && !(has(kFinishJoin) && finished(world.resume));
 }
 
 void Coordinator::watch() const {
@@ -164,18 +170,22 @@ void Coordinator::decide() const {
   State t = s;
   int left = survivors();
   bool state = false;
-  for (int i = 0; i < kMembers; ++i) state |= (left >> i & 1) != 0 && (i != kJoiner || s.m[i].phase != kNone);
+  for (int i = 0; i < kMembers; ++i) {
+    const bool has_state = i != kJoiner || s.m[i].phase != kNone || s.from_snapshot != 0;
+    state |= (left >> i & 1) != 0 && has_state;
+  }
   t.sent = t.reported = t.wanted = 0;
+  if (t.m[kJoiner].pc == kLearnerStopped) t.m[kJoiner].pc = kLearner;
   if (!state) {
-    t.at = kEnd;
-    return moves.emit(t, "coordinator: nobody left with the state, end");
+    t.at = moves.o.lease ? kWaitLease : kEnd;
+    return moves.emit(t, "coordinator: nobody left with the state{}", moves.o.lease ? "" : ", end");
   }
   int resume = resume_of(left);
-  if (joiner_ready() && !(has(kFinishJoin) && finished(resume))) {
+  if (admits() && !(has(kFinishJoin) && finished(resume))) {
     left |= 1 << kJoiner;
     t.joined = 1;
     t.m[kJoiner].pc = kIdle;
-    if (has(kAllWords)) resume = std::max<int>(resume, s.m[kJoiner].applied);
+    if (has(kAllWords)) resume = std::max<int>(resume, learned());
   } else if (has(kAllWords) && (left >> kJoiner & 1) != 0) {
     resume = std::max<int>(resume, s.m[kJoiner].applied);
   }
@@ -204,6 +214,8 @@ void Coordinator::announce() const {
 }
 
 void Coordinator::restart() const {
+  if (s.guardian_dead != 0) return;
+  if (s.ended != 0) moves.violate("I9: members are ended, and the guardian restarts the coordinator");
   State t = s;
   t.incarnation = static_cast<Byte>((has(kIncarnation) ? s.incarnation : s.w[s.journaled].incarnation) + 1);
   t.world = t.next = s.journaled;
@@ -220,6 +232,7 @@ void Coordinator::hello() const {
   if (const int h = next_host(); h >= 0) {
     t.sent |= static_cast<Byte>(1 << h);
     if (has(kFence)) t.a[h].incarnation = s.incarnation;
+    t.a[h].lease_over = 0;
     if (s.a[h].world != s.journaled || s.a[h].revoked >= moves.generation(s.journaled)) t.differs = 1;
     return moves.emit(t, "agent {} says hello: World g{}, revoked up to g{}", h,
                       moves.generation(s.a[h].world), s.a[h].revoked);
@@ -239,6 +252,11 @@ void Coordinator::hello() const {
 
 void coordinator_moves(const Moves& moves) {
   const Coordinator c{moves};
+  if (moves.s.guardian_dead != 0 && moves.s.at != kCoordinatorDead && moves.s.at != kEnd) {
+    State t = moves.s;
+    end_coordinator(moves, &t);
+    moves.emit(t, "coordinator ends, its guardian is dead");
+  }
   switch (moves.s.at) {
     case kSteady:
       return c.watch();
@@ -257,6 +275,8 @@ void coordinator_moves(const Moves& moves) {
       return c.restart();
     case kSayHello:
       return c.hello();
+    case kWaitLease:
+      return snapshot_moves(moves);
     default:
       return;
   }

@@ -1,7 +1,8 @@
 // What may go wrong, and what dead members leave behind. Kinds of faults: k a member killed and reaped at
 // once, d a member killed whose death is known before its reap, j the joiner killed, h a host lost with its
 // arena, x a living member excluded, u one excluded that cannot be reaped (new memfd), c the coordinator
-// killed, p a host cut off but alive, r a regroup without a cause.
+// killed, p a host cut off but alive, r a regroup without a cause, l the joiner's host lost, b a byte of the
+// learner's copy wrong, g the guardian killed, s the agent of a host stopped while its members run.
 #include <cstring>
 
 #include "tests/model/protocol_moves.h"
@@ -41,7 +42,7 @@ void lose_host(const Moves& moves, int h, bool with_arena) {
   if (with_arena)
     t.a[h].alive = 0;
   else
-    t.a[h].cut = 1;
+    t.a[h].cut = kLinkDown;
   moves.emit(t, "FAULT host {} {}", h, with_arena ? "lost with its arena" : "cut off but alive");
 }
 
@@ -49,21 +50,34 @@ void kill_coordinator(const Moves& moves) {
   if (moves.s.at == kCoordinatorDead || moves.s.incarnation >= 4) return;
   State t = moves.s;
   ++t.faults;
-  t.at = kCoordinatorDead;
-  t.sent = t.reported = t.wanted = t.excluded = t.unreapable = t.differs = 0;
-  std::memset(t.report, 0, sizeof t.report);
-  t.world = t.next = t.journaled;
-  Member& joiner = t.m[kJoiner];
-  if (joiner.pc == kIdle && joiner.phase == kNone && !moves.contains(t.journaled, kJoiner))
-    joiner.pc = kLearner;
-  for (Agent& a : t.a) {
-    for (int i = 0; i < a.n; ++i) {
-      if (a.n_old < 4) a.old[a.n_old++] = a.letters[i];
-    }
-    a.n = 0;
-    std::memset(a.letters, 0, sizeof a.letters);
-  }
+  end_coordinator(moves, &t);
   moves.emit(t, "FAULT coordinator killed");
+}
+
+void stop_agent(const Moves& moves, int h) {
+  const Agent& a = moves.s.a[h];
+  if (a.alive == 0 || a.cut != kLinked) return;
+  State t = moves.s;
+  ++t.faults;
+  t.a[h].cut = kAgentStopped;
+  moves.emit(t, "FAULT agent {} stopped, its members run", h);
+}
+
+void spoil_learner(const Moves& moves) {
+  const Member& m = moves.s.m[kJoiner];
+  if (m.bad != 0 || (m.pc != kLearnerCopy && m.pc != kLearner)) return;
+  State t = moves.s;
+  ++t.faults;
+  t.m[kJoiner].bad = 1;
+  moves.emit(t, "FAULT a byte of the learner's state is wrong");
+}
+
+void kill_guardian(const Moves& moves) {
+  if (moves.s.guardian_dead != 0) return;
+  State t = moves.s;
+  ++t.faults;
+  t.guardian_dead = 1;
+  moves.emit(t, "FAULT guardian killed");
 }
 
 void fault(const Moves& moves, char kind) {
@@ -86,8 +100,20 @@ void fault(const Moves& moves, char kind) {
     case 'u':
       for (int i = 0; i < kJoiner; ++i) exclude(moves, i, kind == 'x');
       break;
+    case 'l':
+      if (moves.o.joiner) lose_host(moves, moves.o.joiner_host, true);
+      break;
+    case 's':
+      for (const int h : {0, 1}) stop_agent(moves, h);
+      break;
+    case 'b':
+      spoil_learner(moves);
+      break;
     case 'c':
       kill_coordinator(moves);
+      break;
+    case 'g':
+      kill_guardian(moves);
       break;
     case 'r':
       if (s.at == kSteady && s.wanted == 0) {
@@ -103,6 +129,24 @@ void fault(const Moves& moves, char kind) {
 }
 
 }  // namespace
+
+void end_coordinator(const Moves& moves, State* t) {
+  t->at = kCoordinatorDead;
+  t->sent = t->reported = t->wanted = t->excluded = t->unreapable = t->differs = 0;
+  std::memset(t->report, 0, sizeof t->report);
+  t->world = t->next = t->journaled;
+  if (t->from_snapshot > t->w[t->journaled].generation) t->from_snapshot = 0;
+  Member& joiner = t->m[kJoiner];
+  const bool idle = joiner.pc == kIdle && joiner.phase == kNone && !moves.contains(t->journaled, kJoiner);
+  if (idle || joiner.pc == kLearnerStopped) joiner.pc = kLearner;
+  for (Agent& a : t->a) {
+    for (int i = 0; i < a.n; ++i) {
+      if (a.n_old < 4) a.old[a.n_old++] = a.letters[i];
+    }
+    a.n = 0;
+    std::memset(a.letters, 0, sizeof a.letters);
+  }
+}
 
 void fault_moves(const Moves& moves) {
   if (moves.s.faults >= moves.o.faults || moves.s.at == kEnd) return;

@@ -70,6 +70,9 @@ void Self::enter_world() const {
     if (finished) accept();
     n.pc = kOpening;
     moves.emit(t, "m{} reads World g{} (resume {}), state already there", i, g, resume);
+  } else if (i == kJoiner && n.applied < resume && !has(kBehind)) {
+    n.pc = kOpening;
+    moves.emit(t, "joiner reads World g{} (resume {}), does not look what it has", g, resume);
   } else if (n.applied == resume - 1 &&
              !(i == kJoiner && has(kJoinFetch) && !moves.whole_result(s, host, resume))) {
     if (!moves.whole_result(s, host, resume))
@@ -139,7 +142,7 @@ void Self::seal() const {
   Member& n = t.m[i];
   if (n.sealed_step != m.at) n.sealed = 0;
   n.sealed_step = m.at;
-  n.data = m.torn != 0 ? kGarbage : m.at;
+  n.data = m.torn != 0 || m.bad != 0 ? kGarbage : m.at;
   n.torn = 0;
   n.sealed |= static_cast<Byte>(moves.share(m.world, m.at, i));
   moves.emit(t, "m{} seals its leaves of step {}", i, m.at);
@@ -184,11 +187,19 @@ void Self::vote() const {
 
 void Self::commit() const {
   if (revoked()) moves.emit(at(kIdle), "m{} sees the revoke after voting", i);
-  if (!all_of_world([&](int k) { return moves.s.vote[moves.votes_of(m.world)][k] >= m.at; })) return;
+  const Agent& a = moves.s.a[host];
+  const auto voted = [&](int k) {
+    const bool copies = k == kJoiner && !has(kLearnVote) && moves.s.m[k].pc == kJoinerCopy;
+    return moves.s.vote[moves.votes_of(m.world)][k] >= m.at || copies;
+  };
+  if (!all_of_world(voted)) return;
+  if (has(kLeaseWord) && a.lease_over != 0)
+    return moves.emit(at(kIdle), "m{} finds the lease at its end, does not commit {}", i, m.at);
   if (m.phase != kOpen || m.generation != world.generation || m.step != m.at) {
     return moves.emit(at(kIdle), "m{} loses the compare-and-swap of {}", i, m.at);
   }
-  if (moves.o.check_fence && moves.s.a[host].cut != 0 && moves.s.at == kEnd) {
+  const bool given_up = moves.o.check_fence && a.cut != 0 && moves.s.at == kEnd;
+  if (given_up || world.generation < moves.s.from_snapshot) {
     moves.violate("I6: a cut-off host commits after the coordinator gave the World up");
   }
   const Pc next = m.pc == kCommitWait ? kApply : kFinished;

@@ -41,6 +41,9 @@ struct Moves {
   [[nodiscard]] int share(int world, int step, int member) const;  // bits of intervals
   [[nodiscard]] bool whole_result(const State& t, int host, int step) const;
   [[nodiscard]] int hosts_needed() const;  // bits: agents that the coordinator talks to
+  [[nodiscard]] bool learner_ready() const;
+  [[nodiscard]] bool state_on(int host) const;  // members that can go on, were they let
+  [[nodiscard]] bool lease_is_out(int host) const;
   [[nodiscard]] int votes_of(int world) const { return o.votes_by_generation ? s.w[world].generation : 0; }
 };
 
@@ -48,10 +51,13 @@ void member_moves(const Moves& m);
 void agent_moves(const Moves& m);
 void coordinator_moves(const Moves& m);
 void learner_moves(const Moves& m);
+void lease_moves(const Moves& m);     // what follows when time passes without a coordinator
+void snapshot_moves(const Moves& m);  // of a coordinator that can reach nobody with the state
 void leftover_moves(const Moves& m);  // of the dead that are not reaped
 void fault_moves(const Moves& m);
 
 void die(State* t, int member);
+void end_coordinator(const Moves& m, State* t);
 // Writes the slice of the result that `member` computed last.
 void write_slice(const Moves& m, State* t, int member);
 void start_revoke(State* t);

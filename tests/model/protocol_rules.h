@@ -9,7 +9,7 @@ namespace regroup::model::protocol {
 
 inline constexpr int kJoiner = 4;
 
-enum Rule : std::uint32_t {
+enum Rule : std::uint8_t {
   kReopen,       // revoke marks committed words too, and only an unmarked one may open the next step
   kCatchUp,      // who applies the result of `resume` says so in its word; resume never decreases
   kJoinFails,    // joining g fails if g is revoked already ("revoked up to" only grows)
@@ -32,15 +32,30 @@ enum Rule : std::uint32_t {
   kFinishFirst,  // exit 0 only after finish() committed
   kFinishWord,   // the word of a member that finished still counts
   kFinishJoin,   // no joiner is admitted once finish() committed
+  kLeaseClose,   // an agent without a coordinator closes its members
+  kLeaseWait,    // nobody goes on from a snapshot before that has happened wherever no death is proved
+  kLeaseWord,    // the lease's end stands in the arena, and members look there before they commit
+  kLeaseTold,    // an agent whose lease has ended says so as of a revoke
+  kLeaseFresh,   // and takes no World that was sent before it did
+  kNewLine,      // a new member's line is closed for every generation that its agent knows of
+  kHold,         // an agent ends its members only when nobody can restart the coordinator any more
+  kRingCommit,   // a learner gets committed results only
+  kRingKept,     // and each stays in the ring until it is replayed
+  kProve,        // it proves its state before it may enter
+  kLearnStop,    // it replays nothing once it has said what it has
+  kBehind,       // one that is behind resume copies the state before it opens a step
+  kLearnVote,    // until then the others wait for its vote
   kRules
 };
 inline constexpr const char* kRuleNames[kRules] = {
-    "reopen",    "catch",   "join",    "sealinv", "revle",    "hello",    "newgen", "learn",
-    "memfd",     "jbefore", "seqvote", "late",    "incfence", "seedhost", "jfetch", "incj",
-    "lastwrite", "reap",    "lineuse", "finexit", "finword",  "finjoin"};
+    "reopen",  "catch",      "join",      "sealinv",   "revle",     "hello",      "newgen",
+    "learn",   "memfd",      "jbefore",   "seqvote",   "late",      "incfence",   "seedhost",
+    "jfetch",  "incj",       "lastwrite", "reap",      "lineuse",   "finexit",    "finword",
+    "finjoin", "leaseclose", "leasewait", "leaseword", "leasetold", "leasefresh", "newline",
+    "hold",    "ringcommit", "ringkept",  "prove",     "learnstop", "behind",     "learnvote"};
 
 struct Options {
-  std::uint32_t off = 0;  // bits of rules
+  std::uint64_t off = 0;  // bits of rules
   int steps = 2;
   int faults = 1;
   std::string kinds = "k";  // of faults: see successors()
@@ -49,6 +64,9 @@ struct Options {
   int joiner_host = 2;
   bool reuse_lines = false;  // the joiner may get the line of a dead member
   bool finish = false;       // finish() follows the last step
+  int ring = 0;              // results that a learner's ring holds; 0: it reads those of the members
+  bool lease = false;  // time passes for agents without a coordinator, and there is a snapshot of step 0
+  bool heals = false;  // a link that is down may come back
   int result_buffers = 2;
   bool votes_by_generation = true;
   bool plan_reversed = false;

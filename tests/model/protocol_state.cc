@@ -12,7 +12,10 @@ void clear(T* value) {
   std::memset(static_cast<void*>(value), 0, sizeof *value);
 }
 
-bool is_learner(Byte pc) { return pc == kLearnerNone || pc == kLearnerCopy || pc == kLearner; }
+bool is_learner(Byte pc) {
+  return pc == kLearnerNone || pc == kLearnerCopy || pc == kLearner || pc == kLearnerReady ||
+         pc == kLearnerStopped;
+}
 
 // Returns the oldest generation that a living member is in.
 int canonical_members(const Options& o, State* t) {
@@ -20,7 +23,7 @@ int canonical_members(const Options& o, State* t) {
   for (int i = 0; i < kMembers; ++i) {
     Member& m = t->m[i];
     if (m.pc == kDead) {
-      m.donor = m.old_map = m.revoked_up_to = 0;
+      m.donor = m.old_map = m.revoked_up_to = m.ring = m.restarts = m.bad = 0;
       if (m.late == 0) m.world = m.at = m.value = 0;
     } else {
       if (!is_learner(m.pc) && m.pc != kIdle) oldest = std::min<int>(oldest, t->w[m.world].generation);
@@ -40,7 +43,7 @@ void canonical_agents(const Options& o, State* t) {
       clear(&t->result[h]);
       continue;
     }
-    if (a.cut != 0) a.n = a.n_old = 0, clear(&a.letters), clear(&a.old);
+    if (a.cut != 0 && !o.lease) a.n = a.n_old = 0, clear(&a.letters), clear(&a.old);
     if (!o.has(kFence)) continue;
     int kept = 0;
     for (int i = 0; i < a.n_old; ++i) {
@@ -111,7 +114,28 @@ int Moves::hosts_needed() const {
   for (int i = 0; i < kMembers; ++i) {
     if (contains(s.world, i) && reachable_member(i)) bits |= 1 << o.host_of(i);
   }
+  const int learner = 1 << o.host_of(kJoiner);
+  const bool asked = (s.sent & learner) != 0 && reachable_member(kJoiner);
+  if (o.ring > 0 && s.at == kRevoking && (learner_ready() || asked)) bits |= learner;
   return bits;
+}
+
+bool Moves::learner_ready() const {
+  const Byte pc = s.m[kJoiner].pc;
+  const bool ready = o.ring > 0 ? pc == kLearnerReady || pc == kLearnerStopped : pc == kLearner;
+  return o.joiner && ready && reachable_member(kJoiner);
+}
+
+bool Moves::state_on(int host) const {
+  for (int i = 0; i < kMembers; ++i) {
+    if (o.host_of(i) == host && s.m[i].pc != kDead && s.m[i].phase != kNone) return true;
+  }
+  return false;
+}
+
+bool Moves::lease_is_out(int host) const {
+  const Agent& a = s.a[host];
+  return !state_on(host) || (a.lease_over != 0 && (a.pc == 0 || a.cut == kAgentStopped));
 }
 
 void die(State* t, int member) { t->m[member].pc = kDead; }
@@ -142,16 +166,17 @@ State initial(const Options& o) {
     m.phase = kOpen;
     m.generation = m.step = m.at = 1;
   }
-  if (o.joiner) {
-    s.m[kJoiner].pc = kLearnerNone;
-    if (o.joiner_host == 2) s.a[2].alive = s.a[2].incarnation = 1;
-  }
+  if (o.joiner) s.m[kJoiner].pc = kLearnerNone;
+  if (o.joiner_host == 2 && (o.joiner || o.lease)) s.a[2].alive = s.a[2].incarnation = 1;
   Moves{o, s, false, nullptr, nullptr}.canonical(&s);
   return s;
 }
 
 bool goal(const Options& o, const State& s) {
   if (s.at == kEnd) return true;
+  if (s.guardian_dead != 0 && s.at == kCoordinatorDead) {
+    return std::all_of(s.m, s.m + kMembers, [](const Member& m) { return m.pc == kDead; });
+  }
   if (s.at != kSteady) return false;
   for (int i = 0; i < kMembers; ++i) {
     if ((s.w[s.world].members >> i & 1) == 0) continue;
@@ -169,6 +194,7 @@ void successors(const Options& o, const State& s, bool labels, std::vector<Succe
   member_moves(moves);
   agent_moves(moves);
   coordinator_moves(moves);
+  lease_moves(moves);
   leftover_moves(moves);
   const std::size_t faults = out->size();
   fault_moves(moves);
@@ -181,9 +207,10 @@ Rule rule_named(std::string_view name) {
 
 std::string describe(const State& s) {
   constexpr const char* kPcs[] = {
-      "dead",         "idle",         "catching up", "opening",     "compute",     "computing",   "reduce",
-      "write",        "vote wait",    "commit wait", "apply",       "next",        "next2",       "done",
-      "learner none", "learner copy", "learner",     "joiner copy", "finish vote", "finish wait", "finished"};
+      "dead",        "idle",        "catching up",  "opening",       "compute",        "computing",
+      "reduce",      "write",       "vote wait",    "commit wait",   "apply",          "next",
+      "next2",       "done",        "learner none", "learner copy",  "learner",        "joiner copy",
+      "finish vote", "finish wait", "finished",     "learner ready", "learner stopped"};
   constexpr const char* kPhases[] = {"none", "open", "committed", "closed"};
   std::string text;
   for (int i = 0; i < kMembers; ++i) {
