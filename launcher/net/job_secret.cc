@@ -2,9 +2,6 @@
 #include "launcher/net/job_secret.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -16,6 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+
+#include "launcher/net/openssl.h"
 
 namespace regroup::launcher {
 namespace {
@@ -54,6 +53,7 @@ struct JobSecret::Page {  // the message, so that it is read and written in plac
 };
 
 core::Result<std::shared_ptr<JobSecret>> JobSecret::make() {
+  REGROUP_RETURN_IF_ERROR(load_openssl());
   const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   void* page = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return core::system_error("mmap", "a page for the job's secret", errno);
@@ -88,7 +88,7 @@ core::Result<std::shared_ptr<const JobSecret>> JobSecret::read(int fd, core::Dur
 }
 
 JobSecret::~JobSecret() {
-  OPENSSL_cleanse(page_, sizeof *page_);
+  ::explicit_bzero(page_, sizeof *page_);
   ::munmap(page_, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
 }
 
@@ -107,7 +107,8 @@ core::Status JobSecret::derive(std::string_view purpose, Key key) const {
   unsigned int size = 0;
   const auto* data = reinterpret_cast<const unsigned char*>(purpose.data());
   auto* out = reinterpret_cast<unsigned char*>(key.data());
-  if (::HMAC(EVP_sha256(), page_->secret.data(), kBytes, data, purpose.size(), out, &size) == nullptr ||
+  if (openssl().HMAC(openssl().EVP_sha256(), page_->secret.data(), kBytes, data, purpose.size(), out,
+                     &size) == nullptr ||
       size != kBytes) {
     return core::internal_error(fmt::format("HMAC-SHA256 of {} bytes failed", purpose.size()));
   }

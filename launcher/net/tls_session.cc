@@ -2,16 +2,15 @@
 #include "launcher/net/tls_session.h"
 
 #include <fmt/format.h>
-#include <openssl/bio.h>
-#include <openssl/crypto.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
+
+#include "launcher/net/openssl.h"
 
 namespace regroup::launcher {
 namespace {
@@ -36,7 +35,7 @@ std::string_view take_word(std::string_view& text) {
 }
 
 std::string_view reason_of_openssl() {
-  const char* reason = ::ERR_reason_error_string(::ERR_peek_error());
+  const char* reason = openssl().ERR_reason_error_string(openssl().ERR_peek_error());
   return reason != nullptr ? reason : "no reason given";
 }
 
@@ -61,8 +60,8 @@ std::optional<LinkName> LinkName::parse(std::string_view text) {
 // What OpenSSL calls back.
 struct TlsSession::Callbacks {
   static int read(BIO* bio, char* bytes, int size) {
-    auto* self = static_cast<TlsSession*>(::BIO_get_data(bio));
-    ::BIO_clear_retry_flags(bio);
+    auto* self = static_cast<TlsSession*>(openssl().BIO_get_data(bio));
+    openssl().BIO_clear_retry_flags(bio);
     if (!self->done_ && self->received_ > kMostHandshakeBytes) {
       self->failure_ = Failure::kTooMuch;
       return -1;
@@ -75,8 +74,8 @@ struct TlsSession::Callbacks {
   }
 
   static int write(BIO* bio, const char* bytes, int size) {
-    auto* self = static_cast<TlsSession*>(::BIO_get_data(bio));
-    ::BIO_clear_retry_flags(bio);
+    auto* self = static_cast<TlsSession*>(openssl().BIO_get_data(bio));
+    openssl().BIO_clear_retry_flags(bio);
     const ssize_t count =
         ::send(self->fd_, bytes, static_cast<std::size_t>(size), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count < 0) self->failed(bio, BIO_FLAGS_WRITE);
@@ -86,12 +85,12 @@ struct TlsSession::Callbacks {
   static long control(BIO* bio, int command, long, void*) {
     if (command == BIO_CTRL_FLUSH) return 1;
     if (command != BIO_CTRL_EOF) return 0;
-    return static_cast<TlsSession*>(::BIO_get_data(bio))->failure_ == Failure::kClosed ? 1 : 0;
+    return static_cast<TlsSession*>(openssl().BIO_get_data(bio))->failure_ == Failure::kClosed ? 1 : 0;
   }
 
   static int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size_t* size,
                        SSL_SESSION** key) {
-    auto* self = static_cast<TlsSession*>(SSL_get_app_data(ssl));
+    auto* self = static_cast<TlsSession*>(openssl().SSL_get_ex_data(ssl, 0));
     *identity = reinterpret_cast<const unsigned char*>(self->identity_.data());
     *size = self->identity_.size();
     *key = self->make_key(self->identity_);
@@ -100,7 +99,7 @@ struct TlsSession::Callbacks {
 
   // Without a key the handshake goes on as if none had been offered, and ends since there is no certificate.
   static int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESSION** key) {
-    auto* self = static_cast<TlsSession*>(SSL_get_app_data(ssl));
+    auto* self = static_cast<TlsSession*>(openssl().SSL_get_ex_data(ssl, 0));
     *key = nullptr;
     const auto name = LinkName::parse({reinterpret_cast<const char*>(identity), size});
     if (!name || name->job != self->context_->job_ || name->to != self->context_->self_) return 1;
@@ -117,59 +116,62 @@ core::Result<std::shared_ptr<const TlsContext>> TlsContext::make(std::string job
         fmt::format("job id of {} bytes: 1 to {} letters, digits, '.', '_' and '-' are wanted", job.size(),
                     kLongestName));
   }
+  REGROUP_RETURN_IF_ERROR(load_openssl());
   std::shared_ptr<TlsContext> context(new TlsContext(std::move(job), self, std::move(secret)));
   REGROUP_RETURN_IF_ERROR(context->set_up());
   return std::shared_ptr<const TlsContext>(std::move(context));
 }
 
 core::Status TlsContext::set_up() {
-  ::ERR_clear_error();
-  context_ = ::SSL_CTX_new(TLS_method());
+  openssl().ERR_clear_error();
+  context_ = openssl().SSL_CTX_new(openssl().TLS_method());
   // A type of its own is only for BIO_find_type, which nobody asks; BIO_get_new_index() would use up a
   // number.
-  socket_method_ = ::BIO_meth_new(BIO_TYPE_SOURCE_SINK | 126, "regroup socket");
+  socket_method_ = openssl().BIO_meth_new(BIO_TYPE_SOURCE_SINK | 126, "regroup socket");
   if (context_ == nullptr || socket_method_ == nullptr ||
-      ::BIO_meth_set_read(socket_method_, TlsSession::Callbacks::read) != 1 ||
-      ::BIO_meth_set_write(socket_method_, TlsSession::Callbacks::write) != 1 ||
-      ::BIO_meth_set_ctrl(socket_method_, TlsSession::Callbacks::control) != 1 ||
-      SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_max_proto_version(context_, TLS1_3_VERSION) != 1 ||
-      ::SSL_CTX_set_ciphersuites(context_, "TLS_AES_256_GCM_SHA384") != 1 ||
-      SSL_CTX_set1_groups_list(context_, "X25519:P-256") != 1 ||
-      ::SSL_CTX_set_num_tickets(context_, 0) != 1 || ::SSL_CTX_set_max_early_data(context_, 0) != 1) {
+      openssl().BIO_meth_set_read(socket_method_, TlsSession::Callbacks::read) != 1 ||
+      openssl().BIO_meth_set_write(socket_method_, TlsSession::Callbacks::write) != 1 ||
+      openssl().BIO_meth_set_ctrl(socket_method_, TlsSession::Callbacks::control) != 1 ||
+      openssl().SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION) != 1 ||
+      openssl().SSL_CTX_set_max_proto_version(context_, TLS1_3_VERSION) != 1 ||
+      openssl().SSL_CTX_set_ciphersuites(context_, "TLS_AES_256_GCM_SHA384") != 1 ||
+      openssl().SSL_CTX_set1_groups_list(context_, "X25519:P-256") != 1 ||
+      openssl().SSL_CTX_set_num_tickets(context_, 0) != 1 ||
+      openssl().SSL_CTX_set_max_early_data(context_, 0) != 1) {
     return core::internal_error(fmt::format("OpenSSL refuses TLS 1.3 with a PSK: {}", reason_of_openssl()));
   }
-  SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
+  openssl().SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
   // A server that answers with a certificate instead of the key is refused: nothing is trusted here.
-  ::SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
-  SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                 SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_read_ahead(context_, 1);
-  ::SSL_CTX_set_default_read_buffer_len(context_, kReadAhead);
-  ::SSL_CTX_set_psk_use_session_callback(context_, TlsSession::Callbacks::offer_key);
-  ::SSL_CTX_set_psk_find_session_callback(context_, TlsSession::Callbacks::find_key);
+  openssl().SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
+  openssl().SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                           SSL_MODE_RELEASE_BUFFERS);
+  openssl().SSL_CTX_set_read_ahead(context_, 1);
+  openssl().SSL_CTX_set_default_read_buffer_len(context_, kReadAhead);
+  openssl().SSL_CTX_set_psk_use_session_callback(context_, TlsSession::Callbacks::offer_key);
+  openssl().SSL_CTX_set_psk_find_session_callback(context_, TlsSession::Callbacks::find_key);
   return {};
 }
 
 TlsContext::~TlsContext() {
-  ::SSL_CTX_free(context_);
-  ::BIO_meth_free(socket_method_);
+  openssl().SSL_CTX_free(context_);
+  openssl().BIO_meth_free(socket_method_);
 }
 
 core::Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const TlsContext> context,
                                                            int fd) {
-  ::ERR_clear_error();
+  openssl().ERR_clear_error();
   std::unique_ptr<TlsSession> session(new TlsSession(std::move(context), fd));
-  session->ssl_ = ::SSL_new(session->context_->context_);
-  BIO* bio = session->ssl_ != nullptr ? ::BIO_new(session->context_->socket_method_) : nullptr;
+  session->ssl_ = openssl().SSL_new(session->context_->context_);
+  BIO* bio = session->ssl_ != nullptr ? openssl().BIO_new(session->context_->socket_method_) : nullptr;
   if (bio == nullptr) {
     return core::Status(core::Code::kResourceExhausted,
                         fmt::format("SSL_new(connection {}): {}", fd, reason_of_openssl()));
   }
-  ::BIO_set_data(bio, session.get());
-  ::BIO_set_init(bio, 1);
-  ::SSL_set_bio(session->ssl_, bio, bio);
-  SSL_set_app_data(session->ssl_, session.get());
+  openssl().BIO_set_data(bio, session.get());
+  openssl().BIO_set_init(bio, 1);
+  openssl().SSL_set_bio(session->ssl_, bio, bio);
+  if (openssl().SSL_set_ex_data(session->ssl_, 0, session.get()) != 1)
+    return core::Status(core::Code::kResourceExhausted, "SSL_set_ex_data: no memory");
   return session;
 }
 
@@ -180,7 +182,7 @@ core::Result<std::unique_ptr<TlsSession>> TlsSession::client(std::shared_ptr<con
   TlsSession& self = **session;
   self.peer_ = server;
   self.identity_ = LinkName{self.context_->job_, self.context_->self_, server}.to_string();
-  ::SSL_set_connect_state(self.ssl_);
+  openssl().SSL_set_connect_state(self.ssl_);
   return session;
 }
 
@@ -188,42 +190,43 @@ core::Result<std::unique_ptr<TlsSession>> TlsSession::server(std::shared_ptr<con
                                                              int fd) {
   auto session = make(std::move(context), fd);
   if (!session.ok()) return session;
-  ::SSL_set_verify((*session)->ssl_, SSL_VERIFY_NONE, nullptr);  // it has no certificate to ask for one with
-  ::SSL_set_accept_state((*session)->ssl_);
+  openssl().SSL_set_verify((*session)->ssl_, SSL_VERIFY_NONE,
+                           nullptr);  // it has no certificate to ask for one with
+  openssl().SSL_set_accept_state((*session)->ssl_);
   return session;
 }
 
-TlsSession::~TlsSession() { ::SSL_free(ssl_); }
+TlsSession::~TlsSession() { openssl().SSL_free(ssl_); }
 
 // The job's secret itself never enters OpenSSL's memory: what is kept there opens this one link only.
 SSL_SESSION* TlsSession::make_key(const std::string& identity) const {
   std::array<std::byte, JobSecret::kBytes> key{};
-  SSL_SESSION* out = ::SSL_SESSION_new();
-  const SSL_CIPHER* cipher = ::SSL_CIPHER_find(ssl_, kCipher.data());
+  SSL_SESSION* out = openssl().SSL_SESSION_new();
+  const SSL_CIPHER* cipher = openssl().SSL_CIPHER_find(ssl_, kCipher.data());
   const bool made = out != nullptr && cipher != nullptr && context_->secret_->derive(identity, key).ok() &&
-                    ::SSL_SESSION_set1_master_key(out, reinterpret_cast<const unsigned char*>(key.data()),
-                                                  key.size()) == 1 &&
-                    ::SSL_SESSION_set_cipher(out, cipher) == 1 &&
-                    ::SSL_SESSION_set_protocol_version(out, TLS1_3_VERSION) == 1;
-  OPENSSL_cleanse(key.data(), key.size());
+                    openssl().SSL_SESSION_set1_master_key(
+                        out, reinterpret_cast<const unsigned char*>(key.data()), key.size()) == 1 &&
+                    openssl().SSL_SESSION_set_cipher(out, cipher) == 1 &&
+                    openssl().SSL_SESSION_set_protocol_version(out, TLS1_3_VERSION) == 1;
+  ::explicit_bzero(key.data(), key.size());
   if (made) return out;
-  ::SSL_SESSION_free(out);
+  openssl().SSL_SESSION_free(out);
   return nullptr;
 }
 
 void TlsSession::failed(BIO* bio, int retry) {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-    return ::BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
+    return openssl().BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
   }
   failure_ = Failure::kSystem;
   errno_ = errno;
 }
 
 core::Result<TlsSession::Want> TlsSession::handshake() {
-  ::ERR_clear_error();
-  const int returned = ::SSL_do_handshake(ssl_);
+  openssl().ERR_clear_error();
+  const int returned = openssl().SSL_do_handshake(ssl_);
   if (returned != 1) return want(returned, "TLS handshake");
-  if (::SSL_session_reused(ssl_) != 1 || ::SSL_version(ssl_) != TLS1_3_VERSION) {
+  if (openssl().SSL_session_reused(ssl_) != 1 || openssl().SSL_version(ssl_) != TLS1_3_VERSION) {
     return core::invalid_argument("TLS handshake: the other side did not use the job's key");
   }
   done_ = true;
@@ -231,9 +234,9 @@ core::Result<TlsSession::Want> TlsSession::handshake() {
 }
 
 core::Result<TlsSession::Progress> TlsSession::read(std::span<std::byte> bytes) {
-  ::ERR_clear_error();
+  openssl().ERR_clear_error();
   std::size_t count = 0;
-  const int returned = ::SSL_read_ex(ssl_, bytes.data(), bytes.size(), &count);
+  const int returned = openssl().SSL_read_ex(ssl_, bytes.data(), bytes.size(), &count);
   if (returned == 1) return Progress{count, Want::kNothing};
   auto wanted = want(returned, "TLS read");
   if (!wanted.ok()) return wanted.status();
@@ -241,9 +244,9 @@ core::Result<TlsSession::Progress> TlsSession::read(std::span<std::byte> bytes) 
 }
 
 core::Result<TlsSession::Progress> TlsSession::write(std::span<const std::byte> bytes) {
-  ::ERR_clear_error();
+  openssl().ERR_clear_error();
   std::size_t count = 0;
-  const int returned = ::SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
+  const int returned = openssl().SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count);
   if (returned == 1) return Progress{count, Want::kNothing};
   auto wanted = want(returned, "TLS write");
   if (!wanted.ok()) return wanted.status();
@@ -251,14 +254,14 @@ core::Result<TlsSession::Progress> TlsSession::write(std::span<const std::byte> 
 }
 
 void TlsSession::say_end() {
-  ::ERR_clear_error();
-  static_cast<void>(::SSL_shutdown(ssl_));
+  openssl().ERR_clear_error();
+  static_cast<void>(openssl().SSL_shutdown(ssl_));
 }
 
-bool TlsSession::proved() const { return ::SSL_session_reused(ssl_) == 1; }
+bool TlsSession::proved() const { return openssl().SSL_session_reused(ssl_) == 1; }
 
 core::Result<TlsSession::Want> TlsSession::want(int returned, std::string_view what) {
-  switch (::SSL_get_error(ssl_, returned)) {
+  switch (openssl().SSL_get_error(ssl_, returned)) {
     case SSL_ERROR_WANT_READ:
       return Want::kRead;
     case SSL_ERROR_WANT_WRITE:
