@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/options/outer_place.h"
 #include "launcher/roles/job_file.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/environment.h"
@@ -22,11 +21,22 @@ constexpr int kNotInPath = 66;
 constexpr int kNoFolder = 181;
 constexpr int kNotExecutable = 183;
 
+// What -x and its like have changed counts more than the file's jobEnvs; -envnone hides PATH from the
+// members, not from us.
+void prefer_command_line(const Options& options, launcher::AppRequest& app) {
+  for (const auto& [name, value] : options.job_environment) {
+    const auto ours = options.environment.find(name);
+    if (ours == options.environment.end() || ours->second != value) app.environment[name] = value;
+  }
+  const auto path = options.environment.find("PATH");
+  if (!app.environment.contains("PATH") && path != options.environment.end()) app.search_path = path->second;
+}
+
 // The programs and roles of --job take the place of those of the command line.
 core::Status take_job_file(Options& options, JobPlan& plan) {
-  auto file = launcher::read_job(options.job_file, launcher::without_outer_place(options.environment),
-                                 launcher::count_gpus());
+  auto file = launcher::read_job(options.job_file, options.job_environment, launcher::count_gpus());
   if (!file.ok()) return file.status();
+  for (launcher::AppRequest& app : file->apps) prefer_command_line(options, app);
   options.apps = std::move(file->apps);
   options.notes.insert(options.notes.end(), file->notes.begin(), file->notes.end());
   if (!options.max_restarts) options.max_restarts = file->retry_count;
@@ -89,6 +99,11 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Alloca
   if (status.ok() && !plan.roles.empty()) count_role_members(options);
   if (status.ok()) status = fit_to_slots(options, allocation.slots());
   if (!status.ok()) return Refusal{refused(options.compat), status.message()};
+  const launcher::StdinRequest& input = options.stdin_to;
+  if (input.to == launcher::StdinRequest::To::kRank && input.rank >= options.max) {
+    return Refusal{refused(options.compat),
+                   fmt::format("--stdin {}: the last rank is {}", input.rank, options.max - 1)};
+  }
   for (const launcher::AppRequest& app : options.apps) {
     if (options.several_hosts()) {
       plan.apps.push_back({"", app.command, app.environment, app.wdir, app.role, app.limits});

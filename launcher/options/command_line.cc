@@ -80,13 +80,10 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
     return out;
   }
-  if (own_name && !args.empty() && args.size() <= 2 && args[0] == "help") {
-    out.verb = Verb::kHelp;
-    if (args.size() == 2) out.topic = args[1];
-    return out;
-  }
+  Words words = args;
+  if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
   int ignored = 0;
-  return parse_job(args, around, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
+  return parse_job(words, around, is_hydra(name) ? Compat::kMpich : Compat::kOpenMpi,
                    exit_status != nullptr ? *exit_status : ignored);
 }
 

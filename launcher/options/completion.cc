@@ -100,7 +100,9 @@ std::string zsh_completion() {
       out += fmt::format("  '*{}[{}]{}' \\\n", dashed(name), for_zsh(spec.help), zsh_values(spec));
     }
   }
-  return out + "  '1:program:_command_names -e' \\\n  '*::arguments:_normal'\n";
+  return out +
+         "  '1:program: _alternative \"verbs:verb:(status resize notice kill-member help)\" "
+         "\"commands:program:_command_names -e\"' \\\n  '*::arguments:_normal'\n";
 }
 
 }  // namespace regroup::launcher

@@ -31,10 +31,27 @@ void run_by_python(const Draft& draft, const AppDraft& from, AppRequest& app) {
   }
 }
 
+// Beside a job file there are no programs, but options of hosts and environment, which count for its own.
+Status take_job_file(Draft& draft) {
+  const std::string& file = draft.out.job_file;
+  if (file.empty()) return {};
+  if (!draft.done.empty()) {
+    return invalid_argument(fmt::format("--job {}: it names the programs; {} is one too many", file,
+                                        draft.done[0].app.command[0]));
+  }
+  if (!draft.app.given.empty()) {
+    return invalid_argument(
+        fmt::format("--job {}: it says that itself, so {} has no place beside it", file, draft.app.given[0]));
+  }
+  draft.done.push_back(std::move(draft.app));
+  return {};
+}
+
 // One app, or one for each of its roles.
 Status add_apps(Draft& draft, AppDraft& from) {
   AppRequest app = std::move(from.app);
   app.environment = app_environment(draft, from);
+  if (!draft.out.job_file.empty()) return draft.out.job_environment = std::move(app.environment), Status();
   const auto path = draft.around.environment.find("PATH");
   if (app.search_path.empty() && app.environment.count("PATH") == 0 &&
       path != draft.around.environment.end()) {
@@ -117,11 +134,8 @@ Status read_timeout(Draft& draft) {
 
 Status finish(Draft& draft) {
   Options& out = draft.out;
+  if (Status status = take_job_file(draft); !status.ok()) return status;
   if (Status status = apply_parameters(draft); !status.ok()) return status;
-  if (!out.job_file.empty() && !draft.done.empty()) {
-    return invalid_argument(fmt::format("--job {}: it names the programs; {} is one too many", out.job_file,
-                                        draft.done[0].app.command[0]));
-  }
   for (AppDraft& app : draft.done) {
     if (Status status = add_apps(draft, app); !status.ok()) return status;
   }
@@ -133,6 +147,9 @@ Status finish(Draft& draft) {
   if (Status status = count_by_lists(draft); !status.ok()) return status;
   if (Status status = choose_hosts(draft); !status.ok()) return status;
   if (Status status = read_timeout(draft); !status.ok()) return status;
+  const Display& shown = out.display;
+  if (out.do_not_launch && !shown.map && !shown.allocation && !shown.topology && !shown.bindings)
+    out.display.map = true;
   if (!draft.ignored.empty()) {
     out.notes.push_back(fmt::format("without effect here: {}", fmt::join(draft.ignored, ", ")));
   }

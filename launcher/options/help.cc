@@ -1,6 +1,8 @@
 // --help: from the table.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "launcher/options/spec.h"
 
 namespace regroup::launcher {
@@ -54,6 +56,14 @@ std::string section(const GroupText& group, bool common_only) {
   return out.empty() ? "" : fmt::format("\n{} ({}):\n{}", group.title, group.name, out);
 }
 
+// An option, which may mean two things.
+std::string entries_of(const std::string& name) {
+  const Spec* const first = find_option(name, Compat::kOpenMpi);
+  const Spec* const second = find_option(name, Compat::kMpich);
+  const std::string out = first != nullptr ? entry(*first, true) : "";
+  return second == nullptr || second == first ? out : out + entry(*second, true);
+}
+
 constexpr std::string_view kUsage =
     "usage: regroup [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM ...]\n"
     "       regroup --role NAME=N [--role ...] PROGRAM [ARGUMENTS]\n"
@@ -67,18 +77,22 @@ constexpr std::string_view kUsage =
 }  // namespace
 
 std::string help_text(const std::string& topic) {
+  const std::string name = topic.substr(std::min(topic.find_first_not_of('-'), topic.size()));
   for (const GroupText& group : groups()) {
-    if (topic == group.name) return section(group, false).substr(1);
+    if (name == group.name) return section(group, false).substr(1);
   }
+  if (std::string found = entries_of(name); !found.empty()) return found;
   std::string out(kUsage);
   std::string names;
   for (const GroupText& group : groups()) {
-    out += section(group, topic != "all");
+    out += section(group, name != "all");
     names += fmt::format(" {}", group.name);
   }
-  if (topic != "all") {
+  if (name != "all") {
     out += fmt::format(
-        "\nThese are the common ones. --help all shows all, --help GROUP those of a group:\n{}\n", names);
+        "\nThese are the common ones. --help all shows all, --help OPTION one of them,\n--help GROUP those "
+        "of a group:\n{}\n",
+        names);
   }
   return out;
 }

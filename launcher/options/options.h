@@ -33,11 +33,12 @@ enum class RestartPolicy : std::uint8_t { kEnd, kRestart };
 
 struct Options {
   Verb verb = Verb::kRun;
-  std::string topic;  // kHelp: "", "all" or a group; kGenerate: man, bash or zsh
+  std::string topic;  // kHelp: "", "all", an option or a group; kGenerate: man, bash or zsh
 
   // kRun: the programs. Empty only with a job file.
   std::vector<AppRequest> apps;
-  std::string job_file;  // --job
+  std::string job_file;         // --job, whose programs come from there
+  Environment job_environment;  // theirs, without what the file adds
   Compat compat = Compat::kOpenMpi;
 
   // Members. min and max are the sum over all apps; 0: one member per slot.
@@ -116,7 +117,7 @@ inline constexpr int kHydraFailed = 255;  // exit status of all that hydra refus
                                                        const Surroundings& around,
                                                        int* exit_status = nullptr);
 
-// For --help [TOPIC]: the common options, those of one group, or all. A topic that is none gives the groups.
+// For --help [TOPIC]: the common options, one, those of one group, or all.
 [[nodiscard]] std::string help_text(const std::string& topic);
 // For --version. Called by a name of MPI's it says whose options it takes: horovodrun looks for that.
 [[nodiscard]] std::string version_text(const std::string& program, const std::string& version);

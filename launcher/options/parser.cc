@@ -60,12 +60,17 @@ Status unknown_option(const std::string& given, std::string_view name, Compat co
                                       near.empty() ? "" : fmt::format("; did you mean {}?", dashed(near))));
 }
 
-bool is_topic(const std::string& word) {
-  if (word == "all") return true;
-  for (const GroupText& group : groups()) {
-    if (word == group.name) return true;
-  }
-  return false;
+// A group, an option or "all", with or without dashes; refused with the nearest name.
+Status check_topic(const std::string& word, Compat compat) {
+  const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  if (name == "all" || find_option(name, compat) != nullptr) return {};
+  Words names;
+  for (const GroupText& group : groups()) names.emplace_back(group.name);
+  if (std::find(names.begin(), names.end(), name) != names.end()) return {};
+  for (const Spec& spec : table()) names.insert(names.end(), spec.names.begin(), spec.names.end());
+  const std::string near = nearest(name, names);
+  return invalid_argument(fmt::format("--help {}: no option and no group is called so{}", word,
+                                      near.empty() ? "" : fmt::format("; did you mean {}?", near)));
 }
 
 bool is_joined(const Spec& spec, const std::string& value) {
@@ -74,14 +79,14 @@ bool is_joined(const Spec& spec, const std::string& value) {
 
 // The values of an option from args[i] on, after `first` if it stood behind an equals sign.
 Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::optional<std::string> first,
-                   Given& given) {
+                   Compat compat, Given& given) {
   if (spec.value.empty()) {
     return first ? bad_value(given.name + "=" + *first, "", "it takes no value") : Status();
   }
   if (first) given.values.push_back(std::move(*first));
   if (spec.value.starts_with('[')) {
-    if (given.values.empty() && i < args.size() && is_topic(args[i])) given.values.push_back(args[i++]);
-    return {};
+    if (given.values.empty() && i < args.size()) given.values.push_back(args[i++]);
+    return given.values.empty() ? Status() : check_topic(given.value(), compat);
   }
   const Words names = value_names(spec);
   while (given.values.size() < names.size()) {
@@ -124,6 +129,10 @@ Status check_repeated(Draft& draft, const Spec& spec, const Given& given) {
 
 bool elastic_only(const Spec& spec) { return spec.group == Group::kElastic; }
 
+bool of_program(const Spec& spec) {
+  return spec.scope == Scope::kApp && spec.group != Group::kEnvironment && spec.group != Group::kHosts;
+}
+
 // One option at args[i]; leaves i behind it and its values.
 Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
   const std::string& written = args[i++];
@@ -136,13 +145,15 @@ Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
   const Spec* spec = find_option(name, draft.out.compat);
   if (spec == nullptr) return unknown_option(written, name, draft.out.compat);
   Given given{written.substr(0, written.find('=')), {}};
-  if (Status status = read_values(*spec, args, i, std::move(value), given); !status.ok()) return status;
+  if (Status status = read_values(*spec, args, i, std::move(value), draft.out.compat, given); !status.ok())
+    return status;
   if (spec->scope == Scope::kJob && !draft.done.empty()) {
     draft.out.notes.push_back(fmt::format(
         "{} speaks of the whole job: it counts before the first program only, ignored", given.name));
     return {};
   }
   if (Status status = check_repeated(draft, *spec, given); !status.ok()) return status;
+  if (of_program(*spec)) draft.app.given.push_back(given.name);
   if (elastic_only(*spec)) draft.out.elastic_options.push_back(given.name);
   return spec->apply(draft, given);
 }

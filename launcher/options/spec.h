@@ -62,6 +62,7 @@ struct AppDraft {
   std::vector<std::string> roles;      // NAME=N
   std::vector<std::string> mentioned;  // the names in -H, as they stand there
   LastValues last;                     // of its own options
+  std::vector<std::string> given;      // its own options, but those of the environment and hosts
   std::string count_given;             // the -np that set the count, as it was written
   bool module = false;                 // python3 -m
 };

@@ -14,7 +14,7 @@ using core::invalid_argument;
 using core::Status;
 
 Status bad_value(std::string_view name, std::string_view value, std::string_view wanted) {
-  return invalid_argument(fmt::format("option {} {}: {}", name, value, wanted));
+  return invalid_argument(fmt::format("option {}{}{}: {}", name, value.empty() ? "" : " ", value, wanted));
 }
 
 namespace {

@@ -136,7 +136,7 @@ std::string wanted(const Field& field) {
     case kVariables:
       return "names of variables and their texts";
     case kRoles:
-      return "a list of roles";
+      return "a list of one role or more";
     case kPorts:
       return "a list of ports";
     case kUnheeded:

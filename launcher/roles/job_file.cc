@@ -43,7 +43,7 @@ std::string join(const std::string& field, const std::string& name) {
 std::string shown(const YAML::Node& node) {
   if (node.IsNull()) return "nothing";
   if (node.IsMap()) return "a map";
-  if (node.IsSequence()) return "a list";
+  if (node.IsSequence()) return node.size() == 0 ? "an empty list" : "a list";
   constexpr std::size_t kMostShown = 40;
   const std::string& text = node.Scalar();
   return text.size() <= kMostShown ? fmt::format("\"{}\"", text)
@@ -182,6 +182,15 @@ std::vector<std::string> command_of(const YAML::Node& command) {
   return out;
 }
 
+// The role that a name is given to twice, or of the list itself.
+YAML::Node wrong_of(const YAML::Node& roles) {
+  std::set<std::string> names;
+  for (const auto& role : roles) {
+    if (!names.insert(text_of(role, "name")).second) return role["name"];
+  }
+  return roles;
+}
+
 Role role_of(const YAML::Node& node) {
   Role role;
   role.name = text_of(node, "name");
@@ -265,7 +274,7 @@ core::Result<JobFile> parse_document(const YAML::Node& job, const Source& place,
     out.apps.push_back(app_of(node, out.roles.back(), environment));
   }
   if (core::Status status = check_roles(out.roles); !status.ok()) {
-    return place.wrong(roles, "taskRoles", status.message());
+    return place.wrong(wrong_of(roles), "taskRoles", status.message());
   }
   REGROUP_RETURN_IF_ERROR(check_gpus(place, roles, out.roles, gpus));
   return out;

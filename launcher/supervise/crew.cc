@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
@@ -26,6 +27,15 @@ MemberExit exit_of(core::MemberId member, std::uint32_t rank, pid_t pid, int sta
 std::string in_units(std::uint64_t bytes) {
   constexpr std::uint64_t kMiB = 1 << 20;
   return bytes % kMiB == 0 ? fmt::format("{} MiB", bytes / kMiB) : fmt::format("{} bytes", bytes);
+}
+
+// As mpirun tells where a program starts; Open MPI 4 shows it as `wdir` of MPI_INFO_ENV.
+void add_folder(const std::string& wdir, Environment& environment) {
+  std::error_code error;
+  const std::string folder = std::filesystem::canonical(wdir.empty() ? "." : wdir, error);
+  if (error) return;
+  if (!wdir.empty()) environment["PWD"] = folder;
+  environment.emplace("OMPI_MCA_initial_wdir", folder);
 }
 
 }  // namespace
@@ -75,6 +85,7 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   const App& app = options_.apps.at(place.app);
   Environment environment = member_environment(app.environment, place, options_.job, options_.master,
                                                options_.agent_socket, extras.threads);
+  add_folder(app.wdir, environment);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);
   if (!restraint.said.empty() && !options_.quiet) err_.write("regroup: " + restraint.said + "\n");

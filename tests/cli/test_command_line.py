@@ -1,13 +1,14 @@
 """The command line as its user meets it: help, manual page, completions, names it is called by, refusals."""
 
+import contextlib
 import os
-import shutil
+import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import BIN, DEADLINE_S
+from conftest import BIN, DEADLINE_S, until
 
 REGROUP = str(BIN / "regroup")
 
@@ -43,7 +44,23 @@ def test_help_of_a_group_and_of_all():
     assert len(call("--help", "all").stdout) > 3 * len(call("--help").stdout)
 
 
-@pytest.mark.skipif(not shutil.which("man"), reason="there is no man")
+@pytest.mark.parametrize("topic", ["map-by", "--map-by", "-map_by"])
+def test_help_of_one_option(topic):
+    answer = call("--help", topic)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("  --map-by OBJECT[:QUALIFIERS]")
+    assert "ppr:N:OBJECT" in answer.stdout and "--bind-to" not in answer.stdout
+
+
+@pytest.mark.parametrize("words", [["--help", "mapby"], ["help", "mapby"]])
+def test_help_of_what_is_not_there(words):
+    answer = call(*words)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.startswith(
+        "regroup: --help mapby: no option and no group is called so; did you mean map-by?"
+    )
+
+
 def test_the_manual_page_is_without_fault(tmp_path):
     page = tmp_path / "regroup.1"
     page.write_text(call("--generate", "man").stdout)
@@ -77,10 +94,43 @@ def test_bash_completes_options_and_values(tmp_path):
     assert complete("--hostfile", f"{tmp_path}/ho") == [f"{tmp_path}/hosts.txt"]
 
 
-@pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
-def test_zsh_reads_the_completion(tmp_path):
+@pytest.fixture
+def zsh(tmp_path):
+    """Types into a zsh that knows the completion, and waits for what it shows."""
     (tmp_path / "_regroup").write_text(call("--generate", "zsh").stdout)
-    assert call("-n", str(tmp_path / "_regroup"), program="zsh").returncode == 0
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(
+        ["setsid", "--ctty", "zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    seen = bytearray()
+
+    def shown(text: bytes) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            seen.extend(os.read(ours, 65536))
+        return text in seen
+
+    def type_in(keys: str, awaited: str) -> None:
+        seen.clear()
+        os.write(ours, keys.encode())
+        until(lambda: shown(awaited.encode()), f"{awaited} after {keys}: {bytes(seen)}")
+
+    type_in(
+        f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; PS1='ready '\n", "\x1b[Jready "
+    )
+    yield type_in
+    shell.kill()
+    shell.wait()
+    os.close(ours)
+
+
+def test_zsh_completes_options_and_values(zsh, tmp_path):
+    zsh("regroup --oversub\t", "regroup --oversubscribe")
+    zsh(" --compat mp\t", " --compat mpich")
+    (tmp_path / "hosts.txt").touch()
+    zsh(" --hostfile hos\t", " --hostfile hosts.txt")
+    zsh("\x15regroup kill-m\t", "regroup kill-member")
 
 
 @pytest.mark.skipif(not (BIN.parent / "cmake_install.cmake").exists(), reason="this is no build folder")

@@ -197,11 +197,23 @@ def test_more_members_than_slots(regroup):
     assert job.wait() == 1
     wanted = f"{slots + 1} members asked for, {slots} slots (cores) there; --oversubscribe allows more"
     assert wanted in job.err
+    for mpirun in ("openmpi-4", "openmpi-5"):
+        words = [
+            *(word for word in rival(mpirun) if word != "--oversubscribe"),
+            "-np",
+            str(slots + 1),
+            "true",
+        ]
+        theirs = subprocess.run(words, env=regroup.env, capture_output=True, timeout=DEADLINE_S)
+        assert theirs.returncode == 1, mpirun
     assert regroup.run("-np", str(slots + 1), "--oversubscribe", "true").wait() == 0
 
 
-def test_wdir(regroup, tmp_path):
-    assert regroup.run("-np", "1", "-wdir", str(tmp_path), "pwd").out == f"{tmp_path}\n"
+@pytest.mark.parametrize("launcher", ["openmpi-4", "openmpi-5"])
+def test_wdir(regroup, tmp_path, launcher):
+    words = ["-np", "1", "-wdir", str(tmp_path), "sh", "-c", "pwd; printenv PWD OMPI_MCA_initial_wdir"]
+    assert regroup.run(*words).out.split() == [str(tmp_path)] * 3
+    assert said_under(launcher, words, regroup.env) == [str(tmp_path)] * 3
 
 
 def test_help_and_version(regroup):

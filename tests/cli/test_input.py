@@ -8,7 +8,7 @@ import termios
 import tty
 
 import pytest
-from conftest import BIN, until
+from conftest import BIN, DEADLINE_S, rival, until
 
 PYTHON = [sys.executable, "-c"]
 DIGEST = (
@@ -35,6 +35,17 @@ def test_input_goes_to_those_who_were_asked_for(regroup, tmp_path, to, readers, 
     source.wait()
     wanted = [expected(rank, data if rank in readers else b"") for rank in range(3)]
     assert sorted(job.out.splitlines()) == wanted
+
+
+def test_a_rank_that_is_not_there_is_refused_as_by_mpirun_4(regroup):
+    """Open MPI 5 swallows the input."""
+    job = regroup.run("--oversubscribe", "--stdin", "2", "-np", "2", "cat")
+    assert (job.wait(), job.err) == (1, "regroup: --stdin 2: the last rank is 1\n")
+    words = [*rival("openmpi-4"), "--oversubscribe", "--stdin", "2", "-np", "2", "cat"]
+    theirs = subprocess.run(
+        words, env=regroup.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S
+    )
+    assert theirs.returncode == 1
 
 
 def test_a_member_that_reads_no_more_does_not_stop_the_others(regroup, tmp_path):

@@ -1,6 +1,9 @@
 """Several programs in one job: own arguments, folder and environment each, ranks going through them."""
 
+import subprocess
+
 import pytest
+from conftest import DEADLINE_S, rival
 
 WHO = 'echo "$RANK/$WORLD_SIZE $NAME $(pwd)"'
 
@@ -47,6 +50,15 @@ def test_a_death_in_one_ends_the_other(regroup):
     job = regroup.run("--oversubscribe", "-np", "1", "sleep", "60", ":", "-np", "1", "sh", "-c", "exit 5")
     assert job.wait() == 5
     assert "rank 1" in job.err
+
+
+@pytest.mark.parametrize("launcher", ["openmpi-4", "openmpi-5"])
+def test_do_not_launch_shows_the_map_as_mpirun_does(regroup, launcher):
+    assert regroup.run("--do-not-launch", "-np", "1", "true").out.startswith("map: 1 member on ")
+    assert "Data for JOB" in subprocess.run(
+        [*rival(launcher), "--do-not-launch", "-np", "1", "true"],
+        env=regroup.env, capture_output=True, text=True, timeout=DEADLINE_S, check=True,
+    ).stdout  # fmt: skip
 
 
 def test_do_not_launch_starts_nothing(regroup, tmp_path):

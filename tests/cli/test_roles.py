@@ -126,6 +126,26 @@ taskRoles:
     assert sorted(job.out.splitlines()) == ["night /data ps,worker 1", "night /data ps,worker 2"]
 
 
+JOB = "jobName: j\njobEnvs: {A: file, B: file}\ntaskRoles:\n- name: worker\n  command: echo $A $B $C\n"
+
+
+def test_the_command_line_changes_the_environment_of_a_job_file(regroup, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    job = regroup.run("-x", "A=line", "-genv", "C", "all", "--job", str(file))
+    assert (job.wait(), job.out) == (0, "line file all\n"), job.err
+    assert regroup.run("-envnone", "--job", str(file)).out == "file file\n"
+
+
+@pytest.mark.parametrize("words", [["-np", "3"], ["--role", "a=1"], ["--wdir", "/"], ["--memory", "1G"]])
+def test_what_a_job_file_says_itself_is_refused_beside_it(regroup, tmp_path, words):
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    job = regroup.run(*words, "--job", str(file))
+    assert job.wait() == 1
+    assert f"--job {file}: it says that itself, so {words[0]} has no place beside it" in job.err
+
+
 def test_a_wrong_job_file_is_named_with_line_and_field(regroup, tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text("jobName: j\ntaskRoles:\n- name: worker\n  command: a\n  taskNumber: two\n")

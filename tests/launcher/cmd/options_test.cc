@@ -102,9 +102,9 @@ TEST(Options, SaysWhatIsWrong) {
   EXPECT_EQ(refusal({"--shards", "0", "p"}), "option --shards 0: it must be positive");
   EXPECT_EQ(refusal({"--replace", "maybe", "p"}), "option --replace maybe: auto or never is wanted");
   EXPECT_EQ(refusal({"--timeout", "nan", "p"}), "option --timeout nan: a number of seconds is wanted");
-  EXPECT_EQ(refusal({"-np"}), "option -np : N|MIN:MAX is missing");
+  EXPECT_EQ(refusal({"-np"}), "option -np: N|MIN:MAX is missing");
   EXPECT_THAT(refusal({"-np", "2"}), testing::HasSubstr("no program was given"));
-  EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1 : it takes no value");
+  EXPECT_EQ(refusal({"--oversubscribe=1", "p"}), "option --oversubscribe=1: it takes no value");
 }
 
 TEST(Options, SuggestsTheNearestName) {

@@ -177,8 +177,9 @@ TEST(Values, Bytes) {
     EXPECT_EQ(bytes, wanted) << text;
   }
   for (const char* text : {"", "M", "0", "-1", "1X", "1MM", "1.5G", "99999999999999999999", "17179869184G"}) {
-    EXPECT_EQ(parse_bytes("--memory", text, bytes).message(),
-              fmt::format("option --memory {}: a size is wanted, for example 512M or 2G", text));
+    EXPECT_EQ(
+        parse_bytes("--memory", text, bytes).message(),
+        fmt::format("option --memory{}{}: a size is wanted, for example 512M or 2G", *text ? " " : "", text));
   }
 }
 

@@ -110,10 +110,10 @@ TEST(Table, TheParserSaysWhichValueIsMissing) {
     const Words names = value_names(spec);
     if (names.empty() || names[0].starts_with('[')) continue;
     EXPECT_EQ(refusal({"-" + spec.names[0]}, program_of(spec)),
-              "option -" + spec.names[0] + " : " + names[0] + " is missing");
+              "option -" + spec.names[0] + ": " + names[0] + " is missing");
     if (names.size() > 1) {
       EXPECT_EQ(refusal({"-" + spec.names[0], "A"}, program_of(spec)),
-                "option -" + spec.names[0] + " : " + names[1] + " is missing");
+                "option -" + spec.names[0] + ": " + names[1] + " is missing");
     }
   }
 }
