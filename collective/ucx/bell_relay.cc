@@ -1,0 +1,37 @@
+// The thread of the relay. It takes no signals: those are for the threads of the program.
+#include "collective/ucx/bell_relay.h"
+
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): pthread_sigmask is not in <csignal>
+
+#include <utility>
+
+namespace regroup::collective {
+
+BellRelay::BellRelay(Bell& bell, std::function<void()> wake) : bell_(bell), wake_(std::move(wake)) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::jthread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+BellRelay::~BellRelay() {
+  stop_.store(true, std::memory_order_seq_cst);
+  bell_.sleeping.store(1, std::memory_order_seq_cst);
+  core::ring(bell_);
+  thread_.join();
+  bell_.sleeping.store(0, std::memory_order_relaxed);
+}
+
+void BellRelay::run() {
+  constexpr std::chrono::hours kLong(1);
+  std::uint32_t seen = bell_.count.load(std::memory_order_seq_cst);
+  while (!stop_.load(std::memory_order_seq_cst)) {
+    core::RealPolicy::wait(bell_.count, seen, core::SystemClock().now() + kLong);
+    const std::uint32_t now = bell_.count.load(std::memory_order_seq_cst);
+    if (std::exchange(seen, now) != now && asleep_.load(std::memory_order_seq_cst)) wake_();
+  }
+}
+
+}  // namespace regroup::collective

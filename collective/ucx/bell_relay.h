@@ -1,0 +1,62 @@
+// Lets a thread sleep in poll() and still hear its doorbell: a second thread sleeps on the bell, and calls
+// `wake` when it rings while the first one is asleep.
+//
+// Nothing is lost: the sleeper says that it sleeps, then compares the count of the bell with the one it read
+// before it looked around; the relay reads the count, then whether anybody sleeps. Whoever rings in between
+// is seen by one of the two.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/doorbell.h"
+
+namespace regroup::collective {
+
+class BellRelay {
+ public:
+  using Bell = core::Doorbell<core::RealPolicy>;
+
+  // `bell` outlives it, as does what `wake`, called by the second thread, uses.
+  BellRelay(Bell& bell, std::function<void()> wake);
+  ~BellRelay();
+  BellRelay(const BellRelay&) = delete;
+  BellRelay& operator=(const BellRelay&) = delete;
+
+  // Owner of the bell, for as long as it may be asleep: a ring calls `wake`.
+  class Nap {
+   public:
+    explicit Nap(BellRelay& relay) : relay_(relay) {
+      relay_.asleep_.store(true, std::memory_order_seq_cst);
+      relay_.bell_.sleeping.store(1, std::memory_order_seq_cst);
+    }
+    ~Nap() {
+      relay_.bell_.sleeping.store(0, std::memory_order_relaxed);
+      relay_.asleep_.store(false, std::memory_order_relaxed);
+    }
+    Nap(const Nap&) = delete;
+    Nap& operator=(const Nap&) = delete;
+
+    // True if the bell has rung since `seen` was read. Ask last before sleeping: what `wake` did earlier may
+    // be lost.
+    [[nodiscard]] bool has_rung(std::uint32_t seen) const {
+      return relay_.bell_.count.load(std::memory_order_seq_cst) != seen;
+    }
+
+   private:
+    BellRelay& relay_;
+  };
+
+ private:
+  void run();
+
+  Bell& bell_;
+  const std::function<void()> wake_;
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> stop_{false};
+  std::jthread thread_;  // last: the rest is there before it starts
+};
+
+}  // namespace regroup::collective

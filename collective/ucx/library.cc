@@ -1,0 +1,117 @@
+// Loads libucp and opens contexts. UCX reads its environment when it is loaded: UCX_ERROR_SIGNALS, or it
+// would take SIGSEGV and its like from the program; UCX_MEM_EVENTS, or it would patch mmap and its like in a
+// process that is not ours; UCX_LOG_LEVEL, or it would tell the user of deaths that are the coordinator's
+// business.
+#include "collective/ucx/library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdlib>
+
+namespace regroup::collective {
+namespace {
+
+using core::Code;
+using core::Result;
+using core::Status;
+
+constexpr const char* kLibrary = "libucp.so.0";
+
+// Of UCX's environment, which is not ours; empty if it is not set.
+std::string value_of(const std::string& name) {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    if (text.starts_with(name + "=")) return text.substr(name.size() + 1);
+  }
+  return {};
+}
+
+// Sets a variable unless the user has, for its lifetime.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name), was_set_(!value_of(name).empty()) {
+    if (!was_set_) ::setenv(name, value, 1);
+  }
+  ~Variable() {
+    if (!was_set_) ::unsetenv(name_);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* const name_;
+  const bool was_set_;
+};
+
+// True if UCX_TLS, as the user or the program set it, lets `transport` of shared memory in.
+bool uses(const UcxContext::Settings& settings, const std::string& transport) {
+  std::string list = value_of("UCX_TLS");
+  for (const auto& [name, value] : settings) {
+    if (name == "TLS") list = value;
+  }
+  const auto has = [&](const std::string& word) {
+    return ("," + list + ",").find("," + word + ",") != std::string::npos;
+  };
+  return list.empty() || has("all") || has("sm") || has("shm") || has("mm") || has(transport);
+}
+
+// Writing to a peer that is gone must be an error of the call.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+Result<Ucp> load_ucp() {
+  const Variable signals("UCX_ERROR_SIGNALS", "");
+  const Variable events("UCX_MEM_EVENTS", "n");
+  const Variable log("UCX_LOG_LEVEL", "fatal");
+  void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    return Status(Code::kUnavailable, fmt::format("no libucp (Debian package libucx0): {}", ::dlerror()));
+  }
+  Ucp out;
+  const char* missing = nullptr;
+#define REGROUP_UCP_FIND(name)                                             \
+  out.name = reinterpret_cast<decltype(out.name)>(::dlsym(handle, #name)); \
+  if (out.name == nullptr) missing = #name;
+  REGROUP_UCP_FUNCTIONS(REGROUP_UCP_FIND)
+#undef REGROUP_UCP_FIND
+  if (missing == nullptr) return out;
+  return Status(Code::kUnavailable,
+                fmt::format("{} has no function {}: UCX 1.11 or later is wanted", kLibrary, missing));
+}
+
+Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& settings) {
+  auto ucp = load_ucp();
+  if (!ucp.ok()) return ucp.status();
+  ignore_broken_pipes();
+  const auto failed = [&](const std::string& call, ucs_status_t status) {
+    return Status(Code::kUnavailable, fmt::format("{}: {}", call, ucp->ucs_status_string(status)));
+  };
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp->ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return failed("ucp_config_read", status);
+  const std::unique_ptr<ucp_config_t, decltype(ucp->ucp_config_release)> release(config,
+                                                                                 ucp->ucp_config_release);
+  // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
+  // does not use.
+  if (uses(settings, "posix")) static_cast<void>(ucp->ucp_config_modify(config, "POSIX_ERROR_HANDLING", "y"));
+  if (uses(settings, "sysv")) static_cast<void>(ucp->ucp_config_modify(config, "SYSV_ERROR_HANDLING", "y"));
+  for (const auto& [name, value] : settings) {
+    status = ucp->ucp_config_modify(config, name.c_str(), value.c_str());
+    if (status != UCS_OK) return failed(fmt::format("ucp_config_modify({}={})", name, value), status);
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  ucp_context_h context = nullptr;
+  status = ucp->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+  if (status != UCS_OK) return failed("ucp_init", status);
+  return std::shared_ptr<const UcxContext>(std::make_shared<UcxContext>(*ucp, context));
+}
+
+}  // namespace regroup::collective

@@ -1,0 +1,74 @@
+// libucp, loaded at run time: a program that links us starts without it. Nothing else here calls UCX but
+// through this table.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+
+namespace regroup::collective {
+
+#define REGROUP_UCP_FUNCTIONS(X)    \
+  X(ucp_config_read)                \
+  X(ucp_config_modify)              \
+  X(ucp_config_release)             \
+  X(ucp_init_version)               \
+  X(ucp_cleanup)                    \
+  X(ucp_worker_create)              \
+  X(ucp_worker_destroy)             \
+  X(ucp_listener_create)            \
+  X(ucp_listener_destroy)           \
+  X(ucp_listener_query)             \
+  X(ucp_listener_reject)            \
+  X(ucp_conn_request_query)         \
+  X(ucp_worker_get_efd)             \
+  X(ucp_worker_progress)            \
+  X(ucp_worker_arm)                 \
+  X(ucp_worker_signal)              \
+  X(ucp_worker_set_am_recv_handler) \
+  X(ucp_ep_create)                  \
+  X(ucp_ep_close_nbx)               \
+  X(ucp_ep_flush_nbx)               \
+  X(ucp_am_send_nbx)                \
+  X(ucp_am_recv_data_nbx)           \
+  X(ucp_am_data_release)            \
+  X(ucp_request_check_status)       \
+  X(ucp_request_free)               \
+  X(ucs_status_string)
+
+struct Ucp {
+#define REGROUP_UCP_DECLARE(name) \
+  decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a declared name
+  REGROUP_UCP_FUNCTIONS(REGROUP_UCP_DECLARE)
+#undef REGROUP_UCP_DECLARE
+};
+
+// Loads the library; it stays loaded. kUnavailable "no libucp (Debian package libucx0): ..." without it. Sets
+// variables of the environment while it loads, so no other thread may read the environment meanwhile.
+[[nodiscard]] core::Result<Ucp> load_ucp();
+
+// A context: the devices and transports of this process. Workers of successive generations share it.
+class UcxContext {
+ public:
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+
+  [[nodiscard]] static core::Result<std::shared_ptr<const UcxContext>> open(const Settings& settings);
+  UcxContext(const Ucp& ucp, ucp_context_h handle) : ucp_(ucp), handle_(handle) {}
+  ~UcxContext() { ucp_.ucp_cleanup(handle_); }
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
+
+  [[nodiscard]] const Ucp& ucp() const { return ucp_; }
+  [[nodiscard]] ucp_context_h handle() const { return handle_; }
+
+ private:
+  const Ucp ucp_;
+  const ucp_context_h handle_;
+};
+
+}  // namespace regroup::collective
