@@ -1,0 +1,44 @@
+// Where a member can be reached: the addresses of its host and the port of its worker, as the bytes that
+// members give each other.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace regroup::collective {
+
+struct Contact {
+  std::uint16_t family = 0;  // AF_INET or AF_INET6
+  std::uint16_t port = 0;    // host's byte order
+  std::uint32_t prefix = 0;  // bits of the network
+  std::array<std::uint8_t, 16> address{};
+
+  bool operator==(const Contact&) const = default;
+};
+
+// Addresses of this host, all of one family: IPv4 if there is any; loopback only if there is nothing else.
+// With `port`.
+[[nodiscard]] std::vector<Contact> contacts_here(std::uint16_t port);
+
+[[nodiscard]] std::vector<std::byte> encode(std::span<const Contact> contacts);
+// Of what encode() made; empty if it is nothing of the kind.
+[[nodiscard]] std::vector<Contact> decode(std::span<const std::byte> bytes);
+
+// Those of `theirs` that share a network with one of `mine` first.
+[[nodiscard]] std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const Contact> mine);
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+};
+[[nodiscard]] SocketAddress to_socket_address(const Contact& contact);
+// Any address of this family, any port.
+[[nodiscard]] SocketAddress any_address(std::uint16_t family);
+
+}  // namespace regroup::collective

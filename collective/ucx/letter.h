@@ -1,0 +1,54 @@
+// What members say to each other over the wire: letters, told apart by a key.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/shm/arrivals.h"
+
+namespace regroup::collective {
+
+// A communicator among those of a generation.
+struct LineId {
+  std::uint64_t instance = 0;  // as in ShmOptions
+  std::uint32_t group = 0;     // 0: not made by split()
+  std::uint32_t channel = 0;   // as in ShmOptions
+
+  auto operator<=>(const LineId&) const = default;
+};
+
+enum class LetterKind : std::uint8_t {
+  kCall,     // "I am in this operation": the roll call
+  kData,     // of a collective operation
+  kReady,    // "I want your message, of this size"
+  kMessage,  // of send()
+  kFailure,  // "It is all over, and this is why"
+};
+
+// Letters of one key are taken in the order in which they were sent.
+struct LetterKey {
+  LineId line;
+  LetterKind kind = LetterKind::kData;
+  std::uint64_t number = 0;  // of the collective operation, or of the message between the two
+  std::uint64_t piece = 0;   // of the operation
+  std::int32_t from = 0;     // rank in the World
+
+  auto operator<=>(const LetterKey&) const = default;
+};
+
+// Travels in front of the data, as it lies in memory: members run the same program on the same architecture.
+struct LetterHead {
+  LetterKey key;
+  Call call;  // the operation, so that a disagreement shows
+};
+
+// A letter that has come. Its data is with UCX, or still with the sender.
+struct Letter {
+  LetterHead head;
+  std::size_t bytes = 0;
+  void* data = nullptr;  // of UCX: the data, or what it can be fetched with
+  bool fetch = false;    // the data is still with the sender
+};
+
+}  // namespace regroup::collective
