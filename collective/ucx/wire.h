@@ -1,0 +1,131 @@
+// The line of one member to the others in one generation: a UCX worker, its endpoints, the letters that have
+// come. Owned and used by one thread; one thread more, of its own, relays the doorbell. Nothing here blocks
+// but sleep(), and close() for the moment that UCX needs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/ucx/bell_relay.h"
+#include "collective/ucx/contact.h"
+#include "collective/ucx/factory.h"
+#include "collective/ucx/letter.h"
+#include "collective/ucx/library.h"
+#include "collective/ucx/transfer.h"
+#include "core/arena.h"
+
+namespace regroup::collective {
+
+class Wire {
+ public:
+  [[nodiscard]] static core::Result<std::shared_ptr<Wire>> open(std::shared_ptr<const UcxContext> context,
+                                                                const core::Arena& arena, core::World world,
+                                                                core::Seat self, Addresses addresses);
+  ~Wire();
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  [[nodiscard]] const core::World& world() const { return world_; }
+  [[nodiscard]] const core::Arena& arena() const { return arena_; }
+  [[nodiscard]] core::Line& line() const { return arena_.line(world_.members[self_].seat.slot); }
+  [[nodiscard]] int rank() const { return static_cast<int>(self_); }
+  // The generation is revoked.
+  [[nodiscard]] bool is_over() const {
+    return line().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
+  }
+
+  // Connects with all members of a small World, as far as reach() can.
+  void connect();
+  // True when send() to rank `to` goes off: its address has come and, of two, the one with the lower rank has
+  // begun; or it is lost. Call it on both sides.
+  [[nodiscard]] bool reach(int to);
+  // Sends a letter from us; `reach(to)` was true. `data` is UCX's until the transfer is done. To a lost peer:
+  // done at once.
+  [[nodiscard]] Transfer send(int to, const LetterHead& head, Input data);
+  // The first letter with this key, or null. Stays until it is taken or dropped.
+  [[nodiscard]] Letter* find(const LetterKey& key);
+  // Moves the data of that letter, all of it, to `to`, and drops the letter.
+  [[nodiscard]] Transfer take(const LetterKey& key, std::byte* to);
+  void drop(const LetterKey& key);
+  // Drops the roll calls of a communicator with a number up to `until`.
+  void drop_calls(const LineId& line, std::uint64_t until);
+  // Calls `use(letter)` for those of a kind with a number from `number` on, in the order of their keys, until
+  // it returns false.
+  template <class Use>
+  void for_each(const LineId& line, LetterKind kind, std::uint64_t number, Use use) const {
+    auto it = letters_.lower_bound({line, kind, number, 0, 0});
+    while (it != letters_.end() && it->first.line == line && it->first.kind == kind && use(it->second)) ++it;
+  }
+  // When it is done, what was sent to `to` is out of this process.
+  [[nodiscard]] Transfer flush(int to);
+  // Why the connection to a rank broke; empty if it did not.
+  [[nodiscard]] const std::string& lost(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].lost;
+  }
+  // Tells the caller's on_peer_lost, once.
+  void report_lost(int rank);
+
+  // Moves everything on; true if anything moved.
+  [[nodiscard]] bool progress();
+  // Sleeps until something happens on the wire, the bell rings that had rung `seen` times, or `until`.
+  void sleep(std::uint32_t seen, core::TimePoint until);
+  // Breaks all connections; when it returns no memory but our own is touched. Letters from now on go nowhere.
+  void close();
+  [[nodiscard]] bool closed() const { return worker_ == nullptr; }
+
+ private:
+  struct Peer {
+    Wire* wire = nullptr;
+    ucp_ep_h endpoint = nullptr;
+    std::string lost;
+    bool reported = false;
+    bool dirty = false;               // sent to since the last flush
+    std::vector<Contact> contacts{};  // not tried yet
+    bool asked = false;               // for them
+  };
+  using Letters = std::multimap<LetterKey, Letter>;
+
+  Wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world, int self,
+       Addresses addresses);
+  [[nodiscard]] core::Status start();
+  [[nodiscard]] core::Status failure(const char* call, ucs_status_t status) const;
+  [[nodiscard]] const Ucp& ucp() const { return context_->ucp(); }
+  static ucs_status_t on_letter(void* self, const void* head, std::size_t head_bytes, void* data,
+                                std::size_t bytes, const ucp_am_recv_param_t* param);
+  static void on_call(ucp_conn_request_h request, void* self);
+  static void on_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  static void on_sent(void* request, ucs_status_t status, void* state);
+  static void on_fetched(void* request, ucs_status_t status, std::size_t bytes, void* state);
+  [[nodiscard]] Transfer begin();
+  [[nodiscard]] static Transfer begun(Transfer transfer, ucs_status_ptr_t request);
+  static void end(Transfer::State& state);
+  void lose(Peer& peer, ucs_status_t status);
+  void drop(Letters::iterator at);
+  [[nodiscard]] core::Status listen();
+  [[nodiscard]] ucp_ep_params_t params_for(Peer& peer) const;
+  void call_next(Peer& peer);
+  void answer_callers();
+  void close_endpoint(Peer& peer);
+
+  const std::shared_ptr<const UcxContext> context_;
+  const core::Arena& arena_;
+  const core::World world_;
+  const std::size_t self_;
+  const Addresses addresses_;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  std::vector<Contact> here_;                // ours
+  std::vector<ucp_conn_request_h> callers_;  // not answered yet
+  int descriptor_ = -1;
+  std::vector<Peer> peers_;  // by rank
+  Peer stranger_;            // a caller that is none of them
+  Letters letters_;
+  std::size_t pending_ = 0;  // transfers that UCX knows
+  bool connected_ = false;   // to all
+  bool closing_ = false;
+  std::unique_ptr<BellRelay> relay_;
+};
+
+}  // namespace regroup::collective
