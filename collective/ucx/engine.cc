@@ -1,0 +1,334 @@
+// The order of operations, and the one place that waits.
+//
+// Waiting: with as many cores as ranks on this host the others answer soon, so this thread looks again for a
+// while; then a few yields and the wire's sleep. Who has waited for a while without result calls the roll: it
+// tells the others what it is in. So all learn of a disagreement that no data would show, and who is missing.
+#include "collective/ucx/engine.h"
+
+#include <fmt/format.h>
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/doorbell.h"
+
+namespace regroup::collective {
+
+using core::Code;
+using core::Result;
+using core::Status;
+using core::TimePoint;
+
+namespace {
+
+constexpr std::chrono::microseconds kSpin(100);
+constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
+constexpr std::chrono::seconds kFarewell(2);
+constexpr std::size_t kRollCall = 64;  // members of a communicator: more, and only those waited for are told
+
+TimePoint now() { return core::SystemClock().now(); }
+
+bool fits_cores(const core::World& world, int rank) {
+  const core::NodeId here = world.members[static_cast<std::size_t>(rank)].seat.node;
+  const auto ranks =
+      std::ranges::count(world.members, here, [](const core::WorldMember& m) { return m.seat.node; });
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && ranks <= CPU_COUNT(&cores);
+}
+
+}  // namespace
+
+Waiter::~Waiter() { std::erase(engine_.waiters_, this); }
+
+bool Waiter::await_ready() { return engine_.failed_.ok() && ready(); }
+
+void Waiter::await_suspend(std::coroutine_handle<> task) {
+  task_ = task;
+  engine_.waiters_.push_back(this);
+}
+
+Engine::Engine(std::shared_ptr<Wire> wire)
+    : wire_(std::move(wire)), spins_(fits_cores(wire_->world(), wire_->rank())) {}
+
+Engine::~Engine() {
+  if (!queue_.empty() || !messages_.empty())
+    fail(core::invalid_argument("communicator: destroyed with operations under way"));
+  settle();
+}
+
+Status Engine::check() {
+  const core::Generation generation = wire_->world().generation;
+  if (failed_.ok() && wire_->is_over()) {
+    fail({Code::kRevoked, fmt::format("generation {} is over", generation)});
+  }
+  if (failed_.ok() && wire_->closed())
+    fail({Code::kUnavailable, "another communicator on this wire has failed"});
+  settle();
+  return failed_;
+}
+
+void Engine::fail(Status why) {
+  if (failed_.ok()) failed_ = std::move(why);
+}
+
+// Outside of all tasks: closes the wire first, since UCX may hold memory of the tasks.
+void Engine::settle() {
+  if (failed_.ok() || (queue_.empty() && messages_.empty())) return;
+  wire_->close();
+  for (const Pending& p : queue_) undone_.push_back(p.ticket);
+  for (const Pending& p : messages_) undone_.push_back(p.ticket);
+  queue_.clear();
+  messages_.clear();
+}
+
+// Stays until everybody has been told: who comes later would find nobody any more.
+void Engine::fail_all(const Status& why) {
+  if (!failed_.ok()) return;
+  failed_ = why;
+  if (queue_.empty()) return;
+  const Job& job = queue_.front().job;
+  const std::string& text = failed_.message();
+  std::vector<Transfer> said;
+  std::vector<int> left = job.ranks;
+  const auto tell = [&](int rank) {
+    if (rank == wire_->rank()) return true;
+    if (!wire_->reach(rank)) return false;
+    said.push_back(wire_->send(rank, {{job.line, LetterKind::kFailure}, {}}, std::as_bytes(std::span(text))));
+    said.push_back(wire_->flush(rank));
+    return true;
+  };
+  const auto is_out = [](const Transfer& transfer) { return transfer.done(); };
+  for (const TimePoint end = now() + kFarewell; now() < end && !wire_->is_over();) {
+    std::erase_if(left, tell);
+    if (left.empty() && std::ranges::all_of(said, is_out)) break;
+    if (!wire_->progress()) ::sched_yield();
+  }
+}
+
+void Engine::disagree(const Call& mine, int rank, const Call& theirs) {
+  const auto& ranks = queue_.front().job.ranks;
+  const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
+  fail_all(core::invalid_argument(
+      fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(mine.what & 0xff)),
+                  number_of(wire_->rank()), describe(mine), number_of(rank), describe(theirs))));
+}
+
+Result<std::uint64_t> Engine::start(Job job, TimePoint deadline) {
+  REGROUP_RETURN_IF_ERROR(check());
+  wire_->connect();
+  const std::uint64_t ticket = next_ticket_++;
+  if (job.message) {
+    messages_.push_back({std::move(job), ticket, deadline});
+  } else {
+    queue_.push_back({std::move(job), ticket, deadline});
+  }
+  while (advance()) {
+  }
+  return ticket;
+}
+
+// True if anything moved.
+bool Engine::advance() {
+  if (!check().ok()) return false;
+  bool moved = wire_->progress();
+  const auto begin = [](Pending& pending) {
+    if (pending.task) return;
+    pending.begun = now();
+    pending.task.emplace(pending.job.begin());
+  };
+  std::ranges::for_each(messages_, begin);
+  if (!queue_.empty()) begin(queue_.front());
+  moved = resume_ready() || moved;
+  moved = retire() || moved;
+  settle();
+  return moved && failed_.ok();
+}
+
+bool Engine::resume_ready() {
+  bool moved = false;
+  for (std::size_t i = 0; i < waiters_.size() && failed_.ok();) {
+    Waiter* const waiter = waiters_[i];
+    if (!waiter->ready()) {
+      ++i;
+      continue;
+    }
+    std::erase(waiters_, waiter);
+    waiter->resume();
+    moved = true;
+  }
+  return moved;
+}
+
+bool Engine::retire() {
+  if (!failed_.ok()) return false;
+  const auto is_done = [](const Pending& p) { return p.task && p.task->done(); };
+  bool moved = std::erase_if(messages_, is_done) > 0;
+  if (!queue_.empty() && is_done(queue_.front())) {
+    wire_->drop_calls(queue_.front().job.line, queue_.front().job.number);
+    queue_.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+Engine::Pending* Engine::find(std::uint64_t ticket) {
+  for (Pending& p : queue_) {
+    if (p.ticket == ticket) return &p;
+  }
+  for (Pending& p : messages_) {
+    if (p.ticket == ticket) return &p;
+  }
+  return nullptr;
+}
+
+bool Engine::is_done(std::uint64_t ticket) {
+  return find(ticket) == nullptr && std::ranges::find(undone_, ticket) == undone_.end();
+}
+
+// What need not be looked at while all goes well.
+void Engine::look_around() {
+  wire_->connect();
+  for (const Waiter* waiter : waiters_) {
+    if (waiter->peer() < 0) continue;
+    static_cast<void>(wire_->reach(waiter->peer()));  // without an endpoint nobody tells us of its death
+    wire_->report_lost(waiter->peer());
+  }
+  if (queue_.empty()) return;
+  hear_failure(queue_.front().job);
+  if (failed_.ok()) find_stranger(queue_.front().job);
+  if (failed_.ok() && now() >= queue_.front().begun + kPatience) call_roll();
+}
+
+void Engine::hear_failure(const Job& job) {
+  LetterKey key;
+  wire_->for_each(job.line, LetterKind::kFailure, 0, [&](const Letter& letter) {
+    key = letter.head.key;
+    if (!letter.fetch) {
+      fail(core::invalid_argument(std::string(static_cast<const char*>(letter.data), letter.bytes)));
+    }
+    return false;
+  });
+}
+
+void Engine::find_stranger(const Job& job) {
+  const LetterHead* stranger = nullptr;
+  for (const LetterKind kind : {LetterKind::kCall, LetterKind::kData}) {
+    wire_->for_each(job.line, kind, job.number, [&](const Letter& letter) {
+      const bool here = letter.head.key.number == job.number;
+      if (here && letter.head.call != job.call) stranger = &letter.head;
+      return here && stranger == nullptr;
+    });
+  }
+  if (stranger != nullptr) disagree(job.call, stranger->key.from, stranger->call);
+}
+
+void Engine::call_roll() {
+  if (queue_.empty() || std::exchange(queue_.front().called, true)) return;
+  const Job& job = queue_.front().job;
+  for (const int rank : job.ranks) {
+    const auto waits_for = [&](const Waiter* w) { return w->peer() == rank; };
+    const bool few = job.ranks.size() <= kRollCall;
+    if (rank == wire_->rank() || (!few && std::ranges::none_of(waiters_, waits_for))) continue;
+    if (!wire_->reach(rank)) continue;
+    static_cast<void>(wire_->send(rank, {{job.line, LetterKind::kCall, job.number}, job.call}, {}));
+  }
+}
+
+// Ranks of the communicator of which nothing has been heard in this operation.
+std::vector<int> Engine::missing(const Job& job) const {
+  std::vector<int> here{wire_->rank()};
+  for (const LetterKind kind : {LetterKind::kCall, LetterKind::kData}) {
+    wire_->for_each(job.line, kind, job.number, [&](const Letter& letter) {
+      here.push_back(letter.head.key.from);
+      return true;
+    });
+  }
+  std::vector<int> out;
+  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
+    if (std::ranges::find(here, job.ranks[r]) == here.end()) out.push_back(static_cast<int>(r));
+  }
+  return out;
+}
+
+void Engine::fail_late(const Pending& pending) {
+  const Job& job = pending.job.message || queue_.empty() ? pending.job : queue_.front().job;
+  const std::vector<int> absent = job.message ? std::vector<int>{job.peer} : missing(job);
+  std::string list;
+  std::string lost;
+  for (const int r : absent) {
+    const std::string& why = wire_->lost(job.ranks[static_cast<std::size_t>(r)]);
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", r);
+    if (!why.empty()) lost += fmt::format(" (the connection to {} is lost: {})", r, why);
+  }
+  const auto kind = static_cast<Kind>(job.call.what & 0xff);
+  const std::string what =
+      job.message ? fmt::format("rank {} did not {}", list, kind == Kind::kSend ? "receive" : "send")
+                  : fmt::format("rank {} of {} did not arrive", list, job.ranks.size());
+  fail(core::deadline_exceeded(fmt::format("{}: {} after {:.3f} s in generation {}{}", name_of(kind), what,
+                                           std::chrono::duration<double>(now() - pending.begun).count(),
+                                           wire_->world().generation, lost)));
+  settle();
+}
+
+Result<bool> Engine::test(std::uint64_t ticket) {
+  while (advance()) {
+  }
+  if (failed_.ok() && !is_done(ticket)) look_around();
+  settle();
+  const Pending* pending = find(ticket);
+  if (pending != nullptr && now() >= pending->deadline) fail_late(*pending);
+  if (is_done(ticket)) return true;
+  return failed_.ok() ? Result<bool>(false) : failed_;
+}
+
+bool Engine::spin(std::uint64_t ticket) {
+  TimePoint end{};
+  while (spins_ && find(ticket) != nullptr && failed_.ok()) {
+    if (advance()) {
+      end = {};
+      continue;
+    }
+    _mm_pause();
+    const TimePoint time = now();
+    if (end == TimePoint()) end = time + kSpin;
+    if (time >= end) break;
+  }
+  return is_done(ticket);
+}
+
+// Sees that the roll is called in time, and the deadline kept.
+TimePoint Engine::next_look(const Pending& pending) const {
+  const bool called = queue_.empty() || queue_.front().called;
+  return called ? pending.deadline : std::min(pending.deadline, queue_.front().begun + kPatience);
+}
+
+Status Engine::wait(std::uint64_t ticket) {
+  while (!spin(ticket) && failed_.ok()) {
+    unsigned attempt = 0;
+    std::uint32_t seen = 0;
+    do {
+      seen = wire_->line().bell.count.load(std::memory_order_acquire);
+    } while (failed_.ok() && (advance() || core::RealPolicy::relax(attempt++)));
+    if (failed_.ok() && !is_done(ticket)) look_around();
+    settle();
+    const Pending* pending = find(ticket);
+    if (pending == nullptr) break;
+    if (now() >= pending->deadline) {
+      fail_late(*pending);
+    } else {
+      wire_->sleep(seen, next_look(*pending));
+    }
+  }
+  return is_done(ticket) ? Status() : failed_;
+}
+
+void Engine::forget(const LineId& line) {
+  const auto of_line = [&](const Pending& p) { return p.job.line == line; };
+  if (std::ranges::none_of(queue_, of_line) && std::ranges::none_of(messages_, of_line)) return;
+  fail(core::invalid_argument("communicator: destroyed with operations under way"));
+  settle();
+}
+
+}  // namespace regroup::collective
