@@ -2,12 +2,12 @@
 #include "collective/shm/tree_fold.h"
 
 #include <fmt/format.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 
+#include "collective/shm/standard_arithmetic.h"
 #include "core/canonical.h"
 
 namespace regroup::collective {
@@ -38,23 +38,6 @@ Accumulator accumulator_of(Dtype dtype) {
   }
   return Accumulator::kFloat32;
 }
-
-// Round to nearest even, denormals kept, no traps: frameworks set flush-to-zero in threads as they like, and
-// the bits must not depend on it.
-class StandardArithmetic {
- public:
-  StandardArithmetic() : before_(_mm_getcsr()) {
-    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
-  }
-  ~StandardArithmetic() { _mm_setcsr(before_); }
-  StandardArithmetic(const StandardArithmetic&) = delete;
-  StandardArithmetic& operator=(const StandardArithmetic&) = delete;
-
- private:
-  static constexpr unsigned kFlags = 0x3f;  // what happened; no setting
-  static constexpr unsigned kDefault = 0x1f80;
-  const unsigned before_;
-};
 
 }  // namespace
 

@@ -1,0 +1,81 @@
+// Slices are cut at the edges of those of all hosts.
+#include "collective/ucx/layout.h"
+
+#include <algorithm>
+#include <map>
+
+namespace regroup::collective {
+
+namespace {
+
+constexpr std::size_t kGrain = 64;  // of elements: whole cache lines whatever the type
+
+}  // namespace
+
+Layout Layout::of(const std::vector<core::NodeId>& nodes, int rank) {
+  Layout out;
+  std::map<core::NodeId, std::size_t> index;
+  for (std::size_t r = 0; r < nodes.size(); ++r) {
+    const auto [at, is_new] = index.emplace(nodes[r], out.hosts.size());
+    if (is_new) out.hosts.emplace_back();
+    auto& host = out.hosts[at->second];
+    if (static_cast<int>(r) == rank) {
+      out.host = at->second;
+      out.seat = host.size();
+    }
+    host.push_back(static_cast<int>(r));
+  }
+  return out;
+}
+
+std::size_t Layout::host_of(int rank) const {
+  const auto has = [&](const std::vector<int>& ranks) { return std::ranges::binary_search(ranks, rank); };
+  return static_cast<std::size_t>(std::ranges::find_if(hosts, has) - hosts.begin());
+}
+
+std::size_t slice_width(std::size_t elements, std::size_t seats) {
+  const std::size_t even = (elements + seats - 1) / seats;
+  return (even + kGrain - 1) / kGrain * kGrain;
+}
+
+Range slice_of_seat(std::size_t elements, std::size_t seats, std::size_t seat) {
+  const std::size_t width = slice_width(elements, seats);
+  return {std::min(elements, seat * width), std::min(elements, (seat + 1) * width)};
+}
+
+std::vector<Segment> segments_of(const Layout& layout, std::size_t elements) {
+  std::vector<std::size_t> cuts{elements};
+  for (const auto& ranks : layout.hosts) {
+    for (std::size_t seat = 0; seat < ranks.size(); ++seat) {
+      cuts.push_back(slice_of_seat(elements, ranks.size(), seat).begin);
+    }
+  }
+  std::ranges::sort(cuts);
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  const Range mine = slice_of_seat(elements, layout.here().size(), layout.seat);
+  std::vector<Segment> out;
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    if (cuts[i] < mine.begin || cuts[i] >= mine.end) continue;
+    Segment segment{{cuts[i], cuts[i + 1]}, static_cast<std::uint32_t>(i), {}};
+    for (const auto& ranks : layout.hosts) {
+      segment.owners.push_back(ranks[cuts[i] / slice_width(elements, ranks.size())]);
+    }
+    out.push_back(std::move(segment));
+  }
+  return out;
+}
+
+std::pair<Range, Range> halves_of(Range whole) {
+  const std::size_t middle = std::min(whole.end, whole.begin + slice_width(whole.size(), 2));
+  return {{whole.begin, middle}, {middle, whole.end}};
+}
+
+Range share_of_host(Range whole, std::size_t host, std::size_t base) {
+  for (std::size_t distance = 1; distance < base; distance *= 2) {
+    const auto [low, high] = halves_of(whole);
+    whole = (host & distance) == 0 ? low : high;
+  }
+  return whole;
+}
+
+}  // namespace regroup::collective

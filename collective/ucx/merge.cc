@@ -1,0 +1,140 @@
+// Walks of the canonical tree.
+#include "collective/ucx/merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "core/canonical.h"
+
+namespace regroup::collective {
+namespace {
+
+using core::Interval;
+using core::Result;
+
+std::string text_of(std::span<const Interval> nodes) {
+  std::string text;
+  for (const Interval& node : nodes) text += fmt::format(" [{},{})", node.begin, node.end);
+  return text;
+}
+
+// Adds to `out` the largest nodes within `node` that `parts`, all within it, make up.
+void collect(Interval node, std::span<const Interval> parts, Nodes* out) {
+  std::uint32_t held = 0;
+  for (const Interval& part : parts) held += part.size();
+  if (held == 0) return;
+  if (held == node.size()) return out->push_back(node);
+  const std::uint32_t middle = core::canonical_split(node);
+  const auto right = std::ranges::partition_point(parts, [&](const Interval& p) { return p.begin < middle; });
+  const auto lefts = static_cast<std::size_t>(right - parts.begin());
+  collect({node.begin, middle}, parts.first(lefts), out);
+  collect({middle, node.end}, parts.subspan(lefts), out);
+}
+
+Result<Merge::Output> output_of(Interval node, std::span<const Interval> parts,
+                                std::vector<std::uint32_t> inputs, bool whole) {
+  Merge::Output out{std::move(inputs), std::nullopt};
+  if (parts.size() == 1 && !whole) return out;
+  Nodes shifted;
+  for (const Interval& part : parts) shifted.push_back({part.begin - node.begin, part.end - node.begin});
+  auto fold = TreeFold::compile(shifted, node.size());
+  if (!fold.ok()) return fold.status();
+  out.fold = std::move(*fold);
+  return out;
+}
+
+}  // namespace
+
+Result<Nodes> largest_nodes(Nodes parts, std::uint32_t leaves) {
+  std::ranges::sort(parts);
+  bool valid = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    valid = valid && core::is_canonical_node(leaves, parts[i]);
+    valid = valid && (i == 0 || parts[i - 1].end <= parts[i].begin);
+  }
+  if (!valid) {
+    return core::invalid_argument(fmt::format(
+        "sum: these are not disjoint nodes of the tree over {} leaves:{}", leaves, text_of(parts)));
+  }
+  Nodes out;
+  if (leaves > 0) collect({0, leaves}, parts, &out);
+  return out;
+}
+
+Result<Merge> plan_merge(std::span<const Nodes> lists, std::uint32_t leaves, bool whole) {
+  Nodes all;
+  for (const Nodes& list : lists) all.insert(all.end(), list.begin(), list.end());
+  std::vector<std::uint32_t> order(all.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::sort(order, {}, [&](std::uint32_t i) { return all[i]; });
+  std::ranges::sort(all);
+  auto nodes = largest_nodes(all, leaves);
+  if (!nodes.ok()) return nodes.status();
+  Merge out{std::move(*nodes), {}};
+  std::size_t next = 0;
+  for (const Interval& node : out.nodes) {
+    const std::size_t first = next;
+    while (next < all.size() && all[next].end <= node.end) ++next;
+    const auto at = order.begin() + static_cast<std::ptrdiff_t>(first);
+    auto output = output_of(node, std::span(all).subspan(first, next - first),
+                            {at, at + static_cast<std::ptrdiff_t>(next - first)}, whole);
+    if (!output.ok()) return output.status();
+    out.outputs.push_back(std::move(*output));
+  }
+  return out;
+}
+
+namespace {
+
+// One step further: each host of the base has merged with the one at `distance`.
+Result<std::vector<Nodes>> merged_pairs(const std::vector<Nodes>& now, std::size_t distance,
+                                        std::uint32_t leaves) {
+  std::vector<Nodes> next;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    Nodes both = now[i];
+    both.insert(both.end(), now[i ^ distance].begin(), now[i ^ distance].end());
+    auto nodes = largest_nodes(std::move(both), leaves);
+    if (!nodes.ok()) return nodes.status();
+    next.push_back(std::move(*nodes));
+  }
+  return next;
+}
+
+}  // namespace
+
+Result<Halving> plan_halving(std::size_t host, std::span<const Nodes> by_host, std::uint32_t leaves) {
+  auto whole = plan_merge(by_host, leaves, true);
+  if (!whole.ok()) return whole.status();
+  if (whole->nodes != Nodes{{0, leaves}}) {
+    return core::invalid_argument(
+        fmt::format("sum: the hosts together hold{} of {} leaves", text_of(whole->nodes), leaves));
+  }
+  Halving out;
+  out.base = std::bit_floor(by_host.size());
+  if (host >= out.base) return out;
+  std::vector<Nodes> now(by_host.begin(), by_host.begin() + static_cast<std::ptrdiff_t>(out.base));
+  std::vector<Nodes> lists{now[host]};
+  for (std::size_t distance = 1; distance < out.base; distance *= 2) {
+    const std::size_t partner = host ^ distance;
+    out.steps.push_back({partner, (host & distance) == 0, now[partner].size(), {}});
+    lists = {now[host], now[partner]};
+    if (distance * 2 == out.base) break;
+    auto merge = plan_merge(lists, leaves);
+    auto next = merged_pairs(now, distance, leaves);
+    if (!merge.ok() || !next.ok()) return merge.ok() ? next.status() : merge.status();
+    out.steps.back().merge = std::move(*merge);
+    now = std::move(*next);
+  }
+  for (std::size_t extra = out.base; extra < by_host.size(); ++extra) {
+    out.extra_nodes.push_back(by_host[extra].size());
+    lists.push_back(by_host[extra]);
+  }
+  auto last = plan_merge(lists, leaves, true);
+  if (!last.ok()) return last.status();
+  out.last = std::move(*last);
+  return out;
+}
+
+}  // namespace regroup::collective
