@@ -1,0 +1,261 @@
+// Recursive halving and doubling over lists of partial sums, and what it is made of.
+#include "collective/ucx/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "collective/ucx/half.h"
+
+namespace regroup::collective {
+
+Arithmetic Arithmetic::of(Dtype dtype, Op op) {
+  const bool half = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
+  return {dtype, op, half ? Dtype::kFloat32 : dtype, op == Op::kAvg ? Op::kSum : op};
+}
+
+LetterKey Exchange::key_of(int from, Piece piece) const {
+  return {line_, LetterKind::kData, number_, piece.pack(), ranks_[static_cast<std::size_t>(from)]};
+}
+
+// A letter of ours; one of another call with our number is a disagreement.
+class Exchange::Arrival final : public Waiter {
+ public:
+  Arrival(Exchange& exchange, const LetterKey& key)
+      : Waiter(exchange.engine_, key.from), call_(exchange.call_), key_(key) {}
+
+  [[nodiscard]] bool ready() override {
+    letter_ = engine_.wire().find(key_);
+    if (letter_ == nullptr) return static_cast<void>(engine_.wire().reach(key_.from)), false;
+    if (letter_->head.call == call_) return true;
+    engine_.disagree(call_, key_.from, letter_->head.call);
+    return false;
+  }
+  [[nodiscard]] Letter& await_resume() const { return *letter_; }
+
+ private:
+  const Call call_;
+  const LetterKey key_;
+  Letter* letter_ = nullptr;
+};
+
+Task Exchange::send(int to, Piece piece, Input data) {
+  const int peer = ranks_[static_cast<std::size_t>(to)];
+  co_await Until(
+      engine_, [this, peer] { return engine_.wire().reach(peer); }, peer);
+  const LetterHead head{key_of(to, piece), call_};
+  const Transfer transfer = engine_.wire().send(peer, head, data);
+  co_await Until(
+      engine_, [&transfer] { return transfer.done(); }, peer);
+}
+
+Task Exchange::receive(int from, Piece piece, Output data) {
+  const LetterKey key = key_of(from, piece);
+  const Letter& letter = co_await Arrival(*this, key);
+  if (letter.bytes != data.size()) {
+    engine_.fail(core::internal_error("a letter has another size than its call says"));
+    co_await Until(engine_, [] { return false; });
+  }
+  const Transfer transfer = engine_.wire().take(key, data.data());
+  co_await Until(
+      engine_, [&transfer] { return transfer.done(); }, key.from);
+}
+
+Task Exchange::receive(int from, Piece piece, std::vector<std::byte>* data) {
+  const LetterKey key = key_of(from, piece);
+  const Letter& letter = co_await Arrival(*this, key);
+  data->resize(letter.bytes);
+  const Transfer transfer = engine_.wire().take(key, data->data());
+  co_await Until(
+      engine_, [&transfer] { return transfer.done(); }, key.from);
+}
+
+Task Exchange::flush() {
+  std::vector<Transfer> all;
+  for (const int rank : ranks_) all.push_back(engine_.wire().flush(rank));
+  for (const Transfer& one : all) co_await Until(engine_, [&one] { return one.done(); });
+}
+
+// Dissemination: behind round k each has heard of the 2^k hosts before it.
+Task Exchange::meet_hosts() {
+  const std::size_t hosts = layout_.hosts.size();
+  std::vector<Task> sends;
+  std::uint32_t round = 0;
+  for (std::size_t distance = 1; distance < hosts; distance *= 2, ++round) {
+    const Piece piece{Piece::kMeeting, round};
+    sends.push_back(send(layout_.hosts[(layout_.host + distance) % hosts][0], piece, {}));
+    co_await receive(layout_.hosts[(layout_.host + hosts - distance) % hosts][0], piece, Output());
+  }
+  for (Task& task : sends) co_await task;
+}
+
+Held Exchange::merged(const Merge& merge, const Held& inputs, std::size_t count, Arithmetic arithmetic,
+                      std::vector<Scratch::Buffer>* keep) {
+  Held out;
+  for (const Merge::Output& output : merge.outputs) {
+    if (!output.fold) {
+      out.push_back(inputs[output.inputs[0]]);
+      continue;
+    }
+    Held parts;
+    for (const std::uint32_t input : output.inputs) parts.push_back(inputs[input]);
+    const std::size_t bytes = count * arithmetic.work_size();
+    keep->push_back(scratch_.get(bytes));
+    output.fold->run(parts, {0, bytes}, keep->back().data(), arithmetic.work, arithmetic.partial,
+                     Stores::kPlain);
+    out.push_back(keep->back().data());
+  }
+  return out;
+}
+
+struct Exchange::Reduction {
+  const Segment segment;
+  const Halving& plan;
+  Held held;  // of the elements `at`
+  const Arithmetic arithmetic;
+  std::byte* const out;
+  const std::uint32_t chunk;
+  const int to;
+
+  Range at{0, segment.range.size()};
+  std::vector<Range> before{};  // `at`, step by step
+  std::vector<Task> sends{};
+  std::vector<Scratch::Buffer> keep{};
+  std::vector<LetterKey> borrowed{};  // letters that `held` points into
+
+  [[nodiscard]] Piece piece(std::uint8_t phase) const { return {phase, chunk, segment.index, 0}; }
+  [[nodiscard]] Output result(Range range) const {
+    return {out + range.begin * arithmetic.size(), range.size() * arithmetic.size()};
+  }
+  // Elements `range` of held[n].
+  [[nodiscard]] Input part(std::size_t n, Range range) const {
+    return {held[n] + (range.begin - at.begin) * arithmetic.work_size(),
+            range.size() * arithmetic.work_size()};
+  }
+};
+
+// Adds to `held` the elements `at` of the partial sums that `host` sends: where UCX has put them, if it has.
+Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::size_t nodes) {
+  const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
+  for (std::uint32_t n = 0; n < nodes; ++n) {
+    piece.node = n;
+    const LetterKey key = key_of(r.segment.owners[host], piece);
+    const Letter& letter = co_await Arrival(*this, key);
+    if (letter.bytes != bytes) engine_.fail(core::internal_error("a partial sum of another size"));
+    if (!letter.fetch) {
+      r.held.push_back(static_cast<const std::byte*>(letter.data));
+      r.borrowed.push_back(key);
+      continue;
+    }
+    r.keep.push_back(scratch_.get(bytes));
+    r.held.push_back(r.keep.back().data());
+    const Transfer transfer = engine_.wire().take(key, r.keep.back().data());
+    co_await Until(
+        engine_, [&transfer] { return transfer.done(); }, key.from);
+  }
+}
+
+Task Exchange::halve(Reduction& r) {
+  for (std::size_t k = 0; k < r.plan.steps.size(); ++k) {
+    const Halving::Step& step = r.plan.steps[k];
+    const auto [low, high] = halves_of(r.at);
+    const Range mine = step.keeps_low ? low : high;
+    const Range theirs = step.keeps_low ? high : low;
+    Piece piece = r.piece(static_cast<std::uint8_t>(Piece::kHalving + k));
+    for (std::uint32_t n = 0; theirs.size() > 0 && n < r.held.size(); ++n) {
+      piece.node = n;
+      r.sends.push_back(send(r.segment.owners[step.partner], piece, r.part(n, theirs)));
+    }
+    for (std::size_t n = 0; n < r.held.size(); ++n) r.held[n] = r.part(n, mine).data();
+    r.before.push_back(std::exchange(r.at, mine));
+    if (mine.size() > 0) co_await receive_nodes(r, step.partner, piece, step.gets);
+    if (mine.size() > 0 && k + 1 < r.plan.steps.size())
+      r.held = merged(step.merge, r.held, mine.size(), r.arithmetic, &r.keep);
+  }
+  for (std::size_t i = 0; r.at.size() > 0 && i < r.plan.extra_nodes.size(); ++i) {
+    co_await receive_nodes(r, r.plan.base + i, r.piece(Piece::kExtra), r.plan.extra_nodes[i]);
+  }
+}
+
+void Exchange::finished(const Merge& whole, const Held& inputs, std::size_t count, Arithmetic arithmetic,
+                        std::byte* out) {
+  const Merge::Output& last = whole.outputs[0];
+  Held parts;
+  for (const std::uint32_t input : last.inputs) parts.push_back(inputs[input]);
+  const ByteRange bytes{0, count * arithmetic.work_size()};
+  if (arithmetic.work == arithmetic.stored) {
+    last.fold->run(parts, bytes, out, arithmetic.work, arithmetic.op, Stores::kPlain);
+    return;
+  }
+  const Scratch::Buffer wide = scratch_.get(bytes.size());
+  last.fold->run(parts, bytes, wide.data(), arithmetic.work, arithmetic.op, Stores::kPlain);
+  narrow(out, wide.data(), count, arithmetic.stored);
+}
+
+// Doubling back: results go the way that the halves came.
+Task Exchange::spread(Reduction& r) {
+  const Range final = r.at;
+  for (std::size_t k = r.plan.steps.size(); k-- > 0;) {
+    const int partner = r.segment.owners[r.plan.steps[k].partner];
+    Piece piece = r.piece(Piece::kResult);
+    piece.node = static_cast<std::uint32_t>(k);
+    const Range mine = r.at;
+    const Range whole = r.before[k];
+    const Range theirs =
+        r.plan.steps[k].keeps_low ? Range{mine.end, whole.end} : Range{whole.begin, mine.begin};
+    if (mine.size() > 0) r.sends.push_back(send(partner, piece, r.result(mine)));
+    if (theirs.size() > 0) co_await receive(partner, piece, r.result(theirs));
+    r.at = whole;
+  }
+  for (std::size_t host = r.plan.base; final.size() > 0 && host < layout_.hosts.size(); ++host) {
+    r.sends.push_back(send(r.segment.owners[host], r.piece(Piece::kResult), r.result(final)));
+  }
+}
+
+// The results of all hosts of the base, to this one.
+Task Exchange::collect(Reduction& r) {
+  std::vector<Task> results;
+  for (std::size_t host = 0; host < r.plan.base; ++host) {
+    const Range share = share_of_host({0, r.segment.range.size()}, host, r.plan.base);
+    if (share.size() == 0 || host == layout_.host) continue;
+    results.push_back(receive(r.segment.owners[host], r.piece(Piece::kResult), r.result(share)));
+  }
+  for (Task& task : results) co_await task;
+}
+
+// A host beyond the base: its partial sums go to where the sums end, and those come back.
+Task Exchange::hand_over(Reduction& r) {
+  for (std::size_t host = 0; host < r.plan.base; ++host) {
+    const Range share = share_of_host(r.at, host, r.plan.base);
+    Piece piece = r.piece(Piece::kExtra);
+    for (std::uint32_t n = 0; share.size() > 0 && n < r.held.size(); ++n) {
+      piece.node = n;
+      r.sends.push_back(send(r.segment.owners[host], piece, r.part(n, share)));
+    }
+  }
+  for (Task& task : r.sends) co_await task;
+  if (r.to < 0 || r.to == static_cast<int>(layout_.host)) co_await collect(r);
+}
+
+Task Exchange::reduce(Segment segment, const Halving& plan, Held held, Arithmetic arithmetic, std::byte* out,
+                      std::uint32_t chunk, int to) {
+  Reduction r{std::move(segment), plan, std::move(held), arithmetic, out, chunk, to};
+  if (layout_.host >= plan.base) {
+    co_await hand_over(r);
+    co_return;
+  }
+  co_await halve(r);
+  if (r.at.size() > 0) finished(plan.last, r.held, r.at.size(), arithmetic, r.result(r.at).data());
+  for (const LetterKey& key : r.borrowed) engine_.wire().drop(key);
+  for (Task& task : r.sends) co_await task;  // before results go over what was sent
+  r.sends.clear();
+  if (to < 0) co_await spread(r);
+  if (to == static_cast<int>(layout_.host)) co_await collect(r);
+  if (to >= 0 && to != static_cast<int>(layout_.host) && r.at.size() > 0) {
+    r.sends.push_back(
+        send(r.segment.owners[static_cast<std::size_t>(to)], r.piece(Piece::kResult), r.result(r.at)));
+  }
+  for (Task& task : r.sends) co_await task;
+}
+
+}  // namespace regroup::collective
