@@ -1,0 +1,224 @@
+// Makes tasks of operations.
+//
+// A member of a host with several first compares calls with its neighbours, in the one local operation that
+// is the same for all calls; behind that their local operations cannot differ. Operations in which somebody
+// could be through before everybody has come end with a meeting of all hosts.
+#include "collective/ucx/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collective/shm/arrivals.h"
+
+namespace regroup::collective {
+
+using core::Result;
+using core::TimePoint;
+
+namespace {
+
+bool has_stragglers(Kind kind) {
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+}
+
+}  // namespace
+
+UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, Seats seats, Layout layout, Plans plans)
+    : engine_(std::move(engine)),
+      line_(seats.line),
+      ranks_(std::move(seats.ranks)),
+      rank_(seats.rank),
+      layout_(std::move(layout)),
+      plans_(std::move(plans)),
+      local_(std::move(seats.local)),
+      sent_(ranks_.size()),
+      received_(ranks_.size()) {}
+
+UcxCommunicator::~UcxCommunicator() { engine_->forget(line_); }
+
+Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engine> engine, Seats seats) {
+  std::vector<core::NodeId> nodes;
+  for (const int rank : seats.ranks) {
+    nodes.push_back(engine->wire().world().members[static_cast<std::size_t>(rank)].seat.node);
+  }
+  Layout layout = Layout::of(nodes, seats.rank);
+  const auto leaves = static_cast<std::uint32_t>(seats.ranks.size());
+  std::vector<Nodes> by_host;
+  Nodes here;
+  for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
+    Nodes ranks;
+    for (const int r : layout.hosts[host])
+      ranks.push_back({static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(r) + 1});
+    if (host == layout.host) here = ranks;
+    auto largest = largest_nodes(std::move(ranks), leaves);
+    if (!largest.ok()) return largest.status();
+    by_host.push_back(std::move(*largest));
+  }
+  auto local = plan_merge(std::span(&here, 1), leaves);
+  auto between = plan_halving(layout.host, by_host, leaves);
+  auto whole = plan_merge(by_host, leaves, true);
+  if (!local.ok() || !between.ok() || !whole.ok())
+    return core::internal_error("the ranks make no canonical tree");
+  Plans plans{std::move(*local), std::move(*between), std::move(*whole), std::move(by_host)};
+  return std::unique_ptr<Communicator>(
+      new UcxCommunicator(std::move(engine), std::move(seats), std::move(layout), std::move(plans)));
+}
+
+Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
+  REGROUP_RETURN_IF_ERROR(o.check(rank_, size()));
+  Job job{.line = line_, .ranks = ranks_, .call = call_of(o, size())};
+  job.message = o.kind == Kind::kSend || o.kind == Kind::kReceive;
+  if (job.message) {
+    auto& count = (o.kind == Kind::kSend ? sent_ : received_)[static_cast<std::size_t>(o.root)];
+    job.number = ++count;
+    job.peer = o.root;
+    job.begin = [this, o, number = job.number] {
+      return o.kind == Kind::kSend ? send(o, number) : receive(o, number);
+    };
+  } else {
+    job.number = ++number_;
+    job.begin = [this, o, number = job.number] { return collective(o, number); };
+  }
+  auto ticket = engine_->start(std::move(job), deadline);
+  if (!ticket.ok()) return ticket.status();
+  return Request(this, *ticket);
+}
+
+Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
+  if (layout_.hosts.size() == 1) {
+    co_await local(o);
+    co_return;
+  }
+  const Call call = call_of(o, size());
+  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call);
+  if (seats() > 1) co_await compare_calls(call);
+  const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
+  if (!empty) co_await perform(x, o);
+  if (empty || has_stragglers(o.kind)) co_await meet(x);
+  co_await x.flush();
+}
+
+Task UcxCommunicator::perform(Exchange& x, const Operation& o) {
+  switch (o.kind) {
+    case Kind::kAllreduce:
+      return reduce(x, o, -1);
+    case Kind::kReduce:
+      return reduce(x, o, static_cast<int>(layout_.host_of(o.root)));
+    case Kind::kReduceScatter:
+      return reduce_scatter(x, o);
+    case Kind::kBroadcast:
+      return broadcast(x, o);
+    case Kind::kAllgather:
+      return allgather(x, o);
+    case Kind::kGather:
+      return gather(x, o);
+    case Kind::kScatter:
+      return scatter(x, o);
+    case Kind::kAlltoall:
+      return alltoall(x, o);
+    default:
+      return meet(x);
+  }
+}
+
+int UcxCommunicator::seat_of(int rank) const {
+  return static_cast<int>(std::ranges::find(layout_.here(), rank) - layout_.here().begin());
+}
+
+Task UcxCommunicator::local(Operation o) {
+  auto request = local_->start(o, TimePoint::max());  // deadlines are the engine's
+  if (!request.ok()) engine_->fail(request.status());
+  co_await Until(*engine_, [&] {
+    const auto done = request->test();
+    if (!done.ok()) engine_->fail(done.status());
+    return done.ok() && *done;
+  });
+}
+
+Task UcxCommunicator::compare_calls(Call mine) {
+  std::vector<Call> calls(seats());
+  co_await local(
+      Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(calls))));
+  for (std::size_t seat = 0; seat < calls.size(); ++seat) {
+    if (calls[seat] == mine) continue;
+    engine_->disagree(mine, ranks_[static_cast<std::size_t>(layout_.here()[seat])], calls[seat]);
+    co_await Until(*engine_, [] { return false; });
+  }
+}
+
+Task UcxCommunicator::meet(Exchange& x) {
+  if (layout_.seat == 0) co_await x.meet_hosts();
+  if (seats() > 1) co_await local(Operation::barrier());
+}
+
+// A message waits until the receiver has begun, so that one which nobody receives is in nobody's way.
+Task UcxCommunicator::send(Operation o, std::uint64_t number) {
+  const int peer = ranks_[static_cast<std::size_t>(o.root)];
+  Wire& wire = engine_->wire();
+  const LetterKey ready{line_, LetterKind::kReady, number, 0, peer};
+  co_await Until(
+      *engine_, [&] { return wire.find(ready) != nullptr; }, peer);
+  const std::uint64_t wanted = wire.find(ready)->head.call.bytes;
+  wire.drop(ready);
+  const LetterHead head{{line_, LetterKind::kMessage, number}, call_of(o, size())};
+  co_await Until(
+      *engine_, [&] { return wire.reach(peer); }, peer);
+  const Transfer transfer = wire.send(peer, head, wanted == o.in.size() ? o.in : Input());
+  co_await Until(
+      *engine_, [&] { return transfer.done() && !transfer.failed(); }, peer);
+  const Transfer flushed = wire.flush(peer);
+  co_await Until(*engine_, [&] { return flushed.done(); });
+  if (wanted != o.in.size()) {
+    engine_->fail(
+        core::invalid_argument(fmt::format("send: {} bytes, rank {} wants {}", o.in.size(), o.root, wanted)));
+  }
+}
+
+Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
+  const int peer = ranks_[static_cast<std::size_t>(o.root)];
+  Wire& wire = engine_->wire();
+  co_await Until(
+      *engine_, [&] { return wire.reach(peer); }, peer);
+  const LetterHead head{{line_, LetterKind::kReady, number}, call_of(o, size())};
+  const Transfer asked = wire.send(peer, head, {});
+  const LetterKey key{line_, LetterKind::kMessage, number, 0, peer};
+  co_await Until(
+      *engine_, [&] { return wire.find(key) != nullptr; }, peer);
+  const std::uint64_t sent = wire.find(key)->head.call.bytes;
+  if (sent != o.out.size()) {
+    engine_->fail(core::invalid_argument(
+        fmt::format("receive: {} bytes, rank {} sends {}", o.out.size(), o.root, sent)));
+    co_await Until(*engine_, [] { return false; });
+  }
+  const Transfer transfer = wire.take(key, o.out.data());
+  co_await Until(
+      *engine_, [&] { return transfer.done() && asked.done(); }, peer);
+}
+
+Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoint deadline) {
+  struct Bid {
+    std::int32_t color;
+    std::uint32_t group;
+  };
+  const Bid mine{color, engine_->last_group};
+  std::vector<Bid> bids(ranks_.size());
+  REGROUP_RETURN_IF_ERROR(
+      run(Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(bids))),
+          deadline));
+  for (const Bid& bid : bids) engine_->last_group = std::max(engine_->last_group, bid.group + 1);
+  auto here = local_->split(color, deadline);
+  if (!here.ok()) return here.status();
+  if (color < 0) return std::unique_ptr<Communicator>();
+  Seats seats{.line = line_, .local = std::move(*here)};
+  seats.line.group = engine_->last_group;
+  for (std::size_t r = 0; r < bids.size(); ++r) {
+    if (bids[r].color != color) continue;
+    if (static_cast<int>(r) == rank_) seats.rank = static_cast<int>(seats.ranks.size());
+    seats.ranks.push_back(ranks_[r]);
+  }
+  return open(engine_, std::move(seats));
+}
+
+}  // namespace regroup::collective

@@ -1,0 +1,115 @@
+// The Communicator over a wire. communicator.cc makes tasks of operations, reductions.cc and moves.cc hold
+// what each does, factory.cc opens communicators.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "collective/ucx/engine.h"
+#include "collective/ucx/exchange.h"
+#include "collective/ucx/layout.h"
+#include "collective/ucx/merge.h"
+#include "collective/ucx/scratch.h"
+
+namespace regroup::collective {
+
+class UcxCommunicator final : public Communicator {
+ public:
+  struct Seats {
+    LineId line;
+    std::vector<int> ranks;  // in the World, by rank
+    int rank = 0;
+    std::unique_ptr<Communicator> local;  // of the ranks of this host, in the same order
+  };
+  [[nodiscard]] static core::Result<std::unique_ptr<Communicator>> open(std::shared_ptr<Engine> engine,
+                                                                        Seats seats);
+  ~UcxCommunicator() override;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
+  [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                          Output result, Dtype dtype, core::TimePoint deadline) override;
+  [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
+                                                                  core::TimePoint deadline) override;
+
+ private:
+  // How the ranks' own inputs are summed.
+  struct Plans {
+    Merge local;      // of the ranks of this host
+    Halving between;  // hosts
+    Merge whole;      // of what all hosts hold
+    std::vector<Nodes> by_host;
+  };
+  UcxCommunicator(std::shared_ptr<Engine> engine, Seats seats, Layout layout, Plans plans);
+  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
+  [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
+
+  [[nodiscard]] Task collective(Operation o, std::uint64_t number);
+  [[nodiscard]] Task perform(Exchange& x, const Operation& o);
+  [[nodiscard]] Task send(Operation o, std::uint64_t number);
+  [[nodiscard]] Task receive(Operation o, std::uint64_t number);
+  // With the members of this host.
+  [[nodiscard]] Task local(Operation o);
+  [[nodiscard]] Task compare_calls(Call mine);
+  [[nodiscard]] Task meet(Exchange& x);
+
+  // reductions.cc, sums.cc
+  struct Chunk;
+  [[nodiscard]] Task reduce(Exchange& x, Operation o, int to);
+  [[nodiscard]] Held widened(Held leaves, std::size_t count, Arithmetic arithmetic,
+                             std::vector<Scratch::Buffer>* keep);
+  [[nodiscard]] Task gather_slices(Exchange& x, Chunk& chunk);
+  [[nodiscard]] Task share_slices(Chunk& chunk);
+  [[nodiscard]] Task between_hosts(Exchange& x, Chunk& chunk);
+  [[nodiscard]] Task reduce_scatter(Exchange& x, Operation o);
+  struct Sum;
+  [[nodiscard]] Task sum(Sum& s, std::uint64_t number);
+  [[nodiscard]] Task sum_piece(Exchange& x, Sum& s, const Halving& plan, Segment segment,
+                               std::uint32_t index);
+  struct Parcel;
+  [[nodiscard]] Task exchange_parcels(Exchange& x, Parcel& p);
+  [[nodiscard]] Task tell_nodes(Exchange& x, const Nodes& mine, std::vector<Nodes>* by_host);
+
+  // moves.cc
+  [[nodiscard]] Task broadcast(Exchange& x, Operation o);
+  [[nodiscard]] Task allgather(Exchange& x, Operation o);
+  [[nodiscard]] Task gather(Exchange& x, Operation o);
+  [[nodiscard]] Task scatter(Exchange& x, Operation o);
+  [[nodiscard]] Task alltoall(Exchange& x, Operation o);
+
+  struct Wave;
+  // Blocks of ranks of other hosts, which the members of a host share out among them.
+  struct Duties {
+    std::vector<int> mine;  // in rank order
+    std::size_t most = 0;   // that any member of this host has
+  };
+  // The seat of the member of `host` that deals with `rank`, which is of another host.
+  [[nodiscard]] std::size_t seat_for(std::size_t host, int rank) const;
+  [[nodiscard]] Duties duties_of(std::size_t seat) const;
+  [[nodiscard]] Output blocks_here(Output all, std::size_t block) const;
+  [[nodiscard]] Task pass_on(Exchange& x, Segment segment, Output data, std::uint32_t index,
+                             std::size_t root_host);
+  [[nodiscard]] Task pass_on_slice(Exchange& x, Wave& wave);
+  [[nodiscard]] Task share_wave(Wave& wave);
+
+  // Of a rank of this host.
+  [[nodiscard]] int seat_of(int rank) const;
+  [[nodiscard]] std::size_t seats() const { return layout_.here().size(); }
+
+  const std::shared_ptr<Engine> engine_;
+  const LineId line_;
+  const std::vector<int> ranks_;
+  const int rank_;
+  const Layout layout_;
+  const Plans plans_;
+  const std::unique_ptr<Communicator> local_;
+  Scratch scratch_;
+  std::uint64_t number_ = 0;         // of the last collective operation
+  std::vector<std::uint64_t> sent_;  // messages, by rank
+  std::vector<std::uint64_t> received_;
+};
+
+}  // namespace regroup::collective
