@@ -1,0 +1,132 @@
+// Allreduce, reduce, reduce_scatter and sum_partials: what a member of a host does before and after the hosts
+// reduce with each other.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "collective/ucx/communicator.h"
+#include "collective/ucx/half.h"
+#include "core/arena.h"
+
+namespace regroup::collective {
+namespace {
+
+constexpr std::size_t kChunkBytes = 1 << 20;  // of a vector
+constexpr std::size_t kDepth = 2;             // chunks between hosts at a time
+
+}  // namespace
+
+// Elements begin..begin+count-1 of a reduction, on their way.
+struct UcxCommunicator::Chunk {
+  const Operation& o;
+  const Arithmetic arithmetic;
+  const int to;
+  const std::uint32_t index;
+  const std::size_t begin;
+  const std::size_t count;
+
+  std::vector<Scratch::Buffer> keep{};
+  Held held{};                // partial sums of our slice
+  std::byte* mine = nullptr;  // the sum of our slice
+  std::optional<Task> task{};
+
+  [[nodiscard]] const std::byte* in() const { return o.in.data() + begin * arithmetic.size(); }
+  [[nodiscard]] std::byte* out() const { return o.out.data() + begin * arithmetic.size(); }
+  [[nodiscard]] std::byte* room(Scratch& scratch, std::size_t bytes) {
+    keep.push_back(scratch.get(bytes));
+    return keep.back().data();
+  }
+};
+
+// Leaves in work form.
+Held UcxCommunicator::widened(Held leaves, std::size_t count, Arithmetic arithmetic,
+                              std::vector<Scratch::Buffer>* keep) {
+  if (arithmetic.work == arithmetic.stored) return leaves;
+  for (const std::byte*& leaf : leaves) {
+    keep->push_back(scratch_.get(count * arithmetic.work_size()));
+    widen(keep->back().data(), leaf, count, arithmetic.stored);
+    leaf = keep->back().data();
+  }
+  return leaves;
+}
+
+// Our slice of the inputs of all members of this host, folded as far as the tree allows.
+Task UcxCommunicator::gather_slices(Exchange& x, Chunk& c) {
+  const std::size_t size = c.arithmetic.size();
+  const std::size_t width = seats() == 1 ? c.count : slice_width(c.count, seats());
+  Held leaves{c.in()};
+  const bool gets_result = c.to < 0 || c.to == static_cast<int>(layout_.host);
+  c.mine = seats() == 1 && gets_result ? c.out() : c.room(scratch_, width * size);
+  if (seats() > 1) {
+    const std::size_t whole = width * seats();
+    const std::byte* in = c.in();
+    if (whole != c.count) {
+      std::byte* padded = c.room(scratch_, whole * size);
+      std::memcpy(padded, in, c.count * size);
+      std::memset(padded + c.count * size, 0, (whole - c.count) * size);
+      in = padded;
+    }
+    std::byte* all = c.room(scratch_, whole * size);
+    co_await local(Operation::alltoall({in, whole * size}, {all, whole * size}));
+    leaves.clear();
+    for (std::size_t seat = 0; seat < seats(); ++seat) leaves.push_back(all + seat * width * size);
+  }
+  const std::size_t mine = seats() == 1 ? c.count : slice_of_seat(c.count, seats(), layout_.seat).size();
+  leaves = widened(std::move(leaves), mine, c.arithmetic, &c.keep);
+  c.held = x.merged(plans_.local, leaves, mine, c.arithmetic, &c.keep);
+}
+
+Task UcxCommunicator::between_hosts(Exchange& x, Chunk& c) {
+  std::vector<Task> tasks;
+  const std::size_t first = slice_of_seat(c.count, seats(), layout_.seat).begin;
+  for (const Segment& segment : segments_of(layout_, c.count)) {
+    const std::size_t at = segment.range.begin - first;
+    Held held = c.held;
+    for (const std::byte*& one : held) one += at * c.arithmetic.work_size();
+    tasks.push_back(x.reduce(segment, plans_.between, std::move(held), c.arithmetic,
+                             c.mine + at * c.arithmetic.size(), c.index, c.to));
+  }
+  for (Task& task : tasks) co_await task;
+}
+
+// The sums of all slices, to whom they are for on this host.
+Task UcxCommunicator::share_slices(Chunk& c) {
+  if (seats() == 1 || (c.to >= 0 && c.to != static_cast<int>(layout_.host))) co_return;
+  const std::size_t bytes = c.count * c.arithmetic.size();
+  const std::size_t width = slice_width(c.count, seats()) * c.arithmetic.size();
+  const bool fits = width * seats() == bytes;
+  const bool wants = c.o.kind != Kind::kReduce || rank_ == c.o.root;
+  const Output all{fits && wants ? c.out() : c.room(scratch_, width * seats()), width * seats()};
+  if (c.o.kind == Kind::kReduce) {
+    const int root = seat_of(c.o.root);
+    co_await local(Operation::gather({c.mine, width}, wants ? all : Output(), root));
+  } else {
+    co_await local(Operation::allgather({c.mine, width}, all));
+  }
+  if (!fits && wants) std::memcpy(c.out(), all.data(), bytes);
+}
+
+// Chunk by chunk; the local operations of all members of a host come in the same order.
+Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
+  const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
+  const std::size_t elements = o.in.size() / arithmetic.size();
+  const std::size_t step = kChunkBytes / arithmetic.size();
+  const std::size_t chunks = (elements + step - 1) / step;
+  std::deque<Chunk> flight;
+  for (std::size_t i = 0; i < chunks + kDepth; ++i) {
+    if (i < chunks) {
+      Chunk& c = flight.emplace_back(Chunk{o, arithmetic, to, static_cast<std::uint32_t>(i), i * step,
+                                           std::min(step, elements - i * step)});
+      co_await gather_slices(x, c);
+      c.task.emplace(between_hosts(x, c));
+    }
+    if (i < kDepth || flight.empty()) continue;
+    Task& first = *flight.front().task;
+    co_await first;
+    co_await share_slices(flight.front());
+    flight.pop_front();
+  }
+}
+
+}  // namespace regroup::collective

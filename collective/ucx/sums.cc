@@ -1,0 +1,206 @@
+// reduce_scatter, where each block has a destination of its own, and sum_partials, where all members of a
+// host see all that the host has to bring.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "collective/ucx/communicator.h"
+#include "core/arena.h"
+
+namespace regroup::collective {
+
+using core::Status;
+
+namespace {
+
+constexpr std::size_t kParcelBytes = 1 << 20;
+constexpr std::size_t kPieceBytes = 512 << 10;  // of a segment
+constexpr std::size_t kDepth = 3;               // pieces between hosts at a time
+
+}  // namespace
+
+// Elements `begin`.. of every block of a reduce_scatter.
+struct UcxCommunicator::Parcel {
+  const Operation& o;
+  const Arithmetic arithmetic;
+  const std::uint32_t index;
+  const std::size_t begin;
+  const std::size_t count;
+
+  std::vector<Scratch::Buffer> keep{};
+  [[nodiscard]] std::byte* room(Scratch& scratch, std::size_t bytes) {
+    keep.push_back(scratch.get(bytes));
+    return keep.back().data();
+  }
+};
+
+// Member j of a host folds, for all members of the host, its own block and those of its duties.
+Task UcxCommunicator::exchange_parcels(Exchange& x, Parcel& p) {
+  const std::size_t n = p.o.out.size();
+  const std::size_t bytes = p.count * p.arithmetic.size();
+  const auto block = [&](int r) {
+    return p.o.in.data() + static_cast<std::size_t>(r) * n + p.begin * p.arithmetic.size();
+  };
+  const Duties duties = duties_of(layout_.seat);
+  const std::size_t blocks = duties.most + 1;
+  const std::size_t bundle = blocks * bytes;
+  std::byte* const out = p.room(scratch_, seats() * bundle);
+  std::byte* const in = p.room(scratch_, seats() * bundle);
+  for (std::size_t seat = 0; seat < seats(); ++seat) {
+    std::byte* to = out + seat * bundle;
+    std::memcpy(to, block(layout_.here()[seat]), bytes);
+    for (const int r : duties_of(seat).mine) std::memcpy(to += bytes, block(r), bytes);
+  }
+  co_await local(Operation::alltoall({out, seats() * bundle}, {in, seats() * bundle}));
+  const auto folded = [&](std::size_t k) {
+    Held leaves;
+    for (std::size_t seat = 0; seat < seats(); ++seat) leaves.push_back(in + seat * bundle + k * bytes);
+    leaves = widened(std::move(leaves), p.count, p.arithmetic, &p.keep);
+    return x.merged(plans_.local, leaves, p.count, p.arithmetic, &p.keep);
+  };
+  const std::size_t work = p.count * p.arithmetic.work_size();
+  std::vector<Task> tasks;
+  for (std::size_t k = 0; k < duties.mine.size(); ++k) {
+    const Held held = folded(k + 1);
+    for (std::uint32_t node = 0; node < held.size(); ++node) {
+      tasks.push_back(x.send(duties.mine[k], {Piece::kBlock, p.index, 0, node}, {held[node], work}));
+    }
+  }
+  Held all;
+  for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
+    const Held mine = host == layout_.host ? folded(0) : Held();
+    all.insert(all.end(), mine.begin(), mine.end());
+    for (std::uint32_t node = 0; host != layout_.host && node < plans_.by_host[host].size(); ++node) {
+      all.push_back(p.room(scratch_, work));
+      const int from = layout_.hosts[host][seat_for(host, rank_)];
+      tasks.push_back(x.receive(from, {Piece::kBlock, p.index, 0, node}, {p.keep.back().data(), work}));
+    }
+  }
+  for (Task& task : tasks) co_await task;
+  x.finished(plans_.whole, all, p.count, p.arithmetic, p.o.out.data() + p.begin * p.arithmetic.size());
+}
+
+// In place, the output is a block of the input that nobody reads again once its parcel is packed.
+Task UcxCommunicator::reduce_scatter(Exchange& x, Operation o) {
+  const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
+  const std::size_t elements = o.out.size() / arithmetic.size();
+  const std::size_t step = std::max<std::size_t>(1024, kParcelBytes / arithmetic.size() / ranks_.size());
+  for (std::size_t at = 0, index = 0; at < elements; at += step, ++index) {
+    Parcel parcel{o, arithmetic, static_cast<std::uint32_t>(index), at, std::min(step, elements - at)};
+    co_await exchange_parcels(x, parcel);
+  }
+}
+
+struct UcxCommunicator::Sum {
+  const std::uint32_t leaves;
+  const Output result;
+  const Arithmetic arithmetic;
+  const Call call;
+  Merge here;  // of what the caller has passed
+  Held inputs;
+};
+
+Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
+                                     Dtype dtype, core::TimePoint deadline) {
+  if (layout_.hosts.size() == 1) return local_->sum_partials(partials, leaves, result, dtype, deadline);
+  const Operation o{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
+  Nodes nodes;
+  Held inputs;
+  for (const Partial& partial : partials) {
+    if (partial.data.size() != result.size()) {
+      return core::invalid_argument(fmt::format("sum_partials: partial [{},{}) has {} bytes, the result {}",
+                                                partial.leaves.begin, partial.leaves.end, partial.data.size(),
+                                                result.size()));
+    }
+    if (size_of(dtype) == 2 && dtype != Dtype::kInt16 && partial.leaves.size() > 1) {
+      return core::invalid_argument(
+          fmt::format("sum_partials: partial [{},{}) of {} was rounded; keep partial sums as float32",
+                      partial.leaves.begin, partial.leaves.end, name_of(dtype)));
+    }
+    nodes.push_back(partial.leaves);
+    inputs.push_back(partial.data.data());
+  }
+  if (result.size() % size_of(dtype) != 0) {
+    return core::invalid_argument(fmt::format("sum_partials: {} bytes are not whole elements of {} bytes",
+                                              result.size(), size_of(dtype)));
+  }
+  auto here = plan_merge(std::span(&nodes, 1), leaves);
+  if (!here.ok()) return here.status();
+  Sum sum_at_hand{leaves,           result,           Arithmetic::of(dtype, Op::kSum), call_of(o, size()),
+                  std::move(*here), std::move(inputs)};
+  Job job{.line = line_, .ranks = ranks_, .number = ++number_, .call = sum_at_hand.call};
+  job.begin = [this, &sum_at_hand, number = job.number] { return sum(sum_at_hand, number); };
+  auto ticket = engine_->start(std::move(job), deadline);
+  return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
+}
+
+// What each host holds: from one member of each, since each knows all of its host.
+Task UcxCommunicator::tell_nodes(Exchange& x, const Nodes& mine, std::vector<Nodes>* by_host) {
+  std::vector<Task> tasks;
+  std::vector<std::vector<std::byte>> told(layout_.hosts.size());
+  for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
+    if (host == layout_.host) continue;
+    for (const int r : layout_.hosts[host]) {
+      if (seat_for(layout_.host, r) == layout_.seat) {
+        tasks.push_back(x.send(r, {Piece::kNodes}, std::as_bytes(std::span(mine))));
+      }
+    }
+    tasks.push_back(x.receive(layout_.hosts[host][seat_for(host, rank_)], {Piece::kNodes}, &told[host]));
+  }
+  for (Task& task : tasks) co_await task;
+  by_host->assign(layout_.hosts.size(), mine);
+  for (std::size_t host = 0; host < told.size(); ++host) {
+    if (host == layout_.host) continue;
+    Nodes& nodes = (*by_host)[host];
+    nodes.resize(told[host].size() / sizeof(core::Interval));
+    if (!nodes.empty()) std::memcpy(nodes.data(), told[host].data(), nodes.size() * sizeof(core::Interval));
+  }
+}
+
+Task UcxCommunicator::sum_piece(Exchange& x, Sum& s, const Halving& plan, Segment segment,
+                                std::uint32_t index) {
+  std::vector<Scratch::Buffer> keep;
+  const std::size_t count = segment.range.size();
+  Held inputs = s.inputs;
+  for (const std::byte*& input : inputs) input += segment.range.begin * s.arithmetic.size();
+  inputs = widened(std::move(inputs), count, s.arithmetic, &keep);
+  Held held = x.merged(s.here, inputs, count, s.arithmetic, &keep);
+  std::byte* const out = s.result.data() + segment.range.begin * s.arithmetic.size();
+  co_await x.reduce(segment, plan, std::move(held), s.arithmetic, out, index);
+}
+
+Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
+  Wire& wire = engine_->wire();
+  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, s.call);
+  if (seats() > 1) co_await compare_calls(s.call);
+  co_await Until(*engine_, [&] { return core::all_left_before(wire.arena(), wire.world().generation); });
+  std::vector<Nodes> by_host;
+  co_await tell_nodes(x, s.here.nodes, &by_host);
+  const auto plan = plan_halving(layout_.host, by_host, s.leaves);
+  if (!plan.ok()) {
+    engine_->fail_all(plan.status());
+    co_await Until(*engine_, [] { return false; });
+  }
+  const std::size_t step = kPieceBytes / s.arithmetic.size();
+  std::deque<Task> flight;
+  std::uint32_t index = 0;
+  for (Segment segment : segments_of(layout_, s.result.size() / s.arithmetic.size())) {
+    for (std::size_t end = segment.range.end; segment.range.begin < end;
+         segment.range.begin = segment.range.end) {
+      segment.range.end = std::min(end, segment.range.begin + step);
+      flight.push_back(sum_piece(x, s, *plan, segment, index++));
+      if (flight.size() < kDepth) continue;
+      Task& first = flight.front();
+      co_await first;
+      flight.pop_front();
+    }
+    index = 0;  // counted within each segment, as the other hosts do
+  }
+  for (Task& task : flight) co_await task;
+  co_await x.flush();
+  if (seats() > 1) co_await local(Operation::barrier());  // behind it the whole result can be read
+}
+
+}  // namespace regroup::collective
