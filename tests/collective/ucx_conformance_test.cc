@@ -1,0 +1,19 @@
+// The ucx backend passes the conformance suite, on one machine over TCP: nodes with one rank, with two, and
+// with unlike numbers whose ranks are not neighbours.
+#include "tests/collective/conformance.h"
+#include "tests/collective/ucx_job.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+constexpr Backend kApart{"UcxApart", true, make_ucx_apart};
+constexpr Backend kPairs{"UcxPairs", true, make_ucx_pairs};
+constexpr Backend kUneven{"UcxUneven", true, make_ucx_uneven};
+INSTANTIATE_TEST_SUITE_P(UcxApart, Conformance, ::testing::ValuesIn(sizes_of(kApart)), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(UcxApart, Failures, ::testing::Values(Setting{kApart, 4}), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(UcxPairs, Conformance, ::testing::ValuesIn(sizes_of(kPairs)), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(UcxPairs, Failures, ::testing::Values(Setting{kPairs, 4}), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(UcxUneven, Conformance, ::testing::ValuesIn(sizes_of(kUneven)), name_of_setting);
+
+}  // namespace
+}  // namespace regroup::collective::testing

@@ -1,0 +1,153 @@
+// Addresses lie in memory that all processes share: by generation, then by rank.
+#include "tests/collective/ucx_job.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "core/gate.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+constexpr int kRanks = 16;
+constexpr std::size_t kGenerations = 8;  // at a time
+
+struct AddressCard {
+  std::atomic<std::uint64_t> generation;
+  std::size_t bytes;
+  std::byte data[4096];
+};
+struct AddressBook {
+  AddressCard cards[kGenerations][kRanks];
+};
+
+std::shared_ptr<AddressBook> make_book() {
+  void* memory =
+      ::mmap(nullptr, sizeof(AddressBook), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  EXPECT_NE(memory, MAP_FAILED);
+  return {new (memory) AddressBook(), [](AddressBook* book) { ::munmap(book, sizeof *book); }};
+}
+
+class UcxJob final : public Job {
+ public:
+  UcxJob(std::vector<core::NodeId> nodes, UcxSettings settings, std::vector<core::Arena> arenas,
+         std::shared_ptr<AddressBook> book)
+      : nodes_(std::move(nodes)),
+        settings_(std::move(settings)),
+        arenas_(std::move(arenas)),
+        book_(std::move(book)) {}
+
+  core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
+    core::stand_before<core::RealPolicy>(line(rank).left, world.generation);
+    core::World placed = world;
+    for (core::WorldMember& member : placed.members) member.seat = seat_of(static_cast<int>(member.id));
+    if (context_ == nullptr) {
+      auto context = open_ucx(settings_);
+      if (!context.ok()) return context.status();
+      context_ = *context;
+    }
+    auto wire = open_wire(context_, arena_of(rank), placed, seat_of(rank), addresses(world.generation, rank));
+    if (!wire.ok()) return wire.status();
+    return make_ucx(std::move(*wire));
+  }
+  void leave(core::Generation g, int rank) override {
+    core::leave_generation<core::RealPolicy>(line(rank).left, g);
+    core::ring_all(arena_of(rank));
+  }
+  void revoke(core::Generation g) override {
+    for (const core::Arena& arena : arenas_) revoke_all(arena, g);
+  }
+  void bury(int rank) override {
+    line(rank).dead.store(1);
+    ring();
+  }
+  void replace(int rank) override {
+    arena_of(rank).assign_line(seat_of(rank).slot, next_id_++);
+    line(rank).revoked_up_to.store(0);
+  }
+  std::unique_ptr<Job> in_child() override {
+    std::vector<core::Arena> mine;
+    for (const core::Arena& arena : arenas_) {
+      auto one = core::Arena::open(core::Fd(::dup(arena.memfd())));
+      if (!one.ok()) return nullptr;
+      mine.push_back(std::move(*one));
+    }
+    return std::make_unique<UcxJob>(nodes_, settings_, std::move(mine), book_);
+  }
+
+ private:
+  [[nodiscard]] core::Seat seat_of(int rank) const {
+    const core::NodeId node = nodes_[static_cast<std::size_t>(rank)];
+    return {node, static_cast<core::SlotIndex>(std::count(nodes_.begin(), nodes_.begin() + rank, node))};
+  }
+  [[nodiscard]] core::Arena& arena_of(int rank) { return arenas_[nodes_[static_cast<std::size_t>(rank)]]; }
+  [[nodiscard]] core::Line& line(int rank) { return arena_of(rank).line(seat_of(rank).slot); }
+  void ring() const {
+    for (const core::Arena& arena : arenas_) core::ring_all(arena);
+  }
+
+  Addresses addresses(core::Generation g, int rank) {
+    AddressCard* const cards = book_->cards[g % kGenerations];
+    return {
+        .publish =
+            [this, cards, g, rank](std::span<const std::byte> address) {
+              AddressCard& card = cards[rank];
+              if (address.size() > sizeof card.data) return core::internal_error("an address is too long");
+              card.generation = 0;
+              card.bytes = address.size();
+              std::memcpy(card.data, address.data(), address.size());
+              card.generation = g;
+              ring();
+              return core::Status();
+            },
+        .find = [cards, g](core::MemberId member) -> std::optional<std::vector<std::byte>> {
+          const AddressCard& card = cards[member];
+          if (card.generation != g) return std::nullopt;
+          return std::vector(card.data, card.data + card.bytes);
+        },
+        .on_peer_lost = {},
+    };
+  }
+
+  const std::vector<core::NodeId> nodes_;
+  const UcxSettings settings_;
+  std::vector<core::Arena> arenas_;  // by node
+  const std::shared_ptr<AddressBook> book_;
+  std::shared_ptr<const UcxContext> context_;
+  core::MemberId next_id_ = 1000;
+};
+
+std::unique_ptr<Job> make(int ranks, core::NodeId (*node_of)(int rank)) {
+  std::vector<core::NodeId> nodes;
+  for (int r = 0; r < ranks; ++r) nodes.push_back(node_of(r));
+  return make_ucx_job(std::move(nodes), {.config = {{"TLS", "tcp"}}});
+}
+
+}  // namespace
+
+std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings) {
+  std::vector<core::Arena> arenas;
+  for (core::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
+    const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));
+    arenas.push_back(make_arena({.slots = std::max(slots, 1U)}));
+  }
+  return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(arenas), make_book());
+}
+
+std::unique_ptr<Job> make_ucx_pairs(int ranks) {
+  return make(ranks, [](int r) { return static_cast<core::NodeId>(r / 2); });
+}
+std::unique_ptr<Job> make_ucx_apart(int ranks) {
+  return make(ranks, [](int r) { return static_cast<core::NodeId>(r); });
+}
+std::unique_ptr<Job> make_ucx_uneven(int ranks) {
+  return make(ranks, [](int r) { return static_cast<core::NodeId>(r % 2 == 0 ? 0 : r % 4 == 1 ? 1 : 2); });
+}
+
+}  // namespace regroup::collective::testing

@@ -1,0 +1,20 @@
+// Ranks on several nodes of one machine: each node has an arena of its own, and what members say to each
+// other goes over UCX. The test is the agent of all.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collective/ucx/factory.h"
+#include "tests/collective/job.h"
+
+namespace regroup::collective::testing {
+
+// Rank r sits on node `nodes[r]`. Every process loads UCX for itself.
+[[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings);
+
+[[nodiscard]] std::unique_ptr<Job> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...
+[[nodiscard]] std::unique_ptr<Job> make_ucx_apart(int ranks);   // each on its own
+[[nodiscard]] std::unique_ptr<Job> make_ucx_uneven(int ranks);  // 0 1 0 2 0 1 0 ...
+
+}  // namespace regroup::collective::testing
