@@ -223,14 +223,14 @@ void Wire::end(Transfer::State& state) {
 
 // What UCX has done at once, or refused (then the endpoint is lost, which its handler says), is at its end.
 Transfer Wire::begun(Transfer transfer, ucs_status_ptr_t request) {
-  transfer.state_->failed = UCS_PTR_IS_ERR(request);
+  if (UCS_PTR_IS_ERR(request)) transfer.state_->failed = true;
   if (!UCS_PTR_IS_PTR(request)) end(*transfer.state_);
   return transfer;
 }
 
 void Wire::on_sent(void* request, ucs_status_t status, void* state) {
   auto& transfer = *static_cast<Transfer::State*>(state);
-  transfer.failed = status != UCS_OK;
+  transfer.failed = status != UCS_OK;  // UCX may say so before it has returned the request
   transfer.wire->ucp().ucp_request_free(request);
   end(transfer);
 }
