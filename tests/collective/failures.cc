@@ -57,6 +57,14 @@ bool await_death(const Board& board, int rank) {
   return ::waitid(P_PID, pid, &info, WEXITED | WNOWAIT) == 0;
 }
 
+// Kills the process of `rank`. Before it has written its id there is nobody to kill: 0 would be all of us.
+void kill_marked(const Board& board, int rank) {
+  const auto pid = static_cast<pid_t>(board.mark[rank].load());
+  if (pid == 0) return ADD_FAILURE() << "rank " << rank << " has not begun";
+  EXPECT_EQ(::kill(pid, SIGKILL), 0);
+  EXPECT_TRUE(await_death(board, rank));
+}
+
 TEST_P(Failures, AMemberDiesBeforeAnOperation) {
   for (Kind kind : kCollectives) {
     SCOPED_TRACE(name_of(kind));
@@ -104,8 +112,7 @@ TEST_P(Failures, AMemberDiesInsideAnOperation) {
     };
     const auto agent = [&] {
       EXPECT_TRUE(eventually([&] { return board_->through >= moment && board_->mark[kVictim] != 0; }));
-      ::kill(static_cast<pid_t>(board_->mark[kVictim]), SIGKILL);
-      EXPECT_TRUE(await_death(*board_, kVictim));
+      kill_marked(*board_, kVictim);
       bury_and_revoke(kVictim, kFirst);
     };
     run(body, agent, kVictim);
@@ -164,8 +171,7 @@ TEST_P(Failures, AMemberThatStandsStillIsNamedAtTheDeadline) {
     const auto agent = [&] {
       EXPECT_TRUE(eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks() - 1); }));
       if (processes()) {
-        ::kill(static_cast<pid_t>(board_->mark[kVictim]), SIGKILL);
-        EXPECT_TRUE(await_death(*board_, kVictim));
+        kill_marked(*board_, kVictim);
       }
       bury_and_revoke(kVictim, kFirst);
       board_->announced = kFirst;

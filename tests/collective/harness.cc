@@ -44,7 +44,8 @@ void run_processes(int count, const std::function<void(int)>& body, const std::f
     int status = 0;
     EXPECT_EQ(::waitpid(children[static_cast<std::size_t>(rank)], &status, 0),
               children[static_cast<std::size_t>(rank)]);
-    EXPECT_TRUE(rank == may_die || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "rank " << rank;
+    EXPECT_TRUE(rank == may_die || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        << "rank " << rank << " ended with status " << status;
   }
 }
 
