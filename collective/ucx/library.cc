@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "collective/ucx/reception.h"
+
 namespace regroup::collective {
 namespace {
 
@@ -97,6 +99,9 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   if (status != UCS_OK) return failed("ucp_config_read", status);
   const std::unique_ptr<ucp_config_t, decltype(ucp->ucp_config_release)> release(config,
                                                                                  ucp->ucp_config_release);
+  // A PUT over TCP whose acknowledgement comes after its endpoint was closed aborts the process
+  // (tcp_ep.c: PUT_TX_WAITING_ACK).
+  static_cast<void>(ucp->ucp_config_modify(config, "TCP_PUT_ENABLE", "n"));
   // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
   // does not use.
   if (uses(settings, "posix")) static_cast<void>(ucp->ucp_config_modify(config, "POSIX_ERROR_HANDLING", "y"));
@@ -111,7 +116,16 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   ucp_context_h context = nullptr;
   status = ucp->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   if (status != UCS_OK) return failed("ucp_init", status);
-  return std::shared_ptr<const UcxContext>(std::make_shared<UcxContext>(*ucp, context));
+  auto reception = Reception::open(*ucp, context);
+  if (!reception.ok()) return reception.status();
+  return std::shared_ptr<const UcxContext>(
+      std::make_shared<UcxContext>(*ucp, context, std::move(*reception)));
 }
+
+UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception)
+    : ucp_(ucp), handle_(handle), reception_(std::move(reception)) {}
+
+// UCX's threads may still be in it.
+UcxContext::~UcxContext() { static_cast<void>(reception_.release()); }
 
 }  // namespace regroup::collective

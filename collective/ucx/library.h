@@ -13,18 +13,17 @@
 
 namespace regroup::collective {
 
+class Reception;
+
 #define REGROUP_UCP_FUNCTIONS(X)    \
   X(ucp_config_read)                \
   X(ucp_config_modify)              \
   X(ucp_config_release)             \
   X(ucp_init_version)               \
-  X(ucp_cleanup)                    \
   X(ucp_worker_create)              \
   X(ucp_worker_destroy)             \
   X(ucp_listener_create)            \
-  X(ucp_listener_destroy)           \
   X(ucp_listener_query)             \
-  X(ucp_listener_reject)            \
   X(ucp_conn_request_query)         \
   X(ucp_worker_get_efd)             \
   X(ucp_worker_progress)            \
@@ -52,23 +51,26 @@ struct Ucp {
 // variables of the environment while it loads, so no other thread may read the environment meanwhile.
 [[nodiscard]] core::Result<Ucp> load_ucp();
 
-// A context: the devices and transports of this process. Workers of successive generations share it.
+// A context: the devices and transports of this process, and where it is called. Workers of successive
+// generations share it. What UCX holds for it lasts as long as the process: see Reception.
 class UcxContext {
  public:
   using Settings = std::vector<std::pair<std::string, std::string>>;
 
   [[nodiscard]] static core::Result<std::shared_ptr<const UcxContext>> open(const Settings& settings);
-  UcxContext(const Ucp& ucp, ucp_context_h handle) : ucp_(ucp), handle_(handle) {}
-  ~UcxContext() { ucp_.ucp_cleanup(handle_); }
+  UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception);
+  ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
   [[nodiscard]] const Ucp& ucp() const { return ucp_; }
   [[nodiscard]] ucp_context_h handle() const { return handle_; }
+  [[nodiscard]] Reception& reception() const { return *reception_; }
 
  private:
   const Ucp ucp_;
   const ucp_context_h handle_;
+  std::unique_ptr<Reception> reception_;
 };
 
 }  // namespace regroup::collective

@@ -65,7 +65,7 @@ Status Wire::start() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  params.client_id = static_cast<std::uint64_t>(world_.generation) << 32 | self_;
+  params.client_id = caller_id(world_.generation, self_);
   ucs_status_t status = ucp().ucp_worker_create(context_->handle(), &params, &worker_);
   if (status != UCS_OK) return worker_ = nullptr, failure("ucp_worker_create", status);
   status = ucp().ucp_worker_get_efd(worker_, &descriptor_);
@@ -80,27 +80,7 @@ Status Wire::start() {
   status = ucp().ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return failure("ucp_worker_set_am_recv_handler", status);
   relay_ = std::make_unique<BellRelay>(line().bell, [this] { ucp().ucp_worker_signal(worker_); });
-  REGROUP_RETURN_IF_ERROR(listen());
-  return addresses_.publish(encode(here_));
-}
-
-Status Wire::listen() {
-  here_ = contacts_here(0);
-  if (here_.empty()) return {Code::kUnavailable, "getifaddrs: this host has no address"};
-  const SocketAddress any = any_address(here_[0].family);
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {reinterpret_cast<const sockaddr*>(&any.storage), any.bytes};
-  params.conn_handler = {on_call, this};
-  ucs_status_t status = ucp().ucp_listener_create(worker_, &params, &listener_);
-  if (status != UCS_OK) return listener_ = nullptr, failure("ucp_listener_create", status);
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  status = ucp().ucp_listener_query(listener_, &attributes);
-  if (status != UCS_OK) return failure("ucp_listener_query", status);
-  const auto port = reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
-  for (Contact& contact : here_) contact.port = ntohs(port);
-  return {};
+  return addresses_.publish(encode(reception().contacts()));
 }
 
 Wire::~Wire() { close(); }
@@ -122,7 +102,7 @@ bool Wire::reach(int to) {
     const auto address = addresses_.find(world_.members[static_cast<std::size_t>(to)].id);
     if (!address) return false;
     peer.asked = true;
-    peer.contacts = nearest_first(decode(*address), here_);
+    peer.contacts = nearest_first(decode(*address), reception().contacts());
   }
   call_next(peer);
   return true;
@@ -145,24 +125,19 @@ void Wire::call_next(Peer& peer) {
   lose(peer, status);
 }
 
-void Wire::on_call(ucp_conn_request_h request, void* self) {
-  static_cast<Wire*>(self)->callers_.push_back(request);
-}
-
-// Callers of another generation, and those that come too late, are answered and left: refusing a call is
+// Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
 // where UCX breaks (openucx/ucx#11235).
-void Wire::answer_callers() {
-  for (const ucp_conn_request_h request : std::exchange(callers_, {})) {
-    ucp_conn_request_attr_t attributes{};
-    attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ID;
-    const bool known = ucp().ucp_conn_request_query(request, &attributes) == UCS_OK;
-    const auto from = attributes.client_id & 0xffffffff;
-    const bool wanted = known && attributes.client_id >> 32 == world_.generation && from < self_ &&
+bool Wire::answer_callers() {
+  if (!reception().progress()) return false;
+  const auto callers = reception().take(world_.generation);
+  for (const Reception::Caller& caller : callers) {
+    const auto from = caller.id & 0xffffffff;
+    const bool wanted = caller.id == caller_id(world_.generation, from) && from < self_ &&
                         peers_[from].endpoint == nullptr && !closing_;
     Peer& peer = wanted ? peers_[from] : stranger_;
     ucp_ep_params_t params = params_for(peer);
     params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
-    params.conn_request = request;
+    params.conn_request = caller.request;
     const ucs_status_t status = ucp().ucp_ep_create(worker_, &params, &peer.endpoint);
     if (status != UCS_OK) {
       peer.endpoint = nullptr;
@@ -170,6 +145,7 @@ void Wire::answer_callers() {
     }
     if (!wanted) close_endpoint(peer);
   }
+  return !callers.empty();
 }
 
 // So that there is a connection before anybody needs it, and everybody sees a death.
@@ -315,20 +291,19 @@ void Wire::drop_calls(const LineId& line, std::uint64_t until) {
 bool Wire::progress() {
   bool moved = false;
   while (!closed() && ucp().ucp_worker_progress(worker_) != 0) moved = true;
-  if (!callers_.empty()) answer_callers(), moved = true;
-  return moved;
+  return (!closed() && answer_callers()) || moved;
 }
 
 // Arming forgets the signals that came before it, hence the look at the bell behind it.
 void Wire::sleep(std::uint32_t seen, TimePoint until) {
   const BellRelay::Nap nap(*relay_);
-  if (ucp().ucp_worker_arm(worker_) != UCS_OK || nap.has_rung(seen)) return;
+  if (ucp().ucp_worker_arm(worker_) != UCS_OK || !reception().arm() || nap.has_rung(seen)) return;
   const auto left = until - core::SystemClock().now();
   if (left <= core::Duration::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{seconds.count(), (left - seconds).count()};
-  pollfd entry{descriptor_, POLLIN, 0};
-  ::ppoll(&entry, 1, &time, nullptr);
+  pollfd entries[] = {{descriptor_, POLLIN, 0}, {reception().descriptor(), POLLIN, 0}};
+  ::ppoll(entries, std::size(entries), &time, nullptr);
 }
 
 void Wire::close_endpoint(Peer& peer) {
@@ -341,8 +316,6 @@ void Wire::close_endpoint(Peer& peer) {
   static_cast<void>(begun(transfer, ucp().ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param)));
 }
 
-// The listener goes last, right before the worker: who calls in between meets a UCX that has forgotten it
-// (openucx/ucx#11087).
 void Wire::close() {
   if (closed()) return;
   closing_ = true;
@@ -353,7 +326,6 @@ void Wire::close() {
   }
   while (!letters_.empty()) drop(letters_.begin());
   relay_.reset();  // it signals the worker
-  if (listener_ != nullptr) ucp().ucp_listener_destroy(std::exchange(listener_, nullptr));
   ucp().ucp_worker_destroy(std::exchange(worker_, nullptr));
 }
 

@@ -13,6 +13,7 @@
 #include "collective/ucx/factory.h"
 #include "collective/ucx/letter.h"
 #include "collective/ucx/library.h"
+#include "collective/ucx/reception.h"
 #include "collective/ucx/transfer.h"
 #include "core/arena.h"
 
@@ -92,9 +93,9 @@ class Wire {
   [[nodiscard]] core::Status start();
   [[nodiscard]] core::Status failure(const char* call, ucs_status_t status) const;
   [[nodiscard]] const Ucp& ucp() const { return context_->ucp(); }
+  [[nodiscard]] Reception& reception() const { return context_->reception(); }
   static ucs_status_t on_letter(void* self, const void* head, std::size_t head_bytes, void* data,
                                 std::size_t bytes, const ucp_am_recv_param_t* param);
-  static void on_call(ucp_conn_request_h request, void* self);
   static void on_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   static void on_sent(void* request, ucs_status_t status, void* state);
   static void on_fetched(void* request, ucs_status_t status, std::size_t bytes, void* state);
@@ -103,10 +104,9 @@ class Wire {
   static void end(Transfer::State& state);
   void lose(Peer& peer, ucs_status_t status);
   void drop(Letters::iterator at);
-  [[nodiscard]] core::Status listen();
   [[nodiscard]] ucp_ep_params_t params_for(Peer& peer) const;
   void call_next(Peer& peer);
-  void answer_callers();
+  bool answer_callers();
   void close_endpoint(Peer& peer);
 
   const std::shared_ptr<const UcxContext> context_;
@@ -115,9 +115,6 @@ class Wire {
   const std::size_t self_;
   const Addresses addresses_;
   ucp_worker_h worker_ = nullptr;
-  ucp_listener_h listener_ = nullptr;
-  std::vector<Contact> here_;                // ours
-  std::vector<ucp_conn_request_h> callers_;  // not answered yet
   int descriptor_ = -1;
   std::vector<Peer> peers_;  // by rank
   Peer stranger_;            // a caller that is none of them

@@ -1,0 +1,56 @@
+// Where members of other hosts call this process: one listener of UCX, for all generations. A listener cannot
+// be ended while somebody calls (openucx/ucx#11087), so this one stays as long as the process does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collective/ucx/contact.h"
+#include "collective/ucx/library.h"
+#include "core/status.h"
+#include "core/world.h"
+
+namespace regroup::collective {
+
+// Who calls, as the one called knows it: 32 bits of the generation, the rank in its World.
+[[nodiscard]] constexpr std::uint64_t caller_id(core::Generation generation, std::size_t rank) {
+  return static_cast<std::uint64_t>(generation) << 32 | (rank & 0xffffffff);
+}
+
+// Used by one thread, that of the wires.
+class Reception {
+ public:
+  struct Caller {
+    ucp_conn_request_h request;  // to be answered
+    std::uint64_t id;            // caller_id() of it; 0 if it did not say
+  };
+
+  [[nodiscard]] static core::Result<std::unique_ptr<Reception>> open(const Ucp& ucp, ucp_context_h context);
+  Reception(const Reception&) = delete;
+  Reception& operator=(const Reception&) = delete;
+
+  // Where this process can be called.
+  [[nodiscard]] const std::vector<Contact>& contacts() const { return contacts_; }
+  // Hears who calls; true if anybody does.
+  bool progress();
+  // Callers of `generation`, and those that nobody waits for any more. Later ones stay until their wire asks.
+  [[nodiscard]] std::vector<Caller> take(core::Generation generation);
+  // False: there is something to hear. True: descriptor() becomes readable when there is.
+  [[nodiscard]] bool arm();
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+
+ private:
+  explicit Reception(const Ucp& ucp) : ucp_(ucp) {}
+  [[nodiscard]] ucs_status_t listen(const char** call);
+  static void on_call(ucp_conn_request_h request, void* self);
+
+  const Ucp ucp_;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  int descriptor_ = -1;
+  std::vector<Contact> contacts_;
+  std::vector<Caller> callers_;
+};
+
+}  // namespace regroup::collective
