@@ -97,7 +97,6 @@ Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
   const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
   if (!empty) co_await perform(x, o);
   if (empty || has_stragglers(o.kind)) co_await meet(x);
-  co_await x.flush();
 }
 
 Task UcxCommunicator::perform(Exchange& x, const Operation& o) {
@@ -168,8 +167,10 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   const Transfer transfer = wire.send(peer, head, wanted == o.in.size() ? o.in : Input());
   co_await Until(
       *engine_, [&] { return transfer.done() && !transfer.failed(); }, peer);
-  const Transfer flushed = wire.flush(peer);
-  co_await Until(*engine_, [&] { return flushed.done(); });
+  const LetterKey receipt{line_, LetterKind::kReceipt, number, 0, peer};
+  co_await Until(
+      *engine_, [&] { return wire.find(receipt) != nullptr; }, peer);
+  wire.drop(receipt);
   if (wanted != o.in.size()) {
     engine_->fail(
         core::invalid_argument(fmt::format("send: {} bytes, rank {} wants {}", o.in.size(), o.root, wanted)));
@@ -187,14 +188,18 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   co_await Until(
       *engine_, [&] { return wire.find(key) != nullptr; }, peer);
   const std::uint64_t sent = wire.find(key)->head.call.bytes;
-  if (sent != o.out.size()) {
+  const bool fits = sent == o.out.size();
+  const Transfer transfer = wire.take(key, fits ? o.out.data() : nullptr);  // nothing comes that does not fit
+  co_await Until(
+      *engine_, [&] { return transfer.done() && asked.done(); }, peer);
+  const Transfer receipt = wire.send(peer, {{line_, LetterKind::kReceipt, number}, call_of(o, size())}, {});
+  co_await Until(
+      *engine_, [&] { return receipt.done(); }, peer);
+  if (!fits) {
     engine_->fail(core::invalid_argument(
         fmt::format("receive: {} bytes, rank {} sends {}", o.out.size(), o.root, sent)));
     co_await Until(*engine_, [] { return false; });
   }
-  const Transfer transfer = wire.take(key, o.out.data());
-  co_await Until(
-      *engine_, [&] { return transfer.done() && asked.done(); }, peer);
 }
 
 Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoint deadline) {

@@ -83,26 +83,31 @@ void Engine::settle() {
   messages_.clear();
 }
 
-// Stays until everybody has been told: who comes later would find nobody any more.
+// Stays until everybody knows: who comes later would find nobody any more, and closing connections on which
+// something is unread takes back what was said.
 void Engine::fail_all(const Status& why) {
   if (!failed_.ok()) return;
   failed_ = why;
   if (queue_.empty()) return;
-  const Job& job = queue_.front().job;
+  const LineId line = queue_.front().job.line;
   const std::string& text = failed_.message();
-  std::vector<Transfer> said;
-  std::vector<int> left = job.ranks;
+  std::vector<int> left = queue_.front().job.ranks;
+  std::vector<int> told;
+  std::erase(left, wire_->rank());
   const auto tell = [&](int rank) {
-    if (rank == wire_->rank()) return true;
     if (!wire_->reach(rank)) return false;
-    said.push_back(wire_->send(rank, {{job.line, LetterKind::kFailure}, {}}, std::as_bytes(std::span(text))));
-    said.push_back(wire_->flush(rank));
+    static_cast<void>(wire_->send(rank, {{line, LetterKind::kFailure}, {}}, std::as_bytes(std::span(text))));
+    told.push_back(rank);
     return true;
   };
-  const auto is_out = [](const Transfer& transfer) { return transfer.done(); };
+  const auto knows = [&](int rank) {
+    return !wire_->lost(rank).empty() || wire_->find({line, LetterKind::kReceipt, 0, 0, rank}) != nullptr ||
+           wire_->find({line, LetterKind::kFailure, 0, 0, rank}) != nullptr;
+  };
   for (const TimePoint end = now() + kFarewell; now() < end && !wire_->is_over();) {
     std::erase_if(left, tell);
-    if (left.empty() && std::ranges::all_of(said, is_out)) break;
+    std::erase_if(told, knows);
+    if (left.empty() && told.empty()) break;
     if (!wire_->progress()) ::sched_yield();
   }
 }
@@ -202,14 +207,17 @@ void Engine::look_around() {
 }
 
 void Engine::hear_failure(const Job& job) {
-  LetterKey key;
+  const Letter* heard = nullptr;
   wire_->for_each(job.line, LetterKind::kFailure, 0, [&](const Letter& letter) {
-    key = letter.head.key;
-    if (!letter.fetch) {
-      fail(core::invalid_argument(std::string(static_cast<const char*>(letter.data), letter.bytes)));
-    }
-    return false;
+    heard = letter.fetch ? nullptr : &letter;
+    return heard == nullptr;
   });
+  if (heard == nullptr) return;
+  fail(core::invalid_argument(std::string(static_cast<const char*>(heard->data), heard->bytes)));
+  const Transfer receipt = wire_->send(heard->head.key.from, {{job.line, LetterKind::kReceipt}, {}}, {});
+  for (const TimePoint end = now() + kFarewell; now() < end && !receipt.done() && !wire_->is_over();) {
+    if (!wire_->progress()) ::sched_yield();
+  }
 }
 
 void Engine::find_stranger(const Job& job) {

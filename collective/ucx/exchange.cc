@@ -18,6 +18,15 @@ LetterKey Exchange::key_of(int from, Piece piece) const {
   return {line_, LetterKind::kData, number_, piece.pack(), ranks_[static_cast<std::size_t>(from)]};
 }
 
+namespace {
+
+LetterKey receipt_of(LetterKey key) {
+  key.kind = LetterKind::kReceipt;
+  return key;
+}
+
+}  // namespace
+
 // A letter of ours; one of another call with our number is a disagreement.
 class Exchange::Arrival final : public Waiter {
  public:
@@ -47,6 +56,11 @@ Task Exchange::send(int to, Piece piece, Input data) {
   const Transfer transfer = engine_.wire().send(peer, head, data);
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, peer);
+  if (!piece.has_receipt()) co_return;
+  const LetterKey receipt = receipt_of(key_of(to, piece));
+  co_await Until(
+      engine_, [&] { return engine_.wire().find(receipt) != nullptr; }, peer);
+  engine_.wire().drop(receipt);
 }
 
 Task Exchange::receive(int from, Piece piece, Output data) {
@@ -56,24 +70,24 @@ Task Exchange::receive(int from, Piece piece, Output data) {
     engine_.fail(core::internal_error("a letter has another size than its call says"));
     co_await Until(engine_, [] { return false; });
   }
-  const Transfer transfer = engine_.wire().take(key, data.data());
-  co_await Until(
-      engine_, [&transfer] { return transfer.done(); }, key.from);
+  co_await take(key, piece, data);
 }
 
 Task Exchange::receive(int from, Piece piece, std::vector<std::byte>* data) {
   const LetterKey key = key_of(from, piece);
   const Letter& letter = co_await Arrival(*this, key);
   data->resize(letter.bytes);
-  const Transfer transfer = engine_.wire().take(key, data->data());
-  co_await Until(
-      engine_, [&transfer] { return transfer.done(); }, key.from);
+  co_await take(key, piece, *data);
 }
 
-Task Exchange::flush() {
-  std::vector<Transfer> all;
-  for (const int rank : ranks_) all.push_back(engine_.wire().flush(rank));
-  for (const Transfer& one : all) co_await Until(engine_, [&one] { return one.done(); });
+Task Exchange::take(LetterKey key, Piece piece, Output data) {
+  const Transfer transfer = engine_.wire().take(key, data.data());
+  co_await Until(
+      engine_, [&transfer] { return transfer.done(); }, key.from);
+  if (!piece.has_receipt()) co_return;
+  const Transfer receipt = engine_.wire().send(key.from, {receipt_of(key), call_}, {});
+  co_await Until(
+      engine_, [&receipt] { return receipt.done(); }, key.from);
 }
 
 // Dissemination: behind round k each has heard of the 2^k hosts before it.

@@ -16,6 +16,10 @@ namespace regroup::collective {
 struct Piece {
   enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kMeeting };
 
+  // Who comes back from an operation may die, and what it last said with it: it waits until that is there. Of
+  // partial sums the results say so.
+  [[nodiscard]] bool has_receipt() const { return phase >= kResult; }
+
   std::uint8_t phase = kBlock;  // kHalving + step
   std::uint32_t chunk = 0;      // below 2^20
   std::uint32_t segment = 0;    // below 2^20
@@ -55,7 +59,7 @@ class Exchange {
         number_(number),
         call_(call) {}
 
-  // Ends when `data` may change.
+  // Ends when `data` may change; of results and blocks, when the other is sure to have them.
   [[nodiscard]] Task send(int to, Piece piece, Input data);
   // Of exactly that many bytes.
   [[nodiscard]] Task receive(int from, Piece piece, Output data);
@@ -63,8 +67,6 @@ class Exchange {
   [[nodiscard]] Task receive(int from, Piece piece, std::vector<std::byte>* data);
   // Until every host has come here; called by the first member of each.
   [[nodiscard]] Task meet_hosts();
-  // Until all that was sent has left this process.
-  [[nodiscard]] Task flush();
   // The whole sum of the elements of a segment, in stored form, to `out` of its owners, or only of that on
   // host `to` (-1: all). `held` are the partial sums of this host as `plan` wants them, in work form. Where
   // `out` is the memory of `held`, it is so element by element.
@@ -83,6 +85,8 @@ class Exchange {
   struct Reduction;  // one under way
 
   [[nodiscard]] LetterKey key_of(int from, Piece piece) const;
+  // A letter that is there.
+  [[nodiscard]] Task take(LetterKey key, Piece piece, Output data);
   [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, Piece piece, std::size_t nodes);
   [[nodiscard]] Task halve(Reduction& r);
   [[nodiscard]] Task spread(Reduction& r);

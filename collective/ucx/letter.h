@@ -23,6 +23,7 @@ enum class LetterKind : std::uint8_t {
   kData,     // of a collective operation
   kReady,    // "I want your message, of this size"
   kMessage,  // of send()
+  kReceipt,  // "I have your letter"
   kFailure,  // "It is all over, and this is why"
 };
 

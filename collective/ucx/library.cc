@@ -20,6 +20,10 @@ using core::Result;
 using core::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
+// All data goes at once, and whole letters straight from memory: a send that is done has left this process.
+// Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
+// acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK).
+constexpr std::pair<const char*, const char*> kEager[] = {{"RNDV_THRESH", "inf"}, {"ZCOPY_THRESH", "0"}};
 
 // Of UCX's environment, which is not ours; empty if it is not set.
 std::string value_of(const std::string& name) {
@@ -99,9 +103,10 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   if (status != UCS_OK) return failed("ucp_config_read", status);
   const std::unique_ptr<ucp_config_t, decltype(ucp->ucp_config_release)> release(config,
                                                                                  ucp->ucp_config_release);
-  // A PUT over TCP whose acknowledgement comes after its endpoint was closed aborts the process
-  // (tcp_ep.c: PUT_TX_WAITING_ACK).
-  static_cast<void>(ucp->ucp_config_modify(config, "TCP_PUT_ENABLE", "n"));
+  for (const auto& [name, value] : kEager) {
+    if (value_of(std::string("UCX_") + name).empty())
+      static_cast<void>(ucp->ucp_config_modify(config, name, value));
+  }
   // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
   // does not use.
   if (uses(settings, "posix")) static_cast<void>(ucp->ucp_config_modify(config, "POSIX_ERROR_HANDLING", "y"));

@@ -32,7 +32,6 @@ class Reception;
   X(ucp_worker_set_am_recv_handler) \
   X(ucp_ep_create)                  \
   X(ucp_ep_close_nbx)               \
-  X(ucp_ep_flush_nbx)               \
   X(ucp_am_send_nbx)                \
   X(ucp_am_recv_data_nbx)           \
   X(ucp_am_data_release)            \

@@ -223,18 +223,8 @@ Transfer Wire::send(int to, const LetterHead& head, Input data) {
   transfer.state_->head.key.from = rank();
   ucp_request_param_t param = with_user_data(transfer.state_.get());
   param.cb.send = on_sent;
-  peer.dirty = true;
   return begun(transfer, ucp().ucp_am_send_nbx(peer.endpoint, kLetterId, &transfer.state_->head,
                                                sizeof(LetterHead), data.data(), data.size(), &param));
-}
-
-Transfer Wire::flush(int to) {
-  Peer& peer = peers_[static_cast<std::size_t>(to)];
-  if (!std::exchange(peer.dirty, false) || !peer.lost.empty() || closed()) return {};
-  const Transfer transfer = begin();
-  ucp_request_param_t param = with_user_data(transfer.state_.get());
-  param.cb.send = on_sent;
-  return begun(transfer, ucp().ucp_ep_flush_nbx(peer.endpoint, &param));
 }
 
 ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_bytes, void* data,
@@ -267,7 +257,6 @@ Transfer Wire::take(const LetterKey& key, std::byte* to) {
     param.cb.recv_am = on_fetched;
     transfer = begun(transfer, ucp().ucp_am_recv_data_nbx(worker_, std::exchange(letter.data, nullptr), to,
                                                           letter.bytes, &param));
-    peers_[static_cast<std::size_t>(key.from)].dirty = true;  // we tell it that we have it
   } else if (letter.bytes != 0) {
     std::memcpy(to, letter.data, letter.bytes);
   }

@@ -42,8 +42,8 @@ class Wire {
   // True when send() to rank `to` goes off: its address has come and, of two, the one with the lower rank has
   // begun; or it is lost. Call it on both sides.
   [[nodiscard]] bool reach(int to);
-  // Sends a letter from us; `reach(to)` was true. `data` is UCX's until the transfer is done. To a lost peer:
-  // done at once.
+  // Sends a letter from us; `reach(to)` was true. `data` is UCX's until the transfer is done; then the letter
+  // is with the system. To a lost peer: done at once.
   [[nodiscard]] Transfer send(int to, const LetterHead& head, Input data);
   // The first letter with this key, or null. Stays until it is taken or dropped.
   [[nodiscard]] Letter* find(const LetterKey& key);
@@ -59,8 +59,6 @@ class Wire {
     auto it = letters_.lower_bound({line, kind, number, 0, 0});
     while (it != letters_.end() && it->first.line == line && it->first.kind == kind && use(it->second)) ++it;
   }
-  // When it is done, what was sent to `to` is out of this process.
-  [[nodiscard]] Transfer flush(int to);
   // Why the connection to a rank broke; empty if it did not.
   [[nodiscard]] const std::string& lost(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].lost;
@@ -82,7 +80,6 @@ class Wire {
     ucp_ep_h endpoint = nullptr;
     std::string lost;
     bool reported = false;
-    bool dirty = false;               // sent to since the last flush
     std::vector<Contact> contacts{};  // not tried yet
     bool asked = false;               // for them
   };

@@ -30,7 +30,7 @@ constexpr int kSize = 4;
 constexpr int kVictim = 2;
 // Generations after which memory is compared, and what may come later: by then it has settled, or nearly so.
 constexpr Generation kSettled[] = {12, 200};
-constexpr std::size_t kSlackKib[] = {8192, 2048};
+constexpr std::size_t kSlackKib[] = {16384, 2048};
 constexpr std::size_t kCallers = 2 * kSize;  // sockets of members that call before we count
 
 struct Board {
