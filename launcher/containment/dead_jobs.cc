@@ -73,7 +73,7 @@ std::vector<pid_t> all_processes() {
 
 DeadJob end(JobRecord& record, const core::Clock& clock, core::TimePoint deadline) {
   DeadJob dead{record.job()};
-  const std::string entry = "REGROUP_JOB=" + record.job();
+  const std::string entry = "REGROUP_JOB=" + launch_of(record.job());
   std::set<pid_t> killed;
   for (bool found = true; found;) {
     found = false;

@@ -29,9 +29,18 @@ constexpr std::size_t kIdLength = 8;
 constexpr off_t kMostBytes = 1 << 20;
 constexpr int kAttempts = 20;  // while others look whether it is a dead job's
 
+// Of a job, or of its part on host N of others: "ID" or "ID-N".
 bool is_id(const std::string& name) {
-  return name.size() == kIdLength &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
+  const std::string id = launch_of(name);
+  const std::string host = name.size() > id.size() ? name.substr(id.size() + 1) : "0";
+  return id.size() == kIdLength && !host.empty() &&
+         std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isxdigit(c) != 0; }) &&
+         std::all_of(host.begin(), host.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+bool is_held(const std::string& path) {
+  const core::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
 std::string contents(int file) {
@@ -74,6 +83,8 @@ bool is_group_of(const std::string& folder, const std::string& job) {
 
 }  // namespace
 
+std::string launch_of(const std::string& job) { return job.substr(0, job.find('-')); }
+
 core::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& folder,
                                                            const std::string& job) {
   const std::string path = fmt::format("{}/{}{}", folder, job, kSuffix);
@@ -99,6 +110,9 @@ core::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& fo
 std::shared_ptr<JobRecord> JobRecord::take_over(const std::string& path) {
   const fs::path name(path);
   if (name.extension() != kSuffix || !is_id(name.stem().string())) return nullptr;
+  const std::string launch = launch_of(name.stem().string());
+  const bool part = launch.size() < name.stem().string().size();
+  if (part && is_held((name.parent_path() / (launch + kSuffix)).string())) return nullptr;
   core::Fd file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(file.get(), path)) {
     return nullptr;

@@ -21,7 +21,8 @@ class JobRecord {
   [[nodiscard]] static core::Result<std::shared_ptr<JobRecord>> create(const std::string& folder,
                                                                        const std::string& job);
   // The record of a job of this user and this boot of the machine of which no launcher process lives; from
-  // now on it is ours. nullptr: the job may live, or somebody else ends it.
+  // now on it is ours. nullptr: the job may live, or somebody else ends it. The part of an agent for another
+  // host is left alone while the job's launcher lives on this one (--launcher fork), which sees to it.
   [[nodiscard]] static std::shared_ptr<JobRecord> take_over(const std::string& path);
 
   // Control groups of the job, to be removed with it. Written down before they are made.
@@ -46,6 +47,9 @@ class JobRecord {
   std::string folder_;
   std::string job_;
 };
+
+// What REGROUP_JOB says in members of `job`, which may be the part of one host: "0123abcd-2" -> "0123abcd".
+[[nodiscard]] std::string launch_of(const std::string& job);
 
 // The records in `folder`, of dead jobs and of living ones.
 [[nodiscard]] std::vector<std::string> job_records(const std::string& folder);

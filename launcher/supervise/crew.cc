@@ -68,7 +68,7 @@ Crew::Crew(boost::asio::io_context& loop, CrewOptions options, Sink& out, Sink& 
       streams_(loop, options_.output, options_.stdin_to, out, err, std::move(changed)),
       err_(err),
       exited_(std::move(exited)),
-      limiter_(options_.job, options_.record) {}
+      limiter_(options_.record ? options_.record->job() : options_.job, options_.record) {}
 
 core::Status Crew::start(const Place& place, Extras extras) {
   auto pipes = streams_.open(place);

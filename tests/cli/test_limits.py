@@ -145,6 +145,15 @@ def open_folder():
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def test_groups_of_other_hosts_are_removed_too(regroup, controlled):
+    job = regroup.run(
+        "--launcher", "fork", "-H", "other:2", "-np", "2", "--memory", "100M", "cat", "/proc/self/cgroup"
+    )
+    assert job.wait() == 0, job.err
+    (name,) = set(re.findall(r"/(regroup-[0-9a-f]{8}-1)/member", job.out))
+    assert not [group for group in groups() if name in group]
+
+
 @pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["said", "quiet"])
 def test_without_rights_it_is_said_once_and_done_otherwise(open_folder, without_rights, quiet):
     shutil.copy(BIN / "regroup", open_folder)

@@ -135,6 +135,31 @@ TEST(DeadJobs, EndsProcessesOfDeadJobsOnly) {
   EXPECT_TRUE(end_dead_jobs(folder.path(), kLimit).empty());
 }
 
+// An agent for another host writes a record of its own; on its head's host that one sees to it.
+TEST(DeadJobs, EndsThePartOfAHostOnceItsHeadIsNotThere) {
+  const Folder folder;
+  auto head = JobRecord::create(folder.path(), "0123cccc");
+  const std::string part = folder.path() + "/0123cccc-12.job";
+  {
+    const auto agent = JobRecord::create(folder.path(), "0123cccc-12");
+    ASSERT_TRUE(head.ok() && agent.ok());
+  }
+  Sleeper member("REGROUP_JOB=0123cccc");
+  EXPECT_TRUE(end_dead_jobs(folder.path(), kLimit).empty());
+  EXPECT_TRUE(member.lives());
+  EXPECT_TRUE((*head)->clean(kLimit));
+  head->reset();
+  const auto found = end_dead_jobs(folder.path(), kLimit);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].killed, 1U);
+  EXPECT_FALSE(member.lives());
+  EXPECT_TRUE(job_records(folder.path()).empty());
+  for (const char* name : {"0123cccc-", "0123cccc-x", "0123cccc-1-2", "0123ccc-1"}) {
+    folder.put(std::string("/") + name + ".job", "regroup-job 1\n");
+    EXPECT_EQ(JobRecord::take_over(folder.path() + "/" + name + ".job"), nullptr) << name;
+  }
+}
+
 // The one that is stopped cannot end by itself; a mark of an older process of its number is not its own.
 TEST(JobRecord, EndsTheProcessesItHolds) {
   const Folder folder;
