@@ -1,4 +1,5 @@
-// One look at all processes can miss one that is being forked, hence looks until one finds none.
+// One look at all processes can miss one that is being forked, or has no environment yet since execve has
+// just begun it, hence looks until two find none.
 #include "launcher/containment/dead_jobs.h"
 
 #include <dirent.h>
@@ -24,6 +25,7 @@ namespace regroup::launcher {
 namespace {
 
 constexpr int kRecheckMs = 5;
+constexpr int kVainLooks = 2;
 
 std::string read_all(int file) {
   std::string text;
@@ -75,16 +77,17 @@ DeadJob end(JobRecord& record, const core::Clock& clock, core::TimePoint deadlin
   DeadJob dead{record.job()};
   const std::string entry = "REGROUP_JOB=" + launch_of(record.job());
   std::set<pid_t> killed;
-  for (bool found = true; found;) {
-    found = false;
+  for (int looks = 0; looks < kVainLooks;) {
+    bool found = false;
     for (const pid_t pid : all_processes()) {
       if (pid == ::getpid() || !kill_if_of(pid, entry)) continue;
       killed.insert(pid);
       found = true;
     }
+    looks = found ? 0 : looks + 1;
     if (found && clock.now() >= deadline) dead.ended = false;
     if (!dead.ended) break;
-    if (found) ::poll(nullptr, 0, kRecheckMs);
+    if (looks < kVainLooks) ::poll(nullptr, 0, kRecheckMs);
   }
   dead.killed = killed.size();
   dead.ended = dead.ended && record.clean(std::max(deadline - clock.now(), core::Duration::zero()));
