@@ -85,8 +85,13 @@ Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::opt
   }
   if (first) given.values.push_back(std::move(*first));
   if (spec.value.starts_with('[')) {
-    if (given.values.empty() && i < args.size()) given.values.push_back(args[i++]);
-    return given.values.empty() ? Status() : check_topic(given.value(), compat);
+    if (given.values.empty()) {
+      const bool program = i >= args.size() || args[i].find('/') != std::string::npos ||
+                           (i + 1 < args.size() && !check_topic(args[i], compat).ok());
+      if (program) return {};
+      given.values.push_back(args[i++]);
+    }
+    return check_topic(given.value(), compat);
   }
   const Words names = value_names(spec);
   while (given.values.size() < names.size()) {

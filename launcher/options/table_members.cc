@@ -57,7 +57,9 @@ Status set_per_node(Draft& draft, const Given& given) {
 Status set_nproc_per_node(Draft& draft, const Given& given) {
   BindTo& bind = draft.out.mapping.bind;
   if (bind.kind == BindTo::Kind::kDefault) bind.kind = BindTo::Kind::kNone;
-  if (given.value() == "auto" || given.value() == "cpu" || given.value() == "gpu") return {};
+  if (given.value() == "auto" || given.value() == "cpu") return {};
+  if (given.value() == "gpu")
+    return bad_value(given.name, given.value(), "a number, auto or cpu is wanted: GPUs are not counted");
   return set_per_node(draft, given);
 }
 

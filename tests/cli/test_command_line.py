@@ -169,6 +169,7 @@ def test_names_choose_the_dialect(named):
             "host no-such-host: -np MIN:MAX on several hosts: not yet; ",
         ),
         (["-np", "1", "true", ":"], "no program was given"),
+        (["--nproc-per-node", "gpu", "true"], "option --nproc-per-node gpu: a number, auto or cpu is wanted"),
         (["--app", "/no/such/file"], "option --app /no/such/file: open(/no/such/file): "),
         (["-np", "1", "a", ":", "b"], "program b: -np is missing"),
     ],

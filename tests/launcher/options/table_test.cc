@@ -237,6 +237,10 @@ TEST(CommandLine, SlotsComeFromTheHostFile) {
 TEST(CommandLine, HelpTakesATopicButNoProgram) {
   EXPECT_EQ(parse({"--help", "hosts"})->topic, "hosts");
   EXPECT_EQ(parse({"--help", "./a.out"})->topic, "");
+  EXPECT_EQ(parse({"--help", "python", "train.py"})->topic, "");
+  EXPECT_EQ(parse({"--help", "map-by", "core", "true"})->topic, "map-by");
+  EXPECT_EQ(refusal({"--help", "mapby"}),
+            "--help mapby: no option and no group is called so; did you mean map-by?");
   EXPECT_EQ(parse({"help", "all"})->topic, "all");
   EXPECT_EQ(parse({"--help=all"})->topic, "all");
   EXPECT_EQ(parse({"--generate", "man"})->topic, "man");
