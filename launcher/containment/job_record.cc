@@ -150,6 +150,7 @@ bool JobRecord::clean(core::Duration limit) {
   std::error_code ignored;
   fs::remove_all(folder_ + "/" + job_, ignored);
   fs::remove_all(folder_ + "/pmi-" + job_, ignored);
+  fs::remove(folder_ + "/" + job_ + ".agent", ignored);
   if (ended) ::unlink(path().c_str());
   return ended;
 }

@@ -30,8 +30,8 @@ class JobRecord {
   // A process of the job that is no descendant of its agent, to be ended with it.
   [[nodiscard]] core::Status add_process(pid_t pid);
   // Kills what is in the job's control groups and, unless they end by themselves, the processes that were
-  // added; removes the groups, the job's folders and, if nothing is left, the record. Blocks until `limit`
-  // has passed at most. Any of the job's processes may call it, more than once.
+  // added; removes the groups, the job's folders and agent's socket and, if nothing is left, the record.
+  // Blocks until `limit` has passed at most. Any of the job's processes may call it, more than once.
   bool clean(core::Duration limit);
 
   [[nodiscard]] const std::string& job() const { return job_; }
