@@ -22,7 +22,7 @@ namespace regroup::core {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kWorldSlots = 4;
 constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
@@ -49,7 +49,7 @@ static_assert(sizeof(Header) <= kPage && sizeof(Seat) * kMaxShards < kMaxFrameBy
 constexpr std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 std::uint64_t world_bytes(const ArenaSpec& spec) {
-  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(Seat) + kMaxSlots * 32ULL);
+  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(Seat) + kMaxMembers * 32ULL);
 }
 
 std::uint64_t buffer_stride(const ArenaSpec& spec) { return pages(spec.result_bytes() + 16 * kSkew); }
@@ -266,7 +266,7 @@ Result<World> Arena::read_world(Generation generation) const {
   if (slot->generation.load(std::memory_order_acquire) != generation) return overwritten;
   auto world = decode_world(std::span(bytes).first(size));
   if (!world.ok()) return world;
-  const auto here = [&](const Seat& seat) { return seat.slot < spec_.slots; };
+  const auto here = [&](const Seat& seat) { return seat.node != spec_.node || seat.slot < spec_.slots; };
   if (world->shards != spec_.shards || !std::all_of(world->plan.begin(), world->plan.end(), here) ||
       !std::all_of(world->members.begin(), world->members.end(),
                    [&](const WorldMember& m) { return here(m.seat); })) {

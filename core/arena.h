@@ -20,6 +20,7 @@
 namespace regroup::core {
 
 inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as many
+inline constexpr std::uint32_t kMaxMembers = 4096;     // of a World
 inline constexpr std::size_t kStageBytes = 512 << 10;  // of a member's Communicators: collective/shm/stage.h
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 
@@ -30,6 +31,7 @@ struct ArenaSpec {
   std::uint32_t element_bytes = 4;     // 4: float, 8: double
   std::uint64_t elements = 0;          // of a leaf and of a result
   std::uint64_t snapshot_bytes = 0;    // most that a member's state can take
+  NodeId node = 0;                     // of the seats that are lines of this arena
   bool operator==(const ArenaSpec&) const = default;
 
   [[nodiscard]] std::uint64_t result_bytes() const { return elements * element_bytes; }

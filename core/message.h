@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "core/control_message.h"
 #include "core/line_report.h"
+#include "core/node_message.h"
 #include "core/world.h"
 
 namespace regroup::core {
@@ -48,8 +50,8 @@ struct Excluded {  // no longer, or never, part of a World: leave with exit stat
 
 // Agent -> coordinator.
 struct MemberReady {
-  MemberId member = 0;
   SlotIndex slot = 0;
+  Join join;  // as it said it
   bool operator==(const MemberReady&) const = default;
 };
 struct MemberDrained {
@@ -75,6 +77,7 @@ struct HelloReply {
   Generation world = 0;
   Generation revoked_up_to = 0;
   std::vector<LineReport> lines;
+  std::optional<Join> declared;  // by the first member here, and so by all
   bool operator==(const HelloReply&) const = default;
 };
 
@@ -116,14 +119,15 @@ struct JobDone {  // also coordinator -> guardian
   bool operator==(const JobDone&) const = default;
 };
 
-using Body =
-    std::variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained, MemberLost,
-                 Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello, JobDone,
-                 StatusRequest, StatusReply, ResizeRequest, NoticeRequest, KillRequest, Reply>;
+using Body = std::variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained,
+                          MemberLost, Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello,
+                          JobDone, StatusRequest, StatusReply, ResizeRequest, NoticeRequest, KillRequest,
+                          Reply, Contacts, PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed
   Body body;
+  NodeId node = 0;  // between coordinator and agents: which agent
   bool operator==(const Message&) const = default;
 };
 

@@ -73,7 +73,7 @@ Status check_one(const Welcome& m) {
 }
 Status check_one(const MemberReady& m) {
   if (m.slot < kMaxSlots) return {};
-  return senseless("MemberReady", fmt::format("member {} on line {}", m.member, m.slot));
+  return senseless("MemberReady", fmt::format("member {} on line {}", m.join.member, m.slot));
 }
 Status check_one(const Start& m) {
   if (m.rank < m.world_size) return {};
@@ -87,6 +87,7 @@ Status check_one(const HelloReply& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("HelloReply", std::max(m.world, m.revoked_up_to)));
   return check_lines("HelloReply", m.lines);
 }
+Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
 Status check_one(const Announce& m) { return check(m.world); }
 template <class T>

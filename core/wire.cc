@@ -113,10 +113,11 @@ fb::ExcludedT table(const Excluded& m) {
 Excluded plain(const fb::ExcludedT& t) { return {t.reason}; }
 fb::MemberReadyT table(const MemberReady& m) {
   fb::MemberReadyT t;
-  t.member = m.member, t.slot = m.slot;
+  t.member = m.join.member, t.slot = m.slot;
+  t.join = std::make_unique<fb::JoinT>(table(m.join));
   return t;
 }
-MemberReady plain(const fb::MemberReadyT& t) { return {t.member, t.slot}; }
+MemberReady plain(const fb::MemberReadyT& t) { return {t.slot, t.join ? plain(*t.join) : Join{t.member}}; }
 fb::MemberDrainedT table(const MemberDrained& m) {
   fb::MemberDrainedT t;
   t.member = m.member;
@@ -142,9 +143,14 @@ Report plain(const fb::ReportT& t) { return {t.generation, from_wire(t.lines)}; 
 fb::HelloReplyT table(const HelloReply& m) {
   fb::HelloReplyT t;
   t.world = m.world, t.revoked_up_to = m.revoked_up_to, t.lines = to_wire(m.lines);
+  if (m.declared) t.declared = std::make_unique<fb::JoinT>(table(*m.declared));
   return t;
 }
-HelloReply plain(const fb::HelloReplyT& t) { return {t.world, t.revoked_up_to, from_wire(t.lines)}; }
+HelloReply plain(const fb::HelloReplyT& t) {
+  HelloReply m{t.world, t.revoked_up_to, from_wire(t.lines), {}};
+  if (t.declared) m.declared = plain(*t.declared);
+  return m;
+}
 fb::StartT table(const Start& m) {
   fb::StartT t;
   t.member = m.member, t.rank = m.rank, t.world_size = m.world_size, t.restart = m.restart;
@@ -218,6 +224,52 @@ fb::ReplyT table(const Reply& m) {
 }
 Reply plain(const fb::ReplyT& t) { return {t.ok, t.message}; }
 
+fb::ContactsT table(const Contacts& m) {
+  fb::ContactsT t;
+  t.generation = m.generation;
+  for (const Contact& contact : m.members) {
+    auto& out = t.members.emplace_back(std::make_unique<fb::ContactT>());
+    out->member = contact.member;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(contact.address.data());
+    out->address.assign(bytes, bytes + contact.address.size());
+  }
+  return t;
+}
+Contacts plain(const fb::ContactsT& t) {
+  Contacts m{t.generation, {}};
+  for (const auto& contact : t.members) {
+    const auto bytes = std::as_bytes(std::span(contact->address));
+    m.members.push_back({contact->member, {bytes.begin(), bytes.end()}});
+  }
+  return m;
+}
+fb::PeerSuspectT table(const PeerSuspect& m) {
+  fb::PeerSuspectT t;
+  t.member = m.member, t.why = m.why;
+  return t;
+}
+PeerSuspect plain(const fb::PeerSuspectT& t) { return {t.member, t.why}; }
+fb::NodeUpT table(const NodeUp& m) {
+  fb::NodeUpT t;
+  t.node = m.node, t.name = m.name, t.slots = m.slots;
+  return t;
+}
+NodeUp plain(const fb::NodeUpT& t) { return {t.node, t.name, t.slots}; }
+fb::NodeSilentT table(const NodeSilent& m) {
+  fb::NodeSilentT t;
+  t.node = m.node, t.silent = m.silent;
+  return t;
+}
+NodeSilent plain(const fb::NodeSilentT& t) { return {t.node, t.silent}; }
+fb::NodeLostT table(const NodeLost& m) {
+  fb::NodeLostT t;
+  t.node = m.node, t.why = m.why;
+  return t;
+}
+NodeLost plain(const fb::NodeLostT& t) { return {t.node, t.why}; }
+fb::NodesKnownT table(const NodesKnown&) { return {}; }
+NodesKnown plain(const fb::NodesKnownT&) { return {}; }
+
 // The union member for alternative I of Body, tried from I on.
 template <std::size_t I = 0>
 Result<Body> body_from_wire(const fb::BodyUnion& in) {
@@ -273,6 +325,7 @@ std::vector<std::byte> encode(const Message& message) {
   fb::MessageT wire;
   wire.version = kWireVersion;
   wire.incarnation = message.incarnation;
+  wire.node = message.node;
   std::visit([&](const auto& body) { wire.body.Set(table(body)); }, message.body);
   flatbuffers::FlatBufferBuilder builder;
   builder.Finish(fb::Message::Pack(builder, &wire), fb::MessageIdentifier());
@@ -300,7 +353,7 @@ Result<Message> decode(std::span<const std::byte> payload) {
   auto body = body_from_wire(wire.body);
   if (!body.ok()) return body.status();
   REGROUP_RETURN_IF_ERROR(check(*body));
-  return Message{wire.incarnation, std::move(*body)};
+  return Message{wire.incarnation, std::move(*body), wire.node};
 }
 
 std::vector<std::byte> encode_world(const World& world) {
@@ -326,37 +379,6 @@ Result<World> decode_world(std::span<const std::byte> bytes) {
   World world = from_wire(wire);
   REGROUP_RETURN_IF_ERROR(check(world));
   return world;
-}
-
-void FrameReader::append(std::span<const std::byte> bytes) {
-  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(std::exchange(start_, 0)));
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-}
-
-Result<std::optional<std::span<const std::byte>>> FrameReader::next_payload() {
-  using Payload = std::optional<std::span<const std::byte>>;
-  if (!error_.ok()) return error_;
-  const std::span<const std::byte> rest = std::span(buffer_).subspan(start_);
-  std::uint32_t length = 0;
-  if (rest.size() < sizeof length) return Payload();
-  std::memcpy(&length, rest.data(), sizeof length);
-  if (length > kMaxFrameBytes) {
-    error_ = Status(Code::kDataLoss,
-                    fmt::format("control frame of {} bytes, at most {} are allowed", length, kMaxFrameBytes));
-    return error_;
-  }
-  if (rest.size() < sizeof length + length) return Payload();
-  start_ += sizeof length + length;
-  return Payload(rest.subspan(sizeof length, length));
-}
-
-Result<std::optional<Message>> FrameReader::next() {
-  const auto payload = next_payload();
-  if (!payload.ok()) return payload.status();
-  if (!payload->has_value()) return std::optional<Message>();
-  auto message = decode(**payload);
-  if (!message.ok()) return error_ = message.status(), error_;
-  return std::optional<Message>(std::move(*message));
 }
 
 }  // namespace regroup::core

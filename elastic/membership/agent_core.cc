@@ -46,6 +46,8 @@ void AgentCore::on_coordinator(const core::Body& body) {
     on_revoke(revoke->generation);
   } else if (const auto* announce = std::get_if<core::Announce>(&body)) {
     on_announce(announce->world);
+  } else if (const auto* contacts = std::get_if<core::Contacts>(&body)) {
+    on_contacts(*contacts);
   } else if (const auto* notice = std::get_if<core::Notice>(&body)) {
     on_notice(notice->member);
   } else if (const auto* kill = std::get_if<core::Kill>(&body)) {
@@ -71,6 +73,10 @@ void AgentCore::on_member(core::MemberId id, const core::Body& body) {
     return;  // of a connection that was refused, or late news of the dead
   } else if (std::holds_alternative<core::Ready>(body)) {
     on_ready(id);
+  } else if (const auto* contacts = std::get_if<core::Contacts>(&body)) {
+    on_contact(id, *contacts);
+  } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&body)) {
+    emit(ToCoordinator{*suspect});
   } else if (std::holds_alternative<core::Drained>(body)) {
     found->second.drained = true;
     emit(ToCoordinator{core::MemberDrained{id}});
@@ -82,7 +88,7 @@ void AgentCore::on_ready(core::MemberId id) {
   if (member.ready) return;
   member.ready = true;
   emit(WatchLine{id, *member.slot});
-  emit(ToCoordinator{core::MemberReady{id, *member.slot}});
+  emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
 }
 
 // A restarted coordinator asks: the lines, and once more every fact that it may have missed. Who is drained
@@ -96,10 +102,12 @@ void AgentCore::on_hello() {
   for (const auto& [id, member] : members_) {
     if (!member.slot) reply.lines.push_back({.member = id, .slot = core::kNoSlot, .alive = !member.reaped});
   }
+  if (first_) reply.declared = *first_;
   emit(ToCoordinator{std::move(reply)});
+  send_contacts();
   for (const auto& [id, member] : members_) {
     const bool lives = member.ready && !member.dead;
-    if (lives && world_.rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{id, *member.slot}});
+    if (lives && world_.rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
     if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
   }
 }
@@ -121,8 +129,11 @@ void AgentCore::on_announce(const core::World& world) {
                           world_.generation, revoked_)});
     return;
   }
-  if (!arena_.mapped())
-    return emit(Warn{fmt::format("World {} is refused: no member has joined", world.generation)});
+  contacts_ = {world.generation, {}};
+  if (!arena_.mapped()) {  // nobody here has joined, so nobody here is in it
+    world_ = world;
+    return;
+  }
   if (const core::Status status = arena_.publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }
@@ -133,6 +144,33 @@ void AgentCore::on_announce(const core::World& world) {
     on_revoke(world.generation);
   }
   retry_joins();
+}
+
+// Of all members here that are in the World at once: the others need all of them.
+void AgentCore::on_contact(core::MemberId id, const core::Contacts& own) {
+  if (own.generation != world_.generation || own.members.size() != 1 || world_.rank_of(id) < 0) return;
+  const bool known = std::any_of(contacts_.members.begin(), contacts_.members.end(),
+                                 [&](const auto& contact) { return contact.member == id; });
+  if (known) return;
+  contacts_.members.push_back({id, own.members[0].address});
+  send_contacts();
+}
+
+void AgentCore::send_contacts() {
+  const auto here = std::count_if(world_.members.begin(), world_.members.end(),
+                                  [&](const core::WorldMember& m) { return m.seat.node == options_.node; });
+  if (here == 0 || contacts_.members.size() < static_cast<std::size_t>(here)) return;
+  emit(ToCoordinator{contacts_});
+}
+
+void AgentCore::on_contacts(const core::Contacts& all) {
+  if (all.generation != world_.generation || !arena_.mapped()) return;
+  for (const core::WorldMember& m : world_.members) {
+    const auto found = members_.find(m.id);
+    if (m.seat.node != options_.node || found == members_.end() || found->second.dead) continue;
+    emit(ToMember{m.id, all});
+    emit(Ring{m.seat.slot});
+  }
 }
 
 void AgentCore::on_notice(core::MemberId id) {

@@ -10,12 +10,12 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/message.h"
 #include "core/status.h"
+#include "elastic/membership/agent_effects.h"
 
 namespace regroup::membership {
 
@@ -29,48 +29,13 @@ struct AgentOptions {
   bool any_fingerprint = false;  // --bits=off
 };
 
-struct AgentSource {
-  std::optional<core::MemberId> member;  // nothing: the coordinator
-};
-
-struct ToCoordinator {
-  core::Body body;  // goes out in a Message with the agent's incarnation()
-};
-struct ToMember {
-  core::MemberId member = 0;
-  core::Body body;
-  bool pass_memfd = false;  // arena().memfd() travels beside it
-};
-struct StartMember {
-  core::Start start;
-};
-struct KillMember {  // SIGKILL
-  core::MemberId member = 0;
-};
-struct CloseMember {  // its connection, once what was sent is out
-  core::MemberId member = 0;
-};
-struct WatchLine {  // call on_line_dead(slot) when the owner of arena().line(slot).alive is dead
-  core::MemberId member = 0;
-  core::SlotIndex slot = 0;
-};
-struct LetGo {  // call let_go(slot): its member waits there, what was sent before is on its way
-  core::SlotIndex slot = 0;
-};
-struct Warn {  // a line for the user's terminal
-  std::string sentence;
-};
-using AgentEffect =
-    std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine, LetGo, Warn>;
-using AgentEffects = std::vector<AgentEffect>;
-
 class AgentCore {
  public:
   explicit AgentCore(AgentOptions options);
 
-  // From the coordinator: Start, Hello, Query, Revoke, Announce, Notice, Kill, JobDone. From a member: Join,
-  // Ready, Drained; `source` of a Join is the id that it names. A message of a coordinator of a lower
-  // incarnation than one seen before is refused.
+  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, JobDone. From a
+  // member: Join, Ready, Contacts, PeerSuspect, Drained; `source` of a Join is the id that it names. A
+  // message of a coordinator of a lower incarnation than one seen before is refused.
   [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
 
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
@@ -81,6 +46,7 @@ class AgentCore {
                                        std::int32_t signal);
 
   void let_go(core::SlotIndex slot);
+  void ring(core::SlotIndex slot) { core::ring(arena_.line(slot).bell); }
 
   // A member's connection is closed. One that neither finished nor was let go, but lives on, would be waited
   // for.
@@ -96,6 +62,7 @@ class AgentCore {
     bool drained = false;
     bool dead = false;  // its line says so
     bool reaped = false;
+    core::Join join;
     core::MemberLost loss;  // as last told
   };
 
@@ -107,13 +74,15 @@ class AgentCore {
   void on_hello();
   void on_revoke(core::Generation g);
   void on_announce(const core::World& world);
+  void on_contact(core::MemberId id, const core::Contacts& own);
+  void send_contacts();
+  void on_contacts(const core::Contacts& all);
   void on_notice(core::MemberId id);
   void on_kill(const core::Kill& kill);
   void mark_dead(core::MemberId id, Local* member);
 
   // agent_lines.cc
   enum class Use : std::uint8_t { kFree, kVoidable, kNeeded, kTaken };
-  [[nodiscard]] core::Status check(const core::Join& join);
   void give_line(core::MemberId id);
   void refuse(core::MemberId id, const std::string& reason);
   void retry_joins();
@@ -134,6 +103,7 @@ class AgentCore {
   std::optional<core::Join> first_;  // accepted: fixes model, fingerprint and shape
   core::World world_;                // newest announced; generation 0: none
   core::Generation revoked_ = 0;     // highest generation revoked
+  core::Contacts contacts_;          // of members here, in that generation
   std::map<core::MemberId, Local> members_;
   std::deque<core::MemberId> waiting_;  // for a line that is still needed
   AgentEffects effects_;                // of the call in progress

@@ -4,64 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include "core/canonical.h"
 #include "core/message_check.h"
 #include "elastic/membership/agent_core.h"
+#include "elastic/membership/declaration.h"
 #include "elastic/membership/membership.h"
 
 namespace regroup::membership {
-namespace {
-
-core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
-  return core::invalid_argument(
-      fmt::format("member {} is refused: its {} is {}, that of the job is {}", id, what, its, ours));
-}
-
-// The words NAME=... of fingerprint `a` that `b` does not have: ": they differ in build, libc".
-std::string difference(const std::string& a, const std::string& b) {
-  std::string names;
-  std::istringstream words(a);
-  const std::string other = " " + b + " ";
-  for (std::string word; words >> word;) {
-    const std::size_t end = word.find('=');
-    if (end == std::string::npos || other.find(" " + word + " ") != std::string::npos) continue;
-    names += (names.empty() ? ": they differ in " : ", ") + word.substr(0, end);
-  }
-  return names;
-}
-
-}  // namespace
-
-// Same model and shape as the first member, same fingerprint unless --bits=off.
-core::Status AgentCore::check(const core::Join& join) {
-  const core::Join& first = *first_;
-  const auto number = [](std::uint64_t n) { return fmt::format("{}", n); };
-  if (join.model != first.model) {
-    return differs(join.member, "model", fmt::format("'{}'", join.model), fmt::format("'{}'", first.model));
-  }
-  if (join.elements != first.elements) {
-    return differs(join.member, "number of gradient elements", number(join.elements), number(first.elements));
-  }
-  if (join.element_bytes != first.element_bytes) {
-    return differs(join.member, "element size", number(join.element_bytes), number(first.element_bytes));
-  }
-  if (join.state_bytes != first.state_bytes) {
-    return differs(join.member, "state size", number(join.state_bytes), number(first.state_bytes));
-  }
-  if (join.fingerprint == first.fingerprint) return {};
-  core::Status status =
-      differs(join.member, "numeric fingerprint", fmt::format("'{}'", join.fingerprint),
-              fmt::format("'{}'", first.fingerprint) + difference(join.fingerprint, first.fingerprint));
-  if (!options_.any_fingerprint) return status;
-  emit(Warn{fmt::format(
-      "member {} is let in under --bits=off: results are not reproducible bit by bit: its "
-      "fingerprint is '{}', that of the job is '{}'{}",
-      join.member, join.fingerprint, first.fingerprint, difference(join.fingerprint, first.fingerprint))});
-  return {};
-}
 
 // Before World 1 the job can be launched again: what the first, now dead, members were says nothing of the
 // next.
@@ -82,14 +33,19 @@ void AgentCore::on_join(const core::Join& join) {
                                .buffers_per_slot = core::canonical_buffers(options_.shards),
                                .element_bytes = join.element_bytes,
                                .elements = join.elements,
-                               .snapshot_bytes = join.state_bytes};
+                               .snapshot_bytes = join.state_bytes,
+                               .node = options_.node};
     auto arena = core::Arena::create(spec);
     if (!arena.ok()) return refuse(join.member, arena.status().message());
     arena_ = std::move(*arena);
     first_ = join;
-  } else if (const core::Status status = check(join); !status.ok()) {
-    return refuse(join.member, status.message());
+  } else {
+    std::string warning;
+    const core::Status status = check_declaration(join, *first_, options_.any_fingerprint, &warning);
+    if (!status.ok()) return refuse(join.member, status.message());
+    if (!warning.empty()) emit(Warn{warning});
   }
+  members_.at(join.member).join = join;
   give_line(join.member);
 }
 

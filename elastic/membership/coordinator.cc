@@ -26,7 +26,10 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
       desired_(policy.target),
       relaunches_(policy.relaunch, policy.min, policy.target),
       history_(std::move(past.sentences)) {
-  stage_ = incarnation_ > 1 || past.world ? Stage::kHello : Stage::kStarting;
+  stage_ = job_.nodes.empty()               ? Stage::kNodes
+           : incarnation_ > 1 || past.world ? Stage::kHello
+                                            : Stage::kStarting;
+  for (const core::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
   if (past.world) recall(std::move(*past.world));
   if (past.intent) recall(*past.intent);
 }
@@ -64,7 +67,7 @@ Intent Coordinator::intent() const {
              .target = policy_.target,
              .desired = desired_,
              .restarts = relaunches_.restarts(),
-             .next_member = members_.next_id(),
+             .next_member = std::max(promised_ids_, members_.next_id()),
              .first_member = first_member_};
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
@@ -105,7 +108,7 @@ Effects Coordinator::handle(core::TimePoint now, Source source, const core::Mess
   now_ = now;
   if (source.kind == Source::Kind::kClient) {
     emit(ToClient{source.id, answer(message.body)});
-  } else if (!done()) {
+  } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<core::NodeId>(source.id))) {
     on_agent(static_cast<core::NodeId>(source.id), message);
   }
   if (!done() && begun_) advance();
@@ -126,6 +129,10 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     on_report(node, *report);
   } else if (const auto* hello = std::get_if<core::HelloReply>(&message.body)) {
     on_hello_reply(node, *hello);
+  } else if (const auto* contacts = std::get_if<core::Contacts>(&message.body)) {
+    on_contacts(node, *contacts);
+  } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&message.body)) {
+    on_peer_suspect(*suspect);
   }
 }
 
@@ -143,9 +150,9 @@ Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
 }
 
 void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
-  Record* r = members_.find(ready.member);
-  if (r == nullptr) r = &recover(ready.member, node, true);
-  if (r->state != MemberState::kStarting) return;
+  Record* r = members_.find(ready.join.member);
+  if (r == nullptr) r = &recover(ready.join.member, node, true);
+  if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
   r->warm_order = ++ready_count_;
@@ -233,6 +240,7 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   if (stage_ != Stage::kHello) return;
   highest_ = std::max({highest_, reply.world, reply.revoked_up_to});
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
+  if (!declared_) declared_ = reply.declared;
   for (const core::LineReport& line : reply.lines) {
     if (members_.find(line.member) == nullptr) (void)recover(line.member, node, line.alive);
   }
@@ -328,7 +336,7 @@ core::Reply Coordinator::kill(core::MemberId id) {
 }
 
 void Coordinator::to_agents(const core::Body& body) {
-  for (core::NodeId node : job_.nodes) emit(ToAgent{node, body});
+  for (const auto& [node, state] : nodes_.all()) emit(ToAgent{node, body});
 }
 
 void Coordinator::note(const std::string& sentence) {

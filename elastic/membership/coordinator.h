@@ -1,8 +1,8 @@
 // The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members,
 // waits until they are ready, forms World 1, and then one World after the other as members are lost, leave
 // and join. docs/architecture.md sections 2 and 4.
-// Not thread-safe, never blocks. The driver performs the effects in order, and calls tick() once at the
-// beginning and whenever next_deadline() has passed.
+// Not thread-safe, never blocks. The driver performs the effects in order, calls tick() once at the beginning
+// and whenever next_deadline() has passed.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,9 @@
 #include "elastic/membership/journal_entry.h"
 #include "elastic/membership/member_table.h"
 #include "elastic/membership/membership.h"
+#include "elastic/membership/node_table.h"
 
 namespace regroup::membership {
-
-struct JobInfo {
-  std::string id;
-  std::uint64_t seed = 0;
-  std::vector<core::NodeId> nodes{0};  // where members can be started; one agent each
-};
-
-// Who sent a message: the agent of node `id`, or the control command that the driver numbered `id`.
-struct Source {
-  enum class Kind : std::uint8_t { kAgent, kClient };
-  Kind kind = Kind::kAgent;
-  std::uint64_t id = 0;
-};
 
 class Coordinator {
  public:
@@ -41,9 +29,10 @@ class Coordinator {
   // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
-  // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply. From control commands:
-  // StatusRequest, ResizeRequest, NoticeRequest, KillRequest, each answered by one ToClient. Anything else,
-  // and a Report or HelloReply to an earlier incarnation, is ignored.
+  // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect. From the
+  // driver: NodeUp, NodeSilent, NodeLost, NodesKnown; it closes the connection to the agent to which a
+  // NodeLost is sent. From control commands: StatusRequest, ResizeRequest, NoticeRequest, KillRequest, each
+  // answered by one ToClient. Anything else, and answers to an earlier incarnation, are ignored.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);
   // When tick() has something to do next, at most a second ahead; nothing once the job is done.
@@ -55,7 +44,7 @@ class Coordinator {
   [[nodiscard]] bool done() const { return stage_ == Stage::kDone; }
 
  private:
-  enum class Stage : std::uint8_t { kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
+  enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
   // coordinator.cc: what happened.
   void on_agent(core::NodeId node, const core::Message& message);
   [[nodiscard]] Record& recover(core::MemberId id, core::NodeId node, bool alive);
@@ -72,6 +61,18 @@ class Coordinator {
   [[nodiscard]] core::Reply resize(std::uint32_t members);
   [[nodiscard]] core::Reply notice(core::MemberId id);
   [[nodiscard]] core::Reply kill(core::MemberId id);
+  // coordinator_nodes.cc
+  [[nodiscard]] bool on_nodes(const core::Body& body);
+  void on_node_up(const core::NodeUp& up);
+  void count_slots();
+  void on_nodes_known();
+  void lose_node(core::NodeId node, const std::string& why);
+  void lose_with_node(Record* r);
+  void on_peer_suspect(const core::PeerSuspect& suspect);
+  void give_up_suspects();
+  [[nodiscard]] bool all_answered() const;
+  void on_contacts(core::NodeId node, const core::Contacts& contacts);
+  [[nodiscard]] bool accept_declaration(Record* r, const core::Join& join);
   // coordinator_round.cc: from one World to the next, and the end.
   void advance();
   void end_hello();
@@ -131,9 +132,12 @@ class Coordinator {
   std::uint64_t ready_count_ = 0;
   std::uint32_t launched_ = 0;       // members of the present launch; 0: none yet
   core::MemberId first_member_ = 0;  // of the present launch
+  core::MemberId promised_ids_ = 0;  // the journal says that those below may have been given
   bool losses_due_ = false;          // desired_ is less than journaled
   Relaunches relaunches_;
   core::TimePoint relaunch_due_{};
+  NodeTable nodes_;
+  std::optional<core::Join> declared_;                           // by the first member
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
   bool agreed_ = true;                                           // all hellos fit the journal
   std::string held_;                                             // why no World is formed, for status

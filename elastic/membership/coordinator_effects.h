@@ -1,4 +1,5 @@
-// What Coordinator wants done, as plain data; its driver (launcher/cmd, or a simulation) does it in order.
+// What goes into Coordinator and what it wants done, as plain data; its driver (launcher/cmd, or a
+// simulation) does it in order.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,22 @@
 #include "elastic/membership/journal_entry.h"
 
 namespace regroup::membership {
+
+struct JobInfo {
+  std::string id;
+  std::uint64_t seed = 0;
+  // Where members can be started, one agent each. Empty: the driver tells of them, with NodeUp and NodeLost,
+  // and of the first ones with NodesKnown, which the coordinator waits for.
+  std::vector<core::NodeId> nodes{0};
+};
+
+// Who sent a message: the agent of node `id` (of what is said of nodes: whoever holds their connections), or
+// the control command that the driver numbered `id`.
+struct Source {
+  enum class Kind : std::uint8_t { kAgent, kClient };
+  Kind kind = Kind::kAgent;
+  std::uint64_t id = 0;
+};
 
 struct ToAgent {
   core::NodeId node = 0;

@@ -10,8 +10,9 @@
 namespace regroup::membership {
 
 void Coordinator::advance() {
+  if (stage_ == Stage::kNodes) return;
   if (stage_ == Stage::kHello) {
-    if (lines_.size() < job_.nodes.size()) return;
+    if (!all_answered()) return;
     end_hello();
   }
   if (stage_ == Stage::kRelaunching) relaunch();
@@ -23,7 +24,7 @@ void Coordinator::advance() {
 }
 
 void Coordinator::decide_next() {
-  const bool reported = stage_ == Stage::kRound && lines_.size() == job_.nodes.size();
+  const bool reported = stage_ == Stage::kRound && all_answered();
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
   Roster roster = members_.roster(world_, below_min_since_.value_or(core::TimePoint{}));
   roster.revoked = reported;

@@ -10,11 +10,13 @@ namespace regroup::membership {
 namespace {
 
 constexpr core::Duration kSecond = std::chrono::seconds(1);
+constexpr core::MemberId kIdsAhead = 16;
 
 }  // namespace
 
 void Coordinator::start_members() {
   if (stage_ == Stage::kHello || stage_ == Stage::kRelaunching || members_.any_finished()) return;
+  if (nodes_.empty()) return;
   if (launched_ == 0) return launch();
   // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
   if (!first_ready_ || backoff_.given_up() || now_ < backoff_.not_before()) return;
@@ -26,7 +28,12 @@ void Coordinator::start_members() {
 
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
   const core::MemberId id = members_.next_id();
-  const core::NodeId node = members_.emptiest(job_.nodes);
+  // Of a member on a node that is lost together with this coordinator nobody tells the next one.
+  if (job_.nodes.empty() && id >= promised_ids_) {
+    promised_ids_ = id + kIdsAhead;
+    journal_intent();
+  }
+  const core::NodeId node = nodes_.next(members_.processes_by_node(), policy_.by_node);
   members_.add(id, node, now_).first_rank = rank;
   emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
 }
@@ -77,13 +84,13 @@ void Coordinator::launch() {
   stage_ = Stage::kStarting;
   // Before they start: of members that die before anybody joins nothing else is known to a successor.
   Intent ahead = intent();
-  ahead.next_member += launched_;
+  promised_ids_ = ahead.next_member += launched_;
   journal(std::move(ahead));
   for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
 }
 
 void Coordinator::relaunch() {
-  if (members_.processes() > 0 || now_ < relaunch_due_) return;
+  if (members_.processes() > 0 || now_ < relaunch_due_ || nodes_.empty()) return;
   launch();
 }
 
@@ -174,7 +181,11 @@ void Coordinator::ask_to_leave(Record* member) {
   const bool room =
       world_.size() < policy_.max && (members_.processes() < policy_.slots ||
                                       members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  if (members_.holders() == 0) return;
+  // Who has the state stays until another has it, if another can come.
+  const bool more = policy_.replace && !backoff_.given_up();
+  if (members_.holders() == 0 && (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
+    return;
+  }
   // One that stands at its boundary already keeps the others from voting, so it does not wait for a
   // successor.
   if (!member->drained && members_.staying_active() < policy_.min && room) return;

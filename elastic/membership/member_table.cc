@@ -55,11 +55,10 @@ bool MemberTable::any_finished() const {
   return std::any_of(records_.begin(), records_.end(), [](const auto& r) { return r.second.finished; });
 }
 
-core::NodeId MemberTable::emptiest(const std::vector<core::NodeId>& nodes) const {
+std::map<core::NodeId, std::uint32_t> MemberTable::processes_by_node() const {
   std::map<core::NodeId, std::uint32_t> load;
   for (const auto& [id, r] : records_) load[r.seat.node] += !r.reaped;
-  return *std::min_element(nodes.begin(), nodes.end(),
-                           [&](core::NodeId a, core::NodeId b) { return load[a] < load[b]; });
+  return load;
 }
 
 core::MemberId MemberTable::next_id() const {

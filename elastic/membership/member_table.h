@@ -17,17 +17,18 @@
 namespace regroup::membership {
 
 struct Record : Member {
-  core::TimePoint since{};                 // its process was asked for; of a lost one: its loss
-  std::uint64_t warm_order = 0;            // 0: was never ready
-  std::uint32_t first_rank = 0;            // RANK at its start
-  bool reaped = false;                     // the process is gone, `status` is known
-  bool drained = false;                    // stands at a boundary for good
-  bool dismissed = false;                  // we ended it: it is neither replaced nor counted as a failure
-  bool kill_asked = false;                 // by a KillRequest
-  std::optional<core::TimePoint> kill_at;  // SIGKILL if it still runs then
-  std::int32_t status = 0;                 // as a shell would give it: 128 + signal
-  core::WorldMember place;                 // in the newest World
-  core::StateWord word;                    // this and what follows as last reported
+  core::TimePoint since{};                     // its process was asked for; of a lost one: its loss
+  std::uint64_t warm_order = 0;                // 0: was never ready
+  std::uint32_t first_rank = 0;                // RANK at its start
+  bool reaped = false;                         // the process is gone, `status` is known
+  bool drained = false;                        // stands at a boundary for good
+  bool dismissed = false;                      // we ended it: it is neither replaced nor counted as a failure
+  bool kill_asked = false;                     // by a KillRequest
+  std::optional<core::TimePoint> kill_at;      // SIGKILL if it still runs then
+  std::optional<core::TimePoint> suspected{};  // last word of another member that it cannot be reached
+  std::int32_t status = 0;                     // as a shell would give it: 128 + signal
+  core::WorldMember place;                     // in the newest World
+  core::StateWord word;                        // this and what follows as last reported
   bool proved = false;
   core::Step step = 0;
   double loss = 0.0;
@@ -54,8 +55,7 @@ class MemberTable {
   [[nodiscard]] std::uint32_t holders() const;
   [[nodiscard]] std::uint32_t processes() const;  // not reaped
   [[nodiscard]] bool any_finished() const;
-  // The node of `nodes` with the fewest processes.
-  [[nodiscard]] core::NodeId emptiest(const std::vector<core::NodeId>& nodes) const;
+  [[nodiscard]] std::map<core::NodeId, std::uint32_t> processes_by_node() const;
   [[nodiscard]] core::MemberId next_id() const;  // above every one ever seen or reserved
   void reserve_ids(core::MemberId below) { reserved_below_ = std::max(reserved_below_, below); }
   // For decide(): the members of `world` in rank order, then the rest.

@@ -73,7 +73,9 @@ Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& rost
     return {.why = fmt::format("{} of at least {} ready, {} s of --wait left", ready, members(policy.min),
                                seconds_left(now, roster, policy))};
   }
-  Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, policy.target));
+  // Of a job that replaces nobody notices may have lowered the target.
+  const std::uint32_t wanted = std::max(policy.target, policy.min);
+  Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, wanted));
   const std::size_t size = next.size();
   return {.next = std::move(next),
           .why = size < policy.target ? fmt::format("{} of {} are ready", size, members(policy.target))

@@ -18,11 +18,14 @@ namespace regroup::membership {
 struct Policy {
   std::uint32_t min = 1;
   std::uint32_t max = 1;
-  std::uint32_t target = 1;                        // --start at first, then what `resize` asked for
-  std::uint32_t slots = 1;                         // what the allocation allows to run at once
-  bool replace = true;                             // start a new member for a lost one, up to the target
-  std::uint32_t shards = 1;                        // V
-  core::Duration wait = std::chrono::seconds(30);  // below min for longer than this: the job fails
+  std::uint32_t target = 1;      // --start at first, then what `resize` asked for; 0: as many as slots
+  std::uint32_t slots = 1;       // what the allocation allows to run at once; of nodes that come: theirs
+  bool oversubscribe = false;    // nodes that come take more than their slots
+  bool by_node = false;          // members are dealt out to the nodes in turn
+  bool any_fingerprint = false;  // --bits=off
+  bool replace = true;           // start a new member for a lost one, up to the target
+  std::uint32_t shards = 1;      // V
+  core::Duration wait = std::chrono::seconds(30);            // below min for longer than this: the job fails
   core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
   core::Duration leave_grace = std::chrono::seconds(10);     // from Excluded to SIGKILL
   RelaunchPolicy relaunch;                                   // before the first member joined
@@ -75,11 +78,11 @@ struct Verdict {
 [[nodiscard]] core::Position resume_of(const core::World& before,
                                        const std::map<core::NodeId, std::vector<core::LineReport>>& lines);
 
-// The plan for step `step`: what is sealed stays where it is, also with the dead; a leaf that a survivor was
-// to compute stays with it; the leaves of the lost go, in contiguous runs, to the survivors with the fewest
-// leaves left to compute. Who needs_state gets no further ones; at least one member does not. If that is more
-// than somebody's buffers can hold: even shares, and what is sealed elsewhere is void. `before` owned the
-// leaves until now; empty (the first World): an even share for everybody.
+// The plan for step `step`: what is sealed on a node of the next World stays where it is, also with the dead;
+// a leaf that a survivor was to compute stays with it; the leaves of the lost go, in contiguous runs, to the
+// survivors with the fewest leaves left to compute. Who needs_state gets no further ones; at least one member
+// does not. If that is more than somebody's buffers can hold: even shares, and what is sealed elsewhere is
+// void. `before` owned the leaves until now; empty (the first World): an even share for everybody.
 [[nodiscard]] std::vector<core::Seat> plan_leaves(
     core::Step step, std::uint32_t shards, const std::vector<core::Seat>& before,
     const std::vector<core::WorldMember>& next,

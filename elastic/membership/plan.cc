@@ -20,11 +20,13 @@ struct Sealed {
   bool alive = false;
 };
 
+// On a node without a member of the next World nobody can read them.
 std::vector<Sealed> seals_of_step(core::Step step, std::uint32_t shards,
-                                  const std::vector<core::Seat>& before,
+                                  const std::vector<core::Seat>& before, const std::set<core::NodeId>& nodes,
                                   const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
   std::vector<Sealed> found;
   for (const auto& [node, of_node] : lines) {
+    if (!nodes.contains(node)) continue;
     for (const core::LineReport& line : of_node) {
       for (const core::Seal& seal : line.seals) {
         const core::Interval& at = seal.leaves;
@@ -132,14 +134,16 @@ std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
                                     const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
   std::vector<core::Seat> takers;
   std::map<core::Seat, std::uint32_t> load;
+  std::set<core::NodeId> nodes;
   for (const core::WorldMember& m : next) {
+    nodes.insert(m.seat.node);
     load[m.seat] = 0;
     if (before.empty() || !m.needs_state) takers.push_back(m.seat);
   }
   assert(!takers.empty());  // somebody gives the newcomers their state
   if (before.empty()) return even_shares(shards, takers);
   Plan sealed(shards);
-  keep_sealed(seals_of_step(step, shards, before, lines), &sealed);
+  keep_sealed(seals_of_step(step, shards, before, nodes, lines), &sealed);
   Plan plan = sealed;
   std::vector<std::uint32_t> orphans;
   for (std::uint32_t leaf = 0; leaf < shards; ++leaf) {

@@ -31,8 +31,8 @@ json member_json(const Record& r, int rank) {
 }  // namespace
 
 std::string Coordinator::status_json(core::TimePoint now) const {
-  static constexpr const char* kStages[] = {"hello",  "starting",   "relaunching",
-                                            "steady", "regrouping", "done"};
+  static constexpr const char* kStages[] = {"waiting for hosts", "hello", "starting", "relaunching", "steady",
+                                            "regrouping",        "done"};
   const auto seconds = [&](core::TimePoint at) { return std::chrono::duration<double>(at - began_).count(); };
   json out{{"job", job_.id},
            {"incarnation", incarnation_},
@@ -58,10 +58,14 @@ std::string Coordinator::status_json(core::TimePoint now) const {
     step = std::max(step, r.step);
   }
   out["step"] = step;
+  out["nodes"] = json::array();
+  for (const auto& [id, node] : nodes_.all()) {
+    out["nodes"].push_back({{"id", id}, {"name", node.name}, {"slots", node.slots}, {"silent", node.silent}});
+  }
   out["round"] = nullptr;
   if (stage_ == Stage::kRound) {
     json waiting = json::array();
-    for (core::NodeId node : job_.nodes) {
+    for (const auto& [node, state] : nodes_.all()) {
       if (!lines_.contains(node)) waiting.push_back(node);
     }
     out["round"] = {{"revoked", highest_}, {"waiting_for_nodes", waiting}};

@@ -151,7 +151,7 @@ TEST(Arena, OpenRefusesAnotherMagicVersionSizeOrShape) {
   const std::uint64_t size = arena_bytes(small_spec());
   EXPECT_TRUE(open_damaged(size, 2000, 1).ok());  // beyond the header: harmless
   EXPECT_EQ(open_damaged(size, 0, 'X').code(), Code::kDataLoss);
-  EXPECT_EQ(open_damaged(size, 8, 2).code(), Code::kDataLoss);
+  EXPECT_EQ(open_damaged(size, 8, 3).code(), Code::kDataLoss);
   EXPECT_EQ(open_damaged(size, 12, 1).code(), Code::kDataLoss);  // lines of another build
   EXPECT_EQ(open_damaged(size + 4096, 2000, 0).code(), Code::kDataLoss);
   EXPECT_EQ(open_damaged(size - 4096, 2000, 0).code(), Code::kDataLoss);
@@ -195,13 +195,14 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   World world = world_of(1);
   world.shards = kMaxShards;
   world.members.clear();
-  for (SlotIndex slot = 0; slot < kMaxSlots; ++slot) {
-    world.members.push_back({.id = 7U + slot, .seat = {0, slot}, .needs_state = slot > 0, .from_step = 9});
+  for (MemberId id = 0; id < kMaxMembers; ++id) {
+    const Seat seat{id / kMaxSlots, static_cast<SlotIndex>(id % kMaxSlots)};
+    world.members.push_back({.id = 7U + id, .seat = seat, .needs_state = id > 0, .from_step = 9});
   }
   world.plan.assign(kMaxShards, Seat{1, 2});
   EXPECT_TRUE(arena->publish_world(world).ok());
   EXPECT_EQ(*arena->read_world(1), world);
-  world.why.assign(10000, 'w');
+  world.why.assign(100000, 'w');
   const Status status = arena->publish_world(world);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   EXPECT_THAT(status.message(), testing::ContainsRegex("World 1 takes [0-9]+ bytes, [0-9]+ are there"));
@@ -219,6 +220,20 @@ TEST(Arena, AWorldThatDoesNotFitIsRefusedOnReading) {
     ASSERT_TRUE(arena->publish_world(world).ok());
     EXPECT_EQ(arena->read_world(1).code(), Code::kDataLoss);
   }
+}
+
+TEST(Arena, LinesOfOtherNodesAreNotItsBusiness) {
+  ArenaSpec spec = small_spec();
+  spec.node = 4;
+  auto arena = Arena::create(spec);
+  ASSERT_TRUE(arena.ok());
+  World world = world_of(1);
+  world.members[1].seat = {5, 100};
+  ASSERT_TRUE(arena->publish_world(world).ok());
+  EXPECT_EQ(*arena->read_world(1), world);
+  world.members[1].seat = {4, 100};
+  ASSERT_TRUE(arena->publish_world(world).ok());
+  EXPECT_EQ(arena->read_world(1).code(), Code::kDataLoss);
 }
 
 TEST(Arena, ReadersBesideAPublisherSeeWholeWorldsOnly) {

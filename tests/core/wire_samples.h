@@ -54,11 +54,11 @@ inline std::vector<WireSample> wire_samples() {
       Welcome{2, 64, 0x0123456789abcdefULL},
       Refused{"the model differs from that of member 0"},
       Excluded{"resize to 2 members"},
-      MemberReady{9, 2},
+      MemberReady{2, {9, 25'000'000, 8, 3'000'000'000, "weight:65536;bias:40", "torch 2.13; avx2; 1 thread"}},
       MemberDrained{3},
       MemberLost{4, true, true, 3, 9, true, "member 4 (pid 4711): killed by signal 9 (SIGKILL)"},
       Report{5, sample_lines()},
-      HelloReply{5, 4, sample_lines()},
+      HelloReply{5, 4, sample_lines(), Join{9, 25, 4, 100, "m", "f"}},
       Start{9, 2, 3, 1},
       Revoke{5},
       Announce{sample_world()},
@@ -73,15 +73,23 @@ inline std::vector<WireSample> wire_samples() {
       NoticeRequest{3},
       KillRequest{4},
       Reply{false, "there is no member 17"},
+      Contacts{5, {{3, {std::byte{1}, std::byte{0xff}}}, {4, {}}}},
+      PeerSuspect{4, "connection reset by remote peer"},
+      NodeUp{2, "node-b", 16},
+      NodeSilent{2, true},
+      NodeLost{2, "host node-b: its agent has not been heard for 5 s"},
+      NodesKnown{},
   };
   const std::vector<std::string> names = {
-      "join",         "ready",          "drained",        "welcome",      "refused",
-      "excluded",     "member_ready",   "member_drained", "member_lost",  "report",
-      "hello_reply",  "start",          "revoke",         "announce",     "notice",
-      "kill",         "query",          "hello",          "job_done",     "status_request",
-      "status_reply", "resize_request", "notice_request", "kill_request", "reply"};
+      "join",         "ready",          "drained",      "welcome",        "refused",        "excluded",
+      "member_ready", "member_drained", "member_lost",  "report",         "hello_reply",    "start",
+      "revoke",       "announce",       "notice",       "kill",           "query",          "hello",
+      "job_done",     "status_request", "status_reply", "resize_request", "notice_request", "kill_request",
+      "reply",        "contacts",       "peer_suspect", "node_up",        "node_silent",    "node_lost",
+      "nodes_known"};
   std::vector<WireSample> samples;
-  for (std::size_t i = 0; i < bodies.size(); ++i) samples.push_back({names.at(i), {7, bodies[i]}});
+  for (std::size_t i = 0; i < bodies.size(); ++i)
+    samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});
   return samples;
 }
 

@@ -289,7 +289,7 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
       {Welcome{kMaxSlots, 4, 1}, "Welcome makes no sense: line 128, 4 shards"},
       {Welcome{1, 0, 1}, "Welcome makes no sense: line 1, 0 shards"},
       {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: line 1, 4097 shards"},
-      {MemberReady{7, kMaxSlots}, "MemberReady makes no sense: member 7 on line 128"},
+      {MemberReady{kMaxSlots, {.member = 7}}, "MemberReady makes no sense: member 7 on line 128"},
       {Start{1, 3, 3, 0}, "Start makes no sense: rank 3 of 3"},
       {Revoke{kMaxGeneration + 1}, "Revoke makes no sense: no generation 2097152 exists"},
       {Report{kMaxGeneration + 1, {}}, "Report makes no sense: no generation 2097152 exists"},

@@ -1,0 +1,53 @@
+// What is said of nodes that come and go, and how members of several nodes find each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/world.h"
+
+namespace regroup::core {
+
+// Whoever holds the connections to agents -> coordinator. A host that comes again is another node.
+struct NodeUp {
+  NodeId node = 0;
+  std::string name;
+  std::uint32_t slots = 0;
+  bool operator==(const NodeUp&) const = default;
+};
+struct NodeSilent {  // not heard for a second; or again
+  NodeId node = 0;
+  bool silent = true;
+  bool operator==(const NodeSilent&) const = default;
+};
+struct NodeLost {  // with all its members, which it will not speak for again
+  NodeId node = 0;
+  std::string why;
+  bool operator==(const NodeLost&) const = default;
+};
+struct NodesKnown {  // those that are there at first, or at a coordinator's, have been told of
+  bool operator==(const NodesKnown&) const = default;
+};
+
+// How the others reach a member in one generation: bytes of its data plane's. From it, and in Contacts.
+struct Contact {
+  MemberId member = 0;
+  std::vector<std::byte> address;
+  bool operator==(const Contact&) const = default;
+};
+// From a member: its own. From an agent: of all its members of that World. To agents and members: of all.
+struct Contacts {
+  Generation generation = 0;
+  std::vector<Contact> members;
+  bool operator==(const Contacts&) const = default;
+};
+// The connection of a member's data plane to another broke, or waits in vain. Passed on to the coordinator.
+struct PeerSuspect {
+  MemberId member = 0;
+  std::string why;
+  bool operator==(const PeerSuspect&) const = default;
+};
+
+}  // namespace regroup::core

@@ -1,0 +1,148 @@
+// Nodes that come and go, and how members on different nodes find each other. docs/architecture.md sections 2
+// and 4; docs/design/elastic_hosts.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "elastic/membership/coordinator.h"
+#include "elastic/membership/declaration.h"
+
+namespace regroup::membership {
+namespace {
+
+// For which a member's word that it cannot reach another counts.
+constexpr core::Duration kSuspicion = std::chrono::seconds(5);
+
+}  // namespace
+
+bool Coordinator::on_nodes(const core::Body& body) {
+  if (const auto* up = std::get_if<core::NodeUp>(&body)) {
+    on_node_up(*up);
+  } else if (const auto* silent = std::get_if<core::NodeSilent>(&body)) {
+    if (NodeTable::Node* node = nodes_.find(silent->node)) node->silent = silent->silent;
+    give_up_suspects();
+  } else if (const auto* lost = std::get_if<core::NodeLost>(&body)) {
+    if (nodes_.contains(lost->node)) lose_node(lost->node, lost->why);
+  } else if (std::holds_alternative<core::NodesKnown>(body)) {
+    on_nodes_known();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Coordinator::on_node_up(const core::NodeUp& up) {
+  if (nodes_.contains(up.node)) return;
+  nodes_.add(up.node, {up.name, up.slots});
+  count_slots();
+  if (stage_ == Stage::kNodes) return;
+  remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
+  if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
+  // It has no member of this World, so all that it can say in the open round is that it has none.
+  if (stage_ == Stage::kRound) emit(ToAgent{up.node, core::Revoke{highest_}});
+}
+
+void Coordinator::count_slots() {
+  if (!job_.nodes.empty()) return;
+  policy_.slots = policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max) : nodes_.slots();
+}
+
+// What is there decides how many members there are at first.
+void Coordinator::on_nodes_known() {
+  if (stage_ != Stage::kNodes) return;
+  if (policy_.target == 0) {
+    policy_.target = desired_ = std::min(policy_.max, policy_.slots);
+    const std::uint32_t restarts = relaunches_.restarts();
+    relaunches_ = Relaunches(policy_.relaunch, policy_.min, policy_.target);
+    relaunches_.recall(restarts);
+  }
+  stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
+  if (stage_ == Stage::kStarting && policy_.slots < std::max(policy_.min, policy_.target)) {
+    return end(1, fmt::format("the hosts that came up have {} slots for {} members", policy_.slots,
+                              std::max(policy_.min, policy_.target)));
+  }
+  if (stage_ == Stage::kHello) to_agents(core::Hello{});
+  for (auto& [id, r] : members_.all()) {
+    if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
+  }
+}
+
+void Coordinator::lose_node(core::NodeId node, const std::string& why) {
+  nodes_.erase(node);
+  lines_.erase(node);
+  count_slots();
+  note(why);
+  bool launch_lost = false;
+  for (auto& [id, r] : members_.all()) {
+    if (r.seat.node != node || r.reaped) continue;
+    launch_lost |= r.state == MemberState::kStarting && !first_ready_;
+    lose_with_node(&r);
+  }
+  if (!launch_lost || stage_ == Stage::kHello || stage_ == Stage::kRelaunching) return;
+  relaunch_due_ = now_;
+  dismiss_launch();
+}
+
+// Its processes are not ours to wait for: that node's agent ends them, or is fenced by its number.
+void Coordinator::lose_with_node(Record* r) {
+  const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
+  r->reaped = true;
+  r->status = 1;
+  r->kill_at.reset();
+  r->since = now_;
+  if (r->cause.empty()) r->cause = "its host was lost";
+  r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
+  if (stayed) not_replaced();
+}
+
+void Coordinator::on_peer_suspect(const core::PeerSuspect& suspect) {
+  Record* r = members_.find(suspect.member);
+  if (r == nullptr || !r->lives_in_world()) return;
+  r->suspected = now_;
+  remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
+  give_up_suspects();
+}
+
+// Two that know nothing of each other miss it: the agent's beats and another member's data.
+void Coordinator::give_up_suspects() {
+  std::set<core::NodeId> given_up;
+  for (const auto& [id, r] : members_.all()) {
+    const NodeTable::Node* node = nodes_.find(r.seat.node);
+    const bool suspected = r.lives_in_world() && r.suspected && now_ - *r.suspected <= kSuspicion;
+    if (suspected && node != nullptr && node->silent) given_up.insert(r.seat.node);
+  }
+  for (const core::NodeId node : given_up) {
+    const std::string why =
+        fmt::format("host {}: neither its agent nor its members are heard any more", nodes_.find(node)->name);
+    emit(ToAgent{node, core::NodeLost{node, why}});
+    lose_node(node, why);
+  }
+}
+
+bool Coordinator::all_answered() const {
+  return std::all_of(nodes_.all().begin(), nodes_.all().end(),
+                     [&](const auto& node) { return lines_.contains(node.first); });
+}
+
+void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts) {
+  if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
+  const auto all = nodes_.gather(node, contacts, world_);
+  if (!all) return;
+  for (const core::NodeId host : nodes_of(world_)) emit(ToAgent{host, *all});
+}
+
+// All of a job declare the same, whatever their nodes.
+bool Coordinator::accept_declaration(Record* r, const core::Join& join) {
+  if (!declared_) declared_ = join;
+  std::string warning;
+  const core::Status status = check_declaration(join, *declared_, policy_.any_fingerprint, &warning);
+  if (status.ok()) return true;
+  note(status.message());
+  dismiss(r, false, status.message());
+  start_failed();
+  return false;
+}
+
+}  // namespace regroup::membership
