@@ -72,7 +72,8 @@ TEST_F(AgentTest, TheFirstJoinMakesTheArena) {
 TEST_F(AgentTest, ReadyIsToldOnceAndTheLineIsWatched) {
   (void)join(0);
   const auto effects = from(0, core::Ready{});
-  EXPECT_EQ(sent<core::MemberReady>(effects), (core::MemberReady{0, 0}));
+  EXPECT_EQ(sent<core::MemberReady>(effects)->slot, 0);
+  EXPECT_EQ(sent<core::MemberReady>(effects)->join.model, "m");
   EXPECT_TRUE(std::holds_alternative<WatchLine>(effects[0]));
   EXPECT_TRUE(from(0, core::Ready{}).empty());
 }
@@ -321,7 +322,8 @@ TEST_F(AgentTest, HelloTellsEverythingAgain) {
   EXPECT_EQ(reply.revoked_up_to, 0U);
   ASSERT_EQ(reply.lines.size(), 4U);
   EXPECT_EQ(reply.lines[3].slot, core::kNoSlot);
-  EXPECT_EQ(sent<core::MemberReady>(effects), (core::MemberReady{2, 2}));
+  EXPECT_EQ(sent<core::MemberReady>(effects)->join.member, 2U);
+  EXPECT_EQ(reply.declared->model, "m");
   EXPECT_EQ(sent<core::MemberDrained>(effects), core::MemberDrained{0});
   EXPECT_EQ(sent<core::MemberLost>(effects)->exit_code, 3);
 }

@@ -46,7 +46,7 @@ TEST_F(JobTest, Fault32_AWorldJournaledButNeverAnnouncedIsSkipped) {
   while (job.generation() == 1) ASSERT_TRUE(job.deliver_to_coordinator() || job.deliver_to_agent());
   job.restart_coordinator(true);
   ASSERT_TRUE(job.run_until([&] { return job.generation() > 2; }));
-  EXPECT_FALSE(job.agent.arena().read_world(2).ok());
+  EXPECT_FALSE(job.agent().arena().read_world(2).ok());
   expect_success(job);
 }
 

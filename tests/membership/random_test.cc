@@ -12,12 +12,14 @@ namespace {
 
 struct Menu {
   bool kill = false, notice = false, resize = false, restart = false, early_exit = false;
+  bool lose_host = false, add_host = false;
+  bool hosts = false;  // three of two slots
   int faults = 4;
 };
 
 class RandomJob {
  public:
-  RandomJob(unsigned seed, Menu menu) : random_(seed), menu_(menu), job_(options(seed)) {}
+  RandomJob(unsigned seed, Menu menu) : random_(seed), menu_(menu), job_(options(seed, menu.hosts)) {}
 
   // False if the job came to no end.
   bool run() {
@@ -34,25 +36,29 @@ class RandomJob {
   SimJob& job() { return job_; }
 
  private:
-  static SimOptions options(unsigned seed) {
+  static SimOptions options(unsigned seed, bool hosts) {
     SimOptions o;
     o.policy.min = 1 + seed % 2;
     o.policy.target = 2 + seed / 2 % 3;
     o.policy.replace = seed % 5 != 0;
     o.lines = 4 + seed % 4;
+    if (hosts) o.hosts = {2, 2, 2};
+    if (hosts) o.policy.by_node = seed % 3 != 0;
     return o;
   }
 
   unsigned below(unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random_); }
 
   bool one_move() {
+    std::optional<core::NodeId> node;
+    if (menu_.hosts && !job_.hosts().empty()) node = any_host();
     switch (below(6)) {
       case 0:
-        return job_.deliver_to_agent();
+        return job_.deliver_to_agent(node);
       case 1:
-        return job_.deliver_to_coordinator();
+        return job_.deliver_to_coordinator(node);
       case 2:
-        return job_.report_death();
+        return job_.report_death(node);
       default: {
         if (job_.members.empty()) return false;
         auto at = job_.members.begin();
@@ -64,10 +70,16 @@ class RandomJob {
 
   core::MemberId anybody() { return below(static_cast<unsigned>(job_.members.size())); }
 
+  core::NodeId any_host() {
+    const auto hosts = job_.hosts();
+    return hosts.at(below(static_cast<unsigned>(hosts.size())));
+  }
+
   void fault() {
     if (job_.members.empty()) return;
-    const unsigned kind = below(5);
-    const bool wanted[] = {menu_.kill, menu_.notice, menu_.resize, menu_.restart, menu_.early_exit};
+    const unsigned kind = below(7);
+    const bool wanted[] = {menu_.kill,       menu_.notice,    menu_.resize,  menu_.restart,
+                           menu_.early_exit, menu_.lose_host, menu_.add_host};
     if (!wanted[kind]) return;
     --menu_.faults;
     const core::MemberId id = anybody();
@@ -75,6 +87,8 @@ class RandomJob {
     if (kind == 1) (void)job_.ask(core::NoticeRequest{id});
     if (kind == 2) (void)job_.ask(core::ResizeRequest{1 + below(4)});
     if (kind == 3) job_.restart_coordinator(below(2) == 0);
+    if (kind == 5 && job_.hosts().size() > 1) job_.lose_host(any_host());
+    if (kind == 6) (void)job_.add_host(2);
     if (kind == 4 && job_.members.contains(id)) job_.exit(id, static_cast<int>(below(2)));
   }
 
@@ -91,7 +105,7 @@ std::string story(SimJob& job) {
     out += fmt::format("  member {}: alive {} ready {} drained {} entered {} settled {} applied {}", id,
                        m.alive, m.ready, m.drained, m.world.generation, m.settled, m.applied);
     if (m.slot) {
-      const core::Line& line = job.agent.arena().line(*m.slot);
+      const core::Line& line = job.agent(m.node).arena().line(*m.slot);
       const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
       out += fmt::format(" line {} of {} phase {} g {} at {}.{} revoked up to {} left {} leave {}", *m.slot,
                          static_cast<int>(line.occupied.load()) - 1, static_cast<int>(word.phase),
@@ -111,7 +125,7 @@ void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes) {
     ASSERT_TRUE(ended) << "seed " << seed << " came to no end\n" << story(run.job());
     if (run.job().end->exit_code == 0) {
       ++*successes;
-    } else if (!menu.kill && !menu.early_exit) {
+    } else if (!menu.kill && !menu.early_exit && !menu.lose_host) {
       ADD_FAILURE() << "seed " << seed << ": " << run.job().end->reason << "\n" << story(run.job());
     }
   }
@@ -145,6 +159,26 @@ TEST(RandomSchedules, Fault21_FaultsDuringRecoveryOfEveryKind) {
   unsigned successes = 0;
   sweep({.kill = true, .notice = true, .resize = true, .restart = true, .early_exit = true, .faults = 8},
         20000, 1500, &successes);
+  EXPECT_GT(successes, 400U);
+}
+
+TEST(RandomSchedules, HostsAreLostAndCome) {
+  unsigned successes = 0;
+  sweep({.lose_host = true, .add_host = true, .hosts = true}, 40000, 700, &successes);
+  EXPECT_GT(successes, 350U);
+}
+
+TEST(RandomSchedules, HostsMembersAndCoordinators) {
+  unsigned successes = 0;
+  sweep({.kill = true,
+         .notice = true,
+         .resize = true,
+         .restart = true,
+         .lose_host = true,
+         .add_host = true,
+         .hosts = true,
+         .faults = 6},
+        50000, 700, &successes);
   EXPECT_GT(successes, 400U);
 }
 

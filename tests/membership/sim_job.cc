@@ -7,20 +7,70 @@
 
 namespace regroup::membership {
 
-SimJob::SimJob(SimOptions o)
-    : options(std::move(o)),
-      agent({.slots = options.lines,
-             .shards = options.policy.shards,
-             .seed = 7,
-             .any_fingerprint = options.any_fingerprint}) {
-  coordinator.emplace(options.policy, JobInfo{.id = "sim"}, incarnation);
+SimJob::SimJob(SimOptions o) : options(std::move(o)) {
+  if (options.hosts.empty()) (void)add_host(options.lines);
+  begin();
+  for (const std::uint32_t slots : options.hosts) (void)add_host(slots);
+  if (!options.hosts.empty()) say_of_nodes(core::NodesKnown{});
+}
+
+void SimJob::begin() {
+  JobInfo info{.id = "sim"};
+  Policy policy = options.policy;
+  policy.any_fingerprint = options.any_fingerprint;
+  if (!options.hosts.empty()) info.nodes.clear();
+  coordinator.emplace(policy, info, incarnation, past);
   perform(coordinator->tick(now));
+}
+
+core::NodeId SimJob::add_host(std::uint32_t slots) {
+  const auto node = static_cast<core::NodeId>(nodes_.size());
+  const AgentOptions agent{.node = node,
+                           .slots = options.lines,
+                           .shards = options.policy.shards,
+                           .seed = 7,
+                           .any_fingerprint = options.any_fingerprint};
+  nodes_.emplace(node, Node{AgentCore(agent), slots});
+  if (!options.hosts.empty()) say_of_nodes(core::NodeUp{node, fmt::format("h{}", node), slots});
+  return node;
+}
+
+void SimJob::lose_host(core::NodeId node) {
+  Node& lost = nodes_.at(node);
+  if (!std::exchange(lost.up, false)) return;
+  lost.to_agent.clear();
+  lost.to_coordinator.clear();
+  for (const auto& [id, m] : members) {
+    if (m.node == node) known_lost_.insert(id);
+  }
+  say_of_nodes(core::NodeLost{node, fmt::format("host h{} is lost", node)});
+}
+
+std::vector<core::NodeId> SimJob::hosts() const {
+  std::vector<core::NodeId> up;
+  for (const auto& [id, node] : nodes_) {
+    if (node.up) up.push_back(id);
+  }
+  return up;
+}
+
+void SimJob::say_of_nodes(core::Body body) {
+  if (!end) perform(coordinator->handle(now, {}, {0, std::move(body)}));
+}
+
+template <class T>
+SimJob::Node* SimJob::with(std::deque<T> Node::*queue, std::optional<core::NodeId> node) {
+  for (auto& [id, it] : nodes_) {
+    if ((!node || *node == id) && !(it.*queue).empty()) return &it;
+  }
+  return nullptr;
 }
 
 void SimJob::perform(Effects effects) {
   for (Effect& effect : effects) {
     if (auto* send = std::get_if<ToAgent>(&effect)) {
-      to_agent_.push_back({incarnation, std::move(send->body)});
+      Node& node = nodes_.at(send->node);
+      if (node.up) node.to_agent.push_back({incarnation, std::move(send->body), send->node});
     } else if (auto* answer = std::get_if<ToClient>(&effect)) {
       if (auto* reply = std::get_if<core::Reply>(&answer->body)) reply_ = *reply;
     } else if (auto* write = std::get_if<Journal>(&effect)) {
@@ -39,22 +89,27 @@ void SimJob::perform(Effects effects) {
   }
 }
 
-void SimJob::perform(AgentEffects effects) {
+void SimJob::perform(core::NodeId id, AgentEffects effects) {
+  Node& node = nodes_.at(id);
   for (AgentEffect& effect : effects) {
     if (auto* send = std::get_if<ToCoordinator>(&effect)) {
-      to_coordinator_.push_back({agent.incarnation(), std::move(send->body)});
+      if (node.up) node.to_coordinator.push_back({node.agent.incarnation(), std::move(send->body), id});
     } else if (auto* start = std::get_if<StartMember>(&effect)) {
       if (members.contains(start->start.member)) violated("a MemberId was used twice");
       members[start->start.member].start = start->start;
+      members[start->start.member].node = id;
     } else if (auto* victim = std::get_if<KillMember>(&effect)) {
       kill(victim->member);
     } else if (auto* go = std::get_if<LetGo>(&effect)) {
-      agent.let_go(go->slot);
+      node.agent.let_go(go->slot);
     } else if (auto* warn = std::get_if<Warn>(&effect)) {
       says.push_back(warn->sentence);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {
       SimMember& m = members.at(tell->member);
       if (auto* welcome = std::get_if<core::Welcome>(&tell->body)) m.slot = welcome->slot;
+      if (auto* all = std::get_if<core::Contacts>(&tell->body);
+          all != nullptr && all->generation == m.contacts)
+        m.known = all->members.size();
       if (auto* refused = std::get_if<core::Refused>(&tell->body)) {
         m.refused = refused->reason;
         exit(tell->member, 1);
@@ -70,7 +125,7 @@ void SimJob::check_world(const core::World& w) {
   }
   bool finished = false, holder = false;
   for (const auto& [id, m] : members) {
-    finished |= m.slot && agent.arena().line(*m.slot).finished.load() != 0;
+    finished |= m.slot && agent(m.node).arena().line(*m.slot).finished.load() != 0;
   }
   if (w.size() < options.policy.min && !finished) violated(fmt::format("World {} below min", w.generation));
   if (w.size() > options.policy.max) violated(fmt::format("World {} above max", w.generation));
@@ -78,37 +133,43 @@ void SimJob::check_world(const core::World& w) {
     holder |= !m.needs_state && m.from_step <= w.resume.step();
     if (known_lost_.contains(m.id))
       violated(fmt::format("member {} is lost and in World {}", m.id, w.generation));
-    if (members.at(m.id).slot != m.seat.slot) violated("a member sits on another's line");
+    if (members.at(m.id).slot != m.seat.slot || members.at(m.id).node != m.seat.node)
+      violated("a member sits on another's line");
   }
   if (!holder) violated(fmt::format("nobody in World {} has the state", w.generation));
   if (w.plan.size() != w.shards) violated("the plan does not cover every leaf");
 }
 
-bool SimJob::deliver_to_agent() {
-  if (to_agent_.empty()) return false;
-  const core::Message message = std::move(to_agent_.front());
-  to_agent_.pop_front();
-  perform(agent.handle({}, message));
+bool SimJob::deliver_to_agent(std::optional<core::NodeId> at) {
+  Node* const node = with(&Node::to_agent, at);
+  if (node == nullptr) return false;
+  const core::Message message = std::move(node->to_agent.front());
+  node->to_agent.pop_front();
+  perform(message.node, node->agent.handle({}, message));
   return true;
 }
 
-bool SimJob::deliver_to_coordinator() {
-  if (to_coordinator_.empty()) return false;
-  const core::Message message = std::move(to_coordinator_.front());
-  to_coordinator_.pop_front();
+bool SimJob::deliver_to_coordinator(std::optional<core::NodeId> at) {
+  Node* const node = with(&Node::to_coordinator, at);
+  if (node == nullptr) return false;
+  const core::Message message = std::move(node->to_coordinator.front());
+  node->to_coordinator.pop_front();
   if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) known_lost_.insert(lost->member);
-  perform(coordinator->handle(now, {}, message));
+  perform(coordinator->handle(now, {Source::Kind::kAgent, message.node}, message));
   return true;
 }
 
-bool SimJob::report_death() {
-  if (deaths_.empty()) return false;
-  const Death death = deaths_.front();
-  deaths_.pop_front();
+bool SimJob::report_death(std::optional<core::NodeId> at) {
+  Node* const node = with(&Node::deaths, at);
+  if (node == nullptr) return false;
+  const Death death = node->deaths.front();
+  node->deaths.pop_front();
+  const SimMember& m = members.at(death.id);
   if (death.line) {
-    perform(agent.on_line_dead(*members.at(death.id).slot));
+    perform(m.node, node->agent.on_line_dead(*m.slot));
   } else {
-    perform(agent.on_reaped(death.id, 1000 + static_cast<int>(death.id), death.status, death.signal));
+    const int pid = 1000 + static_cast<int>(death.id);
+    perform(m.node, node->agent.on_reaped(death.id, pid, death.status, death.signal));
   }
   return true;
 }
@@ -117,15 +178,17 @@ void SimJob::die(core::MemberId id, int status, int signal) {
   SimMember& m = members.at(id);
   if (!m.alive) return;
   m.alive = false;
-  if (m.ready) deaths_.push_back({id, true, 0, 0});
-  deaths_.push_back({id, false, status, signal});
+  auto& deaths = nodes_.at(m.node).deaths;
+  if (m.ready) deaths.push_back({id, true, 0, 0});
+  deaths.push_back({id, false, status, signal});
 }
 
 void SimJob::kill(core::MemberId id, int signal) { die(id, 0, signal); }
 void SimJob::exit(core::MemberId id, int status) { die(id, status, 0); }
 
 void SimJob::from_member(core::MemberId id, core::Body body) {
-  perform(agent.handle({id}, {0, std::move(body)}));
+  const core::NodeId node = member(id).node;
+  perform(node, agent(node).handle({id}, {0, std::move(body)}));
 }
 
 core::Reply SimJob::ask(const core::Body& request) {
@@ -136,12 +199,19 @@ core::Reply SimJob::ask(const core::Body& request) {
 
 void SimJob::restart_coordinator(bool lose_messages) {
   if (lose_messages) {
-    to_agent_.clear();
-    to_coordinator_.clear();
+    for (auto& [id, node] : nodes_) {
+      node.to_agent.clear();
+      node.to_coordinator.clear();
+    }
   }
   known_lost_.clear();
-  coordinator.emplace(options.policy, JobInfo{.id = "sim"}, ++incarnation, past);
-  perform(coordinator->tick(now));
+  ++incarnation;
+  begin();
+  if (options.hosts.empty()) return;
+  for (const auto& [id, node] : nodes_) {
+    if (node.up) say_of_nodes(core::NodeUp{id, fmt::format("h{}", id), node.slots});
+  }
+  say_of_nodes(core::NodesKnown{});
 }
 
 void SimJob::pass(core::Duration time) {

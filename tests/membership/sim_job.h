@@ -20,6 +20,7 @@ namespace regroup::membership {
 
 struct SimMember {
   core::Start start;
+  core::NodeId node = 0;
   bool alive = true;
   bool asked = false;  // sent its Join
   std::optional<core::SlotIndex> slot;
@@ -28,13 +29,16 @@ struct SimMember {
   std::string refused;
   core::World world;  // it has entered
   core::Generation seen = 0;
-  bool settled = false;  // has, or has given, the state in this world
+  bool settled = false;           // has, or has given, the state in this world
+  core::Generation contacts = 0;  // in which it told how it is reached ...
+  std::size_t known = 0;          // ... and knows that of so many
   core::Step applied = 0;
 };
 
 struct SimOptions {
   Policy policy{.min = 2, .max = 4, .target = 3, .slots = 4, .shards = 8};
   std::uint32_t lines = 6;
+  std::vector<std::uint32_t> hosts;  // slots of each; empty: one, and the coordinator is told of none
   core::Step steps = 6;
   std::set<core::MemberId> never_join;                 // plain programs
   std::map<core::MemberId, std::string> models;        // others have "m"
@@ -56,10 +60,10 @@ class SimJob {
   void bury();                  // the agent learns of all deaths; nothing is delivered to the coordinator yet
   bool reach(core::Step step);  // run until everybody alive has applied it
 
-  // One move of each kind; false if there was nothing to do.
-  bool deliver_to_agent();
-  bool deliver_to_coordinator();
-  bool report_death();
+  // One move of each kind, on one node or on the first that has one; false if there was nothing to do.
+  bool deliver_to_agent(std::optional<core::NodeId> node = {});
+  bool deliver_to_coordinator(std::optional<core::NodeId> node = {});
+  bool report_death(std::optional<core::NodeId> node = {});
   bool act(SimMember& m);
   void pass(core::Duration time);
 
@@ -68,8 +72,15 @@ class SimJob {
   core::Reply ask(const core::Body& request);    // as a control command
   void restart_coordinator(bool lose_messages);  // from the journal
 
+  // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody speaks for it.
+  core::NodeId add_host(std::uint32_t slots);
+  void lose_host(core::NodeId node);
+  [[nodiscard]] std::vector<core::NodeId> hosts() const;  // that are there
+
   SimMember& member(core::MemberId id) { return members.at(id); }
-  core::Line& line(core::MemberId id) { return agent.arena().line(*member(id).slot); }
+  AgentCore& agent(core::NodeId node = 0) { return nodes_.at(node).agent; }
+  const core::Arena& arena_of(const SimMember& m) { return agent(m.node).arena(); }
+  core::Line& line(core::MemberId id) { return arena_of(member(id)).line(*member(id).slot); }
   core::Generation generation() const { return journal ? journal->generation : 0; }
   bool heard(const std::string& words) const;  // some sentence said to the user contains them
 
@@ -77,7 +88,6 @@ class SimJob {
   core::TimePoint now{std::chrono::seconds(1000)};
   core::Incarnation incarnation = 1;
   std::optional<Coordinator> coordinator;
-  AgentCore agent;
   std::map<core::MemberId, SimMember> members;
   std::optional<core::World> journal;  // the newest in it
   Past past;                           // all that it holds
@@ -92,8 +102,20 @@ class SimJob {
     bool line;  // the futex of its line fired; else the process was reaped
     int status, signal;
   };
+  struct Node {
+    AgentCore agent;
+    std::uint32_t slots = 0;
+    bool up = true;
+    std::deque<core::Message> to_agent{}, to_coordinator{};
+    std::deque<Death> deaths{};
+  };
+  // A node with something in that queue: the one asked for, or the first.
+  template <class T>
+  Node* with(std::deque<T> Node::*queue, std::optional<core::NodeId> node);
+  void begin();
+  void say_of_nodes(core::Body body);
   void perform(Effects effects);
-  void perform(AgentEffects effects);
+  void perform(core::NodeId node, AgentEffects effects);
   void check_world(const core::World& world);
   void violated(const std::string& what) { broken.push_back(what); }
   void from_member(core::MemberId id, core::Body body);
@@ -105,11 +127,11 @@ class SimJob {
   bool settle(SimMember& m);
   bool work(SimMember& m);
   bool compute_or_vote(SimMember& m, core::Position at);
-  bool all_sealed(const std::vector<core::Seat>& owners, core::Step step) const;
+  bool all_sealed(const std::vector<core::Seat>& owners, core::Step step);
+  bool meet(SimMember& m);  // tell and learn contacts; true when it knows all
   void committed(SimMember& m, core::Position at);
 
-  std::deque<core::Message> to_agent_, to_coordinator_;
-  std::deque<Death> deaths_;
+  std::map<core::NodeId, Node> nodes_;
   std::set<core::MemberId> known_lost_;  // a MemberLost of them was delivered to this coordinator
   std::map<std::pair<core::Generation, std::uint64_t>, std::set<core::MemberId>> votes_;
   std::optional<core::Reply> reply_;

@@ -49,7 +49,7 @@ bool SimJob::act(SimMember& m) {
 
 bool SimJob::regroup(SimMember& m) {
   core::Line& line = this->line(m.start.member);
-  const core::Arena& arena = agent.arena();
+  const core::Arena& arena = arena_of(m);
   const core::Generation known = std::max(m.world.generation, m.seen);
   // A line is given to a newcomer as if it had left every World there is: only ever raise it.
   line.left.store(std::max(line.left.load(), known));
@@ -60,7 +60,7 @@ bool SimJob::regroup(SimMember& m) {
     violated(world.status().to_string());
     return false;
   }
-  if (world->rank_of(core::Seat{0, *m.slot}) < 0) {
+  if (world->rank_of(core::Seat{m.node, *m.slot}) < 0) {
     m.seen = newest;
     return true;
   }
@@ -96,6 +96,7 @@ bool SimJob::enter(SimMember& m, const core::World& w) {
 bool SimJob::settle(SimMember& m) {
   core::Line& line = this->line(m.start.member);
   const core::Generation g = m.world.generation;
+  if (!meet(m)) return false;
   const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
   if (!self.needs_state) {
     if (m.applied != m.world.resume.step()) {
@@ -107,12 +108,25 @@ bool SimJob::settle(SimMember& m) {
     return true;
   }
   for (const core::WorldMember& other : m.world.members) {
-    if (!other.needs_state && agent.arena().line(other.seat.slot).donated.load() != g) return false;
+    if (!other.needs_state && agent(other.seat.node).arena().line(other.seat.slot).donated.load() != g)
+      return false;
   }
   m.applied = m.world.resume.step();
   line.proved.store(g);
   m.settled = true;
   return true;
+}
+
+bool SimJob::meet(SimMember& m) {
+  const auto elsewhere = [&](const core::WorldMember& other) { return other.seat.node != m.node; };
+  if (std::none_of(m.world.members.begin(), m.world.members.end(), elsewhere)) return true;
+  const core::Generation g = m.world.generation;
+  if (m.contacts != g) {
+    m.contacts = g;
+    m.known = 0;
+    from_member(m.start.member, core::Contacts{g, {{m.start.member, {}}}});
+  }
+  return m.known == m.world.size();
 }
 
 bool SimJob::work(SimMember& m) {
@@ -148,12 +162,12 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
     const auto owners = core::owners_of(m.world, at.step());
     for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
       auto& seal = line.seals[leaf];
-      if (owners[leaf] == core::Seat{0, *m.slot} && seal.load() == 0) {
+      if (owners[leaf] == core::Seat{m.node, *m.slot} && seal.load() == 0) {
         seal.store(core::Seal{at.step(), {leaf, leaf + 1}}.pack());
         return true;
       }
     }
-    if (!all_sealed(owners, at.step()) || !core::all_left_before(agent.arena(), g)) return false;
+    if (!all_sealed(owners, at.step()) || !core::all_left_before(arena_of(m), g)) return false;
   }
   if (votes.insert(m.start.member).second) return true;
   if (votes.size() < m.world.size()) return false;
@@ -161,9 +175,9 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
   return true;
 }
 
-bool SimJob::all_sealed(const std::vector<core::Seat>& owners, core::Step step) const {
+bool SimJob::all_sealed(const std::vector<core::Seat>& owners, core::Step step) {
   for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) {
-    const auto& seals = agent.arena().line(owners[leaf].slot).seals;
+    const auto& seals = agent(owners[leaf].node).arena().line(owners[leaf].slot).seals;
     if (!std::any_of(std::begin(seals), std::end(seals), [&](const auto& word) {
           const core::Seal seal = core::Seal::unpack(word.load());
           return seal.step == step && seal.leaves.contains(leaf);

@@ -1,0 +1,185 @@
+// Jobs on several hosts: which are lost, come, fall silent. docs/design/elastic_hosts.md.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/membership/job_fixture.h"
+
+namespace regroup::membership {
+namespace {
+
+using testing::ElementsAre;
+
+SimOptions three_hosts() {
+  SimOptions o;
+  o.hosts = {2, 2, 2};
+  o.policy = {.min = 2, .max = 6, .target = 0, .shards = 8};
+  return o;
+}
+
+class HostsTest : public JobTest {
+ protected:
+  SimJob& start_on(SimOptions options, std::uint32_t members) {
+    options.steps = 100;
+    job_.emplace(std::move(options));
+    EXPECT_TRUE(job_->steady(1, members)) << job_->coordinator->status_json(job_->now);
+    return *job_;
+  }
+  static std::vector<core::NodeId> nodes(const core::World& world) {
+    std::vector<core::NodeId> out;
+    for (const core::WorldMember& m : world.members) out.push_back(m.seat.node);
+    return out;
+  }
+  // The coordinator has heard of a death, the agents not yet of its Revoke.
+  bool in_a_round(SimJob& job) {
+    const auto regrouping = [&] {
+      return job.coordinator->status_json(job.now).find("regrouping") != std::string::npos;
+    };
+    job.bury();
+    while (!regrouping() && job.deliver_to_coordinator()) {
+    }
+    return regrouping();
+  }
+};
+
+TEST_F(HostsTest, AsManyMembersAsSlotsFillTheHostsInTheirOrder) {
+  SimJob& job = start_on(three_hosts(), 6);
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 0, 1, 1, 2, 2));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, ByNodeTheyAreDealtOut) {
+  SimOptions o = three_hosts();
+  o.policy.target = 3;
+  o.policy.by_node = true;
+  SimJob& job = start_on(o, 3);
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 1, 2));
+}
+
+TEST_F(HostsTest, WithoutSlotsForTheLeastTheJobEndsAndSaysSo) {
+  SimOptions o = three_hosts();
+  o.policy.min = o.policy.target = 7;
+  o.policy.max = 8;
+  job_.emplace(o);
+  ASSERT_TRUE(job_->end);
+  EXPECT_EQ(job_->end->reason, "the hosts that came up have 6 slots for 7 members");
+}
+
+TEST_F(HostsTest, ALostHostTakesItsMembersAndTheOthersGoOn) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(3));
+  job.lose_host(1);
+  ASSERT_TRUE(job.steady(2, 4));
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 0, 2, 2));
+  EXPECT_THAT(job.journal->why, testing::HasSubstr("member 2 was lost (its host was lost)"));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, WhatIsSealedOnALostHostIsComputedAgain) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(2));
+  job.kill(4);
+  job.lose_host(1);
+  ASSERT_TRUE(job.steady(2, 3));
+  for (const core::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
+  expect_success(job);
+}
+
+TEST_F(HostsTest, OfAHostWithoutALivingMemberNoSumIsCounted) {
+  SimOptions o = three_hosts();
+  o.policy.replace = false;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.reach(2));
+  job.kill(2);
+  job.kill(3);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() > 1 && job.journal->size() == 4; }));
+  for (const core::Seat& seat : job.journal->plan) EXPECT_NE(seat.node, 1U);
+  expect_success(job);
+}
+
+TEST_F(HostsTest, LostMembersAreReplacedOnAHostThatCame) {
+  SimJob& job = start_on(three_hosts(), 6);
+  job.lose_host(2);
+  ASSERT_TRUE(job.steady(2, 4));
+  EXPECT_EQ(job.add_host(2), 3U);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 0, 1, 1, 3, 3));
+  EXPECT_TRUE(job.heard("host h2 is lost"));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, AHostThatComesInTheMiddleOfARoundDoesNotHoldItUp) {
+  SimJob& job = start_on(three_hosts(), 6);
+  job.kill(5);
+  ASSERT_TRUE(in_a_round(job));
+  (void)job.add_host(2);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() >= 2; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, AHostLostInTheMiddleOfARoundIsWaitedForNoMore) {
+  SimJob& job = start_on(three_hosts(), 6);
+  job.kill(0);
+  ASSERT_TRUE(in_a_round(job));
+  job.lose_host(1);
+  ASSERT_TRUE(job.run_until([&] { return job.generation() >= 2; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, ARestartedCoordinatorMissesTheHostThatWentMeanwhile) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(2));
+  job.end = Done{};  // so that the coordinator does not hear of it
+  job.lose_host(1);
+  job.end.reset();
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.steady(2, 4)) << job.coordinator->status_json(job.now);
+  expect_success(job);
+}
+
+TEST_F(HostsTest, WithAllThatHeldTheStateTheJobIsLost) {
+  SimOptions o = three_hosts();
+  o.policy.target = 2;
+  SimJob& job = start_on(o, 2);
+  ASSERT_TRUE(job.reach(2));
+  job.lose_host(0);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_NE(job.end->exit_code, 0);
+}
+
+TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(2));
+  const auto tell = [&](core::Body body) {
+    return job.coordinator->handle(job.now, {Source::Kind::kAgent, 0}, {job.incarnation, std::move(body)});
+  };
+  EXPECT_TRUE(tell(core::NodeSilent{1, true}).empty());
+  const Effects effects = tell(core::PeerSuspect{2, "no answer"});
+  const auto given_up = std::find_if(effects.begin(), effects.end(), [](const Effect& effect) {
+    const auto* send = std::get_if<ToAgent>(&effect);
+    return send != nullptr && std::holds_alternative<core::NodeLost>(send->body);
+  });
+  ASSERT_NE(given_up, effects.end());
+  EXPECT_EQ(std::get<ToAgent>(*given_up).node, 1U);
+}
+
+TEST_F(HostsTest, AMembersWordAboutAHostThatIsHeardIsNot) {
+  SimJob& job = start_on(three_hosts(), 6);
+  const auto effects = job.coordinator->handle(job.now, {Source::Kind::kAgent, 0},
+                                               {job.incarnation, core::PeerSuspect{2, "no answer"}});
+  EXPECT_TRUE(std::none_of(effects.begin(), effects.end(),
+                           [](const Effect& effect) { return std::holds_alternative<ToAgent>(effect); }));
+}
+
+TEST_F(HostsTest, WhoDeclaresAnotherModelOnAnotherHostIsRefused) {
+  SimOptions o = three_hosts();
+  o.models[2] = "another";
+  o.policy.target = 3;
+  o.policy.replace = false;
+  SimJob& job = start_on(o, 2);
+  EXPECT_TRUE(job.heard("member 2 is refused: its model is 'another', that of the job is 'm'"));
+}
+
+}  // namespace
+}  // namespace regroup::membership
