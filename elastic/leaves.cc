@@ -120,6 +120,10 @@ std::optional<std::vector<collective::Partial>> sealed_partials(const core::Aren
   std::vector<Chosen> chosen;
   std::vector<collective::Partial> partials;
   for (std::uint32_t leaf = 0; leaf < owners.size();) {
+    if (owners[leaf].node != arena.spec().node) {
+      ++leaf;
+      continue;
+    }
     const core::SlotIndex slot = owners[leaf].slot;
     core::Interval best{leaf, leaf};
     std::uint32_t buffer = 0;

@@ -46,8 +46,8 @@ class Leaves {
   std::optional<Node> filling_;
 };
 
-// The largest sealed nodes of `step` that together cover every leaf, each at its owner's line; nothing if one
-// is missing.
+// The largest sealed nodes of `step` that together cover every leaf that an owner on this node has, each at
+// its owner's line; nothing if one is missing.
 [[nodiscard]] std::optional<std::vector<collective::Partial>> sealed_partials(
     const core::Arena& arena, core::Step step, const std::vector<core::Seat>& owners);
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/crc32c.h"
+#include "elastic/donors.h"
 
 namespace regroup::elastic {
 namespace {
@@ -22,32 +23,11 @@ using core::Status;
 template <class Byte>
 using Pieces = std::vector<std::span<Byte>>;
 
-std::vector<core::SlotIndex> donors_of(const core::World& world) {
-  std::vector<core::SlotIndex> donors;
-  for (const core::WorldMember& m : world.members) {
-    if (!m.needs_state) donors.push_back(m.seat.slot);
-  }
-  return donors;
-}
-
 template <class Byte>
 std::uint64_t total_bytes(const Pieces<Byte>& pieces) {
   std::uint64_t total = 0;
   for (const auto& piece : pieces) total += piece.size();
   return total;
-}
-
-std::uint64_t chunks_of(std::uint64_t bytes) {
-  return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
-}
-
-struct Chunks {
-  std::uint64_t begin = 0, end = 0;
-};
-
-// What donor `donor` of `donors` writes of a state of `used` bytes.
-Chunks share_of(std::size_t donor, std::size_t donors, std::uint64_t used) {
-  return {chunks_of(used) * donor / donors, chunks_of(used) * (donor + 1) / donors};
 }
 
 // Calls take(part) for the parts of bytes [begin, end) of the concatenated pieces, in order.
@@ -60,25 +40,6 @@ void for_each_part(const Pieces<Byte>& pieces, std::uint64_t begin, std::uint64_
     if (from < to) take(piece.subspan(from - at, to - from));
     at += piece.size();
   }
-}
-
-// Donors pass no gate: a slow donor of g may still store while donors of g+1 write, and stores the same
-// bytes. It has voted neither in g nor in g+1, so no step is committed while it stores; if it is excluded, no
-// result of g+1 is written before it is dead.
-Status no_old_readers(Participant& self) {
-  const core::Generation g = self.world().generation;
-  const auto none = [&] {
-    for (core::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
-      const core::Line& line = self.arena().line(slot);
-      const core::Generation adopting = line.adopting.load(std::memory_order_acquire);
-      if (line.occupied.load(std::memory_order_acquire) != 0 &&
-          line.dead.load(std::memory_order_acquire) == 0 && adopting != 0 && adopting < g) {
-        return false;
-      }
-    }
-    return true;
-  };
-  return self.wait(none, "state: a newcomer of an earlier generation still reads the snapshot");
 }
 
 std::span<std::byte> bytes_of(core::Arena& arena, std::uint64_t chunk, std::uint64_t used) {
@@ -133,7 +94,7 @@ Status land_chunk(core::Arena& arena, const Pieces<std::byte>& own, std::uint64_
 template <class Take>
 core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
   core::Arena& arena = self.arena();
-  const auto donors = donors_of(self.world());
+  const auto donors = writers_of_snapshot(self.world(), self.seat().node);
   std::vector<std::size_t> pending(donors.size());
   std::iota(pending.begin(), pending.end(), 0);
   std::optional<std::uint64_t> used;
@@ -141,7 +102,8 @@ core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
     auto next = pending.end();
     const auto one_donated = [&] {
       next = std::find_if(pending.begin(), pending.end(), [&](std::size_t donor) {
-        return arena.line(donors[donor]).donated.load(std::memory_order_acquire) == self.world().generation;
+        return arena.line(donors[donor].slot).donated.load(std::memory_order_acquire) ==
+               self.world().generation;
       });
       return next != pending.end();
     };
@@ -190,15 +152,30 @@ Status load_and_prove(Participant& self, State& state) {
 
 }  // namespace
 
-bool has_newcomers(const core::World& world) {
-  return std::any_of(world.members.begin(), world.members.end(), [](const auto& m) { return m.needs_state; });
+// Donors pass no gate: a slow donor of g may still store while donors of g+1 write, and stores the same
+// bytes. It has voted neither in g nor in g+1, so no step is committed while it stores; if it is excluded, no
+// result of g+1 is written before it is dead.
+Status no_old_readers(Participant& self) {
+  const core::Generation g = self.world().generation;
+  const auto none = [&] {
+    for (core::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
+      const core::Line& line = self.arena().line(slot);
+      const core::Generation adopting = line.adopting.load(std::memory_order_acquire);
+      if (line.occupied.load(std::memory_order_acquire) != 0 &&
+          line.dead.load(std::memory_order_acquire) == 0 && adopting != 0 && adopting < g) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return self.wait(none, "state: a newcomer of an earlier generation still reads the snapshot");
 }
 
 Status donate_state(Participant& self, State& state) {
   core::Arena& arena = self.arena();
-  const auto donors = donors_of(self.world());
-  const auto mine =
-      static_cast<std::size_t>(std::find(donors.begin(), donors.end(), self.seat().slot) - donors.begin());
+  const auto donors = writers_of_snapshot(self.world(), self.seat().node);
+  if (donors.empty()) return {};
+  const auto mine = static_cast<std::size_t>(std::ranges::find(donors, self.seat()) - donors.begin());
   auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
   const std::uint64_t used = total_bytes(*pieces);

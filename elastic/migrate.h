@@ -9,11 +9,12 @@
 
 namespace regroup::elastic {
 
-// True if somebody in the World of `self` copies state.
-[[nodiscard]] bool has_newcomers(const core::World& world);
+// Waits until no newcomer of an earlier generation reads the snapshot of this node any more: only then may
+// somebody write it.
+[[nodiscard]] core::Status no_old_readers(Participant& self);
 
-// Donor: writes its share of `state`, which has everything up to world.resume applied. kRevoked, kLeft, or
-// kResourceExhausted if the state outgrew its capacity.
+// Donor: writes its share of `state`, if it is wanted here or elsewhere. `state` has everything up to
+// world.resume applied. kRevoked, kLeft, or kResourceExhausted if the state outgrew its capacity.
 [[nodiscard]] core::Status donate_state(Participant& self, State& state);
 
 // Newcomer: takes each donor's share as it comes and proves what it has. kDataLoss if a byte differs.

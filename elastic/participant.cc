@@ -97,7 +97,7 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
     if (woken && ready()) return {};
     if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
     if (woken) return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
-    REGROUP_RETURN_IF_ERROR(check_agent());
+    REGROUP_RETURN_IF_ERROR(hear_agent());
     if (now() >= deadline) return core::deadline_exceeded(what);
   }
 }
@@ -157,7 +157,7 @@ Status Participant::await_newer_world() {
     const bool woken = core::wait_until(line().bell, done, now() + kAgentCheck);
     if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
     if (woken) return {};
-    REGROUP_RETURN_IF_ERROR(check_agent());
+    REGROUP_RETURN_IF_ERROR(hear_agent());
     // Holding below --min can last: only the launcher's own --wait ends it. A first World has the caller's
     // patience.
     if (world_.generation == 0 && !link_.connected() && now() - start > patience_) {
@@ -195,12 +195,37 @@ Status Participant::commit() {
 
 Status Participant::announce_drained() { return link_.connected() ? link_.send(core::Drained{}) : Status(); }
 
-Status Participant::check_agent() {
-  if (!link_.connected()) return {};
-  auto message = link_.receive(core::TimePoint{});
-  if (!message.ok()) return message.code() == Code::kDeadlineExceeded ? Status() : message.status();
-  if (const auto* left = std::get_if<core::Excluded>(&message->body)) return {Code::kLeft, left->reason};
-  return core::internal_error("the agent of this node spoke out of turn");
+Status Participant::tell_contact(std::span<const std::byte> address) {
+  return link_.send(core::Contacts{world_.generation, {{self().id, {address.begin(), address.end()}}}});
+}
+
+// The agent's end is noticed by the next wait.
+std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId member) {
+  (void)hear_agent().ok();
+  if (contacts_.generation != world_.generation) return std::nullopt;
+  const auto found = std::ranges::find(contacts_.members, member, &core::Contact::member);
+  if (found == contacts_.members.end()) return std::nullopt;
+  return found->address;
+}
+
+void Participant::suspect(core::MemberId member, const std::string& why) {
+  (void)link_.send(core::PeerSuspect{member, why}).ok();
+}
+
+Status Participant::hear_agent() {
+  while (link_.connected() && let_go_.ok()) {
+    auto message = link_.receive(core::TimePoint{});
+    if (message.code() == Code::kDeadlineExceeded) break;
+    if (!message.ok()) return message.status();
+    if (auto* left = std::get_if<core::Excluded>(&message->body)) {
+      let_go_ = {Code::kLeft, left->reason};
+    } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
+      if (contacts->generation >= contacts_.generation) contacts_ = std::move(*contacts);
+    } else {
+      return core::internal_error("the agent of this node spoke out of turn");
+    }
+  }
+  return let_go_;
 }
 
 void Participant::leave_for_good() {
@@ -210,7 +235,7 @@ void Participant::leave_for_good() {
 
 Status Participant::excluded() {
   leave_for_good();
-  if (Status status = check_agent(); !status.ok()) return status;
+  if (Status status = hear_agent(); !status.ok()) return status;
   return {Code::kLeft, "this member is in no World any more"};
 }
 

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/clock.h"
@@ -28,7 +30,7 @@ class Participant {
 
   [[nodiscard]] core::Arena& arena() { return arena_; }
   [[nodiscard]] core::Line& line() { return arena_.line(slot_); }
-  [[nodiscard]] core::Seat seat() const { return {0, slot_}; }
+  [[nodiscard]] core::Seat seat() const { return {arena_.spec().node, slot_}; }
   [[nodiscard]] const core::World& world() const { return world_; }  // generation 0 before the first
   [[nodiscard]] int rank() const { return world_.rank_of(seat()); }
   [[nodiscard]] const core::WorldMember& self() const {
@@ -57,6 +59,13 @@ class Participant {
   [[nodiscard]] bool asked_to_leave() { return line().leave.load(std::memory_order_acquire) != core::kStay; }
   // This thread will touch no buffer of any generation again: nobody need wait for it.
   void leave_for_good();
+  // How others reach this member in the generation it is in, and it them: opaque. None blocks; when contacts
+  // come the agent rings.
+  [[nodiscard]] core::Status tell_contact(std::span<const std::byte> address);
+  [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(core::MemberId member);
+  // Another member does not answer.
+  void suspect(core::MemberId member, const std::string& why);
+
   // Tells the agent that everything is applied and nothing more will be opened.
   [[nodiscard]] core::Status announce_drained();
 
@@ -70,7 +79,8 @@ class Participant {
   // One attempt to enter `world`; nothing: it was revoked meanwhile.
   [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
   [[nodiscard]] core::Status await_newer_world();
-  [[nodiscard]] core::Status check_agent();
+  // Takes what the agent has said. kLeft, with the reason, once it has let this member go; kPeerLost.
+  [[nodiscard]] core::Status hear_agent();
   [[nodiscard]] core::Status excluded();
   // Brings the word of a member without state to "committed up to where `world` resumes, revoked": ready to
   // join.
@@ -84,6 +94,8 @@ class Participant {
   AgentLink link_;
   const TermNotice term_notice_;
   core::World world_;
+  core::Contacts contacts_;
+  core::Status let_go_;        // kLeft, once the agent said so
   core::Generation seen_ = 0;  // newest World that turned out not to contain this member
 };
 

@@ -8,8 +8,10 @@
 #include <cassert>
 #include <limits>
 
-#include "collective/shm/factory.h"
 #include "core/arena.h"
+#include "elastic/data_plane.h"
+#include "elastic/donors.h"
+#include "elastic/fetch.h"
 #include "elastic/leaves.h"
 #include "elastic/migrate.h"
 #include "elastic/options.h"
@@ -90,8 +92,8 @@ class Session::Impl {
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;
-  std::unique_ptr<Communicator> communicator_;  // of world(), steps
-  std::vector<core::Seat> owners_;              // of the leaves of the open step, in world()
+  DataPlane data_plane_;
+  std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
   Phase phase_ = Phase::kIdle;
   Status broken_;         // a region failed and stays open; sticky
   bool filling_ = false;  // a leaf is handed out
@@ -102,7 +104,8 @@ class Session::Impl {
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self)
     : options_(std::move(options)),
       self_(std::move(self)),
-      leaves_(&self_->arena(), self_->seat().slot, options_.dtype) {
+      leaves_(&self_->arena(), self_->seat().slot, options_.dtype),
+      data_plane_(*self_) {
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
 }
@@ -127,11 +130,14 @@ Result<Participant::Joined> Session::Impl::regroup() {
 }
 
 Status Session::Impl::settle_into_world() {
-  auto communicator = collective::make_shm(self_->arena(), world(), self_->seat());
-  if (!communicator.ok()) return communicator.status();
-  communicator_ = std::move(*communicator);
+  REGROUP_RETURN_IF_ERROR(data_plane_.enter());
   if (!has_newcomers(world())) return {};
-  if (!self_->self().needs_state) return donate_state(*self_, *options_.state);
+  const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
+  if (!self_->self().needs_state) {
+    REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
+    return send_state(*self_, data_plane_.steps(), deadline);
+  }
+  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.steps(), deadline));
   REGROUP_RETURN_IF_ERROR(adopt_state(*self_, *options_.state));
   applied_ = world().resume.step();
   regions_ = 0;
@@ -260,10 +266,11 @@ Status Session::Impl::reduce_and_commit() {
       self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not come", step)));
   observe(Moment::kGathered);
   const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
-  REGROUP_RETURN_IF_ERROR(communicator_->sum_partials(*partials, self_->shards(), self_->arena().result(step),
-                                                      options_.dtype, deadline));
+  REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(
+      *partials, self_->shards(), self_->arena().result(step), options_.dtype, deadline));
   observe(Moment::kReduced);
-  REGROUP_RETURN_IF_ERROR(communicator_->barrier(deadline));  // the vote: the whole result can be read here
+  REGROUP_RETURN_IF_ERROR(
+      data_plane_.steps().barrier(deadline));  // the vote: the whole result can be read here
   REGROUP_RETURN_IF_ERROR(self_->commit());
   observe(Moment::kCommitted);
   return {};
@@ -276,11 +283,11 @@ Result<std::span<const std::byte>> Session::Impl::commit() {
 }
 
 Status Session::Impl::try_region(Position at, const std::function<Status(Communicator&)>& body) {
-  collective::ShmOptions options{core::ChannelKind::kRegions, at, {}};
+  std::vector<int> ranks;
   for (int r = 0; r < static_cast<int>(world().size()); ++r) {
-    if (world().members[static_cast<std::size_t>(r)].from_step <= applied_) options.ranks.push_back(r);
+    if (world().members[static_cast<std::size_t>(r)].from_step <= applied_) ranks.push_back(r);
   }
-  auto communicator = collective::make_shm(self_->arena(), world(), self_->seat(), options);
+  auto communicator = data_plane_.region(at, std::move(ranks));
   if (!communicator.ok()) return communicator.status();
   REGROUP_RETURN_IF_ERROR(body(**communicator));
   REGROUP_RETURN_IF_ERROR(
@@ -310,8 +317,7 @@ Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
 }
 
 Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& body) {
-  const collective::ShmOptions options{core::ChannelKind::kRegions, Position::of(applied_), {rank()}};
-  auto communicator = collective::make_shm(self_->arena(), world(), self_->seat(), options);
+  auto communicator = data_plane_.region(Position::of(applied_), {rank()});
   return communicator.ok() ? body(**communicator) : communicator.status();
 }
 

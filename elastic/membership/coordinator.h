@@ -35,7 +35,7 @@ class Coordinator {
   // answered by one ToClient. Anything else, and answers to an earlier incarnation, are ignored.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);
-  // When tick() has something to do next, at most a second ahead; nothing once the job is done.
+  // When tick() has something to do, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
   // What `regroup status` prints: job, generation, members, open round, the last sentences.
   [[nodiscard]] std::string status_json(core::TimePoint now) const;
@@ -135,14 +135,13 @@ class Coordinator {
   core::MemberId promised_ids_ = 0;  // the journal says that those below may have been given
   bool losses_due_ = false;          // desired_ is less than journaled
   Relaunches relaunches_;
-  core::TimePoint relaunch_due_{};
   NodeTable nodes_;
   std::optional<core::Join> declared_;                           // by the first member
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
   bool agreed_ = true;                                           // all hellos fit the journal
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_;
-  core::TimePoint next_query_{};
+  core::TimePoint next_query_{}, relaunch_due_{};
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

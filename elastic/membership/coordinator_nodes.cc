@@ -52,16 +52,16 @@ void Coordinator::count_slots() {
 // What is there decides how many members there are at first.
 void Coordinator::on_nodes_known() {
   if (stage_ != Stage::kNodes) return;
-  if (policy_.target == 0) {
-    policy_.target = desired_ = std::min(policy_.max, policy_.slots);
+  if (policy_.target == 0 || (world_.generation == 0 && policy_.target > policy_.slots)) {
+    policy_.target = desired_ = std::max(policy_.min, std::min(policy_.max, policy_.slots));
     const std::uint32_t restarts = relaunches_.restarts();
     relaunches_ = Relaunches(policy_.relaunch, policy_.min, policy_.target);
     relaunches_.recall(restarts);
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
-  if (stage_ == Stage::kStarting && policy_.slots < std::max(policy_.min, policy_.target)) {
-    return end(1, fmt::format("the hosts that came up have {} slots for {} members", policy_.slots,
-                              std::max(policy_.min, policy_.target)));
+  if (stage_ == Stage::kStarting && policy_.slots < policy_.min) {
+    return end(1, fmt::format("the hosts that came up have {} slots for at least {} members", policy_.slots,
+                              policy_.min));
   }
   if (stage_ == Stage::kHello) to_agents(core::Hello{});
   for (auto& [id, r] : members_.all()) {

@@ -223,7 +223,11 @@ void Coordinator::fail(const std::string& what) {
 void Coordinator::end(std::int32_t exit_code, const std::string& reason) {
   stage_ = Stage::kDone;
   remember(reason);
-  to_agents(core::JobDone{exit_code, reason});
+  if (job_.nodes.empty()) {  // the driver ends the nodes' agents
+    emit(ToAgent{0, core::JobDone{exit_code, reason}});
+  } else {
+    to_agents(core::JobDone{exit_code, reason});
+  }
   emit(Done{exit_code, reason});
 }
 

@@ -63,7 +63,7 @@ TEST_F(HostsTest, WithoutSlotsForTheLeastTheJobEndsAndSaysSo) {
   o.policy.max = 8;
   job_.emplace(o);
   ASSERT_TRUE(job_->end);
-  EXPECT_EQ(job_->end->reason, "the hosts that came up have 6 slots for 7 members");
+  EXPECT_EQ(job_->end->reason, "the hosts that came up have 6 slots for at least 7 members");
 }
 
 TEST_F(HostsTest, ALostHostTakesItsMembersAndTheOthersGoOn) {

@@ -1,0 +1,49 @@
+// Serves docs/design/elastic_hosts.md, Contacts, and docs/design/ucx.md.
+#include "elastic/data_plane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collective/shm/factory.h"
+#include "collective/ucx/factory.h"
+
+namespace regroup::elastic {
+
+core::Status DataPlane::enter() {
+  const core::World& world = self_.world();
+  const bool here_only = std::ranges::all_of(
+      world.members, [&](const core::WorldMember& m) { return m.seat.node == self_.seat().node; });
+  // What the last World used goes when this one's is there: docs/design/ucx.md.
+  const auto before = std::exchange(wire_, nullptr);
+  if (!here_only) REGROUP_RETURN_IF_ERROR(open_wire());
+  auto steps =
+      here_only ? collective::make_shm(self_.arena(), world, self_.seat()) : collective::make_ucx(wire_);
+  if (!steps.ok()) return steps.status();
+  steps_ = std::move(*steps);
+  return {};
+}
+
+core::Status DataPlane::open_wire() {
+  if (!ucx_) {
+    auto opened = collective::open_ucx();
+    if (!opened.ok()) return opened.status();
+    ucx_ = std::move(*opened);
+  }
+  collective::Addresses addresses{
+      .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
+      .find = [this](core::MemberId member) { return self_.contact_of(member); },
+      .on_peer_lost = [this](core::MemberId member, const std::string& why) { self_.suspect(member, why); }};
+  auto wire = collective::open_wire(ucx_, self_.arena(), self_.world(), self_.seat(), std::move(addresses));
+  if (!wire.ok()) return wire.status();
+  wire_ = std::move(*wire);
+  return {};
+}
+
+core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region(core::Position at,
+                                                                          std::vector<int> ranks) {
+  const collective::ShmOptions options{core::ChannelKind::kRegions, at, std::move(ranks)};
+  if (wire_) return collective::make_ucx(wire_, options);
+  return collective::make_shm(self_.arena(), self_.world(), self_.seat(), options);
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,63 @@
+// Serves docs/design/elastic_hosts.md, State.
+#include "elastic/donors.h"
+
+#include <algorithm>
+#include <set>
+
+namespace regroup::elastic {
+namespace {
+
+using Nodes = std::set<core::NodeId>;
+
+// Nodes with a member that needs the state, or with one that has it.
+Nodes nodes_with(const core::World& world, bool needs_state) {
+  Nodes nodes;
+  for (const core::WorldMember& m : world.members) {
+    if (m.needs_state == needs_state) nodes.insert(m.seat.node);
+  }
+  return nodes;
+}
+
+}  // namespace
+
+bool has_newcomers(const core::World& world) {
+  return std::ranges::any_of(world.members, &core::WorldMember::needs_state);
+}
+
+std::optional<int> fetcher_of(const core::World& world, core::NodeId node) {
+  if (nodes_with(world, false).contains(node)) return std::nullopt;
+  const auto first = std::ranges::find_if(world.members, [&](const auto& m) { return m.seat.node == node; });
+  if (first == world.members.end()) return std::nullopt;
+  return static_cast<int>(first - world.members.begin());
+}
+
+core::NodeId source_of(const core::World& world, core::NodeId node) {
+  const Nodes sources = nodes_with(world, false);
+  std::size_t number = 0;  // of the node among those with fetchers
+  for (const core::NodeId other : nodes_with(world, true)) number += other < node && !sources.contains(other);
+  return *std::next(sources.begin(), static_cast<std::ptrdiff_t>(number % sources.size()));
+}
+
+std::vector<int> fetchers_from(const core::World& world, core::NodeId node) {
+  std::vector<int> fetchers;
+  for (const core::NodeId other : nodes_with(world, true)) {
+    const auto fetcher = fetcher_of(world, other);
+    if (fetcher && source_of(world, other) == node) fetchers.push_back(*fetcher);
+  }
+  return fetchers;
+}
+
+std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node) {
+  if (const auto fetcher = fetcher_of(world, node))
+    return {world.members[static_cast<std::size_t>(*fetcher)].seat};
+  std::vector<core::Seat> writers;
+  bool wanted = !fetchers_from(world, node).empty();
+  for (const core::WorldMember& m : world.members) {
+    if (m.seat.node != node) continue;
+    wanted |= m.needs_state;
+    if (!m.needs_state) writers.push_back(m.seat);
+  }
+  return wanted ? writers : std::vector<core::Seat>{};
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,37 @@
+// Who gives the state of a World to its newcomers: pure functions of the World. On a node with members that
+// have the state each of them writes a share into the node's snapshot. On another the newcomer of lowest
+// rank, the fetcher, gets all shares of one such node, its source, and stands for them.
+// docs/design/elastic_hosts.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/world.h"
+
+namespace regroup::elastic {
+
+[[nodiscard]] bool has_newcomers(const core::World& world);
+// The members that write the snapshot of `node`, in rank order; none where nobody needs one.
+[[nodiscard]] std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node);
+// Rank of the fetcher of `node`, if it has one.
+[[nodiscard]] std::optional<int> fetcher_of(const core::World& world, core::NodeId node);
+// The node whose snapshot the fetcher of `node` gets.
+[[nodiscard]] core::NodeId source_of(const core::World& world, core::NodeId node);
+// Ranks of the fetchers that get the snapshot of `node`.
+[[nodiscard]] std::vector<int> fetchers_from(const core::World& world, core::NodeId node);
+
+struct Chunks {
+  std::uint64_t begin = 0, end = 0;  // of core::kSnapshotChunk bytes each
+};
+[[nodiscard]] constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
+  return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
+}
+// What writer `writer` of `writers` writes of a state of `used` bytes.
+[[nodiscard]] constexpr Chunks share_of(std::size_t writer, std::size_t writers, std::uint64_t used) {
+  return {chunks_of(used) * writer / writers, chunks_of(used) * (writer + 1) / writers};
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,84 @@
+// A share goes as three messages: the length of the state, the CRCs of the share's chunks, its bytes.
+#include "elastic/fetch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "elastic/donors.h"
+#include "elastic/migrate.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::Communicator;
+using collective::Operation;
+using core::Status;
+
+// The parts of the arena that a share takes up.
+struct Share {
+  Share(const core::Arena& arena, Chunks chunks, std::uint64_t used)
+      : crcs(std::as_writable_bytes(arena.snapshot_crcs().subspan(chunks.begin, chunks.end - chunks.begin))),
+        data(arena.snapshot().subspan(
+            chunks.begin * core::kSnapshotChunk,
+            std::min(chunks.end * core::kSnapshotChunk, used) - chunks.begin * core::kSnapshotChunk)) {}
+  std::span<std::byte> crcs, data;
+};
+
+Status receive_share(const core::Arena& arena, Communicator& communicator, int from, std::size_t writer,
+                     std::size_t writers, std::optional<std::uint64_t>* used, core::TimePoint deadline) {
+  std::uint64_t length = 0;
+  REGROUP_RETURN_IF_ERROR(
+      communicator.run(Operation::receive(std::as_writable_bytes(std::span(&length, 1)), from), deadline));
+  if (length > arena.snapshot().size() || length != used->value_or(length)) {
+    return {core::Code::kDataLoss, fmt::format("state: rank {} has {} bytes of it, {} are reserved here",
+                                               from, length, arena.snapshot().size())};
+  }
+  *used = length;
+  const Chunks chunks = share_of(writer, writers, length);
+  if (chunks.begin == chunks.end) return {};
+  const Share share(arena, chunks, length);
+  REGROUP_RETURN_IF_ERROR(communicator.run(Operation::receive(share.crcs, from), deadline));
+  return communicator.run(Operation::receive(share.data, from), deadline);
+}
+
+}  // namespace
+
+Status send_state(Participant& self, Communicator& communicator, core::TimePoint deadline) {
+  const core::World& world = self.world();
+  const auto writers = writers_of_snapshot(world, self.seat().node);
+  const auto mine = static_cast<std::size_t>(std::ranges::find(writers, self.seat()) - writers.begin());
+  const std::uint64_t used = self.arena().snapshot_used().load(std::memory_order_relaxed);
+  for (const int to : fetchers_from(world, self.seat().node)) {
+    REGROUP_RETURN_IF_ERROR(
+        communicator.run(Operation::send(std::as_bytes(std::span(&used, 1)), to), deadline));
+    const Chunks chunks = share_of(mine, writers.size(), used);
+    if (chunks.begin == chunks.end) continue;
+    const Share share(self.arena(), chunks, used);
+    REGROUP_RETURN_IF_ERROR(communicator.run(Operation::send(share.crcs, to), deadline));
+    REGROUP_RETURN_IF_ERROR(communicator.run(Operation::send(share.data, to), deadline));
+  }
+  return {};
+}
+
+Status fetch_state(Participant& self, Communicator& communicator, core::TimePoint deadline) {
+  const core::World& world = self.world();
+  const core::NodeId here = self.seat().node;
+  if (fetcher_of(world, here) != self.rank()) return {};
+  REGROUP_RETURN_IF_ERROR(no_old_readers(self));
+  const auto writers = writers_of_snapshot(world, source_of(world, here));
+  std::optional<std::uint64_t> used;
+  for (std::size_t writer = 0; writer < writers.size(); ++writer) {
+    REGROUP_RETURN_IF_ERROR(receive_share(self.arena(), communicator, world.rank_of(writers[writer]), writer,
+                                          writers.size(), &used, deadline));
+  }
+  self.arena().snapshot_used().store(used.value_or(0), std::memory_order_relaxed);
+  self.line().donated.store(world.generation, std::memory_order_release);
+  core::ring_all(self.arena(), self.seat().slot);
+  return {};
+}
+
+}  // namespace regroup::elastic
