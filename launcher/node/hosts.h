@@ -5,7 +5,9 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,13 +24,17 @@
 namespace regroup::node {
 
 struct HostsOptions {
-  std::string job;                      // its id
-  std::string version;                  // of this regroup: agents must be of the same
-  std::vector<std::string> names;       // as the user wrote them
+  std::string job;      // its id
+  std::string version;  // of this regroup: agents must be of the same
+  struct Host {
+    std::string name;   // as the user wrote it
+    bool here = false;  // this host: its agent is forked
+  };
+  std::vector<Host> hosts;
   std::string program;                  // regroup, by its path there
   std::string wdir;                     // where members run
   launcher::Environment environment;    // of ssh
-  std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: agents run on this one
+  std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
   core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
   bool verbose = false;                            // agents' own output is shown
 };
@@ -41,44 +47,83 @@ class Hosts final : public launcher::OtherHosts {
       boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
   ~Hosts() override;
 
+  // Of an elastic job, before serve(), after which each host has its own set_up(): what agents have to say to
+  // the coordinator, who is not heard for a second, or again, and who has come up after bring_up(). They name
+  // the node; that of a host changes each time it comes.
+  struct Elastic {
+    std::function<void(core::NodeId, const core::Message&)> membership;
+    std::function<void(core::NodeId, bool)> silent;
+    std::function<void(std::size_t index)> came;
+  };
+  void set_elastic(Elastic elastic) { elastic_ = std::move(elastic); }
   // Runs the loop until each agent has said Hello or failed: of those, why, one sentence each. No longer than
   // two limits and a second for every 32 hosts.
   [[nodiscard]] std::vector<core::Status> bring_up();
-  [[nodiscard]] const Hello& facts(std::size_t index) const { return nodes_.at(index)->facts(); }
+  [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
+  [[nodiscard]] bool is_up(std::size_t index) const;
+  [[nodiscard]] core::NodeId id(std::size_t index) const { return slots_.at(index).id; }
+  // The host whose node that is now.
+  [[nodiscard]] std::optional<std::size_t> index_of(core::NodeId node) const;
   // The address under which this host is reached from there, and that one from here.
   [[nodiscard]] std::string own_address() const;
-  [[nodiscard]] std::string address(std::size_t index) const { return nodes_.at(index)->address(); }
+  [[nodiscard]] std::string address(std::size_t index) const { return slots_.at(index).node->address(); }
   // After bring_up(), before serve(). Standard input goes to the one whose Setup names a rank, if any.
   void set_up(const std::vector<Setup>& setups);
+  // After serve(): a lost host is tried once more, as a new node. `lost` is called if that fails.
+  void bring_back(std::size_t index);
+  // Of an elastic job: one that is up.
+  void set_up(std::size_t index, const Setup& setup, const launcher::App& app);
+  // Gives a node up; `lost` is called.
+  void give_up(core::NodeId node, const core::Status& why);
+  void tell_membership(core::NodeId node, const core::Message& message);
 
   void serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) override;
-  [[nodiscard]] std::size_t size() const override { return nodes_.size(); }
-  [[nodiscard]] launcher::Node& node(std::size_t index) override { return *nodes_.at(index); }
-  [[nodiscard]] const std::string& name(std::size_t index) const override { return options_.names.at(index); }
+  [[nodiscard]] std::size_t size() const override { return slots_.size(); }
+  [[nodiscard]] launcher::Node& node(std::size_t index) override { return *slots_.at(index).node; }
+  [[nodiscard]] const std::string& name(std::size_t index) const override {
+    return options_.hosts.at(index).name;
+  }
   void signal_all(int signal) override;
   [[nodiscard]] std::size_t running() const override;
   void finish(std::function<void()> then) override;
 
  private:
   Hosts(boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
+  struct Slot {
+    core::NodeId id = 0;
+    std::unique_ptr<RemoteNode> node;
+    bool forked = false;
+  };
   [[nodiscard]] core::Status start();
+  [[nodiscard]] launcher::Spawner& spawner_of(const Slot& slot) { return slot.forked ? *forker_ : *spawner_; }
+  void start(std::size_t index);
+  void watch_late(std::size_t index);
   void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
   void on_late(std::size_t index);
-  void on_ended(std::size_t index, const core::Status& why);
-  void on_failed(std::size_t index, const core::Status& why);
+  void on_up(core::NodeId node);
+  void on_ended(core::NodeId node, const core::Status& why);
+  void on_failed(core::NodeId node, const core::Status& why);
   void finish_if_done();
 
   boost::asio::io_context& loop_;
   const HostsOptions options_;
   const std::function<void(const std::string&)> said_;
   std::unique_ptr<launcher::SecureListener> listener_;
-  std::vector<std::unique_ptr<RemoteNode>> nodes_;
-  std::unique_ptr<launcher::Spawner> spawner_;
+  std::string endpoints_;
+  std::vector<Slot> slots_;                           // by host
+  std::vector<std::unique_ptr<RemoteNode>> retired_;  // their output may still be on its way
+  core::NodeId last_id_ = 0;
+  std::unique_ptr<launcher::Spawner> spawner_, forker_;
+  std::map<core::NodeId, boost::asio::steady_timer> late_;  // of agents that are brought back
   std::vector<core::Status> failures_;
+  Elastic elastic_;
+  launcher::NodeEvents events_;
   Lost lost_;
+  launcher::Sink* out_ = nullptr;
+  launcher::Sink* err_ = nullptr;
   std::function<void()> finished_;
   std::optional<std::size_t> reader_;  // of standard input
-  std::size_t processes_ = 0;          // of spawner_, that have not ended
+  std::size_t processes_ = 0;          // of spawners, that have not ended
 };
 
 }  // namespace regroup::node

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "core/message.h"
 #include "core/status.h"
 #include "launcher/options/request.h"
 #include "launcher/pmi/messages.h"
@@ -18,6 +20,13 @@
 namespace regroup::node {
 
 // --- head -> agent
+// Of an elastic job: what its agents have in common.
+struct ElasticSetup {
+  std::uint32_t lines = 1;  // of an arena
+  std::uint32_t shards = 1;
+  std::uint64_t seed = 0;
+  bool any_fingerprint = false;
+};
 // What all members on that host have in common.
 struct Setup {
   std::uint32_t host = 0;  // its number in the job, and the name by which the user knows it
@@ -28,6 +37,7 @@ struct Setup {
   bool quiet = false;
   bool services = false;  // for MPI programs
   launcher::Master master;
+  std::optional<ElasticSetup> elastic = {};  // then members are started by Membership, and run program 0
 };
 // A program; without a path it is looked for there.
 struct AddApp {
@@ -37,7 +47,7 @@ struct AddApp {
 struct DropApp {
   std::uint32_t number = 0;
 };
-// Answered by SpaceStarted.
+// Answered by SpaceStarted. In an elastic job AddApp is, with space 0, if the program is not there.
 struct StartSpace {
   launcher::SpaceOrder order;
 };
@@ -75,6 +85,10 @@ struct Done {
 };
 
 // --- both
+// Between the coordinator of an elastic job and its agent there.
+struct Membership {
+  core::Message message;
+};
 // For regroup-pmi there, or from it.
 struct Services {
   pmi::Message message;
@@ -94,6 +108,6 @@ struct Taken {
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
 using Message = std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
-                             Said, Beat, Done, Services, Data, Taken>;
+                             Said, Beat, Done, Services, Data, Taken, Membership>;
 
 }  // namespace regroup::node

@@ -113,6 +113,7 @@ launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setu
   agent.crew.stdin_to = setup.stdin_to;
   agent.crew.verbose = setup.verbose;
   agent.crew.quiet = setup.quiet;
+  if (setup.elastic) agent.crew.agent_socket = options.agent_socket;
   agent.crew.priority = launcher::current_priority();
   agent.crew.open_files = launcher::raise_open_files();
   agent.port = std::move(port);
@@ -150,7 +151,7 @@ launcher::Environment environment_there(launcher::Environment sent, const launch
   return sent;
 }
 
-int run_node_agent(NodeAgentOptions options, core::Fd guardian) {
+int run_node_agent(NodeAgentOptions options, core::Fd guardian, const MembershipFactory& membership) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status());
   boost::asio::io_context loop(1);
@@ -165,7 +166,7 @@ int run_node_agent(NodeAgentOptions options, core::Fd guardian) {
   return launcher::Agent(loop, std::move(agent), std::move(guardian),
                          [&](launcher::Agent& self) {
                            return std::make_unique<NodeJob>(self, std::move(link), std::move(*streams),
-                                                            *setup, options);
+                                                            *setup, options, membership);
                          })
       .run();
 }

@@ -2,6 +2,7 @@
 // what it says.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "launcher/containment/job_record.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/options/request.h"
+#include "launcher/supervise/agent.h"
 
 namespace regroup::node {
 
@@ -22,13 +24,21 @@ struct NodeAgentOptions {
   std::uint32_t slots = 0;            // cores that members may use
   launcher::Environment environment;  // of this process
   std::string folder;                 // for regroup-pmi: private, exists; "": none
+  std::string agent_socket;           // where members of an elastic job connect
   std::shared_ptr<const launcher::JobSecret> secret;
   std::shared_ptr<launcher::JobRecord> record;  // may be none
 };
 
+struct Setup;
+
+// Makes what directs the members of an elastic job; `send` takes what it says to the coordinator.
+using MembershipFactory = std::function<std::unique_ptr<launcher::MembershipJob>(
+    launcher::Agent& agent, const Setup& setup, std::function<void(const core::Message&)> send)>;
+
 // Serves until the head has said that the job is over, or is gone. The exit status of this process; what went
 // wrong has been said on standard error. For a process whose standard input is the launcher's sign of life.
-[[nodiscard]] int run_node_agent(NodeAgentOptions options, core::Fd guardian);
+[[nodiscard]] int run_node_agent(NodeAgentOptions options, core::Fd guardian,
+                                 const MembershipFactory& membership);
 
 // What a program gets here: the environment that it has at the head, but for what belongs to a host or a
 // login. Those are `own`.

@@ -30,7 +30,7 @@ std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeA
 }  // namespace
 
 NodeJob::NodeJob(launcher::Agent& agent, std::unique_ptr<Link> link, NodeStreams streams, const Setup& setup,
-                 const NodeAgentOptions& options)
+                 const NodeAgentOptions& options, const MembershipFactory& membership)
     : agent_(agent),
       link_(std::move(link)),
       environment_(options.environment),
@@ -42,6 +42,10 @@ NodeJob::NodeJob(launcher::Agent& agent, std::unique_ptr<Link> link, NodeStreams
           agent.loop(), std::move(streams.pipes[0]), [this](std::size_t bytes, bool broken) {
             link_->send(Taken{0, static_cast<std::uint32_t>(bytes), broken});
           })) {
+  if (setup.elastic) {
+    membership_ =
+        membership(agent, setup, [this](const core::Message& message) { link_->send(Membership{message}); });
+  }
   for (const std::uint8_t stream : {1, 2}) {
     outputs_.at(stream) =
         std::make_shared<StreamSource>(agent.loop(), std::move(streams.pipes.at(stream)),
@@ -59,7 +63,7 @@ core::Status NodeJob::start() {
   outputs_[2]->start();
   watch_life();
   beat();
-  return {};
+  return membership_ ? membership_->start() : core::Status();
 }
 
 launcher::NodeEvents NodeJob::events() {
@@ -80,6 +84,8 @@ void NodeJob::on(const AddApp& add) {
   launcher::App app = add.app;
   app.environment = environment_there(std::move(app.environment), environment_);
   local_.add_app(add.number, app);
+  const core::Status why = local_.missing(add.number);
+  if (membership_ && !why.ok()) link_->send(SpaceStarted{0, why});
 }
 
 void NodeJob::on(const DropApp& drop) { local_.drop_app(drop.number); }
@@ -105,7 +111,12 @@ void NodeJob::on(const Taken& taken) {
   if (then_) leave_if_sent();
 }
 
+void NodeJob::on(const Membership& membership) {
+  if (membership_) membership_->on_message(membership.message);
+}
+
 void NodeJob::on_exit(const launcher::MemberExit& exit) {
+  if (membership_) return membership_->on_exit(exit);
   local_.settle();
   link_->send(Exited{exit});
 }

@@ -30,7 +30,7 @@ struct NodeStreams {
 class NodeJob final : public launcher::AgentJob {
  public:
   NodeJob(launcher::Agent& agent, std::unique_ptr<Link> link, NodeStreams streams, const Setup& setup,
-          const NodeAgentOptions& options);
+          const NodeAgentOptions& options, const MembershipFactory& membership);
 
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
@@ -47,6 +47,7 @@ class NodeJob final : public launcher::AgentJob {
   void on(const Services& services) { local_.tell(services.message); }
   void on(const Data& data);
   void on(const Taken& taken);
+  void on(const Membership& membership);
   template <class Other>
   void on(const Other&) {}  // Setup, once more; and what only agents say
   void on_closed();
@@ -59,6 +60,7 @@ class NodeJob final : public launcher::AgentJob {
   const launcher::Environment environment_;
   const core::Fd own_error_;
   launcher::LocalNode local_;
+  std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
   boost::asio::posix::stream_descriptor life_;
   boost::asio::steady_timer beat_;
   std::shared_ptr<StreamTarget> input_;

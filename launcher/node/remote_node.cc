@@ -62,7 +62,7 @@ void RemoteNode::send(const Message& message) {
 }
 
 void RemoteNode::on_message(const Message& message) {
-  unheard_ = 0;
+  if (std::exchange(unheard_, 0) >= kSuspicious) events_.silent(false);
   if (state_ == State::kStarting && !std::holds_alternative<Hello>(message)) {
     return end(
         core::invalid_argument(fmt::format("host {}: the agent's first message must be Hello", name_)));
@@ -92,11 +92,27 @@ void RemoteNode::watch() {
       return end({core::Code::kPeerLost,
                   fmt::format("host {}: its agent has not been heard for {} s", name_, kSilence.count())});
     }
+    if (unheard_ == kSuspicious) events_.silent(true);
     watch();
   });
 }
 
 void RemoteNode::set_up(const Setup& setup) { send(setup); }
+
+void RemoteNode::tell_membership(const core::Message& message) {
+  if (const auto* start = std::get_if<core::Start>(&message.body)) {
+    members_.insert(start->member);
+    if (killed_) return;
+  }
+  send(Membership{message});
+}
+
+void RemoteNode::on(const Membership& membership) {
+  const auto* lost = std::get_if<core::MemberLost>(&membership.message.body);
+  if (lost != nullptr && lost->reaped && members_.erase(lost->member) > 0)
+    job_.exited({.member = lost->member});
+  if (state_ == State::kUp) events_.membership(membership.message);
+}
 
 void RemoteNode::serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err) {
   job_ = std::move(events);
@@ -134,7 +150,11 @@ void RemoteNode::signal_all(int signal) {
 
 void RemoteNode::on(const SpaceStarted& started) {
   const auto ordered = starting_.extract(started.space);
-  if (ordered.empty()) return;
+  if (ordered.empty()) {  // of an elastic job: the program is not there
+    if (started.space == 0 && !started.status.ok())
+      end({started.status.code(), fmt::format("host {}: {}", name_, started.status.message())});
+    return;
+  }
   if (started.status.ok()) {
     members_.insert(ordered.mapped().begin(), ordered.mapped().end());
     if (killed_) signal_all(SIGKILL);  // which came before they were there

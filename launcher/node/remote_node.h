@@ -25,6 +25,7 @@
 namespace regroup::node {
 
 inline constexpr std::chrono::milliseconds kBeat{500};
+inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
 inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
 
 // Used by the loop's thread.
@@ -32,8 +33,10 @@ class RemoteNode final : public launcher::Node {
  public:
   enum class State { kStarting, kUp, kEnded };
   struct Events {
-    std::function<void()> up;                        // it has said Hello
-    std::function<void(const core::Status&)> ended;  // once: ok after Done, else why it is lost
+    std::function<void()> up;                               // it has said Hello
+    std::function<void(const core::Status&)> ended;         // once: ok after Done, else why it is lost
+    std::function<void(bool silent)> silent = [](bool) {};  // not heard for a second; or again
+    std::function<void(const core::Message&)> membership = [](const core::Message&) {};
   };
   RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events);
 
@@ -47,6 +50,8 @@ class RemoteNode final : public launcher::Node {
   [[nodiscard]] std::size_t running() const { return members_.size() + starting_.size(); }
 
   void set_up(const Setup& setup);
+  // To the coordinator's agent there, in an elastic job.
+  void tell_membership(const core::Message& message);
   void serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
   // Members there get what comes on standard input here.
   void feed_input();
@@ -73,6 +78,7 @@ class RemoteNode final : public launcher::Node {
   void on(const Services& services);
   void on(const Data& data);
   void on(const Taken& taken);
+  void on(const Membership& membership);
   void on(const Done& done);
   template <class Other>
   void on(const Other&) {}  // Beat; and what only the head says

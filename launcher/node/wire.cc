@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/arena.h"
+#include "core/wire.h"
 #include "launcher/node/wire_generated.h"
 #include "launcher/pmi/wire.h"
 
@@ -41,6 +43,11 @@ fb::SetupT table(const Setup& m) {
   t.stdin_to = static_cast<std::uint8_t>(m.stdin_to.to), t.stdin_rank = m.stdin_to.rank;
   t.verbose = m.verbose, t.quiet = m.quiet, t.services = m.services;
   t.master_address = m.master.address, t.master_port = m.master.port;
+  if (m.elastic) {
+    t.elastic = std::make_unique<fb::ElasticT>();
+    t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
+    t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
+  }
   return t;
 }
 Result<Setup> plain(const fb::SetupT& t) {
@@ -63,6 +70,11 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.stdin_to = {static_cast<launcher::StdinRequest::To>(t.stdin_to), t.stdin_rank};
   m.verbose = t.verbose, m.quiet = t.quiet, m.services = t.services;
   m.master = {t.master_address, t.master_port};
+  if (!t.elastic) return m;
+  m.elastic = {t.elastic->lines, t.elastic->shards, t.elastic->seed, t.elastic->any_fingerprint};
+  const bool possible = m.elastic->lines >= 1 && m.elastic->lines < core::kMaxSlots &&
+                        m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards;
+  if (!possible) return Status(Code::kDataLoss, "Setup: no such arena exists");
   return m;
 }
 fb::AddAppT table(const AddApp& m) {
@@ -194,6 +206,18 @@ fb::TakenT table(const Taken& m) {
 Result<Taken> plain(const fb::TakenT& t) {
   if (t.stream > 2 || t.bytes > kWindow) return Status(Code::kDataLoss, "Taken: more than was sent");
   return Taken{t.stream, t.bytes, t.broken};
+}
+
+fb::MembershipT table(const Membership& m) {
+  fb::MembershipT t;
+  const std::vector<std::byte> frame = core::encode(m.message);
+  t.message = to_bytes(std::span(frame).subspan(sizeof(std::uint32_t)));  // the length is the vector's
+  return t;
+}
+Result<Membership> plain(const fb::MembershipT& t) {
+  auto message = core::decode(std::as_bytes(std::span(t.message)));
+  if (!message.ok()) return message.status();
+  return Membership{std::move(*message)};
 }
 
 // The union member for alternative I of Message, tried from I on.

@@ -25,6 +25,10 @@ struct Output;
 struct OutputBuilder;
 struct OutputT;
 
+struct Elastic;
+struct ElasticBuilder;
+struct ElasticT;
+
 struct Setup;
 struct SetupBuilder;
 struct SetupT;
@@ -77,6 +81,10 @@ struct Done;
 struct DoneBuilder;
 struct DoneT;
 
+struct Membership;
+struct MembershipBuilder;
+struct MembershipT;
+
 struct Services;
 struct ServicesBuilder;
 struct ServicesT;
@@ -110,11 +118,12 @@ enum class Body : uint8_t {
   Services = 13,
   Data = 14,
   Taken = 15,
+  Membership = 16,
   MIN = NONE,
-  MAX = Taken
+  MAX = Membership
 };
 
-inline const Body (&EnumValuesBody())[16] {
+inline const Body (&EnumValuesBody())[17] {
   static const Body values[] = {
     Body::NONE,
     Body::Setup,
@@ -131,13 +140,14 @@ inline const Body (&EnumValuesBody())[16] {
     Body::Done,
     Body::Services,
     Body::Data,
-    Body::Taken
+    Body::Taken,
+    Body::Membership
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[17] = {
+  static const char * const names[18] = {
     "NONE",
     "Setup",
     "AddApp",
@@ -154,13 +164,14 @@ inline const char * const *EnumNamesBody() {
     "Services",
     "Data",
     "Taken",
+    "Membership",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Taken)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Membership)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -229,6 +240,10 @@ template<> struct BodyTraits<regroup::node::fb::Taken> {
   static const Body enum_value = Body::Taken;
 };
 
+template<> struct BodyTraits<regroup::node::fb::Membership> {
+  static const Body enum_value = Body::Membership;
+};
+
 template<typename T> struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
 };
@@ -291,6 +306,10 @@ template<> struct BodyUnionTraits<regroup::node::fb::DataT> {
 
 template<> struct BodyUnionTraits<regroup::node::fb::TakenT> {
   static const Body enum_value = Body::Taken;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::MembershipT> {
+  static const Body enum_value = Body::Membership;
 };
 
 struct BodyUnion {
@@ -442,6 +461,14 @@ struct BodyUnion {
   const regroup::node::fb::TakenT *AsTaken() const {
     return type == Body::Taken ?
       reinterpret_cast<const regroup::node::fb::TakenT *>(value) : nullptr;
+  }
+  regroup::node::fb::MembershipT *AsMembership() {
+    return type == Body::Membership ?
+      reinterpret_cast<regroup::node::fb::MembershipT *>(value) : nullptr;
+  }
+  const regroup::node::fb::MembershipT *AsMembership() const {
+    return type == Body::Membership ?
+      reinterpret_cast<const regroup::node::fb::MembershipT *>(value) : nullptr;
   }
 };
 
@@ -707,6 +734,97 @@ inline flatbuffers::Offset<Output> CreateOutputDirect(
 
 flatbuffers::Offset<Output> CreateOutput(flatbuffers::FlatBufferBuilder &_fbb, const OutputT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct ElasticT : public flatbuffers::NativeTable {
+  typedef Elastic TableType;
+  uint32_t lines = 0;
+  uint32_t shards = 0;
+  uint64_t seed = 0;
+  bool any_fingerprint = false;
+};
+
+struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ElasticT NativeTableType;
+  typedef ElasticBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LINES = 4,
+    VT_SHARDS = 6,
+    VT_SEED = 8,
+    VT_ANY_FINGERPRINT = 10
+  };
+  uint32_t lines() const {
+    return GetField<uint32_t>(VT_LINES, 0);
+  }
+  uint32_t shards() const {
+    return GetField<uint32_t>(VT_SHARDS, 0);
+  }
+  uint64_t seed() const {
+    return GetField<uint64_t>(VT_SEED, 0);
+  }
+  bool any_fingerprint() const {
+    return GetField<uint8_t>(VT_ANY_FINGERPRINT, 0) != 0;
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_LINES, 4) &&
+           VerifyField<uint32_t>(verifier, VT_SHARDS, 4) &&
+           VerifyField<uint64_t>(verifier, VT_SEED, 8) &&
+           VerifyField<uint8_t>(verifier, VT_ANY_FINGERPRINT, 1) &&
+           verifier.EndTable();
+  }
+  ElasticT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ElasticT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Elastic> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ElasticBuilder {
+  typedef Elastic Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_lines(uint32_t lines) {
+    fbb_.AddElement<uint32_t>(Elastic::VT_LINES, lines, 0);
+  }
+  void add_shards(uint32_t shards) {
+    fbb_.AddElement<uint32_t>(Elastic::VT_SHARDS, shards, 0);
+  }
+  void add_seed(uint64_t seed) {
+    fbb_.AddElement<uint64_t>(Elastic::VT_SEED, seed, 0);
+  }
+  void add_any_fingerprint(bool any_fingerprint) {
+    fbb_.AddElement<uint8_t>(Elastic::VT_ANY_FINGERPRINT, static_cast<uint8_t>(any_fingerprint), 0);
+  }
+  explicit ElasticBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Elastic> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Elastic>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Elastic> CreateElastic(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t lines = 0,
+    uint32_t shards = 0,
+    uint64_t seed = 0,
+    bool any_fingerprint = false) {
+  ElasticBuilder builder_(_fbb);
+  builder_.add_seed(seed);
+  builder_.add_shards(shards);
+  builder_.add_lines(lines);
+  builder_.add_any_fingerprint(any_fingerprint);
+  return builder_.Finish();
+}
+
+struct Elastic::Traits {
+  using type = Elastic;
+  static auto constexpr Create = CreateElastic;
+};
+
+flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct SetupT : public flatbuffers::NativeTable {
   typedef Setup TableType;
   uint32_t host = 0;
@@ -719,6 +837,7 @@ struct SetupT : public flatbuffers::NativeTable {
   bool services = false;
   std::string master_address{};
   uint16_t master_port = 0;
+  std::unique_ptr<regroup::node::fb::ElasticT> elastic{};
   SetupT() = default;
   SetupT(const SetupT &o);
   SetupT(SetupT&&) FLATBUFFERS_NOEXCEPT = default;
@@ -739,7 +858,8 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_QUIET = 16,
     VT_SERVICES = 18,
     VT_MASTER_ADDRESS = 20,
-    VT_MASTER_PORT = 22
+    VT_MASTER_PORT = 22,
+    VT_ELASTIC = 24
   };
   uint32_t host() const {
     return GetField<uint32_t>(VT_HOST, 0);
@@ -771,6 +891,9 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint16_t master_port() const {
     return GetField<uint16_t>(VT_MASTER_PORT, 0);
   }
+  const regroup::node::fb::Elastic *elastic() const {
+    return GetPointer<const regroup::node::fb::Elastic *>(VT_ELASTIC);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
@@ -786,6 +909,8 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_MASTER_ADDRESS) &&
            verifier.VerifyString(master_address()) &&
            VerifyField<uint16_t>(verifier, VT_MASTER_PORT, 2) &&
+           VerifyOffset(verifier, VT_ELASTIC) &&
+           verifier.VerifyTable(elastic()) &&
            verifier.EndTable();
   }
   SetupT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -827,6 +952,9 @@ struct SetupBuilder {
   void add_master_port(uint16_t master_port) {
     fbb_.AddElement<uint16_t>(Setup::VT_MASTER_PORT, master_port, 0);
   }
+  void add_elastic(flatbuffers::Offset<regroup::node::fb::Elastic> elastic) {
+    fbb_.AddOffset(Setup::VT_ELASTIC, elastic);
+  }
   explicit SetupBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -849,8 +977,10 @@ inline flatbuffers::Offset<Setup> CreateSetup(
     bool quiet = false,
     bool services = false,
     flatbuffers::Offset<flatbuffers::String> master_address = 0,
-    uint16_t master_port = 0) {
+    uint16_t master_port = 0,
+    flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0) {
   SetupBuilder builder_(_fbb);
+  builder_.add_elastic(elastic);
   builder_.add_master_address(master_address);
   builder_.add_stdin_rank(stdin_rank);
   builder_.add_output(output);
@@ -880,7 +1010,8 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
     bool quiet = false,
     bool services = false,
     const char *master_address = nullptr,
-    uint16_t master_port = 0) {
+    uint16_t master_port = 0,
+    flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto master_address__ = master_address ? _fbb.CreateString(master_address) : 0;
   return regroup::node::fb::CreateSetup(
@@ -894,7 +1025,8 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
       quiet,
       services,
       master_address__,
-      master_port);
+      master_port,
+      elastic);
 }
 
 flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_fbb, const SetupT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -2015,6 +2147,74 @@ struct Done::Traits {
 
 flatbuffers::Offset<Done> CreateDone(flatbuffers::FlatBufferBuilder &_fbb, const DoneT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct MembershipT : public flatbuffers::NativeTable {
+  typedef Membership TableType;
+  std::vector<uint8_t> message{};
+};
+
+struct Membership FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef MembershipT NativeTableType;
+  typedef MembershipBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_MESSAGE = 4
+  };
+  const flatbuffers::Vector<uint8_t> *message() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_MESSAGE);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_MESSAGE) &&
+           verifier.VerifyVector(message()) &&
+           verifier.EndTable();
+  }
+  MembershipT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(MembershipT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Membership> Pack(flatbuffers::FlatBufferBuilder &_fbb, const MembershipT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct MembershipBuilder {
+  typedef Membership Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_message(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message) {
+    fbb_.AddOffset(Membership::VT_MESSAGE, message);
+  }
+  explicit MembershipBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Membership> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Membership>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Membership> CreateMembership(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message = 0) {
+  MembershipBuilder builder_(_fbb);
+  builder_.add_message(message);
+  return builder_.Finish();
+}
+
+struct Membership::Traits {
+  using type = Membership;
+  static auto constexpr Create = CreateMembership;
+};
+
+inline flatbuffers::Offset<Membership> CreateMembershipDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<uint8_t> *message = nullptr) {
+  auto message__ = message ? _fbb.CreateVector<uint8_t>(*message) : 0;
+  return regroup::node::fb::CreateMembership(
+      _fbb,
+      message__);
+}
+
+flatbuffers::Offset<Membership> CreateMembership(flatbuffers::FlatBufferBuilder &_fbb, const MembershipT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct ServicesT : public flatbuffers::NativeTable {
   typedef Services TableType;
   std::vector<uint8_t> message{};
@@ -2327,6 +2527,9 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::node::fb::Taken *body_as_Taken() const {
     return body_type() == regroup::node::fb::Body::Taken ? static_cast<const regroup::node::fb::Taken *>(body()) : nullptr;
   }
+  const regroup::node::fb::Membership *body_as_Membership() const {
+    return body_type() == regroup::node::fb::Body::Membership ? static_cast<const regroup::node::fb::Membership *>(body()) : nullptr;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint16_t>(verifier, VT_VERSION, 2) &&
@@ -2398,6 +2601,10 @@ template<> inline const regroup::node::fb::Data *Message::body_as<regroup::node:
 
 template<> inline const regroup::node::fb::Taken *Message::body_as<regroup::node::fb::Taken>() const {
   return body_as_Taken();
+}
+
+template<> inline const regroup::node::fb::Membership *Message::body_as<regroup::node::fb::Membership>() const {
+  return body_as_Membership();
 }
 
 struct MessageBuilder {
@@ -2522,6 +2729,41 @@ inline flatbuffers::Offset<Output> CreateOutput(flatbuffers::FlatBufferBuilder &
       _raw);
 }
 
+inline ElasticT *Elastic::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ElasticT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Elastic::UnPackTo(ElasticT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = lines(); _o->lines = _e; }
+  { auto _e = shards(); _o->shards = _e; }
+  { auto _e = seed(); _o->seed = _e; }
+  { auto _e = any_fingerprint(); _o->any_fingerprint = _e; }
+}
+
+inline flatbuffers::Offset<Elastic> Elastic::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateElastic(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ElasticT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _lines = _o->lines;
+  auto _shards = _o->shards;
+  auto _seed = _o->seed;
+  auto _any_fingerprint = _o->any_fingerprint;
+  return regroup::node::fb::CreateElastic(
+      _fbb,
+      _lines,
+      _shards,
+      _seed,
+      _any_fingerprint);
+}
+
 inline SetupT::SetupT(const SetupT &o)
       : host(o.host),
         name(o.name),
@@ -2532,7 +2774,8 @@ inline SetupT::SetupT(const SetupT &o)
         quiet(o.quiet),
         services(o.services),
         master_address(o.master_address),
-        master_port(o.master_port) {
+        master_port(o.master_port),
+        elastic((o.elastic) ? new regroup::node::fb::ElasticT(*o.elastic) : nullptr) {
 }
 
 inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
@@ -2546,6 +2789,7 @@ inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
   std::swap(services, o.services);
   std::swap(master_address, o.master_address);
   std::swap(master_port, o.master_port);
+  std::swap(elastic, o.elastic);
   return *this;
 }
 
@@ -2568,6 +2812,7 @@ inline void Setup::UnPackTo(SetupT *_o, const flatbuffers::resolver_function_t *
   { auto _e = services(); _o->services = _e; }
   { auto _e = master_address(); if (_e) _o->master_address = _e->str(); }
   { auto _e = master_port(); _o->master_port = _e; }
+  { auto _e = elastic(); if (_e) _o->elastic = std::unique_ptr<regroup::node::fb::ElasticT>(_e->UnPack(_resolver)); }
 }
 
 inline flatbuffers::Offset<Setup> Setup::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SetupT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -2588,6 +2833,7 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
   auto _services = _o->services;
   auto _master_address = _o->master_address.empty() ? 0 : _fbb.CreateString(_o->master_address);
   auto _master_port = _o->master_port;
+  auto _elastic = _o->elastic ? CreateElastic(_fbb, _o->elastic.get(), _rehasher) : 0;
   return regroup::node::fb::CreateSetup(
       _fbb,
       _host,
@@ -2599,7 +2845,8 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
       _quiet,
       _services,
       _master_address,
-      _master_port);
+      _master_port,
+      _elastic);
 }
 
 inline AddAppT::AddAppT(const AddAppT &o)
@@ -3031,6 +3278,32 @@ inline flatbuffers::Offset<Done> CreateDone(flatbuffers::FlatBufferBuilder &_fbb
       _output_lost);
 }
 
+inline MembershipT *Membership::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<MembershipT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Membership::UnPackTo(MembershipT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = message(); if (_e) { _o->message.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->message.begin()); } }
+}
+
+inline flatbuffers::Offset<Membership> Membership::Pack(flatbuffers::FlatBufferBuilder &_fbb, const MembershipT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateMembership(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Membership> CreateMembership(flatbuffers::FlatBufferBuilder &_fbb, const MembershipT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const MembershipT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _message = _o->message.size() ? _fbb.CreateVector(_o->message) : 0;
+  return regroup::node::fb::CreateMembership(
+      _fbb,
+      _message);
+}
+
 inline ServicesT *Services::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<ServicesT>();
   UnPackTo(_o.get(), _resolver);
@@ -3218,6 +3491,10 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::node::fb::Taken *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::Membership: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Membership *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default: return true;
   }
 }
@@ -3297,6 +3574,10 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::node::fb::Taken *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::Membership: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Membership *>(obj);
+      return ptr->UnPack(resolver);
+    }
     default: return nullptr;
   }
 }
@@ -3364,6 +3645,10 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::node::fb::TakenT *>(value);
       return CreateTaken(_fbb, ptr, _rehasher).Union();
     }
+    case Body::Membership: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::MembershipT *>(value);
+      return CreateMembership(_fbb, ptr, _rehasher).Union();
+    }
     default: return 0;
   }
 }
@@ -3428,6 +3713,10 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::Taken: {
       value = new regroup::node::fb::TakenT(*reinterpret_cast<regroup::node::fb::TakenT *>(u.value));
+      break;
+    }
+    case Body::Membership: {
+      value = new regroup::node::fb::MembershipT(*reinterpret_cast<regroup::node::fb::MembershipT *>(u.value));
       break;
     }
     default:
@@ -3509,6 +3798,11 @@ inline void BodyUnion::Reset() {
     }
     case Body::Taken: {
       auto ptr = reinterpret_cast<regroup::node::fb::TakenT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Membership: {
+      auto ptr = reinterpret_cast<regroup::node::fb::MembershipT *>(value);
       delete ptr;
       break;
     }

@@ -13,6 +13,7 @@
 
 #include "core/clock.h"
 #include "core/fd.h"
+#include "core/message.h"
 #include "core/status.h"
 #include "launcher/supervise/crew.h"
 #include "launcher/supervise/environment.h"
@@ -42,6 +43,11 @@ class AgentJob {
   virtual void finish(const std::function<void()>& then) { then(); }
   // ... and when members' output has been written, before this process leaves.
   virtual void leave(const std::function<void()>& then) { then(); }
+};
+// One whose members a coordinator decides over; what it says comes from elsewhere.
+class MembershipJob : public AgentJob {
+ public:
+  virtual void on_message(const core::Message& message) = 0;
 };
 using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
 

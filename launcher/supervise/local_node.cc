@@ -24,6 +24,11 @@ void LocalNode::add_app(std::uint32_t number, const App& app) {
   agent_.crew().set_app(number, std::move(found));
 }
 
+core::Status LocalNode::missing(std::uint32_t number) const {
+  const auto found = missing_.find(number);
+  return found == missing_.end() ? core::Status() : found->second;
+}
+
 void LocalNode::drop_app(std::uint32_t number) {
   missing_.erase(number);
   agent_.crew().set_app(number, {});
@@ -66,8 +71,8 @@ void LocalNode::start(SpaceOrder order) {
 
 void LocalNode::open(const SpaceOrder& order) {
   for (const MemberOrder& member : order.members) {
-    const auto missing = missing_.find(member.place.app);
-    if (missing != missing_.end()) return events_.started(order.space.space, missing->second);
+    const core::Status why = missing(member.place.app);
+    if (!why.ok()) return events_.started(order.space.space, why);
   }
   const pmi::OpenSpace& space = order.space;
   if (!mpi_)

@@ -23,6 +23,8 @@ class LocalNode final : public Node {
   void signal(core::MemberId member, int signal) override;
   void tell(const pmi::Message& message) override;
   void settle() override;
+  // Why a program that was added is not here; ok if it is.
+  [[nodiscard]] core::Status missing(std::uint32_t number) const;
 
  private:
   [[nodiscard]] pmi::MpiEvents mpi_events();
