@@ -18,13 +18,15 @@ constexpr int kNotStarted = 127;
 
 }  // namespace
 
-ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options)
+ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
+                           std::function<void(const core::Message&)> send)
     : agent_(agent),
       options_(std::move(options)),
       core_(options_.core),
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
       seats_(options_.cores.size()),
+      send_(std::move(send)),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
           [this](const core::Status& failure) {
@@ -51,12 +53,13 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
   coordinator_ = std::make_shared<launcher::Channel>(
       agent_.loop(), std::move(socket),
       [this](const core::Message& message) {
-        perform(core_.handle({}, message));
+        on_message(message);
         if (const auto* done = std::get_if<core::JobDone>(&message.body)) on_job_done(*done);
       },
       // What it misses until the guardian has restarted it, it asks for with Hello.
       [](const core::Status&) {});
   coordinator_->start();
+  send_ = [this](const core::Message& message) { coordinator_->send(message); };
 }
 
 void ElasticAgent::on_job_done(const core::JobDone& done) {
@@ -203,7 +206,7 @@ void ElasticAgent::perform(const membership::AgentEffects& effects) {
 }
 
 void ElasticAgent::perform_one(const membership::ToCoordinator& effect) {
-  if (coordinator_) coordinator_->send({core_.incarnation(), effect.body});
+  if (send_) send_({core_.incarnation(), effect.body});
 }
 
 void ElasticAgent::perform_one(const membership::ToMember& effect) {
@@ -256,6 +259,8 @@ void ElasticAgent::perform_one(const membership::WatchLine& effect) {
 }
 
 void ElasticAgent::perform_one(const membership::LetGo& effect) { core_.let_go(effect.slot); }
+
+void ElasticAgent::perform_one(const membership::Ring& effect) { core_.ring(effect.slot); }
 
 void ElasticAgent::perform_one(const membership::Warn& effect) { agent_.say(effect.sentence); }
 

@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,13 +38,16 @@ struct ElasticAgentOptions {
 };
 
 // Used by the loop's thread.
-class ElasticAgent final : public launcher::AgentJob {
+class ElasticAgent final : public launcher::MembershipJob {
  public:
-  ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options);
+  // `send` takes messages to the coordinator; without it they go where on_coordinator() says.
+  ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
+               std::function<void(const core::Message&)> send = {});
 
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
+  void on_message(const core::Message& message) override { perform(core_.handle({}, message)); }
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
 
  private:
@@ -84,6 +88,7 @@ class ElasticAgent final : public launcher::AgentJob {
   void perform_one(const membership::CloseMember& effect);
   void perform_one(const membership::WatchLine& effect);
   void perform_one(const membership::LetGo& effect);
+  void perform_one(const membership::Ring& effect);
   void perform_one(const membership::Warn& effect);
 
   launcher::Agent& agent_;
@@ -98,6 +103,7 @@ class ElasticAgent final : public launcher::AgentJob {
   launcher::CoreSeats seats_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
+  std::function<void(const core::Message&)> send_;
   std::shared_ptr<launcher::Channel> coordinator_;
   launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
 };

@@ -37,7 +37,7 @@ class CoordinatorProcess {
         agent_(std::make_shared<launcher::Channel>(
             loop_, std::move(agent),
             [this](const core::Message& message) {
-              perform(core_.handle(clock_.now(), {Source::Kind::kAgent, 0}, message));
+              perform(core_.handle(clock_.now(), {Source::Kind::kAgent, message.node}, message));
             },
             // At the end of the job the guardian has the agent's last word; else it restarts this process.
             [this](const core::Status&) {
@@ -104,7 +104,9 @@ class CoordinatorProcess {
     });
   }
 
-  void perform_one(const membership::ToAgent& effect) { agent_->send({incarnation_, effect.body}); }
+  void perform_one(const membership::ToAgent& effect) {
+    agent_->send({incarnation_, effect.body, effect.node});
+  }
   void perform_one(const membership::ToClient& effect) {
     if (const auto found = clients_.find(effect.client); found != clients_.end()) {
       found->second.channel->send({incarnation_, effect.body});

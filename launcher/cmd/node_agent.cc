@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "launcher/alloc/allocator.h"
+#include "launcher/cmd/elastic_agent.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/start.h"
 #include "launcher/net/job_secret.h"
+#include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/supervise/guardian.h"
 
@@ -20,6 +22,21 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kSecretLimit{10};
+
+node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
+  return [options](launcher::Agent& agent, const node::Setup& setup,
+                   std::function<void(const core::Message&)> send) {
+    ElasticAgentOptions elastic{.core = {.node = options.node,
+                                         .slots = setup.elastic->lines,
+                                         .shards = setup.elastic->shards,
+                                         .seed = setup.elastic->seed,
+                                         .any_fingerprint = setup.elastic->any_fingerprint},
+                                .socket = options.agent_socket,
+                                .quiet = setup.quiet,
+                                .slots = options.slots};
+    return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
+  };
+}
 
 }  // namespace
 
@@ -42,10 +59,17 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.secret = std::move(*secret);
   if (auto folder = runtime_folder(options.environment); folder.ok()) options.folder = std::move(*folder);
   options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
-  return launcher::Guardian(
-             [&](core::Fd guardian) { return node::run_node_agent(options, std::move(guardian)); }, nullptr,
-             {options.record, {}, true}, {})
-      .run();
+  // Not in a folder of its own: that is how a job looks whose coordinator is here.
+  options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
+  const int status =
+      launcher::Guardian(
+          [&](core::Fd guardian) {
+            return node::run_node_agent(options, std::move(guardian), make_membership(options));
+          },
+          nullptr, {options.record, {}, true}, {})
+          .run();
+  ::unlink(options.agent_socket.c_str());
+  return status;
 }
 
 }  // namespace regroup::cmd

@@ -72,7 +72,7 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
   slots = slots_for(options, slots);
   if (options.max == 0) options.min = options.max = slots;
   if (options.apps.size() == 1 && !options.apps[0].count) options.apps[0].count = options.max;
-  if (options.elastic && options.max >= core::kMaxSlots) {
+  if (options.elastic && !options.several_hosts() && options.max >= core::kMaxSlots) {
     return invalid_argument(fmt::format("-np {}:{}: at most {} members are possible on one machine",
                                         options.min, options.max, core::kMaxSlots - 1));
   }

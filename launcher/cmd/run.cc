@@ -17,6 +17,7 @@
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/run_elastic_hosts.h"
 #include "launcher/cmd/run_hosts.h"
 #include "launcher/cmd/start.h"
 #include "launcher/place/members.h"
@@ -113,6 +114,7 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
                 .max = options.max,
                 .target = options.start,
                 .slots = options.oversubscribe ? std::max(options.max, slots) : slots,
+                .any_fingerprint = options.any_fingerprint,
                 .replace = options.replace,
                 .shards = options.shards,
                 .wait = options.wait,
@@ -180,6 +182,7 @@ int placing_failed(const Options& options) {
 int run_job(Options options) {
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), refused(options.compat));
+  if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options));
   if (options.several_hosts()) return run_on_hosts(std::move(options), *allocation);
   if (const core::Status status = launcher::prepare_members(options, *allocation); !status.ok())
     return fail(status.message(), refused(options.compat));

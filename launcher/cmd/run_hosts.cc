@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <boost/asio/io_context.hpp>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
 
+#include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/hosts.h"
@@ -17,7 +17,6 @@
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
 #include "launcher/supervise/rigid_job.h"
-#include "launcher/supervise/words.h"
 
 namespace regroup::cmd {
 namespace {
@@ -39,9 +38,9 @@ class Head {
   // The exit status of the process; the guardian has been told that of the job.
   int run(core::Fd guardian) {
     auto refused = prepare();
-    if (refused) return say_refused(*refused, std::move(guardian));
+    if (refused) return refuse_job(loop_, *refused, std::move(guardian));
     auto port = launcher::hold_port();
-    if (!port.ok()) return say_refused({kNoHost, port.status().message()}, std::move(guardian));
+    if (!port.ok()) return refuse_job(loop_, {kNoHost, port.status().message()}, std::move(guardian));
     set_up(*port);
     const launcher::RigidOptions rigid = rigid_options();
     launcher::AgentOptions agent = agent_options(options_, std::move(crew_), std::move(*port));
@@ -64,19 +63,7 @@ class Head {
   }
 
   std::optional<Refusal> bring_up() {
-    node::HostsOptions hosts;
-    hosts.job = crew_.job;
-    hosts.version = REGROUP_VERSION;
-    for (const launcher::HostRequest& host : options_.hosts) {
-      if (!host.here) hosts.names.push_back(host.name);
-    }
-    std::error_code error;
-    hosts.program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-    hosts.wdir = std::filesystem::current_path(error).string();
-    hosts.environment = options_.environment;
-    hosts.ssh = options_.fork_agents ? std::vector<std::string>() : options_.ssh_command;
-    hosts.verbose = options_.verbose;
-    auto made = node::Hosts::make(loop_, std::move(hosts), [](const std::string& text) { fail(text, 0); });
+    auto made = send_agents(loop_, options_, crew_.job, false);
     if (!made.ok()) return Refusal{kNoHost, made.status().message()};
     hosts_ = std::move(*made);
     const std::vector<core::Status> failures = hosts_->bring_up();
@@ -129,14 +116,10 @@ class Head {
     if (reader != 0) crew_.stdin_to.to = launcher::StdinRequest::To::kNone;
     std::vector<node::Setup> setups;
     for (std::uint32_t host = 1; host < placed_.hosts.size(); ++host) {
-      node::Setup setup;
+      node::Setup setup = common_setup(options_);
       setup.host = host;
       setup.name = placed_.hosts[host].name;
-      setup.output = options_.output;
-      setup.stdin_to = options_.stdin_to;
       if (host != reader) setup.stdin_to.to = launcher::StdinRequest::To::kNone;
-      setup.verbose = options_.verbose;
-      setup.quiet = options_.quiet;
       setup.services = true;
       setup.master = crew_.master;
       setups.push_back(std::move(setup));
@@ -164,14 +147,6 @@ class Head {
     rigid.most = limited ? slots_for(options_, 0) : 0;
     rigid.term_grace = options_.term_grace;
     return rigid;
-  }
-
-  int say_refused(const Refusal& refusal, core::Fd guardian) {
-    fail(refusal.message, 0);
-    launcher::WordSocket words(
-        loop_, std::move(guardian), [](launcher::Word, std::int32_t, core::Fd) {}, [] {});
-    words.send(launcher::Word::kDone, refusal.exit_status);
-    return 0;
   }
 
   Options options_;

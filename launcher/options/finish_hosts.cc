@@ -156,7 +156,6 @@ Status choose_hosts(Draft& draft) {
     return {};
   }
   const char* what = nullptr;
-  if (out.elastic) what = "-np MIN:MAX";
   if (!out.job_file.empty() || (!out.apps.empty() && !out.apps[0].role.empty())) what = "roles";
   if (out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all";
   if (what == nullptr) return {};
