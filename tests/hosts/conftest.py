@@ -28,3 +28,10 @@ def own_hosts() -> Iterator[Hosts]:
     """Two hosts for one test, which may break them."""
     with started(2) as hosts:
         yield hosts
+
+
+@pytest.fixture
+def own_trio() -> Iterator[Hosts]:
+    """Three hosts likewise."""
+    with started(3) as hosts:
+        yield hosts

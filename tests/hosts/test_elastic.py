@@ -1,0 +1,190 @@
+"""Elastic jobs on several hosts: members, agents, hosts, links and coordinators are lost; same weights, every
+sample once."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hosts import Hosts, until
+from training import BIN, SHARDS, Training, digits_csv, kill, processes
+
+EPOCHS = 6
+WHERE = "node1:2,node2:2,node3:2"
+Start = Callable[..., Training]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> str:
+    """Weights of one process alone, with the same seed and shards."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    command = [BIN / "chaos_member", digits_csv(folder), folder, str(EPOCHS), "0"]
+    job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
+    subprocess.run([*job, *command], check=True, timeout=60, capture_output=True)
+    (weights,) = folder.glob("weights.*")
+    return weights.read_text()
+
+
+def left_on(hosts: Hosts) -> list[str]:
+    found = []
+    for host in hosts:
+        with contextlib.suppress(OSError):
+            found += [
+                f"{host.name}: {pid}"
+                for name in ("regroup-agent", "regroup-guard", "chaos_member")
+                for pid in processes(host, name)
+            ]
+    return found
+
+
+@contextlib.contextmanager
+def starter(hosts: Hosts) -> Iterator[Start]:
+    jobs = []
+
+    def start(where: str = WHERE, members: str = "2:6", *options: str, **how) -> Training:
+        jobs.append(Training(hosts, where, members, options, epochs=EPOCHS, **how))
+        return jobs[-1]
+
+    try:
+        yield start
+    finally:
+        for job in jobs:
+            job.close()
+
+
+@pytest.fixture
+def start(hosts: Hosts) -> Iterator[Start]:
+    with starter(hosts) as begin:
+        yield begin
+    until(lambda: not left_on(hosts), "an end of all processes of regroup", 15)
+
+
+@pytest.fixture
+def start_own(own_trio: Hosts) -> Iterator[Start]:
+    """On hosts that the test may break."""
+    with starter(own_trio) as begin:
+        yield begin
+
+
+def test_six_members_on_three_hosts(hosts: Hosts, start: Start, undisturbed: str):
+    before = [host.sent() for host in hosts]
+    job = start(pace_us=0)
+    job.expect_weights(undisturbed)
+    assert len(job.trails.weights()) == 6
+    gradients = 4 * 650 * job.steps  # of 650 floats: far less than what goes over the wires
+    for host, bytes_before in zip(hosts, before, strict=True):
+        assert host.sent() > bytes_before + gradients
+
+
+def test_a_member_dies_and_is_replaced(hosts: Hosts, start: Start, undisturbed: str):
+    job = start()
+    job.reach(20)
+    kill(processes(hosts[1], "chaos_member")[:1])
+    job.expect_weights(undisturbed)
+    assert "6 -> 5 members" in job.text()
+
+
+def test_all_members_of_a_host_die_at_once(hosts: Hosts, start: Start, undisturbed: str):
+    job = start()
+    job.reach(20)
+    kill(processes(hosts[2], "chaos_member"))
+    job.expect_weights(undisturbed)
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_an_agent_dies_and_its_host_comes_back(hosts: Hosts, start: Start, undisturbed: str, host: int):
+    job = start(pace_us=4000)
+    job.reach(20)
+    kill(processes(hosts[host], "regroup-agent")[-1:])
+    job.expect_weights(undisturbed)
+    assert f"host node{host + 1}: the connection to its agent is lost" in job.text()
+    assert "its host was lost): 6 -> 4 members" in job.text()
+    assert "-> 6 members" in job.text()
+
+
+def test_a_coordinator_dies_and_the_job_goes_on_in_its_generation(
+    hosts: Hosts, start: Start, undisturbed: str
+):
+    job = start()
+    job.reach(20)
+    kill(processes(hosts[0], "regroup-coord"))
+    job.expect_weights(undisturbed)
+    assert "incarnation 2 of the coordinator goes on with generation 1" in job.text()
+
+
+def test_a_member_and_the_coordinator_die_together(hosts: Hosts, start: Start, undisturbed: str):
+    job = start()
+    job.reach(20)
+    kill(processes(hosts[0], "regroup-coord") + processes(hosts[2], "chaos_member")[:1])
+    job.expect_weights(undisturbed)
+
+
+def test_a_host_loses_its_power(start_own: Start, undisturbed: str):
+    job = start_own()
+    job.reach(20)
+    job.hosts[2].kill()
+    job.expect_weights(undisturbed)
+    assert "host node3: its agent has not been heard for 5 s" in job.text()
+
+
+def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str):
+    job = start_own(pace_us=20_000)
+    job.reach(20)
+    job.hosts[1].link(up=False)
+    until(lambda: "6 -> 4 members" in job.text(), "a World without the host", 20)
+    until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 20)
+    job.hosts[1].link(up=True)
+    until(lambda: job.text().count("-> 6 members") > 0, "its return", 60)
+    job.expect_weights(undisturbed)
+
+
+def test_a_host_that_stood_still_is_fenced_and_joins_again(start_own: Start, undisturbed: str):
+    job = start_own(pace_us=20_000)
+    job.reach(20)
+    old = processes(job.hosts[2], "chaos_member")
+    job.hosts[2].stop()
+    until(lambda: "6 -> 4 members" in job.text(), "a World without the host", 20)
+    job.hosts[2].resume()
+    until(
+        lambda: not set(old) & set(processes(job.hosts[2], "chaos_member")), "the end of the old members", 20
+    )
+    until(lambda: job.text().count("-> 6 members") > 0, "its return", 60)
+    job.expect_weights(undisturbed)
+
+
+def test_without_the_guardian_the_job_holds_then_ends(hosts: Hosts, start: Start):
+    job = start("node1:2,node2:2", "2:4", "--orphan-timeout", "2", pace_us=20_000)
+    job.reach(5)
+    began = time.monotonic()
+    os.kill(hosts[0].inner(job.process), signal.SIGKILL)
+    job.process.wait(10)
+    until(lambda: not left_on(hosts), "an end of all processes", 15)
+    assert time.monotonic() - began > 1.5, "it did not hold"
+
+
+def test_a_host_that_cannot_be_reached_is_done_without(hosts: Hosts, start: Start, undisturbed: str):
+    job = start("node1:2,nowhere:2,node3:2", pace_us=0)
+    job.expect_weights(undisturbed)
+    assert "nowhere" in job.text()
+    assert "generation 1: 4 members" in job.text()
+
+
+def test_too_few_slots_are_named(hosts: Hosts, start: Start):
+    job = start("node1:1,nowhere:2", "2:6", pace_us=0)
+    assert job.wait() == 1
+    assert "the hosts that came up have 1 slots for at least 2 members" in job.text()
+
+
+def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: str):
+    job = start(WHERE, "2:6", "--start", "2", pace_us=10_000)
+    job.reach(10)
+    assert {m["node"] for m in job.status()["members"]} == {1}
+    job.control("resize", "6")
+    job.until_size(6)
+    assert len({m["node"] for m in job.status()["members"]}) == 3
+    job.control("resize", "3")
+    job.until_size(3)
+    job.expect_weights(undisturbed)

@@ -1,0 +1,154 @@
+"""An elastic job of the digits model on test hosts, its members' trails, and the verdict on them."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import sklearn
+from hosts import ROOT, Host, Hosts, until
+
+sys.path.insert(0, str(ROOT / "tests/chaos"))
+from audit import check_epochs  # noqa: E402
+from schedule import STEPS_PER_EPOCH  # noqa: E402
+
+BIN = ROOT / "build/bin"
+SHARDS = 6
+JOB_DEADLINE_S = 120.0
+
+
+def digits_csv(folder: Path) -> Path:
+    packed = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
+    path = folder / "digits.csv"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    return path
+
+
+class Trails:
+    """What members of all hosts wrote down, each host in a folder of its own: process numbers repeat."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def files(self, kind: str) -> list[Path]:
+        return sorted(self.folder.glob(f"*/{kind}.[0-9]*"))
+
+    def weights(self) -> list[str]:
+        return [path.read_text() for path in self.files("weights") if not path.name.endswith(".part")]
+
+    def furthest(self) -> int:
+        """The highest step of which somebody has begun a shard."""
+        step = 0
+        for path in self.files("computed"):
+            lines = path.read_bytes()[-4096:].split(b"\n")
+            if len(lines) > 1 and lines[-2]:
+                step = max(step, int(lines[-2].split()[0]))
+        return step
+
+    def check(self, epochs: int) -> None:
+        """Every sample was used in exactly one step of each epoch, whoever computed it, and how often."""
+        shards: dict[tuple[int, int], tuple[int, ...]] = {}
+        for path in self.files("computed"):
+            for line in path.read_text().split("\n")[:-1]:
+                step, leaf, *samples = map(int, line.split())
+                assert shards.setdefault((step, leaf), tuple(samples)) == tuple(samples)
+        check_epochs(((step, i) for (step, _), samples in shards.items() for i in samples), epochs)
+
+
+class Training:
+    """A job that runs, started on the first of the hosts."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        where: str,
+        members: str,
+        options: Sequence[str] = (),
+        *,
+        epochs: int = 6,
+        pace_us: int = 2000,
+    ):
+        self.hosts, self.epochs = hosts, epochs
+        self.folder = Path(hosts.folder) / f"training-{time.monotonic_ns()}"
+        self.folder.mkdir()
+        self.trails = Trails(self.folder)
+        csv = digits_csv(self.folder)
+        own = f"{self.folder}/$(hostname)"
+        member = f"mkdir -p {own}; exec {BIN}/chaos_member {csv} {own} {epochs} {pace_us}"
+        self.out = (self.folder / "output").open("w+")
+        self.process = hosts[0].popen(
+            [
+                *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
+                *("--shards", str(SHARDS), "--seed", "7", *options, "-np", members, "sh", "-c", member),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self.out,
+            stderr=self.out,
+        )
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * STEPS_PER_EPOCH
+
+    def text(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")
+
+    def reach(self, step: int) -> None:
+        """Until somebody has begun this step."""
+        until(lambda: self.trails.furthest() >= step or self.process.poll() is not None, f"step {step}", 60)
+        assert self.process.poll() is None, self.text()
+
+    def control(self, *words: str) -> str:
+        done = self.hosts[0].run([BIN / "regroup", *words])
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status(self) -> dict:
+        return json.loads(self.control("status", "--json"))
+
+    def until_size(self, size: int) -> None:
+        until(lambda: self.status()["size"] == size, f"{size} members", 60)
+
+    def wait(self, deadline_s: float = JOB_DEADLINE_S) -> int:
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it goes on for ever\n{self.status()}\n{self.text()}") from None
+
+    def expect_weights(self, undisturbed: str) -> None:
+        """It ends well, every sample was used once in each epoch, and all who finished have these weights."""
+        assert self.wait() == 0, self.text()
+        self.trails.check(self.epochs)
+        weights = self.trails.weights()
+        assert weights, self.text()
+        assert set(weights) == {undisturbed}, self.text()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.out.close()
+
+
+def processes(host: Host, name: str) -> list[int]:
+    """Those of that command name on the host, by their numbers out here."""
+    found = []
+    for pid in host.pids():
+        try:
+            comm = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            continue
+        if comm == name:
+            found.append(pid)
+    return sorted(found)
+
+
+def kill(pids: Sequence[int]) -> None:
+    assert pids, "nobody is there to be killed"
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
