@@ -54,9 +54,15 @@ TEST(Plan, SealsOfALostHostAreVoid) {
   const core::WorldMember left = member(0);
   const Lines lines{{0, {line(0, {{0, 2}})}}};
   EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, lines), seats({0, 0, 0, 0}));
-  Lines both = lines;
-  both[1] = {line(0, {{2, 4}}, false)};  // dead, but its host lives
-  EXPECT_EQ(plan_leaves(kStep, 4, before, {left}, both), before);
+}
+
+TEST(Plan, SealsOnANodeWithoutAMemberOfTheNextWorldAreVoid) {
+  const std::vector<Seat> before{{0, 0}, {0, 0}, {1, 0}, {1, 0}};
+  const Lines lines{{0, {line(0, {{0, 2}})}}, {1, {line(0, {{2, 4}}, false)}}};
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0)}, lines), seats({0, 0, 0, 0}));
+  core::WorldMember reader = member(3, true);
+  reader.seat = {1, 1};
+  EXPECT_EQ(plan_leaves(kStep, 4, before, {member(0), reader}, lines), before);
 }
 
 TEST(Plan, GivesTheLeavesOfTheLostToThoseWithTheFewestLeft) {
