@@ -5,7 +5,6 @@
 // and whenever next_deadline() has passed.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -66,6 +65,7 @@ class Coordinator {
   void on_node_up(const core::NodeUp& up);
   void count_slots();
   void on_nodes_known();
+  void end_without_room();
   void lose_node(core::NodeId node, const std::string& why);
   void lose_with_node(Record* r);
   void on_peer_suspect(const core::PeerSuspect& suspect);

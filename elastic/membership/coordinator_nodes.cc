@@ -52,6 +52,7 @@ void Coordinator::count_slots() {
 // What is there decides how many members there are at first.
 void Coordinator::on_nodes_known() {
   if (stage_ != Stage::kNodes) return;
+  count_slots();
   if (policy_.target == 0 || (world_.generation == 0 && policy_.target > policy_.slots)) {
     policy_.target = desired_ = std::max(policy_.min, std::min(policy_.max, policy_.slots));
     const std::uint32_t restarts = relaunches_.restarts();
@@ -59,14 +60,17 @@ void Coordinator::on_nodes_known() {
     relaunches_.recall(restarts);
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
-  if (stage_ == Stage::kStarting && policy_.slots < policy_.min) {
-    return end(1, fmt::format("the hosts that came up have {} slots for at least {} members", policy_.slots,
-                              policy_.min));
-  }
+  if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
   if (stage_ == Stage::kHello) to_agents(core::Hello{});
   for (auto& [id, r] : members_.all()) {
     if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
   }
+}
+
+// Before the first World: later the members that are left hold its state until hosts come.
+void Coordinator::end_without_room() {
+  end(1, fmt::format("the hosts that came up have {} slots for at least {} members", policy_.slots,
+                     policy_.min));
 }
 
 void Coordinator::lose_node(core::NodeId node, const std::string& why) {
@@ -74,6 +78,8 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
   lines_.erase(node);
   count_slots();
   note(why);
+  if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
+    return end_without_room();
   bool launch_lost = false;
   for (auto& [id, r] : members_.all()) {
     if (r.seat.node != node || r.reaped) continue;

@@ -100,6 +100,7 @@ void RemoteNode::watch() {
 void RemoteNode::set_up(const Setup& setup) { send(setup); }
 
 void RemoteNode::tell_membership(const core::Message& message) {
+  if (state_ != State::kUp) return;
   if (const auto* start = std::get_if<core::Start>(&message.body)) {
     members_.insert(start->member);
     if (killed_) return;

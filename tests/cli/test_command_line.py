@@ -164,10 +164,6 @@ def test_names_choose_the_dialect(named):
         (["--bind-too", "core", "true"], "unknown option --bind-too; did you mean --bind-to?"),
         (["--ntasks", "2", "true"], "unknown option --ntasks; it is srun's, here it is -np"),
         (["--map-by", "sofa", "true"], "option --map-by sofa: 'sofa' is no mapping; there are slot, "),
-        (
-            ["-np", "1:2", "-H", "no-such-host", "true"],
-            "host no-such-host: -np MIN:MAX on several hosts: not yet; ",
-        ),
         (["-np", "1", "true", ":"], "no program was given"),
         (["--nproc-per-node", "gpu", "true"], "option --nproc-per-node gpu: a number, auto or cpu is wanted"),
         (["--app", "/no/such/file"], "option --app /no/such/file: open(/no/such/file): "),

@@ -172,6 +172,22 @@ def test_a_host_that_cannot_be_reached_is_done_without(hosts: Hosts, start: Star
     assert "generation 1: 4 members" in job.text()
 
 
+def test_without_the_program_on_any_host_the_job_ends_at_once(hosts: Hosts):
+    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "node1,node2", "-np", "1:2"]
+    done = hosts[0].run([*job, "no-such-program"], timeout=20)
+    assert done.returncode == 1
+    for host in ("node1", "node2"):
+        assert f"host {host}: program no-such-program was not found" in done.stderr
+    assert "the hosts that came up have 0 slots for at least 1 members" in done.stderr
+
+
+def test_without_any_host_the_job_ends_at_once(hosts: Hosts):
+    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "nowhere", "-np", "1:2"]
+    done = hosts[0].run([*job, "true"], timeout=20)
+    assert done.returncode == 1
+    assert "the hosts that came up have 0 slots for at least 1 members" in done.stderr
+
+
 def test_too_few_slots_are_named(hosts: Hosts, start: Start):
     job = start("node1:1,nowhere:2", "2:6", pace_us=0)
     assert job.wait() == 1

@@ -66,6 +66,26 @@ TEST_F(HostsTest, WithoutSlotsForTheLeastTheJobEndsAndSaysSo) {
   EXPECT_EQ(job_->end->reason, "the hosts that came up have 6 slots for at least 7 members");
 }
 
+TEST_F(HostsTest, WithoutAnyHostLikewise) {
+  SimOptions o = three_hosts();
+  o.hosts = {0};
+  o.policy.min = 1;
+  job_.emplace(o);
+  ASSERT_TRUE(job_->end);
+  EXPECT_EQ(job_->end->reason, "the hosts that came up have 0 slots for at least 1 members");
+}
+
+TEST_F(HostsTest, HostsThatAreLostBeforeTheFirstWorldAreNotWaitedFor) {
+  SimOptions o = three_hosts();
+  o.policy.min = 4;
+  job_.emplace(o);
+  job_->lose_host(0);
+  EXPECT_FALSE(job_->end);
+  job_->lose_host(1);
+  ASSERT_TRUE(job_->end);
+  EXPECT_EQ(job_->end->reason, "the hosts that came up have 2 slots for at least 4 members");
+}
+
 TEST_F(HostsTest, ALostHostTakesItsMembersAndTheOthersGoOn) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(3));
