@@ -6,6 +6,7 @@ Rivals: torchrun restarts every worker; TorchFT goes on with the survivors, once
 timeouts (not with --quick) and once with short ones.
 """
 
+import dataclasses
 import importlib.util
 import os
 import sys
@@ -121,8 +122,29 @@ def rows(measured: dict[str, Measured]) -> list[Row]:
     return table
 
 
+def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | None) -> None:
+    """Our side alone, on so many test hosts with two members each; no rival survives the loss of a host."""
+    import hosts_recovery
+
+    work = common.Work(params_mb=megabytes)
+    with hosts_recovery.Hosts(count) as hosts:
+        measured = hosts_recovery.measure(hosts, kills, work)
+        lost = hosts_recovery.events(hosts, 2 if quick else 10, work)
+    table = rows({"ours": measured})
+    for kind, what in (
+        ("agent", "an agent is killed"),
+        ("coordinator", "the coordinator is killed"),
+        ("link", "a link goes down"),
+    ):
+        title = f"{what}: added delay to two steps of the members elsewhere"
+        table.append(Row("recovery", title, "ms", milliseconds(lost[kind])))
+    common.report([dataclasses.replace(row, case=f"{count} hosts: {row.case}") for row in table], json)
+
+
 def main() -> None:
     options = common.parser(__doc__)
+    options.add_argument("--hosts", type=int, help="on so many test hosts, two members each, without rivals")
+    options.add_argument("--megabytes", type=float, default=25.0, help="of parameters, with --hosts")
     options.add_argument("--kills", type=int, help="kills of our members (default 60, quick 12)")
     options.add_argument(
         "--rival-kills", type=int, help="kills of each rival's workers (default 12, quick 1)"
@@ -131,6 +153,9 @@ def main() -> None:
     blocks = 1 if args.quick else 4
     kills = args.kills or (12 if args.quick else 60)
     rival_kills = args.rival_kills or (1 if args.quick else 12)
+    if args.hosts:
+        on_hosts(args.hosts, kills, args.megabytes, args.quick, args.json)
+        return
 
     if not installed("ours_recovery"):
         raise common.BenchError("tests/bench/ours_recovery.py, which measures our side, is not there")
