@@ -1,6 +1,7 @@
 """Random schedules of kills, joins and notices against undisturbed runs: same weights, every sample once.
 
-./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs too. Each
+./dev chaos [--schedules N] [--seed S] [--cpp]: PyTorch members, or C++ ones, which ./dev test runs too; with
+--hosts N [--faults F]: C++ members on so many hosts, which are lost too (hosts_run.py). Each
 line says what happened; the first broken promise ends the run with the seed that repeats it. A run of many
 schedules fails, too, if few of the events found somebody to happen to.
 """
@@ -111,7 +112,13 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--bin", type=Path, default=ROOT / "build" / "bin")
     options.add_argument("--cpp", dest="torch", action="store_false", help="C++ members instead of PyTorch's")
+    options.add_argument("--hosts", type=int, help="on so many test hosts")
+    options.add_argument("--faults", type=int, default=100, help="with --hosts: how many there are")
     args = options.parse_args()
+    if args.hosts:
+        import hosts_run
+
+        return hosts_run.play(args.hosts, args.faults, args.seed)
     if args.torch:
         return play(
             args, [sys.executable, str(ROOT / "tests/chaos/torch_member.py"), "{folder}"], check_accesses
