@@ -1,8 +1,9 @@
 // The order of operations, and the one place that waits.
 //
 // Waiting: with as many cores as ranks on this host the others answer soon, so this thread looks again for a
-// while; then a few yields and the wire's sleep. Who has waited for a while without result calls the roll: it
-// tells the others what it is in. So all learn of a disagreement that no data would show, and who is missing.
+// while; then a few yields and the wire's sleep. Who has waited for a while without result calls the roll,
+// again and again: it tells the others what it is in. So all learn of a disagreement that no data would show,
+// who is missing, and whether those who wait too can still be heard.
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -25,6 +26,7 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
 constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
+constexpr std::chrono::milliseconds kAgain(300);    // before it is called again
 constexpr std::chrono::seconds kFarewell(2);
 constexpr std::size_t kRollCall = 64;  // members of a communicator: more, and only those waited for are told
 
@@ -46,6 +48,7 @@ bool Waiter::await_ready() { return engine_.failed_.ok() && ready(); }
 
 void Waiter::await_suspend(std::coroutine_handle<> task) {
   task_ = task;
+  since_ = now();
   engine_.waiters_.push_back(this);
 }
 
@@ -199,11 +202,12 @@ void Engine::look_around() {
     if (waiter->peer() < 0) continue;
     static_cast<void>(wire_->reach(waiter->peer()));  // without an endpoint nobody tells us of its death
     wire_->report_lost(waiter->peer());
+    wire_->report_silent(waiter->peer(), waiter->since());
   }
   if (queue_.empty()) return;
   hear_failure(queue_.front().job);
   if (failed_.ok()) find_stranger(queue_.front().job);
-  if (failed_.ok() && now() >= queue_.front().begun + kPatience) call_roll();
+  if (failed_.ok() && now() >= next_call(queue_.front())) call_roll();
 }
 
 void Engine::hear_failure(const Job& job) {
@@ -232,15 +236,21 @@ void Engine::find_stranger(const Job& job) {
   if (stranger != nullptr) disagree(job.call, stranger->key.from, stranger->call);
 }
 
+TimePoint Engine::next_call(const Pending& pending) {
+  return pending.called == TimePoint() ? pending.begun + kPatience : pending.called + kAgain;
+}
+
+// A call that has not left yet, since nobody reads, is not repeated.
 void Engine::call_roll() {
-  if (queue_.empty() || std::exchange(queue_.front().called, true)) return;
+  queue_.front().called = now();
   const Job& job = queue_.front().job;
   for (const int rank : job.ranks) {
     const auto waits_for = [&](const Waiter* w) { return w->peer() == rank; };
     const bool few = job.ranks.size() <= kRollCall;
     if (rank == wire_->rank() || (!few && std::ranges::none_of(waiters_, waits_for))) continue;
-    if (!wire_->reach(rank)) continue;
-    static_cast<void>(wire_->send(rank, {{job.line, LetterKind::kCall, job.number}, job.call}, {}));
+    Transfer& last = calls_[rank];
+    if (!wire_->reach(rank) || !last.done()) continue;
+    last = wire_->send(rank, {{job.line, LetterKind::kCall, job.number}, job.call}, {});
   }
 }
 
@@ -306,10 +316,9 @@ bool Engine::spin(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// Sees that the roll is called in time, and the deadline kept.
+// Sees that the roll is called in time, that silence is noticed, and that the deadline is kept.
 TimePoint Engine::next_look(const Pending& pending) const {
-  const bool called = queue_.empty() || queue_.front().called;
-  return called ? pending.deadline : std::min(pending.deadline, queue_.front().begun + kPatience);
+  return std::min(pending.deadline, queue_.empty() ? now() + kAgain : next_call(queue_.front()));
 }
 
 Status Engine::wait(std::uint64_t ticket) {

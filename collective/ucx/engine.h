@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@ class Waiter {
 
   [[nodiscard]] virtual bool ready() = 0;  // not asked again once it was true
   [[nodiscard]] int peer() const { return peer_; }
+  [[nodiscard]] core::TimePoint since() const { return since_; }
   void resume() { task_.resume(); }
 
  protected:
@@ -46,6 +48,7 @@ class Waiter {
  private:
   const int peer_;  // rank in the World that must do something, or -1
   std::coroutine_handle<> task_;
+  core::TimePoint since_{};
 };
 
 // What a communicator tells the engine about the operation that it starts.
@@ -91,7 +94,7 @@ class Engine {
     core::TimePoint deadline;
     std::optional<Task> task = std::nullopt;
     core::TimePoint begun = {};
-    bool called = false;  // told the others that we are in it
+    core::TimePoint called = {};  // last told the others that we are in it
   };
 
   [[nodiscard]] bool advance();
@@ -100,6 +103,7 @@ class Engine {
   [[nodiscard]] bool spin(std::uint64_t ticket);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
+  [[nodiscard]] static core::TimePoint next_call(const Pending& pending);
   [[nodiscard]] core::TimePoint next_look(const Pending& pending) const;
   void look_around();
   void hear_failure(const Job& job);
@@ -115,6 +119,7 @@ class Engine {
   std::deque<Pending> queue_;    // collective operations; the first is under way
   std::list<Pending> messages_;  // all are
   std::vector<Waiter*> waiters_;
+  std::map<int, Transfer> calls_;  // the last one to each rank in the World
   core::Status failed_;
   std::vector<std::uint64_t> undone_;  // what was under way when it failed
 };

@@ -34,6 +34,10 @@ struct Addresses {
   std::function<std::optional<std::vector<std::byte>>(core::MemberId)> find;
   // Once per member: its connection broke while we wait for it. May be empty.
   std::function<void(core::MemberId, const std::string& why)> on_peer_lost;
+  // We wait for a member and have heard nothing of it for a second. It may compute, or be cut off: without
+  // `host_answers` its host acknowledges nothing either. Again only after it was heard, or when its host
+  // stops answering. May be empty.
+  std::function<void(core::MemberId, bool host_answers, const std::string& why)> on_peer_silent;
 };
 
 // Loads libucp and opens a context: once per process, for all generations. kUnavailable says which Debian

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "collective/ucx/reachability.h"
+
 namespace regroup::collective {
 namespace {
 
@@ -22,6 +24,8 @@ using core::TimePoint;
 constexpr unsigned kLetterId = 1;    // of our active messages
 constexpr std::uint32_t kMesh = 64;  // members of a World that all connect to each other
 constexpr std::chrono::seconds kDrain(2);
+constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
+constexpr std::chrono::milliseconds kAcknowledgement(500);  // that a host takes at most
 
 bool is_valid(const LetterHead& head, const core::World& world) {
   return head.key.kind <= LetterKind::kFailure && head.key.from >= 0 &&
@@ -165,6 +169,25 @@ void Wire::report_lost(int rank) {
   addresses_.on_peer_lost(world_.members[static_cast<std::size_t>(rank)].id, peer.lost);
 }
 
+void Wire::report_silent(int rank, TimePoint since) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const auto silence = core::SystemClock().now() - std::max(since, peer.heard);
+  if (!addresses_.on_peer_silent || silence < kSilence || peer.told == Peer::kCutOff || !peer.lost.empty())
+    return;
+  const core::MemberId id = world_.members[static_cast<std::size_t>(rank)].id;
+  const auto address = addresses_.find(id);
+  const bool answers = !address || host_answers(decode(*address), kAcknowledgement);
+  if (answers && peer.told == Peer::kSilent) return;
+  peer.told = answers ? Peer::kSilent : Peer::kCutOff;
+  const char* const more = !address  ? "; it has published no address"
+                           : answers ? "; its host answers"
+                                     : "; its host acknowledges nothing";
+  addresses_.on_peer_silent(
+      id, answers,
+      fmt::format("rank {} has been silent for {:.1f} s in generation {}{}", rank,
+                  std::chrono::duration<double>(silence).count(), world_.generation, more));
+}
+
 void Wire::on_error(void* peer, ucp_ep_h, ucs_status_t status) {
   auto& lost = *static_cast<Peer*>(peer);
   lost.wire->lose(lost, status);
@@ -234,9 +257,14 @@ ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_byte
   if (head_bytes != sizeof letter.head) return UCS_OK;
   std::memcpy(&letter.head, head, head_bytes);
   if (!is_valid(letter.head, wire.world_)) return UCS_OK;
+  Peer& peer = wire.peers_[static_cast<std::size_t>(letter.head.key.from)];
+  peer.heard = core::SystemClock().now();
+  peer.told = Peer::kHeard;
+  const bool call = letter.head.key.kind == LetterKind::kCall;
+  if (call && wire.letters_.contains(letter.head.key)) return UCS_OK;  // it waits, and says so again
   letter.bytes = bytes;
   letter.fetch = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  if (bytes != 0 && letter.head.key.kind != LetterKind::kCall) letter.data = data;
+  if (bytes != 0 && !call) letter.data = data;
   wire.letters_.emplace(letter.head.key, letter);
   return letter.data == nullptr ? UCS_OK : UCS_INPROGRESS;
 }

@@ -65,6 +65,8 @@ class Wire {
   }
   // Tells the caller's on_peer_lost, once.
   void report_lost(int rank);
+  // Tells the caller's on_peer_silent of a rank that we have waited for since `since`, if it is time.
+  void report_silent(int rank, core::TimePoint since);
 
   // Moves everything on; true if anything moved.
   [[nodiscard]] bool progress();
@@ -80,8 +82,10 @@ class Wire {
     ucp_ep_h endpoint = nullptr;
     std::string lost;
     bool reported = false;
-    std::vector<Contact> contacts{};  // not tried yet
-    bool asked = false;               // for them
+    std::vector<Contact> contacts{};                                 // not tried yet
+    bool asked = false;                                              // for them
+    core::TimePoint heard{};                                         // last letter
+    enum : std::uint8_t { kHeard, kSilent, kCutOff } told = kHeard;  // to on_peer_silent
   };
   using Letters = std::multimap<LetterKey, Letter>;
 

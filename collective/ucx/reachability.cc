@@ -1,0 +1,60 @@
+// UCX gives away neither its sockets nor what TCP knows of them. The sockets are found among the files of the
+// process by the address at their other end.
+#include "collective/ucx/reachability.h"
+
+#include <linux/tcp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+namespace regroup::collective {
+namespace {
+
+constexpr int kTcp = 6;  // IPPROTO_TCP; <linux/tcp.h> and <netinet/tcp.h> do not go together
+
+bool leads_to(int fd, std::span<const Contact> addresses) {
+  sockaddr_storage peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return false;
+  return std::ranges::any_of(addresses, [&](const Contact& contact) {
+    const SocketAddress wanted = to_socket_address(contact);
+    if (wanted.storage.ss_family != peer.ss_family) return false;
+    const auto at = [&](const sockaddr_storage& s) { return reinterpret_cast<const std::byte*>(&s); };
+    const bool four = peer.ss_family == AF_INET;
+    const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+    return std::memcmp(at(peer) + offset, at(wanted.storage) + offset, four ? 4 : 16) == 0;
+  });
+}
+
+// Nothing if it is no TCP connection.
+std::optional<tcp_info> info_of(int fd) {
+  tcp_info out{};
+  socklen_t bytes = sizeof out;
+  if (::getsockopt(fd, kTcp, TCP_INFO, &out, &bytes) != 0) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
+  const auto limit = static_cast<std::uint32_t>(patience / std::chrono::milliseconds(1));
+  bool stalled = false;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const std::string name = entry.path().filename();
+    int fd = -1;
+    std::from_chars(name.data(), name.data() + name.size(), fd);
+    if (!entry.is_socket(error) || !leads_to(fd, addresses)) continue;
+    const auto info = info_of(fd);
+    if (!info) continue;
+    if (info->tcpi_last_ack_recv < limit || info->tcpi_last_data_recv < limit) return true;
+    stalled = stalled || info->tcpi_unacked > 0;
+  }
+  return !stalled;
+}
+
+}  // namespace regroup::collective

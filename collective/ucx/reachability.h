@@ -1,0 +1,16 @@
+// Whether hosts that owe an answer still give any, as TCP knows it.
+#pragma once
+
+#include <span>
+
+#include "collective/ucx/contact.h"
+#include "core/clock.h"
+
+namespace regroup::collective {
+
+// False if connections of this process to one of the addresses have data under way, none of which was
+// acknowledged for `patience`, and no other connection to them has heard anything since. True if not, or if
+// there is no such connection: then TCP knows nothing. Looks at every open file; tens of microseconds.
+[[nodiscard]] bool host_answers(std::span<const Contact> addresses, core::Duration patience);
+
+}  // namespace regroup::collective
