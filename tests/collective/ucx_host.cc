@@ -1,0 +1,208 @@
+// The members of one host of several, for tests/hosts/test_collective.py, which is their coordinator.
+// usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S
+//   FOLDER  where addresses lie, one file per generation and member; all hosts see it
+//   NODE    which of the hosts this is; COUNTs are their members
+// Commands on standard input, a line each: "open G", "revoke G"; the end of it ends all. Answers, a line
+// each:
+//   digest G RANK HEX                 results of the first operations, over all their bytes
+//   silent G RANK PEER 0|1 TIME WHY   on_peer_silent, with host_answers and seconds of CLOCK_MONOTONIC
+//   ended G RANK TIME STATUS          of the operation that failed
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is not in <csignal>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <new>
+#include <sstream>
+
+#include "collective/ucx/factory.h"
+#include "core/crc32c.h"
+#include "core/gate.h"
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+struct Board {
+  std::atomic<std::uint64_t> announced;
+};
+
+struct Host {
+  std::filesystem::path folder;
+  core::NodeId node = 0;
+  std::vector<core::NodeId> nodes;  // by rank
+  std::chrono::seconds patience{60};
+};
+
+void say(const std::string& line) {
+  const std::string whole = line + "\n";
+  static_cast<void>(!::write(STDOUT_FILENO, whole.data(), whole.size()));
+}
+
+double seconds() {
+  return std::chrono::duration<double>(core::SystemClock().now().time_since_epoch()).count();
+}
+
+core::World world_of(const Host& host, core::Generation g) {
+  core::World world;
+  world.generation = g;
+  std::vector<core::SlotIndex> next(host.nodes.size());
+  for (const core::NodeId node : host.nodes) {
+    const auto id = static_cast<core::MemberId>(world.members.size());
+    world.members.push_back({.id = id, .seat = {node, next[node]++}});
+  }
+  return world;
+}
+
+Addresses addresses_in(const std::filesystem::path& folder, core::Generation g, int rank) {
+  const auto file = [folder, g](core::MemberId member) { return folder / fmt::format("{}.{}", g, member); };
+  return {
+      .publish =
+          [file, rank](std::span<const std::byte> address) {
+            const auto path = file(static_cast<core::MemberId>(rank));
+            const auto draft = path.string() + ".draft";
+            std::ofstream(draft, std::ios::binary)
+                .write(reinterpret_cast<const char*>(address.data()),
+                       static_cast<std::streamsize>(address.size()));
+            std::filesystem::rename(draft, path);
+            return core::Status();
+          },
+      .find = [file](core::MemberId member) -> std::optional<std::vector<std::byte>> {
+        std::ifstream in(file(member), std::ios::binary);
+        if (!in) return std::nullopt;
+        const std::string text(std::istreambuf_iterator<char>(in), {});
+        const auto bytes = std::as_bytes(std::span(text));
+        return std::vector(bytes.begin(), bytes.end());
+      },
+      .on_peer_lost = {},
+      .on_peer_silent =
+          [g, rank](core::MemberId peer, bool host_answers, const std::string& why) {
+            say(fmt::format("silent {} {} {} {} {:.6f} {}", g, rank, peer, host_answers ? 1 : 0, seconds(),
+                            why));
+          },
+  };
+}
+
+// Sums whose bits depend on the order of their terms, small ones and ones of many chunks.
+core::Result<std::uint32_t> digest_of(Communicator& comm, core::TimePoint deadline) {
+  std::uint32_t crc = 0;
+  for (const std::size_t elements : {1UL, 1000UL, 600'001UL}) {
+    for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16}) {
+      const Bytes in = make_leaf(dtype, elements, static_cast<std::uint64_t>(comm.rank()));
+      Bytes out(in.size());
+      REGROUP_RETURN_IF_ERROR(comm.allreduce(in, out, dtype, deadline));
+      crc = core::crc32c(out, crc);
+    }
+  }
+  return crc;
+}
+
+core::Status run_generation(Communicator& comm, core::Generation g, std::chrono::seconds patience) {
+  const auto deadline = [&] { return core::SystemClock().now() + patience; };
+  const auto digest = digest_of(comm, deadline());
+  if (!digest.ok()) return digest.status();
+  say(fmt::format("digest {} {} {:08x}", g, comm.rank(), *digest));
+  core::Status status;
+  for (std::uint64_t k = 0; status.ok(); ++k) {
+    const Kind kind = kCollectives[k % std::size(kCollectives)];
+    status = run_checked(comm, {kind, Dtype::kFloat32, Op::kSum, 0, 100'000}, k, deadline());
+  }
+  return status;
+}
+
+void live(const Host& host, const core::Arena& arena, const Board& board, int rank) {
+  const core::Seat seat = world_of(host, 1).members[static_cast<std::size_t>(rank)].seat;
+  core::Line& line = arena.line(seat.slot);
+  const auto ucx = open_ucx({.config = {{"TLS", "tcp"}}});
+  if (!ucx.ok()) return say("error " + ucx.status().to_string());
+  std::unique_ptr<Communicator> comm;
+  for (core::Generation g = 1;; ++g) {
+    static_cast<void>(core::wait_until(
+        line.bell, [&] { return board.announced >= g; }, core::TimePoint::max()));
+    g = board.announced;
+    const core::World world = world_of(host, g);
+    auto wire = open_wire(*ucx, arena, world, seat, addresses_in(host.folder, g, rank));
+    if (!wire.ok()) return say("error " + wire.status().to_string());
+    auto next = make_ucx(std::move(*wire));
+    if (!next.ok()) return say("error " + next.status().to_string());
+    comm = std::move(*next);
+    const core::Status status = run_generation(*comm, g, host.patience);
+    say(fmt::format("ended {} {} {:.6f} {}", g, rank, seconds(), status.to_string()));
+    core::leave_generation<core::RealPolicy>(line.left, g);
+    core::ring_all(arena);
+  }
+}
+
+// The agent: brings commands to its members, and rings when addresses have come.
+void attend(const Host& host, const core::Arena& arena, Board& board) {
+  const core::Fd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  ::inotify_add_watch(changes.get(), host.folder.c_str(), IN_MOVED_TO);
+  pollfd entries[] = {{STDIN_FILENO, POLLIN, 0}, {changes.get(), POLLIN, 0}};
+  for (std::string command; ::poll(entries, 2, -1) >= 0;) {
+    char buffer[4096];
+    while (::read(changes.get(), buffer, sizeof buffer) > 0) {
+    }
+    if ((entries[0].revents & (POLLIN | POLLHUP)) != 0) {
+      const auto bytes = ::read(STDIN_FILENO, buffer, sizeof buffer);
+      if (bytes <= 0) return;
+      command.append(buffer, static_cast<std::size_t>(bytes));
+    }
+    for (std::size_t end = 0; (end = command.find('\n')) != std::string::npos; command.erase(0, end + 1)) {
+      std::istringstream words(command.substr(0, end));
+      std::string verb;
+      core::Generation g = 0;
+      words >> verb >> g;
+      if (verb == "open") board.announced = g;
+      if (verb == "revoke") revoke_all(arena, g);
+    }
+    core::ring_all(arena);
+  }
+}
+
+void run(const Host& host) {
+  const auto mine = static_cast<std::uint32_t>(std::ranges::count(host.nodes, host.node));
+  const core::Arena arena = make_arena({.slots = mine});
+  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* const board = new (memory) Board();
+  std::vector<pid_t> members;
+  for (int rank = 0; rank < static_cast<int>(host.nodes.size()); ++rank) {
+    if (host.nodes[static_cast<std::size_t>(rank)] != host.node) continue;
+    members.push_back(fork_rank(rank, [&](int r) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const auto own = core::Arena::open(core::Fd(::dup(arena.memfd())));
+      live(host, *own, *board, r);
+    }));
+  }
+  attend(host, arena, *board);
+  for (const pid_t member : members) ::kill(member, SIGKILL);
+  for (const pid_t member : members) ::waitpid(member, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
+
+int main(int argc, char** argv) {
+  using regroup::collective::testing::Host;
+  if (argc != 5) return std::cerr << "usage: ucx_host FOLDER NODE COUNT,COUNT... DEADLINE_S\n", 2;
+  Host host{argv[1],
+            static_cast<regroup::core::NodeId>(std::stoi(argv[2])),
+            {},
+            std::chrono::seconds(std::stoi(argv[4]))};
+  std::istringstream counts(argv[3]);
+  regroup::core::NodeId node = 0;
+  for (std::string count; std::getline(counts, count, ','); ++node) {
+    host.nodes.insert(host.nodes.end(), std::stoul(count), node);
+  }
+  regroup::collective::testing::run(host);
+  return 0;
+}
