@@ -24,6 +24,7 @@ enum class LetterKind : std::uint8_t {
   kReady,    // "I want your message, of this size"
   kMessage,  // of send()
   kReceipt,  // "I have your letter"
+  kHello,    // "We are connected"
   kFailure,  // "It is all over, and this is why"
 };
 

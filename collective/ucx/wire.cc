@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,6 +25,7 @@ using core::TimePoint;
 constexpr unsigned kLetterId = 1;    // of our active messages
 constexpr std::uint32_t kMesh = 64;  // members of a World that all connect to each other
 constexpr std::chrono::seconds kDrain(2);
+constexpr std::chrono::milliseconds kGreeting(100);         // of one who is being connected
 constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
 constexpr std::chrono::milliseconds kAcknowledgement(500);  // that a host takes at most
 
@@ -124,20 +126,22 @@ void Wire::call_next(Peer& peer) {
     params.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
     status = ucp().ucp_ep_create(worker_, &params, &peer.endpoint);
   }
-  if (status == UCS_OK) return;
+  if (status == UCS_OK) return greet(static_cast<int>(&peer - peers_.data()));
   peer.endpoint = nullptr;
   lose(peer, status);
 }
 
+void Wire::greet(int rank) { static_cast<void>(send(rank, {{{}, LetterKind::kHello}, {}}, {})); }
+
 // Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
 // where UCX breaks (openucx/ucx#11235).
 bool Wire::answer_callers() {
-  if (!reception().progress()) return false;
+  if (closing_ || !reception().progress()) return false;
   const auto callers = reception().take(world_.generation);
   for (const Reception::Caller& caller : callers) {
     const auto from = caller.id & 0xffffffff;
-    const bool wanted = caller.id == caller_id(world_.generation, from) && from < self_ &&
-                        peers_[from].endpoint == nullptr && !closing_;
+    const bool wanted =
+        caller.id == caller_id(world_.generation, from) && from < self_ && peers_[from].endpoint == nullptr;
     Peer& peer = wanted ? peers_[from] : stranger_;
     ucp_ep_params_t params = params_for(peer);
     params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
@@ -146,8 +150,11 @@ bool Wire::answer_callers() {
     if (status != UCS_OK) {
       peer.endpoint = nullptr;
       lose(peer, status);
+    } else if (wanted) {
+      greet(static_cast<int>(from));
+    } else {
+      close_endpoint(peer);
     }
-    if (!wanted) close_endpoint(peer);
   }
   return !callers.empty();
 }
@@ -261,6 +268,7 @@ ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_byte
   peer.heard = core::SystemClock().now();
   peer.told = Peer::kHeard;
   const bool call = letter.head.key.kind == LetterKind::kCall;
+  if (letter.head.key.kind == LetterKind::kHello) return UCS_OK;
   if (call && wire.letters_.contains(letter.head.key)) return UCS_OK;  // it waits, and says so again
   letter.bytes = bytes;
   letter.fetch = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
@@ -333,8 +341,16 @@ void Wire::close_endpoint(Peer& peer) {
   static_cast<void>(begun(transfer, ucp().ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param)));
 }
 
+// An endpoint that ends while it is being connected can abort the other's process (tcp_ep.c: CTX_TYPE_TX).
 void Wire::close() {
   if (closed()) return;
+  const auto is_new = [](const Peer& peer) {
+    return peer.endpoint != nullptr && peer.lost.empty() && peer.heard == TimePoint();
+  };
+  for (const TimePoint end = core::SystemClock().now() + kGreeting;
+       core::SystemClock().now() < end && std::ranges::any_of(peers_, is_new);) {
+    if (!progress()) ::sched_yield();
+  }
   closing_ = true;
   while (!letters_.empty()) drop(letters_.begin());
   for (Peer& peer : peers_) close_endpoint(peer);

@@ -107,6 +107,7 @@ class Wire {
   void drop(Letters::iterator at);
   [[nodiscard]] ucp_ep_params_t params_for(Peer& peer) const;
   void call_next(Peer& peer);
+  void greet(int rank);
   bool answer_callers();
   void close_endpoint(Peer& peer);
 
