@@ -1,0 +1,194 @@
+"""Allreduce of fp32 between two hosts, and the start of an MPI program on four, against Open MPI.
+
+Hosts are network namespaces joined by veth (tests/hosts/hosts.py). Ours is the ucx backend with one and with
+two members per host; the rival is MPI_Allreduce over the TCP BTL of the same wire. Every process verifies its
+sums before they are timed. MPI_Init + MPI_Finalize runs on four hosts over ssh, under `regroup -H` and under
+mpirun, turn by turn.
+"""
+
+import importlib.util
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import common
+import launch
+import pairs
+from common import BIN, ROOT, BenchError, Row
+
+HARNESS = ROOT / "tests/hosts/hosts.py"
+TIMES = {8: 200, 512: 200, 4096: 200, 65536: 100, 524288: 40, 4 << 20: 10, 64 << 20: 3}
+DEADLINE_S = 120.0
+NAMES = {8: "8 B", 512: "512 B", 4096: "4 KiB", 65536: "64 KiB", 524288: "512 KiB", 4 << 20: "4 MiB"}
+
+
+def harness():
+    """The module of the test hosts."""
+    if "hosts_harness" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("hosts_harness", HARNESS)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["hosts_harness"] = module
+        spec.loader.exec_module(module)
+    return sys.modules["hosts_harness"]
+
+
+def parse(name: str, text: str) -> dict[int, list[float]]:
+    """Microseconds by size, from lines of "BYTES NANOSECONDS"."""
+    found: dict[int, list[float]] = {size: [] for size in TIMES}
+    for line in text.splitlines():
+        size, took = line.split()
+        found[int(size)].append(int(took) / 1e3)
+    for size, times in TIMES.items():
+        if len(found[size]) != times:
+            raise BenchError(f"{name}: {len(found[size])} of {times} samples of {size} bytes: {text[-300:]}")
+    return found
+
+
+def words() -> list[str]:
+    return [f"{size}:{times}" for size, times in TIMES.items()]
+
+
+def ours(hosts, shared: Path, members: int) -> dict[int, list[float]]:
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        pipe = subprocess.PIPE
+        processes = [
+            hosts[node].popen(
+                [BIN / "hosts_member", folder, node, 2, members, *words()],
+                stdout=pipe,
+                stderr=pipe,
+                text=True,
+            )
+            for node in range(2)
+        ]
+        outs = [process.communicate(timeout=DEADLINE_S) for process in processes]
+    if any(process.returncode != 0 for process in processes):
+        raise BenchError(f"ours: {outs}")
+    return parse("ours", outs[0][0])
+
+
+def mpirun(hosts, mpi: launch.Mpi, where: str, ranks: int, command: Sequence[str]) -> list[str]:
+    """Not bound: every host would bind to the same cores of this machine. With more ranks than cores they
+    yield, which Open MPI, that sees few on each host, would not do by itself."""
+    agent = " ".join(hosts.ssh)
+    crowded = ranks > len(os.sched_getaffinity(0))
+    return [
+        *(mpi.launcher[0], "--allow-run-as-root", "--host", where, "-np", str(ranks)),
+        *("--mca", "plm_rsh_agent", agent, "--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"),
+        *("--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"),
+        *("--bind-to", "none", "--mca", "mpi_yield_when_idle", str(int(crowded)), *command),
+    ]
+
+
+def theirs(hosts, mpi: launch.Mpi, program: str, members: int) -> dict[int, list[float]]:
+    where = f"node1:{members},node2:{members}"
+    done = hosts[0].run(mpirun(hosts, mpi, where, 2 * members, [program, *words()]), timeout=DEADLINE_S)
+    if done.returncode != 0:
+        raise BenchError(f"{mpi.name}: exit status {done.returncode}: {done.stderr[-500:]}")
+    return parse(mpi.name, done.stdout)
+
+
+def compile_mpi(mpi: launch.Mpi, source: str, folder: Path, env: dict[str, str]) -> str:
+    program = str(folder / f"{Path(source).stem}-{mpi.name.replace(' ', '-')}")
+    launch.run(mpi.name, [mpi.mpicc, "-O2", "-o", program, str(ROOT / "tests/bench" / source)], env)
+    return program
+
+
+def allreduce_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Row], list[str]]:
+    programs = {mpi.name: compile_mpi(mpi, "hosts_mpi.c", shared, env) for mpi in mpis}
+    rows, verdicts = [], []
+    for members in (1, 2):
+        sides = {"ours": lambda members=members: ours(hosts, shared, members)}
+        for mpi in mpis:
+            sides[mpi.name] = lambda mpi=mpi, members=members: theirs(hosts, mpi, programs[mpi.name], members)
+        blocks: dict[str, list[dict[int, list[float]]]] = {name: [] for name in sides}
+        for number in range(rounds):
+            names = list(sides)
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                blocks[name].append(sides[name]())
+        for size in TIMES:
+            stats = {
+                name: common.summarize(list(itertools.chain.from_iterable(b[size] for b in found)))
+                for name, found in blocks.items()
+            }
+            label = NAMES.get(size, f"{size >> 20} MiB")
+            case = f"allreduce {label}, 2 hosts x {members}"
+            rows.append(Row("hosts", case, "us", stats.pop("ours"), stats, list(stats)))
+            medians = {n: [statistics.median(b[size]) for b in found] for n, found in blocks.items()}
+            for mpi in mpis:
+                ratio = pairs.paired_ratio(medians["ours"], medians[mpi.name])
+                asked = " (asked: not slower)" if size >= 65536 else ""
+                verdicts.append(
+                    f"{case}: {len(blocks['ours'])} paired blocks to {mpi.name}: {ratio:.2f}{asked}"
+                )
+    return rows, verdicts
+
+
+def timed(hosts, command: Sequence[str], name: str) -> float:
+    began = time.perf_counter_ns()
+    done = hosts[0].run(command, timeout=DEADLINE_S)
+    took = (time.perf_counter_ns() - began) / 1e6
+    if done.returncode != 0:
+        raise BenchError(f"{name}: exit status {done.returncode}: {done.stderr[-500:]}")
+    return took
+
+
+def start_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Row], list[str]]:
+    where = ",".join(f"{host.name}:1" for host in hosts)
+    rows, verdicts = [], []
+    for mpi in mpis:
+        program = compile_mpi(mpi, "mpi_init.c", shared, env)
+        commands = {
+            "ours": [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", where, program],
+            "mpirun": mpirun(hosts, mpi, where, len(hosts), [program]),
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for name, command in commands.items():
+            done = hosts[0].run([*command, "verify"], timeout=DEADLINE_S)
+            wanted = {f"rank={rank} sum={len(hosts)}" for rank in range(len(hosts))}
+            if set(done.stdout.split("\n")) - {""} != wanted:
+                raise BenchError(f"{name}: said {done.stdout!r} {done.stderr[-300:]!r}, not {sorted(wanted)}")
+        for number in range(rounds):
+            for name in sorted(commands, reverse=number % 2 == 0):
+                times[name].append(timed(hosts, commands[name], name))
+        case = f"MPI_Init + Finalize, 4 hosts over ssh, {mpi.name}"
+        rival = {"mpirun": common.summarize(times["mpirun"])}
+        rows.append(Row("hosts", case, "ms", common.summarize(times["ours"]), rival, ["mpirun"]))
+        verdicts.append(pairs.verdict(case, "mpirun", times["ours"], times["mpirun"]))
+    return rows, verdicts
+
+
+def main() -> None:
+    options = common.parser(__doc__)
+    options.add_argument("--rounds", type=int, metavar="N", help="blocks of each side (default 10, quick 2)")
+    options.add_argument("--only", choices=["allreduce", "start"], help="one half of it")
+    args = options.parse_args()
+    rounds = args.rounds or (2 if args.quick else 10)
+    env = launch.environment()
+    if missing := harness().missing_rights():
+        raise BenchError(f"hosts: {missing}")
+    mpis = [mpi for mpi in launch.find_mpis(env) if mpi.name == "Open MPI 4.1.4"]
+    if not mpis:
+        raise BenchError("hosts: no Open MPI 4.1.4 (Debian package openmpi-bin)")
+    rows, verdicts = [], []
+    with tempfile.TemporaryDirectory(prefix="regroup-bench-hosts-") as name:
+        shared = Path(name)
+        halves = {"allreduce": (allreduce_rows, 2, rounds), "start": (start_rows, 4, 3 * rounds)}
+        for half, (measure, count, times) in halves.items():
+            if args.only not in (None, half):
+                continue
+            with harness().Hosts(count, shared=[shared]) as hosts:
+                found, told = measure(hosts, shared, mpis, times, env)
+            rows += found
+            verdicts += told
+    common.report(rows, args.json)
+    print("\n".join(verdicts))
+
+
+if __name__ == "__main__":
+    common.main(main)
