@@ -3,6 +3,7 @@
 #include "launcher/cmd/run_elastic_hosts.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -32,6 +33,7 @@ std::uint32_t lines_of(const Options& options) {
 
 // In the process of the hub, from before its Agent exists. The exit status of the process.
 int run_hub(const Options& options, const launcher::App& app, launcher::CrewOptions crew, core::Fd guardian) {
+  ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, crew.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));

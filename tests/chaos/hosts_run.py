@@ -18,7 +18,7 @@ EPOCHS = 12
 PACE_US = 3000
 MOST_PER_JOB = 8
 KINDS = ("member",) * 8 + ("agent",) * 4 + ("coordinator",) * 3 + ("members",) * 2 + ("link", "stop")
-OF_REGROUP = ("regroup-agent", "regroup-guard", "regroup-coord", "chaos_member")
+OF_REGROUP = ("regroup-hub", "regroup-agent", "regroup-guard", "regroup-coord", "chaos_member")
 
 
 def undisturbed() -> str:
@@ -77,7 +77,7 @@ class Faults:
         return True
 
     def end(self, kind: str, host: int, pids: list[int]) -> bool:
-        if not pids or (kind == "agent" and host == 0 and len(pids) > 1):
+        if not pids:
             return False
         try:
             kill(pids)

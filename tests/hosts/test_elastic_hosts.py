@@ -34,7 +34,7 @@ def left_on(hosts: Hosts) -> list[str]:
         with contextlib.suppress(OSError):
             found += [
                 f"{host.name}: {pid}"
-                for name in ("regroup-agent", "regroup-guard", "chaos_member")
+                for name in ("regroup-hub", "regroup-agent", "regroup-guard", "chaos_member")
                 for pid in processes(host, name)
             ]
     return found
