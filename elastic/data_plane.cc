@@ -32,7 +32,12 @@ core::Status DataPlane::open_wire() {
   collective::Addresses addresses{
       .publish = [this](std::span<const std::byte> own) { return self_.tell_contact(own); },
       .find = [this](core::MemberId member) { return self_.contact_of(member); },
-      .on_peer_lost = [this](core::MemberId member, const std::string& why) { self_.suspect(member, why); }};
+      .on_peer_lost = [this](core::MemberId member, const std::string& why) { self_.suspect(member, why); },
+      // One whose host answers is slow, or its own agent will tell.
+      .on_peer_silent =
+          [this](core::MemberId member, bool host_answers, const std::string& why) {
+            if (!host_answers) self_.suspect(member, why);
+          }};
   auto wire = collective::open_wire(ucx_, self_.arena(), self_.world(), self_.seat(), std::move(addresses));
   if (!wire.ok()) return wire.status();
   wire_ = std::move(*wire);

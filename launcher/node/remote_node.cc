@@ -206,6 +206,9 @@ void RemoteNode::feed_input() {
 
 void RemoteNode::finish() {
   if (std::exchange(finishing_, true)) return;
+  // One on its way, as a host that comes back, would find nobody to end it.
+  if (state_ == State::kStarting)
+    return end({core::Code::kUnavailable, fmt::format("host {}: the job is over", name_)});
   send(EndHost{});
 }
 

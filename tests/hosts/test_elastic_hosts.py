@@ -7,12 +7,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from hosts import Hosts, until
+from hosts import ROOT, Hosts, until
 from training import BIN, SHARDS, Training, digits_csv, kill, processes
 
 EPOCHS = 6
+PYTHON = str(ROOT / ".venv/bin/python")
 WHERE = "node1:2,node2:2,node3:2"
 Start = Callable[..., Training]
 
@@ -127,7 +129,7 @@ def test_a_host_loses_its_power(start_own: Start, undisturbed: str):
     job.reach(20)
     job.hosts[2].kill()
     job.expect_weights(undisturbed)
-    assert "host node3: its agent has not been heard for 5 s" in job.text()
+    assert "host node3: neither its agent nor its members are heard any more" in job.text()
 
 
 def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str):
@@ -135,9 +137,18 @@ def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str
     job.reach(20)
     job.hosts[1].link(up=False)
     until(lambda: "6 -> 4 members" in job.text(), "a World without the host", 20)
+    assert "host node2: neither its agent nor its members are heard any more" in job.text()
     until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 20)
     job.hosts[1].link(up=True)
     until(lambda: job.text().count("-> 6 members") > 0, "its return", 60)
+    job.expect_weights(undisturbed)
+
+
+def test_a_job_ends_while_a_host_comes_back(start_own: Start, undisturbed: str):
+    job = start_own(pace_us=4000)
+    job.reach(20)
+    job.hosts[2].slow("30kbit")  # its ssh takes a while
+    kill(processes(job.hosts[2], "regroup-agent"))
     job.expect_weights(undisturbed)
 
 
@@ -204,3 +215,34 @@ def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: st
     job.control("resize", "3")
     job.until_size(3)
     job.expect_weights(undisturbed)
+
+
+def test_pytorch_members_on_two_hosts(hosts: Hosts):
+    script = [*("-np", "1:2", PYTHON, str(ROOT / "examples/pytorch/digits.py")), "--epochs", "3"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "build/python")}
+    alone = subprocess.run(
+        [BIN / "regroup", "--oversubscribe", *script],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node2:1", *script]
+    process = hosts[0].popen(
+        job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("epoch  1"):
+            kill(processes(hosts[1], Path(PYTHON).name)[:1])
+    text = "".join(lines)
+    assert process.wait(60) == 0, text
+    assert "was lost: 2 -> 1 member" in text
+
+    def sums(output: str) -> set[str]:
+        return {line for line in output.splitlines() if line.startswith("weights sha256")}
+
+    assert len(sums(text)) == 1, text
+    assert sums(text) == sums(alone.stdout), text
