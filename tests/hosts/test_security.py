@@ -1,0 +1,126 @@
+"""Strangers at a job on several hosts: refused, and the job has the same weights all the same."""
+
+import contextlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hosts import Hosts, until
+from training import BIN, SHARDS, Training, digits_csv, processes
+
+EPOCHS = 6
+WHERE = "node1:2,node2:2"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("alone")
+    command = [BIN / "chaos_member", digits_csv(folder), folder, str(EPOCHS), "0"]
+    job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
+    subprocess.run([*job, *command], check=True, timeout=60, capture_output=True)
+    (weights,) = folder.glob("weights.*")
+    return weights.read_text()
+
+
+@pytest.fixture
+def job(hosts: Hosts) -> Iterator[Training]:
+    training = Training(hosts, WHERE, "2:4", epochs=EPOCHS, pace_us=10_000)
+    training.reach(5)
+    yield training
+    training.close()
+
+
+def ports(pid: int) -> list[int]:
+    """On which the process listens for TCP."""
+    sockets = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd)):
+                sockets.add(found[1])
+    listening = []
+    lines = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    for line in lines[0] + lines[1]:
+        words = line.split()
+        if words[3] == "0A" and words[9] in sockets:
+            listening.append(int(words[1].split(":")[1], 16))
+    return listening
+
+
+STRANGER = r"""
+import socket, ssl, sys
+address, port = sys.argv[1], int(sys.argv[2])
+kept = []
+for i in range(300):                                    # that say nothing, or a byte now and then
+    s = socket.create_connection((address, port), 5)
+    if i % 2: s.send(b"\x16")
+    kept.append(s)
+hello = b"\x16\x03\x01\xff\xff" + b"A" * 65535
+for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\0" * 70000, bytes(range(256)) * 300, hello):
+    s = socket.create_connection((address, port), 5)
+    try:
+        s.sendall(junk)
+        s.settimeout(10)
+        answer = s.recv(4096)
+        print("junk answered with", len(answer), "bytes", answer[:1])
+    except (ConnectionError, TimeoutError) as refused:
+        print("junk refused:", type(refused).__name__)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+try:
+    with socket.create_connection((address, port), 5) as s, context.wrap_socket(s) as t:
+        t.recv(1)
+    print("LET IN")
+except (ssl.SSLError, ConnectionError, TimeoutError) as refused:
+    print("TLS refused:", type(refused).__name__)
+"""
+
+
+def test_strangers_at_the_hub_get_nowhere(hosts: Hosts, job: Training, undisturbed: str):
+    (hub,) = processes(hosts[0], "regroup-hub")
+    (port,) = ports(hub)
+    done = hosts[1].run(["/usr/bin/python3", "-c", STRANGER, hosts[0].address, str(port)], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "TLS refused" in done.stdout, done.stdout
+    assert "LET IN" not in done.stdout
+    assert job.process.poll() is None, job.text()
+    job.expect_weights(undisturbed)
+    assert job.text().count("generation") == 1, job.text()
+
+
+def test_strangers_at_a_members_data_port_do_no_harm(hosts: Hosts, job: Training, undisturbed: str):
+    member = processes(hosts[1], "chaos_member")[0]
+    found = until(lambda: ports(member), "a port of the data plane", 20)
+    for port in found:
+        hosts[0].run(["/usr/bin/python3", "-c", STRANGER, hosts[1].address, str(port)], timeout=60)
+    job.expect_weights(undisturbed)
+
+
+def test_another_user_reaches_no_socket_of_the_job(hosts: Hosts, job: Training, undisturbed: str):
+    script = (
+        "import glob, os, socket, stat\n"
+        "found = glob.glob('/tmp/regroup-*/**', recursive=True)\n"
+        "paths = [path for path in found if stat.S_ISSOCK(os.lstat(path).st_mode)]\n"
+        "assert paths\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "for path in paths:\n"
+        "    s = socket.socket(socket.AF_UNIX)\n"
+        "    try: s.connect(path); print('CONNECTED', path)\n"
+        "    except PermissionError: print('refused')\n"
+    )
+    for host in (hosts[0], hosts[1]):
+        done = host.run(["/usr/bin/python3", "-c", script])
+        assert done.returncode == 0, done.stderr
+        assert "refused" in done.stdout
+        assert "CONNECTED" not in done.stdout
+    job.expect_weights(undisturbed)
+
+
+def test_only_the_hub_and_members_listen(hosts: Hosts, job: Training):
+    for name in ("regroup-agent", "regroup-guard", "regroup-coord", "regroup"):
+        for host in (hosts[0], hosts[1]):
+            for pid in processes(host, name):
+                assert ports(pid) == [], f"{host.name}: {name}"
