@@ -13,7 +13,7 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kChunkBytes = 256 << 10;  // of a vector
-constexpr std::size_t kDepth = 2;             // chunks between hosts at a time
+constexpr std::size_t kDepth = 2;               // chunks between hosts at a time
 
 }  // namespace
 
