@@ -12,6 +12,7 @@ namespace {
 
 constexpr core::Duration kFirstReturn = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr core::Duration kLastReturn = std::chrono::seconds(30);
+constexpr core::Duration kWasBack = std::chrono::seconds(3);  // ... unless the host was there so long
 
 bool is_agents(const core::Body& body) {
   return std::holds_alternative<core::MemberReady>(body) ||
@@ -35,6 +36,8 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
        .came =
            [this](std::size_t index) {
              set_up(index);
+             if (const auto back = returns_.find(index); back != returns_.end())
+               back->second.came = core::SystemClock().now();
              tell_coordinator(news_of(index), hosts_->id(index));
            }});
 }
@@ -121,6 +124,8 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
 
 void ElasticHub::bring_back_later(std::size_t index) {
   Return& back = returns_.try_emplace(index, agent_.loop()).first->second;
+  const core::TimePoint came = std::exchange(back.came, core::TimePoint());
+  if (came != core::TimePoint() && core::SystemClock().now() - came > kWasBack) back.delay = {};
   back.delay = std::clamp<core::Duration>(2 * back.delay, kFirstReturn, kLastReturn);
   back.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(back.delay));
   back.timer.async_wait([this, index](const boost::system::error_code& error) {

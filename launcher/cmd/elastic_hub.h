@@ -43,6 +43,7 @@ class ElasticHub final : public launcher::AgentJob {
     explicit Return(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
     core::Duration delay{};
+    core::TimePoint came{};  // when it was back, if it is
   };
   void on_order(const core::Message& message);
   void on_agent_message(core::NodeId node, const core::Message& message);
