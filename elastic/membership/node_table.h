@@ -21,7 +21,7 @@ class NodeTable {
   };
   using Load = std::map<core::NodeId, std::uint32_t>;  // processes
 
-  void add(core::NodeId id, Node node) { nodes_.try_emplace(id, std::move(node)); }
+  void add(core::NodeId id, const Node& node) { nodes_.try_emplace(id, node); }
   void erase(core::NodeId id) { nodes_.erase(id); }
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
