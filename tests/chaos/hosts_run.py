@@ -2,7 +2,6 @@
 while the job recovers. Every job ends with the undisturbed weights and nothing left."""
 
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,23 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/hosts"))
 from hosts import Hosts, until  # noqa: E402
-from training import BIN, SHARDS, Training, digits_csv, kill, processes  # noqa: E402
+from training import Training, kill, left_on, processes, weights_alone  # noqa: E402
 
 EPOCHS = 12
 PACE_US = 3000
 MOST_PER_JOB = 8
 KINDS = ("member",) * 8 + ("agent",) * 4 + ("coordinator",) * 3 + ("members",) * 2 + ("link", "stop")
-OF_REGROUP = ("regroup-hub", "regroup-agent", "regroup-guard", "regroup-coord", "chaos_member")
-
-
-def undisturbed() -> str:
-    """The weights of one process alone."""
-    with tempfile.TemporaryDirectory(prefix="regroup-alone-") as name:
-        member = [BIN / "chaos_member", digits_csv(Path(name)), name, str(EPOCHS), "0"]
-        job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
-        subprocess.run([*job, *member], check=True, timeout=60, capture_output=True)
-        (weights,) = Path(name).glob("weights.*")
-        return weights.read_text()
 
 
 class Faults:
@@ -87,12 +75,6 @@ class Faults:
         return True
 
 
-def left_on(hosts: Hosts) -> list[str]:
-    return [
-        f"{host.name}: {name} {pid}" for host in hosts for name in OF_REGROUP for pid in processes(host, name)
-    ]
-
-
 def run_job(hosts: Hosts, rng: random.Random, most: int, weights: str) -> list[str]:
     """One job with up to `most` faults; what happened. Raises AssertionError."""
     where = ",".join(f"{host.name}:2" for host in hosts)
@@ -123,7 +105,8 @@ def run_job(hosts: Hosts, rng: random.Random, most: int, weights: str) -> list[s
 
 def play(count: int, wanted: int, seed: int) -> int:
     """Jobs until so many faults have happened; the number of failures, 0 or 1."""
-    weights = undisturbed()
+    with tempfile.TemporaryDirectory(prefix="regroup-alone-") as name:
+        weights = weights_alone(Path(name), EPOCHS)
     totals: Counter = Counter()
     jobs = 0
     while totals.total() < wanted:

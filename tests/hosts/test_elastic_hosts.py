@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hosts import ROOT, Hosts, until
-from training import BIN, SHARDS, Training, digits_csv, kill, processes
+from training import BIN, Training, kill, left_on, processes, weights_alone
 
 EPOCHS = 6
 PYTHON = str(ROOT / ".venv/bin/python")
@@ -23,24 +23,7 @@ Start = Callable[..., Training]
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> str:
     """Weights of one process alone, with the same seed and shards."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    command = [BIN / "chaos_member", digits_csv(folder), folder, str(EPOCHS), "0"]
-    job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
-    subprocess.run([*job, *command], check=True, timeout=60, capture_output=True)
-    (weights,) = folder.glob("weights.*")
-    return weights.read_text()
-
-
-def left_on(hosts: Hosts) -> list[str]:
-    found = []
-    for host in hosts:
-        with contextlib.suppress(OSError):
-            found += [
-                f"{host.name}: {pid}"
-                for name in ("regroup-hub", "regroup-agent", "regroup-guard", "chaos_member")
-                for pid in processes(host, name)
-            ]
-    return found
+    return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
 
 
 @contextlib.contextmanager

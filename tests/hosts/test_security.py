@@ -3,13 +3,12 @@
 import contextlib
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hosts import Hosts, until
-from training import BIN, SHARDS, Training, digits_csv, processes
+from training import Training, processes, weights_alone
 
 EPOCHS = 6
 WHERE = "node1:2,node2:2"
@@ -17,12 +16,7 @@ WHERE = "node1:2,node2:2"
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("alone")
-    command = [BIN / "chaos_member", digits_csv(folder), folder, str(EPOCHS), "0"]
-    job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
-    subprocess.run([*job, *command], check=True, timeout=60, capture_output=True)
-    (weights,) = folder.glob("weights.*")
-    return weights.read_text()
+    return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
 
 
 @pytest.fixture

@@ -29,6 +29,15 @@ def digits_csv(folder: Path) -> Path:
     return path
 
 
+def weights_alone(folder: Path, epochs: int) -> str:
+    """What one process alone ends with, with the seed and shards of a Training; it writes into `folder`."""
+    member = [BIN / "chaos_member", digits_csv(folder), folder, str(epochs), "0"]
+    job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
+    subprocess.run([*job, *member], check=True, timeout=60, capture_output=True)
+    (weights,) = folder.glob("weights.*")
+    return weights.read_text()
+
+
 class Trails:
     """What members of all hosts wrote down, each host in a folder of its own: process numbers repeat."""
 
@@ -152,3 +161,9 @@ def kill(pids: Sequence[int]) -> None:
     assert pids, "nobody is there to be killed"
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+
+
+def left_on(hosts: Hosts) -> list[str]:
+    """Members and processes of regroup on any host; once a job is over there is none."""
+    names = ("regroup-hub", "regroup-agent", "regroup-guard", "regroup-coord", "chaos_member")
+    return [f"{host.name}: {name} {pid}" for host in hosts for name in names for pid in processes(host, name)]
