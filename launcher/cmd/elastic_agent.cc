@@ -18,6 +18,17 @@ constexpr int kNotStarted = 127;
 
 }  // namespace
 
+void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet) {
+  if (agent.ending()) return;
+  if (done.exit_code != 0) {
+    agent.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
+                          launcher::shown(app)));
+  } else if (!quiet) {
+    agent.say(fmt::format("the job is over: {}", done.reason));
+  }
+  agent.kill(done.exit_code);
+}
+
 ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
                            std::function<void(const core::Message&)> send)
     : agent_(agent),
@@ -54,23 +65,13 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
       agent_.loop(), std::move(socket),
       [this](const core::Message& message) {
         on_message(message);
-        if (const auto* done = std::get_if<core::JobDone>(&message.body)) on_job_done(*done);
+        const auto* done = std::get_if<core::JobDone>(&message.body);
+        if (done != nullptr) end_job(agent_, *done, agent_.crew().options().apps.at(0), options_.quiet);
       },
       // What it misses until the guardian has restarted it, it asks for with Hello.
       [](const core::Status&) {});
   coordinator_->start();
   send_ = [this](const core::Message& message) { coordinator_->send(message); };
-}
-
-void ElasticAgent::on_job_done(const core::JobDone& done) {
-  if (agent_.ending()) return;
-  if (done.exit_code != 0) {
-    agent_.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
-                           launcher::shown(agent_.crew().options().apps.at(0))));
-  } else if (!options_.quiet) {
-    agent_.say(fmt::format("the job is over: {}", done.reason));
-  }
-  agent_.kill(done.exit_code);
 }
 
 void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {

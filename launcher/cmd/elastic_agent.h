@@ -37,6 +37,9 @@ struct ElasticAgentOptions {
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
 };
 
+// Says how the job ended, unless it is being ended already, and ends all members of `agent`.
+void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet);
+
 // Used by the loop's thread.
 class ElasticAgent final : public launcher::MembershipJob {
  public:
@@ -76,7 +79,6 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
   void joined_ended(core::MemberId member);
   void reaped(const launcher::MemberExit& exit);
-  void on_job_done(const core::JobDone& done);
   [[nodiscard]] Link* link_of(core::MemberId member);
 
   void perform(const membership::AgentEffects& effects);

@@ -7,6 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/cmd/elastic_agent.h"
+
 namespace regroup::cmd {
 namespace {
 
@@ -89,14 +91,7 @@ void ElasticHub::tell_coordinator(core::Body body, core::NodeId node) {
 
 void ElasticHub::on_order(const core::Message& message) {
   if (const auto* done = std::get_if<core::JobDone>(&message.body)) {
-    if (agent_.ending()) return;
-    if (done->exit_code != 0) {
-      agent_.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done->reason, done->exit_code,
-                             launcher::shown(options_.app)));
-    } else if (!options_.quiet) {
-      agent_.say(fmt::format("the job is over: {}", done->reason));
-    }
-    agent_.kill(done->exit_code);
+    end_job(agent_, *done, options_.app, options_.quiet);
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
     hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
   } else if (!agent_.ending()) {
