@@ -24,7 +24,10 @@ bool Coordinator::on_nodes(const core::Body& body) {
     if (NodeTable::Node* node = nodes_.find(silent->node)) node->silent = silent->silent;
     give_up_suspects();
   } else if (const auto* lost = std::get_if<core::NodeLost>(&body)) {
-    if (nodes_.contains(lost->node)) lose_node(lost->node, lost->why);
+    if (nodes_.contains(lost->node))
+      lose_node(lost->node, lost->why);
+    else if (stage_ == Stage::kNodes)
+      note(lost->why);
   } else if (std::holds_alternative<core::NodesKnown>(body)) {
     on_nodes_known();
   } else {

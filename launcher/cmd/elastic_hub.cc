@@ -82,6 +82,7 @@ void ElasticHub::on_coordinator(core::Fd socket, std::int32_t) {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
   }
+  for (const core::NodeLost& lost : std::exchange(untold_, {})) tell_coordinator(lost, lost.node);
   tell_coordinator(core::NodesKnown{});
 }
 
@@ -111,7 +112,11 @@ void ElasticHub::on_agent_message(core::NodeId node, const core::Message& messag
 
 void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
   if (!agent_.ending()) {
-    tell_coordinator(core::NodeLost{hosts_->id(index), why.message()}, hosts_->id(index));
+    const core::NodeLost lost{hosts_->id(index), why.message()};
+    if (coordinator_ && coordinator_->open())
+      tell_coordinator(lost, lost.node);
+    else
+      untold_.push_back(lost);
     bring_back_later(index);
   }
   agent_.look_whether_over();

@@ -57,6 +57,7 @@ class ElasticHub final : public launcher::AgentJob {
   const ElasticHubOptions options_;
   const std::unique_ptr<node::Hosts> hosts_;
   std::shared_ptr<launcher::Channel> coordinator_;
+  std::vector<core::NodeLost> untold_;     // while there was no coordinator
   std::map<std::size_t, Return> returns_;  // by host
 };
 

@@ -123,6 +123,10 @@ class Training:
     def until_size(self, size: int) -> None:
         until(lambda: self.status()["size"] == size, f"{size} members", 60)
 
+    def until_said(self, text: str, deadline_s: float) -> None:
+        until(lambda: text in self.text() or self.process.poll() is not None, f"'{text}'", deadline_s)
+        assert text in self.text(), "the job is over"
+
     def wait(self, deadline_s: float = JOB_DEADLINE_S) -> int:
         try:
             return self.process.wait(deadline_s)
@@ -142,6 +146,7 @@ class Training:
             self.process.kill()
         self.process.wait()
         self.out.close()
+        print(self.text())  # pytest shows it of a test that failed
 
 
 def processes(host: Host, name: str) -> list[int]:

@@ -86,6 +86,16 @@ TEST_F(HostsTest, HostsThatAreLostBeforeTheFirstWorldAreNotWaitedFor) {
   EXPECT_EQ(job_->end->reason, "the hosts that came up have 2 slots for at least 4 members");
 }
 
+TEST(LostHosts, OneLostBeforeThereWasACoordinatorIsNamed) {
+  Coordinator coordinator({.min = 1, .max = 2}, {.id = "sim", .nodes = {}}, 1);
+  const Effects effects =
+      coordinator.handle({}, {}, {0, core::NodeLost{7, "host b: program x was not found"}, 7});
+  EXPECT_TRUE(std::ranges::any_of(effects, [](const Effect& effect) {
+    const auto* say = std::get_if<Say>(&effect);
+    return say != nullptr && say->sentence == "host b: program x was not found";
+  }));
+}
+
 TEST_F(HostsTest, ALostHostTakesItsMembersAndTheOthersGoOn) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(3));
