@@ -22,7 +22,7 @@ namespace regroup::core {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kWorldSlots = 4;
 constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
@@ -41,7 +41,7 @@ struct Header {
   std::uint32_t line_shape;
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
-  std::atomic<std::uint64_t> snapshot_used;
+  std::atomic<std::uint64_t> snapshot_used, snapshot_at;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Header) <= kPage && sizeof(Seat) * kMaxShards < kMaxFrameBytes);
@@ -58,6 +58,12 @@ std::uint64_t snapshot_chunks(const ArenaSpec& spec) {
   return (spec.snapshot_bytes + kSnapshotChunk - 1) / kSnapshotChunk;
 }
 
+// A kept result: its step in a page of its own, the CRCs of its chunks, its bytes.
+std::uint64_t kept_crc_bytes(const ArenaSpec& s) {
+  return pages((s.result_bytes() + kSnapshotChunk - 1) / kSnapshotChunk * sizeof(std::uint32_t));
+}
+std::uint64_t kept_stride(const ArenaSpec& s) { return kPage + kept_crc_bytes(s) + pages(s.result_bytes()); }
+
 // Offsets of the parts, in the order of the file.
 struct Layout {
   explicit Layout(const ArenaSpec& s)
@@ -68,8 +74,9 @@ struct Layout {
         stages(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
         crcs(stages + s.slots * kStageBytes),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
-        end(snapshot + pages(s.snapshot_bytes)) {}
-  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, end;
+        kept(snapshot + pages(s.snapshot_bytes)),
+        end(kept + s.kept_results * kept_stride(s)) {}
+  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, end;
 };
 
 Status check(const ArenaSpec& s) {
@@ -88,7 +95,7 @@ Status check(const ArenaSpec& s) {
   }
   constexpr std::uint64_t kLargest = 1ULL << 44;
   if (s.elements > kLargest / s.element_bytes / (s.slots * s.buffers_per_slot + 2ULL) ||
-      s.snapshot_bytes > kLargest) {
+      s.snapshot_bytes > kLargest || s.kept_results > kMaxKeptResults) {
     return invalid_argument(
         fmt::format("arena: {} elements and {} bytes of state are too many", s.elements, s.snapshot_bytes));
   }
@@ -223,6 +230,28 @@ std::atomic<std::uint64_t>& Arena::snapshot_used() const {
   return reinterpret_cast<Header*>(base_)->snapshot_used;
 }
 
+std::atomic<std::uint64_t>& Arena::snapshot_at() const {
+  return reinterpret_cast<Header*>(base_)->snapshot_at;
+}
+
+std::byte* Arena::kept_entry(Step step) const {
+  assert(spec_.kept_results > 0);
+  return at(Layout(spec_).kept + step % spec_.kept_results * kept_stride(spec_));
+}
+
+std::span<std::byte> Arena::kept(Step step) const {
+  return {kept_entry(step) + kPage + kept_crc_bytes(spec_), spec_.result_bytes()};
+}
+
+std::atomic<std::uint64_t>& Arena::kept_step(Step step) const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(kept_entry(step));
+}
+
+std::span<std::uint32_t> Arena::kept_crcs(Step step) const {
+  const std::uint64_t chunks = (spec_.result_bytes() + kSnapshotChunk - 1) / kSnapshotChunk;
+  return {reinterpret_cast<std::uint32_t*>(kept_entry(step) + kPage), chunks};
+}
+
 Status Arena::publish_world(const World& world) {
   const std::vector<std::byte> bytes = encode_world(world);
   const std::uint64_t room = world_bytes(spec_) - sizeof(WorldSlot);
@@ -290,6 +319,8 @@ void Arena::assign_line(SlotIndex slot, MemberId id) {
   for (auto* word : {&line.dead, &line.finished, &line.leave, &line.donated, &line.adopting, &line.proved}) {
     word->store(0, std::memory_order_release);
   }
+  for (auto* word : {&line.donated_step, &line.lesson, &line.learned})
+    word->store(0, std::memory_order_release);
   line.step.store(0, std::memory_order_relaxed);
   line.applied_at.store(0, std::memory_order_relaxed);
   line.loss.store(std::numeric_limits<double>::quiet_NaN(), std::memory_order_relaxed);

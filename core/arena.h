@@ -1,7 +1,7 @@
 // The arena: one memfd per node, mapped by its agent and its members. Layout, in this order, each part
 // page-aligned:
 //   header | lines[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] | stages[slots] |
-//   snapshot
+//   snapshot | kept[kept_results]
 // Every word that two processes touch is a lock-free atomic; bulk data is published by a release store of a
 // word. docs/formats/arena.md has the byte offsets.
 #pragma once
@@ -23,6 +23,7 @@ inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as m
 inline constexpr std::uint32_t kMaxMembers = 4096;     // of a World
 inline constexpr std::size_t kStageBytes = 512 << 10;  // of a member's Communicators: collective/shm/stage.h
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
+inline constexpr std::uint32_t kMaxKeptResults = 64;
 
 struct ArenaSpec {
   std::uint32_t slots = 1;
@@ -32,6 +33,7 @@ struct ArenaSpec {
   std::uint64_t elements = 0;          // of a leaf and of a result
   std::uint64_t snapshot_bytes = 0;    // most that a member's state can take
   NodeId node = 0;                     // of the seats that are lines of this arena
+  std::uint32_t kept_results = 0;      // of past steps, for learners
   bool operator==(const ArenaSpec&) const = default;
 
   [[nodiscard]] std::uint64_t result_bytes() const { return elements * element_bytes; }
@@ -72,6 +74,15 @@ class Arena {
   // CRC32C of each kSnapshotChunk of the snapshot, and its true length; written by the donors.
   [[nodiscard]] std::span<std::atomic<std::uint32_t>> snapshot_crcs() const;
   [[nodiscard]] std::atomic<std::uint64_t>& snapshot_used() const;
+  // {number of a lesson 24, step 40}: members write their part of the state after that step into the
+  // snapshot as they pass it. 0: none is wanted. Set by the agent.
+  [[nodiscard]] std::atomic<std::uint64_t>& snapshot_at() const;
+
+  // Results of committed steps, at most kept_results of them: the bytes, which step it is (0: being written)
+  // and the CRC32C of each kSnapshotChunk. Written by the agent.
+  [[nodiscard]] std::span<std::byte> kept(Step step) const;
+  [[nodiscard]] std::atomic<std::uint64_t>& kept_step(Step step) const;
+  [[nodiscard]] std::span<std::uint32_t> kept_crcs(Step step) const;
 
   // Agent: announces a World to the node. The caller rings.
   [[nodiscard]] Status publish_world(const World& world);
@@ -91,6 +102,8 @@ class Arena {
   void populate() const;
 
  private:
+  [[nodiscard]] std::byte* kept_entry(Step step) const;
+
   Fd fd_;
   ArenaSpec spec_;
   std::byte* base_ = nullptr;

@@ -23,6 +23,7 @@ struct LineReport {
   double loss = 0.0;  // NaN if none
   std::vector<Seal> seals;
   bool proved = false;  // a newcomer that has the state: it need not copy it again
+  Step learned = 0;     // of a learner that has caught up: what it may have applied
   bool operator==(const LineReport&) const = default;
 };
 

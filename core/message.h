@@ -122,7 +122,8 @@ struct JobDone {  // also coordinator -> guardian
 using Body = std::variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained,
                           MemberLost, Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello,
                           JobDone, StatusRequest, StatusReply, ResizeRequest, NoticeRequest, KillRequest,
-                          Reply, Contacts, PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown>;
+                          Reply, Contacts, PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown, Teach,
+                          Taught, Learn, Learned, EndLesson>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed

@@ -50,4 +50,47 @@ struct PeerSuspect {
   bool operator==(const PeerSuspect&) const = default;
 };
 
+// A lesson brings newcomers up to date while the others train on: docs/design/learners.md. Numbers grow.
+using LessonId = std::uint32_t;
+// Coordinator -> agent: keep the state after `step` and the results of the steps behind it for those who
+// learn. 0: after the next step that nobody has passed.
+struct Teach {
+  LessonId lesson = 0;
+  Step step = 0;
+  bool operator==(const Teach&) const = default;
+};
+// Its answer, and once more when it cannot go on: `why`, else empty.
+struct Taught {
+  LessonId lesson = 0;
+  Step step = 0;
+  std::string endpoints;  // where other agents get it, as launcher::to_string() writes them
+  std::string why;
+  bool operator==(const Taught&) const = default;
+};
+struct Source {
+  NodeId node = 0;
+  std::string endpoints;
+  bool operator==(const Source&) const = default;
+};
+// Coordinator -> agent: these members of yours learn from the state after `step`.
+struct Learn {
+  LessonId lesson = 0;
+  Step step = 0;
+  std::vector<MemberId> members;
+  std::vector<Source> sources;
+  bool operator==(const Learn&) const = default;
+};
+// Of a member that has all there is, up to `step`; or cannot go on: `why`.
+struct Learned {
+  LessonId lesson = 0;
+  MemberId member = 0;
+  Step step = 0;
+  std::string why;
+  bool operator==(const Learned&) const = default;
+};
+struct EndLesson {
+  LessonId lesson = 0;
+  bool operator==(const EndLesson&) const = default;
+};
+
 }  // namespace regroup::core

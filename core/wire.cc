@@ -10,10 +10,13 @@
 #include <utility>
 
 #include "core/message_check.h"
+#include "core/node_wire.h"
 #include "core/wire_generated.h"
 
 namespace regroup::core {
 namespace {
+
+using core::plain, core::table;  // of node_wire.h
 
 fb::WorldT to_wire(const World& in) {
   fb::WorldT out;
@@ -23,7 +26,7 @@ fb::WorldT to_wire(const World& in) {
   out.resume = in.resume.value;
   out.shards = in.shards;
   for (const WorldMember& m : in.members) {
-    out.members.emplace_back(m.id, fb::Seat(m.seat.node, m.seat.slot), m.needs_state, m.from_step);
+    out.members.emplace_back(m.id, fb::Seat(m.seat.node, m.seat.slot), m.needs_state, m.replays, m.from_step);
   }
   for (const Seat& seat : in.plan) out.plan.emplace_back(seat.node, seat.slot);
   out.why = in.why;
@@ -37,7 +40,8 @@ World from_wire(const fb::WorldT& in) {
   out.resume = {in.resume};
   out.shards = in.shards;
   for (const fb::Member& m : in.members) {
-    out.members.push_back({m.id(), {m.seat().node(), m.seat().slot()}, m.needs_state(), m.from_step()});
+    out.members.push_back(
+        {m.id(), {m.seat().node(), m.seat().slot()}, m.needs_state(), m.from_step(), m.replays()});
   }
   for (const fb::Seat& seat : in.plan) out.plan.push_back({seat.node(), seat.slot()});
   out.why = in.why;
@@ -54,6 +58,7 @@ std::unique_ptr<fb::LineReportT> to_wire(const LineReport& in) {
   out->step = in.step;
   out->loss = in.loss;
   out->proved = in.proved;
+  out->learned = in.learned;
   for (const Seal& s : in.seals) out->seals.emplace_back(s.step, s.leaves.begin, s.leaves.end);
   return out;
 }
@@ -63,6 +68,7 @@ LineReport from_wire(const fb::LineReportT& in) {
                  in.step,   in.loss, {}};
   for (const fb::Seal& s : in.seals) out.seals.push_back({s.step(), {s.begin(), s.end()}});
   out.proved = in.proved;
+  out.learned = in.learned;
   return out;
 }
 
@@ -223,52 +229,6 @@ fb::ReplyT table(const Reply& m) {
   return t;
 }
 Reply plain(const fb::ReplyT& t) { return {t.ok, t.message}; }
-
-fb::ContactsT table(const Contacts& m) {
-  fb::ContactsT t;
-  t.generation = m.generation;
-  for (const Contact& contact : m.members) {
-    auto& out = t.members.emplace_back(std::make_unique<fb::ContactT>());
-    out->member = contact.member;
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(contact.address.data());
-    out->address.assign(bytes, bytes + contact.address.size());
-  }
-  return t;
-}
-Contacts plain(const fb::ContactsT& t) {
-  Contacts m{t.generation, {}};
-  for (const auto& contact : t.members) {
-    const auto bytes = std::as_bytes(std::span(contact->address));
-    m.members.push_back({contact->member, {bytes.begin(), bytes.end()}});
-  }
-  return m;
-}
-fb::PeerSuspectT table(const PeerSuspect& m) {
-  fb::PeerSuspectT t;
-  t.member = m.member, t.why = m.why;
-  return t;
-}
-PeerSuspect plain(const fb::PeerSuspectT& t) { return {t.member, t.why}; }
-fb::NodeUpT table(const NodeUp& m) {
-  fb::NodeUpT t;
-  t.node = m.node, t.name = m.name, t.slots = m.slots;
-  return t;
-}
-NodeUp plain(const fb::NodeUpT& t) { return {t.node, t.name, t.slots}; }
-fb::NodeSilentT table(const NodeSilent& m) {
-  fb::NodeSilentT t;
-  t.node = m.node, t.silent = m.silent;
-  return t;
-}
-NodeSilent plain(const fb::NodeSilentT& t) { return {t.node, t.silent}; }
-fb::NodeLostT table(const NodeLost& m) {
-  fb::NodeLostT t;
-  t.node = m.node, t.why = m.why;
-  return t;
-}
-NodeLost plain(const fb::NodeLostT& t) { return {t.node, t.why}; }
-fb::NodesKnownT table(const NodesKnown&) { return {}; }
-NodesKnown plain(const fb::NodesKnownT&) { return {}; }
 
 // The union member for alternative I of Body, tried from I on.
 template <std::size_t I = 0>

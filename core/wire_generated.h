@@ -81,6 +81,14 @@ struct Report;
 struct ReportBuilder;
 struct ReportT;
 
+struct Taught;
+struct TaughtBuilder;
+struct TaughtT;
+
+struct Learned;
+struct LearnedBuilder;
+struct LearnedT;
+
 struct NodeUp;
 struct NodeUpBuilder;
 struct NodeUpT;
@@ -120,6 +128,22 @@ struct KillT;
 struct JobDone;
 struct JobDoneBuilder;
 struct JobDoneT;
+
+struct Teach;
+struct TeachBuilder;
+struct TeachT;
+
+struct Source;
+struct SourceBuilder;
+struct SourceT;
+
+struct Learn;
+struct LearnBuilder;
+struct LearnT;
+
+struct EndLesson;
+struct EndLessonBuilder;
+struct EndLessonT;
 
 struct Query;
 struct QueryBuilder;
@@ -194,11 +218,16 @@ enum class Body : uint8_t {
   NodeSilent = 29,
   NodeLost = 30,
   NodesKnown = 31,
+  Teach = 32,
+  Taught = 33,
+  Learn = 34,
+  Learned = 35,
+  EndLesson = 36,
   MIN = NONE,
-  MAX = NodesKnown
+  MAX = EndLesson
 };
 
-inline const Body (&EnumValuesBody())[32] {
+inline const Body (&EnumValuesBody())[37] {
   static const Body values[] = {
       Body::NONE,          Body::Join,        Body::Ready,         Body::Drained,       Body::Welcome,
       Body::Refused,       Body::Excluded,    Body::MemberReady,   Body::MemberDrained, Body::MemberLost,
@@ -206,23 +235,25 @@ inline const Body (&EnumValuesBody())[32] {
       Body::Notice,        Body::Kill,        Body::Query,         Body::Hello,         Body::JobDone,
       Body::StatusRequest, Body::StatusReply, Body::ResizeRequest, Body::NoticeRequest, Body::KillRequest,
       Body::Reply,         Body::Contacts,    Body::PeerSuspect,   Body::NodeUp,        Body::NodeSilent,
-      Body::NodeLost,      Body::NodesKnown};
+      Body::NodeLost,      Body::NodesKnown,  Body::Teach,         Body::Taught,        Body::Learn,
+      Body::Learned,       Body::EndLesson};
   return values;
 }
 
 inline const char* const* EnumNamesBody() {
-  static const char* const names[33] = {
+  static const char* const names[38] = {
       "NONE",        "Join",        "Ready",         "Drained",     "Welcome",       "Refused",
       "Excluded",    "MemberReady", "MemberDrained", "MemberLost",  "Report",        "HelloReply",
       "Start",       "Revoke",      "Announce",      "Notice",      "Kill",          "Query",
       "Hello",       "JobDone",     "StatusRequest", "StatusReply", "ResizeRequest", "NoticeRequest",
       "KillRequest", "Reply",       "Contacts",      "PeerSuspect", "NodeUp",        "NodeSilent",
-      "NodeLost",    "NodesKnown",  nullptr};
+      "NodeLost",    "NodesKnown",  "Teach",         "Taught",      "Learn",         "Learned",
+      "EndLesson",   nullptr};
   return names;
 }
 
 inline const char* EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::NodesKnown)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::EndLesson)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -387,6 +418,31 @@ struct BodyTraits<regroup::core::fb::NodesKnown> {
   static const Body enum_value = Body::NodesKnown;
 };
 
+template <>
+struct BodyTraits<regroup::core::fb::Teach> {
+  static const Body enum_value = Body::Teach;
+};
+
+template <>
+struct BodyTraits<regroup::core::fb::Taught> {
+  static const Body enum_value = Body::Taught;
+};
+
+template <>
+struct BodyTraits<regroup::core::fb::Learn> {
+  static const Body enum_value = Body::Learn;
+};
+
+template <>
+struct BodyTraits<regroup::core::fb::Learned> {
+  static const Body enum_value = Body::Learned;
+};
+
+template <>
+struct BodyTraits<regroup::core::fb::EndLesson> {
+  static const Body enum_value = Body::EndLesson;
+};
+
 template <typename T>
 struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
@@ -545,6 +601,31 @@ struct BodyUnionTraits<regroup::core::fb::NodeLostT> {
 template <>
 struct BodyUnionTraits<regroup::core::fb::NodesKnownT> {
   static const Body enum_value = Body::NodesKnown;
+};
+
+template <>
+struct BodyUnionTraits<regroup::core::fb::TeachT> {
+  static const Body enum_value = Body::Teach;
+};
+
+template <>
+struct BodyUnionTraits<regroup::core::fb::TaughtT> {
+  static const Body enum_value = Body::Taught;
+};
+
+template <>
+struct BodyUnionTraits<regroup::core::fb::LearnT> {
+  static const Body enum_value = Body::Learn;
+};
+
+template <>
+struct BodyUnionTraits<regroup::core::fb::LearnedT> {
+  static const Body enum_value = Body::Learned;
+};
+
+template <>
+struct BodyUnionTraits<regroup::core::fb::EndLessonT> {
+  static const Body enum_value = Body::EndLesson;
 };
 
 struct BodyUnion {
@@ -788,6 +869,36 @@ struct BodyUnion {
     return type == Body::NodesKnown ? reinterpret_cast<const regroup::core::fb::NodesKnownT*>(value)
                                     : nullptr;
   }
+  regroup::core::fb::TeachT* AsTeach() {
+    return type == Body::Teach ? reinterpret_cast<regroup::core::fb::TeachT*>(value) : nullptr;
+  }
+  const regroup::core::fb::TeachT* AsTeach() const {
+    return type == Body::Teach ? reinterpret_cast<const regroup::core::fb::TeachT*>(value) : nullptr;
+  }
+  regroup::core::fb::TaughtT* AsTaught() {
+    return type == Body::Taught ? reinterpret_cast<regroup::core::fb::TaughtT*>(value) : nullptr;
+  }
+  const regroup::core::fb::TaughtT* AsTaught() const {
+    return type == Body::Taught ? reinterpret_cast<const regroup::core::fb::TaughtT*>(value) : nullptr;
+  }
+  regroup::core::fb::LearnT* AsLearn() {
+    return type == Body::Learn ? reinterpret_cast<regroup::core::fb::LearnT*>(value) : nullptr;
+  }
+  const regroup::core::fb::LearnT* AsLearn() const {
+    return type == Body::Learn ? reinterpret_cast<const regroup::core::fb::LearnT*>(value) : nullptr;
+  }
+  regroup::core::fb::LearnedT* AsLearned() {
+    return type == Body::Learned ? reinterpret_cast<regroup::core::fb::LearnedT*>(value) : nullptr;
+  }
+  const regroup::core::fb::LearnedT* AsLearned() const {
+    return type == Body::Learned ? reinterpret_cast<const regroup::core::fb::LearnedT*>(value) : nullptr;
+  }
+  regroup::core::fb::EndLessonT* AsEndLesson() {
+    return type == Body::EndLesson ? reinterpret_cast<regroup::core::fb::EndLessonT*>(value) : nullptr;
+  }
+  const regroup::core::fb::EndLessonT* AsEndLesson() const {
+    return type == Body::EndLesson ? reinterpret_cast<const regroup::core::fb::EndLessonT*>(value) : nullptr;
+  }
 };
 
 bool VerifyBody(flatbuffers::Verifier& verifier, const void* obj, Body type);
@@ -822,29 +933,27 @@ FLATBUFFERS_MANUALLY_ALIGNED_STRUCT(8) Member FLATBUFFERS_FINAL_CLASS {
   uint32_t id_;
   regroup::core::fb::Seat seat_;
   uint8_t needs_state_;
-  int8_t padding0__;
-  int16_t padding1__;
+  uint8_t replays_;
+  int16_t padding0__;
   uint64_t from_step_;
 
  public:
   struct Traits;
-  Member() : id_(0), seat_(), needs_state_(0), padding0__(0), padding1__(0), from_step_(0) {
-    (void)padding0__;
-    (void)padding1__;
-  }
-  Member(uint32_t _id, const regroup::core::fb::Seat& _seat, bool _needs_state, uint64_t _from_step)
+  Member() : id_(0), seat_(), needs_state_(0), replays_(0), padding0__(0), from_step_(0) { (void)padding0__; }
+  Member(uint32_t _id, const regroup::core::fb::Seat& _seat, bool _needs_state, bool _replays,
+         uint64_t _from_step)
       : id_(flatbuffers::EndianScalar(_id)),
         seat_(_seat),
         needs_state_(flatbuffers::EndianScalar(static_cast<uint8_t>(_needs_state))),
+        replays_(flatbuffers::EndianScalar(static_cast<uint8_t>(_replays))),
         padding0__(0),
-        padding1__(0),
         from_step_(flatbuffers::EndianScalar(_from_step)) {
     (void)padding0__;
-    (void)padding1__;
   }
   uint32_t id() const { return flatbuffers::EndianScalar(id_); }
   const regroup::core::fb::Seat& seat() const { return seat_; }
   bool needs_state() const { return flatbuffers::EndianScalar(needs_state_) != 0; }
+  bool replays() const { return flatbuffers::EndianScalar(replays_) != 0; }
   uint64_t from_step() const { return flatbuffers::EndianScalar(from_step_); }
 };
 FLATBUFFERS_STRUCT_END(Member, 24);
@@ -1004,6 +1113,7 @@ struct LineReportT : public flatbuffers::NativeTable {
   double loss = 0.0;
   std::vector<regroup::core::fb::Seal> seals{};
   bool proved = false;
+  uint64_t learned = 0;
 };
 
 struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -1019,7 +1129,8 @@ struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_STEP = 14,
     VT_LOSS = 16,
     VT_SEALS = 18,
-    VT_PROVED = 20
+    VT_PROVED = 20,
+    VT_LEARNED = 22
   };
   uint32_t member() const { return GetField<uint32_t>(VT_MEMBER, 0); }
   uint16_t slot() const { return GetField<uint16_t>(VT_SLOT, 0); }
@@ -1032,13 +1143,15 @@ struct LineReport FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     return GetPointer<const flatbuffers::Vector<const regroup::core::fb::Seal*>*>(VT_SEALS);
   }
   bool proved() const { return GetField<uint8_t>(VT_PROVED, 0) != 0; }
+  uint64_t learned() const { return GetField<uint64_t>(VT_LEARNED, 0); }
   bool Verify(flatbuffers::Verifier& verifier) const {
     return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_MEMBER, 4) &&
            VerifyField<uint16_t>(verifier, VT_SLOT, 2) && VerifyField<uint8_t>(verifier, VT_ALIVE, 1) &&
            VerifyField<uint8_t>(verifier, VT_FINISHED, 1) && VerifyField<uint64_t>(verifier, VT_STATE, 8) &&
            VerifyField<uint64_t>(verifier, VT_STEP, 8) && VerifyField<double>(verifier, VT_LOSS, 8) &&
            VerifyOffset(verifier, VT_SEALS) && verifier.VerifyVector(seals()) &&
-           VerifyField<uint8_t>(verifier, VT_PROVED, 1) && verifier.EndTable();
+           VerifyField<uint8_t>(verifier, VT_PROVED, 1) && VerifyField<uint64_t>(verifier, VT_LEARNED, 8) &&
+           verifier.EndTable();
   }
   LineReportT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
   void UnPackTo(LineReportT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
@@ -1067,6 +1180,7 @@ struct LineReportBuilder {
   void add_proved(bool proved) {
     fbb_.AddElement<uint8_t>(LineReport::VT_PROVED, static_cast<uint8_t>(proved), 0);
   }
+  void add_learned(uint64_t learned) { fbb_.AddElement<uint64_t>(LineReport::VT_LEARNED, learned, 0); }
   explicit LineReportBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) {
     start_ = fbb_.StartTable();
   }
@@ -1080,8 +1194,10 @@ struct LineReportBuilder {
 inline flatbuffers::Offset<LineReport> CreateLineReport(
     flatbuffers::FlatBufferBuilder& _fbb, uint32_t member = 0, uint16_t slot = 0, bool alive = false,
     bool finished = false, uint64_t state = 0, uint64_t step = 0, double loss = 0.0,
-    flatbuffers::Offset<flatbuffers::Vector<const regroup::core::fb::Seal*>> seals = 0, bool proved = false) {
+    flatbuffers::Offset<flatbuffers::Vector<const regroup::core::fb::Seal*>> seals = 0, bool proved = false,
+    uint64_t learned = 0) {
   LineReportBuilder builder_(_fbb);
+  builder_.add_learned(learned);
   builder_.add_loss(loss);
   builder_.add_step(step);
   builder_.add_state(state);
@@ -1102,10 +1218,10 @@ struct LineReport::Traits {
 inline flatbuffers::Offset<LineReport> CreateLineReportDirect(
     flatbuffers::FlatBufferBuilder& _fbb, uint32_t member = 0, uint16_t slot = 0, bool alive = false,
     bool finished = false, uint64_t state = 0, uint64_t step = 0, double loss = 0.0,
-    const std::vector<regroup::core::fb::Seal>* seals = nullptr, bool proved = false) {
+    const std::vector<regroup::core::fb::Seal>* seals = nullptr, bool proved = false, uint64_t learned = 0) {
   auto seals__ = seals ? _fbb.CreateVectorOfStructs<regroup::core::fb::Seal>(*seals) : 0;
   return regroup::core::fb::CreateLineReport(_fbb, member, slot, alive, finished, state, step, loss, seals__,
-                                             proved);
+                                             proved, learned);
 }
 
 flatbuffers::Offset<LineReport> CreateLineReport(flatbuffers::FlatBufferBuilder& _fbb, const LineReportT* _o,
@@ -1970,6 +2086,164 @@ inline flatbuffers::Offset<Report> CreateReportDirect(
 flatbuffers::Offset<Report> CreateReport(flatbuffers::FlatBufferBuilder& _fbb, const ReportT* _o,
                                          const flatbuffers::rehasher_function_t* _rehasher = nullptr);
 
+struct TaughtT : public flatbuffers::NativeTable {
+  typedef Taught TableType;
+  uint32_t lesson = 0;
+  uint64_t step = 0;
+  std::string endpoints{};
+  std::string why{};
+};
+
+struct Taught FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef TaughtT NativeTableType;
+  typedef TaughtBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LESSON = 4,
+    VT_STEP = 6,
+    VT_ENDPOINTS = 8,
+    VT_WHY = 10
+  };
+  uint32_t lesson() const { return GetField<uint32_t>(VT_LESSON, 0); }
+  uint64_t step() const { return GetField<uint64_t>(VT_STEP, 0); }
+  const flatbuffers::String* endpoints() const {
+    return GetPointer<const flatbuffers::String*>(VT_ENDPOINTS);
+  }
+  const flatbuffers::String* why() const { return GetPointer<const flatbuffers::String*>(VT_WHY); }
+  bool Verify(flatbuffers::Verifier& verifier) const {
+    return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_LESSON, 4) &&
+           VerifyField<uint64_t>(verifier, VT_STEP, 8) && VerifyOffset(verifier, VT_ENDPOINTS) &&
+           verifier.VerifyString(endpoints()) && VerifyOffset(verifier, VT_WHY) &&
+           verifier.VerifyString(why()) && verifier.EndTable();
+  }
+  TaughtT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  void UnPackTo(TaughtT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  static flatbuffers::Offset<Taught> Pack(flatbuffers::FlatBufferBuilder& _fbb, const TaughtT* _o,
+                                          const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+};
+
+struct TaughtBuilder {
+  typedef Taught Table;
+  flatbuffers::FlatBufferBuilder& fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_lesson(uint32_t lesson) { fbb_.AddElement<uint32_t>(Taught::VT_LESSON, lesson, 0); }
+  void add_step(uint64_t step) { fbb_.AddElement<uint64_t>(Taught::VT_STEP, step, 0); }
+  void add_endpoints(flatbuffers::Offset<flatbuffers::String> endpoints) {
+    fbb_.AddOffset(Taught::VT_ENDPOINTS, endpoints);
+  }
+  void add_why(flatbuffers::Offset<flatbuffers::String> why) { fbb_.AddOffset(Taught::VT_WHY, why); }
+  explicit TaughtBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
+  flatbuffers::Offset<Taught> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Taught>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Taught> CreateTaught(flatbuffers::FlatBufferBuilder& _fbb, uint32_t lesson = 0,
+                                                uint64_t step = 0,
+                                                flatbuffers::Offset<flatbuffers::String> endpoints = 0,
+                                                flatbuffers::Offset<flatbuffers::String> why = 0) {
+  TaughtBuilder builder_(_fbb);
+  builder_.add_step(step);
+  builder_.add_why(why);
+  builder_.add_endpoints(endpoints);
+  builder_.add_lesson(lesson);
+  return builder_.Finish();
+}
+
+struct Taught::Traits {
+  using type = Taught;
+  static auto constexpr Create = CreateTaught;
+};
+
+inline flatbuffers::Offset<Taught> CreateTaughtDirect(flatbuffers::FlatBufferBuilder& _fbb,
+                                                      uint32_t lesson = 0, uint64_t step = 0,
+                                                      const char* endpoints = nullptr,
+                                                      const char* why = nullptr) {
+  auto endpoints__ = endpoints ? _fbb.CreateString(endpoints) : 0;
+  auto why__ = why ? _fbb.CreateString(why) : 0;
+  return regroup::core::fb::CreateTaught(_fbb, lesson, step, endpoints__, why__);
+}
+
+flatbuffers::Offset<Taught> CreateTaught(flatbuffers::FlatBufferBuilder& _fbb, const TaughtT* _o,
+                                         const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+
+struct LearnedT : public flatbuffers::NativeTable {
+  typedef Learned TableType;
+  uint32_t lesson = 0;
+  uint32_t member = 0;
+  uint64_t step = 0;
+  std::string why{};
+};
+
+struct Learned FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef LearnedT NativeTableType;
+  typedef LearnedBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LESSON = 4,
+    VT_MEMBER = 6,
+    VT_STEP = 8,
+    VT_WHY = 10
+  };
+  uint32_t lesson() const { return GetField<uint32_t>(VT_LESSON, 0); }
+  uint32_t member() const { return GetField<uint32_t>(VT_MEMBER, 0); }
+  uint64_t step() const { return GetField<uint64_t>(VT_STEP, 0); }
+  const flatbuffers::String* why() const { return GetPointer<const flatbuffers::String*>(VT_WHY); }
+  bool Verify(flatbuffers::Verifier& verifier) const {
+    return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_LESSON, 4) &&
+           VerifyField<uint32_t>(verifier, VT_MEMBER, 4) && VerifyField<uint64_t>(verifier, VT_STEP, 8) &&
+           VerifyOffset(verifier, VT_WHY) && verifier.VerifyString(why()) && verifier.EndTable();
+  }
+  LearnedT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  void UnPackTo(LearnedT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  static flatbuffers::Offset<Learned> Pack(flatbuffers::FlatBufferBuilder& _fbb, const LearnedT* _o,
+                                           const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+};
+
+struct LearnedBuilder {
+  typedef Learned Table;
+  flatbuffers::FlatBufferBuilder& fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_lesson(uint32_t lesson) { fbb_.AddElement<uint32_t>(Learned::VT_LESSON, lesson, 0); }
+  void add_member(uint32_t member) { fbb_.AddElement<uint32_t>(Learned::VT_MEMBER, member, 0); }
+  void add_step(uint64_t step) { fbb_.AddElement<uint64_t>(Learned::VT_STEP, step, 0); }
+  void add_why(flatbuffers::Offset<flatbuffers::String> why) { fbb_.AddOffset(Learned::VT_WHY, why); }
+  explicit LearnedBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
+  flatbuffers::Offset<Learned> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Learned>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Learned> CreateLearned(flatbuffers::FlatBufferBuilder& _fbb, uint32_t lesson = 0,
+                                                  uint32_t member = 0, uint64_t step = 0,
+                                                  flatbuffers::Offset<flatbuffers::String> why = 0) {
+  LearnedBuilder builder_(_fbb);
+  builder_.add_step(step);
+  builder_.add_why(why);
+  builder_.add_member(member);
+  builder_.add_lesson(lesson);
+  return builder_.Finish();
+}
+
+struct Learned::Traits {
+  using type = Learned;
+  static auto constexpr Create = CreateLearned;
+};
+
+inline flatbuffers::Offset<Learned> CreateLearnedDirect(flatbuffers::FlatBufferBuilder& _fbb,
+                                                        uint32_t lesson = 0, uint32_t member = 0,
+                                                        uint64_t step = 0, const char* why = nullptr) {
+  auto why__ = why ? _fbb.CreateString(why) : 0;
+  return regroup::core::fb::CreateLearned(_fbb, lesson, member, step, why__);
+}
+
+flatbuffers::Offset<Learned> CreateLearned(flatbuffers::FlatBufferBuilder& _fbb, const LearnedT* _o,
+                                           const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+
 struct NodeUpT : public flatbuffers::NativeTable {
   typedef NodeUp TableType;
   uint32_t node = 0;
@@ -2549,6 +2823,263 @@ inline flatbuffers::Offset<JobDone> CreateJobDoneDirect(flatbuffers::FlatBufferB
 
 flatbuffers::Offset<JobDone> CreateJobDone(flatbuffers::FlatBufferBuilder& _fbb, const JobDoneT* _o,
                                            const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+
+struct TeachT : public flatbuffers::NativeTable {
+  typedef Teach TableType;
+  uint32_t lesson = 0;
+  uint64_t step = 0;
+};
+
+struct Teach FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef TeachT NativeTableType;
+  typedef TeachBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_LESSON = 4, VT_STEP = 6 };
+  uint32_t lesson() const { return GetField<uint32_t>(VT_LESSON, 0); }
+  uint64_t step() const { return GetField<uint64_t>(VT_STEP, 0); }
+  bool Verify(flatbuffers::Verifier& verifier) const {
+    return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_LESSON, 4) &&
+           VerifyField<uint64_t>(verifier, VT_STEP, 8) && verifier.EndTable();
+  }
+  TeachT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  void UnPackTo(TeachT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  static flatbuffers::Offset<Teach> Pack(flatbuffers::FlatBufferBuilder& _fbb, const TeachT* _o,
+                                         const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+};
+
+struct TeachBuilder {
+  typedef Teach Table;
+  flatbuffers::FlatBufferBuilder& fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_lesson(uint32_t lesson) { fbb_.AddElement<uint32_t>(Teach::VT_LESSON, lesson, 0); }
+  void add_step(uint64_t step) { fbb_.AddElement<uint64_t>(Teach::VT_STEP, step, 0); }
+  explicit TeachBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
+  flatbuffers::Offset<Teach> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Teach>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Teach> CreateTeach(flatbuffers::FlatBufferBuilder& _fbb, uint32_t lesson = 0,
+                                              uint64_t step = 0) {
+  TeachBuilder builder_(_fbb);
+  builder_.add_step(step);
+  builder_.add_lesson(lesson);
+  return builder_.Finish();
+}
+
+struct Teach::Traits {
+  using type = Teach;
+  static auto constexpr Create = CreateTeach;
+};
+
+flatbuffers::Offset<Teach> CreateTeach(flatbuffers::FlatBufferBuilder& _fbb, const TeachT* _o,
+                                       const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+
+struct SourceT : public flatbuffers::NativeTable {
+  typedef Source TableType;
+  uint32_t node = 0;
+  std::string endpoints{};
+};
+
+struct Source FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef SourceT NativeTableType;
+  typedef SourceBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_NODE = 4, VT_ENDPOINTS = 6 };
+  uint32_t node() const { return GetField<uint32_t>(VT_NODE, 0); }
+  const flatbuffers::String* endpoints() const {
+    return GetPointer<const flatbuffers::String*>(VT_ENDPOINTS);
+  }
+  bool Verify(flatbuffers::Verifier& verifier) const {
+    return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_NODE, 4) &&
+           VerifyOffset(verifier, VT_ENDPOINTS) && verifier.VerifyString(endpoints()) && verifier.EndTable();
+  }
+  SourceT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  void UnPackTo(SourceT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  static flatbuffers::Offset<Source> Pack(flatbuffers::FlatBufferBuilder& _fbb, const SourceT* _o,
+                                          const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+};
+
+struct SourceBuilder {
+  typedef Source Table;
+  flatbuffers::FlatBufferBuilder& fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_node(uint32_t node) { fbb_.AddElement<uint32_t>(Source::VT_NODE, node, 0); }
+  void add_endpoints(flatbuffers::Offset<flatbuffers::String> endpoints) {
+    fbb_.AddOffset(Source::VT_ENDPOINTS, endpoints);
+  }
+  explicit SourceBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
+  flatbuffers::Offset<Source> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Source>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Source> CreateSource(flatbuffers::FlatBufferBuilder& _fbb, uint32_t node = 0,
+                                                flatbuffers::Offset<flatbuffers::String> endpoints = 0) {
+  SourceBuilder builder_(_fbb);
+  builder_.add_endpoints(endpoints);
+  builder_.add_node(node);
+  return builder_.Finish();
+}
+
+struct Source::Traits {
+  using type = Source;
+  static auto constexpr Create = CreateSource;
+};
+
+inline flatbuffers::Offset<Source> CreateSourceDirect(flatbuffers::FlatBufferBuilder& _fbb, uint32_t node = 0,
+                                                      const char* endpoints = nullptr) {
+  auto endpoints__ = endpoints ? _fbb.CreateString(endpoints) : 0;
+  return regroup::core::fb::CreateSource(_fbb, node, endpoints__);
+}
+
+flatbuffers::Offset<Source> CreateSource(flatbuffers::FlatBufferBuilder& _fbb, const SourceT* _o,
+                                         const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+
+struct LearnT : public flatbuffers::NativeTable {
+  typedef Learn TableType;
+  uint32_t lesson = 0;
+  uint64_t step = 0;
+  std::vector<uint32_t> members{};
+  std::vector<std::unique_ptr<regroup::core::fb::SourceT>> sources{};
+  LearnT() = default;
+  LearnT(const LearnT& o);
+  LearnT(LearnT&&) FLATBUFFERS_NOEXCEPT = default;
+  LearnT& operator=(LearnT o) FLATBUFFERS_NOEXCEPT;
+};
+
+struct Learn FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef LearnT NativeTableType;
+  typedef LearnBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_LESSON = 4,
+    VT_STEP = 6,
+    VT_MEMBERS = 8,
+    VT_SOURCES = 10
+  };
+  uint32_t lesson() const { return GetField<uint32_t>(VT_LESSON, 0); }
+  uint64_t step() const { return GetField<uint64_t>(VT_STEP, 0); }
+  const flatbuffers::Vector<uint32_t>* members() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t>*>(VT_MEMBERS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::core::fb::Source>>* sources() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::core::fb::Source>>*>(VT_SOURCES);
+  }
+  bool Verify(flatbuffers::Verifier& verifier) const {
+    return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_LESSON, 4) &&
+           VerifyField<uint64_t>(verifier, VT_STEP, 8) && VerifyOffset(verifier, VT_MEMBERS) &&
+           verifier.VerifyVector(members()) && VerifyOffset(verifier, VT_SOURCES) &&
+           verifier.VerifyVector(sources()) && verifier.VerifyVectorOfTables(sources()) &&
+           verifier.EndTable();
+  }
+  LearnT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  void UnPackTo(LearnT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  static flatbuffers::Offset<Learn> Pack(flatbuffers::FlatBufferBuilder& _fbb, const LearnT* _o,
+                                         const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+};
+
+struct LearnBuilder {
+  typedef Learn Table;
+  flatbuffers::FlatBufferBuilder& fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_lesson(uint32_t lesson) { fbb_.AddElement<uint32_t>(Learn::VT_LESSON, lesson, 0); }
+  void add_step(uint64_t step) { fbb_.AddElement<uint64_t>(Learn::VT_STEP, step, 0); }
+  void add_members(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> members) {
+    fbb_.AddOffset(Learn::VT_MEMBERS, members);
+  }
+  void add_sources(
+      flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::core::fb::Source>>> sources) {
+    fbb_.AddOffset(Learn::VT_SOURCES, sources);
+  }
+  explicit LearnBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
+  flatbuffers::Offset<Learn> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Learn>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Learn> CreateLearn(
+    flatbuffers::FlatBufferBuilder& _fbb, uint32_t lesson = 0, uint64_t step = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> members = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::core::fb::Source>>> sources = 0) {
+  LearnBuilder builder_(_fbb);
+  builder_.add_step(step);
+  builder_.add_sources(sources);
+  builder_.add_members(members);
+  builder_.add_lesson(lesson);
+  return builder_.Finish();
+}
+
+struct Learn::Traits {
+  using type = Learn;
+  static auto constexpr Create = CreateLearn;
+};
+
+inline flatbuffers::Offset<Learn> CreateLearnDirect(
+    flatbuffers::FlatBufferBuilder& _fbb, uint32_t lesson = 0, uint64_t step = 0,
+    const std::vector<uint32_t>* members = nullptr,
+    const std::vector<flatbuffers::Offset<regroup::core::fb::Source>>* sources = nullptr) {
+  auto members__ = members ? _fbb.CreateVector<uint32_t>(*members) : 0;
+  auto sources__ = sources ? _fbb.CreateVector<flatbuffers::Offset<regroup::core::fb::Source>>(*sources) : 0;
+  return regroup::core::fb::CreateLearn(_fbb, lesson, step, members__, sources__);
+}
+
+flatbuffers::Offset<Learn> CreateLearn(flatbuffers::FlatBufferBuilder& _fbb, const LearnT* _o,
+                                       const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+
+struct EndLessonT : public flatbuffers::NativeTable {
+  typedef EndLesson TableType;
+  uint32_t lesson = 0;
+};
+
+struct EndLesson FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef EndLessonT NativeTableType;
+  typedef EndLessonBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_LESSON = 4 };
+  uint32_t lesson() const { return GetField<uint32_t>(VT_LESSON, 0); }
+  bool Verify(flatbuffers::Verifier& verifier) const {
+    return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_LESSON, 4) && verifier.EndTable();
+  }
+  EndLessonT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  void UnPackTo(EndLessonT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
+  static flatbuffers::Offset<EndLesson> Pack(flatbuffers::FlatBufferBuilder& _fbb, const EndLessonT* _o,
+                                             const flatbuffers::rehasher_function_t* _rehasher = nullptr);
+};
+
+struct EndLessonBuilder {
+  typedef EndLesson Table;
+  flatbuffers::FlatBufferBuilder& fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_lesson(uint32_t lesson) { fbb_.AddElement<uint32_t>(EndLesson::VT_LESSON, lesson, 0); }
+  explicit EndLessonBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
+  flatbuffers::Offset<EndLesson> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<EndLesson>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<EndLesson> CreateEndLesson(flatbuffers::FlatBufferBuilder& _fbb,
+                                                      uint32_t lesson = 0) {
+  EndLessonBuilder builder_(_fbb);
+  builder_.add_lesson(lesson);
+  return builder_.Finish();
+}
+
+struct EndLesson::Traits {
+  using type = EndLesson;
+  static auto constexpr Create = CreateEndLesson;
+};
+
+flatbuffers::Offset<EndLesson> CreateEndLesson(flatbuffers::FlatBufferBuilder& _fbb, const EndLessonT* _o,
+                                               const flatbuffers::rehasher_function_t* _rehasher = nullptr);
 
 struct QueryT : public flatbuffers::NativeTable {
   typedef Query TableType;
@@ -3231,6 +3762,31 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
                ? static_cast<const regroup::core::fb::NodesKnown*>(body())
                : nullptr;
   }
+  const regroup::core::fb::Teach* body_as_Teach() const {
+    return body_type() == regroup::core::fb::Body::Teach
+               ? static_cast<const regroup::core::fb::Teach*>(body())
+               : nullptr;
+  }
+  const regroup::core::fb::Taught* body_as_Taught() const {
+    return body_type() == regroup::core::fb::Body::Taught
+               ? static_cast<const regroup::core::fb::Taught*>(body())
+               : nullptr;
+  }
+  const regroup::core::fb::Learn* body_as_Learn() const {
+    return body_type() == regroup::core::fb::Body::Learn
+               ? static_cast<const regroup::core::fb::Learn*>(body())
+               : nullptr;
+  }
+  const regroup::core::fb::Learned* body_as_Learned() const {
+    return body_type() == regroup::core::fb::Body::Learned
+               ? static_cast<const regroup::core::fb::Learned*>(body())
+               : nullptr;
+  }
+  const regroup::core::fb::EndLesson* body_as_EndLesson() const {
+    return body_type() == regroup::core::fb::Body::EndLesson
+               ? static_cast<const regroup::core::fb::EndLesson*>(body())
+               : nullptr;
+  }
   uint32_t node() const { return GetField<uint32_t>(VT_NODE, 0); }
   bool Verify(flatbuffers::Verifier& verifier) const {
     return VerifyTableStart(verifier) && VerifyField<uint16_t>(verifier, VT_VERSION, 2) &&
@@ -3398,6 +3954,31 @@ inline const regroup::core::fb::NodeLost* Message::body_as<regroup::core::fb::No
 template <>
 inline const regroup::core::fb::NodesKnown* Message::body_as<regroup::core::fb::NodesKnown>() const {
   return body_as_NodesKnown();
+}
+
+template <>
+inline const regroup::core::fb::Teach* Message::body_as<regroup::core::fb::Teach>() const {
+  return body_as_Teach();
+}
+
+template <>
+inline const regroup::core::fb::Taught* Message::body_as<regroup::core::fb::Taught>() const {
+  return body_as_Taught();
+}
+
+template <>
+inline const regroup::core::fb::Learn* Message::body_as<regroup::core::fb::Learn>() const {
+  return body_as_Learn();
+}
+
+template <>
+inline const regroup::core::fb::Learned* Message::body_as<regroup::core::fb::Learned>() const {
+  return body_as_Learned();
+}
+
+template <>
+inline const regroup::core::fb::EndLesson* Message::body_as<regroup::core::fb::EndLesson>() const {
+  return body_as_EndLesson();
 }
 
 struct MessageBuilder {
@@ -3572,6 +4153,10 @@ inline void LineReport::UnPackTo(LineReportT* _o, const flatbuffers::resolver_fu
     auto _e = proved();
     _o->proved = _e;
   }
+  {
+    auto _e = learned();
+    _o->learned = _e;
+  }
 }
 
 inline flatbuffers::Offset<LineReport> LineReport::Pack(flatbuffers::FlatBufferBuilder& _fbb,
@@ -3600,8 +4185,9 @@ inline flatbuffers::Offset<LineReport> CreateLineReport(flatbuffers::FlatBufferB
   auto _loss = _o->loss;
   auto _seals = _o->seals.size() ? _fbb.CreateVectorOfStructs(_o->seals) : 0;
   auto _proved = _o->proved;
+  auto _learned = _o->learned;
   return regroup::core::fb::CreateLineReport(_fbb, _member, _slot, _alive, _finished, _state, _step, _loss,
-                                             _seals, _proved);
+                                             _seals, _proved, _learned);
 }
 
 inline JoinT* Join::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
@@ -4205,6 +4791,104 @@ inline flatbuffers::Offset<Report> CreateReport(flatbuffers::FlatBufferBuilder& 
   return regroup::core::fb::CreateReport(_fbb, _generation, _lines);
 }
 
+inline TaughtT* Taught::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
+  auto _o = std::make_unique<TaughtT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Taught::UnPackTo(TaughtT* _o, const flatbuffers::resolver_function_t* _resolver) const {
+  (void)_o;
+  (void)_resolver;
+  {
+    auto _e = lesson();
+    _o->lesson = _e;
+  }
+  {
+    auto _e = step();
+    _o->step = _e;
+  }
+  {
+    auto _e = endpoints();
+    if (_e) _o->endpoints = _e->str();
+  }
+  {
+    auto _e = why();
+    if (_e) _o->why = _e->str();
+  }
+}
+
+inline flatbuffers::Offset<Taught> Taught::Pack(flatbuffers::FlatBufferBuilder& _fbb, const TaughtT* _o,
+                                                const flatbuffers::rehasher_function_t* _rehasher) {
+  return CreateTaught(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Taught> CreateTaught(flatbuffers::FlatBufferBuilder& _fbb, const TaughtT* _o,
+                                                const flatbuffers::rehasher_function_t* _rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs {
+    flatbuffers::FlatBufferBuilder* __fbb;
+    const TaughtT* __o;
+    const flatbuffers::rehasher_function_t* __rehasher;
+  } _va = {&_fbb, _o, _rehasher};
+  (void)_va;
+  auto _lesson = _o->lesson;
+  auto _step = _o->step;
+  auto _endpoints = _o->endpoints.empty() ? 0 : _fbb.CreateString(_o->endpoints);
+  auto _why = _o->why.empty() ? 0 : _fbb.CreateString(_o->why);
+  return regroup::core::fb::CreateTaught(_fbb, _lesson, _step, _endpoints, _why);
+}
+
+inline LearnedT* Learned::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
+  auto _o = std::make_unique<LearnedT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Learned::UnPackTo(LearnedT* _o, const flatbuffers::resolver_function_t* _resolver) const {
+  (void)_o;
+  (void)_resolver;
+  {
+    auto _e = lesson();
+    _o->lesson = _e;
+  }
+  {
+    auto _e = member();
+    _o->member = _e;
+  }
+  {
+    auto _e = step();
+    _o->step = _e;
+  }
+  {
+    auto _e = why();
+    if (_e) _o->why = _e->str();
+  }
+}
+
+inline flatbuffers::Offset<Learned> Learned::Pack(flatbuffers::FlatBufferBuilder& _fbb, const LearnedT* _o,
+                                                  const flatbuffers::rehasher_function_t* _rehasher) {
+  return CreateLearned(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Learned> CreateLearned(flatbuffers::FlatBufferBuilder& _fbb, const LearnedT* _o,
+                                                  const flatbuffers::rehasher_function_t* _rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs {
+    flatbuffers::FlatBufferBuilder* __fbb;
+    const LearnedT* __o;
+    const flatbuffers::rehasher_function_t* __rehasher;
+  } _va = {&_fbb, _o, _rehasher};
+  (void)_va;
+  auto _lesson = _o->lesson;
+  auto _member = _o->member;
+  auto _step = _o->step;
+  auto _why = _o->why.empty() ? 0 : _fbb.CreateString(_o->why);
+  return regroup::core::fb::CreateLearned(_fbb, _lesson, _member, _step, _why);
+}
+
 inline NodeUpT* NodeUp::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
   auto _o = std::make_unique<NodeUpT>();
   UnPackTo(_o.get(), _resolver);
@@ -4600,6 +5284,201 @@ inline flatbuffers::Offset<JobDone> CreateJobDone(flatbuffers::FlatBufferBuilder
   auto _exit_code = _o->exit_code;
   auto _reason = _o->reason.empty() ? 0 : _fbb.CreateString(_o->reason);
   return regroup::core::fb::CreateJobDone(_fbb, _exit_code, _reason);
+}
+
+inline TeachT* Teach::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
+  auto _o = std::make_unique<TeachT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Teach::UnPackTo(TeachT* _o, const flatbuffers::resolver_function_t* _resolver) const {
+  (void)_o;
+  (void)_resolver;
+  {
+    auto _e = lesson();
+    _o->lesson = _e;
+  }
+  {
+    auto _e = step();
+    _o->step = _e;
+  }
+}
+
+inline flatbuffers::Offset<Teach> Teach::Pack(flatbuffers::FlatBufferBuilder& _fbb, const TeachT* _o,
+                                              const flatbuffers::rehasher_function_t* _rehasher) {
+  return CreateTeach(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Teach> CreateTeach(flatbuffers::FlatBufferBuilder& _fbb, const TeachT* _o,
+                                              const flatbuffers::rehasher_function_t* _rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs {
+    flatbuffers::FlatBufferBuilder* __fbb;
+    const TeachT* __o;
+    const flatbuffers::rehasher_function_t* __rehasher;
+  } _va = {&_fbb, _o, _rehasher};
+  (void)_va;
+  auto _lesson = _o->lesson;
+  auto _step = _o->step;
+  return regroup::core::fb::CreateTeach(_fbb, _lesson, _step);
+}
+
+inline SourceT* Source::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
+  auto _o = std::make_unique<SourceT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Source::UnPackTo(SourceT* _o, const flatbuffers::resolver_function_t* _resolver) const {
+  (void)_o;
+  (void)_resolver;
+  {
+    auto _e = node();
+    _o->node = _e;
+  }
+  {
+    auto _e = endpoints();
+    if (_e) _o->endpoints = _e->str();
+  }
+}
+
+inline flatbuffers::Offset<Source> Source::Pack(flatbuffers::FlatBufferBuilder& _fbb, const SourceT* _o,
+                                                const flatbuffers::rehasher_function_t* _rehasher) {
+  return CreateSource(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Source> CreateSource(flatbuffers::FlatBufferBuilder& _fbb, const SourceT* _o,
+                                                const flatbuffers::rehasher_function_t* _rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs {
+    flatbuffers::FlatBufferBuilder* __fbb;
+    const SourceT* __o;
+    const flatbuffers::rehasher_function_t* __rehasher;
+  } _va = {&_fbb, _o, _rehasher};
+  (void)_va;
+  auto _node = _o->node;
+  auto _endpoints = _o->endpoints.empty() ? 0 : _fbb.CreateString(_o->endpoints);
+  return regroup::core::fb::CreateSource(_fbb, _node, _endpoints);
+}
+
+inline LearnT::LearnT(const LearnT& o) : lesson(o.lesson), step(o.step), members(o.members) {
+  sources.reserve(o.sources.size());
+  for (const auto& sources_ : o.sources) {
+    sources.emplace_back((sources_) ? new regroup::core::fb::SourceT(*sources_) : nullptr);
+  }
+}
+
+inline LearnT& LearnT::operator=(LearnT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(lesson, o.lesson);
+  std::swap(step, o.step);
+  std::swap(members, o.members);
+  std::swap(sources, o.sources);
+  return *this;
+}
+
+inline LearnT* Learn::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
+  auto _o = std::make_unique<LearnT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Learn::UnPackTo(LearnT* _o, const flatbuffers::resolver_function_t* _resolver) const {
+  (void)_o;
+  (void)_resolver;
+  {
+    auto _e = lesson();
+    _o->lesson = _e;
+  }
+  {
+    auto _e = step();
+    _o->step = _e;
+  }
+  {
+    auto _e = members();
+    if (_e) {
+      _o->members.resize(_e->size());
+      for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) {
+        _o->members[_i] = _e->Get(_i);
+      }
+    }
+  }
+  {
+    auto _e = sources();
+    if (_e) {
+      _o->sources.resize(_e->size());
+      for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) {
+        _o->sources[_i] = std::unique_ptr<regroup::core::fb::SourceT>(_e->Get(_i)->UnPack(_resolver));
+      }
+    }
+  }
+}
+
+inline flatbuffers::Offset<Learn> Learn::Pack(flatbuffers::FlatBufferBuilder& _fbb, const LearnT* _o,
+                                              const flatbuffers::rehasher_function_t* _rehasher) {
+  return CreateLearn(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Learn> CreateLearn(flatbuffers::FlatBufferBuilder& _fbb, const LearnT* _o,
+                                              const flatbuffers::rehasher_function_t* _rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs {
+    flatbuffers::FlatBufferBuilder* __fbb;
+    const LearnT* __o;
+    const flatbuffers::rehasher_function_t* __rehasher;
+  } _va = {&_fbb, _o, _rehasher};
+  (void)_va;
+  auto _lesson = _o->lesson;
+  auto _step = _o->step;
+  auto _members = _o->members.size() ? _fbb.CreateVector(_o->members) : 0;
+  auto _sources = _o->sources.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::core::fb::Source>>(
+                                           _o->sources.size(),
+                                           [](size_t i, _VectorArgs* __va) {
+                                             return CreateSource(*__va->__fbb, __va->__o->sources[i].get(),
+                                                                 __va->__rehasher);
+                                           },
+                                           &_va)
+                                     : 0;
+  return regroup::core::fb::CreateLearn(_fbb, _lesson, _step, _members, _sources);
+}
+
+inline EndLessonT* EndLesson::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
+  auto _o = std::make_unique<EndLessonT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void EndLesson::UnPackTo(EndLessonT* _o, const flatbuffers::resolver_function_t* _resolver) const {
+  (void)_o;
+  (void)_resolver;
+  {
+    auto _e = lesson();
+    _o->lesson = _e;
+  }
+}
+
+inline flatbuffers::Offset<EndLesson> EndLesson::Pack(flatbuffers::FlatBufferBuilder& _fbb,
+                                                      const EndLessonT* _o,
+                                                      const flatbuffers::rehasher_function_t* _rehasher) {
+  return CreateEndLesson(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<EndLesson> CreateEndLesson(flatbuffers::FlatBufferBuilder& _fbb,
+                                                      const EndLessonT* _o,
+                                                      const flatbuffers::rehasher_function_t* _rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs {
+    flatbuffers::FlatBufferBuilder* __fbb;
+    const EndLessonT* __o;
+    const flatbuffers::rehasher_function_t* __rehasher;
+  } _va = {&_fbb, _o, _rehasher};
+  (void)_va;
+  auto _lesson = _o->lesson;
+  return regroup::core::fb::CreateEndLesson(_fbb, _lesson);
 }
 
 inline QueryT* Query::UnPack(const flatbuffers::resolver_function_t* _resolver) const {
@@ -5141,6 +6020,26 @@ inline bool VerifyBody(flatbuffers::Verifier& verifier, const void* obj, Body ty
       auto ptr = reinterpret_cast<const regroup::core::fb::NodesKnown*>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::Teach: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Teach*>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Taught: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Taught*>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Learn: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Learn*>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Learned: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Learned*>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::EndLesson: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::EndLesson*>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default:
       return true;
   }
@@ -5286,6 +6185,26 @@ inline void* BodyUnion::UnPack(const void* obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::core::fb::NodesKnown*>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::Teach: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Teach*>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Taught: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Taught*>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Learn: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Learn*>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Learned: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::Learned*>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::EndLesson: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::EndLesson*>(obj);
+      return ptr->UnPack(resolver);
+    }
     default:
       return nullptr;
   }
@@ -5418,6 +6337,26 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder&
     case Body::NodesKnown: {
       auto ptr = reinterpret_cast<const regroup::core::fb::NodesKnownT*>(value);
       return CreateNodesKnown(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Teach: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::TeachT*>(value);
+      return CreateTeach(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Taught: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::TaughtT*>(value);
+      return CreateTaught(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Learn: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::LearnT*>(value);
+      return CreateLearn(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Learned: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::LearnedT*>(value);
+      return CreateLearned(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::EndLesson: {
+      auto ptr = reinterpret_cast<const regroup::core::fb::EndLessonT*>(value);
+      return CreateEndLesson(_fbb, ptr, _rehasher).Union();
     }
     default:
       return 0;
@@ -5556,6 +6495,26 @@ inline BodyUnion::BodyUnion(const BodyUnion& u) : type(u.type), value(nullptr) {
     }
     case Body::NodesKnown: {
       value = new regroup::core::fb::NodesKnownT(*reinterpret_cast<regroup::core::fb::NodesKnownT*>(u.value));
+      break;
+    }
+    case Body::Teach: {
+      value = new regroup::core::fb::TeachT(*reinterpret_cast<regroup::core::fb::TeachT*>(u.value));
+      break;
+    }
+    case Body::Taught: {
+      value = new regroup::core::fb::TaughtT(*reinterpret_cast<regroup::core::fb::TaughtT*>(u.value));
+      break;
+    }
+    case Body::Learn: {
+      value = new regroup::core::fb::LearnT(*reinterpret_cast<regroup::core::fb::LearnT*>(u.value));
+      break;
+    }
+    case Body::Learned: {
+      value = new regroup::core::fb::LearnedT(*reinterpret_cast<regroup::core::fb::LearnedT*>(u.value));
+      break;
+    }
+    case Body::EndLesson: {
+      value = new regroup::core::fb::EndLessonT(*reinterpret_cast<regroup::core::fb::EndLessonT*>(u.value));
       break;
     }
     default:
@@ -5717,6 +6676,31 @@ inline void BodyUnion::Reset() {
     }
     case Body::NodesKnown: {
       auto ptr = reinterpret_cast<regroup::core::fb::NodesKnownT*>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Teach: {
+      auto ptr = reinterpret_cast<regroup::core::fb::TeachT*>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Taught: {
+      auto ptr = reinterpret_cast<regroup::core::fb::TaughtT*>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Learn: {
+      auto ptr = reinterpret_cast<regroup::core::fb::LearnT*>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Learned: {
+      auto ptr = reinterpret_cast<regroup::core::fb::LearnedT*>(value);
+      delete ptr;
+      break;
+    }
+    case Body::EndLesson: {
+      auto ptr = reinterpret_cast<regroup::core::fb::EndLessonT*>(value);
       delete ptr;
       break;
     }

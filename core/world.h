@@ -55,6 +55,7 @@ struct WorldMember {
   Seat seat;
   bool needs_state = false;  // copies the state of `resume` from the donors before it votes
   Step from_step = 0;        // first step it takes part in; it is no party to regions of earlier steps
+  bool replays = false;      // a learner: applies what it lacks up to `resume` before it votes
   auto operator<=>(const WorldMember&) const = default;
 };
 

@@ -43,6 +43,7 @@ inline std::vector<LineReport> sample_lines() {
   dead.finished = true;
   dead.state = {Phase::kCommitted, true, 4, Position::of(1234, 1)};
   dead.proved = true;
+  dead.learned = 1233;
   return {open, dead};
 }
 
@@ -79,6 +80,11 @@ inline std::vector<WireSample> wire_samples() {
       NodeSilent{2, true},
       NodeLost{2, "host node-b: its agent has not been heard for 5 s"},
       NodesKnown{},
+      Teach{4097, 12},
+      Taught{4097, 12, "10.0.0.1:4711", ""},
+      Learn{4097, 12, {5, 6}, {{1, "10.0.0.1:4711"}, {2, "[fe80::1]:4711"}}},
+      Learned{4097, 5, 17, "another CRC32C"},
+      EndLesson{4097},
   };
   const std::vector<std::string> names = {
       "join",         "ready",          "drained",      "welcome",        "refused",        "excluded",
@@ -86,7 +92,7 @@ inline std::vector<WireSample> wire_samples() {
       "revoke",       "announce",       "notice",       "kill",           "query",          "hello",
       "job_done",     "status_request", "status_reply", "resize_request", "notice_request", "kill_request",
       "reply",        "contacts",       "peer_suspect", "node_up",        "node_silent",    "node_lost",
-      "nodes_known"};
+      "nodes_known",  "teach",          "taught",       "learn",          "learned",        "end_lesson"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)
     samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});

@@ -1,0 +1,98 @@
+// The bytes of what is said of nodes and of lessons; a part of wire.cc.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "core/node_message.h"
+#include "core/wire_generated.h"
+
+namespace regroup::core {
+
+inline fb::ContactsT table(const Contacts& m) {
+  fb::ContactsT t;
+  t.generation = m.generation;
+  for (const Contact& contact : m.members) {
+    auto& out = t.members.emplace_back(std::make_unique<fb::ContactT>());
+    out->member = contact.member;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(contact.address.data());
+    out->address.assign(bytes, bytes + contact.address.size());
+  }
+  return t;
+}
+inline Contacts plain(const fb::ContactsT& t) {
+  Contacts m{t.generation, {}};
+  for (const auto& contact : t.members) {
+    const auto bytes = std::as_bytes(std::span(contact->address));
+    m.members.push_back({contact->member, {bytes.begin(), bytes.end()}});
+  }
+  return m;
+}
+inline fb::PeerSuspectT table(const PeerSuspect& m) {
+  fb::PeerSuspectT t;
+  t.member = m.member, t.why = m.why;
+  return t;
+}
+inline PeerSuspect plain(const fb::PeerSuspectT& t) { return {t.member, t.why}; }
+inline fb::NodeUpT table(const NodeUp& m) {
+  fb::NodeUpT t;
+  t.node = m.node, t.name = m.name, t.slots = m.slots;
+  return t;
+}
+inline NodeUp plain(const fb::NodeUpT& t) { return {t.node, t.name, t.slots}; }
+inline fb::NodeSilentT table(const NodeSilent& m) {
+  fb::NodeSilentT t;
+  t.node = m.node, t.silent = m.silent;
+  return t;
+}
+inline NodeSilent plain(const fb::NodeSilentT& t) { return {t.node, t.silent}; }
+inline fb::NodeLostT table(const NodeLost& m) {
+  fb::NodeLostT t;
+  t.node = m.node, t.why = m.why;
+  return t;
+}
+inline NodeLost plain(const fb::NodeLostT& t) { return {t.node, t.why}; }
+inline fb::NodesKnownT table(const NodesKnown&) { return {}; }
+inline NodesKnown plain(const fb::NodesKnownT&) { return {}; }
+
+inline fb::TeachT table(const Teach& m) {
+  fb::TeachT t;
+  t.lesson = m.lesson, t.step = m.step;
+  return t;
+}
+inline Teach plain(const fb::TeachT& t) { return {t.lesson, t.step}; }
+inline fb::TaughtT table(const Taught& m) {
+  fb::TaughtT t;
+  t.lesson = m.lesson, t.step = m.step, t.endpoints = m.endpoints, t.why = m.why;
+  return t;
+}
+inline Taught plain(const fb::TaughtT& t) { return {t.lesson, t.step, t.endpoints, t.why}; }
+inline fb::LearnT table(const Learn& m) {
+  fb::LearnT t;
+  t.lesson = m.lesson, t.step = m.step, t.members = m.members;
+  for (const Source& source : m.sources) {
+    auto& out = t.sources.emplace_back(std::make_unique<fb::SourceT>());
+    out->node = source.node, out->endpoints = source.endpoints;
+  }
+  return t;
+}
+inline Learn plain(const fb::LearnT& t) {
+  Learn m{t.lesson, t.step, t.members, {}};
+  for (const auto& source : t.sources) m.sources.push_back({source->node, source->endpoints});
+  return m;
+}
+inline fb::LearnedT table(const Learned& m) {
+  fb::LearnedT t;
+  t.lesson = m.lesson, t.member = m.member, t.step = m.step, t.why = m.why;
+  return t;
+}
+inline Learned plain(const fb::LearnedT& t) { return {t.lesson, t.member, t.step, t.why}; }
+inline fb::EndLessonT table(const EndLesson& m) {
+  fb::EndLessonT t;
+  t.lesson = m.lesson;
+  return t;
+}
+inline EndLesson plain(const fb::EndLessonT& t) { return {t.lesson}; }
+
+}  // namespace regroup::core
