@@ -1,0 +1,139 @@
+// Serves docs/design/learners.md. Everything about members is read from their lines.
+#include "elastic/membership/lesson_giver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "core/crc32c.h"
+
+namespace regroup::membership {
+namespace {
+
+constexpr std::size_t kChunksAtOnce = 4;
+// Members that read its mark have a whole step before they come to it.
+constexpr core::Step kAhead = 2;
+
+template <class Take>
+void for_each_member(const core::Arena& arena, Take take) {
+  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+    const core::Line& line = arena.line(slot);
+    if (line.occupied.load(std::memory_order_acquire) != 0) take(line);
+  }
+}
+
+}  // namespace
+
+bool snapshot_in_use(const core::Arena& arena) {
+  bool used = false;
+  for_each_member(arena, [&](const core::Line& line) {
+    used |=
+        line.dead.load(std::memory_order_acquire) == 0 && line.adopting.load(std::memory_order_acquire) != 0;
+  });
+  return used;
+}
+
+core::Result<core::Step> LessonGiver::begin(const core::Arena& arena, core::LessonMark mark,
+                                            const core::World& world) {
+  const auto cannot = [](std::string why) { return core::Status(core::Code::kUnavailable, std::move(why)); };
+  end(arena);
+  if (arena.spec().kept_results == 0) return cannot("no memory is reserved for past results");
+  furthest_ = committed_ = 0;
+  if (snapshot_in_use(arena)) return cannot("the snapshot is in use");
+  for (const core::WorldMember& m : world.members) {
+    if (m.seat.node == arena.spec().node && !m.needs_state && !m.replays) writers_.push_back(m.seat);
+  }
+  if (writers_.empty()) return cannot("no member here has the state");
+  look(arena);
+  if (mark.step == 0) mark.step = furthest_ + kAhead;
+  arena.snapshot_at().store(mark.pack(), std::memory_order_seq_cst);
+  look(arena);
+  if (furthest_ >= mark.step) {
+    end(arena);
+    return cannot(fmt::format("step {} is passed already", mark.step));
+  }
+  mark_ = mark;
+  kept_ = mark.step;
+  return mark.step;
+}
+
+void LessonGiver::look(const core::Arena& arena) {
+  for_each_member(arena, [this](const core::Line& line) {
+    const core::StateWord word = core::load_state<core::RealPolicy>(line.state);
+    if (word.phase == core::Phase::kNone) return;
+    furthest_ = std::max(furthest_, word.position.step());
+    committed_ = std::max(committed_, core::committed_up_to(word, 0).step());
+  });
+}
+
+void LessonGiver::watch_writers(const core::Arena& arena) {
+  const auto wrote = [&](const core::Seat& seat) {
+    return arena.line(seat.slot).donated_step.load(std::memory_order_acquire) == mark_.pack();
+  };
+  const auto dead = [&](const core::Seat& seat) {
+    return arena.line(seat.slot).dead.load(std::memory_order_acquire) != 0;
+  };
+  complete_ = std::ranges::all_of(writers_, wrote);
+  if (!complete_ && std::ranges::any_of(writers_, dead))
+    break_off(arena, "a member that wrote the state died");
+}
+
+bool LessonGiver::poll(const core::Arena& arena, core::Step consumed) {
+  if (!active()) return false;
+  look(arena);
+  if (!complete_) watch_writers(arena);
+  const core::Step next = kept_ + 1;
+  if (!active() || next > committed_) return false;
+  if (next > std::max(consumed, mark_.step) + arena.spec().kept_results && chunk_ == 0) {
+    if (furthest_ >= next + 2) break_off(arena, "the learners are slower than the steps");
+    return false;
+  }
+  return keep_part(arena);
+}
+
+bool LessonGiver::keep_part(const core::Arena& arena) {
+  const core::Step next = kept_ + 1;
+  const std::span<std::byte> from = arena.result(next), to = arena.kept(next);
+  const std::span<std::uint32_t> crcs = arena.kept_crcs(next);
+  if (chunk_ == 0) arena.kept_step(next).store(0, std::memory_order_release);
+  for (std::size_t n = 0; n < kChunksAtOnce && chunk_ < crcs.size(); ++n, ++chunk_) {
+    const std::size_t begin = chunk_ * core::kSnapshotChunk;
+    const std::size_t size = std::min(core::kSnapshotChunk, from.size() - begin);
+    std::copy_n(from.data() + begin, size, to.data() + begin);
+    crcs[chunk_] = core::crc32c(to.subspan(begin, size), core::result_salt(next));
+  }
+  // Whoever writes result next + 2 into the same memory has opened that step before.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  look(arena);
+  if (furthest_ >= next + 2) {
+    break_off(arena, fmt::format("the result of step {} was overwritten before it was kept", next));
+    return false;
+  }
+  if (chunk_ < crcs.size()) return true;
+  chunk_ = 0;
+  kept_ = next;
+  arena.kept_step(next).store(next, std::memory_order_release);
+  return kept_ < committed_;
+}
+
+void LessonGiver::on_world(const core::Arena& arena, const core::World& world, bool read) {
+  if (!active()) return;
+  if (!complete_) return break_off(arena, "the members changed while they wrote the state");
+  // Its donors write the snapshot of the step that it resumes from.
+  const bool donors = std::ranges::any_of(world.members, &core::WorldMember::needs_state);
+  if (donors && !read) break_off(arena, "the snapshot is needed for a member that does not learn");
+}
+
+void LessonGiver::break_off(const core::Arena& arena, std::string why) {
+  arena.snapshot_at().store(0, std::memory_order_seq_cst);
+  broken_ = std::move(why);
+}
+
+void LessonGiver::end(const core::Arena& arena) {
+  if (arena.mapped()) arena.snapshot_at().store(0, std::memory_order_seq_cst);
+  *this = LessonGiver();
+}
+
+}  // namespace regroup::membership
