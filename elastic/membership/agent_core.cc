@@ -52,6 +52,12 @@ void AgentCore::on_coordinator(const core::Body& body) {
     on_notice(notice->member);
   } else if (const auto* kill = std::get_if<core::Kill>(&body)) {
     on_kill(*kill);
+  } else if (const auto* teach = std::get_if<core::Teach>(&body)) {
+    on_teach(*teach);
+  } else if (const auto* learn = std::get_if<core::Learn>(&body)) {
+    on_learn(*learn);
+  } else if (std::holds_alternative<core::EndLesson>(body)) {
+    end_lesson();
   } else if (std::holds_alternative<core::JobDone>(body)) {
     for (const auto& [id, member] : members_) {
       if (!member.reaped) emit(KillMember{id});
@@ -94,6 +100,7 @@ void AgentCore::on_ready(core::MemberId id) {
 // A restarted coordinator asks: the lines, and once more every fact that it may have missed. Who is drained
 // comes first, so that it is not taken for one that starts.
 void AgentCore::on_hello() {
+  end_lesson();
   for (const auto& [id, member] : members_) {
     const bool lives = member.ready && !member.dead;
     if (lives && member.drained) emit(ToCoordinator{core::MemberDrained{id}});
@@ -134,6 +141,7 @@ void AgentCore::on_announce(const core::World& world) {
     world_ = world;
     return;
   }
+  on_world_in_lesson(world);
   if (const core::Status status = arena_.publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }
@@ -239,6 +247,7 @@ AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int3
 void AgentCore::mark_dead(core::MemberId id, Local* member) {
   if (member->dead) return;
   member->dead = true;
+  taker_.forget(id);
   member->loss.member = id;
   member->loss.joined = member->ready;
   if (!member->slot) return;

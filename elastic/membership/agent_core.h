@@ -16,6 +16,8 @@
 #include "core/message.h"
 #include "core/status.h"
 #include "elastic/membership/agent_effects.h"
+#include "elastic/membership/lesson_giver.h"
+#include "elastic/membership/lesson_taker.h"
 
 namespace regroup::membership {
 
@@ -26,14 +28,18 @@ struct AgentOptions {
   std::uint32_t slots = 1;
   std::uint32_t shards = 1;  // V
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;  // --bits=off
+  bool any_fingerprint = false;    // --bits=off
+  std::uint32_t kept_results = 0;  // room for learners, for states of at least ...
+  std::uint64_t learn_above = 0;   // ... so many bytes
+  std::string endpoints;           // where other agents get a lesson
 };
 
 class AgentCore {
  public:
   explicit AgentCore(AgentOptions options);
 
-  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, JobDone. From a
+  // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, Teach, Learn,
+  // EndLesson, JobDone. From a
   // member: Join, Ready, Contacts, PeerSuspect, Drained; `source` of a Join is the id that it names. A
   // message of a coordinator of a lower incarnation than one seen before is refused.
   [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
@@ -51,6 +57,18 @@ class AgentCore {
   // A member's connection is closed. One that neither finished nor was let go, but lives on, would be waited
   // for.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
+
+  // A lesson is on: poll_lesson() wants to be called each millisecond, and again at once while *more.
+  [[nodiscard]] bool lesson_on() const { return giver_.active() || taker_.active(); }
+  [[nodiscard]] AgentEffects poll_lesson(bool* more);
+  // Giving: the mark of the lesson if its snapshot may be sent, the newest result kept, and what a reader on
+  // another node has of both; nothing: it has gone.
+  [[nodiscard]] const LessonGiver& giver() const { return giver_; }
+  void on_given(std::uint64_t reader, std::optional<LessonTaker::There> has);
+  // Taking: whether the result of `step` has room in the arena, and what has come.
+  [[nodiscard]] bool room_for(core::Step step) const;
+  void on_fetched(const LessonTaker::There& there) { fetched_ = there; }
+  [[nodiscard]] AgentEffects on_fetch_failed(const std::string& why);
 
   [[nodiscard]] const core::Arena& arena() const { return arena_; }  // unmapped until the first accepted Join
   [[nodiscard]] core::Incarnation incarnation() const { return incarnation_; }
@@ -81,6 +99,15 @@ class AgentCore {
   void on_kill(const core::Kill& kill);
   void mark_dead(core::MemberId id, Local* member);
 
+  // agent_lessons.cc
+  void on_teach(const core::Teach& teach);
+  void on_learn(const core::Learn& learn);
+  void on_world_in_lesson(const core::World& world);
+  void end_lesson();
+  void tell(const std::vector<core::Learned>& news);
+  [[nodiscard]] core::Step consumed() const;
+  [[nodiscard]] bool snapshot_read() const;
+
   // agent_lines.cc
   enum class Use : std::uint8_t { kFree, kVoidable, kNeeded, kTaken };
   void give_line(core::MemberId id);
@@ -106,7 +133,13 @@ class AgentCore {
   core::Contacts contacts_;          // of members here, in that generation
   std::map<core::MemberId, Local> members_;
   std::deque<core::MemberId> waiting_;  // for a line that is still needed
-  AgentEffects effects_;                // of the call in progress
+  LessonGiver giver_;
+  LessonTaker taker_;
+  bool taught_here_ = false;  // by giver_; else fetched_ says what has come
+  LessonTaker::There fetched_;
+  core::Step published_ = 0;  // of fetched_.kept
+  std::map<std::uint64_t, LessonTaker::There> readers_;
+  AgentEffects effects_;  // of the call in progress
 };
 
 }  // namespace regroup::membership

@@ -41,11 +41,15 @@ struct LetGo {  // call let_go(slot): its member waits there, what was sent befo
 struct Ring {  // call ring(slot): what was sent to its member before is on its way
   core::SlotIndex slot = 0;
 };
-struct Warn {  // a line for the user's terminal
+struct Fetch {  // the snapshot and the results behind it from other nodes: on_fetched_*()
+  core::Learn lesson;
+};
+struct StopFetch {};  // at once: the memory is needed for something else
+struct Warn {         // a line for the user's terminal
   std::string sentence;
 };
-using AgentEffect =
-    std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine, LetGo, Ring, Warn>;
+using AgentEffect = std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine,
+                                 LetGo, Ring, Fetch, StopFetch, Warn>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::membership

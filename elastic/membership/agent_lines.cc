@@ -28,14 +28,21 @@ void AgentCore::forget_dead_launch() {
 void AgentCore::on_join(const core::Join& join) {
   if (first_) forget_dead_launch();
   if (!first_) {
-    const core::ArenaSpec spec{.slots = options_.slots,
-                               .shards = options_.shards,
-                               .buffers_per_slot = core::canonical_buffers(options_.shards),
-                               .element_bytes = join.element_bytes,
-                               .elements = join.elements,
-                               .snapshot_bytes = join.state_bytes,
-                               .node = options_.node};
+    const core::ArenaSpec spec{
+        .slots = options_.slots,
+        .shards = options_.shards,
+        .buffers_per_slot = core::canonical_buffers(options_.shards),
+        .element_bytes = join.element_bytes,
+        .elements = join.elements,
+        .snapshot_bytes = join.state_bytes,
+        .node = options_.node,
+        .kept_results = join.state_bytes >= options_.learn_above ? options_.kept_results : 0};
     auto arena = core::Arena::create(spec);
+    for (core::ArenaSpec less = spec;
+         arena.code() == core::Code::kResourceExhausted && less.kept_results > 0;) {
+      less.kept_results /= 2;
+      arena = core::Arena::create(less);
+    }
     if (!arena.ok()) return refuse(join.member, arena.status().message());
     arena_ = std::move(*arena);
     first_ = join;
@@ -65,6 +72,7 @@ void AgentCore::give_line(core::MemberId id) {
                                   arena_.spec().slots, options_.node));
   }
   const core::SlotIndex slot = free ? *free : *voidable;
+  if (giver_.active()) giver_.look(arena_);
   arena_.assign_line(slot, id);
   // assign_line() knows the newest World only; a generation can be over that never reached this node.
   arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_.generation), std::memory_order_seq_cst);
@@ -131,6 +139,7 @@ core::LineReport AgentCore::report_of(core::SlotIndex slot) const {
                        .step = line.step.load(std::memory_order_relaxed),
                        .loss = line.loss.load(std::memory_order_relaxed),
                        .proved = line.proved.load(std::memory_order_acquire) != 0};
+  out.learned = taker_.may_have(out.member);
   for (const auto& word : line.seals) {
     const core::Seal seal = core::Seal::unpack(word.load(std::memory_order_acquire));
     if (core::makes_sense(seal)) out.seals.push_back(seal);

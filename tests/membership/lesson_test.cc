@@ -1,0 +1,198 @@
+// LessonGiver and LessonTaker on a real arena, whose members are this test. docs/design/learners.md.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "core/crc32c.h"
+#include "elastic/membership/lesson_giver.h"
+#include "elastic/membership/lesson_taker.h"
+
+namespace regroup::membership {
+namespace {
+
+using core::LessonMark;
+using core::Phase;
+using core::Position;
+using core::Step;
+using testing::HasSubstr;
+
+constexpr Step kNothingConsumed = 0;
+
+class LessonTest : public testing::Test {
+ protected:
+  LessonTest() {
+    auto arena = core::Arena::create({.slots = 3,
+                                      .shards = 4,
+                                      .elements = 3 * core::kSnapshotChunk / 4,
+                                      .snapshot_bytes = 64,
+                                      .kept_results = 2});
+    EXPECT_TRUE(arena.ok()) << arena.status().to_string();
+    arena_ = std::move(*arena);
+    world_ = {.incarnation = 1, .generation = 1, .shards = 4};
+    for (core::SlotIndex slot = 0; slot < 2; ++slot) {
+      arena_.assign_line(slot, slot);
+      world_.members.push_back({.id = slot, .seat = {0, slot}});
+    }
+    arena_.assign_line(2, 7);  // the learner
+  }
+
+  void stands(Phase phase, Step step) {
+    for (core::SlotIndex slot = 0; slot < 2; ++slot)
+      arena_.line(slot).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
+  }
+  // Members commit `step` with a result of that many in each byte.
+  void commit(Step step) {
+    std::ranges::fill(arena_.result(step), static_cast<std::byte>(step));
+    stands(Phase::kCommitted, step);
+  }
+  void write_snapshot(LessonMark mark) {
+    for (core::SlotIndex slot = 0; slot < 2; ++slot) arena_.line(slot).donated_step.store(mark.pack());
+  }
+  void poll(Step consumed = kNothingConsumed) {
+    while (giver_.poll(arena_, consumed)) {
+    }
+  }
+  LessonMark begun() {
+    stands(Phase::kOpen, 5);
+    const auto step = giver_.begin(arena_, {1, 0}, world_);
+    EXPECT_TRUE(step.ok()) << step.status().to_string();
+    return giver_.mark();
+  }
+  bool sound(Step step) {
+    const auto bytes = arena_.kept(step);
+    return std::ranges::all_of(bytes, [&](std::byte b) { return b == static_cast<std::byte>(step); }) &&
+           arena_.kept_crcs(step)[0] ==
+               core::crc32c(bytes.first(core::kSnapshotChunk), core::result_salt(step));
+  }
+
+  core::Arena arena_;
+  core::World world_;
+  LessonGiver giver_;
+  LessonTaker taker_;
+};
+
+TEST_F(LessonTest, TheStepIsOneThatNobodyCanHavePassed) {
+  EXPECT_EQ(begun().step, 7U);
+  EXPECT_EQ(LessonMark::unpack(arena_.snapshot_at().load()), (LessonMark{1, 7}));
+}
+
+TEST_F(LessonTest, AStepThatSomebodyHasOpenedIsTooLate) {
+  stands(Phase::kOpen, 5);
+  EXPECT_THAT(giver_.begin(arena_, {1, 5}, world_).status().message(), HasSubstr("passed already"));
+  EXPECT_EQ(arena_.snapshot_at().load(), 0U);
+  EXPECT_FALSE(giver_.active());
+}
+
+TEST_F(LessonTest, ResultsAreKeptOnceTheyAreCommitted) {
+  const LessonMark mark = begun();
+  commit(7);
+  write_snapshot(mark);
+  stands(Phase::kOpen, 8);
+  poll();
+  EXPECT_TRUE(giver_.snapshot_complete());
+  EXPECT_EQ(giver_.kept(), 7U);
+  commit(8);
+  poll();
+  EXPECT_EQ(giver_.kept(), 8U);
+  EXPECT_EQ(arena_.kept_step(8).load(), 8U);
+  EXPECT_TRUE(sound(8));
+}
+
+TEST_F(LessonTest, AFullRingWaitsForTheLearnersAndThenBreaksOff) {
+  write_snapshot(begun());
+  for (const Step step : {8, 9, 10}) {
+    commit(step);
+    poll();
+  }
+  EXPECT_EQ(giver_.kept(), 9U);
+  EXPECT_TRUE(sound(8));
+  EXPECT_TRUE(giver_.active());
+  poll(8);  // somebody has applied it
+  EXPECT_EQ(giver_.kept(), 10U);
+  commit(11);
+  poll(8);
+  stands(Phase::kOpen, 13);  // its result comes to lie where that of 11 was
+  poll(8);
+  EXPECT_THAT(giver_.broken(), HasSubstr("slower than the steps"));
+}
+
+TEST_F(LessonTest, AResultThatIsOverwrittenIsNotKept) {
+  write_snapshot(begun());
+  commit(8);
+  stands(Phase::kOpen, 10);
+  poll();
+  EXPECT_THAT(giver_.broken(), HasSubstr("result of step 8 was overwritten"));
+  EXPECT_NE(arena_.kept_step(8).load(), 8U);
+}
+
+TEST_F(LessonTest, AMemberThatDiesBeforeItWroteItsPartEndsTheLesson) {
+  (void)begun();
+  arena_.line(1).dead.store(1);
+  poll();
+  EXPECT_THAT(giver_.broken(), HasSubstr("died"));
+  EXPECT_EQ(arena_.snapshot_at().load(), 0U);
+}
+
+TEST_F(LessonTest, AWorldWithDonorsTakesTheSnapshotUnlessAllHaveReadIt) {
+  write_snapshot(begun());
+  commit(7);
+  poll();
+  core::World next = world_;
+  next.generation = 2;
+  giver_.on_world(arena_, next, false);
+  EXPECT_TRUE(giver_.active());
+  next.members.push_back({.id = 9, .seat = {0, 2}, .needs_state = true});
+  giver_.on_world(arena_, next, true);
+  EXPECT_TRUE(giver_.active());
+  giver_.on_world(arena_, next, false);
+  EXPECT_THAT(giver_.broken(), HasSubstr("does not learn"));
+}
+
+TEST_F(LessonTest, ALearnerIsToldOfTheSnapshotAndCatchesUpOnce) {
+  const LessonMark mark{1, 7};
+  core::Line& line = arena_.line(2);
+  taker_.begin(mark, {{7, 2}});
+  EXPECT_TRUE(taker_.poll(arena_, {false, 7, 7}, world_).empty());
+  EXPECT_EQ(line.lesson.load(), 0U);
+  EXPECT_TRUE(taker_.poll(arena_, {true, 7, 7}, world_).empty());
+  EXPECT_EQ(line.lesson.load(), mark.pack());
+  EXPECT_FALSE(taker_.read());
+
+  line.learned.store(mark.pack());
+  EXPECT_TRUE(taker_.poll(arena_, {true, 8, 8}, world_).empty()) << "result 8 is not applied";
+  EXPECT_TRUE(taker_.read());
+  EXPECT_EQ(taker_.consumed(), 7U);
+  line.learned.store(LessonMark{1, 8}.pack());
+  EXPECT_TRUE(taker_.poll(arena_, {true, 8, 12}, world_).empty()) << "more are on their way";
+  const auto news = taker_.poll(arena_, {true, 8, 8}, world_);
+  ASSERT_EQ(news.size(), 1U);
+  EXPECT_EQ(news[0], (core::Learned{1, 7, 8, ""}));
+  EXPECT_EQ(taker_.may_have(7), 8U);
+  EXPECT_TRUE(taker_.poll(arena_, {true, 8, 8}, world_).empty()) << "it is said once";
+}
+
+TEST_F(LessonTest, DamageIsToldAndTheOthersGoOn) {
+  arena_.assign_line(1, 8);
+  taker_.begin({1, 7}, {{7, 2}, {8, 1}});
+  (void)taker_.poll(arena_, {true, 7, 7}, world_);
+  arena_.line(2).learned.store(LessonMark{1, 0}.pack());
+  const auto news = taker_.poll(arena_, {true, 7, 7}, world_);
+  ASSERT_EQ(news.size(), 1U);
+  EXPECT_EQ(news[0].member, 7U);
+  EXPECT_THAT(news[0].why, HasSubstr("CRC32C"));
+  EXPECT_TRUE(taker_.active());
+  EXPECT_EQ(arena_.line(2).lesson.load(), 0U);
+}
+
+TEST_F(LessonTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
+  taker_.begin({1, 7}, {{7, 2}});
+  (void)taker_.poll(arena_, {true, 7, 7}, world_);
+  const auto news = taker_.break_off(arena_, "why");
+  ASSERT_EQ(news.size(), 1U);
+  EXPECT_EQ(news[0], (core::Learned{1, 7, 0, "why"}));
+  EXPECT_EQ(arena_.line(2).lesson.load(), 0U);
+  EXPECT_FALSE(taker_.active());
+}
+
+}  // namespace
+}  // namespace regroup::membership
