@@ -25,6 +25,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
       incarnation_(incarnation),
       desired_(policy.target),
       relaunches_(policy.relaunch, policy.min, policy.target),
+      lessons_(incarnation),
       history_(std::move(past.sentences)) {
   stage_ = job_.nodes.empty()               ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
@@ -133,6 +134,10 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     on_contacts(node, *contacts);
   } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&message.body)) {
     on_peer_suspect(*suspect);
+  } else if (const auto* taught = std::get_if<core::Taught>(&message.body)) {
+    copy_instead(lessons_.on_taught(scene(), node, *taught));
+  } else if (const auto* learned = std::get_if<core::Learned>(&message.body)) {
+    copy_instead(lessons_.on_learned(scene(), *learned));
   }
 }
 
@@ -156,6 +161,8 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
   r->warm_order = ++ready_count_;
+  r->learning =
+      world_.generation > 0 && policy_.kept_results > 0 && ready.join.state_bytes >= policy_.learn_above;
   somebody_was_ready();
   backoff_.became_ready();
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
@@ -265,6 +272,7 @@ void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineRepo
     r->step = line.step;
     r->loss = line.loss;
     r->reports += 1;
+    r->learned = std::max(r->learned, line.learned);
     r->proved |= line.proved;
     r->finished |= line.finished;
     if (!line.alive && r->lives_in_world())

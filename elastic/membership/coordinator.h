@@ -16,6 +16,7 @@
 #include "core/world.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/journal_entry.h"
+#include "elastic/membership/lessons.h"
 #include "elastic/membership/member_table.h"
 #include "elastic/membership/membership.h"
 #include "elastic/membership/node_table.h"
@@ -28,10 +29,11 @@ class Coordinator {
   // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
-  // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect. From the
-  // driver: NodeUp, NodeSilent, NodeLost, NodesKnown; it closes the connection to the agent to which a
-  // NodeLost is sent. From control commands: StatusRequest, ResizeRequest, NoticeRequest, KillRequest, each
-  // answered by one ToClient. Anything else, and answers to an earlier incarnation, are ignored.
+  // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect, Taught,
+  // Learned. From the driver, which closes the connection to the agent to which a NodeLost is sent: NodeUp,
+  // NodeSilent, NodeLost, NodesKnown. From control commands, each answered by one ToClient: StatusRequest,
+  // ResizeRequest, NoticeRequest, KillRequest. Anything else, and answers to an earlier incarnation, are
+  // ignored.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
@@ -44,7 +46,6 @@ class Coordinator {
 
  private:
   enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
-  // coordinator.cc: what happened.
   void on_agent(core::NodeId node, const core::Message& message);
   [[nodiscard]] Record& recover(core::MemberId id, core::NodeId node, bool alive);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
@@ -60,7 +61,6 @@ class Coordinator {
   [[nodiscard]] core::Reply resize(std::uint32_t members);
   [[nodiscard]] core::Reply notice(core::MemberId id);
   [[nodiscard]] core::Reply kill(core::MemberId id);
-  // coordinator_nodes.cc
   [[nodiscard]] bool on_nodes(const core::Body& body);
   void on_node_up(const core::NodeUp& up);
   void count_slots();
@@ -81,13 +81,14 @@ class Coordinator {
   void decide_next();
   void make_room();
   void start_round(const std::string& why);
+  [[nodiscard]] Lessons::Scene scene();
+  void copy_instead(const Lessons::Round& why);
   void form_world(const std::vector<core::MemberId>& next, const std::string& why);
   [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
   void enter(const core::World& world);
   void end_if_over();
   void end(std::int32_t exit_code, const std::string& reason);
   void fail(const std::string& what);
-  // coordinator_start.cc: which processes run.
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size);
   void lost_before_ready(Record* member, const core::MemberLost& lost);
@@ -102,10 +103,7 @@ class Coordinator {
   void ask_to_leave(Record* member);
   void dismiss(Record* member, bool gently, const std::string& reason);
 
-  template <class T>
-  void emit(T effect) {
-    effects_.emplace_back(std::move(effect));
-  }
+  void emit(Effect effect) { effects_.push_back(std::move(effect)); }
   void to_agents(const core::Body& body);
   void recall(core::World world);
   void recall(const Intent& intent);
@@ -130,12 +128,13 @@ class Coordinator {
   std::uint32_t desired_;                       // members to keep: the target, less those not replaced
   std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
   std::uint64_t ready_count_ = 0;
-  std::uint32_t launched_ = 0;       // members of the present launch; 0: none yet
-  core::MemberId first_member_ = 0;  // of the present launch
-  core::MemberId promised_ids_ = 0;  // the journal says that those below may have been given
+  std::uint32_t launched_ = 0;  // members of the present launch; 0: none yet
+  core::MemberId first_member_ = 0,
+                 promised_ids_ = 0;  // of the present launch; given below, says the journal
   bool losses_due_ = false;          // desired_ is less than journaled
   Relaunches relaunches_;
   NodeTable nodes_;
+  Lessons lessons_;
   std::optional<core::Join> declared_;                           // by the first member
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
   bool agreed_ = true;                                           // all hellos fit the journal

@@ -18,6 +18,7 @@ void Coordinator::advance() {
   if (stage_ == Stage::kRelaunching) relaunch();
   watch_minimum();
   enforce_limits();
+  if (!done()) copy_instead(lessons_.attend(scene()));
   if (!done()) decide_next();
   if (!done()) end_if_over();
   if (!done()) start_members();
@@ -110,8 +111,21 @@ void Coordinator::start_round(const std::string& why) {
   stage_ = Stage::kRound;
   lines_.clear();
   held_.clear();
+  for (auto& [id, r] : members_.all()) r.learning &= !r.caught_up;  // now, if not together with the others
   to_agents(core::Revoke{highest_});
   remember(why);
+}
+
+Lessons::Scene Coordinator::scene() {
+  return {now_,     world_,
+          members_, nodes_,
+          policy_,  stage_ == Stage::kSteady,
+          effects_, [this](const std::string& sentence) { remember(sentence); }};
+}
+
+// A learner of the World cannot come to its state by what it has.
+void Coordinator::copy_instead(const Lessons::Round& why) {
+  if (why && stage_ == Stage::kSteady) start_round(*why);
 }
 
 void Coordinator::form_world(const std::vector<core::MemberId>& next, const std::string& why) {
@@ -119,7 +133,12 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
       .incarnation = incarnation_, .generation = highest_ + 1, .shards = policy_.shards, .why = why};
   if (w.generation > core::kMaxGeneration) return end(1, "no generation number is left");
   w.resume = resume_of(world_, lines_);
-  for (core::MemberId id : next) w.members.push_back({.id = id, .seat = members_.find(id)->seat});
+  for (core::MemberId id : next) {
+    const Record& r = *members_.find(id);
+    w.members.push_back({.id = id, .seat = r.seat});
+    // Whoever committed what a learner has had the votes of all.
+    if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.learned));
+  }
   if (!seat(&w.members, w.resume)) {
     return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()));
   }
@@ -141,15 +160,18 @@ bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position r
     const int rank = world_.rank_of(m.id);
     if (first) {
       m.needs_state = &m != members->data();
-    } else if (rank < 0) {
-      m.needs_state = true;
+    } else if (const Record& r = members_.all().at(m.id); rank < 0) {
+      m.replays = r.caught_up;
+      m.needs_state = !m.replays;
       m.from_step = resume.step() + 1;
     } else {
       const core::WorldMember& was = world_.members[rank];
-      m.needs_state = was.needs_state && !members_.all().at(m.id).proved;
-      m.from_step = m.needs_state && was.from_step > 0 ? resume.step() + 1 : was.from_step;
+      const bool lacks = (was.needs_state || was.replays) && !r.proved;
+      m.replays = lacks && was.replays && r.caught_up;
+      m.needs_state = lacks && !m.replays;
+      m.from_step = lacks && was.from_step > 0 ? resume.step() + 1 : was.from_step;
     }
-    if (m.needs_state) continue;
+    if (m.needs_state || m.replays) continue;
     donor |= m.from_step <= resume.step();
     if (holder == nullptr) holder = &m;
   }

@@ -30,6 +30,9 @@ struct Record : Member {
   core::WorldMember place;                     // in the newest World
   core::StateWord word;                        // this and what follows as last reported
   bool proved = false;
+  core::Step learned = 0;     // what it may have applied, once it has ...
+  bool caught_up = false;     // ... caught up
+  std::uint32_t lessons = 0;  // that failed
   core::Step step = 0;
   double loss = 0.0;
   std::uint64_t reports = 0;  // how many have come: who looks twice sees whether it is a new one

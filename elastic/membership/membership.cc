@@ -21,7 +21,7 @@ struct Tally {
           starting += 1;
           break;
         case MemberState::kWarm:
-          warm.push_back(m.id);
+          (m.learning ? learning : warm).push_back(m.id);
           break;
         case MemberState::kActive:
         case MemberState::kDraining:
@@ -50,7 +50,7 @@ struct Tally {
                            : fmt::format("member {} was lost ({})", m.id, m.cause);
   }
 
-  Ids stay, warm;
+  Ids stay, warm, learning;
   std::vector<std::string> reasons;  // why some are in the next World no more
   std::uint32_t in_world = 0, starting = 0, leaving = 0;
   bool finishing = false, unfinished = false;  // some member has finished; some living member has not
@@ -120,7 +120,10 @@ const char* state_name(MemberState state) {
 }
 
 Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) {
-  const Tally tally(roster);
+  Tally tally(roster);
+  if (tally.stay.size() + tally.warm.size() < policy.min) {  // nothing can be learned where nobody trains
+    tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
+  }
   if (!roster.started) return decide_first(now, tally, roster, policy);
   // Once somebody finished everything is committed: only who has not heard of it still needs a World.
   const bool broken = !tally.reasons.empty() && (!tally.finishing || tally.unfinished);
@@ -140,6 +143,15 @@ Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) 
   }
   const std::string why = sentence(tally, join, next.size());
   return {.next = std::move(next), .broken = broken, .why = why};
+}
+
+std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy) {
+  Tally tally(roster);
+  const std::size_t warm = tally.warm.size();
+  tally.warm.insert(tally.warm.end(), tally.learning.begin(), tally.learning.end());
+  Ids ids = joiners(tally, policy);
+  ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(std::min(warm, ids.size())));
+  return ids;
 }
 
 core::Position resume_of(const core::World& before,

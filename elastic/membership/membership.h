@@ -27,8 +27,10 @@ struct Policy {
   std::uint32_t shards = 1;      // V
   core::Duration wait = std::chrono::seconds(30);            // below min for longer than this: the job fails
   core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
-  core::Duration leave_grace = std::chrono::seconds(10);     // from Excluded to SIGKILL
-  RelaunchPolicy relaunch;                                   // before the first member joined
+  std::uint32_t kept_results = 0;  // past results kept for learners; 0: state is copied inside the regroup
+  std::uint64_t learn_above = 0;   // as it is where it takes fewer bytes than this
+  core::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
+  RelaunchPolicy relaunch;                                // before the first member joined
 };
 
 enum class MemberState : std::uint8_t {
@@ -47,6 +49,7 @@ struct Member {
   core::Seat seat;  // meaningful from kWarm on
   MemberState state = MemberState::kStarting;
   bool finished = false;      // its finish() committed
+  bool learning = false;      // warm, and comes in only where the others cannot do without it
   bool leave_wanted = false;  // does not count towards the target; leaves once it can be spared
   std::string cause;          // of a lost one, if known: "killed by signal 9"
 };
@@ -72,6 +75,8 @@ struct Verdict {
 // leave not counted) and policy.max. No World below
 // policy.min members, except that a job of which any member finished takes nobody in and lets the others end.
 [[nodiscard]] Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy);
+// The learning members that come in as soon as they have caught up.
+[[nodiscard]] std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy);
 
 // Everything up to here is committed: the maximum over the lines of the members of `before` (dead ones
 // included, without their help) and of its own resume.

@@ -138,7 +138,7 @@ std::vector<core::Seat> plan_leaves(core::Step step, std::uint32_t shards,
   for (const core::WorldMember& m : next) {
     nodes.insert(m.seat.node);
     load[m.seat] = 0;
-    if (before.empty() || !m.needs_state) takers.push_back(m.seat);
+    if (before.empty() || !(m.needs_state || m.replays)) takers.push_back(m.seat);
   }
   assert(!takers.empty());  // somebody gives the newcomers their state
   if (before.empty()) return even_shares(shards, takers);

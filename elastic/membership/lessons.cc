@@ -1,0 +1,156 @@
+// Serves docs/design/learners.md.
+#include "elastic/membership/lessons.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace regroup::membership {
+namespace {
+
+constexpr core::Duration kPause = std::chrono::milliseconds(200);  // between a lesson and the next
+constexpr core::LessonId kOfIncarnation = 4096;
+constexpr std::size_t kMostSources = 4;
+constexpr std::uint32_t kMostLessons = 3;  // that fail: then a member gets a copy inside the regroup
+
+bool has_state(const Record& r) { return r.proved || !(r.place.needs_state || r.place.replays); }
+
+bool gives(const Lessons::Scene& scene, core::NodeId node) {
+  return scene.nodes.contains(node) && std::ranges::any_of(scene.members.all(), [&](const auto& entry) {
+           const Record& r = entry.second;
+           return r.lives_in_world() && r.seat.node == node && has_state(r);
+         });
+}
+
+}  // namespace
+
+Lessons::Lessons(core::Incarnation incarnation) : last_(incarnation % kOfIncarnation * kOfIncarnation) {}
+
+Lessons::Round Lessons::attend(Scene scene) {
+  if (!lesson_) {
+    begin(scene);
+    return {};
+  }
+  std::erase_if(lesson_->learners, [&](const auto& learner) {
+    const Record& r = *scene.members.find(learner.first);
+    return r.state >= MemberState::kDraining || r.proved;
+  });
+  if (lesson_->learners.empty()) return end(scene, "");
+  for (const auto& [node, endpoints] : lesson_->sources) {
+    if (!gives(scene, node)) return end(scene, "a node that gave it is gone");
+  }
+  for (const core::NodeId node : lesson_->asked) {
+    if (!scene.nodes.contains(node)) return end(scene, "a node that was to give it is gone");
+  }
+  if (std::ranges::all_of(lesson_->learners, [](const auto& learner) { return learner.second; })) {
+    for (const auto& [id, caught_up] : lesson_->learners) {
+      Record& r = *scene.members.find(id);
+      if (std::exchange(r.learning, false))
+        scene.remember(fmt::format("member {} has caught up with step {}", id, r.learned));
+    }
+  }
+  return {};
+}
+
+// The node with the most members that have the state says after which step.
+void Lessons::begin(Scene scene) {
+  if (!scene.steady || scene.now < next_ || scene.members.any_finished()) return;
+  const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
+  if (learning.empty()) return;
+  std::map<core::NodeId, int> holders;
+  for (const core::WorldMember& m : scene.world.members) {
+    const Record& r = *scene.members.find(m.id);
+    if (r.lives_in_world() && !m.needs_state && !m.replays) ++holders[m.seat.node];
+  }
+  const auto most = std::ranges::max_element(holders, {}, [](const auto& h) { return h.second; });
+  if (most == holders.end()) return;
+  lesson_.emplace();
+  lesson_->id = ++last_;
+  lesson_->asked = {most->first};
+  for (const core::MemberId id : learning) lesson_->learners[id] = false;
+  scene.remember(fmt::format("lesson {} for member{} {}", lesson_->id, learning.size() == 1 ? "" : "s",
+                             fmt::join(learning, ", ")));
+  scene.effects.emplace_back(ToAgent{most->first, core::Teach{lesson_->id, 0}});
+}
+
+Lessons::Round Lessons::on_taught(Scene scene, core::NodeId node, const core::Taught& taught) {
+  if (!lesson_ || taught.lesson != lesson_->id) return {};
+  const bool first = lesson_->step == 0;
+  const bool asked = lesson_->asked.erase(node) > 0;
+  if (!taught.why.empty()) {
+    if (first || !asked) return end(scene, taught.why);  // the others do without this one
+  } else if (asked) {
+    lesson_->sources[node] = taught.endpoints;
+    lesson_->step = taught.step;
+  }
+  if (first) ask_others(scene);
+  if (lesson_->asked.empty() && !lesson_->begun) tell_learners(scene);
+  return {};
+}
+
+void Lessons::ask_others(Scene scene) {
+  for (const core::WorldMember& m : scene.world.members) {
+    const core::NodeId node = m.seat.node;
+    if (m.needs_state || m.replays || lesson_->sources.contains(node)) continue;
+    if (lesson_->asked.size() + 1 < kMostSources && scene.nodes.contains(node)) lesson_->asked.insert(node);
+  }
+  for (const core::NodeId node : lesson_->asked)
+    scene.effects.emplace_back(ToAgent{node, core::Teach{lesson_->id, lesson_->step}});
+}
+
+void Lessons::tell_learners(Scene scene) {
+  lesson_->begun = true;
+  std::map<core::NodeId, core::Learn> orders;
+  for (const auto& [id, caught_up] : lesson_->learners)
+    orders[scene.members.find(id)->seat.node].members.push_back(id);
+  for (auto& [node, order] : orders) {
+    order.lesson = lesson_->id;
+    order.step = lesson_->step;
+    for (const auto& [source, endpoints] : lesson_->sources) order.sources.push_back({source, endpoints});
+    scene.effects.emplace_back(ToAgent{node, std::move(order)});
+  }
+}
+
+Lessons::Round Lessons::on_learned(Scene scene, const core::Learned& learned) {
+  if (!lesson_ || learned.lesson != lesson_->id || !lesson_->learners.contains(learned.member)) return {};
+  Record& r = *scene.members.find(learned.member);
+  const bool in_world = r.lives_in_world() && r.place.replays && !r.proved;
+  if (learned.why.empty()) {
+    lesson_->learners[r.id] = r.caught_up = true;
+    r.learned = std::max(r.learned, learned.step);
+    return {};
+  }
+  lesson_->learners.erase(r.id);
+  r.caught_up = false;
+  if (++r.lessons >= kMostLessons) r.learning = false;
+  scene.remember(fmt::format("lesson {}: member {} cannot go on: {}", learned.lesson, r.id, learned.why));
+  if (!in_world) return {};
+  return fmt::format("member {} gets a copy: {}", r.id, learned.why);
+}
+
+// Those that have not come in have another lesson, or a copy.
+Lessons::Round Lessons::end(Scene scene, const std::string& why) {
+  const Lesson lesson = std::move(*lesson_);
+  lesson_.reset();
+  next_ = scene.now + kPause;
+  std::set<core::NodeId> nodes = lesson.asked;
+  for (const auto& [node, endpoints] : lesson.sources) nodes.insert(node);
+  bool stuck = false;
+  for (const auto& [id, caught_up] : lesson.learners) {
+    Record& r = *scene.members.find(id);
+    nodes.insert(r.seat.node);
+    r.caught_up = false;
+    if (!r.in_world()) r.learning = ++r.lessons < kMostLessons;
+    stuck |= r.lives_in_world() && r.place.replays;
+  }
+  for (const core::NodeId node : nodes) {
+    if (scene.nodes.contains(node)) scene.effects.emplace_back(ToAgent{node, core::EndLesson{lesson.id}});
+  }
+  if (!why.empty()) scene.remember(fmt::format("lesson {} is over: {}", lesson.id, why));
+  if (!stuck) return {};
+  return fmt::format("a learner gets a copy: {}", why);
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,64 @@
+// Newcomers learn while the others train: which nodes give, who learns, and when all have caught up. One
+// lesson at a time. docs/design/learners.md.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/clock.h"
+#include "core/node_message.h"
+#include "core/world.h"
+#include "elastic/membership/coordinator_effects.h"
+#include "elastic/membership/member_table.h"
+#include "elastic/membership/membership.h"
+#include "elastic/membership/node_table.h"
+
+namespace regroup::membership {
+
+// The coordinator's part of it, without timers of its own.
+class Lessons {
+ public:
+  explicit Lessons(core::Incarnation incarnation);
+
+  // What the coordinator knows at the moment of a call.
+  struct Scene {
+    core::TimePoint now;
+    const core::World& world;
+    MemberTable& members;
+    const NodeTable& nodes;
+    const Policy& policy;
+    bool steady = false;  // no round is open
+    Effects& effects;
+    std::function<void(const std::string&)> remember;  // for `regroup status`
+  };
+  // Each returns why a round is needed: a learner in `world` cannot come to its state and gets a copy.
+  using Round = std::optional<std::string>;
+  // Begins a lesson if somebody is to learn; lets in those who have caught up; ends what nobody needs.
+  [[nodiscard]] Round attend(Scene scene);
+  [[nodiscard]] Round on_taught(Scene scene, core::NodeId node, const core::Taught& taught);
+  [[nodiscard]] Round on_learned(Scene scene, const core::Learned& learned);
+  [[nodiscard]] bool on() const { return lesson_.has_value(); }
+
+ private:
+  struct Lesson {
+    core::LessonId id = 0;
+    core::Step step = 0;                          // 0: the first source has not said it yet
+    std::set<core::NodeId> asked;                 // and not answered
+    std::map<core::NodeId, std::string> sources;  // those that give, and where
+    std::map<core::MemberId, bool> learners;      // whether they have caught up
+    bool begun = false;                           // the learners are told
+  };
+  void begin(Scene scene);
+  void ask_others(Scene scene);
+  void tell_learners(Scene scene);
+  [[nodiscard]] Round end(Scene scene, const std::string& why);
+
+  std::optional<Lesson> lesson_;
+  core::LessonId last_;
+  core::TimePoint next_{};
+};
+
+}  // namespace regroup::membership
