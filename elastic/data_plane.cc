@@ -51,4 +51,11 @@ core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region(core::
   return collective::make_shm(self_.arena(), self_.world(), self_.seat(), options);
 }
 
+core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region_alone(core::Position at) {
+  if (self_.world().generation > 0) return region(at, {self_.rank()});
+  core::World alone{.generation = 1, .shards = self_.shards()};
+  alone.members.push_back({.seat = self_.seat()});
+  return collective::make_shm(self_.arena(), alone, self_.seat(), {core::ChannelKind::kRegions, at, {0}});
+}
+
 }  // namespace regroup::elastic

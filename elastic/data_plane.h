@@ -29,6 +29,8 @@ class DataPlane {
   // Of the members `ranks`, for the region at `at`.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region(core::Position at,
                                                                                std::vector<int> ranks);
+  // Of this member alone; before its first World too.
+  [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region_alone(core::Position at);
 
  private:
   [[nodiscard]] core::Status open_wire();

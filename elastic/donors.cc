@@ -9,11 +9,12 @@ namespace {
 
 using Nodes = std::set<core::NodeId>;
 
-// Nodes with a member that needs the state, or with one that has it.
+// Nodes with a member that needs the state, or with one that has it. A learner has an older one and the way
+// to the right one.
 Nodes nodes_with(const core::World& world, bool needs_state) {
   Nodes nodes;
   for (const core::WorldMember& m : world.members) {
-    if (m.needs_state == needs_state) nodes.insert(m.seat.node);
+    if (m.needs_state == needs_state && !m.replays) nodes.insert(m.seat.node);
   }
   return nodes;
 }
@@ -24,9 +25,18 @@ bool has_newcomers(const core::World& world) {
   return std::ranges::any_of(world.members, &core::WorldMember::needs_state);
 }
 
+std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node) {
+  std::vector<core::Seat> holders;
+  for (const core::WorldMember& m : world.members) {
+    if (m.seat.node == node && !m.needs_state && !m.replays) holders.push_back(m.seat);
+  }
+  return holders;
+}
+
 std::optional<int> fetcher_of(const core::World& world, core::NodeId node) {
   if (nodes_with(world, false).contains(node)) return std::nullopt;
-  const auto first = std::ranges::find_if(world.members, [&](const auto& m) { return m.seat.node == node; });
+  const auto first = std::ranges::find_if(
+      world.members, [&](const auto& m) { return m.seat.node == node && m.needs_state; });
   if (first == world.members.end()) return std::nullopt;
   return static_cast<int>(first - world.members.begin());
 }
@@ -50,14 +60,10 @@ std::vector<int> fetchers_from(const core::World& world, core::NodeId node) {
 std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node) {
   if (const auto fetcher = fetcher_of(world, node))
     return {world.members[static_cast<std::size_t>(*fetcher)].seat};
-  std::vector<core::Seat> writers;
-  bool wanted = !fetchers_from(world, node).empty();
-  for (const core::WorldMember& m : world.members) {
-    if (m.seat.node != node) continue;
-    wanted |= m.needs_state;
-    if (!m.needs_state) writers.push_back(m.seat);
-  }
-  return wanted ? writers : std::vector<core::Seat>{};
+  const bool wanted =
+      !fetchers_from(world, node).empty() ||
+      std::ranges::any_of(world.members, [&](const auto& m) { return m.seat.node == node && m.needs_state; });
+  return wanted ? holders_on(world, node) : std::vector<core::Seat>{};
 }
 
 }  // namespace regroup::elastic

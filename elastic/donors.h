@@ -14,6 +14,8 @@
 namespace regroup::elastic {
 
 [[nodiscard]] bool has_newcomers(const core::World& world);
+// The members on `node` that have the state of the step it resumes from, in rank order.
+[[nodiscard]] std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node);
 // The members that write the snapshot of `node`, in rank order; none where nobody needs one.
 [[nodiscard]] std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node);
 // Rank of the fetcher of `node`, if it has one.

@@ -12,12 +12,15 @@
 #include <vector>
 
 #include "core/crc32c.h"
+#include "core/lesson_mark.h"
 #include "elastic/donors.h"
 
 namespace regroup::elastic {
 namespace {
 
 using core::Status;
+
+constexpr std::uint32_t kNoSalt = 0;
 
 // Memory that is one after another what save() gives and load() takes.
 template <class Byte>
@@ -51,9 +54,9 @@ std::uint32_t donors_crc(const core::Arena& arena, std::uint64_t chunk) {
   return arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed);
 }
 
-Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used) {
+Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used, std::uint32_t salt) {
   const std::uint32_t want = donors_crc(arena, chunk);
-  if (const std::uint32_t got = core::crc32c(bytes_of(arena, chunk, used)); got != want) {
+  if (const std::uint32_t got = core::crc32c(bytes_of(arena, chunk, used), salt); got != want) {
     return {core::Code::kDataLoss,
             fmt::format("state: chunk {} of the snapshot has CRC32C {:08x}, its donor wrote {:08x}", chunk,
                         got, want)};
@@ -63,10 +66,10 @@ Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used)
 
 // That this chunk of the newcomer's own state has the CRC its donor wrote.
 template <class Byte>
-Status prove_chunk(const core::Arena& arena, const Pieces<Byte>& own, std::uint64_t chunk,
-                   std::uint64_t used) {
+Status prove_chunk(const core::Arena& arena, const Pieces<Byte>& own, std::uint64_t chunk, std::uint64_t used,
+                   std::uint32_t salt) {
   const std::uint64_t begin = chunk * core::kSnapshotChunk;
-  std::uint32_t crc = 0;
+  std::uint32_t crc = salt;
   for_each_part(own, begin, std::min(begin + core::kSnapshotChunk, used),
                 [&](auto part) { crc = core::crc32c(part, crc); });
   if (crc == donors_crc(arena, chunk)) return {};
@@ -76,7 +79,8 @@ Status prove_chunk(const core::Arena& arena, const Pieces<Byte>& own, std::uint6
 
 // Copies a chunk to where it belongs and proves it there while it is still in the cache: one pass over the
 // memory instead of three.
-Status land_chunk(core::Arena& arena, const Pieces<std::byte>& own, std::uint64_t chunk, std::uint64_t used) {
+Status land_chunk(core::Arena& arena, const Pieces<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
+                  std::uint32_t salt) {
   const std::span<const std::byte> from = bytes_of(arena, chunk, used);
   const std::uint64_t begin = chunk * core::kSnapshotChunk;
   const std::byte* at = from.data();
@@ -84,8 +88,9 @@ Status land_chunk(core::Arena& arena, const Pieces<std::byte>& own, std::uint64_
     std::copy_n(at, part.size(), part.data());
     at += part.size();
   });
-  Status proved = prove_chunk(arena, own, chunk, used);
-  if (!proved.ok()) REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used));  // else whose fault it is
+  Status proved = prove_chunk(arena, own, chunk, used, salt);
+  if (!proved.ok())
+    REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));  // else whose fault it is
   return proved;
 }
 
@@ -122,7 +127,7 @@ core::Result<std::uint64_t> receive_chunks(Participant& self, Take take) {
   return used.value_or(0);
 }
 
-Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
+Status prove_state(core::Arena& arena, State& state, std::uint64_t used, std::uint32_t salt) {
   auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
   if (total_bytes(*pieces) != used) {
@@ -130,7 +135,7 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used) {
             fmt::format("state: {} bytes after loading, the donors have {}", total_bytes(*pieces), used)};
   }
   for (std::uint64_t chunk = 0; chunk < chunks_of(used); ++chunk)
-    REGROUP_RETURN_IF_ERROR(prove_chunk(arena, *pieces, chunk, used));
+    REGROUP_RETURN_IF_ERROR(prove_chunk(arena, *pieces, chunk, used, salt));
   return {};
 }
 
@@ -142,12 +147,30 @@ Status load_and_prove(Participant& self, State& state) {
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
     if (std::exchange(may_tear, false)) own = state.memory_of(length);
     if (own && total_bytes(*own) != length) return core::internal_error("state: memory_of() of another size");
-    return own ? land_chunk(arena, *own, chunk, length) : verify_chunk(arena, chunk, length);
+    return own ? land_chunk(arena, *own, chunk, length, kNoSalt)
+               : verify_chunk(arena, chunk, length, kNoSalt);
   });
   if (!used.ok()) return used.status();
   if (own) return {};
   REGROUP_RETURN_IF_ERROR(state.load(arena.snapshot().first(*used)));
-  return prove_state(arena, state, *used);
+  return prove_state(arena, state, *used, kNoSalt);
+}
+
+// False: revoked meanwhile.
+bool write_share(Participant& self, const Pieces<const std::byte>& pieces, Chunks share, std::uint64_t used,
+                 std::uint32_t salt) {
+  core::Arena& arena = self.arena();
+  arena.snapshot_used().store(used, std::memory_order_relaxed);
+  for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
+    if (self.revoked()) return false;
+    const std::uint64_t begin = chunk * core::kSnapshotChunk;
+    const auto out = bytes_of(arena, chunk, used);
+    std::byte* to = out.data();
+    for_each_part(pieces, begin, begin + out.size(),
+                  [&](auto part) { to = std::copy(part.begin(), part.end(), to); });
+    arena.snapshot_crcs()[chunk].store(core::crc32c(out, salt), std::memory_order_relaxed);
+  }
+  return true;
 }
 
 }  // namespace
@@ -185,17 +208,8 @@ Status donate_state(Participant& self, State& state) {
         fmt::format("state of {} bytes outgrew the {} reserved at the start", used, arena.snapshot().size())};
   }
   REGROUP_RETURN_IF_ERROR(no_old_readers(self));
-  arena.snapshot_used().store(used, std::memory_order_relaxed);
-  const Chunks share = share_of(mine, donors.size(), used);
-  for (std::uint64_t chunk = share.begin; chunk < share.end; ++chunk) {
-    if (self.revoked()) return {core::Code::kRevoked, "state: revoked while donating"};
-    const std::uint64_t begin = chunk * core::kSnapshotChunk;
-    const auto out = bytes_of(arena, chunk, used);
-    std::byte* to = out.data();
-    for_each_part(*pieces, begin, begin + out.size(),
-                  [&](auto part) { to = std::copy(part.begin(), part.end(), to); });
-    arena.snapshot_crcs()[chunk].store(core::crc32c(out), std::memory_order_relaxed);
-  }
+  if (!write_share(self, *pieces, share_of(mine, donors.size(), used), used, kNoSalt))
+    return {core::Code::kRevoked, "state: revoked while donating"};
   self.line().donated.store(self.world().generation, std::memory_order_release);
   core::ring_all(arena, self.seat().slot);
   return {};
@@ -214,6 +228,73 @@ Status adopt_state(Participant& self, State& state) {
   line.adopting.store(0, std::memory_order_release);
   core::ring_all(self.arena(), self.seat().slot);
   return status;
+}
+
+Status donate_to_lesson(Participant& self, State& state, core::Step applied) {
+  core::Arena& arena = self.arena();
+  core::Line& line = self.line();
+  std::atomic_thread_fence(
+      std::memory_order_seq_cst);  // LessonGiver::begin() looks at our word behind its store
+  const auto mark = core::LessonMark::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
+  if (mark.lesson == 0 || mark.step != applied) return {};
+  if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
+  const auto writers = holders_on(self.world(), self.seat().node);
+  const auto mine = std::ranges::find(writers, self.seat());
+  auto pieces = state.save();
+  if (mine == writers.end() || !pieces.ok()) return pieces.status();
+  const std::uint64_t used = total_bytes(*pieces);
+  if (used > arena.snapshot().size()) return {};  // the lesson waits in vain, and is given up
+  // Who donates in a later World waits until this is over.
+  line.adopting.store(self.world().generation, std::memory_order_seq_cst);
+  const auto share = share_of(static_cast<std::size_t>(mine - writers.begin()), writers.size(), used);
+  const bool written = write_share(self, *pieces, share, used, core::snapshot_salt(mark.lesson));
+  if (written) line.donated_step.store(mark.pack(), std::memory_order_release);
+  line.adopting.store(0, std::memory_order_release);
+  core::ring_all(arena, self.seat().slot);
+  return {};
+}
+
+core::Result<core::Step> load_lesson(Participant& self, State& state) {
+  core::Arena& arena = self.arena();
+  core::Line& line = self.line();
+  line.adopting.store(std::max(arena.newest_world(), 1U), std::memory_order_seq_cst);
+  const std::uint64_t lesson = line.lesson.load(std::memory_order_seq_cst);
+  const auto mark = core::LessonMark::unpack(lesson);
+  const auto called_off = [&] {
+    return lesson == 0 || line.lesson.load(std::memory_order_acquire) != lesson;
+  };
+  const auto load = [&]() -> Status {
+    const std::uint64_t used = arena.snapshot_used().load(std::memory_order_relaxed);
+    if (used > arena.snapshot().size())
+      return {core::Code::kDataLoss, "state: the snapshot's length is damaged"};
+    const std::uint32_t salt = core::snapshot_salt(mark.lesson);
+    for (std::uint64_t chunk = 0; chunk < chunks_of(used) && !called_off(); ++chunk)
+      REGROUP_RETURN_IF_ERROR(verify_chunk(arena, chunk, used, salt));
+    if (called_off()) return {};
+    REGROUP_RETURN_IF_ERROR(state.load(arena.snapshot().first(used)));
+    return called_off() ? Status() : prove_state(arena, state, used, salt);
+  };
+  const Status loaded = load();
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const bool stale = called_off();
+  line.adopting.store(0, std::memory_order_release);
+  core::ring_all(arena, self.seat().slot);
+  if (stale) return Status(core::Code::kUnavailable, "the lesson was called off");
+  line.learned.store(core::LessonMark{mark.lesson, loaded.ok() ? mark.step : 0}.pack(),
+                     std::memory_order_release);
+  if (!loaded.ok()) return loaded;
+  return mark.step;
+}
+
+bool result_is_sound(const core::Arena& arena, core::Step step) {
+  const std::span<const std::byte> bytes = arena.kept(step);
+  const std::span<const std::uint32_t> crcs = arena.kept_crcs(step);
+  for (std::size_t chunk = 0; chunk < crcs.size(); ++chunk) {
+    const std::size_t begin = chunk * core::kSnapshotChunk;
+    const std::size_t size = std::min(core::kSnapshotChunk, bytes.size() - begin);
+    if (core::crc32c(bytes.subspan(begin, size), core::result_salt(step)) != crcs[chunk]) return false;
+  }
+  return true;
 }
 
 }  // namespace regroup::elastic

@@ -103,10 +103,19 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
 }
 
 core::Result<Participant::Joined> Participant::regroup() {
+  auto joined = regroup_or([] { return false; });
+  return joined.ok() ? core::Result(**joined) : joined.status();
+}
+
+core::Result<std::optional<Participant::Joined>> Participant::regroup_or(const std::function<bool()>& other) {
   core::leave_generation<RealPolicy>(line().left, world_.generation);
   core::ring_all(arena_, slot_);
   for (;;) {
-    REGROUP_RETURN_IF_ERROR(await_newer_world());
+    REGROUP_RETURN_IF_ERROR(await_newer_world(other));
+    if (!newer_world()) {
+      if (other()) return std::optional<Joined>();
+      continue;
+    }
     auto world = arena_.read_world(arena_.newest_world());
     if (!world.ok() && world.code() == Code::kUnavailable) continue;
     if (!world.ok()) return world.status();
@@ -117,7 +126,7 @@ core::Result<Participant::Joined> Participant::regroup() {
     }
     if (world->members[static_cast<std::size_t>(rank)].needs_state && !enter_as_newcomer(*world)) continue;
     auto joined = join(std::move(*world));
-    if (!joined.ok() || joined->has_value()) return joined.ok() ? core::Result(**joined) : joined.status();
+    if (!joined.ok() || joined->has_value()) return joined;
   }
 }
 
@@ -145,15 +154,18 @@ core::Result<std::optional<Participant::Joined>> Participant::join(core::World w
   return std::optional(Joined::kInWorld);
 }
 
-Status Participant::await_newer_world() {
+bool Participant::newer_world() {
+  const core::Generation newest = arena_.newest_world();
+  return newest > std::max(world_.generation, seen_) &&
+         line().revoked_up_to.load(std::memory_order_acquire) < newest;
+}
+
+Status Participant::await_newer_world(const std::function<bool()>& other) {
   const core::TimePoint start = now();
   for (;;) {
-    const auto there = [&] {
-      const core::Generation newest = arena_.newest_world();
-      return newest > std::max(world_.generation, seen_) &&
-             line().revoked_up_to.load(std::memory_order_acquire) < newest;
+    const auto done = [&] {
+      return newer_world() || other() || line().leave.load(std::memory_order_acquire) == core::kNow;
     };
-    const auto done = [&] { return there() || line().leave.load(std::memory_order_acquire) == core::kNow; };
     const bool woken = core::wait_until(line().bell, done, now() + kAgentCheck);
     if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
     if (woken) return {};

@@ -50,6 +50,8 @@ class Participant {
   };
   // Leaves the present generation and waits for the next World. kLeft if this member is in none any more.
   [[nodiscard]] core::Result<Joined> regroup();
+  // The same for who is in no World yet. Nothing: `other()` came first.
+  [[nodiscard]] core::Result<std::optional<Joined>> regroup_or(const std::function<bool()>& other);
 
   // committed -> open(next). kRevoked: regroup first.
   [[nodiscard]] core::Status open(core::Position next);
@@ -78,7 +80,8 @@ class Participant {
                                                                         core::Duration patience);
   // One attempt to enter `world`; nothing: it was revoked meanwhile.
   [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
-  [[nodiscard]] core::Status await_newer_world();
+  [[nodiscard]] bool newer_world();
+  [[nodiscard]] core::Status await_newer_world(const std::function<bool()>& other);
   // Takes what the agent has said. kLeft, with the reason, once it has let this member go; kPeerLost.
   [[nodiscard]] core::Status hear_agent();
   [[nodiscard]] core::Status excluded();

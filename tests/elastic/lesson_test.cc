@@ -1,0 +1,128 @@
+// State and results of a lesson: what a learner takes, and what does not pass for it.
+// docs/design/learners.md.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "core/crc32c.h"
+#include "core/lesson_mark.h"
+#include "elastic/migrate.h"
+#include "tests/elastic/members.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::testing::eventually;
+using core::Code;
+using core::kSnapshotChunk;
+using core::LessonMark;
+using core::Result;
+using core::SlotIndex;
+using core::Step;
+using testing::Agent;
+using testing::Bytes;
+using testing::random_bytes;
+using testing::start;
+
+constexpr LessonMark kMark{5, 7};
+
+class LessonTest : public ::testing::Test {
+ protected:
+  // Slots 0 and 1 pass step 7; then `damage`; then slot 2 learns from what the agent announces.
+  Result<Step> learn_after(const std::function<void()>& damage) {
+    std::atomic<bool> damaged{false};
+    Result<Step> learned = Step{0};
+    std::vector<std::jthread> members;
+    for (const SlotIndex slot : {0, 1}) {
+      members.push_back(start(agent_, slot, [&](Participant& self) {
+        EXPECT_TRUE(donate_to_lesson(self, donor_, 6).ok());  // another step: nothing is written
+        EXPECT_EQ(self.line().donated_step.load(), 0U);
+        EXPECT_TRUE(donate_to_lesson(self, donor_, 7).ok());
+      }));
+    }
+    std::jthread learner = start(agent_, 2, [&](Participant& self) {
+      EXPECT_TRUE(eventually([&] { return damaged.load(); }));
+      learned = load_lesson(self, learner_);
+    });
+    agent_.welcome_all();
+    agent_.arena().snapshot_at().store(kMark.pack());
+    agent_.announce(1, {0, 1}, {2});
+    members.clear();
+    for (const SlotIndex slot : {0, 1}) EXPECT_EQ(agent_.line(slot).donated_step.load(), kMark.pack());
+    agent_.line(2).lesson.store(kMark.pack());
+    damage();
+    damaged = true;
+    learner.join();
+    EXPECT_EQ(agent_.line(2).adopting.load(), 0U);
+    return learned;
+  }
+
+  static constexpr std::size_t kSize = 3 * kSnapshotChunk - 5;
+  Agent agent_{3, kSize};
+  Bytes donor_{random_bytes(kSize, 1)};
+  Bytes learner_;
+};
+
+TEST_F(LessonTest, ALearnerHasTheBytesOfAllWhoPassedTheStep) {
+  const auto step = learn_after([] {});
+  ASSERT_TRUE(step.ok()) << step.status().to_string();
+  EXPECT_EQ(*step, 7U);
+  EXPECT_TRUE(learner_.bytes() == donor_.bytes());
+  EXPECT_EQ(agent_.line(2).learned.load(), kMark.pack());
+}
+
+TEST_F(LessonTest, OneWrongBitIsFoundAndTold) {
+  const auto step = learn_after([&] { agent_.arena().snapshot()[kSize - 1] ^= std::byte{4}; });
+  EXPECT_EQ(step.code(), Code::kDataLoss);
+  EXPECT_EQ(learner_.loads, 0);
+  EXPECT_EQ(LessonMark::unpack(agent_.line(2).learned.load()), (LessonMark{5, 0}));
+}
+
+TEST_F(LessonTest, ADamagedLengthIsFound) {
+  const auto step = learn_after([&] { agent_.arena().snapshot_used().store(kSize + 1); });
+  EXPECT_EQ(step.code(), Code::kDataLoss);
+  EXPECT_EQ(learner_.loads, 0);
+}
+
+TEST_F(LessonTest, AStateThatLandsWrongIsNotProved) {
+  learner_.on_load = [](std::vector<std::byte>& bytes) { bytes[17] ^= std::byte{1}; };
+  EXPECT_EQ(learn_after([] {}).code(), Code::kDataLoss);
+}
+
+TEST_F(LessonTest, ALessonThatIsCalledOffIsNotTaken) {
+  learner_.on_load = [&](std::vector<std::byte>&) { agent_.line(2).lesson.store(0); };
+  EXPECT_EQ(learn_after([] {}).code(), Code::kUnavailable);
+  EXPECT_EQ(agent_.line(2).learned.load(), 0U);
+}
+
+// A chunk of another lesson has a CRC that is right for its bytes, and is refused all the same.
+TEST_F(LessonTest, AChunkOfAnotherLessonDoesNotPass) {
+  const auto step = learn_after([&] {
+    auto chunk = agent_.arena().snapshot().first(kSnapshotChunk);
+    std::ranges::fill(chunk, std::byte{9});
+    agent_.arena().snapshot_crcs()[0].store(core::crc32c(chunk, core::snapshot_salt(kMark.lesson - 1)));
+  });
+  EXPECT_EQ(step.code(), Code::kDataLoss);
+}
+
+TEST(KeptResults, OneWrongBitIsFound) {
+  auto arena = core::Arena::create(
+      {.slots = 1, .shards = 2, .elements = kSnapshotChunk / 2, .snapshot_bytes = 8, .kept_results = 2});
+  ASSERT_TRUE(arena.ok()) << arena.status().to_string();
+  const auto bytes = arena->kept(9);
+  for (std::size_t chunk = 0; chunk < arena->kept_crcs(9).size(); ++chunk) {
+    const auto part = bytes.subspan(chunk * kSnapshotChunk, kSnapshotChunk);
+    arena->kept_crcs(9)[chunk] = core::crc32c(part, core::result_salt(9));
+  }
+  EXPECT_TRUE(result_is_sound(*arena, 9));
+  bytes.back() ^= std::byte{128};
+  EXPECT_FALSE(result_is_sound(*arena, 9));
+  bytes.back() ^= std::byte{128};
+  EXPECT_FALSE(result_is_sound(*arena, 11)) << "the same place, another step";
+}
+
+}  // namespace
+}  // namespace regroup::elastic
