@@ -5,18 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <limits>
 
 #include "core/arena.h"
-#include "elastic/data_plane.h"
-#include "elastic/donors.h"
-#include "elastic/fetch.h"
-#include "elastic/leaves.h"
+#include "core/lesson_mark.h"
 #include "elastic/migrate.h"
-#include "elastic/options.h"
-#include "elastic/participant.h"
-#include "elastic/sampler.h"
+#include "elastic/session_impl.h"
 
 namespace regroup::elastic {
 
@@ -44,63 +38,6 @@ const char* name_of(Moment moment) {
   return "?";
 }
 
-class Session::Impl {
- public:
-  Impl(Options options, std::unique_ptr<Participant> self);
-
-  [[nodiscard]] Status enter();
-  [[nodiscard]] Result<std::optional<StepInfo>> next_step();
-  [[nodiscard]] Result<std::optional<Shard>> next_shard();
-  [[nodiscard]] Result<std::span<const std::byte>> commit();
-  [[nodiscard]] Status region(const std::function<Status(Communicator&)>& body);
-  [[nodiscard]] Status finish();
-  void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
-
-  [[nodiscard]] const core::World& world() const { return self_->world(); }
-  [[nodiscard]] int rank() const { return self_->rank(); }
-  [[nodiscard]] core::Step last_step() const { return phase_ == Phase::kCommitted ? applied_ + 1 : applied_; }
-  [[nodiscard]] std::uint64_t seed() const { return self_->seed(); }
-
- private:
-  using Step = core::Step;
-  enum class Phase { kIdle, kComputing, kCommitted };
-
-  [[nodiscard]] Result<Participant::Joined> regroup();
-  [[nodiscard]] Status settle_into_world();
-  [[nodiscard]] Status open(Position next);
-  [[nodiscard]] StepInfo describe(Step step) const;
-  void finish_apply();
-  // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
-  [[nodiscard]] Status drain();
-  // False for a newcomer before its first step: it is no party to what follows the step whose state it
-  // copied.
-  [[nodiscard]] bool took_part() const { return self_->self().from_step <= applied_; }
-  [[nodiscard]] Status region_alone(const std::function<Status(Communicator&)>& body);
-
-  [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
-  [[nodiscard]] Shard hand_out(std::uint32_t leaf);
-  void seal_filled();
-  void observe(Moment moment) const {
-    if (options_.observer) options_.observer(moment, applied_ + 1);
-  }
-  // kRevoked leads to a regroup; after it either more leaves are to be computed, or the step turned out to be
-  // committed.
-  [[nodiscard]] Status reduce_and_commit();
-  [[nodiscard]] Status try_region(Position at, const std::function<Status(Communicator&)>& body);
-
-  const Options options_;
-  const std::unique_ptr<Participant> self_;
-  std::optional<Sampler> sampler_;
-  Leaves leaves_;
-  DataPlane data_plane_;
-  std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
-  Phase phase_ = Phase::kIdle;
-  Status broken_;         // a region failed and stays open; sticky
-  bool filling_ = false;  // a leaf is handed out
-  Step applied_ = 0;      // everything up to here is applied to the caller's state
-  unsigned regions_ = 0;  // committed since applied_
-};
-
 Session::Impl::Impl(Options options, std::unique_ptr<Participant> self)
     : options_(std::move(options)),
       self_(std::move(self)),
@@ -108,13 +45,6 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self)
       data_plane_(*self_) {
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
-}
-
-Status Session::Impl::enter() {
-  auto joined = regroup();
-  if (!joined.ok()) return joined.status();
-  applied_ = world().resume.step();
-  return {};
 }
 
 Result<Participant::Joined> Session::Impl::regroup() {
@@ -127,21 +57,6 @@ Result<Participant::Joined> Session::Impl::regroup() {
     if (settled.ok()) return Participant::Joined::kInWorld;
     if (settled.code() != Code::kRevoked) return settled;
   }
-}
-
-Status Session::Impl::settle_into_world() {
-  REGROUP_RETURN_IF_ERROR(data_plane_.enter());
-  if (!has_newcomers(world())) return {};
-  const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
-  if (!self_->self().needs_state) {
-    REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
-    return send_state(*self_, data_plane_.steps(), deadline);
-  }
-  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.steps(), deadline));
-  REGROUP_RETURN_IF_ERROR(adopt_state(*self_, *options_.state));
-  applied_ = world().resume.step();
-  regions_ = 0;
-  return {};
 }
 
 Status Session::Impl::open(Position next) {
@@ -162,6 +77,10 @@ StepInfo Session::Impl::describe(Step step) const {
 void Session::Impl::finish_apply() {
   core::Line& line = self_->line();
   applied_ += 1;
+  if (learning_) {
+    const auto mark = core::LessonMark::unpack(lesson_);
+    line.learned.store(core::LessonMark{mark.lesson, applied_}.pack(), std::memory_order_release);
+  }
   regions_ = 0;
   phase_ = Phase::kIdle;
   line.step.store(applied_, std::memory_order_relaxed);
@@ -190,6 +109,13 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do
     return std::optional<StepInfo>();
   }
+  if (auto learned = learn(); !learned.ok()) {
+    return learned.status();
+  } else if (*learned) {
+    phase_ = Phase::kCommitted;
+    return std::optional(describe(applied_ + 1));
+  }
+  REGROUP_RETURN_IF_ERROR(donate_to_lesson(*self_, *options_.state, applied_));
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
   owners_ = core::owners_of(world(), applied_ + 1);
@@ -279,7 +205,8 @@ Status Session::Impl::reduce_and_commit() {
 Result<std::span<const std::byte>> Session::Impl::commit() {
   if (phase_ != Phase::kCommitted)
     return core::invalid_argument("commit: next_shard() has not returned nothing yet");
-  return std::span<const std::byte>(self_->arena().result(applied_ + 1));
+  core::Arena& arena = self_->arena();
+  return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1) : arena.result(applied_ + 1));
 }
 
 Status Session::Impl::try_region(Position at, const std::function<Status(Communicator&)>& body) {
@@ -317,7 +244,7 @@ Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
 }
 
 Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& body) {
-  auto communicator = data_plane_.region(Position::of(applied_), {rank()});
+  auto communicator = data_plane_.region_alone(Position::of(applied_));
   return communicator.ok() ? body(**communicator) : communicator.status();
 }
 
@@ -328,42 +255,6 @@ Status Session::Impl::finish() {
   self_->line().finished.store(1, std::memory_order_release);
   self_->leave_for_good();
   return {};
-}
-
-namespace {
-
-Status check(const Options& options) {
-  if (options.elements == 0) return core::invalid_argument("join: a gradient of 0 elements");
-  if (options.state == nullptr) return core::invalid_argument("join: no state is tracked");
-  if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
-    return core::invalid_argument("join: gradients are float32 or float64");
-  }
-  if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
-    return core::invalid_argument(
-        fmt::format("join: a deadline of {} s is not from 1 s to a year", options.deadline.count()));
-  }
-  if (options.samples > 0 && options.batch == 0) return core::invalid_argument("join: a batch of 0 samples");
-  return {};
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Session>> Session::join(const Options& options) {
-  REGROUP_RETURN_IF_ERROR(check(options));
-  auto env = read_environment();
-  if (!env.ok()) return env.status();
-  core::Join declaration;
-  declaration.elements = options.elements;
-  declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
-  declaration.state_bytes = options.state->capacity();
-  declaration.model = fmt::format("{} samples={} batch={} epochs={}", options.model, options.samples,
-                                  options.batch, options.epochs);
-  declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
-  auto self = Participant::connect(*env, std::move(declaration), options.deadline);
-  if (!self.ok()) return self.status();
-  auto impl = std::make_unique<Impl>(options, std::move(*self));
-  REGROUP_RETURN_IF_ERROR(impl->enter());
-  return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -377,9 +268,6 @@ Status Session::finish() { return impl_->finish(); }
 core::Step Session::last_step() const { return impl_->last_step(); }
 std::uint64_t Session::job_seed() const { return impl_->seed(); }
 
-WorldInfo Session::world() const {
-  const core::World& world = impl_->world();
-  return {world.generation, impl_->rank(), static_cast<int>(world.size()), world.shards, world.why};
-}
+WorldInfo Session::world() const { return impl_->describe_world(); }
 
 }  // namespace regroup::elastic

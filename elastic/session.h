@@ -75,7 +75,7 @@ struct Shard {
 
 struct WorldInfo {
   core::Generation generation = 0;
-  int rank = 0;
+  int rank = 0;  // of a learner, which is in no World yet: their size
   int size = 1;
   std::uint32_t shards = 1;
   std::string why;
@@ -84,9 +84,10 @@ struct WorldInfo {
 class Session {
  public:
   // Connects to the agent named in the environment, or is a world of one when there is none (`REGROUP_AGENT`
-  // unset). Blocks until the first World that contains this process; state is then what that World resumes
-  // from. kInvalidArgument: refused, with the agent's reason. kLeft: the job ended meanwhile, or there is no
-  // place.
+  // unset). Blocks until the first World that contains this process, whose state it then has; or, while the
+  // others train on, until it has the state of some step: its first steps are then theirs, with nothing to
+  // compute, and bring it up to date (docs/design/learners.md). kInvalidArgument: refused, with the agent's
+  // reason. kLeft: the job ended meanwhile, or there is no place.
   [[nodiscard]] static core::Result<std::unique_ptr<Session>> join(const Options& options);
   ~Session();
 

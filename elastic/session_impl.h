@@ -1,0 +1,86 @@
+// The inside of a Session: the transaction of docs/architecture.md section 3, the regroup inside it
+// (session.cc), and how a process comes into a World (session_join.cc).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "elastic/data_plane.h"
+#include "elastic/leaves.h"
+#include "elastic/participant.h"
+#include "elastic/sampler.h"
+#include "elastic/session.h"
+
+namespace regroup::elastic {
+
+class Session::Impl {
+ public:
+  Impl(Options options, std::unique_ptr<Participant> self);
+
+  [[nodiscard]] core::Status enter();
+  [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
+  [[nodiscard]] core::Result<std::optional<Shard>> next_shard();
+  [[nodiscard]] core::Result<std::span<const std::byte>> commit();
+  [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] core::Status finish();
+  void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
+
+  [[nodiscard]] WorldInfo describe_world() const;
+  [[nodiscard]] core::Step last_step() const { return phase_ == Phase::kCommitted ? applied_ + 1 : applied_; }
+  [[nodiscard]] std::uint64_t seed() const { return self_->seed(); }
+
+ private:
+  using Step = core::Step;
+  [[nodiscard]] const core::World& world() const { return self_->world(); }
+  enum class Phase { kIdle, kComputing, kCommitted };
+
+  [[nodiscard]] core::Result<Participant::Joined> regroup();
+  [[nodiscard]] core::Status settle_into_world();
+  [[nodiscard]] core::Status open(core::Position next);
+  [[nodiscard]] StepInfo describe(Step step) const;
+  void finish_apply();
+  // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
+  [[nodiscard]] core::Status drain();
+  // A learner, in a World or not yet: true when the result of the next step is there to be applied, false
+  // when it has the state of its World.
+  [[nodiscard]] core::Result<bool> learn();
+  [[nodiscard]] core::Status take_lesson();
+  [[nodiscard]] bool lesson_waits() const;
+  [[nodiscard]] bool in_world() const { return self_->world().generation > 0; }
+  // False for a newcomer before its first step: it is no party to what follows the step whose state it
+  // copied.
+  [[nodiscard]] bool took_part() const { return in_world() && self_->self().from_step <= applied_; }
+  [[nodiscard]] core::Status region_alone(const std::function<core::Status(collective::Communicator&)>& body);
+
+  [[nodiscard]] std::optional<std::uint32_t> next_leaf() const;
+  [[nodiscard]] Shard hand_out(std::uint32_t leaf);
+  void seal_filled();
+  void observe(Moment moment) const {
+    if (options_.observer) options_.observer(moment, applied_ + 1);
+  }
+  // kRevoked leads to a regroup; after it either more leaves are to be computed, or the step turned out to be
+  // committed.
+  [[nodiscard]] core::Status reduce_and_commit();
+  [[nodiscard]] core::Status try_region(core::Position at,
+                                        const std::function<core::Status(collective::Communicator&)>& body);
+
+  const Options options_;
+  const std::unique_ptr<Participant> self_;
+  std::optional<Sampler> sampler_;
+  Leaves leaves_;
+  DataPlane data_plane_;
+  std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
+  Phase phase_ = Phase::kIdle;
+  core::Status broken_;   // a region failed and stays open; sticky
+  bool filling_ = false;  // a leaf is handed out
+  Step applied_ = 0;      // everything up to here is applied to the caller's state
+  unsigned regions_ = 0;  // committed since applied_
+  bool learning_ = false;
+  bool torn_ = false;         // the state is a mixture: only another copy helps
+  std::uint64_t lesson_ = 0;  // as last taken from our line
+};
+
+}  // namespace regroup::elastic

@@ -1,0 +1,156 @@
+// Into a World: from the start, by a copy inside the regroup, or as a learner. docs/design/learners.md.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/arena.h"
+#include "core/lesson_mark.h"
+#include "elastic/donors.h"
+#include "elastic/fetch.h"
+#include "elastic/migrate.h"
+#include "elastic/options.h"
+#include "elastic/session_impl.h"
+
+namespace regroup::elastic {
+
+using core::Code;
+using core::Result;
+using core::Status;
+
+Status Session::Impl::enter() {
+  observe(Moment::kRevoked);
+  while (!learning_) {
+    auto joined = self_->regroup_or([this] { return lesson_waits(); });
+    if (!joined.ok()) return joined.status();
+    if (!joined->has_value()) {
+      REGROUP_RETURN_IF_ERROR(take_lesson());
+      continue;
+    }
+    Status settled = settle_into_world();
+    if (settled.ok()) observe(Moment::kJoined);
+    if (settled.code() == Code::kRevoked) settled = regroup().status();
+    if (settled.ok()) applied_ = world().resume.step();
+    return settled;
+  }
+  return {};
+}
+
+bool Session::Impl::lesson_waits() const {
+  const std::uint64_t lesson = self_->line().lesson.load(std::memory_order_acquire);
+  return lesson != 0 && lesson != lesson_;
+}
+
+// Called off or damaged: another may come, or a World.
+Status Session::Impl::take_lesson() {
+  lesson_ = self_->line().lesson.load(std::memory_order_acquire);
+  torn_ = true;
+  const auto step = load_lesson(*self_, *options_.state);
+  if (step.code() == Code::kUnavailable || step.code() == Code::kDataLoss) return {};
+  if (!step.ok()) return step.status();
+  applied_ = *step;
+  learning_ = true;
+  torn_ = false;
+  return {};
+}
+
+Result<bool> Session::Impl::learn() {
+  core::Line& line = self_->line();
+  const auto kept = [this] {
+    const core::Step next = applied_ + 1;
+    return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
+  };
+  const auto something = [&] { return lesson_waits() || kept(); };
+  while (learning_) {
+    if (in_world() && !torn_ && applied_ >= world().resume.step()) {
+      learning_ = false;
+      line.proved.store(world().generation, std::memory_order_release);
+      break;
+    }
+    Status status;
+    if (in_world()) {
+      status = self_->wait(something, fmt::format("step {}: its result did not come", applied_ + 1));
+      if (status.code() == Code::kRevoked) status = regroup().status();
+    } else {
+      auto joined = self_->regroup_or(something);
+      status = joined.status();
+      if (joined.ok() && joined->has_value()) {
+        status = settle_into_world();
+        if (status.ok()) observe(Moment::kJoined);
+      }
+      if (status.code() == Code::kRevoked) status = regroup().status();
+    }
+    if (!status.ok()) return status;
+    if (learning_ && kept()) {
+      if (result_is_sound(self_->arena(), applied_ + 1)) return true;
+      // The agent says so to the coordinator, and another lesson or a copy comes.
+      const auto mark = core::LessonMark::unpack(lesson_);
+      line.learned.store(core::LessonMark{mark.lesson, 0}.pack(), std::memory_order_release);
+      torn_ = true;
+    }
+    if (learning_ && lesson_waits()) REGROUP_RETURN_IF_ERROR(take_lesson());
+  }
+  return false;
+}
+
+Status Session::Impl::settle_into_world() {
+  REGROUP_RETURN_IF_ERROR(data_plane_.enter());
+  if (!has_newcomers(world()) || self_->self().replays) return {};
+  const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
+  if (!self_->self().needs_state) {
+    REGROUP_RETURN_IF_ERROR(donate_state(*self_, *options_.state));
+    return send_state(*self_, data_plane_.steps(), deadline);
+  }
+  REGROUP_RETURN_IF_ERROR(fetch_state(*self_, data_plane_.steps(), deadline));
+  REGROUP_RETURN_IF_ERROR(adopt_state(*self_, *options_.state));
+  applied_ = world().resume.step();
+  regions_ = 0;
+  learning_ = torn_ = false;
+  return {};
+}
+
+WorldInfo Session::Impl::describe_world() const {
+  const auto info = [](const core::World& w, int rank) {
+    return WorldInfo{w.generation, rank, static_cast<int>(w.size()), w.shards, w.why};
+  };
+  if (in_world()) return info(world(), self_->rank());
+  const auto theirs = self_->arena().read_world(self_->arena().newest_world());
+  return theirs.ok() ? info(*theirs, static_cast<int>(theirs->size())) : WorldInfo{.shards = self_->shards()};
+}
+
+namespace {
+
+Status check(const Options& options) {
+  if (options.elements == 0) return core::invalid_argument("join: a gradient of 0 elements");
+  if (options.state == nullptr) return core::invalid_argument("join: no state is tracked");
+  if (options.dtype != collective::Dtype::kFloat32 && options.dtype != collective::Dtype::kFloat64) {
+    return core::invalid_argument("join: gradients are float32 or float64");
+  }
+  if (options.deadline < std::chrono::seconds(1) || options.deadline > std::chrono::hours(24 * 365)) {
+    return core::invalid_argument(
+        fmt::format("join: a deadline of {} s is not from 1 s to a year", options.deadline.count()));
+  }
+  if (options.samples > 0 && options.batch == 0) return core::invalid_argument("join: a batch of 0 samples");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::join(const Options& options) {
+  REGROUP_RETURN_IF_ERROR(check(options));
+  auto env = read_environment();
+  if (!env.ok()) return env.status();
+  core::Join declaration;
+  declaration.elements = options.elements;
+  declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
+  declaration.state_bytes = options.state->capacity();
+  declaration.model = fmt::format("{} samples={} batch={} epochs={}", options.model, options.samples,
+                                  options.batch, options.epochs);
+  declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
+  auto self = Participant::connect(*env, std::move(declaration), options.deadline);
+  if (!self.ok()) return self.status();
+  auto impl = std::make_unique<Impl>(options, std::move(*self));
+  REGROUP_RETURN_IF_ERROR(impl->enter());
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+}  // namespace regroup::elastic
