@@ -3,12 +3,17 @@
 #include <cstdlib>
 #include <span>
 
+#include "launcher/node/lesson_messages.h"
 #include "launcher/node/wire.h"
 
 using namespace regroup::node;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (const auto lesson = decode_lesson(std::as_bytes(std::span(data, size))); lesson.ok()) {
+    const auto again = decode_lesson(encode(*lesson));
+    if (!again.ok() || encode(*again) != encode(*lesson)) std::abort();
+  }
   const auto message = decode(std::as_bytes(std::span(data, size)));
   if (!message.ok()) return 0;
   const auto again = decode(encode(*message));
