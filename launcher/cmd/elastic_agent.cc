@@ -15,6 +15,7 @@ namespace {
 constexpr std::chrono::seconds kLinger(2);
 constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
 constexpr int kNotStarted = 127;
+constexpr std::chrono::milliseconds kLessonPause(1);
 
 }  // namespace
 
@@ -37,6 +38,7 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
       listener_(agent.loop(),
                 [this](core::Fd socket, pid_t peer) { on_connection(std::move(socket), peer); }),
       seats_(options_.cores.size()),
+      lesson_timer_(agent.loop()),
       send_(std::move(send)),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
@@ -45,6 +47,9 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
           }) {}
 
 core::Status ElasticAgent::start() {
+  if (options_.lessons) {
+    options_.lessons->attach(core_, [this](const membership::AgentEffects& effects) { perform(effects); });
+  }
   launcher::prefer_promptness();
   if (options_.helper) {
     mpi_ = std::make_unique<MpiLaunches>(
@@ -204,6 +209,19 @@ void ElasticAgent::perform(const membership::AgentEffects& effects) {
   for (const membership::AgentEffect& effect : effects) {
     std::visit([this](const auto& it) { perform_one(it); }, effect);
   }
+  if (core_.lesson_on() && !std::exchange(attending_, true)) attend_lesson();
+}
+
+void ElasticAgent::attend_lesson() {
+  bool more = false;
+  if (options_.lessons) options_.lessons->attend();
+  perform(core_.poll_lesson(&more));
+  attending_ = core_.lesson_on();
+  if (!attending_) return;
+  lesson_timer_.expires_after(more ? std::chrono::milliseconds(0) : kLessonPause);
+  lesson_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) attend_lesson();
+  });
 }
 
 void ElasticAgent::perform_one(const membership::ToCoordinator& effect) {
@@ -262,6 +280,15 @@ void ElasticAgent::perform_one(const membership::WatchLine& effect) {
 void ElasticAgent::perform_one(const membership::LetGo& effect) { core_.let_go(effect.slot); }
 
 void ElasticAgent::perform_one(const membership::Ring& effect) { core_.ring(effect.slot); }
+
+void ElasticAgent::perform_one(const membership::Fetch& effect) {
+  if (options_.lessons) return options_.lessons->fetch(effect.lesson);
+  perform(core_.on_fetch_failed("this job has one node"));
+}
+
+void ElasticAgent::perform_one(const membership::StopFetch&) {
+  if (options_.lessons) options_.lessons->stop_fetch();
+}
 
 void ElasticAgent::perform_one(const membership::Warn& effect) { agent_.say(effect.sentence); }
 

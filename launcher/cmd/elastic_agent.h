@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "elastic/membership/agent_core.h"
+#include "launcher/cmd/lesson_exchange.h"
 #include "launcher/cmd/mpi_launches.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
@@ -35,6 +36,7 @@ struct ElasticAgentOptions {
   std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
   std::vector<std::vector<int>> cores = {};                 // of each seat; empty: members are not bound
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
+  std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
 };
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
@@ -82,6 +84,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] Link* link_of(core::MemberId member);
 
   void perform(const membership::AgentEffects& effects);
+  void attend_lesson();
   void perform_one(const membership::ToCoordinator& effect);
   void perform_one(const membership::ToMember& effect);
   void perform_one(const membership::StartMember& effect);
@@ -91,6 +94,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   void perform_one(const membership::WatchLine& effect);
   void perform_one(const membership::LetGo& effect);
   void perform_one(const membership::Ring& effect);
+  void perform_one(const membership::Fetch& effect);
+  void perform_one(const membership::StopFetch& effect);
   void perform_one(const membership::Warn& effect);
 
   launcher::Agent& agent_;
@@ -105,6 +110,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   launcher::CoreSeats seats_;
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
+  boost::asio::steady_timer lesson_timer_;
+  bool attending_ = false;
   std::function<void(const core::Message&)> send_;
   std::shared_ptr<launcher::Channel> coordinator_;
   launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena

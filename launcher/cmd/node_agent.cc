@@ -23,17 +23,32 @@ namespace {
 
 constexpr std::chrono::seconds kSecretLimit{10};
 
+// Without it who joins gets a copy while the others wait.
+std::unique_ptr<LessonExchange> make_exchange(launcher::Agent& agent, const node::NodeAgentOptions& options) {
+  auto context = launcher::TlsContext::make(options.job, options.node, options.secret);
+  auto exchange = context.ok() ? LessonExchange::make(agent.loop(), *context)
+                               : core::Result<std::unique_ptr<LessonExchange>>(context.status());
+  if (exchange.ok()) return std::move(*exchange);
+  agent.say("no lessons from here: " + exchange.status().message());
+  return nullptr;
+}
+
 node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
   return [options](launcher::Agent& agent, const node::Setup& setup,
                    std::function<void(const core::Message&)> send) {
+    auto exchange = setup.elastic->kept_results > 0 ? make_exchange(agent, options) : nullptr;
     ElasticAgentOptions elastic{.core = {.node = options.node,
                                          .slots = setup.elastic->lines,
                                          .shards = setup.elastic->shards,
                                          .seed = setup.elastic->seed,
-                                         .any_fingerprint = setup.elastic->any_fingerprint},
+                                         .any_fingerprint = setup.elastic->any_fingerprint,
+                                         .kept_results = setup.elastic->kept_results,
+                                         .learn_above = setup.elastic->learn_above,
+                                         .endpoints = exchange ? exchange->endpoints() : ""},
                                 .socket = options.agent_socket,
                                 .quiet = setup.quiet,
-                                .slots = options.slots};
+                                .slots = options.slots,
+                                .lessons = std::move(exchange)};
     return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
 }

@@ -118,7 +118,9 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
                 .replace = options.replace,
                 .shards = options.shards,
                 .wait = options.wait,
-                .ready_timeout = options.ready_timeout};
+                .ready_timeout = options.ready_timeout,
+                .kept_results = options.learner_steps,
+                .learn_above = options.learner_state};
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = id, .seed = options.seed};
   out.files = files;
@@ -132,7 +134,9 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
   return {{.slots = lines,
            .shards = options.shards,
            .seed = options.seed,
-           .any_fingerprint = options.any_fingerprint},
+           .any_fingerprint = options.any_fingerprint,
+           .kept_results = options.learner_steps,
+           .learn_above = options.learner_state},
           files.agent_socket(),
           options.orphan_timeout,
           options.quiet,

@@ -42,7 +42,8 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.setup = common_setup(options);
   hub.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
   hub.setup.elastic =
-      node::ElasticSetup{lines_of(options), options.shards, options.seed, options.any_fingerprint};
+      node::ElasticSetup{lines_of(options),       options.shards,        options.seed,
+                         options.any_fingerprint, options.learner_steps, options.learner_state};
   for (std::size_t index = 0; index < (*hosts)->size() && hub.setup.master.address.empty(); ++index) {
     if ((*hosts)->is_up(index)) hub.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
@@ -74,7 +75,9 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
                 .replace = options.replace,
                 .shards = options.shards,
                 .wait = options.wait,
-                .ready_timeout = options.ready_timeout};
+                .ready_timeout = options.ready_timeout,
+                .kept_results = options.learner_steps,
+                .learn_above = options.learner_state};
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = job, .seed = options.seed, .nodes = {}};
   out.files = files;

@@ -26,6 +26,8 @@ struct ElasticSetup {
   std::uint32_t shards = 1;
   std::uint64_t seed = 0;
   bool any_fingerprint = false;
+  std::uint32_t kept_results = 0;  // for learners
+  std::uint64_t learn_above = 0;
 };
 // What all members on that host have in common.
 struct Setup {

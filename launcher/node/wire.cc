@@ -47,6 +47,7 @@ fb::SetupT table(const Setup& m) {
     t.elastic = std::make_unique<fb::ElasticT>();
     t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
+    t.elastic->kept_results = m.elastic->kept_results, t.elastic->learn_above = m.elastic->learn_above;
   }
   return t;
 }
@@ -71,9 +72,11 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.verbose = t.verbose, m.quiet = t.quiet, m.services = t.services;
   m.master = {t.master_address, t.master_port};
   if (!t.elastic) return m;
-  m.elastic = {t.elastic->lines, t.elastic->shards, t.elastic->seed, t.elastic->any_fingerprint};
+  m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
+               t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
   const bool possible = m.elastic->lines >= 1 && m.elastic->lines < core::kMaxSlots &&
-                        m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards;
+                        m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards &&
+                        m.elastic->kept_results <= core::kMaxKeptResults;
   if (!possible) return Status(Code::kDataLoss, "Setup: no such arena exists");
   return m;
 }

@@ -740,6 +740,8 @@ struct ElasticT : public flatbuffers::NativeTable {
   uint32_t shards = 0;
   uint64_t seed = 0;
   bool any_fingerprint = false;
+  uint32_t kept_results = 0;
+  uint64_t learn_above = 0;
 };
 
 struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -750,7 +752,9 @@ struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_LINES = 4,
     VT_SHARDS = 6,
     VT_SEED = 8,
-    VT_ANY_FINGERPRINT = 10
+    VT_ANY_FINGERPRINT = 10,
+    VT_KEPT_RESULTS = 12,
+    VT_LEARN_ABOVE = 14
   };
   uint32_t lines() const {
     return GetField<uint32_t>(VT_LINES, 0);
@@ -764,12 +768,20 @@ struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool any_fingerprint() const {
     return GetField<uint8_t>(VT_ANY_FINGERPRINT, 0) != 0;
   }
+  uint32_t kept_results() const {
+    return GetField<uint32_t>(VT_KEPT_RESULTS, 0);
+  }
+  uint64_t learn_above() const {
+    return GetField<uint64_t>(VT_LEARN_ABOVE, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_LINES, 4) &&
            VerifyField<uint32_t>(verifier, VT_SHARDS, 4) &&
            VerifyField<uint64_t>(verifier, VT_SEED, 8) &&
            VerifyField<uint8_t>(verifier, VT_ANY_FINGERPRINT, 1) &&
+           VerifyField<uint32_t>(verifier, VT_KEPT_RESULTS, 4) &&
+           VerifyField<uint64_t>(verifier, VT_LEARN_ABOVE, 8) &&
            verifier.EndTable();
   }
   ElasticT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -793,6 +805,12 @@ struct ElasticBuilder {
   void add_any_fingerprint(bool any_fingerprint) {
     fbb_.AddElement<uint8_t>(Elastic::VT_ANY_FINGERPRINT, static_cast<uint8_t>(any_fingerprint), 0);
   }
+  void add_kept_results(uint32_t kept_results) {
+    fbb_.AddElement<uint32_t>(Elastic::VT_KEPT_RESULTS, kept_results, 0);
+  }
+  void add_learn_above(uint64_t learn_above) {
+    fbb_.AddElement<uint64_t>(Elastic::VT_LEARN_ABOVE, learn_above, 0);
+  }
   explicit ElasticBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -809,9 +827,13 @@ inline flatbuffers::Offset<Elastic> CreateElastic(
     uint32_t lines = 0,
     uint32_t shards = 0,
     uint64_t seed = 0,
-    bool any_fingerprint = false) {
+    bool any_fingerprint = false,
+    uint32_t kept_results = 0,
+    uint64_t learn_above = 0) {
   ElasticBuilder builder_(_fbb);
+  builder_.add_learn_above(learn_above);
   builder_.add_seed(seed);
+  builder_.add_kept_results(kept_results);
   builder_.add_shards(shards);
   builder_.add_lines(lines);
   builder_.add_any_fingerprint(any_fingerprint);
@@ -2742,6 +2764,8 @@ inline void Elastic::UnPackTo(ElasticT *_o, const flatbuffers::resolver_function
   { auto _e = shards(); _o->shards = _e; }
   { auto _e = seed(); _o->seed = _e; }
   { auto _e = any_fingerprint(); _o->any_fingerprint = _e; }
+  { auto _e = kept_results(); _o->kept_results = _e; }
+  { auto _e = learn_above(); _o->learn_above = _e; }
 }
 
 inline flatbuffers::Offset<Elastic> Elastic::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -2756,12 +2780,16 @@ inline flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder
   auto _shards = _o->shards;
   auto _seed = _o->seed;
   auto _any_fingerprint = _o->any_fingerprint;
+  auto _kept_results = _o->kept_results;
+  auto _learn_above = _o->learn_above;
   return regroup::node::fb::CreateElastic(
       _fbb,
       _lines,
       _shards,
       _seed,
-      _any_fingerprint);
+      _any_fingerprint,
+      _kept_results,
+      _learn_above);
 }
 
 inline SetupT::SetupT(const SetupT &o)

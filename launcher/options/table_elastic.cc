@@ -11,6 +11,8 @@ using core::Status;
 using D = Draft;
 using G = const Given;
 
+constexpr std::uint32_t kMostLearnerSteps = 64;  // core::kMaxKeptResults
+
 Status add_role(Draft& draft, const Given& given) {
   const std::string& text = given.value();
   const std::size_t equals = text.find('=');
@@ -70,6 +72,20 @@ std::vector<Spec> elastic_options() {
          d.out.any_fingerprint = !on;
          return status;
        }},
+      {{"learner-steps"},
+       "N",
+       "results that a host keeps, so that who joins learns while the others train; 0: all wait for a copy "
+       "(default: 8)",
+       [](D& d, G& g) {
+         const std::string value = g.value();
+         REGROUP_RETURN_IF_ERROR(parse_count(g.name, value, 0, d.out.learner_steps));
+         if (d.out.learner_steps <= kMostLearnerSteps) return Status();
+         return bad_value(g.name, value, fmt::format("at most {} are possible", kMostLearnerSteps));
+       }},
+      {{"learner-state"},
+       "BYTES",
+       "smaller states are copied while the others wait (default: 64M)",
+       [](D& d, G& g) { return parse_bytes(g.name, g.value(), d.out.learner_state); }},
       {{"wait"},
        "SECONDS",
        "end the job when it has had fewer than MIN members for this long (default: 60)",

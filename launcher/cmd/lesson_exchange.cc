@@ -1,0 +1,297 @@
+// Serves docs/design/learners.md. Bytes are copied out of and into the arena as they go out and come in;
+// whoever applies them checks their CRC32C.
+#include "launcher/cmd/lesson_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/net/tcp.h"
+
+namespace regroup::cmd {
+namespace {
+
+using core::Status;
+using node::LessonChunk;
+
+constexpr std::size_t kQueued = 2 << 20;  // bytes, on a connection
+constexpr std::chrono::seconds kDialLimit{5};
+
+constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
+  return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
+}
+
+std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
+  const std::uint64_t begin = chunk * core::kSnapshotChunk;
+  return whole.subspan(begin, std::min<std::uint64_t>(core::kSnapshotChunk, whole.size() - begin));
+}
+
+Status wrong(std::string what) { return {core::Code::kDataLoss, "lesson: " + std::move(what)}; }
+
+}  // namespace
+
+LessonExchange::~LessonExchange() {
+  stop_fetch();
+  for (auto& [id, reader] : readers_) reader.channel->close();
+}
+
+core::Result<std::unique_ptr<LessonExchange>> LessonExchange::make(
+    boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context) {
+  std::unique_ptr<LessonExchange> exchange(new LessonExchange(loop, context));
+  exchange->listener_ = std::make_unique<launcher::SecureListener>(
+      loop, std::move(context),
+      [self = exchange.get()](Channel channel) { self->on_reader(std::move(channel)); });
+  REGROUP_RETURN_IF_ERROR(exchange->listener_->start(0));
+  auto endpoints = launcher::own_endpoints(exchange->listener_->port());
+  if (!endpoints.ok()) return endpoints.status();
+  exchange->endpoints_ = launcher::to_string(*endpoints);
+  return exchange;
+}
+
+void LessonExchange::attach(membership::AgentCore& core, Perform perform) {
+  core_ = &core;
+  perform_ = std::move(perform);
+}
+
+void LessonExchange::attend() {
+  for (auto it = readers_.begin(); it != readers_.end();) pump((it++)->first);
+  for (Source& source : sources_) {
+    if (source.paused && core_->room_for(there_.kept + 1)) {
+      source.paused = false;
+      source.channel->resume();
+    }
+  }
+}
+
+// --- giving
+
+void LessonExchange::on_reader(Channel channel) {
+  const std::uint64_t id = ++last_reader_;
+  channel->set_handlers({.message = {},
+                         .closed = [this, id](const Status&) { send_away(id, ""); },
+                         .opened = {},
+                         .payload = [this, id](std::span<const std::byte> payload) -> Status {
+                           auto message = node::decode_lesson(payload);
+                           if (!message.ok()) return message.status();
+                           const auto* request = std::get_if<node::LessonRequest>(&*message);
+                           if (request == nullptr)
+                             return wrong("a reader sent something else than a request");
+                           on_request(id, *request);
+                           return {};
+                         }});
+  readers_[id].channel = std::move(channel);
+}
+
+void LessonExchange::on_request(std::uint64_t id, const node::LessonRequest& request) {
+  Reader& reader = readers_.at(id);
+  const membership::LessonGiver& giver = core_->giver();
+  if (reader.request || !giver.active() || giver.mark().lesson != request.lesson)
+    return send_away(id, fmt::format("lesson {} is not given here", request.lesson));
+  reader.request = request;
+  core_->on_given(id, membership::LessonTaker::There{.snapshot = false, .kept = giver.mark().step});
+  pump(id);
+}
+
+void LessonExchange::pump(std::uint64_t id) {
+  const auto found = readers_.find(id);
+  if (found == readers_.end() || !found->second.request || found->second.waiting) return;
+  Reader& reader = found->second;
+  const membership::LessonGiver& giver = core_->giver();
+  if (!giver.active() || giver.mark().lesson != reader.request->lesson)
+    return send_away(id, giver.broken().empty() ? "the lesson is over" : giver.broken());
+  while (reader.channel->queued() < kQueued && send_next(reader)) {
+  }
+  core_->on_given(id, membership::LessonTaker::There{
+                          .snapshot = reader.step != 0,
+                          .kept = reader.request->results ? std::max(reader.step, giver.mark().step + 1) - 1
+                                                          : giver.kept()});
+  if (reader.channel->queued() < kQueued) return;
+  reader.waiting = true;
+  reader.channel->when_queued_at_most(kQueued / 2, [this, id] {
+    const auto again = readers_.find(id);
+    if (again == readers_.end()) return;
+    again->second.waiting = false;
+    pump(id);
+  });
+}
+
+// False: there is nothing to be sent now.
+bool LessonExchange::send_next(Reader& reader) {
+  return reader.step == 0 ? send_snapshot(reader) : reader.request->results && send_result(reader);
+}
+
+bool LessonExchange::send_snapshot(Reader& reader) {
+  const membership::LessonGiver& giver = core_->giver();
+  if (!giver.snapshot_complete()) return false;
+  const core::Arena& arena = core_->arena();
+  const std::uint64_t used =
+      std::min<std::uint64_t>(arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
+  const std::uint64_t chunks = chunks_of(used), parts = reader.request->parts;
+  const std::uint64_t end = chunks * (reader.request->part + 1) / parts;
+  if (!std::exchange(reader.length_sent, true)) {
+    reader.next_chunk = chunks * reader.request->part / parts;
+    reader.channel->send_payload(node::encode(node::LessonLength{used, giver.kept()}));
+  }
+  if (reader.next_chunk < end) {
+    const std::uint64_t chunk = reader.next_chunk++;
+    const auto bytes = chunk_of(arena.snapshot().first(used), chunk);
+    reader.channel->send_payload(
+        node::encode(LessonChunk{0,
+                                 static_cast<std::uint32_t>(chunk),
+                                 chunk + 1 == end,
+                                 arena.snapshot_crcs()[chunk].load(std::memory_order_relaxed),
+                                 {bytes.begin(), bytes.end()}}));
+  } else if (end == chunks * reader.request->part / parts) {  // fewer chunks than parts
+    reader.channel->send_payload(node::encode(LessonChunk{0, 0, true, 0, {}}));
+  }
+  if (reader.next_chunk < end) return true;
+  reader.step = giver.mark().step + 1;
+  reader.next_chunk = 0;
+  return true;
+}
+
+bool LessonExchange::send_result(Reader& reader) {
+  const core::Arena& arena = core_->arena();
+  const core::Step step = reader.step;
+  if (step > core_->giver().kept()) return false;
+  const auto crcs = arena.kept_crcs(step);
+  const std::uint64_t chunk = reader.next_chunk++;
+  const auto bytes = chunk_of(arena.kept(step), chunk);
+  if (chunk == 0) reader.channel->send_payload(node::encode(node::LessonLength{0, core_->giver().kept()}));
+  reader.channel->send_payload(node::encode(LessonChunk{step,
+                                                        static_cast<std::uint32_t>(chunk),
+                                                        chunk + 1 == crcs.size(),
+                                                        crcs[chunk],
+                                                        {bytes.begin(), bytes.end()}}));
+  if (reader.next_chunk < crcs.size()) return true;
+  reader.step += 1;
+  reader.next_chunk = 0;
+  return true;
+}
+
+void LessonExchange::send_away(std::uint64_t id, const std::string& why) {
+  const auto found = readers_.find(id);
+  if (found == readers_.end()) return;
+  const Channel channel = found->second.channel;
+  readers_.erase(found);
+  core_->on_given(id, std::nullopt);
+  if (!why.empty()) channel->send_payload(node::encode(node::LessonError{why}));
+  channel->close_when_sent();
+}
+
+// --- taking
+
+void LessonExchange::fetch(const core::Learn& lesson) {
+  stop_fetch();
+  lesson_ = lesson.lesson;
+  there_ = {.snapshot = false, .kept = lesson.step, .newest = lesson.step};
+  sources_.resize(lesson.sources.size());
+  for (std::size_t index = 0; index < lesson.sources.size(); ++index) {
+    const core::NodeId node = lesson.sources[index].node;
+    auto endpoints = launcher::parse_endpoints(lesson.sources[index].endpoints);
+    if (!endpoints.ok()) return fail(endpoints.status().message());
+    launcher::dial(loop_, std::move(*endpoints), kDialLimit,
+                   [this, index, node, attempt = attempt_](core::Result<core::Fd> socket) {
+                     if (attempt != attempt_) return;
+                     if (!socket.ok()) return fail(socket.status().message());
+                     connect(index, node, std::move(*socket));
+                   });
+  }
+}
+
+void LessonExchange::connect(std::size_t index, core::NodeId node, core::Fd socket) {
+  auto channel = launcher::SecureChannel::client(loop_, context_, std::move(socket), node);
+  if (!channel.ok()) return fail(channel.status().message());
+  sources_[index].channel = *channel;
+  (*channel)->start({.message = {},
+                     .closed =
+                         [this, attempt = attempt_](const Status& why) {
+                           if (attempt == attempt_) fail(why.message());
+                         },
+                     .opened = {},
+                     .payload =
+                         [this, index, attempt = attempt_](std::span<const std::byte> payload) {
+                           return attempt == attempt_ ? on_payload(index, payload) : Status();
+                         }});
+  const auto parts = static_cast<std::uint32_t>(sources_.size());
+  (*channel)->send_payload(
+      node::encode(node::LessonRequest{lesson_, static_cast<std::uint32_t>(index), parts, index == 0}));
+}
+
+Status LessonExchange::on_payload(std::size_t index, std::span<const std::byte> payload) {
+  auto message = node::decode_lesson(payload);
+  if (!message.ok()) return message.status();
+  Source& source = sources_.at(index);
+  if (const auto* error = std::get_if<node::LessonError>(&*message)) return wrong(error->why);
+  if (const auto* chunk = std::get_if<LessonChunk>(&*message)) return take(source, *chunk);
+  const auto* length = std::get_if<node::LessonLength>(&*message);
+  if (length == nullptr) return wrong("a source sent a request");
+  there_.newest = std::max(there_.newest, length->newest);
+  if (length->bytes == 0) return {};
+  if (length->bytes > core_->arena().snapshot().size())
+    return wrong(
+        fmt::format("a state of {} bytes, {} are reserved", length->bytes, core_->arena().snapshot().size()));
+  source.bytes = length->bytes;
+  return {};
+}
+
+Status LessonExchange::take(Source& source, const LessonChunk& chunk) {
+  REGROUP_RETURN_IF_ERROR(chunk.step == 0 ? take_snapshot(source, chunk) : take_result(source, chunk));
+  core_->on_fetched(there_);
+  return {};
+}
+
+Status LessonExchange::take_snapshot(Source& source, const LessonChunk& chunk) {
+  const core::Arena& arena = core_->arena();
+  if (source.whole || source.bytes == 0 || chunk.chunk >= chunks_of(source.bytes))
+    return wrong(fmt::format("chunk {} of a snapshot of {} bytes", chunk.chunk, source.bytes));
+  if (!chunk.bytes.empty()) {
+    const auto to = chunk_of(arena.snapshot().first(source.bytes), chunk.chunk);
+    if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
+    std::ranges::copy(chunk.bytes, to.begin());
+    arena.snapshot_crcs()[chunk.chunk].store(chunk.crc, std::memory_order_relaxed);
+  }
+  source.whole = chunk.last;
+  const bool same = std::ranges::all_of(
+      sources_, [&](const Source& other) { return other.bytes == 0 || other.bytes == source.bytes; });
+  if (!same) return wrong("the sources have states of different sizes");
+  if (!std::ranges::all_of(sources_, &Source::whole)) return {};
+  arena.snapshot_used().store(source.bytes, std::memory_order_relaxed);
+  there_.snapshot = true;
+  return {};
+}
+
+Status LessonExchange::take_result(Source& source, const LessonChunk& chunk) {
+  const core::Arena& arena = core_->arena();
+  if (&source != &sources_.front() || chunk.step != there_.kept + 1 || !core_->room_for(chunk.step))
+    return wrong(fmt::format("the result of step {} came out of turn", chunk.step));
+  const auto crcs = arena.kept_crcs(chunk.step);
+  if (chunk.chunk >= crcs.size()) return wrong(fmt::format("a result without chunk {}", chunk.chunk));
+  const auto to = chunk_of(arena.kept(chunk.step), chunk.chunk);
+  if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
+  if (chunk.chunk == 0) arena.kept_step(chunk.step).store(0, std::memory_order_release);
+  std::ranges::copy(chunk.bytes, to.begin());
+  crcs[chunk.chunk] = chunk.crc;
+  if (!chunk.last) return {};
+  there_.kept = chunk.step;
+  if (core_->room_for(chunk.step + 1)) return {};
+  source.paused = true;
+  source.channel->pause();
+  return {};
+}
+
+void LessonExchange::stop_fetch() {
+  ++attempt_;
+  for (const Source& source : sources_) {
+    if (source.channel) source.channel->close();
+  }
+  sources_.clear();
+}
+
+void LessonExchange::fail(const std::string& why) {
+  stop_fetch();
+  perform_(core_->on_fetch_failed(why));
+}
+
+}  // namespace regroup::cmd
