@@ -1,44 +1,25 @@
 """Elastic jobs on several hosts: members, agents, hosts, links and coordinators are lost; same weights, every
 sample once."""
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hosts import ROOT, Hosts, until
-from training import BIN, Training, kill, left_on, processes, weights_alone
+from training import BIN, EPOCHS, WHERE, Start, kill, left_on, processes, starter, weights_alone
 
-EPOCHS = 6
 PYTHON = str(ROOT / ".venv/bin/python")
-WHERE = "node1:2,node2:2,node3:2"
-Start = Callable[..., Training]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> str:
     """Weights of one process alone, with the same seed and shards."""
     return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
-
-
-@contextlib.contextmanager
-def starter(hosts: Hosts) -> Iterator[Start]:
-    jobs = []
-
-    def start(where: str = WHERE, members: str = "2:6", *options: str, **how) -> Training:
-        jobs.append(Training(hosts, where, members, options, epochs=EPOCHS, **how))
-        return jobs[-1]
-
-    try:
-        yield start
-    finally:
-        for job in jobs:
-            job.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """An elastic job of the digits model on test hosts, its members' trails, and the verdict on them."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import sklearn
@@ -19,6 +20,8 @@ from schedule import STEPS_PER_EPOCH  # noqa: E402
 
 BIN = ROOT / "build/bin"
 SHARDS = 6
+EPOCHS = 6
+WHERE = "node1:2,node2:2,node3:2"
 JOB_DEADLINE_S = 120.0
 
 
@@ -147,6 +150,25 @@ class Training:
         self.process.wait()
         self.out.close()
         print(self.text())  # pytest shows it of a test that failed
+
+
+Start = Callable[..., Training]
+
+
+@contextlib.contextmanager
+def starter(hosts: Hosts) -> Iterator[Start]:
+    """Begins jobs of EPOCHS epochs, and ends those that are left."""
+    jobs = []
+
+    def start(where: str = WHERE, members: str = "2:6", *options: str, **how) -> Training:
+        jobs.append(Training(hosts, where, members, options, epochs=EPOCHS, **how))
+        return jobs[-1]
+
+    try:
+        yield start
+    finally:
+        for job in jobs:
+            job.close()
 
 
 def processes(host: Host, name: str) -> list[int]:

@@ -1,0 +1,39 @@
+"""Members that join learn while the others train: from agents of other hosts, and are admitted with the same
+weights; whoever is lost meanwhile harms nobody."""
+
+from collections.abc import Iterator
+
+import pytest
+from hosts import Hosts, until
+from training import EPOCHS, WHERE, Start, Training, left_on, starter, weights_alone
+
+LEARN = ("--learner-state", "1", "--start", "2")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> str:
+    """Weights of one process alone, with the same seed and shards."""
+    return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
+
+
+@pytest.fixture
+def start(hosts: Hosts) -> Iterator[Start]:
+    with starter(hosts) as begin:
+        yield begin
+    until(lambda: not left_on(hosts), "an end of all processes of regroup", 15)
+
+
+def sentences(job: Training) -> str:
+    return "\n".join(sentence["why"] for sentence in job.status()["history"])
+
+
+def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: str):
+    job = start(WHERE, "2:6", *LEARN, pace_us=10_000)
+    job.reach(10)
+    before = hosts[0].sent()
+    job.control("resize", "4")
+    job.until_size(4)
+    print(sentences(job))
+    assert "has caught up" in sentences(job)
+    assert hosts[0].sent() > before
+    job.expect_weights(undisturbed)
