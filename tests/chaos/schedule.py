@@ -34,6 +34,7 @@ class Schedule:
     epochs: int = 4
     pace_us: int = 500
     replace: str = "auto"
+    learn: bool = False  # who joins learns while the others train, though the state is small
     events: list[tuple[float, str]] = field(default_factory=list)  # (share of the steps behind it, what)
 
     @staticmethod
@@ -43,6 +44,7 @@ class Schedule:
         schedule.replace = rng.choice(["auto", "never"])
         schedule.events = [(rng.random(), rng.choice(KINDS)) for _ in range(rng.randint(1, 6))]
         schedule.events.sort()
+        schedule.learn = rng.random() < 0.5
         return schedule
 
     @property
@@ -51,7 +53,7 @@ class Schedule:
 
     def __str__(self) -> str:
         events = " ".join(f"{what}@{at:.2f}" for at, what in self.events)
-        what = f"V={self.shards} start={self.start} replace={self.replace}"
+        what = f"V={self.shards} start={self.start} replace={self.replace}{' learn' if self.learn else ''}"
         return f"seed {self.seed}: {what} {events or 'no events'}"
 
 
@@ -69,6 +71,7 @@ class Job:
             [
                 *(regroup, "--oversubscribe", "--shards", str(schedule.shards), "--seed", "7"),
                 *("--start", str(schedule.start), "--replace", schedule.replace),
+                *(("--learner-state", "1") if schedule.learn else ()),
                 *("-np", f"{schedule.smallest}:{schedule.largest}", *program),
             ],
             env=self.env,
