@@ -78,7 +78,7 @@ class Faults:
 def run_job(hosts: Hosts, rng: random.Random, most: int, weights: str) -> list[str]:
     """One job with up to `most` faults; what happened. Raises AssertionError."""
     where = ",".join(f"{host.name}:2" for host in hosts)
-    learn = ("--learner-state", "1") if rng.random() < 0.5 else ()
+    learn = ("--learner-steps", "8", "--learner-state", "1") if rng.random() < 0.5 else ()
     job = Training(hosts, where, f"2:{2 * len(hosts)}", learn, epochs=EPOCHS, pace_us=PACE_US)
     faults = Faults(hosts, rng)
     try:

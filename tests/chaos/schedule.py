@@ -71,7 +71,7 @@ class Job:
             [
                 *(regroup, "--oversubscribe", "--shards", str(schedule.shards), "--seed", "7"),
                 *("--start", str(schedule.start), "--replace", schedule.replace),
-                *(("--learner-state", "1") if schedule.learn else ()),
+                *(("--learner-steps", "8", "--learner-state", "1") if schedule.learn else ()),
                 *("-np", f"{schedule.smallest}:{schedule.largest}", *program),
             ],
             env=self.env,

@@ -7,7 +7,7 @@ import pytest
 from hosts import Hosts, until
 from training import EPOCHS, WHERE, Start, Training, left_on, starter, weights_alone
 
-LEARN = ("--learner-state", "1", "--start", "2")
+LEARN = ("--learner-steps", "8", "--learner-state", "1", "--start", "2")
 
 
 @pytest.fixture(scope="module")
