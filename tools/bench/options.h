@@ -1,0 +1,45 @@
+// The command line of `regroup bench`: one table for the parser and for --help.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "tools/bench/operations.h"
+
+namespace regroup::bench {
+
+enum class Memory : std::uint8_t { kArena, kOrdinary };
+[[nodiscard]] const char* name_of(Memory memory);
+
+struct Options {
+  bool help = false;
+  const OperationSpec* operation = nullptr;
+  std::uint64_t min_bytes = 8;
+  std::uint64_t max_bytes = 64 << 20;
+  std::uint64_t step_bytes = 0;  // added from size to size; 0: multiplied by step_factor
+  std::uint32_t step_factor = 2;
+  std::vector<collective::Dtype> dtypes{collective::Dtype::kFloat32};
+  std::vector<collective::Op> ops{collective::Op::kSum};
+  std::uint32_t root = 0;
+  std::vector<Memory> memories{Memory::kArena, Memory::kOrdinary};
+  std::optional<std::uint32_t> iterations;  // default: by size
+  std::optional<std::uint32_t> warmups;     // likewise
+  std::uint32_t rounds = 10;
+  core::Duration timeout = std::chrono::seconds(120);
+
+  // Sizes to measure, ascending.
+  [[nodiscard]] std::vector<std::uint64_t> sizes() const;
+  // Timed iterations of a size in each of the rounds, and those before them. As OSU: many of small messages.
+  [[nodiscard]] std::uint32_t iterations_of(std::uint64_t bytes) const;
+  [[nodiscard]] std::uint32_t warmups_of(std::uint64_t bytes) const;
+};
+
+// kInvalidArgument names the option, what is wrong with it and what is wanted.
+[[nodiscard]] core::Result<Options> parse_options(const std::vector<std::string>& args);
+[[nodiscard]] std::string help_text();
+
+}  // namespace regroup::bench
