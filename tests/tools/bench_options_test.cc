@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/bench/options.h"
+#include "tools/bench/stats.h"
 
 namespace regroup::bench {
 namespace {
@@ -62,6 +63,23 @@ TEST(BenchOptions, HelpKnowsThem) {
   const std::string help = help_text();
   for (const char* each : {"--minbytes SIZE", "--memory WHICH", "sendrecv"})
     EXPECT_THAT(help, HasSubstr(each));
+}
+
+TEST(BenchStats, PercentilesAreNearestRank) {
+  std::vector<double> hundred;
+  for (int i = 100; i > 0; --i) hundred.push_back(i);
+  const Stats stats = summarize({hundred});
+  EXPECT_EQ(stats.min, 1);
+  EXPECT_EQ(stats.p50, 50);
+  EXPECT_EQ(stats.p99, 99);
+  EXPECT_EQ(stats.max, 100);
+  EXPECT_EQ(stats.samples, 100U);
+  EXPECT_DOUBLE_EQ(stats.mean, 50.5);
+}
+
+TEST(BenchStats, RatiosAreOfPairs) {
+  EXPECT_DOUBLE_EQ(paired_ratio({{2, 2, 100}, {20}, {9}}, {{1}, {10}, {1}}), 2);
+  EXPECT_DOUBLE_EQ(median({1, 4, 2, 3}), 2.5);
 }
 
 }  // namespace

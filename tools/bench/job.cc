@@ -1,0 +1,95 @@
+// The arena's snapshot serves as the board on which the ranks share words.
+#include "tools/bench/job.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "collective/shm/factory.h"
+#include "core/gate.h"
+#include "tools/bench/meeting.h"
+
+namespace regroup::bench {
+namespace {
+
+constexpr core::Generation kGeneration = 1;
+
+core::ArenaSpec spec_of(const Place& place, const Room& room) {
+  const auto ranks = static_cast<std::uint32_t>(place.size);
+  const std::size_t words = (room.words + 1) * sizeof(std::uint64_t);
+  return {.slots = ranks,
+          .elements = (room.buffer + 3) / 4,
+          .snapshot_bytes = (words + 127) / 128 * 128 * static_cast<std::size_t>(place.size)};
+}
+
+core::Result<core::Arena> meet(const Place& place, const Room& room, const std::string& agreed,
+                               core::TimePoint deadline) {
+  const std::string name = "regroup-bench-" + place.job;
+  if (place.rank != 0) {
+    auto fd = take_descriptor(name, place.rank, agreed, deadline);
+    return fd.ok() ? core::Arena::open(std::move(*fd)) : fd.status();
+  }
+  auto arena = core::Arena::create(spec_of(place, room));
+  if (!arena.ok()) return arena;
+  for (int rank = 0; rank < place.size; ++rank) {
+    arena->assign_line(static_cast<core::SlotIndex>(rank), static_cast<core::MemberId>(rank));
+  }
+  REGROUP_RETURN_IF_ERROR(give_descriptor(name, arena->memfd(), place.size, agreed, deadline));
+  return arena;
+}
+
+}  // namespace
+
+core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room, const std::string& agreed,
+                                             core::Duration patience) {
+  auto arena = meet(place, room, agreed, core::SystemClock().now() + patience);
+  if (!arena.ok()) return arena.status();
+  std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, patience));
+  REGROUP_RETURN_IF_ERROR(job->open_communicator());
+  REGROUP_RETURN_IF_ERROR(job->barrier());
+  return job;
+}
+
+Job::Job(Place place, core::Arena arena, std::size_t words, core::Duration patience)
+    : place_(std::move(place)), arena_(std::move(arena)), words_(words), patience_(patience) {}
+
+core::Status Job::open_communicator() {
+  core::World world;
+  world.generation = kGeneration;
+  for (int rank = 0; rank < place_.size; ++rank) {
+    world.members.push_back(
+        {.id = static_cast<core::MemberId>(rank), .seat = {0, static_cast<core::SlotIndex>(rank)}});
+  }
+  const auto slot = static_cast<core::SlotIndex>(place_.rank);
+  core::stand_before<core::RealPolicy>(arena_.line(slot).left, kGeneration);
+  auto opened = collective::make_shm(arena_, world, {0, slot});
+  if (!opened.ok()) return opened.status();
+  communicator_ = std::move(*opened);
+  return {};
+}
+
+std::uint64_t* Job::board(int rank) const {
+  const std::size_t each = arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size);
+  return reinterpret_cast<std::uint64_t*>(arena_.snapshot().data() + each * static_cast<std::size_t>(rank));
+}
+
+core::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const std::uint64_t> mine) {
+  assert(mine.size() <= words_);
+  board(rank())[0] = mine.size();
+  std::ranges::copy(mine, board(rank()) + 1);
+  REGROUP_RETURN_IF_ERROR(barrier());
+  std::vector<std::vector<std::uint64_t>> out;
+  for (int r = 0; r < size(); ++r) out.emplace_back(board(r) + 1, board(r) + 1 + board(r)[0]);
+  REGROUP_RETURN_IF_ERROR(barrier());  // nobody writes anew before all have read
+  return out;
+}
+
+core::Result<std::uint64_t> Job::sum(std::uint64_t mine) {
+  auto all = share(std::span(&mine, 1));
+  if (!all.ok()) return all.status();
+  std::uint64_t sum = 0;
+  for (const auto& words : *all) sum += words[0];
+  return sum;
+}
+
+}  // namespace regroup::bench

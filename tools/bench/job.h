@@ -1,0 +1,63 @@
+// The ranks of `regroup bench` and what they share: an arena that rank 0 makes and hands to the others, and a
+// communicator over it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/arena.h"
+#include "core/status.h"
+
+namespace regroup::bench {
+
+struct Place {
+  int rank = 0;
+  int size = 1;
+  std::string job;  // the same for these ranks only, on this host
+};
+
+// Memory that the ranks need of the arena.
+struct Room {
+  std::size_t buffer = 0;  // bytes of each of a rank's two buffers and of the shared result; 0: none
+  std::size_t words = 0;   // that share() takes at most
+};
+
+class Job {
+ public:
+  // Meets the other ranks. Blocks up to `patience`, which is that of every wait later, too. `agreed`: what
+  // must be the same in all ranks. Fails with kResourceExhausted if the memory is not there, with
+  // kDeadlineExceeded if a rank does not come, with kInvalidArgument if it was told something else.
+  [[nodiscard]] static core::Result<std::unique_ptr<Job>> form(const Place& place, const Room& room,
+                                                               const std::string& agreed,
+                                                               core::Duration patience);
+
+  [[nodiscard]] int rank() const { return place_.rank; }
+  [[nodiscard]] int size() const { return place_.size; }
+  [[nodiscard]] const core::Arena& arena() const { return arena_; }
+  [[nodiscard]] collective::Communicator& communicator() { return *communicator_; }
+  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + patience_; }
+
+  [[nodiscard]] core::Status barrier() { return communicator_->barrier(deadline()); }
+  // The words of all ranks, by rank; as many as each passes. Not through the operations that are measured.
+  [[nodiscard]] core::Result<std::vector<std::vector<std::uint64_t>>> share(
+      std::span<const std::uint64_t> mine);
+  // The sum of one word of each rank.
+  [[nodiscard]] core::Result<std::uint64_t> sum(std::uint64_t mine);
+
+ private:
+  Job(Place place, core::Arena arena, std::size_t words, core::Duration patience);
+  [[nodiscard]] core::Status open_communicator();
+  [[nodiscard]] std::uint64_t* board(int rank) const;
+
+  const Place place_;
+  const core::Arena arena_;
+  const std::size_t words_;
+  const core::Duration patience_;
+  std::unique_ptr<collective::Communicator> communicator_;
+};
+
+}  // namespace regroup::bench
