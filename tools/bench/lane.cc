@@ -1,0 +1,215 @@
+// The lanes of our own ranks.
+#include "tools/bench/lane.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "collective/shm/kernels.h"
+#include "collective/shm/publish.h"
+#include "collective/shm/tree_fold.h"
+#include "tools/bench/verify.h"
+
+namespace regroup::bench {
+namespace {
+
+using collective::Input;
+using core::Result;
+using core::Status;
+
+constexpr std::uint64_t kVerifications = 2;
+constexpr std::size_t kBlockBytes = 4096;
+
+// Runs `prepare` and `body` of each iteration, a barrier between them, and tells all ranks the mean times.
+template <class Prepare, class Body>
+Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& prepare, const Body& body) {
+  std::vector<std::uint64_t> mine;
+  const core::TimePoint deadline = job.deadline();
+  for (std::uint32_t i = 0; i < turn.warmups + turn.count; ++i) {
+    prepare(turn.first + i);
+    REGROUP_RETURN_IF_ERROR(job.communicator().barrier(deadline));
+    const auto begin = std::chrono::steady_clock::now();
+    if (Status status = body(deadline); !status.ok()) return status;
+    const auto took = std::chrono::steady_clock::now() - begin;
+    if (i >= turn.warmups) mine.push_back(static_cast<std::uint64_t>(took.count()));
+  }
+  auto all = job.share(mine);
+  if (!all.ok()) return all.status();
+  std::vector<double> out(turn.count);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    for (const auto& of_rank : *all) out[i] += static_cast<double>(of_rank[i]) / 1e3 / job.size();
+  }
+  return out;
+}
+
+class OwnLane final : public Lane {
+ public:
+  OwnLane(Job& job, const Case& c, const Buffers& buffers, std::string name)
+      : Lane(std::move(name)),
+        job_(job),
+        case_(c),
+        call_(make_call(c, job.rank(), job.size(), buffers.first, buffers.second)),
+        parts_(expected_parts(c, job.rank(), job.size())) {}
+
+  Result<std::uint64_t> verify(std::uint64_t iteration) override {
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < kVerifications; ++i) {
+      const bool apart = call_.input.data() + call_.input.size() <= call_.output.data() ||
+                         call_.output.data() + call_.output.size() <= call_.input.data();
+      if (apart) spoil(call_.output);
+      fill(call_.input, case_, job_.rank(), iteration + i);
+      REGROUP_RETURN_IF_ERROR(job_.barrier());
+      REGROUP_RETURN_IF_ERROR(start(job_.deadline()));
+      auto found = check(iteration + i);
+      if (!found.ok()) return found;
+      wrong += *found;
+    }
+    return wrong;
+  }
+
+  Result<std::vector<double>> time(const Turn& turn) override {
+    const auto refill = [this](std::uint64_t iteration) { fill(call_.input, case_, job_.rank(), iteration); };
+    auto out = timed(job_, turn, refill, [this](core::TimePoint deadline) { return start(deadline); });
+    if (out.ok() && turn.last) {
+      auto found = check(turn.first + turn.warmups + turn.count - 1);
+      if (!found.ok()) return found.status();
+      wrong += *found;
+    }
+    return out;
+  }
+
+ private:
+  Status start(core::TimePoint deadline) {
+    if (!call_.receive) return job_.communicator().run(call_.operation, deadline);
+    auto receive = job_.communicator().start(*call_.receive, deadline);
+    if (!receive.ok()) return receive.status();
+    auto send = job_.communicator().start(call_.operation, deadline);
+    if (!send.ok()) return send.status();
+    REGROUP_RETURN_IF_ERROR(send->wait());
+    return receive->wait();
+  }
+  Result<std::uint64_t> check(std::uint64_t iteration) {
+    return job_.sum(count_wrong(call_.output, parts_, case_, job_.size(), iteration));
+  }
+
+  Job& job_;
+  const Case case_;
+  const Call call_;
+  const std::vector<Part> parts_;
+};
+
+class CopyLane final : public Lane {
+ public:
+  CopyLane(Job& job, const Buffers& buffers, std::size_t bytes)
+      : Lane("copy"), job_(job), from_(buffers.first.first(bytes)), to_(buffers.second.first(bytes)) {}
+
+  Result<std::uint64_t> verify(std::uint64_t) override { return 0; }
+  Result<std::vector<double>> time(const Turn& turn) override {
+    return timed(
+        job_, turn, [](std::uint64_t) {},
+        [this](core::TimePoint) {
+          collective::store_block(to_.data(), from_.data(), from_.size(), collective::Stores::kStream);
+          collective::complete_stores();
+          return Status();
+        });
+  }
+
+ private:
+  Job& job_;
+  const Input from_;
+  const collective::Output to_;
+};
+
+class BareLane final : public Lane {
+ public:
+  BareLane(Job& job, const Case& c)
+      : Lane("bare"),
+        job_(job),
+        case_(c),
+        mine_(collective::slice_of(c.block, job.rank(), job.size())),
+        add_(collective::kernels_of(collective::best_simd())
+                 .combine[static_cast<std::size_t>(collective::Accumulator::kFloat32)]
+                         [static_cast<std::size_t>(collective::Op::kSum)]) {}
+
+  Result<std::uint64_t> verify(std::uint64_t iteration) override {
+    fill(own(), case_, job_.rank(), iteration);
+    REGROUP_RETURN_IF_ERROR(job_.barrier());
+    add_slice();
+    REGROUP_RETURN_IF_ERROR(job_.barrier());
+    const Input whole = job_.arena().result(0).first(case_.block);
+    return job_.sum(
+        count_wrong(whole, expected_parts(case_, job_.rank(), job_.size()), case_, job_.size(), iteration));
+  }
+  // A barrier behind the body as well, since it ends without one: nobody refills what another still reads.
+  Result<std::vector<double>> time(const Turn& turn) override {
+    const auto refill = [this](std::uint64_t iteration) {
+      static_cast<void>(job_.barrier().ok());  // the one that follows reports what is wrong
+      fill(own(), case_, job_.rank(), iteration);
+    };
+    return timed(job_, turn, refill, [this](core::TimePoint) { return add_slice(), Status(); });
+  }
+
+ private:
+  [[nodiscard]] collective::Output own() const {
+    return job_.arena().buffer(static_cast<core::SlotIndex>(job_.rank()), 0).first(case_.block);
+  }
+
+  void add_slice() {
+    alignas(64) std::array<std::byte, kBlockBytes> sum;
+    std::byte* out = job_.arena().result(0).data();
+    for (std::size_t at = mine_.begin; at < mine_.end; at += kBlockBytes) {
+      const std::size_t bytes = std::min(kBlockBytes, mine_.end - at);
+      const void* left = input(0, at);
+      for (int r = 1; r < job_.size(); ++r, left = sum.data()) {
+        add_(sum.data(), left, input(r, at), bytes / sizeof(float));
+      }
+      collective::store_block(out + at, static_cast<const std::byte*>(left), bytes,
+                              collective::Stores::kStream);
+    }
+    collective::complete_stores();
+  }
+  [[nodiscard]] const std::byte* input(int rank, std::size_t at) const {
+    return job_.arena().buffer(static_cast<core::SlotIndex>(rank), 0).data() + at;
+  }
+
+  Job& job_;
+  const Case case_;
+  const collective::ByteRange mine_;
+  const collective::Kernels::Combine add_;
+};
+
+}  // namespace
+
+std::unique_ptr<Lane> make_own_lane(Job& job, const Case& c, const Buffers& buffers, std::string name) {
+  return std::make_unique<OwnLane>(job, c, buffers, std::move(name));
+}
+
+std::unique_ptr<Lane> make_copy_lane(Job& job, const Buffers& buffers, std::size_t bytes) {
+  return std::make_unique<CopyLane>(job, buffers, bytes);
+}
+
+std::unique_ptr<Lane> make_bare_lane(Job& job, const Case& c) { return std::make_unique<BareLane>(job, c); }
+
+Status alternate(const std::vector<std::unique_ptr<Lane>>& lanes, std::uint32_t rounds, Turn turn) {
+  for (const auto& lane : lanes) {
+    auto wrong = lane->verify(turn.first);
+    if (!wrong.ok()) return wrong.status();
+    lane->wrong = *wrong;
+    turn.first += kVerifications;
+  }
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    turn.last = round + 1 == rounds;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      Lane& lane = *lanes[(round + i) % lanes.size()];
+      if (lane.wrong > 0) continue;
+      auto block = lane.time(turn);
+      if (!block.ok()) return block.status();
+      if (!block->empty()) lane.blocks.push_back(std::move(*block));
+      turn.first += turn.warmups + turn.count;
+    }
+  }
+  return {};
+}
+
+}  // namespace regroup::bench
