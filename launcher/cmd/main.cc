@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cmd/bench.h"
 #include "launcher/cmd/control.h"
 #include "launcher/cmd/node_agent.h"
 #include "launcher/cmd/options.h"
@@ -50,6 +51,8 @@ int main(int argc, char** argv) {
     case regroup::cmd::Verb::kRun:
       regroup::launcher::block_signals();
       return regroup::cmd::run_job(std::move(*options));
+    case regroup::cmd::Verb::kBench:
+      return regroup::cmd::run_bench(*options);
     default:
       return regroup::cmd::run_control(*options);
   }

@@ -80,6 +80,11 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
     return out;
   }
+  if (own_name && !args.empty() && args[0] == "bench") {
+    out.verb = Verb::kBench;
+    out.bench.assign(args.begin() + 1, args.end());
+    return out;
+  }
   Words words = args;
   if (own_name && !words.empty() && words.size() <= 2 && words[0] == "help") words[0] = "--help";
   int ignored = 0;

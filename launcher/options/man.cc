@@ -44,6 +44,9 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 .B regroup \-\-job
 \fIFILE\fR
 .br
+.B regroup \-np
+\fIN\fR regroup bench \fIOPERATION\fR [\fIOPTIONS\fR]
+.br
 .B regroup status
 [\-\-json|\-\-follow] [\fIJOB\fR]
 .br
@@ -63,6 +66,11 @@ or called as mpiexec.hydra those of MPICH, and torchrun's most used options.
 With
 .B \-np
 \fIMIN\fR:\fIMAX\fR the job is elastic: members may die, leave and join while it goes on.
+.PP
+.B regroup bench
+measures collective operations between the ranks of a job on one host;
+.B regroup bench \-\-help
+tells its options.
 .PP
 Options may be written with one or two dashes and with = or a blank before their value.
 A colon ends a program's arguments and begins another program of the same job, with options of its own;

@@ -17,7 +17,17 @@
 
 namespace regroup::launcher {
 
-enum class Verb : std::uint8_t { kRun, kHelp, kVersion, kGenerate, kStatus, kResize, kNotice, kKillMember };
+enum class Verb : std::uint8_t {
+  kRun,
+  kHelp,
+  kVersion,
+  kGenerate,
+  kStatus,
+  kResize,
+  kNotice,
+  kKillMember,
+  kBench
+};
 
 // What is printed on standard output before the job starts.
 struct Display {
@@ -93,6 +103,8 @@ struct Options {
   std::string job;           // "": the user's only one
   bool json = false;
   bool follow = false;
+
+  std::vector<std::string> bench;  // kBench: its arguments, which regroup-bench reads
 
   Environment environment;  // of this process, unchanged
 

@@ -38,13 +38,7 @@ bool of_outer_launcher(const launcher::Environment::value_type& entry) {
 
 }  // namespace
 
-std::string find_helper() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  const fs::path beside = self.parent_path() / "regroup-pmi";
-  if (::access(beside.c_str(), X_OK) == 0) return beside;
-  return self.parent_path().parent_path() / "libexec/regroup/regroup-pmi";
-}
+std::string find_helper() { return launcher::find_helper("regroup-pmi"); }
 
 std::string find_pmix(const launcher::App& app) {
   std::vector<fs::path> programs{app.path};

@@ -10,7 +10,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace regroup::launcher {
@@ -59,6 +61,13 @@ core::Result<std::string> find_program(const std::string& program, const std::st
                       worst == EACCES
                           ? fmt::format("program {}: found in PATH={} but not executable", program, folders)
                           : fmt::format("program {} was not found in PATH={}", program, folders));
+}
+
+std::string find_helper(const std::string& name) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  if (::access((folder / name).c_str(), X_OK) == 0) return folder / name;
+  return folder.parent_path() / "libexec/regroup" / name;
 }
 
 core::Result<HeldPort> hold_port() {

@@ -19,6 +19,9 @@ namespace regroup::launcher {
 [[nodiscard]] core::Result<std::string> find_program(const std::string& program, const std::string& wdir,
                                                      const Environment& environment);
 
+// The program `name` that was built or installed with this one: beside it, or in ../libexec/regroup.
+[[nodiscard]] std::string find_helper(const std::string& name);
+
 // A TCP port of 127.0.0.1 that nobody gets by chance while `socket` is open. It is bound with SO_REUSEADDR
 // and never listens, so a program that sets SO_REUSEADDR too can take it even now.
 struct HeldPort {

@@ -139,6 +139,13 @@ TEST(Options, AskForHelp) {
   EXPECT_EQ(parsed({"--version"}).verb, Verb::kVersion);
 }
 
+TEST(Options, BenchReadsItsOwnArguments) {
+  const Options options = parsed({"bench", "allreduce", "-b", "8", "--help"});
+  EXPECT_EQ(options.verb, Verb::kBench);
+  EXPECT_EQ(options.bench, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
+  EXPECT_EQ(parsed({"-np", "2", "bench"}).verb, Verb::kRun);
+}
+
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--wait", "3", "-shards=4", "-q", "p"})),
             "--wait, -shards: only for an elastic job (-np MIN:MAX), ignored");

@@ -1,0 +1,69 @@
+// What the environment says of the place in the job becomes arguments. regroup-bench starts rivals'
+// launchers, which must not take themselves for a part of the job: what tells them so stays behind, but for
+// the job's name, by which everything that it started is found.
+#include "launcher/cmd/bench.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "launcher/options/outer_place.h"
+#include "launcher/supervise/environment.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::array<std::string_view, 5> kOfMpi = {"OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_"};
+
+std::string value_of(const launcher::Environment& environment, const std::string& name,
+                     const std::string& otherwise) {
+  const auto found = environment.find(name);
+  return found == environment.end() || found->second.empty() ? otherwise : found->second;
+}
+
+launcher::Environment for_bench(const launcher::Environment& environment) {
+  launcher::Environment out = launcher::without_outer_place(environment);
+  std::erase_if(out, [](const auto& entry) {
+    return std::ranges::any_of(kOfMpi,
+                               [&](std::string_view prefix) { return entry.first.starts_with(prefix); });
+  });
+  if (const auto job = environment.find("REGROUP_JOB"); job != environment.end()) out.insert(*job);
+  return out;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+int fail(const std::string& why) {
+  fmt::print(stderr, "regroup bench: {}\n", why);
+  return 1;
+}
+
+}  // namespace
+
+int run_bench(const Options& options) {
+  const launcher::Environment& around = options.environment;
+  const bool rigid = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
+  if (around.contains("REGROUP_AGENT")) return fail("it measures jobs of -np N, not of MIN:MAX");
+  const std::string program = launcher::find_helper("regroup-bench");
+  std::vector<std::string> words = {"regroup-bench", "-1", "0", "0", "-"};
+  if (rigid) {
+    words = {"regroup-bench", value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),
+             value_of(around, "LOCAL_WORLD_SIZE", "0"), value_of(around, "REGROUP_JOB", "-")};
+  }
+  words.insert(words.end(), options.bench.begin(), options.bench.end());
+  std::vector<std::string> environment = launcher::to_strings(for_bench(around));
+  ::execve(program.c_str(), pointers_to(words).data(), pointers_to(environment).data());
+  return fail(fmt::format("program {} cannot be started: {}", program, std::strerror(errno)));
+}
+
+}  // namespace regroup::cmd

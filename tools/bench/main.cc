@@ -1,0 +1,94 @@
+// regroup-bench: what `regroup bench` executes, one process per rank.
+// usage: regroup-bench RANK SIZE LOCAL_SIZE JOB OPERATION [OPTIONS]
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tools/bench/job.h"
+#include "tools/bench/measure.h"
+#include "tools/bench/options.h"
+#include "tools/bench/report.h"
+
+namespace {
+
+using namespace regroup;
+
+constexpr int kPlaceWords = 5;        // with the program's name
+constexpr unsigned kForRankZero = 5;  // seconds
+constexpr int kMostRanks = core::kMaxSlots;
+
+int fail(const std::string& why) {
+  fmt::print(stderr, "regroup bench: {}\n", why);
+  return 1;
+}
+
+// What all ranks find rank 0 tells. The first to end would end it too, so the others wait for that.
+int refuse(const bench::Place& place, const std::string& why) {
+  if (place.rank <= 0) return fail(why);
+  ::sleep(kForRankZero);
+  return 1;
+}
+
+core::Status check(const bench::Place& place, int local_size, const bench::Options& options) {
+  if (place.size < 1 || place.rank < 0 || place.rank >= place.size) {
+    return core::invalid_argument(
+        "it measures between the ranks of a job; type for example: regroup -np 2 regroup bench allreduce");
+  }
+  if (local_size != place.size) {
+    return core::invalid_argument(fmt::format(
+        "{} of {} ranks are on this host; it measures ranks of one host", local_size, place.size));
+  }
+  if (place.size > kMostRanks)
+    return core::invalid_argument(fmt::format("{} ranks, at most {} are possible", place.size, kMostRanks));
+  if (options.root >= static_cast<std::uint32_t>(place.size)) {
+    return core::invalid_argument(
+        fmt::format("option --root {}: there are {} ranks", options.root, place.size));
+  }
+  if (place.size == 1 && options.operation->kind == collective::Kind::kSend)
+    return core::invalid_argument("sendrecv: at least two ranks are wanted");
+  return bench::check_memory(options, place.size);
+}
+
+core::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
+  auto job = bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout);
+  if (!job.ok()) return job.status();
+  const bench::Machine machine = bench::this_machine();
+  if (place.rank == 0) fmt::print("{}", bench::head_text(options, place.size, machine));
+  std::uint64_t wrong = 0;
+  const auto done = [&](const bench::SizeResult& result) {
+    fmt::print("{}", bench::text_of(result, place.size));
+    std::fflush(stdout);
+    for (const bench::Row& row : result.rows) {
+      wrong += row.out_of_place ? row.out_of_place->wrong : 0;
+      wrong += row.in_place ? row.in_place->wrong : 0;
+    }
+  };
+  REGROUP_RETURN_IF_ERROR(bench::measure(**job, options, done));
+  REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
+  if (wrong > 0) return core::internal_error(fmt::format("{} elements of results are wrong", wrong));
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < kPlaceWords) return fail("it is started by regroup bench");
+  const bench::Place place{std::atoi(argv[1]), std::atoi(argv[2]), argv[4]};
+  const std::vector<std::string> words(argv + kPlaceWords, argv + argc);
+  const auto options = bench::parse_options(words);
+  if (!options.ok())
+    return refuse(place, fmt::format("{}\nTry regroup bench --help.", options.status().message()));
+  if (options->help) {
+    if (place.rank <= 0) fmt::print("{}", bench::help_text());
+    return 0;
+  }
+  if (core::Status status = check(place, std::atoi(argv[3]), *options); !status.ok())
+    return refuse(place, status.message());
+  const core::Status status = run(place, *options, fmt::format("{}", fmt::join(words, "\n")));
+  return status.ok() ? 0 : fail(status.message());
+}
