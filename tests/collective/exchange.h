@@ -2,6 +2,7 @@
 // compute, buffers that lie askew, the expected output.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "collective/communicator.h"
@@ -24,20 +25,40 @@ inline constexpr Kind kCollectives[] = {Kind::kAllreduce, Kind::kReduce,    Kind
                                         Kind::kAllgather, Kind::kGather,    Kind::kScatter,
                                         Kind::kAlltoall,  Kind::kBroadcast, Kind::kBarrier};
 
+// What the ranks bring, by rank; the same for the same shape and seed.
+using Inputs = std::shared_ptr<const std::vector<Bytes>>;
+[[nodiscard]] Inputs make_inputs(const Shape& shape, int size, std::uint64_t seed);
+
+// Memory in which an Exchange shall lie, some of it painted; where it is empty, ordinary memory. Both in
+// place or both of a broadcast: in `out`.
+struct Room {
+  std::span<std::byte> in;
+  std::span<std::byte> out;
+};
+
 class Exchange {
  public:
   // Of rank `rank` of `size`; `seed` is the same in all.
-  Exchange(const Shape& shape, int rank, int size, std::uint64_t seed);
+  Exchange(const Shape& shape, int rank, int size, std::uint64_t seed)
+      : Exchange(shape, rank, size, make_inputs(shape, size, seed), {}) {}
+  Exchange(const Shape& shape, int rank, int size, Inputs inputs, const Room& room);
 
   [[nodiscard]] const Operation& operation() const { return operation_; }
   // Empty if the output is right and nothing beside it was touched, else what is wrong.
   [[nodiscard]] std::string verify() const;
+  // Change all of the memory, as the caller may once the operation is done; the first leaves an input alone
+  // that lies in the output.
+  void spoil_input();
+  void spoil_output();
 
  private:
-  const Shape shape_;
-  const int rank_;
-  std::vector<Bytes> inputs_;  // by rank
-  Bytes memory_;
+  std::span<std::byte> area(std::size_t index, std::span<std::byte> room, std::size_t bytes);
+
+  Shape shape_;
+  int rank_;
+  Inputs inputs_;
+  Bytes own_[2];
+  std::span<std::byte> areas_[2];  // with their guards: of the output, of the input unless it lies in that
   Operation operation_;
 };
 
