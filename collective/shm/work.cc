@@ -8,11 +8,10 @@
 //   direct    contributions that lie in the arena are read where they are; a second rendezvous lets nobody
 //             change them before
 // docs/collectives.md has the traffic of each.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "collective/shm/cache.h"
 #include "collective/shm/communicator.h"
 
 namespace regroup::collective {
@@ -22,10 +21,10 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kFoldAllBytes = 32 << 10;  // inputs of all ranks: below, each rank folds all by itself
 constexpr std::uint64_t kNowhere = ~0ULL;
 
-// Outputs from here on go past the cache: half of its last level.
-std::size_t stream_bytes() {
-  static const long kLastLevel = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return kLastLevel > 0 ? static_cast<std::size_t>(kLastLevel) / 2 : 1 << 20;
+// How to write results that take `bytes` together: past the cache from half of its last level on.
+Stores stores_of(std::size_t bytes) {
+  static const std::size_t kLastLevel = last_level_cache();
+  return bytes >= kLastLevel / 2 ? Stores::kStream : Stores::kPlain;
 }
 
 bool is_split(Kind kind) {
@@ -33,6 +32,8 @@ bool is_split(Kind kind) {
 }
 
 bool from_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kScatter; }
+
+bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
 
 Input contribution_of(const Operation& o) { return o.kind == Kind::kBroadcast ? Input(o.out) : o.in; }
 
@@ -51,7 +52,8 @@ void ShmCommunicator::make_plan(Pending& pending) {
   const std::size_t whole = is_split(o.kind) ? plan_.block * ranks : plan_.block;  // of one contribution
   plan_.contributes = !from_root(o.kind) || rank_ == o.root;
   plan_.is_inline = whole <= Arrivals::kPayload;
-  plan_.stores = o.out.size() >= stream_bytes() ? Stores::kStream : Stores::kPlain;
+  const bool one_result = to_root(o.kind) || o.kind == Kind::kSumPartials;
+  plan_.stores = stores_of(o.out.size() * (one_result ? 1 : ranks));
   plan_.piece = is_split(o.kind) ? kChunk / ranks / kLine * kLine : kChunk;
   if (plan_.is_inline || ranks == 1) plan_.piece = plan_.block;
   plan_.stride = is_split(o.kind) ? plan_.piece : 0;
@@ -139,6 +141,7 @@ void ShmCommunicator::hear(Pending& pending) {
   plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
   if (!plan_.direct) return;
   pending.phases = 3;
+  if (same_output_) plan_.stores = stores_of(o.out.size());
   std::ranges::copy(inputs_, sources_.begin());
   plan_.stride = is_split(o.kind) ? plan_.block : 0;
 }
