@@ -48,7 +48,9 @@ using Output = std::span<std::byte>;
 
 // What to do with which memory. Plain data; the memory is the caller's until the operation is done. With P
 // ranks and blocks of n bytes, n being the same in all ranks; of any alignment. `in` and `out` do not
-// overlap, or are in place as said below.
+// overlap, or are in place as said below. Nor does memory of different ranks, but for one result in the arena
+// that all ranks name as `out` of an allreduce: others may still write the same bytes into it when it is done
+// here, so whoever changes it by other means than an operation meets them before.
 struct Operation {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kUint8;

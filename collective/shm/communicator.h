@@ -50,7 +50,6 @@ class ShmCommunicator final : public Communicator {
   struct Plan {
     std::size_t block = 0;    // bytes per rank
     std::size_t piece = 0;    // of a block, per chunk
-    std::size_t stride = 0;   // from one piece to the next in a contribution; 0: one piece only
     bool contributes = true;  // this rank brings data
     bool is_inline = false;   // which travels in the arrival itself
     bool by_slices = false;   // each rank folds a slice of each chunk for all

@@ -1,12 +1,12 @@
 // What each operation does between its rendezvous. Three ways, the same in all ranks:
 //   inline    a contribution of at most 56 bytes travels in the arrival; behind the rendezvous each takes
-//   what
-//             is for it
+//             what is for it
 //   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
 //             before it delivered; large reductions to all or to a root fold the one before it slice by
 //             slice, each rank one slice, and deliver the one before that
-//   direct    contributions that lie in the arena are read where they are; a second rendezvous lets nobody
-//             change them before
+//   direct    contributions that all lie in the arena are read where they are, each at once
+// Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
+// all have read it: where the last work reads it, a rendezvous follows.
 // docs/collectives.md has the traffic of each.
 #include <algorithm>
 #include <cstring>
@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kFoldAllBytes = 32 << 10;  // inputs of all ranks: below, each rank folds all by itself
+constexpr std::size_t kCopyBytes = 1 << 10;  // contributions up to here cost less to copy than a rendezvous
 constexpr std::uint64_t kNowhere = ~0ULL;
 
 // How to write results that take `bytes` together: past the cache from half of its last level on.
@@ -56,12 +57,12 @@ void ShmCommunicator::make_plan(Pending& pending) {
   plan_.stores = stores_of(o.out.size() * (one_result ? 1 : ranks));
   plan_.piece = is_split(o.kind) ? kChunk / ranks / kLine * kLine : kChunk;
   if (plan_.is_inline || ranks == 1) plan_.piece = plan_.block;
-  plan_.stride = is_split(o.kind) ? plan_.piece : 0;
   plan_.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
                     plan_.block * ranks > kFoldAllBytes && ranks > 1;
   std::ranges::fill(inputs_, nullptr);
   offsets_ = {kNowhere, kNowhere};
-  if (!plan_.is_inline && ranks > 1) look_for_arena(o);
+  if (ranks == 1) inputs_[0] = contribution_of(o).data();
+  if (whole > kCopyBytes && ranks > 1) look_for_arena(o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
     pending.phases = 2;
   } else if (ranks == 1) {
@@ -88,6 +89,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     return {};
   }
   if (plan_.direct) {
+    if (phase == 1) set_sources(o, 0);
     if (phase == 1 && same_output_) fold_all_into_shared(o);
     if (phase == 1 && !same_output_) deliver(o, 0, plan_.block);
     return {};
@@ -106,8 +108,8 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
 // Where in the arena our memory lies, if it does: then it needs no copy.
 void ShmCommunicator::look_for_arena(const Operation& o) {
   const Input in = contribution_of(o);
-  const bool overwritten =
-      o.kind == Kind::kAlltoall && o.in.data() == o.out.data();  // before all have read it
+  const bool whole_at_once = o.kind == Kind::kAlltoall || (o.kind == Kind::kAllreduce && !plan_.by_slices);
+  const bool overwritten = whole_at_once && o.in.data() == o.out.data();  // before all have read it
   if (plan_.contributes && !overwritten) offsets_.in = family_->arena().offset_of(in).value_or(kNowhere);
   offsets_.out = family_->arena().offset_of(o.out).value_or(kNowhere);
   if (offsets_.in != kNowhere) inputs_[static_cast<std::size_t>(rank_)] = in.data();
@@ -127,6 +129,7 @@ void ShmCommunicator::hear(Pending& pending) {
     return;
   }
   bool all_in_arena = true;
+  bool some_in_arena = false;
   same_output_ = o.kind == Kind::kAllreduce;
   for (std::size_t r = 0; r < slots_.size(); ++r) {
     Offsets theirs;
@@ -134,16 +137,18 @@ void ShmCommunicator::hear(Pending& pending) {
     const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
     if (theirs.in != kNowhere) inputs_[r] = family_->arena().at(theirs.in);
     all_in_arena = all_in_arena && (!contributes || theirs.in != kNowhere);
+    some_in_arena = some_in_arena || theirs.in != kNowhere;
     if (r == 0) offsets_.out = theirs.out;
     same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNowhere;
   }
   const bool reduces_for_all = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce;
   plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
-  if (!plan_.direct) return;
-  pending.phases = 3;
-  if (same_output_) plan_.stores = stores_of(o.out.size());
-  std::ranges::copy(inputs_, sources_.begin());
-  plan_.stride = is_split(o.kind) ? plan_.block : 0;
+  if (plan_.direct) {
+    pending.phases = 3;
+    if (same_output_) plan_.stores = stores_of(o.out.size());
+  } else if (some_in_arena && !plan_.by_slices) {
+    pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
+  }
 }
 
 void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
@@ -157,20 +162,16 @@ void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
   }
 }
 
-// Where each rank's contribution to chunk `index`, staged one rendezvous ago, lies.
+// Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
 void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
-  const std::size_t at = index * plan_.piece;
-  if (size() == 1) {
-    sources_[0] = contribution_of(o).data();
-    return;
-  }
+  const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   for (std::size_t r = 0; r < slots_.size(); ++r) {
-    if (plan_.is_inline) {
-      sources_[r] = arrivals_.payload_of(r);
+    if (plan_.is_inline && size() > 1) {
+      sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
     } else if (inputs_[r] != nullptr) {
-      sources_[r] = inputs_[r] + at;
+      sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {
-      sources_[r] = chunk(r, arrivals_.met() - 1);
+      sources_[r] = chunk(r, arrivals_.met() - 1) + part * plan_.piece;
     }
   }
 }
@@ -198,32 +199,24 @@ void ShmCommunicator::fold_all_into_shared(const Operation& o) {
 
 // Takes from sources_ what is for this rank: bytes at..at+bytes of each block.
 void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
-  const auto self = static_cast<std::size_t>(rank_);
   const auto root = static_cast<std::size_t>(o.root);
-  const std::size_t stride = plan_.is_inline || size() == 1 ? plan_.block : plan_.stride;
+  if (to_root(o.kind) && rank_ != o.root) return;
+  if (o.kind == Kind::kBroadcast && rank_ == o.root) return;
   switch (o.kind) {
     case Kind::kAllreduce:
     case Kind::kReduce:
-      if (o.kind == Kind::kReduce && self != root) return;
+    case Kind::kReduceScatter:
       ranks_fold_.run(sources_, {0, bytes}, o.out.data() + at, o.dtype, o.op, plan_.stores);
       return;
-    case Kind::kReduceScatter:
-      ranks_fold_.run(sources_, {self * stride, self * stride + bytes}, o.out.data() + at, o.dtype, o.op,
-                      plan_.stores);
-      return;
     case Kind::kBroadcast:
-      if (self != root) copy(o.out.data() + at, sources_[root], bytes);
-      return;
     case Kind::kScatter:
-      copy(o.out.data() + at, sources_[root] + self * stride, bytes);
+      copy(o.out.data() + at, sources_[root], bytes);
       return;
     case Kind::kAllgather:
     case Kind::kGather:
     case Kind::kAlltoall:
-      if (o.kind == Kind::kGather && self != root) return;
       for (std::size_t r = 0; r < slots_.size(); ++r) {
-        const std::size_t piece = o.kind == Kind::kAlltoall ? self * stride : 0;
-        copy(o.out.data() + r * plan_.block + at, sources_[r] + piece, bytes);
+        copy(o.out.data() + r * plan_.block + at, sources_[r], bytes);
       }
       return;
     default:
