@@ -90,6 +90,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
         return Status(core::Code::kRevoked, fmt::format("generation {} is over", family_->generation()));
       }
       if (!here.ok() || !*here) return here;
+      family_->met(slots_);
       settled_ = settled_ || pending.state == State::kSettling;
       if (pending.state == State::kMeeting && pending.phase == 1) hear(pending);
       pending.state = State::kWorking;

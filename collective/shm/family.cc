@@ -1,8 +1,9 @@
 // The order of operations, and the one place that waits.
 //
 // Waiting: with as many cores as ranks the others answer within microseconds, so this thread looks again for
-// a while; with fewer it would only keep them from running. Then a few yields and the doorbell
-// (core/doorbell.h).
+// a while; with fewer it would only keep them from running, so it lets each of them run twice. Then the
+// doorbell (core/doorbell.h). The cores are those of all: a launcher may have bound each rank to one of its
+// own.
 #include "collective/shm/family.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <utility>
 
 #include "collective/shm/communicator.h"
@@ -23,11 +26,22 @@ using core::Status;
 using core::TimePoint;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr std::size_t kYields = 2;  // for each rank
 
-bool fits_cores(std::size_t ranks) {
-  cpu_set_t cores;
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 &&
-         ranks <= static_cast<std::size_t>(CPU_COUNT(&cores));
+using Cores = std::array<std::uint64_t, kMaxCores / 64>;
+
+// Those that this thread may run on; none if there are more than kMaxCores.
+Cores own_cores() {
+  Cores cores{};
+  static_assert(sizeof cores == sizeof(cpu_set_t));
+  if (::sched_getaffinity(0, sizeof cores, reinterpret_cast<cpu_set_t*>(cores.data())) < 0) cores = {};
+  return cores;
+}
+
+std::size_t count(const Cores& cores) {
+  std::size_t sum = 0;
+  for (const std::uint64_t word : cores) sum += static_cast<std::size_t>(std::popcount(word));
+  return sum;
 }
 
 double seconds_since(TimePoint begin) {
@@ -42,7 +56,8 @@ Family::Family(const core::Arena& arena, core::Generation generation, core::Posi
       line_(arena.line(self)),
       generation_(generation),
       self_(self),
-      spins_(fits_cores(ranks)),
+      ranks_(ranks),
+      spins_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 
 void Family::fail(Status why) {
@@ -62,9 +77,24 @@ bool Family::gate_is_open() {
   return gate_passed_;
 }
 
+void Family::met(std::span<const core::SlotIndex> slots) {
+  if (std::exchange(counted_cores_, true)) return;
+  Cores all{};
+  for (const core::SlotIndex slot : slots) {
+    const auto& theirs = stage_of(arena_, slot).cores;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] |= theirs[i].load(std::memory_order_relaxed);
+  }
+  spins_ = ranks_ <= count(all);
+}
+
 Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operation& operation,
                                     TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
+  if (!std::exchange(announced_cores_, true)) {
+    const Cores mine = own_cores();
+    auto& cores = stage_of(arena_, self_).cores;
+    for (std::size_t i = 0; i < mine.size(); ++i) cores[i].store(mine[i], std::memory_order_relaxed);
+  }
   queue_.push_back({operation, &communicator, next_ticket_, deadline});
   advance(false);
   return next_ticket_++;
@@ -135,7 +165,11 @@ Result<bool> Family::test(std::uint64_t ticket) {
   return failed_.ok() ? Result<bool>(false) : failed_;
 }
 
-bool Family::spin(std::uint64_t ticket) {
+bool Family::look_again(std::uint64_t ticket) {
+  for (std::size_t turn = 0; !spins_ && turn < kYields * ranks_ && !is_done(ticket) && failed_.ok(); ++turn) {
+    ::sched_yield();
+    advance(false);
+  }
   if (!spins_) return is_done(ticket);
   TimePoint end{};
   for (unsigned turn = 0; !is_done(ticket) && failed_.ok(); ++turn) {
@@ -150,7 +184,7 @@ bool Family::spin(std::uint64_t ticket) {
 }
 
 Status Family::wait(std::uint64_t ticket) {
-  if (spin(ticket)) return {};
+  if (look_again(ticket)) return {};
   if (!failed_.ok()) return failed_;
   const TimePoint begin = core::SystemClock().now();
   const auto ready = [&] {

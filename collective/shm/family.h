@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 
 #include "collective/communicator.h"
@@ -30,6 +31,7 @@ struct Pending {
 // Owned and used by one thread. Every failure is final: the members may be at different rendezvous.
 class Family {
  public:
+  // `ranks`: members of the World on this host.
   Family(const core::Arena& arena, core::Generation generation, core::Position instance, core::SlotIndex self,
          std::size_t ranks);
 
@@ -49,6 +51,10 @@ class Family {
   // True when every member of an earlier generation on this host has left it. Before, nothing shared may be
   // written.
   [[nodiscard]] bool gate_is_open();
+  // The members in `slots` have met: now their cores are known.
+  void met(std::span<const core::SlotIndex> slots);
+  // Whether each member of the World on this host can have a core for itself, as far as is known.
+  [[nodiscard]] bool spins() const { return spins_; }
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] core::SlotIndex self() const { return self_; }
   [[nodiscard]] core::Generation generation() const { return generation_; }
@@ -61,7 +67,7 @@ class Family {
   // Moves everything on as far as it gets without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
-  [[nodiscard]] bool spin(std::uint64_t ticket);
+  [[nodiscard]] bool look_again(std::uint64_t ticket);
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] std::string waits_for(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
   void fail(core::Status why);
@@ -71,7 +77,10 @@ class Family {
   core::Line& line_;  // of this member
   const core::Generation generation_;
   const core::SlotIndex self_;
-  const bool spins_;
+  const std::size_t ranks_;
+  bool spins_;
+  bool announced_cores_ = false;
+  bool counted_cores_ = false;
 
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;  // the first is under way

@@ -15,6 +15,7 @@ inline constexpr std::size_t kChunk = 128 << 10;  // of a collective operation, 
 inline constexpr std::size_t kMailChunk = 44 << 10;
 inline constexpr std::size_t kGroups = 32;  // communicators made by split() that a member can hold at a time
 inline constexpr std::size_t kTurns = 3;    // chunks in turn: collective/shm/communicator.cc says why three
+inline constexpr std::size_t kMaxCores = 1024;
 
 // What a member tells one other about the messages between them. The counts grow as long as `instance`
 // stands.
@@ -32,6 +33,9 @@ struct Stage {
 
   std::array<core::Channel, kGroups> groups;
   std::array<Mail, core::kMaxSlots> mail;  // by the slot of the other
+  // A bit for each that the member may run on, since its first operation in a World. Nothing but the way of
+  // waiting depends on it.
+  alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
   std::array<std::byte, 16 * kSkew + kTurns * kChunk + 2 * kMailChunk> room;
 
   // Where the member in `slot`, whose stage this is, puts its chunk of time `time`.

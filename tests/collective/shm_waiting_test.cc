@@ -1,0 +1,145 @@
+// How a member waits: it spins only where every rank can have a core for itself, and takes none while it is
+// blocked. Threads bind like processes.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <ctime>
+#include <semaphore>
+#include <thread>
+
+#include "collective/shm/communicator.h"
+#include "collective/shm/factory.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int rank) {
+  auto comm = make_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)});
+  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
+  return std::move(comm).value();
+}
+
+std::vector<int> own_cores() {
+  cpu_set_t mask;
+  std::vector<int> cores;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof mask, &mask), 0);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &mask)) cores.push_back(core);
+  }
+  return cores;
+}
+
+void bind_to(int core) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CPU_SET(core, &mask);
+  EXPECT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
+}
+
+constexpr int kFree = -1;
+
+// With ranks bound to the first or the second of this process's cores.
+struct Binding {
+  const char* name;
+  std::vector<int> to;  // by rank: which core, or kFree
+  bool spins;
+};
+
+TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
+  const std::vector<int> cores = own_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  const auto many = static_cast<int>(cores.size());
+  const Binding rows[] = {
+      {"each to its own", {0, 1}, true},
+      {"both to one", {0, 0}, false},
+      {"one to one, the other free", {0, kFree}, true},
+      {"both free", {kFree, kFree}, true},
+      {"three on two", {0, 1, 1}, false},
+      {"more than cores, free", std::vector<int>(static_cast<std::size_t>(many) + 1, kFree), false},
+  };
+  for (const Binding& row : rows) {
+    SCOPED_TRACE(row.name);
+    const auto size = static_cast<int>(row.to.size());
+    if (row.to.size() > core::kMaxSlots) continue;  // no node has so many members
+    const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(size)});
+    run_all(Ranks::kThreads, size, [&](int rank) {
+      const int to = row.to[static_cast<std::size_t>(rank)];
+      if (to != kFree) bind_to(cores[static_cast<std::size_t>(to)]);
+      const auto comm = open_comm(arena, rank);
+      ASSERT_TRUE(comm->barrier(soon()).ok());
+      EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).family().spins(), row.spins) << "rank " << rank;
+    });
+  }
+}
+
+// Processor time of the calling thread, for others to read.
+clockid_t own_clock() {
+  clockid_t clock{};
+  EXPECT_EQ(::pthread_getcpuclockid(::pthread_self(), &clock), 0);
+  return clock;
+}
+std::chrono::nanoseconds time_of(clockid_t clock) {
+  timespec at{};
+  EXPECT_EQ(::clock_gettime(clock, &at), 0);
+  return std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec);
+}
+
+struct Setting {
+  int ranks;
+  bool busy;  // the others work among themselves meanwhile
+};
+class ShmWaiting : public ::testing::TestWithParam<Setting> {};
+
+// Rank 0 waits in a barrier that the last rank keeps away from. Below 2 % of a core, measured as processor
+// time: a busy machine cannot raise it.
+TEST_P(ShmWaiting, ABlockedMemberLeavesItsCoreToOthers) {
+  const int ranks = GetParam().ranks;
+  const bool busy = GetParam().busy;
+  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  std::binary_semaphore measured{0};
+  std::atomic<bool> over{false};
+  std::atomic<bool> waits{false};
+  clockid_t clock{};
+  const auto body = [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    auto others = comm->split(rank == 0 ? -1 : 0, soon());
+    ASSERT_TRUE(others.ok()) << others.status().to_string();
+    std::uint64_t go_on = busy ? 1 : 0;
+    while (rank != 0 && go_on != 0) {  // until all have seen that it is over
+      std::uint64_t mine = over ? 0 : 1;
+      const auto in = std::as_bytes(std::span(&mine, 1));
+      const auto out = std::as_writable_bytes(std::span(&go_on, 1));
+      ASSERT_TRUE((*others)->run(Operation::allreduce(in, out, Dtype::kInt64, Op::kMin), soon()).ok());
+    }
+    if (rank == 0) clock = own_clock();
+    if (rank == 0) waits = true;
+    if (rank == ranks - 1) measured.acquire();
+    ASSERT_TRUE(comm->barrier(soon()).ok());
+  };
+  const auto agent = [&] {
+    EXPECT_TRUE(eventually([&] { return waits && arena.line(0).bell.sleeping.load() != 0; }));
+    std::this_thread::sleep_for(50ms);
+    const auto used = time_of(clock);
+    const auto begin = core::SystemClock().now();
+    std::this_thread::sleep_for(400ms);
+    const double share = std::chrono::duration<double>(time_of(clock) - used) /
+                         std::chrono::duration<double>(core::SystemClock().now() - begin);
+    EXPECT_LT(share, 0.02);
+    over = true;
+    measured.release();
+  };
+  run_all(Ranks::kThreads, ranks, body, agent);
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, ShmWaiting,
+                         ::testing::Values(Setting{2, false}, Setting{8, false}, Setting{4, true}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + (info.param.busy ? "Busy" : "Idle");
+                         });
+
+}  // namespace
+}  // namespace regroup::collective::testing
