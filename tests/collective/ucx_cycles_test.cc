@@ -1,185 +1,20 @@
-// Killed and formed again, many times: a member dies inside an operation, the survivors go on without it,
-// then with another in its place. What the survivors hold of the system stays what it was. 20 times, 200 with
-// REGROUP_TEST_FULL.
+// Kill and re-form cycles of the backend between nodes: 20, 200 with REGROUP_TEST_FULL.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <new>
-#include <optional>
 
-#include <sys/mman.h>
-
-#include "tests/collective/exchange.h"
-#include "tests/collective/harness.h"
+#include "tests/collective/cycles.h"
 #include "tests/collective/ucx_job.h"
 
 namespace regroup::collective::testing {
 namespace {
 
-using core::Code;
-using core::Generation;
-using core::Status;
-
-constexpr int kSize = 4;
-constexpr int kVictim = 2;
-// Generations after which memory is compared, and what may come later: by then it has settled, or nearly so.
-constexpr Generation kSettled[] = {12, 200};
-constexpr std::size_t kSlackKib[] = {16384, 2048};
-constexpr std::size_t kCallers = 2 * kSize;  // sockets of members that call before we count
-
-struct Board {
-  std::atomic<std::uint64_t> announced;       // newest generation that ranks may open
-  std::atomic<std::uint64_t> through[kSize];  // operations of the newest generation
-  std::atomic<std::uint64_t> left[kSize];     // last generation that came to its end
-  std::atomic<bool> stop;
-};
-
-struct Holdings {
-  std::size_t descriptors = 0;
-  std::size_t threads = 0;
-  std::size_t kib = 0;  // resident
-};
-
-std::size_t entries(const char* folder) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
-}
-
-Holdings holdings() {
-  Holdings out{entries("/proc/self/fd"), entries("/proc/self/task"), 0};
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word == "VmRSS:") status >> out.kib;
-  }
-  return out;
-}
-
-// Odd generations are of all, even ones without the victim.
-bool is_in(int rank, Generation g) { return rank != kVictim || g % 2 == 1; }
-
-core::World world_of(Generation g) {
-  core::World world;
-  world.generation = g;
-  for (int r = 0; r < kSize; ++r) {
-    if (is_in(r, g)) world.members.push_back({.id = static_cast<core::MemberId>(r)});
-  }
-  return world;
-}
-
-// Operations until the generation is over.
-Status run_generation(Communicator& comm, Generation g, std::atomic<std::uint64_t>& through) {
-  Status status;
-  for (std::uint64_t k = 0; status.ok(); ++k) {
-    const Kind kind = kCollectives[(g + k) % std::size(kCollectives)];
-    status = run_checked(comm, {kind, Dtype::kFloat32, Op::kSum, 0, 20'000}, k, soon());
-    through = k + 1;
-  }
-  return status;
-}
-
-void live(Job& job, Board& board, int rank, Generation first, bool long_run) {
-  std::optional<Holdings> before;
-  std::unique_ptr<Communicator> comm;
-  for (Generation g = first; !board.stop; ++g) {
-    ASSERT_TRUE(eventually([&] { return board.announced >= g || board.stop; }));
-    if (board.stop) break;
-    auto next = job.open(world_of(g), rank);
-    ASSERT_TRUE(next.ok()) << next.status().to_string();
-    comm = std::move(*next);  // the old one ends when the new one is up
-    const Holdings now = holdings();
-    if (rank != kVictim && g > kSettled[long_run]) {
-      if (!before) before = now;
-      ASSERT_LE(now.descriptors, before->descriptors + kCallers) << "generation " << g;
-      ASSERT_LE(now.threads, before->threads) << "generation " << g;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory for a while
-      ASSERT_LE(now.kib, before->kib + kSlackKib[long_run]) << "generation " << g;
-#endif
-    }
-    const Status status = run_generation(*comm, g, board.through[rank]);
-    ASSERT_EQ(status.code(), Code::kRevoked) << "generation " << g << ": " << status.to_string();
-    job.leave(g, rank);
-    board.left[rank] = g;
-  }
-}
-
-class Cycles {
- public:
-  Cycles(Job& job, Board& board, Generation cycles) : job_(job), board_(board), cycles_(cycles) {}
-
-  void run() {
-    for (int rank = 0; rank < kSize; ++rank) start(rank, 1);
-    for (Generation g = 1; g < 2 * cycles_; g += 2) {
-      const std::uint64_t moment = 1 + random_() % 12;
-      announce(g);
-      await(g, moment);
-      ASSERT_EQ(::kill(children_[kVictim], SIGKILL), 0);
-      ASSERT_EQ(::waitpid(children_[kVictim], nullptr, 0), children_[kVictim]);
-      job_.bury(kVictim);
-      end(g);
-      announce(g + 1);
-      await(g + 1, 3);
-      job_.replace(kVictim);
-      start(kVictim, g + 2);
-      end(g + 1);
-      if (::testing::Test::HasFailure()) break;
-    }
-    board_.stop = true;
-    ::kill(children_[kVictim], SIGKILL);
-    for (int rank = 0; rank < kSize; ++rank) {
-      int status = 0;
-      ::waitpid(children_[rank], &status, 0);
-      EXPECT_TRUE(rank == kVictim || status == 0) << "rank " << rank << " ended with " << status;
-    }
-  }
-
- private:
-  void start(int rank, Generation first) {
-    children_[rank] = fork_rank(rank, [&](int r) {
-      const auto mine = job_.in_child();
-      live(*mine, board_, r, first, cycles_ > 100);
-    });
-  }
-  void announce(Generation g) {
-    for (auto& count : board_.through) count = 0;
-    board_.announced = g;
-  }
-  bool all(Generation g, const std::function<bool(int)>& condition) const {
-    for (int rank = 0; rank < kSize; ++rank) {
-      if (is_in(rank, g) && !condition(rank)) return false;
-    }
-    return true;
-  }
-  void await(Generation g, std::uint64_t operations) {
-    ASSERT_TRUE(eventually([&] { return all(g, [&](int r) { return board_.through[r] >= operations; }); }))
-        << "generation " << g;
-  }
-  void end(Generation g) {
-    job_.revoke(g);
-    ASSERT_TRUE(eventually([&] {
-      return all(g, [&](int r) { return r == kVictim || board_.left[r] >= g; });
-    })) << "generation "
-        << g;
-  }
-
-  Job& job_;
-  Board& board_;
-  const Generation cycles_;
-  std::mt19937_64 random_{11};
-  pid_t children_[kSize] = {};
-};
-
 TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
-  const Generation cycles = std::getenv("REGROUP_TEST_FULL") != nullptr ? 200 : 20;
-  const auto job = make_ucx_pairs(kSize);
-  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  Cycles(*job, *new (memory) Board(), cycles).run();
-  ::munmap(memory, sizeof(Board));
+  constexpr std::size_t kCallers = 2 * kCycleRanks;  // sockets of members that call before we count
+  const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
+  const auto job = make_ucx_pairs(kCycleRanks);
+  // Memory has settled by then, or nearly so.
+  run_cycles(*job, full ? Cycles{200, 200, 2048, kCallers} : Cycles{20, 12, 16384, kCallers});
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+// Killed and formed again, many times, for any backend whose ranks are processes: a member dies inside an
+// operation, the survivors go on without it, then with another in its place. What the survivors hold of the
+// system stays what it was.
+#pragma once
+
+#include "tests/collective/job.h"
+
+namespace regroup::collective::testing {
+
+inline constexpr int kCycleRanks = 4;
+
+struct Cycles {
+  core::Generation count;    // of cycles, two generations each
+  core::Generation settled;  // the generation whose holdings those of later ones are compared with
+  std::size_t slack_kib;     // of resident memory, above those
+  std::size_t slack_descriptors = 0;
+};
+
+// In a test: expects that the job, of kCycleRanks ranks, goes through all of it.
+void run_cycles(Job& job, const Cycles& cycles);
+
+}  // namespace regroup::collective::testing

@@ -1,0 +1,19 @@
+// Kill and re-form cycles of the backend inside a node: 50, 1,000 with REGROUP_TEST_FULL.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/collective/cycles.h"
+#include "tests/collective/shm_job.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
+  const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
+  const auto job = make_shm_job(kCycleRanks);
+  run_cycles(*job, full ? Cycles{1000, 200, 1024} : Cycles{50, 20, 2048});
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
