@@ -1,7 +1,9 @@
 """`regroup bench`: small real runs, what they print, and what is refused."""
 
+import json
 import subprocess
 
+import matplotlib.image
 import pytest
 from conftest import BIN, DEADLINE_S
 
@@ -144,6 +146,46 @@ def test_elastic_jobs_are_refused(regroup):
     job = regroup.start("--oversubscribe", "-np", "1:2", "--max-restarts", "0", *BENCH, "allreduce")
     job.wait()
     assert "it measures jobs of -np N, not of MIN:MAX" in job.err
+
+
+def test_json_has_what_the_table_has(regroup, tmp_path):
+    file = tmp_path / "out.json"
+    job = bench(regroup, 2, "allgather", "-b", "4K", "-e", "64K", "--json", str(file), *QUICK)
+    assert job.process.returncode == 0, job.err
+    result = json.loads(file.read_text())
+    assert (result["operation"], result["ranks"], result["rounds"]) == ("allgather", 2, 2)
+    assert result["machine"]["cores"] >= 1 and result["machine"]["model"]
+    told = rows_of(job.out)
+    assert [row["size"] for row in result["rows"]] == [4096, 65536]
+    for number, row in enumerate(result["rows"]):
+        assert (row["type"], row["redop"], row["root"]) == ("float32", None, None)
+        for memory, placements in row["memory"].items():
+            (line,) = (x for x in told if (x["size"], x["memory"]) == (str(row["size"]), memory))
+            for key, name in (("out_of_place", "out"), ("in_place", "in")):
+                figures = placements[key]
+                assert figures["wrong"] == 0 and figures["samples"] == 6
+                assert figures["min_us"] <= figures["p50_us"] <= figures["p99_us"] <= figures["max_us"]
+                assert line[name]["p50"] == f"{figures['p50_us']:.2f}"
+                assert figures["busbw_gbs"] == pytest.approx(figures["algbw_gbs"] / 2)
+        assert number < 2
+
+
+def test_plot_is_a_picture(regroup, tmp_path):
+    file = tmp_path / "out.png"
+    job = bench(regroup, 2, "allgather", "-b", "8", "-e", "32K", "--plot", str(file), *QUICK)
+    assert job.process.returncode == 0, job.err
+    picture = matplotlib.image.imread(file)
+    assert picture.shape[0] > 300 and picture.shape[1] > 600
+    assert picture[..., :3].min() < 0.5 < picture[..., :3].max()  # something is drawn
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_file_that_cannot_be_written_is_said_before_measuring(regroup, tmp_path, option):
+    file = str(tmp_path / "none" / "out.png")
+    job = bench(regroup, 2, "allreduce", "-e", "8M", "--memory", "ordinary", option, file)
+    assert job.process.returncode == 1
+    assert f"open({file}): No such file or directory" in job.err
+    assert not rows_of(job.out)
 
 
 def test_installed_beside_the_command():

@@ -145,6 +145,7 @@ def test_texts_and_names_are_installed(tmp_path):
     assert (tmp_path / "share/zsh/site-functions/_regroup").read_text() == call("--generate", "zsh").stdout
     for name, told in (("mpirun", "Open MPI"), ("mpiexec", "Open MPI"), ("mpiexec.hydra", "HYDRA")):
         assert told in call("--version", program=str(tmp_path / "libexec/regroup" / name)).stdout
+    assert "OPERATION" in call("bench", "--help", program=str(tmp_path / "bin/regroup")).stdout
 
 
 def test_names_choose_the_dialect(named):

@@ -55,6 +55,7 @@ TEST(BenchOptions, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal({"allreduce", "-d", "float8"}), HasSubstr("option -d float8: float32"));
   EXPECT_THAT(refusal({"allreduce", "-o", "band"}), HasSubstr("bit operations are for integers"));
   EXPECT_THAT(refusal({"allreduce", "--memory", "gpu"}), HasSubstr("arena, ordinary or both"));
+  EXPECT_THAT(refusal({"allreduce", "--plot", "a.svg"}), HasSubstr("ends in .png"));
   EXPECT_THAT(refusal({"allreduce", "-e", "64M", "-i", "8"}), HasSubstr("more than 4096 sizes"));
   EXPECT_THAT(refusal({"allreduce", "--help=1"}), HasSubstr("it takes no value"));
 }

@@ -5,14 +5,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
-#include "tools/bench/report.h"
+#include "tools/bench/outlet.h"
 
 namespace {
 
@@ -57,20 +56,14 @@ core::Status check(const bench::Place& place, int local_size, const bench::Optio
 core::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
   auto job = bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout);
   if (!job.ok()) return job.status();
-  const bench::Machine machine = bench::this_machine();
-  if (place.rank == 0) fmt::print("{}", bench::head_text(options, place.size, machine));
-  std::uint64_t wrong = 0;
-  const auto done = [&](const bench::SizeResult& result) {
-    fmt::print("{}", bench::text_of(result, place.size));
-    std::fflush(stdout);
-    for (const bench::Row& row : result.rows) {
-      wrong += row.out_of_place ? row.out_of_place->wrong : 0;
-      wrong += row.in_place ? row.in_place->wrong : 0;
-    }
-  };
-  REGROUP_RETURN_IF_ERROR(bench::measure(**job, options, done));
+  bench::Outlet outlet(options, place.size);
+  if (place.rank == 0) REGROUP_RETURN_IF_ERROR(outlet.open());
+  REGROUP_RETURN_IF_ERROR(
+      bench::measure(**job, options, [&](const bench::SizeResult& result) { outlet.tell(result); }));
+  if (place.rank == 0) REGROUP_RETURN_IF_ERROR(outlet.close());
   REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
-  if (wrong > 0) return core::internal_error(fmt::format("{} elements of results are wrong", wrong));
+  if (outlet.wrong() > 0)
+    return core::internal_error(fmt::format("{} elements of results are wrong", outlet.wrong()));
   return {};
 }
 

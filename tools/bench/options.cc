@@ -149,6 +149,14 @@ const std::vector<Spec>& table() {
        "N",
        "rounds, in each of which all that is compared takes its turn (default: 10)",
        [](O o, S name, S value) { return set_positive(name, value, o.rounds); }},
+      {{"--json"},
+       "FILE",
+       "also write all figures to FILE",
+       [](O o, S, S value) { return o.json = value, Status(); }},
+      {{"--plot"},
+       "FILE.png",
+       "also draw time and bandwidth over size (python3 with matplotlib)",
+       [](O o, S, S value) { return o.plot = value, Status(); }},
       {{"--timeout"},
        "SECONDS",
        "longest wait for another rank or a rival (default: 120)",
@@ -218,6 +226,8 @@ Status check(const Options& o) {
         "--op", collective::name_of(o.ops.front()),
         fmt::format("not of {}: bit operations are for integers", collective::name_of(o.dtypes.front())));
   }
+  if (!o.plot.empty() && !o.plot.ends_with(".png"))
+    return bad_value("--plot", o.plot, "a file that ends in .png is wanted");
   return {};
 }
 

@@ -29,6 +29,8 @@ struct Options {
   std::optional<std::uint32_t> iterations;  // default: by size
   std::optional<std::uint32_t> warmups;     // likewise
   std::uint32_t rounds = 10;
+  std::string json;
+  std::string plot;
   core::Duration timeout = std::chrono::seconds(120);
 
   // Sizes to measure, ascending.

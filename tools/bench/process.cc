@@ -1,0 +1,140 @@
+// fork and exec, with what posix_spawn cannot set.
+#include "tools/bench/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "core/fd.h"
+
+namespace regroup::bench {
+namespace {
+
+using core::Status;
+
+constexpr auto kPoll = std::chrono::milliseconds(2);
+constexpr std::size_t kLastWords = 600;  // bytes
+constexpr int kCannotExecute = 127;
+
+[[noreturn]] void become(std::vector<char*> words, int null, int log, pid_t parent) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) _exit(kCannotExecute);
+  cpu_set_t all;
+  std::memset(&all, 0xff, sizeof all);
+  ::sched_setaffinity(0, sizeof all, &all);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::execvp(words[0], words.data());
+  ::dprintf(STDERR_FILENO, "%s: %s\n", words[0], ::strerror(errno));
+  _exit(kCannotExecute);
+}
+
+}  // namespace
+
+core::Result<Process> Process::start(const Words& command, const std::string& log) {
+  const core::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const core::Fd file(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!null.valid() || !file.valid()) return core::system_error("open", log, errno);
+  Words words = command;
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return core::system_error("fork", command[0], errno);
+  if (pid == 0) become(std::move(pointers), null.get(), file.get(), parent);
+  ::setpgid(pid, pid);  // whoever is first
+  return Process(command, log, pid);
+}
+
+Process::Process(Words command, std::string log, pid_t pid)
+    : command_(std::move(command)), log_(std::move(log)), pid_(pid) {}
+
+Process::Process(Process&& other) noexcept
+    : command_(std::move(other.command_)), log_(std::move(other.log_)), pid_(std::exchange(other.pid_, -1)) {}
+
+Process::~Process() {
+  if (pid_ < 0) return;
+  ::kill(-pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+core::Result<int> Process::wait(core::TimePoint deadline) {
+  for (;;) {
+    int status = 0;
+    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+      ::kill(-std::exchange(pid_, -1), SIGKILL);  // what it left in its group
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    if (core::SystemClock().now() >= deadline) {
+      return core::deadline_exceeded(fmt::format("{}: it did not end in time", fmt::join(command_, " ")));
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+std::string Process::said() const {
+  std::ifstream file(log_, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string Process::last_words() const {
+  const std::string text = said();
+  return text.size() > kLastWords ? text.substr(text.size() - kLastWords) : text;
+}
+
+core::Result<std::string> output_of(const Words& command, const std::string& log, core::TimePoint deadline) {
+  auto process = Process::start(command, log);
+  if (!process.ok()) return process.status();
+  auto status = process->wait(deadline);
+  if (!status.ok()) return status.status();
+  if (*status == 0) return process->said();
+  return Status(core::Code::kNotFound, fmt::format("{}: exit status {}: {}", fmt::join(command, " "), *status,
+                                                   process->last_words()));
+}
+
+core::Status TemporaryFolder::make() {
+  std::error_code error;
+  std::string path = std::filesystem::temp_directory_path(error).string() + "/rgbench-XXXXXX";
+  if (error) return core::internal_error(fmt::format("no folder for temporary files: {}", error.message()));
+  if (::mkdtemp(path.data()) == nullptr) return core::system_error("mkdtemp", path, errno);
+  path_ = path;
+  return {};
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+core::Status write_file(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? Status() : core::system_error("write", path, errno != 0 ? errno : EIO);
+}
+
+}  // namespace regroup::bench
