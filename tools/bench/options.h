@@ -15,6 +15,12 @@ namespace regroup::bench {
 enum class Memory : std::uint8_t { kArena, kOrdinary };
 [[nodiscard]] const char* name_of(Memory memory);
 
+// Somebody to measure beside us.
+struct Contender {
+  std::string name;    // openmpi, mpich or gloo
+  std::string folder;  // where its mpirun and mpicc are; "": found in PATH
+};
+
 struct Options {
   bool help = false;
   const OperationSpec* operation = nullptr;
@@ -29,6 +35,7 @@ struct Options {
   std::optional<std::uint32_t> iterations;  // default: by size
   std::optional<std::uint32_t> warmups;     // likewise
   std::uint32_t rounds = 10;
+  std::vector<Contender> compare;
   std::string json;
   std::string plot;
   core::Duration timeout = std::chrono::seconds(120);

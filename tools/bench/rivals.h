@@ -1,0 +1,92 @@
+// Other libraries, measured beside us: their ranks live as long as the run and sleep while others are timed.
+// Used by rank 0 only, but for make_rival_lane().
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/status.h"
+#include "tools/bench/lane.h"
+#include "tools/bench/options.h"
+#include "tools/bench/process.h"
+
+namespace regroup::bench {
+
+// How the ranks of a rival are started.
+struct RivalPlan {
+  std::string name;             // "Open MPI 5.0.11, coll sm"
+  std::vector<Words> commands;  // launchers, or the ranks themselves
+};
+
+// What `contenders` are on this machine: their versions and tunings, their programs built in `folder`. Fails
+// with what is missing.
+[[nodiscard]] core::Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Contender>& contenders,
+                                                               int ranks, const TemporaryFolder& folder,
+                                                               core::TimePoint deadline);
+
+// A rival whose ranks run. The lines it is told are those of rival_mpi.c.
+class Rival {
+ public:
+  [[nodiscard]] static core::Result<std::unique_ptr<Rival>> start(const RivalPlan& plan, int ranks,
+                                                                  const TemporaryFolder& folder,
+                                                                  core::Duration patience);
+  ~Rival();
+  Rival(const Rival&) = delete;
+  Rival& operator=(const Rival&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  // Tells `line` to all ranks; their answers, without the first word, which must be `expected`. An answer of
+  // "no WHY" is kUnavailable with that.
+  [[nodiscard]] core::Result<std::vector<std::string>> ask(const std::string& line,
+                                                           const std::string& expected);
+
+ private:
+  Rival(std::string name, core::Duration patience) : name_(std::move(name)), patience_(patience) {}
+  [[nodiscard]] core::Status meet(int listener, int ranks);
+  [[nodiscard]] core::Result<std::string> read_line(std::size_t rank, core::TimePoint deadline);
+  [[nodiscard]] core::Status lost(const std::string& what) const;
+
+  const std::string name_;
+  const core::Duration patience_;
+  std::vector<Process> processes_;
+  struct Link {
+    core::Fd socket;
+    std::string unread;
+  };
+  std::vector<Link> links_;
+};
+
+// Those of a run.
+class RivalRanks {
+ public:
+  // Starts all; each has `patience`.
+  [[nodiscard]] core::Status start(const std::vector<Contender>& contenders, int ranks,
+                                   core::Duration patience);
+  [[nodiscard]] const std::vector<std::unique_ptr<Rival>>& all() const { return rivals_; }
+
+ private:
+  TemporaryFolder folder_;
+  std::vector<std::unique_ptr<Rival>> rivals_;  // end before their folder goes
+};
+
+// `rival` is null on all ranks but 0.
+class RivalLane final : public Lane {
+ public:
+  RivalLane(Job& job, Rival* rival, const Case& c);
+  [[nodiscard]] core::Result<std::uint64_t> verify(std::uint64_t iteration) override;
+  [[nodiscard]] core::Result<std::vector<double>> time(const Turn& turn) override;
+  // Why it does not do this case at all; "" if it does.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+
+ private:
+  [[nodiscard]] core::Result<std::uint64_t> ask_wrong(std::uint64_t iteration);
+
+  Job& job_;
+  Rival* const rival_;
+  const Case case_;
+  std::string refusal_;
+};
+
+}  // namespace regroup::bench
