@@ -35,9 +35,14 @@ TEST(BenchOptions, AreThoseOfNcclTests) {
   EXPECT_TRUE(parse_options({"--help"})->help);
 }
 
-TEST(BenchOptions, Memory) {
+TEST(BenchOptions, MemoryAndRivals) {
   EXPECT_THAT(parse_options({"allreduce"})->memories, ElementsAre(Memory::kArena, Memory::kOrdinary));
   EXPECT_THAT(parse_options({"allreduce", "--memory", "arena"})->memories, ElementsAre(Memory::kArena));
+  auto options = parse_options({"allreduce", "--compare", "openmpi=/opt/bin,gloo"});
+  ASSERT_EQ(options->compare.size(), 2U);
+  EXPECT_EQ(options->compare[0].name, "openmpi");
+  EXPECT_EQ(options->compare[0].folder, "/opt/bin");
+  EXPECT_EQ(options->compare[1].folder, "");
 }
 
 TEST(BenchOptions, WhatIsWrongIsNamed) {
@@ -55,6 +60,7 @@ TEST(BenchOptions, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal({"allreduce", "-d", "float8"}), HasSubstr("option -d float8: float32"));
   EXPECT_THAT(refusal({"allreduce", "-o", "band"}), HasSubstr("bit operations are for integers"));
   EXPECT_THAT(refusal({"allreduce", "--memory", "gpu"}), HasSubstr("arena, ordinary or both"));
+  EXPECT_THAT(refusal({"allreduce", "--compare", "nccl"}), HasSubstr("openmpi, mpich or gloo"));
   EXPECT_THAT(refusal({"allreduce", "--plot", "a.svg"}), HasSubstr("ends in .png"));
   EXPECT_THAT(refusal({"allreduce", "-e", "64M", "-i", "8"}), HasSubstr("more than 4096 sizes"));
   EXPECT_THAT(refusal({"allreduce", "--help=1"}), HasSubstr("it takes no value"));
@@ -62,7 +68,8 @@ TEST(BenchOptions, WhatIsWrongIsNamed) {
 
 TEST(BenchOptions, HelpKnowsThem) {
   const std::string help = help_text();
-  for (const char* each : {"--minbytes SIZE", "--memory WHICH", "sendrecv"})
+  for (const char* each :
+       {"--minbytes SIZE", "--memory WHICH", "--compare RIVALS", "--plot FILE.png", "sendrecv"})
     EXPECT_THAT(help, HasSubstr(each));
 }
 

@@ -4,6 +4,9 @@
 
 namespace regroup::bench {
 
-extern const char* const kPlot;  // plot.py
+extern const char* const kPatternHeader;  // pattern.h
+extern const char* const kRivalMpi;       // rival_mpi.c
+extern const char* const kRivalGloo;      // rival_gloo.py
+extern const char* const kPlot;           // plot.py
 
 }  // namespace regroup::bench

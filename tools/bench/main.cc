@@ -12,6 +12,7 @@
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
 #include "tools/bench/outlet.h"
+#include "tools/bench/rivals.h"
 
 namespace {
 
@@ -57,9 +58,13 @@ core::Status run(const bench::Place& place, const bench::Options& options, const
   auto job = bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout);
   if (!job.ok()) return job.status();
   bench::Outlet outlet(options, place.size);
-  if (place.rank == 0) REGROUP_RETURN_IF_ERROR(outlet.open());
-  REGROUP_RETURN_IF_ERROR(
-      bench::measure(**job, options, [&](const bench::SizeResult& result) { outlet.tell(result); }));
+  bench::RivalRanks rivals;
+  if (place.rank == 0) {
+    REGROUP_RETURN_IF_ERROR(outlet.open());
+    REGROUP_RETURN_IF_ERROR(rivals.start(options.compare, place.size, options.timeout));
+  }
+  REGROUP_RETURN_IF_ERROR(bench::measure(**job, options, rivals.all(),
+                                         [&](const bench::SizeResult& result) { outlet.tell(result); }));
   if (place.rank == 0) REGROUP_RETURN_IF_ERROR(outlet.close());
   REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
   if (outlet.wrong() > 0)

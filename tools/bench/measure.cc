@@ -66,10 +66,14 @@ class OrdinaryMemory {
 
 class Measurement {
  public:
-  Measurement(Job& job, const Options& options, const std::function<void(const SizeResult&)>& done)
-      : job_(job), options_(options), done_(done) {}
+  Measurement(Job& job, const Options& options, const std::vector<std::unique_ptr<Rival>>& rivals,
+              const std::function<void(const SizeResult&)>& done)
+      : job_(job), options_(options), rivals_(rivals), done_(done) {}
 
   Status run() {
+    auto count = job_.sum(rivals_.size());
+    if (!count.ok()) return count.status();
+    rival_count_ = *count;
     if (wants(options_, Memory::kOrdinary)) {
       REGROUP_RETURN_IF_ERROR(ordinary_.reserve(largest(options_, job_.size())));
     }
@@ -123,6 +127,10 @@ class Measurement {
     if (size >= kLeastCopied) lanes.push_back(make_copy_lane(job_, buffers(options_.memories.front()), size));
     const bool bare = is_bare(c) && size >= kLeastCopied;
     if (bare) lanes.push_back(make_bare_lane(job_, c));
+    const std::size_t first_rival = lanes.size();
+    for (std::size_t i = 0; i < rival_count_; ++i) {
+      lanes.push_back(std::make_unique<RivalLane>(job_, job_.rank() == 0 ? rivals_[i].get() : nullptr, c));
+    }
     const Turn turn{next_, options_.warmups_of(size), options_.iterations_of(size)};
     next_ += (turn.warmups + turn.count) * lanes.size() * options_.rounds;
     REGROUP_RETURN_IF_ERROR(alternate(lanes, options_.rounds, turn));
@@ -137,6 +145,10 @@ class Measurement {
     }
     if (size >= kLeastCopied) result.copy = series(own);
     if (bare) result.bare = series(own + 1);
+    for (std::size_t i = first_rival; i < lanes.size(); ++i) {
+      const std::string& refusal = static_cast<const RivalLane&>(*lanes[i]).refusal();
+      result.rivals.push_back({lanes[i]->name(), refusal, series(i)});
+    }
     if (job_.rank() == 0) done_(result);
     return {};
   }
@@ -148,7 +160,9 @@ class Measurement {
 
   Job& job_;
   const Options& options_;
+  const std::vector<std::unique_ptr<Rival>>& rivals_;
   const std::function<void(const SizeResult&)>& done_;
+  std::size_t rival_count_ = 0;
   OrdinaryMemory ordinary_;
   std::uint64_t next_ = 0;  // iteration
 };
@@ -175,8 +189,9 @@ Status check_memory(const Options& options, int ranks) {
                   limit->source)};
 }
 
-Status measure(Job& job, const Options& options, const std::function<void(const SizeResult&)>& done) {
-  return Measurement(job, options, done).run();
+Status measure(Job& job, const Options& options, const std::vector<std::unique_ptr<Rival>>& rivals,
+               const std::function<void(const SizeResult&)>& done) {
+  return Measurement(job, options, rivals, done).run();
 }
 
 }  // namespace regroup::bench

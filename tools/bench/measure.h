@@ -2,10 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "tools/bench/job.h"
 #include "tools/bench/options.h"
 #include "tools/bench/report.h"
+#include "tools/bench/rivals.h"
 
 namespace regroup::bench {
 
@@ -14,8 +17,10 @@ namespace regroup::bench {
 // kResourceExhausted unless the ranks' ordinary memory is there; the arena checks its own.
 [[nodiscard]] core::Status check_memory(const Options& options, int ranks);
 
-// Called by all ranks; `done` is called on rank 0 with each size as soon as it is measured.
+// Called by all ranks, `rivals` being of rank 0 only; `done` is called on rank 0 with each size as soon as it
+// is measured.
 [[nodiscard]] core::Status measure(Job& job, const Options& options,
+                                   const std::vector<std::unique_ptr<Rival>>& rivals,
                                    const std::function<void(const SizeResult&)>& done);
 
 }  // namespace regroup::bench

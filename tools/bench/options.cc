@@ -50,6 +50,7 @@ constexpr std::array<DtypeName, 15> kDtypes{{{"float32", Dtype::kFloat32},
                                              {"fp64", Dtype::kFloat64}}};
 constexpr std::size_t kOwnDtypes = 9;
 constexpr std::array<Op, 7> kOps{Op::kSum, Op::kProd, Op::kMin, Op::kMax, Op::kAvg, Op::kBand, Op::kBor};
+constexpr std::array<std::string_view, 3> kRivals{"openmpi", "mpich", "gloo"};
 
 std::string operation_names() {
   Words names;
@@ -103,6 +104,17 @@ Status set_memory(Options& out, const std::string& name, const std::string& valu
   return {};
 }
 
+Status set_compare(Options& out, const std::string& name, const std::string& value) {
+  for (const std::string& word : launcher::split(value, ",")) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    Contender contender{word.substr(0, equals), word.substr(std::min(equals + 1, word.size()))};
+    if (std::ranges::find(kRivals, contender.name) == kRivals.end())
+      return bad_value(name, word, "openmpi, mpich or gloo is wanted, with =FOLDER where its programs are");
+    out.compare.push_back(std::move(contender));
+  }
+  return {};
+}
+
 Status set_positive(const std::string& name, const std::string& value, std::uint32_t& out) {
   return launcher::parse_count(name, value, 1U, out);
 }
@@ -149,6 +161,10 @@ const std::vector<Spec>& table() {
        "N",
        "rounds, in each of which all that is compared takes its turn (default: 10)",
        [](O o, S name, S value) { return set_positive(name, value, o.rounds); }},
+      {{"--compare"},
+       "RIVALS",
+       "measure beside them, in the same run: openmpi, mpich, gloo, with =FOLDER if not in PATH",
+       set_compare},
       {{"--json"},
        "FILE",
        "also write all figures to FILE",

@@ -1,0 +1,154 @@
+// Which rivals there are, and how each is started.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+
+#include "tools/bench/embedded.h"
+#include "tools/bench/rivals.h"
+
+namespace regroup::bench {
+namespace {
+
+using core::Result;
+using core::Status;
+
+constexpr const char* kSource = "rival_mpi.c";
+
+std::string word_behind(const std::string& text, const std::string& mark) {
+  const std::size_t found = text.find(mark);
+  if (found == std::string::npos) return "";
+  const std::size_t begin = text.find_first_not_of(' ', found + mark.size());
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_first_of(" \n", begin) - begin);
+}
+
+// Finds and builds what one contender needs.
+class Planner {
+ public:
+  Planner(int ranks, const TemporaryFolder& folder, core::TimePoint deadline)
+      : ranks_(ranks), folder_(folder), deadline_(deadline) {}
+
+  Result<std::vector<RivalPlan>> plan(const Contender& contender) {
+    if (contender.name == "openmpi") return open_mpi(contender.folder);
+    if (contender.name == "mpich") return mpich(contender.folder);
+    return gloo(contender.folder);
+  }
+
+ private:
+  // A program in the contender's folder, or in PATH.
+  static std::string in(const std::string& folder, const std::string& program) {
+    return folder.empty() ? program : folder + "/" + program;
+  }
+
+  Result<std::string> say(const Words& command) {
+    return output_of(command, folder_.path("said"), deadline_);
+  }
+
+  // In PATH the usual name means what its owner uses; in a folder the longer one cannot be another MPI's.
+  static std::array<const char*, 2> ordered(const std::string& folder, const char* usual,
+                                            const char* longer) {
+    return folder.empty() ? std::array{usual, longer} : std::array{longer, usual};
+  }
+
+  // The program of `folder` that is called one of two names and whose `--version` says one of two words.
+  Result<std::string> find(const std::string& folder, const std::array<const char*, 2>& names,
+                           const std::array<const char*, 2>& words, std::string& version) {
+    std::string tried;
+    for (const char* name : names) {
+      auto said = say({in(folder, name), "--version"});
+      if (said.ok() &&
+          (said->find(words[0]) != std::string::npos || said->find(words[1]) != std::string::npos)) {
+        version = *said;
+        return in(folder, name);
+      }
+      tried += (tried.empty() ? "" : " and no ") + in(folder, name);
+    }
+    return Status(
+        core::Code::kNotFound,
+        fmt::format("--compare: there is no {} of {}; name its folder: openmpi=FOLDER", tried, words[0]));
+  }
+
+  Result<std::string> compile(const std::string& mpicc) {
+    const std::string program = folder_.path(fmt::format("rival-{}", built_++));
+    REGROUP_RETURN_IF_ERROR(write_file(folder_.path("pattern.h"), kPatternHeader));
+    REGROUP_RETURN_IF_ERROR(write_file(folder_.path(kSource), kRivalMpi));
+    auto said = say({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)});
+    if (!said.ok()) return said.status();
+    return program;
+  }
+
+  [[nodiscard]] bool crowded() const { return ranks_ > ::sysconf(_SC_NPROCESSORS_ONLN); }
+
+  Result<std::vector<RivalPlan>> open_mpi(const std::string& folder) {
+    std::string version;
+    auto mpirun = find(folder, ordered(folder, "mpirun", "mpirun.openmpi"), {"Open MPI", "OpenRTE"}, version);
+    if (!mpirun.ok()) return mpirun.status();
+    const std::string suffix = mpirun->ends_with(".openmpi") ? ".openmpi" : "";
+    auto program = compile(in(folder, "mpicc" + suffix));
+    if (!program.ok()) return program.status();
+    version = word_behind(version, ")");
+    Words launcher = {*mpirun};
+    if (::geteuid() == 0) launcher.emplace_back("--allow-run-as-root");
+    if (crowded()) launcher.emplace_back("--oversubscribe");  // which makes its ranks yield
+    launcher.insert(launcher.end(), {"-np", std::to_string(ranks_)});
+    Words tuned = launcher;
+    tuned.insert(tuned.end(), {"--mca", "coll_sm_priority", "100"});
+    std::vector<RivalPlan> out;
+    for (auto& [words, tuning] : {std::pair(launcher, ""), std::pair(tuned, ", coll sm")}) {
+      Words command = words;
+      command.insert(command.end(), {*program, "SOCKET"});
+      out.push_back({fmt::format("Open MPI {}{}", version, tuning), {command}});
+    }
+    return out;
+  }
+
+  Result<std::vector<RivalPlan>> mpich(const std::string& folder) {
+    std::string version;
+    auto mpiexec = find(folder, {"mpiexec.hydra", "mpiexec"}, {"HYDRA", "MPICH"}, version);
+    if (!mpiexec.ok()) return mpiexec.status();
+    auto program = compile(in(folder, "mpicc.mpich"));
+    if (!program.ok()) program = compile(in(folder, "mpicc"));
+    if (!program.ok()) return program.status();
+    return std::vector<RivalPlan>{{fmt::format("MPICH {}", word_behind(version, "Version:")),
+                                   {{*mpiexec, "-np", std::to_string(ranks_), *program, "SOCKET"}}}};
+  }
+
+  Result<std::vector<RivalPlan>> gloo(const std::string& folder) {
+    const std::string python = in(folder, "python3");
+    auto version = say({python, "-c",
+                        "import torch, torch.distributed as d; d.is_gloo_available() or exit(1); "
+                        "print(torch.__version__)"});
+    if (!version.ok()) return version.status();
+    const std::string script = folder_.path("rival_gloo.py");
+    REGROUP_RETURN_IF_ERROR(write_file(script, kRivalGloo));
+    RivalPlan plan{fmt::format("Gloo (torch {})", version->substr(version->rfind('\n') + 1)), {}};
+    const std::string store = folder_.path(fmt::format("store-{}", built_++));
+    for (int rank = 0; rank < ranks_; ++rank) {
+      plan.commands.push_back(
+          {python, script, "SOCKET", std::to_string(rank), std::to_string(ranks_), store});
+    }
+    return std::vector<RivalPlan>{std::move(plan)};
+  }
+
+  const int ranks_;
+  const TemporaryFolder& folder_;
+  const core::TimePoint deadline_;
+  int built_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Contender>& contenders, int ranks,
+                                           const TemporaryFolder& folder, core::TimePoint deadline) {
+  Planner planner(ranks, folder, deadline);
+  std::vector<RivalPlan> out;
+  for (const Contender& contender : contenders) {
+    auto plans = planner.plan(contender);
+    if (!plans.ok()) return plans.status();
+    out.insert(out.end(), plans->begin(), plans->end());
+  }
+  return out;
+}
+
+}  // namespace regroup::bench
