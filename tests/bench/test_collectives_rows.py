@@ -1,0 +1,86 @@
+"""What ./dev bench collectives makes of measured rows."""
+
+import collectives
+import common
+import pytest
+
+
+def row(size, ours, rivals, memory="arena", wrong=0, **more):
+    figures = {"mean_us": ours, "min_us": ours, "p50_us": ours, "p99_us": ours, "max_us": ours, "samples": 3}
+    found = [
+        figures | {"name": name, "ratio": {memory: ratio}, "pairs": 3, "wrong": 0}
+        for name, ratio in rivals.items()
+    ]
+    return {
+        "size": size,
+        "memory": {memory: {"out_of_place": figures | {"wrong": wrong} | more}},
+        "rivals": found,
+    }
+
+
+MIB = 1 << 20
+
+
+def test_multiples_are_of_each_default_and_of_the_best_tuning():
+    rows = [
+        row(
+            MIB,
+            10,
+            {"Open MPI 5": 9, "Open MPI 5, coll sm": 5, "MPICH": 7.5},
+            bare_percent=96,
+            copy_percent=80,
+        )
+    ]
+    lines = {line.what: line for line in collectives.asked_of_two_ranks(rows)}
+    assert lines["all-reduce 1 MiB, arena, to the default of Open MPI 5"].reached is True
+    assert lines["all-reduce 1 MiB, arena, to the default of MPICH"].reached is False
+    best = lines["all-reduce 1 MiB, arena, to the best of all tunings"]
+    assert (best.reached, best.measured) == (False, "5.00x (Open MPI 5, coll sm)")
+    bare = lines["all-reduce 1 MiB, arena, of a bare loop"]
+    assert (bare.reached, bare.measured) == (True, "96 % (80 % of the copy bound)")
+    assert lines["all-reduce, 2 ranks, ordinary memory, ordinary"].reached is None
+
+
+def test_the_worst_size_decides_whether_a_rival_is_faster():
+    rows = [row(8, 1, {"a": 3, "b": 2}), row(64, 1, {"a": 0.98}), row(512, 1, {"a": 0.5, "b": 4})]
+    (line,) = collectives.not_slower("allgather", rows, ["arena"])
+    assert line.reached is False
+    assert line.measured == "0.50x at worst (512 B, a); slower at 512 B"
+    (line,) = collectives.not_slower("allgather", rows[:2], ["arena"])
+    assert line.reached is True
+
+
+def test_latency_is_asked_of_the_best_rival():
+    (line,) = collectives.asked_of_latency([row(8, 1, {"a": 3, "b": 1.5})])
+    assert (line.reached, line.measured) == (False, "1.50x (b)")
+
+
+@pytest.mark.parametrize(("took", "reached"), [(20, True), (30, False)])
+def test_sixteen_ranks_have_25_us_for_64_bytes(took, reached):
+    lines = list(collectives.asked_of_many_ranks([row(64, took, {"a": 2})], 16))
+    assert [line.reached for line in lines] == [True, reached]
+    assert len(list(collectives.asked_of_many_ranks([row(64, took, {"a": 2})], 8))) == 1
+
+
+def test_what_was_not_measured_is_said():
+    (line,) = collectives.asked_of_latency([row(8, 1, {})])
+    assert line.reached is None and str(line).endswith("measured nothing: not measured")
+
+
+def test_wrong_elements_are_told_with_their_place():
+    rows = [row(64, 4, {}, wrong=0), row(512, 1, {}, wrong=3)]
+    result = {"operation": "allreduce", "ranks": 2, "rows": rows}
+    line = collectives.all_right(result)
+    assert line.reached is False and line.measured == "3 (512 B arena out of place)"
+
+
+def test_rows_of_the_table():
+    result = {
+        "operation": "allreduce",
+        "ranks": 2,
+        "rows": [row(65536, 4, {"a": 2}), row(8, 1, {}, "ordinary")],
+    }
+    first, second = collectives.table_rows(result)
+    assert (first.case, first.unit, first.bound) == ("allreduce 64 KiB, 2 ranks, arena", "us", ["a"])
+    assert second.rivals == {} and second.ratio() is None
+    common.format_table([first, second])
