@@ -90,12 +90,16 @@ void ProcessSpawner::fill() {
 
 core::Status ProcessSpawner::launch(Agent& agent) {
   const core::NodeId node = agent.order.node;
-  if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_host(agent.order.host));
+  const std::string& user = agent.order.user;
+  if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_name(agent.order.host, "host"));
+  if (const core::Status bad = user.empty() ? core::Status() : check_name(user, "user"); !bad.ok())
+    return {bad.code(), fmt::format("{}: {}", agent.order.host, bad.message())};
   auto script = script_of(agent.order);
   if (!script.ok()) return script.status();
   SpawnSpec spec;
   spec.path = way_.path;
   spec.argv = way_.command;
+  if (way_.append_host && !user.empty()) spec.argv.insert(spec.argv.end(), {"-l", user});
   if (way_.append_host) spec.argv.insert(spec.argv.end(), {agent.order.host, "/bin/sh"});
   spec.environment = to_strings(options_.environment);
   auto process = PipedProcess::start(

@@ -43,17 +43,22 @@ std::string quote(std::string_view word) {
 }
 
 core::Result<std::string> script_of(const AgentOrder& order) {
-  std::string command = "exec " + quote(order.program);
-  for (const std::string& argument : order.arguments) command += " " + quote(argument);
+  std::string arguments;
+  for (const std::string& argument : order.arguments) arguments += " " + quote(argument);
   const std::string program = quote(order.program);
   std::string script = "{\n";
   if (!order.wdir.empty()) {
     script += fmt::format("cd -- {} >/dev/null 2>&1 || {{ {}; exit 1; }}\n", quote(order.wdir),
                           say(Answer::kNoFolder));
   }
+  if (!order.preferred.empty()) {
+    const std::string preferred = quote(order.preferred);
+    script += fmt::format("[ -f {0} ] && [ -x {0} ] && {{ {1}; exec {0}{2}; }}\n", preferred,
+                          say(Answer::kHere), arguments);
+  }
   script += fmt::format("[ -f {} ] || {{ {}; exit 1; }}\n", program, say(Answer::kNoProgram));
   script += fmt::format("[ -x {} ] || {{ {}; exit 1; }}\n", program, say(Answer::kNotExecutable));
-  script += fmt::format("{}\n{}\n}}\n", say(Answer::kHere), command);
+  script += fmt::format("{}\nexec {}{}\n}}\n", say(Answer::kHere), program, arguments);
   if (script.find('\0') == std::string::npos) return script;
   return core::invalid_argument(fmt::format("{}: the agent's command holds a byte 0", order.host));
 }
@@ -109,10 +114,10 @@ core::Status explain(const Ending& ending, const AgentOrder& order) {
   return core::internal_error(fmt::format("{}: the agent ended with status {}", host, status));
 }
 
-core::Status check_host(const std::string& host) {
-  const bool bad = host.empty() || host.front() == '-' ||
-                   std::any_of(host.begin(), host.end(), [](char c) { return is_control(c) || c == ' '; });
-  if (bad) return core::invalid_argument(fmt::format("'{}' is no name of a host", printable(host)));
+core::Status check_name(const std::string& name, std::string_view what) {
+  const bool bad = name.empty() || name.front() == '-' ||
+                   std::any_of(name.begin(), name.end(), [](char c) { return is_control(c) || c == ' '; });
+  if (bad) return core::invalid_argument(fmt::format("'{}' is no name of a {}", printable(name), what));
   return {};
 }
 

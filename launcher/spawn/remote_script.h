@@ -31,8 +31,8 @@ struct Ending {
 };
 [[nodiscard]] core::Status explain(const Ending& ending, const AgentOrder& order);
 
-// A host name may not look like an option, nor hold blanks or control characters.
-[[nodiscard]] core::Status check_host(const std::string& host);
+// A name of a host, or a user, may not look like an option, nor hold blanks or control characters.
+[[nodiscard]] core::Status check_name(const std::string& name, std::string_view what);
 
 // For a terminal: control characters become '?', the end of what is longer than 500 bytes is cut off.
 [[nodiscard]] std::string printable(std::string_view line);

@@ -17,6 +17,8 @@ struct AgentOrder {
   std::string program;                 // an absolute path on that host
   std::vector<std::string> arguments;  // after the program's name; any bytes but 0
   std::string wdir;                    // "": wherever it starts
+  std::string user = {};               // to log in there as; "": as ssh has it
+  std::string preferred = {};          // a program that runs in place of `program` where it is there
 };
 
 // Called from the loop, never from within a Spawner's function.

@@ -144,6 +144,27 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   EXPECT_THAT(failure(*spawner, broken).message(), HasSubstr("node4: cannot run " + broken.program));
 }
 
+TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
+  const auto spawner = by_fork();
+  AgentOrder first = order(1), second = order(2);
+  first.preferred = file("other", "#!/bin/sh\necho the other one\n", fs::perms::owner_all);
+  second.preferred = folder_ + "/not-there";
+  spawner->start(first);
+  ASSERT_TRUE(told_.wait_line(1, "the other one"));
+  spawner->start(second);
+  ASSERT_TRUE(told_.wait_line(2, "folder " + folder_));
+}
+
+TEST_F(SpawnerTest, LogsInAsTheUserWhoIsNamed) {
+  AgentOrder someone = order(1), option = order(2), nobody = order(3);
+  someone.user = "me";
+  option.user = "-oProxyCommand=x";
+  const auto showing = by_tool("echo $1 $2 $3 >&2; exit 3");
+  EXPECT_THAT(failure(*showing, someone).message(), HasSubstr(": -l me node1"));
+  EXPECT_THAT(failure(*showing, nobody).message(), HasSubstr(": node3 /bin/sh"));
+  EXPECT_EQ(failure(*showing, option).message(), "node2: '-oProxyCommand=x' is no name of a user");
+}
+
 TEST_F(SpawnerTest, SaysOnceWhyTheToolFailed) {
   const auto failing = by_tool("echo warning >&2; echo 'ssh: cannot reach '$1 >&2; exit 255");
   const core::Status why = failure(*failing, order(1));
