@@ -46,6 +46,7 @@ std::vector<HostRequest> by_one_name(const Surroundings& around, const std::vect
     if (known == out.end()) {
       out.push_back(host);
     } else {
+      if (known->user.empty()) known->user = host.user;
       known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
       known->max_slots = std::max(known->max_slots, host.max_slots);
     }

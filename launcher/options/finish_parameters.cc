@@ -76,6 +76,19 @@ Status add_ssh_arguments(Draft& draft, const std::string& value) {
   return {};
 }
 
+// Theirs is about the start only; here the tree that starts is the one that talks.
+Status set_no_tree(Draft& draft, const std::string& value) {
+  if (!draft.out.tree_radix && is_on(value)) draft.out.tree_radix = 0;
+  return {};
+}
+
+Status set_radix(Draft& draft, const std::string& value) {
+  std::uint32_t radix = 0;
+  if (!read_number(value, radix)) return core::invalid_argument("a number is wanted");
+  if (!draft.out.tree_radix) draft.out.tree_radix = radix;
+  return {};
+}
+
 struct Parameter {
   std::string_view name;
   Status (*apply)(Draft& draft, const std::string& value);
@@ -95,7 +108,12 @@ constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_o
                                      {"OMPI_MCA_plm_rsh_agent", set_ssh_command},
                                      {"PRTE_MCA_plm_ssh_agent", set_ssh_command},
                                      {"OMPI_MCA_plm_rsh_args", add_ssh_arguments},
-                                     {"PRTE_MCA_plm_ssh_args", add_ssh_arguments}};
+                                     {"PRTE_MCA_plm_ssh_args", add_ssh_arguments},
+                                     {"OMPI_MCA_plm_rsh_no_tree_spawn", set_no_tree},
+                                     {"PRTE_MCA_plm_ssh_no_tree_spawn", set_no_tree},
+                                     {"OMPI_MCA_routed_radix", set_radix},
+                                     {"PRTE_MCA_routed_radix", set_radix},
+                                     {"PRTE_MCA_prte_routed_radix", set_radix}};
 
 // The last one given for the job or its first program.
 const std::string* find_change(const Draft& draft, std::string_view name) {

@@ -25,6 +25,8 @@ bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != 127; });
 }
 
+bool is_user(std::string_view text) { return is_name(text) && !text.starts_with('-'); }
+
 // NAME[:SLOTS], where an IPv6 address (two colons or more) has no slots and [address] may have some.
 Status read_host(std::string_view word, HostRequest& out) {
   std::string_view name = word;
@@ -38,8 +40,12 @@ Status read_host(std::string_view word, HostRequest& out) {
       return invalid_argument(fmt::format("'{}': after the colon stands the number of slots", word));
     }
   }
+  if (const std::size_t at = name.find('@'); at != std::string_view::npos) {
+    out.user = name.substr(0, at);
+    if (!is_user(out.user)) return invalid_argument(fmt::format("'{}': before the @ stands a user", word));
+    name.remove_prefix(at + 1);
+  }
   if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
-  if (const std::size_t at = name.find('@'); at != std::string_view::npos) name.remove_prefix(at + 1);
   if (!is_name(name)) return invalid_argument(fmt::format("'{}' is no name of a host", word));
   out.name = name;
   return {};
@@ -50,7 +56,11 @@ Status read_field(std::string_view word, HostRequest& out) {
   const std::size_t equals = word.find('=');
   const std::string key = lower(word.substr(0, equals));
   const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
-  if (key == "user" || key == "username" || key == "ifhn" || key == "binding" || key == "port") return {};
+  if (key == "user" || key == "username") {
+    out.user = value;
+    return is_user(value) ? Status() : invalid_argument(fmt::format("field '{}': a user is wanted", word));
+  }
+  if (key == "ifhn" || key == "binding" || key == "port") return {};
   std::uint32_t* number = nullptr;
   if (key == "slots" || key == "slot" || key == "count" || key == "cpu") number = &out.slots;
   if (key == "max_slots" || key == "max-slots" || key == "slots_max" || key == "slots-max")
@@ -105,6 +115,11 @@ core::Result<Line> read_line(std::string_view text) {
   return line;
 }
 
+// Whom the first mention names, who says anything.
+void take_user(HostRequest& known, const HostRequest& host) {
+  if (known.user.empty()) known.user = host.user;
+}
+
 // What a line adds to what stands already.
 void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::vector<std::string>& unsized) {
   HostRequest* known = find_host(hosts, host.name);
@@ -114,6 +129,7 @@ void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::vector<s
     hosts.push_back(host);
     return;
   }
+  take_user(*known, host);
   known->slots += (repeated && known->slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
   known->max_slots = std::max(known->max_slots, host.max_slots);
 }
@@ -133,9 +149,10 @@ core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
     HostRequest* known = find_host(hosts, host.name);
     if (known == nullptr) {
       hosts.push_back(host);
-    } else if (known->slots != 0) {
-      known->slots = all ? 0 : known->slots + host.slots;
+      continue;
     }
+    take_user(*known, host);
+    if (known->slots != 0) known->slots = all ? 0 : known->slots + host.slots;
   }
   return hosts;
 }
@@ -184,6 +201,7 @@ core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
       return invalid_argument(fmt::format("-H {}: the host file does not name it", want.name));
     }
     out.push_back(*found);
+    if (!want.user.empty()) out.back().user = want.user;
     if (want.slots > 1) out.back().slots = want.slots;
   }
   return out;

@@ -15,17 +15,18 @@ struct HostRequest {
   std::uint32_t slots = 0;      // 0: not said; as many as the host has cores
   std::uint32_t max_slots = 0;  // 0: not said; slots that may not be exceeded even when oversubscribing
   bool here = false;            // it is this machine
+  std::string user = {};        // to log in there as; "": not said
   bool operator==(const HostRequest&) const = default;
 };
 
-// "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has. Each mention's name is
-// added to `mentions`, if any. kInvalidArgument names the word.
+// "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has, "user@b" says as whom
+// it is reached. Each mention's name is added to `mentions`, if any. kInvalidArgument names the word.
 [[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_list(
     std::string_view text, std::vector<std::string>* mentions = nullptr);
 
-// One host a line: "h", "h slots=2 max_slots=4", "h:4", "user@h"; "^h" excludes h; # begins a comment. A host
-// without slots in two lines or more has one for each line. Each line's name is added to `mentions`, if any.
-// kInvalidArgument names file, line and field.
+// One host a line: "h", "h slots=2 max_slots=4 user=me", "h:4", "user@h"; "^h" excludes h; # begins a
+// comment. A host without slots in two lines or more has one for each line. Each line's name is added to
+// `mentions`, if any. kInvalidArgument names file, line and field.
 [[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_file(
     std::string_view text, std::string_view file, std::vector<std::string>* mentions = nullptr);
 

@@ -69,6 +69,8 @@ struct Options {
   // Agents on other hosts
   std::vector<std::string> ssh_command{"ssh"};  // reaches a host when its name is appended
   bool fork_agents = false;                     // all run on this one: to try things out
+  std::string agent_prefix;                     // under which bin/regroup is there, where it is; "": as here
+  std::optional<std::uint32_t> tree_radix;      // agents that one starts; 0: all are started from here
   Mapping mapping;
   bool oversubscribe = false;
   bool no_oversubscribe = false;  // --nooversubscribe was said, also where it is the default (hydra)

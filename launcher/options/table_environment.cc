@@ -148,8 +148,9 @@ Status read_tuning(Draft& draft, const Given& given) {
   return {};
 }
 
-// Programs and libraries of an MPI that is installed elsewhere.
+// Programs and libraries of an MPI that is installed elsewhere; perhaps regroup, too.
 Status set_prefix(Draft& draft, const Given& given) {
+  if (draft.out.agent_prefix.empty()) draft.out.agent_prefix = given.value();
   draft.app.changes.push_back({Kind::kPrepend, "PATH", given.value() + "/bin", ":"});
   draft.app.changes.push_back({Kind::kPrepend, "LD_LIBRARY_PATH", given.value() + "/lib", ":"});
   return {};
@@ -250,7 +251,8 @@ std::vector<Spec> environment_options() {
        read_tuning},
       {{"prefix", "app-prefix"},
        "DIR",
-       "begin PATH with DIR/bin and LD_LIBRARY_PATH with DIR/lib",
+       "begin PATH with DIR/bin and LD_LIBRARY_PATH with DIR/lib; on other hosts DIR/bin/regroup is run, if "
+       "there",
        set_prefix,
        kApp},
   };

@@ -22,6 +22,7 @@ Status add_hosts(Draft& draft, const Given& given) {
     if (known == wanted.end()) {
       wanted.push_back(host);
     } else {
+      if (known->user.empty()) known->user = host.user;
       known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
     }
   }
@@ -68,6 +69,14 @@ Status set_way(Draft& draft, const Given& given) {
   return {};
 }
 
+Status set_radix(Draft& draft, const Given& given) {
+  std::uint32_t radix = 0;
+  if (!read_number(given.value(), radix))
+    return bad_value(given.name, given.value(), "a number is wanted; 0: no tree");
+  draft.out.tree_radix = radix;
+  return {};
+}
+
 }  // namespace
 
 std::vector<Spec> host_options() {
@@ -76,7 +85,7 @@ std::vector<Spec> host_options() {
   return {
       {{"H", "host"},
        "HOST[:SLOTS],...",
-       "hosts to run on; each mention is a slot",
+       "hosts to run on, or USER@HOST; each mention is a slot",
        add_hosts,
        Scope::kApp,
        kYes},
@@ -86,7 +95,7 @@ std::vector<Spec> host_options() {
        set_host_list},
       {{"hostfile", "machinefile", "machine", "f", "default-hostfile"},
        "FILE",
-       "hosts, one a line: h slots=2 max_slots=4, h:2, or ^h to exclude one",
+       "hosts, one a line: h slots=2 max_slots=4 user=me, h:2, or ^h to exclude one",
        read_hosts,
        kJob,
        kYes},
@@ -104,6 +113,11 @@ std::vector<Spec> host_options() {
        "ssh|fork",
        "how agents are started on other hosts; fork: all on this one, to try things out",
        set_way},
+      {{"tree-radix"},
+       "N",
+       "agents that are started from here, and by each of them where there are more (default: 64; 0: all "
+       "here)",
+       set_radix},
   };
 }
 

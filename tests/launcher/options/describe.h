@@ -69,9 +69,7 @@ inline std::string describe(const AppRequest& app, const Environment& base) {
     const auto before = base.find(name);
     if (before == base.end() || before->second != value) out += fmt::format(", {}={}", name, value);
   }
-  for (const auto& [name, value] : base) {
-    if (app.environment.count(name) == 0) out += ", no " + name;
-  }
+  for (const auto& [name, value] : base) out += app.environment.contains(name) ? "" : ", no " + name;
   return out;
 }
 
@@ -112,11 +110,14 @@ inline std::string describe(const Options& options, const Environment& base) {
     if (place.package) words.back() += fmt::format(" of package {}", *place.package);
   }
   add("one each on ", fmt::format("{}", fmt::join(options.mapping.sequence, ",")));
-  for (const HostRequest& host : options.hosts)
-    words.push_back(fmt::format("host {}:{}", host.name, host.slots) +
-                    (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
-  add("reached by ssh ",
-      fmt::format("{}", fmt::join(options.ssh_command.begin() + 1, options.ssh_command.end(), " ")));
+  for (const HostRequest& host : options.hosts) {
+    add("host ", (host.user.empty() ? "" : host.user + "@") + fmt::format("{}:{}", host.name, host.slots) +
+                     (host.max_slots != 0 ? fmt::format("/{}", host.max_slots) : ""));
+  }
+  const std::vector<std::string>& ssh = options.ssh_command;
+  add("reached by ssh ", fmt::format("{}", fmt::join(ssh.begin() + 1, ssh.end(), " ")));
+  add("radix ", options.tree_radix ? fmt::format("{}", *options.tree_radix) : "");
+  add("agent in ", options.agent_prefix);
   const std::pair<bool, const char*> flags[] = {
       {options.fork_agents, "agents by fork"},
       {options.oversubscribe, "oversubscribed"},
@@ -133,12 +134,11 @@ inline std::string describe(const Options& options, const Environment& base) {
       {options.print_exit_codes, "exit codes"},
       {!options.replace, "no replace"},
       {options.restart_policy == RestartPolicy::kRestart, "restart"}};
-  for (const auto& [on, name] : flags)
-    if (on) words.emplace_back(name);
+  for (const auto& [on, name] : flags) add("", on ? name : "");
   if (options.timeout != core::Duration{})
     words.push_back(fmt::format("timeout {}", std::chrono::duration<double>(options.timeout).count()));
   if (options.forward_signals) add("signals ", fmt::format("{}", fmt::join(*options.forward_signals, ",")));
-  if (options.max_restarts) words.push_back(fmt::format("restarts {}", *options.max_restarts));
+  add("restarts ", options.max_restarts ? fmt::format("{}", *options.max_restarts) : "");
   add("job file ", options.job_file);
   add("pid to ", options.report_pid);
   if (!words.empty()) out += fmt::format("[{}]\n", fmt::join(words, "; "));

@@ -17,7 +17,8 @@ std::string shown(const core::Result<std::vector<HostRequest>>& hosts) {
   if (!hosts.ok()) return "error: " + hosts.status().message();
   std::string out;
   for (const HostRequest& host : *hosts) {
-    out += fmt::format("{}{}:{}", out.empty() ? "" : " ", host.name, host.slots);
+    out += fmt::format("{}{}{}{}:{}", out.empty() ? "" : " ", host.user, host.user.empty() ? "" : "@",
+                       host.name, host.slots);
     if (host.max_slots != 0) out += fmt::format("/{}", host.max_slots);
   }
   return out;
@@ -30,9 +31,14 @@ TEST(Hosts, Lists) {
       {"a:2,a:3", "a:5"},
       {"a:*", "a:0"},
       {"a:*,a:2", "a:0"},
-      {"user@a", "a:1"},
+      {"user@a", "user@a:1"},
+      {"a,user@a:2", "user@a:3"},
+      {"user@a,other@a", "user@a:2"},
+      {"@a", "error: '@a': before the @ stands a user"},
+      {"-oProxyCommand@a", "error: '-oProxyCommand@a': before the @ stands a user"},
       {"::1", "::1:1"},
       {"[::1]:4", "::1:4"},
+      {"me@[::1]:4", "me@::1:4"},
       {"10.0.0.1:2", "10.0.0.1:2"},
       {"a, b", "a:1 b:1"},
       {"a,,b", "error: 'a,,b': a host's name is missing"},
@@ -54,7 +60,9 @@ TEST(Hosts, Files) {
       {"a slots=2\na slots=3\n", "a:5"},
       {"a:4\nb:2\n", "a:4 b:2"},
       {"a:4 binding=user:0,1\n", "a:4"},
-      {"u@a slots=2\n", "a:2"},
+      {"u@a slots=2\n", "u@a:2"},
+      {"a slots=2 user=u\nb username=v\n", "u@a:2 v@b:0"},
+      {"a user=-x\n", "error: F, line 1: field 'user=-x': a user is wanted"},
       {"a slots=2\nb slots=2\n^b\n", "a:2"},
       {"a\tslots=2\n", "a:2"},
       {"a slots=x\n", "error: F, line 1: field 'slots=x': a positive whole number is wanted"},
@@ -74,6 +82,7 @@ TEST(Hosts, AListFiltersAFile) {
   EXPECT_EQ(shown(filter_hosts({}, {{"c", 1, 0}})), "c:1");
   EXPECT_EQ(shown(filter_hosts(file, {{"b", 1, 0}})), "b:2/3");
   EXPECT_EQ(shown(filter_hosts(file, {{"a", 2, 0}})), "a:2");
+  EXPECT_EQ(shown(filter_hosts(file, {{"a", 1, 0, false, "u"}})), "u@a:4");
   EXPECT_EQ(shown(filter_hosts(file, {{"c", 1, 0}})), "error: -H c: the host file does not name it");
 }
 
