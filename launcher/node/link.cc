@@ -2,7 +2,6 @@
 #include "launcher/node/link.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "launcher/node/wire.h"
@@ -29,11 +28,18 @@ Link::Link(std::shared_ptr<launcher::SecureChannel> channel, Handlers handlers)
        .payload = [state = state_](std::span<const std::byte> part) { return take(*state, part); }});
 }
 
-void Link::send(const Message& message) {
-  const std::vector<std::byte> bytes = encode(message);
+launcher::SecureChannelLimits Link::limits() {
+  launcher::SecureChannelLimits limits;
+  limits.most_queued = kMostBytes + limits.most_queued;
+  return limits;
+}
+
+void Link::send(const Message& message) { send_encoded(encode(message)); }
+
+void Link::send_encoded(std::span<const std::byte> bytes) {
   std::vector<std::byte> part;
   for (std::size_t at = 0; at < bytes.size(); at += kPart) {
-    const auto piece = std::span(bytes).subspan(at, std::min(kPart, bytes.size() - at));
+    const auto piece = bytes.subspan(at, std::min(kPart, bytes.size() - at));
     part.assign(1, at + piece.size() == bytes.size() ? kLast : kMore);
     part.insert(part.end(), piece.begin(), piece.end());
     channel_->send_payload(part);

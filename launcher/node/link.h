@@ -1,8 +1,10 @@
 // The connection between the head of a job and one of its agents: messages of any size over a SecureChannel.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,13 @@ class Link {
   void set_handlers(Handlers handlers) { state_->handlers = std::move(handlers); }
   // Never blocks. What is larger than a frame goes in parts; kMostBytes at most.
   void send(const Message& message);
+  // The same for a message as encode() made it.
+  void send_encoded(std::span<const std::byte> bytes);
+  [[nodiscard]] std::size_t queued() const { return channel_->queued(); }
+  // As SecureChannel's.
+  void when_queued_at_most(std::size_t bytes, std::function<void()> ready) {
+    channel_->when_queued_at_most(bytes, std::move(ready));
+  }
   // No message is delivered until resume().
   void pause() { channel_->pause(); }
   void resume() { channel_->resume(); }
@@ -37,6 +46,8 @@ class Link {
   [[nodiscard]] const launcher::SecureChannel& channel() const { return *channel_; }
 
   static constexpr std::size_t kMostBytes = 64 << 20;
+  // For channels that are to carry messages of that size.
+  [[nodiscard]] static launcher::SecureChannelLimits limits();
 
  private:
   struct State {

@@ -1,8 +1,10 @@
 // What the head of a job (the agent of the host where regroup was called) and its agents on other hosts say
 // to each other, as plain data. Each agent is asked with Setup after its Hello; then programs and orders
-// follow. What one side sends, the other handles in that order.
+// follow. What one side sends, the other handles in that order. Where agents are a tree, those between the
+// two pass it on.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,6 +14,7 @@
 
 #include "core/message.h"
 #include "core/status.h"
+#include "launcher/node/tree_messages.h"
 #include "launcher/options/request.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/supervise/crew.h"
@@ -79,8 +82,10 @@ struct Exited {
 struct Said {
   std::string text;
 };
-// Sent every kBeat, so that a host that has stopped is told from one that has nothing to say.
+// Sent every kBeat to the parent, so that a host that has stopped is told from one that has nothing to say;
+// agents that have children send it to them, too.
 struct Beat {};
+inline constexpr std::chrono::milliseconds kBeat{500};
 // The last message: the head closes the link when it has taken it.
 struct Done {
   bool output_lost = false;
@@ -109,7 +114,8 @@ struct Taken {
 };
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
-using Message = std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
-                             Said, Beat, Done, Services, Data, Taken, Membership>;
+using Message =
+    std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said, Beat,
+                 Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews, Relayed>;
 
 }  // namespace regroup::node

@@ -24,7 +24,6 @@
 
 namespace regroup::node {
 
-inline constexpr std::chrono::milliseconds kBeat{500};
 inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
 inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
 

@@ -222,6 +222,59 @@ Result<Membership> plain(const fb::MembershipT& t) {
   if (!message.ok()) return message.status();
   return Membership{std::move(*message)};
 }
+fb::StartAgentsT table(const StartAgents& m) {
+  fb::StartAgentsT t;
+  t.from = m.from, t.ssh = m.ssh, t.program = m.program, t.wdir = m.wdir, t.limit_ms = m.limit_ms;
+  t.preferred = m.preferred;
+  for (const StartAgents::Child& child : m.children) {
+    auto out = std::make_unique<fb::ChildT>();
+    out->node = child.node, out->name = child.name, out->user = child.user;
+    t.children.push_back(std::move(out));
+  }
+  return t;
+}
+Result<StartAgents> plain(const fb::StartAgentsT& t) {
+  if (t.children.empty() || t.program.empty() || t.limit_ms == 0)
+    return Status(Code::kDataLoss, "StartAgents: nothing to start");
+  StartAgents m{t.from, t.ssh, t.program, t.wdir, t.limit_ms, {}, t.preferred};
+  for (const auto& child : t.children) m.children.push_back({child->node, child->name, child->user});
+  return m;
+}
+fb::ReachT table(const Reach& m) {
+  fb::ReachT t;
+  t.via = m.via, t.nodes = m.nodes;
+  return t;
+}
+Result<Reach> plain(const fb::ReachT& t) { return Reach{t.via, t.nodes}; }
+fb::EndAgentT table(const EndAgent& m) {
+  fb::EndAgentT t;
+  t.node = m.node;
+  return t;
+}
+Result<EndAgent> plain(const fb::EndAgentT& t) { return EndAgent{t.node}; }
+fb::ChildNewsT table(const ChildNews& m) {
+  fb::ChildNewsT t;
+  t.kind = static_cast<std::uint8_t>(m.kind), t.node = m.node, t.text = m.text;
+  t.code = static_cast<std::uint8_t>(m.code);
+  return t;
+}
+Result<ChildNews> plain(const fb::ChildNewsT& t) {
+  const auto kind = static_cast<ChildNews::Kind>(t.kind);
+  const auto code = static_cast<Code>(t.code);
+  const bool lost = kind == ChildNews::Kind::kLost;
+  if (kind > ChildNews::Kind::kLost || code > Code::kInternal || lost == (code == Code::kOk))
+    return Status(Code::kDataLoss, "ChildNews: no such kind or code");
+  return ChildNews{kind, t.node, t.text, code};
+}
+fb::RelayedT table(const Relayed& m) {
+  fb::RelayedT t;
+  t.nodes = m.nodes, t.message = to_bytes(m.message);
+  return t;
+}
+Result<Relayed> plain(const fb::RelayedT& t) {
+  if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: for nobody");
+  return Relayed{t.nodes, from_bytes(t.message)};
+}
 
 // The union member for alternative I of Message, tried from I on.
 template <std::size_t I = 0>

@@ -57,6 +57,22 @@ struct EndHost;
 struct EndHostBuilder;
 struct EndHostT;
 
+struct Child;
+struct ChildBuilder;
+struct ChildT;
+
+struct StartAgents;
+struct StartAgentsBuilder;
+struct StartAgentsT;
+
+struct Reach;
+struct ReachBuilder;
+struct ReachT;
+
+struct EndAgent;
+struct EndAgentBuilder;
+struct EndAgentT;
+
 struct Hello;
 struct HelloBuilder;
 struct HelloT;
@@ -81,6 +97,10 @@ struct Done;
 struct DoneBuilder;
 struct DoneT;
 
+struct ChildNews;
+struct ChildNewsBuilder;
+struct ChildNewsT;
+
 struct Membership;
 struct MembershipBuilder;
 struct MembershipT;
@@ -96,6 +116,10 @@ struct DataT;
 struct Taken;
 struct TakenBuilder;
 struct TakenT;
+
+struct Relayed;
+struct RelayedBuilder;
+struct RelayedT;
 
 struct Message;
 struct MessageBuilder;
@@ -119,11 +143,16 @@ enum class Body : uint8_t {
   Data = 14,
   Taken = 15,
   Membership = 16,
+  StartAgents = 17,
+  Reach = 18,
+  EndAgent = 19,
+  ChildNews = 20,
+  Relayed = 21,
   MIN = NONE,
-  MAX = Membership
+  MAX = Relayed
 };
 
-inline const Body (&EnumValuesBody())[17] {
+inline const Body (&EnumValuesBody())[22] {
   static const Body values[] = {
     Body::NONE,
     Body::Setup,
@@ -141,13 +170,18 @@ inline const Body (&EnumValuesBody())[17] {
     Body::Services,
     Body::Data,
     Body::Taken,
-    Body::Membership
+    Body::Membership,
+    Body::StartAgents,
+    Body::Reach,
+    Body::EndAgent,
+    Body::ChildNews,
+    Body::Relayed
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[18] = {
+  static const char * const names[23] = {
     "NONE",
     "Setup",
     "AddApp",
@@ -165,13 +199,18 @@ inline const char * const *EnumNamesBody() {
     "Data",
     "Taken",
     "Membership",
+    "StartAgents",
+    "Reach",
+    "EndAgent",
+    "ChildNews",
+    "Relayed",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Membership)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Relayed)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -244,6 +283,26 @@ template<> struct BodyTraits<regroup::node::fb::Membership> {
   static const Body enum_value = Body::Membership;
 };
 
+template<> struct BodyTraits<regroup::node::fb::StartAgents> {
+  static const Body enum_value = Body::StartAgents;
+};
+
+template<> struct BodyTraits<regroup::node::fb::Reach> {
+  static const Body enum_value = Body::Reach;
+};
+
+template<> struct BodyTraits<regroup::node::fb::EndAgent> {
+  static const Body enum_value = Body::EndAgent;
+};
+
+template<> struct BodyTraits<regroup::node::fb::ChildNews> {
+  static const Body enum_value = Body::ChildNews;
+};
+
+template<> struct BodyTraits<regroup::node::fb::Relayed> {
+  static const Body enum_value = Body::Relayed;
+};
+
 template<typename T> struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
 };
@@ -310,6 +369,26 @@ template<> struct BodyUnionTraits<regroup::node::fb::TakenT> {
 
 template<> struct BodyUnionTraits<regroup::node::fb::MembershipT> {
   static const Body enum_value = Body::Membership;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::StartAgentsT> {
+  static const Body enum_value = Body::StartAgents;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::ReachT> {
+  static const Body enum_value = Body::Reach;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::EndAgentT> {
+  static const Body enum_value = Body::EndAgent;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::ChildNewsT> {
+  static const Body enum_value = Body::ChildNews;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::RelayedT> {
+  static const Body enum_value = Body::Relayed;
 };
 
 struct BodyUnion {
@@ -469,6 +548,46 @@ struct BodyUnion {
   const regroup::node::fb::MembershipT *AsMembership() const {
     return type == Body::Membership ?
       reinterpret_cast<const regroup::node::fb::MembershipT *>(value) : nullptr;
+  }
+  regroup::node::fb::StartAgentsT *AsStartAgents() {
+    return type == Body::StartAgents ?
+      reinterpret_cast<regroup::node::fb::StartAgentsT *>(value) : nullptr;
+  }
+  const regroup::node::fb::StartAgentsT *AsStartAgents() const {
+    return type == Body::StartAgents ?
+      reinterpret_cast<const regroup::node::fb::StartAgentsT *>(value) : nullptr;
+  }
+  regroup::node::fb::ReachT *AsReach() {
+    return type == Body::Reach ?
+      reinterpret_cast<regroup::node::fb::ReachT *>(value) : nullptr;
+  }
+  const regroup::node::fb::ReachT *AsReach() const {
+    return type == Body::Reach ?
+      reinterpret_cast<const regroup::node::fb::ReachT *>(value) : nullptr;
+  }
+  regroup::node::fb::EndAgentT *AsEndAgent() {
+    return type == Body::EndAgent ?
+      reinterpret_cast<regroup::node::fb::EndAgentT *>(value) : nullptr;
+  }
+  const regroup::node::fb::EndAgentT *AsEndAgent() const {
+    return type == Body::EndAgent ?
+      reinterpret_cast<const regroup::node::fb::EndAgentT *>(value) : nullptr;
+  }
+  regroup::node::fb::ChildNewsT *AsChildNews() {
+    return type == Body::ChildNews ?
+      reinterpret_cast<regroup::node::fb::ChildNewsT *>(value) : nullptr;
+  }
+  const regroup::node::fb::ChildNewsT *AsChildNews() const {
+    return type == Body::ChildNews ?
+      reinterpret_cast<const regroup::node::fb::ChildNewsT *>(value) : nullptr;
+  }
+  regroup::node::fb::RelayedT *AsRelayed() {
+    return type == Body::Relayed ?
+      reinterpret_cast<regroup::node::fb::RelayedT *>(value) : nullptr;
+  }
+  const regroup::node::fb::RelayedT *AsRelayed() const {
+    return type == Body::Relayed ?
+      reinterpret_cast<const regroup::node::fb::RelayedT *>(value) : nullptr;
   }
 };
 
@@ -1682,6 +1801,403 @@ struct EndHost::Traits {
 
 flatbuffers::Offset<EndHost> CreateEndHost(flatbuffers::FlatBufferBuilder &_fbb, const EndHostT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct ChildT : public flatbuffers::NativeTable {
+  typedef Child TableType;
+  uint32_t node = 0;
+  std::string name{};
+  std::string user{};
+};
+
+struct Child FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ChildT NativeTableType;
+  typedef ChildBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NODE = 4,
+    VT_NAME = 6,
+    VT_USER = 8
+  };
+  uint32_t node() const {
+    return GetField<uint32_t>(VT_NODE, 0);
+  }
+  const flatbuffers::String *name() const {
+    return GetPointer<const flatbuffers::String *>(VT_NAME);
+  }
+  const flatbuffers::String *user() const {
+    return GetPointer<const flatbuffers::String *>(VT_USER);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_NODE, 4) &&
+           VerifyOffset(verifier, VT_NAME) &&
+           verifier.VerifyString(name()) &&
+           VerifyOffset(verifier, VT_USER) &&
+           verifier.VerifyString(user()) &&
+           verifier.EndTable();
+  }
+  ChildT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ChildT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Child> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ChildT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ChildBuilder {
+  typedef Child Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_node(uint32_t node) {
+    fbb_.AddElement<uint32_t>(Child::VT_NODE, node, 0);
+  }
+  void add_name(flatbuffers::Offset<flatbuffers::String> name) {
+    fbb_.AddOffset(Child::VT_NAME, name);
+  }
+  void add_user(flatbuffers::Offset<flatbuffers::String> user) {
+    fbb_.AddOffset(Child::VT_USER, user);
+  }
+  explicit ChildBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Child> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Child>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Child> CreateChild(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t node = 0,
+    flatbuffers::Offset<flatbuffers::String> name = 0,
+    flatbuffers::Offset<flatbuffers::String> user = 0) {
+  ChildBuilder builder_(_fbb);
+  builder_.add_user(user);
+  builder_.add_name(name);
+  builder_.add_node(node);
+  return builder_.Finish();
+}
+
+struct Child::Traits {
+  using type = Child;
+  static auto constexpr Create = CreateChild;
+};
+
+inline flatbuffers::Offset<Child> CreateChildDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t node = 0,
+    const char *name = nullptr,
+    const char *user = nullptr) {
+  auto name__ = name ? _fbb.CreateString(name) : 0;
+  auto user__ = user ? _fbb.CreateString(user) : 0;
+  return regroup::node::fb::CreateChild(
+      _fbb,
+      node,
+      name__,
+      user__);
+}
+
+flatbuffers::Offset<Child> CreateChild(flatbuffers::FlatBufferBuilder &_fbb, const ChildT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct StartAgentsT : public flatbuffers::NativeTable {
+  typedef StartAgents TableType;
+  std::string from{};
+  std::vector<std::string> ssh{};
+  std::string program{};
+  std::string wdir{};
+  uint32_t limit_ms = 0;
+  std::vector<std::unique_ptr<regroup::node::fb::ChildT>> children{};
+  std::string preferred{};
+  StartAgentsT() = default;
+  StartAgentsT(const StartAgentsT &o);
+  StartAgentsT(StartAgentsT&&) FLATBUFFERS_NOEXCEPT = default;
+  StartAgentsT &operator=(StartAgentsT o) FLATBUFFERS_NOEXCEPT;
+};
+
+struct StartAgents FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef StartAgentsT NativeTableType;
+  typedef StartAgentsBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_FROM = 4,
+    VT_SSH = 6,
+    VT_PROGRAM = 8,
+    VT_WDIR = 10,
+    VT_LIMIT_MS = 12,
+    VT_CHILDREN = 14,
+    VT_PREFERRED = 16
+  };
+  const flatbuffers::String *from() const {
+    return GetPointer<const flatbuffers::String *>(VT_FROM);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *ssh() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_SSH);
+  }
+  const flatbuffers::String *program() const {
+    return GetPointer<const flatbuffers::String *>(VT_PROGRAM);
+  }
+  const flatbuffers::String *wdir() const {
+    return GetPointer<const flatbuffers::String *>(VT_WDIR);
+  }
+  uint32_t limit_ms() const {
+    return GetField<uint32_t>(VT_LIMIT_MS, 0);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Child>> *children() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Child>> *>(VT_CHILDREN);
+  }
+  const flatbuffers::String *preferred() const {
+    return GetPointer<const flatbuffers::String *>(VT_PREFERRED);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_FROM) &&
+           verifier.VerifyString(from()) &&
+           VerifyOffset(verifier, VT_SSH) &&
+           verifier.VerifyVector(ssh()) &&
+           verifier.VerifyVectorOfStrings(ssh()) &&
+           VerifyOffset(verifier, VT_PROGRAM) &&
+           verifier.VerifyString(program()) &&
+           VerifyOffset(verifier, VT_WDIR) &&
+           verifier.VerifyString(wdir()) &&
+           VerifyField<uint32_t>(verifier, VT_LIMIT_MS, 4) &&
+           VerifyOffset(verifier, VT_CHILDREN) &&
+           verifier.VerifyVector(children()) &&
+           verifier.VerifyVectorOfTables(children()) &&
+           VerifyOffset(verifier, VT_PREFERRED) &&
+           verifier.VerifyString(preferred()) &&
+           verifier.EndTable();
+  }
+  StartAgentsT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(StartAgentsT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<StartAgents> Pack(flatbuffers::FlatBufferBuilder &_fbb, const StartAgentsT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct StartAgentsBuilder {
+  typedef StartAgents Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_from(flatbuffers::Offset<flatbuffers::String> from) {
+    fbb_.AddOffset(StartAgents::VT_FROM, from);
+  }
+  void add_ssh(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> ssh) {
+    fbb_.AddOffset(StartAgents::VT_SSH, ssh);
+  }
+  void add_program(flatbuffers::Offset<flatbuffers::String> program) {
+    fbb_.AddOffset(StartAgents::VT_PROGRAM, program);
+  }
+  void add_wdir(flatbuffers::Offset<flatbuffers::String> wdir) {
+    fbb_.AddOffset(StartAgents::VT_WDIR, wdir);
+  }
+  void add_limit_ms(uint32_t limit_ms) {
+    fbb_.AddElement<uint32_t>(StartAgents::VT_LIMIT_MS, limit_ms, 0);
+  }
+  void add_children(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Child>>> children) {
+    fbb_.AddOffset(StartAgents::VT_CHILDREN, children);
+  }
+  void add_preferred(flatbuffers::Offset<flatbuffers::String> preferred) {
+    fbb_.AddOffset(StartAgents::VT_PREFERRED, preferred);
+  }
+  explicit StartAgentsBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<StartAgents> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<StartAgents>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<StartAgents> CreateStartAgents(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> from = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> ssh = 0,
+    flatbuffers::Offset<flatbuffers::String> program = 0,
+    flatbuffers::Offset<flatbuffers::String> wdir = 0,
+    uint32_t limit_ms = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Child>>> children = 0,
+    flatbuffers::Offset<flatbuffers::String> preferred = 0) {
+  StartAgentsBuilder builder_(_fbb);
+  builder_.add_preferred(preferred);
+  builder_.add_children(children);
+  builder_.add_limit_ms(limit_ms);
+  builder_.add_wdir(wdir);
+  builder_.add_program(program);
+  builder_.add_ssh(ssh);
+  builder_.add_from(from);
+  return builder_.Finish();
+}
+
+struct StartAgents::Traits {
+  using type = StartAgents;
+  static auto constexpr Create = CreateStartAgents;
+};
+
+inline flatbuffers::Offset<StartAgents> CreateStartAgentsDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *from = nullptr,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *ssh = nullptr,
+    const char *program = nullptr,
+    const char *wdir = nullptr,
+    uint32_t limit_ms = 0,
+    const std::vector<flatbuffers::Offset<regroup::node::fb::Child>> *children = nullptr,
+    const char *preferred = nullptr) {
+  auto from__ = from ? _fbb.CreateString(from) : 0;
+  auto ssh__ = ssh ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*ssh) : 0;
+  auto program__ = program ? _fbb.CreateString(program) : 0;
+  auto wdir__ = wdir ? _fbb.CreateString(wdir) : 0;
+  auto children__ = children ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Child>>(*children) : 0;
+  auto preferred__ = preferred ? _fbb.CreateString(preferred) : 0;
+  return regroup::node::fb::CreateStartAgents(
+      _fbb,
+      from__,
+      ssh__,
+      program__,
+      wdir__,
+      limit_ms,
+      children__,
+      preferred__);
+}
+
+flatbuffers::Offset<StartAgents> CreateStartAgents(flatbuffers::FlatBufferBuilder &_fbb, const StartAgentsT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct ReachT : public flatbuffers::NativeTable {
+  typedef Reach TableType;
+  uint32_t via = 0;
+  std::vector<uint32_t> nodes{};
+};
+
+struct Reach FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ReachT NativeTableType;
+  typedef ReachBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_VIA = 4,
+    VT_NODES = 6
+  };
+  uint32_t via() const {
+    return GetField<uint32_t>(VT_VIA, 0);
+  }
+  const flatbuffers::Vector<uint32_t> *nodes() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_NODES);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_VIA, 4) &&
+           VerifyOffset(verifier, VT_NODES) &&
+           verifier.VerifyVector(nodes()) &&
+           verifier.EndTable();
+  }
+  ReachT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ReachT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Reach> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ReachT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ReachBuilder {
+  typedef Reach Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_via(uint32_t via) {
+    fbb_.AddElement<uint32_t>(Reach::VT_VIA, via, 0);
+  }
+  void add_nodes(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> nodes) {
+    fbb_.AddOffset(Reach::VT_NODES, nodes);
+  }
+  explicit ReachBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Reach> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Reach>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Reach> CreateReach(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t via = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> nodes = 0) {
+  ReachBuilder builder_(_fbb);
+  builder_.add_nodes(nodes);
+  builder_.add_via(via);
+  return builder_.Finish();
+}
+
+struct Reach::Traits {
+  using type = Reach;
+  static auto constexpr Create = CreateReach;
+};
+
+inline flatbuffers::Offset<Reach> CreateReachDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t via = 0,
+    const std::vector<uint32_t> *nodes = nullptr) {
+  auto nodes__ = nodes ? _fbb.CreateVector<uint32_t>(*nodes) : 0;
+  return regroup::node::fb::CreateReach(
+      _fbb,
+      via,
+      nodes__);
+}
+
+flatbuffers::Offset<Reach> CreateReach(flatbuffers::FlatBufferBuilder &_fbb, const ReachT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct EndAgentT : public flatbuffers::NativeTable {
+  typedef EndAgent TableType;
+  uint32_t node = 0;
+};
+
+struct EndAgent FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef EndAgentT NativeTableType;
+  typedef EndAgentBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NODE = 4
+  };
+  uint32_t node() const {
+    return GetField<uint32_t>(VT_NODE, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_NODE, 4) &&
+           verifier.EndTable();
+  }
+  EndAgentT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(EndAgentT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<EndAgent> Pack(flatbuffers::FlatBufferBuilder &_fbb, const EndAgentT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct EndAgentBuilder {
+  typedef EndAgent Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_node(uint32_t node) {
+    fbb_.AddElement<uint32_t>(EndAgent::VT_NODE, node, 0);
+  }
+  explicit EndAgentBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<EndAgent> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<EndAgent>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<EndAgent> CreateEndAgent(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t node = 0) {
+  EndAgentBuilder builder_(_fbb);
+  builder_.add_node(node);
+  return builder_.Finish();
+}
+
+struct EndAgent::Traits {
+  using type = EndAgent;
+  static auto constexpr Create = CreateEndAgent;
+};
+
+flatbuffers::Offset<EndAgent> CreateEndAgent(flatbuffers::FlatBufferBuilder &_fbb, const EndAgentT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct HelloT : public flatbuffers::NativeTable {
   typedef Hello TableType;
   std::string version{};
@@ -2169,6 +2685,113 @@ struct Done::Traits {
 
 flatbuffers::Offset<Done> CreateDone(flatbuffers::FlatBufferBuilder &_fbb, const DoneT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct ChildNewsT : public flatbuffers::NativeTable {
+  typedef ChildNews TableType;
+  uint8_t kind = 0;
+  uint32_t node = 0;
+  std::string text{};
+  uint8_t code = 0;
+};
+
+struct ChildNews FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ChildNewsT NativeTableType;
+  typedef ChildNewsBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_KIND = 4,
+    VT_NODE = 6,
+    VT_TEXT = 8,
+    VT_CODE = 10
+  };
+  uint8_t kind() const {
+    return GetField<uint8_t>(VT_KIND, 0);
+  }
+  uint32_t node() const {
+    return GetField<uint32_t>(VT_NODE, 0);
+  }
+  const flatbuffers::String *text() const {
+    return GetPointer<const flatbuffers::String *>(VT_TEXT);
+  }
+  uint8_t code() const {
+    return GetField<uint8_t>(VT_CODE, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint8_t>(verifier, VT_KIND, 1) &&
+           VerifyField<uint32_t>(verifier, VT_NODE, 4) &&
+           VerifyOffset(verifier, VT_TEXT) &&
+           verifier.VerifyString(text()) &&
+           VerifyField<uint8_t>(verifier, VT_CODE, 1) &&
+           verifier.EndTable();
+  }
+  ChildNewsT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ChildNewsT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<ChildNews> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ChildNewsT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ChildNewsBuilder {
+  typedef ChildNews Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_kind(uint8_t kind) {
+    fbb_.AddElement<uint8_t>(ChildNews::VT_KIND, kind, 0);
+  }
+  void add_node(uint32_t node) {
+    fbb_.AddElement<uint32_t>(ChildNews::VT_NODE, node, 0);
+  }
+  void add_text(flatbuffers::Offset<flatbuffers::String> text) {
+    fbb_.AddOffset(ChildNews::VT_TEXT, text);
+  }
+  void add_code(uint8_t code) {
+    fbb_.AddElement<uint8_t>(ChildNews::VT_CODE, code, 0);
+  }
+  explicit ChildNewsBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<ChildNews> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<ChildNews>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<ChildNews> CreateChildNews(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint8_t kind = 0,
+    uint32_t node = 0,
+    flatbuffers::Offset<flatbuffers::String> text = 0,
+    uint8_t code = 0) {
+  ChildNewsBuilder builder_(_fbb);
+  builder_.add_text(text);
+  builder_.add_node(node);
+  builder_.add_code(code);
+  builder_.add_kind(kind);
+  return builder_.Finish();
+}
+
+struct ChildNews::Traits {
+  using type = ChildNews;
+  static auto constexpr Create = CreateChildNews;
+};
+
+inline flatbuffers::Offset<ChildNews> CreateChildNewsDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint8_t kind = 0,
+    uint32_t node = 0,
+    const char *text = nullptr,
+    uint8_t code = 0) {
+  auto text__ = text ? _fbb.CreateString(text) : 0;
+  return regroup::node::fb::CreateChildNews(
+      _fbb,
+      kind,
+      node,
+      text__,
+      code);
+}
+
+flatbuffers::Offset<ChildNews> CreateChildNews(flatbuffers::FlatBufferBuilder &_fbb, const ChildNewsT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct MembershipT : public flatbuffers::NativeTable {
   typedef Membership TableType;
   std::vector<uint8_t> message{};
@@ -2479,6 +3102,89 @@ struct Taken::Traits {
 
 flatbuffers::Offset<Taken> CreateTaken(flatbuffers::FlatBufferBuilder &_fbb, const TakenT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct RelayedT : public flatbuffers::NativeTable {
+  typedef Relayed TableType;
+  std::vector<uint32_t> nodes{};
+  std::vector<uint8_t> message{};
+};
+
+struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef RelayedT NativeTableType;
+  typedef RelayedBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NODES = 4,
+    VT_MESSAGE = 6
+  };
+  const flatbuffers::Vector<uint32_t> *nodes() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_NODES);
+  }
+  const flatbuffers::Vector<uint8_t> *message() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_MESSAGE);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_NODES) &&
+           verifier.VerifyVector(nodes()) &&
+           VerifyOffset(verifier, VT_MESSAGE) &&
+           verifier.VerifyVector(message()) &&
+           verifier.EndTable();
+  }
+  RelayedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(RelayedT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Relayed> Pack(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct RelayedBuilder {
+  typedef Relayed Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_nodes(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> nodes) {
+    fbb_.AddOffset(Relayed::VT_NODES, nodes);
+  }
+  void add_message(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message) {
+    fbb_.AddOffset(Relayed::VT_MESSAGE, message);
+  }
+  explicit RelayedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Relayed> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Relayed>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Relayed> CreateRelayed(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> nodes = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message = 0) {
+  RelayedBuilder builder_(_fbb);
+  builder_.add_message(message);
+  builder_.add_nodes(nodes);
+  return builder_.Finish();
+}
+
+struct Relayed::Traits {
+  using type = Relayed;
+  static auto constexpr Create = CreateRelayed;
+};
+
+inline flatbuffers::Offset<Relayed> CreateRelayedDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<uint32_t> *nodes = nullptr,
+    const std::vector<uint8_t> *message = nullptr) {
+  auto nodes__ = nodes ? _fbb.CreateVector<uint32_t>(*nodes) : 0;
+  auto message__ = message ? _fbb.CreateVector<uint8_t>(*message) : 0;
+  return regroup::node::fb::CreateRelayed(
+      _fbb,
+      nodes__,
+      message__);
+}
+
+flatbuffers::Offset<Relayed> CreateRelayed(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct MessageT : public flatbuffers::NativeTable {
   typedef Message TableType;
   uint16_t version = 1;
@@ -2551,6 +3257,21 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   }
   const regroup::node::fb::Membership *body_as_Membership() const {
     return body_type() == regroup::node::fb::Body::Membership ? static_cast<const regroup::node::fb::Membership *>(body()) : nullptr;
+  }
+  const regroup::node::fb::StartAgents *body_as_StartAgents() const {
+    return body_type() == regroup::node::fb::Body::StartAgents ? static_cast<const regroup::node::fb::StartAgents *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Reach *body_as_Reach() const {
+    return body_type() == regroup::node::fb::Body::Reach ? static_cast<const regroup::node::fb::Reach *>(body()) : nullptr;
+  }
+  const regroup::node::fb::EndAgent *body_as_EndAgent() const {
+    return body_type() == regroup::node::fb::Body::EndAgent ? static_cast<const regroup::node::fb::EndAgent *>(body()) : nullptr;
+  }
+  const regroup::node::fb::ChildNews *body_as_ChildNews() const {
+    return body_type() == regroup::node::fb::Body::ChildNews ? static_cast<const regroup::node::fb::ChildNews *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Relayed *body_as_Relayed() const {
+    return body_type() == regroup::node::fb::Body::Relayed ? static_cast<const regroup::node::fb::Relayed *>(body()) : nullptr;
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -2627,6 +3348,26 @@ template<> inline const regroup::node::fb::Taken *Message::body_as<regroup::node
 
 template<> inline const regroup::node::fb::Membership *Message::body_as<regroup::node::fb::Membership>() const {
   return body_as_Membership();
+}
+
+template<> inline const regroup::node::fb::StartAgents *Message::body_as<regroup::node::fb::StartAgents>() const {
+  return body_as_StartAgents();
+}
+
+template<> inline const regroup::node::fb::Reach *Message::body_as<regroup::node::fb::Reach>() const {
+  return body_as_Reach();
+}
+
+template<> inline const regroup::node::fb::EndAgent *Message::body_as<regroup::node::fb::EndAgent>() const {
+  return body_as_EndAgent();
+}
+
+template<> inline const regroup::node::fb::ChildNews *Message::body_as<regroup::node::fb::ChildNews>() const {
+  return body_as_ChildNews();
+}
+
+template<> inline const regroup::node::fb::Relayed *Message::body_as<regroup::node::fb::Relayed>() const {
+  return body_as_Relayed();
 }
 
 struct MessageBuilder {
@@ -3123,6 +3864,159 @@ inline flatbuffers::Offset<EndHost> CreateEndHost(flatbuffers::FlatBufferBuilder
       _fbb);
 }
 
+inline ChildT *Child::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ChildT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Child::UnPackTo(ChildT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = node(); _o->node = _e; }
+  { auto _e = name(); if (_e) _o->name = _e->str(); }
+  { auto _e = user(); if (_e) _o->user = _e->str(); }
+}
+
+inline flatbuffers::Offset<Child> Child::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ChildT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateChild(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Child> CreateChild(flatbuffers::FlatBufferBuilder &_fbb, const ChildT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ChildT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _node = _o->node;
+  auto _name = _o->name.empty() ? 0 : _fbb.CreateString(_o->name);
+  auto _user = _o->user.empty() ? 0 : _fbb.CreateString(_o->user);
+  return regroup::node::fb::CreateChild(
+      _fbb,
+      _node,
+      _name,
+      _user);
+}
+
+inline StartAgentsT::StartAgentsT(const StartAgentsT &o)
+      : from(o.from),
+        ssh(o.ssh),
+        program(o.program),
+        wdir(o.wdir),
+        limit_ms(o.limit_ms),
+        preferred(o.preferred) {
+  children.reserve(o.children.size());
+  for (const auto &children_ : o.children) { children.emplace_back((children_) ? new regroup::node::fb::ChildT(*children_) : nullptr); }
+}
+
+inline StartAgentsT &StartAgentsT::operator=(StartAgentsT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(from, o.from);
+  std::swap(ssh, o.ssh);
+  std::swap(program, o.program);
+  std::swap(wdir, o.wdir);
+  std::swap(limit_ms, o.limit_ms);
+  std::swap(children, o.children);
+  std::swap(preferred, o.preferred);
+  return *this;
+}
+
+inline StartAgentsT *StartAgents::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<StartAgentsT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void StartAgents::UnPackTo(StartAgentsT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = from(); if (_e) _o->from = _e->str(); }
+  { auto _e = ssh(); if (_e) { _o->ssh.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->ssh[_i] = _e->Get(_i)->str(); } } }
+  { auto _e = program(); if (_e) _o->program = _e->str(); }
+  { auto _e = wdir(); if (_e) _o->wdir = _e->str(); }
+  { auto _e = limit_ms(); _o->limit_ms = _e; }
+  { auto _e = children(); if (_e) { _o->children.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->children[_i] = std::unique_ptr<regroup::node::fb::ChildT>(_e->Get(_i)->UnPack(_resolver)); } } }
+  { auto _e = preferred(); if (_e) _o->preferred = _e->str(); }
+}
+
+inline flatbuffers::Offset<StartAgents> StartAgents::Pack(flatbuffers::FlatBufferBuilder &_fbb, const StartAgentsT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateStartAgents(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<StartAgents> CreateStartAgents(flatbuffers::FlatBufferBuilder &_fbb, const StartAgentsT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const StartAgentsT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _from = _o->from.empty() ? 0 : _fbb.CreateString(_o->from);
+  auto _ssh = _o->ssh.size() ? _fbb.CreateVectorOfStrings(_o->ssh) : 0;
+  auto _program = _o->program.empty() ? 0 : _fbb.CreateString(_o->program);
+  auto _wdir = _o->wdir.empty() ? 0 : _fbb.CreateString(_o->wdir);
+  auto _limit_ms = _o->limit_ms;
+  auto _children = _o->children.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Child>> (_o->children.size(), [](size_t i, _VectorArgs *__va) { return CreateChild(*__va->__fbb, __va->__o->children[i].get(), __va->__rehasher); }, &_va ) : 0;
+  auto _preferred = _o->preferred.empty() ? 0 : _fbb.CreateString(_o->preferred);
+  return regroup::node::fb::CreateStartAgents(
+      _fbb,
+      _from,
+      _ssh,
+      _program,
+      _wdir,
+      _limit_ms,
+      _children,
+      _preferred);
+}
+
+inline ReachT *Reach::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ReachT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Reach::UnPackTo(ReachT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = via(); _o->via = _e; }
+  { auto _e = nodes(); if (_e) { _o->nodes.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->nodes[_i] = _e->Get(_i); } } }
+}
+
+inline flatbuffers::Offset<Reach> Reach::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ReachT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateReach(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Reach> CreateReach(flatbuffers::FlatBufferBuilder &_fbb, const ReachT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ReachT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _via = _o->via;
+  auto _nodes = _o->nodes.size() ? _fbb.CreateVector(_o->nodes) : 0;
+  return regroup::node::fb::CreateReach(
+      _fbb,
+      _via,
+      _nodes);
+}
+
+inline EndAgentT *EndAgent::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<EndAgentT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void EndAgent::UnPackTo(EndAgentT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = node(); _o->node = _e; }
+}
+
+inline flatbuffers::Offset<EndAgent> EndAgent::Pack(flatbuffers::FlatBufferBuilder &_fbb, const EndAgentT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateEndAgent(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<EndAgent> CreateEndAgent(flatbuffers::FlatBufferBuilder &_fbb, const EndAgentT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const EndAgentT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _node = _o->node;
+  return regroup::node::fb::CreateEndAgent(
+      _fbb,
+      _node);
+}
+
 inline HelloT *Hello::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<HelloT>();
   UnPackTo(_o.get(), _resolver);
@@ -3306,6 +4200,41 @@ inline flatbuffers::Offset<Done> CreateDone(flatbuffers::FlatBufferBuilder &_fbb
       _output_lost);
 }
 
+inline ChildNewsT *ChildNews::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ChildNewsT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void ChildNews::UnPackTo(ChildNewsT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = kind(); _o->kind = _e; }
+  { auto _e = node(); _o->node = _e; }
+  { auto _e = text(); if (_e) _o->text = _e->str(); }
+  { auto _e = code(); _o->code = _e; }
+}
+
+inline flatbuffers::Offset<ChildNews> ChildNews::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ChildNewsT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateChildNews(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<ChildNews> CreateChildNews(flatbuffers::FlatBufferBuilder &_fbb, const ChildNewsT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ChildNewsT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _kind = _o->kind;
+  auto _node = _o->node;
+  auto _text = _o->text.empty() ? 0 : _fbb.CreateString(_o->text);
+  auto _code = _o->code;
+  return regroup::node::fb::CreateChildNews(
+      _fbb,
+      _kind,
+      _node,
+      _text,
+      _code);
+}
+
 inline MembershipT *Membership::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<MembershipT>();
   UnPackTo(_o.get(), _resolver);
@@ -3422,6 +4351,35 @@ inline flatbuffers::Offset<Taken> CreateTaken(flatbuffers::FlatBufferBuilder &_f
       _broken);
 }
 
+inline RelayedT *Relayed::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<RelayedT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Relayed::UnPackTo(RelayedT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = nodes(); if (_e) { _o->nodes.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->nodes[_i] = _e->Get(_i); } } }
+  { auto _e = message(); if (_e) { _o->message.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->message.begin()); } }
+}
+
+inline flatbuffers::Offset<Relayed> Relayed::Pack(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateRelayed(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Relayed> CreateRelayed(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const RelayedT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _nodes = _o->nodes.size() ? _fbb.CreateVector(_o->nodes) : 0;
+  auto _message = _o->message.size() ? _fbb.CreateVector(_o->message) : 0;
+  return regroup::node::fb::CreateRelayed(
+      _fbb,
+      _nodes,
+      _message);
+}
+
 inline MessageT *Message::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<MessageT>();
   UnPackTo(_o.get(), _resolver);
@@ -3523,6 +4481,26 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::node::fb::Membership *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::StartAgents: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::StartAgents *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Reach: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Reach *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::EndAgent: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::EndAgent *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::ChildNews: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::ChildNews *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Relayed: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Relayed *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default: return true;
   }
 }
@@ -3606,6 +4584,26 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::node::fb::Membership *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::StartAgents: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::StartAgents *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Reach: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Reach *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::EndAgent: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::EndAgent *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::ChildNews: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::ChildNews *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Relayed: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Relayed *>(obj);
+      return ptr->UnPack(resolver);
+    }
     default: return nullptr;
   }
 }
@@ -3677,6 +4675,26 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::node::fb::MembershipT *>(value);
       return CreateMembership(_fbb, ptr, _rehasher).Union();
     }
+    case Body::StartAgents: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::StartAgentsT *>(value);
+      return CreateStartAgents(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Reach: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::ReachT *>(value);
+      return CreateReach(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::EndAgent: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::EndAgentT *>(value);
+      return CreateEndAgent(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::ChildNews: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::ChildNewsT *>(value);
+      return CreateChildNews(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Relayed: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::RelayedT *>(value);
+      return CreateRelayed(_fbb, ptr, _rehasher).Union();
+    }
     default: return 0;
   }
 }
@@ -3745,6 +4763,26 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::Membership: {
       value = new regroup::node::fb::MembershipT(*reinterpret_cast<regroup::node::fb::MembershipT *>(u.value));
+      break;
+    }
+    case Body::StartAgents: {
+      value = new regroup::node::fb::StartAgentsT(*reinterpret_cast<regroup::node::fb::StartAgentsT *>(u.value));
+      break;
+    }
+    case Body::Reach: {
+      value = new regroup::node::fb::ReachT(*reinterpret_cast<regroup::node::fb::ReachT *>(u.value));
+      break;
+    }
+    case Body::EndAgent: {
+      value = new regroup::node::fb::EndAgentT(*reinterpret_cast<regroup::node::fb::EndAgentT *>(u.value));
+      break;
+    }
+    case Body::ChildNews: {
+      value = new regroup::node::fb::ChildNewsT(*reinterpret_cast<regroup::node::fb::ChildNewsT *>(u.value));
+      break;
+    }
+    case Body::Relayed: {
+      value = new regroup::node::fb::RelayedT(*reinterpret_cast<regroup::node::fb::RelayedT *>(u.value));
       break;
     }
     default:
@@ -3831,6 +4869,31 @@ inline void BodyUnion::Reset() {
     }
     case Body::Membership: {
       auto ptr = reinterpret_cast<regroup::node::fb::MembershipT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::StartAgents: {
+      auto ptr = reinterpret_cast<regroup::node::fb::StartAgentsT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Reach: {
+      auto ptr = reinterpret_cast<regroup::node::fb::ReachT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::EndAgent: {
+      auto ptr = reinterpret_cast<regroup::node::fb::EndAgentT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::ChildNews: {
+      auto ptr = reinterpret_cast<regroup::node::fb::ChildNewsT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Relayed: {
+      auto ptr = reinterpret_cast<regroup::node::fb::RelayedT *>(value);
       delete ptr;
       break;
     }

@@ -116,7 +116,35 @@ TEST(NodeWire, SmallMessagesAreKept) {
   EXPECT_TRUE(through(Taken{1, 10, true}).broken);
 }
 
+TEST(NodeWire, WhatATreeIsToldIsKept) {
+  const StartAgents start =
+      through(StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}}, "/opt/r"});
+  EXPECT_EQ(start.from + start.program + start.wdir, "a/bin/r/w");
+  EXPECT_EQ(start.ssh, (std::vector<std::string>{"ssh", "-p", "22"}));
+  EXPECT_EQ(start.limit_ms, 5000U);
+  ASSERT_EQ(start.children.size(), 1U);
+  EXPECT_EQ(start.children[0].node, 7U);
+  EXPECT_EQ(start.children[0].name + start.children[0].user + start.preferred, "bu/opt/r");
+  EXPECT_EQ(through(Reach{3, {4, 5}}).nodes, (std::vector<core::NodeId>{4, 5}));
+  EXPECT_EQ(through(Reach{3, {4, 5}}).via, 3U);
+  EXPECT_EQ(through(EndAgent{9}).node, 9U);
+  const ChildNews lost = through(ChildNews{ChildNews::Kind::kLost, 4, "why", core::Code::kPeerLost});
+  EXPECT_EQ(lost.kind, ChildNews::Kind::kLost);
+  EXPECT_EQ(lost.node, 4U);
+  EXPECT_EQ(lost.text, "why");
+  EXPECT_EQ(lost.code, core::Code::kPeerLost);
+  const Relayed relayed = through(Relayed{{1, 2}, encode(Said{"a"})});
+  EXPECT_EQ(relayed.nodes, (std::vector<core::NodeId>{1, 2}));
+  EXPECT_EQ(std::get<Said>(*decode(relayed.message)).text, "a");
+}
+
 TEST(NodeWire, WhatMakesNoSenseIsRefused) {
+  EXPECT_EQ(decode(encode(StartAgents{"a", {}, "/bin/r", "", 5000, {}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Relayed{{}, encode(Beat{})})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(ChildNews{ChildNews::Kind::kLost, 4, "", core::Code::kOk})).code(),
+            core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(ChildNews{static_cast<ChildNews::Kind>(9), 4, "", core::Code::kOk})).code(),
+            core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Data{3, false, {}})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Data{1, false, std::vector<std::byte>(kWindow + 1)})).code(),
             core::Code::kDataLoss);

@@ -1,0 +1,58 @@
+// What agents of a tree are told and tell beside the messages of messages.h: who is below whom, and the
+// envelope in which the others travel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "core/world.h"
+
+namespace regroup::node {
+
+// --- head -> agent
+// Before Setup, to one that is to have agents below it: answered by ChildNews of each.
+struct StartAgents {
+  struct Child {
+    core::NodeId node = 0;
+    std::string name;       // of its host, as the user wrote it
+    std::string user = {};  // to log in there as; "": as ssh has it
+  };
+  std::string from;              // the name of the host that starts them, for sentences
+  std::vector<std::string> ssh;  // the command that reaches a host; empty: all are forked
+  std::string program;
+  std::string wdir;
+  std::uint32_t limit_ms = 0;
+  std::vector<Child> children;
+  std::string preferred = {};  // in place of `program`, where it is there
+};
+// From now on `nodes` are reached through `via`, which is a child.
+struct Reach {
+  core::NodeId via = 0;
+  std::vector<core::NodeId> nodes;
+};
+// A child is to leave, or is not wanted any more.
+struct EndAgent {
+  core::NodeId node = 0;
+};
+
+// --- agent -> head
+// Of an agent's own child.
+struct ChildNews {
+  enum class Kind : std::uint8_t { kLinked, kSilent, kHeard, kSaid, kLost };  // kLost: the last of it
+  Kind kind = Kind::kLinked;
+  core::NodeId node = 0;
+  std::string text;                   // kLinked: its address; kSaid: a line of its output
+  core::Code code = core::Code::kOk;  // kLost: and `text` is a sentence that names the host
+};
+
+// --- both
+// What the head says to `nodes` below the receiver, or what the one in it, below the sender, says to the
+// head.
+struct Relayed {
+  std::vector<core::NodeId> nodes;
+  std::vector<std::byte> message;
+};
+}  // namespace regroup::node
