@@ -1,0 +1,29 @@
+// Held until something else is to be said, or the loop has nothing more urgent.
+#include "launcher/node/bundle.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace regroup::node {
+
+void Bundle::add(core::NodeId via, core::NodeId node, std::vector<std::byte> message) {
+  Relayed& held = held_[via];
+  const bool another = std::ranges::find(held.nodes, node) == held.nodes.end();
+  if (!held.nodes.empty() && (!another || held.message != message)) out_(via, std::exchange(held, {}));
+  if (held.nodes.empty()) held.message = std::move(message);
+  held.nodes.push_back(node);
+  if (std::exchange(posted_, true)) return;
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (*alive) flush();
+  });
+}
+
+void Bundle::flush() {
+  posted_ = false;
+  for (const auto& [via, relayed] : std::exchange(held_, {})) {
+    if (!relayed.nodes.empty()) out_(via, relayed);
+  }
+}
+
+}  // namespace regroup::node
