@@ -15,6 +15,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "launcher/node/children.h"
 #include "launcher/node/link.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/stream.h"
@@ -24,8 +25,6 @@
 
 namespace regroup::node {
 
-inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
-inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
 
 // Used by the loop's thread.
 class RemoteNode final : public launcher::Node {

@@ -1,0 +1,228 @@
+// An agent is on its way by ssh, connects back, says its first word; each step has its limit.
+#include "launcher/node/children.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "launcher/net/tcp.h"
+#include "launcher/node/wire.h"
+#include "launcher/spawn/process_spawner.h"
+
+namespace regroup::node {
+namespace {
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+}  // namespace
+
+Children::Children(boost::asio::io_context& loop, ChildrenOptions options, Events events)
+    : loop_(loop), options_(std::move(options)), events_(std::move(events)), beat_(loop) {}
+
+Children::~Children() = default;
+
+core::Result<std::unique_ptr<Children>> Children::make(boost::asio::io_context& loop, ChildrenOptions options,
+                                                       Events events) {
+  std::unique_ptr<Children> made(new Children(loop, std::move(options), std::move(events)));
+  REGROUP_RETURN_IF_ERROR(made->listen());
+  return made;
+}
+
+core::Status Children::listen() {
+  auto context = launcher::TlsContext::make(options_.job, options_.self, options_.secret);
+  if (!context.ok()) return context.status();
+  launcher::SecureListenerLimits limits;
+  limits.channel = Link::limits();
+  listener_ = std::make_unique<launcher::SecureListener>(
+      loop_, *context,
+      [this](std::shared_ptr<launcher::SecureChannel> channel) { on_linked(std::move(channel)); }, limits);
+  REGROUP_RETURN_IF_ERROR(listener_->start(0));
+  auto endpoints = launcher::own_endpoints(listener_->port());
+  if (!endpoints.ok()) return endpoints.status();
+  endpoints_ = launcher::to_string(*endpoints);
+  return {};
+}
+
+core::Result<launcher::Spawner*> Children::way(bool forked) {
+  auto& made = forked ? forker_ : spawner_;
+  if (made) return made.get();
+  launcher::SpawnEvents events{
+      .up = [this](core::NodeId node) { on_spawned(node); },
+      .line = [this](core::NodeId node, const std::string& line) { events_.line(node, line); },
+      .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
+  launcher::SpawnOptions spawn;
+  spawn.environment = options_.environment;
+  spawn.limit = options_.limit;
+  auto spawner =
+      forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
+             : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
+                                          options_.ssh);
+  if (!spawner.ok()) return spawner.status();
+  made = std::move(*spawner);
+  return made.get();
+}
+
+core::Status Children::start(const Order& order) {
+  auto by = way(order.forked);
+  if (!by.ok()) return by.status();
+  if (!children_.try_emplace(order.node, loop_, order.name, **by).second) return {};
+  (*by)->start(
+      {order.node,
+       order.name,
+       options_.program,
+       {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self), endpoints_},
+       options_.wdir,
+       order.user,
+       options_.preferred});
+  return {};
+}
+
+Children::Child* Children::find(core::NodeId node) {
+  const auto found = children_.find(node);
+  return found == children_.end() ? nullptr : &found->second;
+}
+
+void Children::on_spawned(core::NodeId node) {
+  Child* child = find(node);
+  if (child == nullptr || child->over) return;
+  const core::Duration limit = 2 * options_.limit;
+  child->timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+  child->timer.async_wait([this, node, limit](const boost::system::error_code& error) {
+    const Child* late = error ? nullptr : find(node);
+    if (late == nullptr || late->heard) return;
+    lose(node,
+         core::deadline_exceeded(fmt::format(
+             "host {}: its agent was started, but did not connect back to port {} of {} within {:g} s",
+             late->name, listener_->port(), options_.here, std::chrono::duration<double>(limit).count())));
+  });
+}
+
+void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
+  const core::NodeId node = channel->peer();
+  Child* child = find(node);
+  if (child == nullptr || child->over || child->link) return channel->close();
+  const std::string address = host_of(channel->address());
+  child->link = std::make_unique<Link>(
+      std::move(channel),
+      Link::Handlers{[this, node](const Message& message) { on_message(node, message); },
+                     [this, node, name = child->name](const core::Status& why) {
+                       lose(node, {core::Code::kPeerLost,
+                                   fmt::format("host {}: the connection to its agent is lost: {}", name,
+                                               why.message())});
+                     }});
+  if (paused_) child->link->pause();
+  if (!std::exchange(watching_, true)) watch();
+  events_.linked(node, address);
+}
+
+void Children::on_message(core::NodeId node, const Message& message) {
+  Child* child = find(node);
+  if (child == nullptr || child->over) return;
+  child->heard = true;
+  child->timer.cancel();
+  if (std::exchange(child->unheard, 0) >= kSuspicious) events_.silent(node, false);
+  if (!std::holds_alternative<Beat>(message)) events_.message(node, message);
+}
+
+// Once it was heard the link says what became of the agent.
+void Children::on_left(core::NodeId node, const core::Status& why) {
+  Child* child = find(node);
+  if (child == nullptr) return;
+  child->runs = false;
+  if (!child->over && !child->heard) {
+    const auto code = why.ok() ? core::Code::kPeerLost : why.code();
+    lose(node, {code, why.ok() ? fmt::format("host {}: its agent left at once", child->name)
+                               : "host " + why.message()});
+  } else if (child->over) {
+    children_.erase(node);
+  }
+  events_.left();
+}
+
+// Beats that do not come are counted, not time: after a while in which we were stopped, what has come in the
+// meantime is read first.
+void Children::watch() {
+  beat_.expires_after(kBeat);
+  beat_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    look();
+    watch();
+  });
+}
+
+void Children::look() {
+  std::vector<core::NodeId> linked;
+  for (const auto& [node, child] : children_) {
+    if (child.link && !child.over) linked.push_back(node);
+  }
+  for (const core::NodeId node : linked) {
+    Child* child = find(node);
+    if (child == nullptr || child->over) continue;
+    if (options_.beats) child->link->send(Beat{});
+    if (paused_) continue;
+    if (++child->unheard > kSilence / kBeat) {
+      lose(node, {core::Code::kPeerLost, fmt::format("host {}: its agent has not been heard for {} s",
+                                                     child->name, kSilence.count())});
+    } else if (child->unheard == kSuspicious) {
+      events_.silent(node, true);
+    }
+  }
+}
+
+void Children::lose(core::NodeId node, const core::Status& why) {
+  const Child* child = find(node);
+  if (child == nullptr || child->over) return;
+  const bool came = child->heard;
+  end(node);
+  events_.lost(node, came ? why : core::Status(why.code(), why.message() + options_.from));
+}
+
+void Children::send(core::NodeId node, std::span<const std::byte> bytes) {
+  const Child* child = find(node);
+  if (child != nullptr && child->link && !child->over) child->link->send_encoded(bytes);
+}
+
+void Children::end(core::NodeId node) {
+  Child* child = find(node);
+  if (child == nullptr || std::exchange(child->over, true)) return;
+  child->timer.cancel();
+  if (child->link) child->link->close();
+  if (child->runs) {
+    child->way.end(node);
+  } else {
+    children_.erase(node);
+  }
+}
+
+void Children::end_all() {
+  std::vector<core::NodeId> all;
+  for (const auto& [node, child] : children_) all.push_back(node);
+  for (const core::NodeId node : all) end(node);
+}
+
+std::string Children::name(core::NodeId node) const {
+  const auto found = children_.find(node);
+  return found == children_.end() ? "?" : found->second.name;
+}
+
+bool Children::empty() const {
+  return std::ranges::none_of(children_, [](const auto& entry) { return entry.second.runs; });
+}
+
+void Children::pause() {
+  paused_ = true;
+  for (auto& [node, child] : children_) {
+    if (child.link) child.link->pause();
+  }
+}
+
+void Children::resume() {
+  paused_ = false;
+  for (auto& [node, child] : children_) {
+    child.unheard = 0;
+    if (child.link) child.link->resume();
+  }
+}
+
+}  // namespace regroup::node

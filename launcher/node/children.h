@@ -1,0 +1,118 @@
+// The agents that a process has started on other hosts, and its links to them. The head of a job has some;
+// so has, where agents are a tree, each agent that is nobody's leaf.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "launcher/net/job_secret.h"
+#include "launcher/net/secure_listener.h"
+#include "launcher/node/link.h"
+#include "launcher/node/messages.h"
+#include "launcher/spawn/spawner.h"
+
+namespace regroup::node {
+
+inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
+inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
+
+struct ChildrenOptions {
+  std::string job;        // its id
+  core::NodeId self = 0;  // whose children they are
+  std::string here;       // this host, in sentences
+  std::string from;       // ends sentences about an agent that did not come up: "" or " (from NAME)"
+  std::shared_ptr<const launcher::JobSecret> secret;
+  launcher::Environment environment;               // of ssh
+  std::vector<std::string> ssh{"ssh"};             // the command that reaches a host
+  std::string program, preferred, wdir;            // of agents
+  core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
+  bool beats = false;                              // they hear from us
+};
+
+// Used by the loop's thread.
+class Children {
+ public:
+  struct Order {
+    core::NodeId node = 0;  // one order for each
+    std::string name;       // of its host
+    std::string user;       // to log in there as; "": as ssh has it
+    bool forked = false;    // here, whatever the name says
+  };
+  // Called from the loop.
+  struct Events {
+    std::function<void(core::NodeId, const std::string& address)> linked;
+    std::function<void(core::NodeId, const Message&)> message;        // but Beat
+    std::function<void(core::NodeId, bool silent)> silent;            // not heard for a second; or again
+    std::function<void(core::NodeId, const std::string& line)> line;  // of its own output
+    // Once and last, unless end() came before: it did not come up, or is gone; a sentence that names the
+    // host. It has been ended.
+    std::function<void(core::NodeId, const core::Status& why)> lost;
+    std::function<void()> left;  // the process of one that was lost or ended is gone
+  };
+  [[nodiscard]] static core::Result<std::unique_ptr<Children>> make(boost::asio::io_context& loop,
+                                                                    ChildrenOptions options, Events events);
+  ~Children();
+
+  // kNotFound: there is no ssh.
+  [[nodiscard]] core::Status start(const Order& order);
+  // A message as encode() made it. Nothing happens if the child is not linked.
+  void send(core::NodeId node, std::span<const std::byte> bytes);
+  // Closes the link, and asks its process to leave.
+  void end(core::NodeId node);
+  void end_all();
+  // Of a child's host; "?" for none.
+  [[nodiscard]] std::string name(core::NodeId node) const;
+  // No process of a child is left.
+  [[nodiscard]] bool empty() const;
+  // Nothing that they send is taken until resume().
+  void pause();
+  void resume();
+
+ private:
+  struct Child {
+    Child(boost::asio::io_context& loop, std::string n, launcher::Spawner& w)
+        : name(std::move(n)), way(w), timer(loop) {}
+    const std::string name;
+    launcher::Spawner& way;
+    boost::asio::steady_timer timer;  // of its first message
+    std::unique_ptr<Link> link;
+    int unheard = 0;     // beats that did not come
+    bool heard = false;  // its first message has come
+    bool runs = true;    // its process, here
+    bool over = false;
+  };
+  Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
+  [[nodiscard]] core::Status listen();
+  [[nodiscard]] core::Result<launcher::Spawner*> way(bool forked);
+  [[nodiscard]] Child* find(core::NodeId node);
+  void on_spawned(core::NodeId node);
+  void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
+  void on_message(core::NodeId node, const Message& message);
+  void on_left(core::NodeId node, const core::Status& why);
+  void watch();
+  void look();
+  void lose(core::NodeId node, const core::Status& why);
+
+  boost::asio::io_context& loop_;
+  const ChildrenOptions options_;
+  const Events events_;
+  std::unique_ptr<launcher::SecureListener> listener_;
+  std::string endpoints_;
+  std::unique_ptr<launcher::Spawner> spawner_, forker_;
+  std::map<core::NodeId, Child> children_;
+  boost::asio::steady_timer beat_;
+  bool watching_ = false, paused_ = false;
+};
+
+}  // namespace regroup::node
