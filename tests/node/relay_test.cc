@@ -1,0 +1,210 @@
+// An agent with others below it, over real connections: the test is the head above it, and the agents below,
+// which its spawner believes to have started.
+#include "launcher/node/relay.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "launcher/node/wire.h"
+#include "tests/net/net_test.h"
+
+namespace regroup::node {
+namespace {
+
+using launcher::run_until;
+using launcher::SecureChannel;
+
+constexpr core::NodeId kHead = 0, kSelf = 1, kChild = 2, kOther = 3, kBelow = 4;
+
+class NodeRelay : public testing::Test {
+ protected:
+  NodeRelay()
+      : secret_(launcher::new_secret()),
+        listener_(loop_, launcher::node(secret_, kHead), [this](std::shared_ptr<SecureChannel> channel) {
+          head_ = std::make_unique<Link>(std::move(channel), taking(from_relay_));
+        }) {
+    std::string folder = std::filesystem::temp_directory_path() / "relay_test.XXXXXX";
+    folder_ = ::mkdtemp(folder.data());
+    // Says how it was called, and stays as long as its input: the test connects in its place.
+    std::ofstream(folder_ / "agent") << "#!/bin/sh\necho \"$4 $5\" > " << folder_.string() << "/$3.new\nmv "
+                                     << folder_.string() << "/$3.new " << folder_.string() << "/$3\ncat > "
+                                     << folder_.string() << "/secret.$3\n";
+    std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
+    EXPECT_TRUE(listener_.start(0).ok());
+    options_.job = "job-1";
+    options_.node = kSelf;
+    options_.secret = secret_;
+    options_.environment = {{"PATH", "/usr/bin:/bin"}};
+    uplink_ = std::make_unique<Uplink>(
+        loop_, connect(kSelf, kHead, listener_.port()), false,
+        Link::Handlers{[this](const Message& message) { EXPECT_TRUE(relay_->take(message)); },
+                       [](const core::Status&) {}});
+    relay_ = std::make_unique<Relay>(loop_, options_, *uplink_);
+    EXPECT_TRUE(run_until(loop_, [this] { return head_ != nullptr; }));
+  }
+  ~NodeRelay() override {
+    relay_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::shared_ptr<SecureChannel> connect(core::NodeId from, core::NodeId to, std::uint16_t port) {
+    auto channel = SecureChannel::client(loop_, launcher::node(secret_, from), launcher::connect_to(port), to,
+                                         Link::limits());
+    EXPECT_TRUE(channel.ok());
+    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    return *channel;
+  }
+
+  static Link::Handlers taking(std::vector<Message>& into) {
+    return {[&into](const Message& message) {
+              if (!std::holds_alternative<Beat>(message)) into.push_back(message);
+            },
+            [](const core::Status&) {}};
+  }
+
+  void start(const std::vector<core::NodeId>& nodes) {
+    StartAgents start{"node1", {}, folder_ / "agent", "", 20'000, {}};
+    for (const core::NodeId node : nodes) start.children.push_back({node, "node" + std::to_string(node)});
+    head_->send(start);
+  }
+
+  // As the agent that was started, once it was.
+  void link(core::NodeId node) {
+    const auto file = folder_ / std::to_string(node);
+    ASSERT_TRUE(run_until(loop_, [&] { return std::filesystem::exists(file); }));
+    std::string parent, endpoints;
+    std::ifstream(file) >> parent >> endpoints;
+    EXPECT_EQ(parent, std::to_string(kSelf));
+    const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
+    below_[node] = std::make_unique<Link>(connect(node, kSelf, static_cast<std::uint16_t>(port)),
+                                          taking(from_above_[node]));
+    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildNews::Kind::kLinked, node) != nullptr; }));
+  }
+
+  // What the head has heard of a child, if it has.
+  [[nodiscard]] const ChildNews* news(ChildNews::Kind kind, core::NodeId node) const {
+    for (const Message& message : from_relay_) {
+      const auto* found = std::get_if<ChildNews>(&message);
+      if (found != nullptr && found->kind == kind && found->node == node) return found;
+    }
+    return nullptr;
+  }
+
+  // What the head has heard from a node below, but for what is in an envelope of its own.
+  [[nodiscard]] std::vector<std::string> heard(core::NodeId node) const {
+    std::vector<std::string> out;
+    for (const Message& message : from_relay_) {
+      const auto* relayed = std::get_if<Relayed>(&message);
+      if (relayed == nullptr || relayed->nodes != std::vector<core::NodeId>{node}) continue;
+      const auto said = decode(relayed->message);
+      EXPECT_TRUE(said.ok());
+      if (const auto* text = std::get_if<Said>(&*said)) out.push_back(text->text);
+    }
+    return out;
+  }
+
+  std::filesystem::path folder_;
+  boost::asio::io_context loop_;
+  std::shared_ptr<const launcher::JobSecret> secret_;
+  NodeAgentOptions options_;
+  launcher::SecureListener listener_;
+  std::unique_ptr<Link> head_;
+  std::unique_ptr<Uplink> uplink_;
+  std::unique_ptr<Relay> relay_;
+  std::map<core::NodeId, std::unique_ptr<Link>> below_;
+  std::vector<Message> from_relay_;
+  std::map<core::NodeId, std::vector<Message>> from_above_;
+};
+
+TEST_F(NodeRelay, WhatIsSaidGoesDownAndUpThroughIt) {
+  start({kChild, kOther});
+  link(kChild);
+  link(kOther);
+  head_->send(Reach{kChild, {kBelow}});
+  head_->send(Relayed{{kChild, kOther, kBelow}, encode(Said{"to all"})});
+  ASSERT_TRUE(
+      run_until(loop_, [this] { return from_above_[kChild].size() == 2 && !from_above_[kOther].empty(); }));
+  EXPECT_EQ(std::get<Said>(from_above_[kOther][0]).text, "to all");
+  std::vector<core::NodeId> further;
+  for (const Message& message : from_above_[kChild]) {
+    if (const auto* relayed = std::get_if<Relayed>(&message)) further = relayed->nodes;
+  }
+  EXPECT_EQ(further, (std::vector<core::NodeId>{kBelow}));
+  below_[kOther]->send(Said{"of a child"});
+  below_[kChild]->send(Relayed{{kBelow}, encode(Said{"from below"})});
+  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kBelow).empty(); }));
+  EXPECT_EQ(heard(kOther), (std::vector<std::string>{"of a child"}));
+  EXPECT_EQ(heard(kBelow), (std::vector<std::string>{"from below"}));
+}
+
+TEST_F(NodeRelay, AChildThatIsGoneIsToldOfWithItsHost) {
+  start({kChild});
+  link(kChild);
+  below_[kChild]->send(Said{"first"});
+  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kChild).empty(); }));
+  below_.clear();
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
+  EXPECT_NE(
+      news(ChildNews::Kind::kLost, kChild)->text.find("host node2: the connection to its agent is lost"),
+      std::string::npos);
+}
+
+TEST_F(NodeRelay, OneThatDoesNotComeUpIsToldOfWithWhoTried) {
+  head_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kChild, "node2"}}});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
+  EXPECT_EQ(news(ChildNews::Kind::kLost, kChild)->text,
+            "host node2: there is no program " + (folder_ / "nothing").string() + " (from node1)");
+}
+
+TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
+  start({kChild, kOther});
+  link(kChild);
+  link(kOther);
+  below_[kChild]->send(Relayed{{kOther}, encode(Said{"I am another"})});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
+  EXPECT_TRUE(heard(kOther).empty());
+  EXPECT_EQ(news(ChildNews::Kind::kLost, kOther), nullptr);
+}
+
+// A head that reads nothing makes the children wait, not the relay grow; nothing is lost by that.
+TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
+  start({kChild});
+  link(kChild);
+  head_->pause();
+  const std::string piece(256 << 10, 'x');
+  constexpr std::size_t kPieces = 120;  // 30 MiB, more than all sockets on the way hold
+  for (std::size_t i = 0; i < kPieces; ++i) below_[kChild]->send(Said{piece});
+  std::size_t most = 0;
+  const auto full = [&] { return (most = std::max(most, uplink_->queued())) > Relay::kMostQueued; };
+  ASSERT_TRUE(run_until(loop_, full));
+  for (int turn = 0; turn < 500; ++turn) {  // in which the child goes on, if it may
+    loop_.run_one_for(std::chrono::milliseconds(1));
+    static_cast<void>(full());
+  }
+  EXPECT_LT(most, Relay::kMostQueued + 2 * piece.size());
+  EXPECT_GT(below_[kChild]->queued(), 0U);
+  head_->resume();
+  EXPECT_TRUE(run_until(loop_, [this] { return heard(kChild).size() == kPieces; }));
+}
+
+TEST_F(NodeRelay, TheSecretReachesAChildOnItsInput) {
+  start({kChild});
+  link(kChild);
+  bool left = false;
+  relay_->when_empty([&left] { left = true; });
+  EXPECT_FALSE(left);
+  head_->send(EndAgent{kChild});
+  ASSERT_TRUE(run_until(loop_, [&left] { return left; }));
+  std::ostringstream got;
+  got << std::ifstream(folder_ / "secret.2").rdbuf();
+  EXPECT_EQ(got.str().size(), launcher::JobSecret::kMessageBytes);
+}
+
+}  // namespace
+}  // namespace regroup::node
