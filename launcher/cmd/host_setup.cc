@@ -17,14 +17,17 @@ core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& 
   hosts.job = job;
   hosts.version = REGROUP_VERSION;
   for (const launcher::HostRequest& host : options.hosts) {
-    if (!host.here || with_this) hosts.hosts.push_back({host.name, host.here});
+    if (!host.here || with_this) hosts.hosts.push_back({host.name, host.here, host.user});
   }
   std::error_code error;
   hosts.program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (!options.agent_prefix.empty()) hosts.preferred = options.agent_prefix + "/bin/regroup";
   hosts.wdir = std::filesystem::current_path(error).string();
   hosts.environment = options.environment;
   hosts.ssh = options.fork_agents ? std::vector<std::string>() : options.ssh_command;
   hosts.verbose = options.verbose;
+  // An elastic job loses no more than the host that is lost: all of its agents are the head's own.
+  hosts.radix = with_this ? 0 : options.tree_radix.value_or(node::kRadix);
   return node::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 

@@ -53,21 +53,24 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
   };
 }
 
+bool read_number(const std::string& text, core::NodeId& out) {
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, out);
+  return error == std::errc() && end == last;
+}
+
 }  // namespace
 
 int run_node_agent(const std::vector<std::string>& args) {
   node::NodeAgentOptions options;
-  const bool whole = args.size() == 3;
-  const std::string number = whole ? args[1] : "";
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), options.node);
-  if (!whole || error != std::errc() || end != number.data() + number.size())
+  if (args.size() != 4 || !read_number(args[1], options.node) || !read_number(args[2], options.parent))
     return fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
   auto secret = launcher::JobSecret::read(STDIN_FILENO, kSecretLimit);
   if (!secret.ok()) return fail(secret.status().message(), 1);
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), 1);
   options.job = args[0];
-  options.head = args[2];
+  options.endpoints = args[3];
   options.version = REGROUP_VERSION;
   options.slots = allocation->slots();
   options.environment = read_environment();

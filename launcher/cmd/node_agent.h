@@ -1,4 +1,5 @@
-// `regroup --node-agent JOB NODE ENDPOINTS`: what the head of a job starts on another host.
+// `regroup --node-agent JOB NODE PARENT ENDPOINTS`: what the head of a job, or an agent, starts on another
+// host.
 #pragma once
 
 #include <string>

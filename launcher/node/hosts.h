@@ -1,13 +1,12 @@
-// The other hosts of a job, as its head sees them: brings their agents up, and is the OtherHosts that members
-// are then started through.
+// The other hosts of a job, as its head sees them: brings their agents up, as a tree if there are many, and
+// is the OtherHosts that members are then started through.
 #pragma once
 
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,10 +14,11 @@
 
 #include "core/clock.h"
 #include "core/status.h"
-#include "launcher/net/secure_listener.h"
+#include "launcher/node/bundle.h"
+#include "launcher/node/children.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/remote_node.h"
-#include "launcher/spawn/spawner.h"
+#include "launcher/node/tree.h"
 #include "launcher/supervise/node.h"
 
 namespace regroup::node {
@@ -27,16 +27,19 @@ struct HostsOptions {
   std::string job;      // its id
   std::string version;  // of this regroup: agents must be of the same
   struct Host {
-    std::string name;   // as the user wrote it
-    bool here = false;  // this host: its agent is forked
+    std::string name;       // as the user wrote it
+    bool here = false;      // this host: its agent is forked
+    std::string user = {};  // to log in there as; "": as ssh has it
   };
   std::vector<Host> hosts;
   std::string program;                  // regroup, by its path there
+  std::string preferred;                // another one, that is taken where it is there; "": none
   std::string wdir;                     // where members run
   launcher::Environment environment;    // of ssh
   std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
   core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
   bool verbose = false;                            // agents' own output is shown
+  std::size_t radix = 0;                           // agents that one may have below it; 0: all are the head's
 };
 
 // Used by the loop's thread.
@@ -56,8 +59,9 @@ class Hosts final : public launcher::OtherHosts {
     std::function<void(std::size_t index)> came;
   };
   void set_elastic(Elastic elastic) { elastic_ = std::move(elastic); }
-  // Runs the loop until each agent has said Hello or failed: of those, why, one sentence each. No longer than
-  // two limits and a second for every 32 hosts.
+  // Runs the loop until each agent has said Hello or failed: of those, why, one sentence each; of an agent
+  // that others were to be started by, not of these. No longer than three limits for each level of the tree
+  // and a second for every 32 hosts.
   [[nodiscard]] std::vector<core::Status> bring_up();
   [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
   [[nodiscard]] bool is_up(std::size_t index) const;
@@ -92,29 +96,35 @@ class Hosts final : public launcher::OtherHosts {
   struct Slot {
     core::NodeId id = 0;
     std::unique_ptr<RemoteNode> node;
-    bool forked = false;
   };
   [[nodiscard]] core::Status start();
-  [[nodiscard]] launcher::Spawner& spawner_of(const Slot& slot) { return slot.forked ? *forker_ : *spawner_; }
-  void start(std::size_t index);
-  void watch_late(std::size_t index);
-  void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
-  void on_late(std::size_t index);
+  [[nodiscard]] Children::Events events();
+  void add_slot(std::size_t index);
+  void plant();
+  [[nodiscard]] core::Status start_child(std::size_t index);
+  void start_below(core::NodeId node);
+  void send(core::NodeId node, const Message& message);
+  [[nodiscard]] RemoteNode* find(core::NodeId node);
+  void on_message(core::NodeId child, const Message& message);
+  void receive(core::NodeId node, const Message& message);
+  void on_news(core::NodeId parent, const ChildNews& news);
+  void on_silent(core::NodeId node, bool silent);
+  void on_line(core::NodeId node, const std::string& line);
   void on_up(core::NodeId node);
   void on_ended(core::NodeId node, const core::Status& why);
-  void on_failed(core::NodeId node, const core::Status& why);
+  void end_agent(core::NodeId node);
+  void refuse(core::NodeId node);
   void finish_if_done();
 
   boost::asio::io_context& loop_;
   const HostsOptions options_;
   const std::function<void(const std::string&)> said_;
-  std::unique_ptr<launcher::SecureListener> listener_;
-  std::string endpoints_;
+  Tree tree_;
+  std::unique_ptr<Children> children_;
+  Bundle bundle_;
   std::vector<Slot> slots_;                           // by host
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // their output may still be on its way
   core::NodeId last_id_ = 0;
-  std::unique_ptr<launcher::Spawner> spawner_, forker_;
-  std::map<core::NodeId, boost::asio::steady_timer> late_;  // of agents that are brought back
   std::vector<core::Status> failures_;
   Elastic elastic_;
   launcher::NodeEvents events_;
@@ -123,7 +133,6 @@ class Hosts final : public launcher::OtherHosts {
   launcher::Sink* err_ = nullptr;
   std::function<void()> finished_;
   std::optional<std::size_t> reader_;  // of standard input
-  std::size_t processes_ = 0;          // of spawners, that have not ended
 };
 
 }  // namespace regroup::node

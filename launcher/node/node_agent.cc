@@ -25,7 +25,8 @@ namespace regroup::node {
 namespace {
 
 constexpr core::NodeId kHead = 0;
-constexpr std::chrono::seconds kSetupLimit{10};
+constexpr std::chrono::seconds kDialLimit{10};
+constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
 
 // Until Setup has come.
 class Beginning {
@@ -36,9 +37,9 @@ class Beginning {
   [[nodiscard]] core::Result<Setup> run(const Hello& hello) {
     auto context = launcher::TlsContext::make(options_.job, options_.node, options_.secret);
     if (!context.ok()) return context.status();
-    auto endpoints = launcher::parse_endpoints(options_.head);
+    auto endpoints = launcher::parse_endpoints(options_.endpoints);
     if (!endpoints.ok()) return endpoints.status();
-    launcher::dial(loop_, *endpoints, kSetupLimit,
+    launcher::dial(loop_, *endpoints, kDialLimit,
                    [this, context = *context, &hello](core::Result<core::Fd> socket) {
                      status_ = socket.ok() ? connect(context, std::move(*socket), hello) : socket.status();
                    });
@@ -49,35 +50,38 @@ class Beginning {
     if (!setup_) return core::deadline_exceeded("the head of the job did not say what to do");
     return *setup_;
   }
-  [[nodiscard]] std::unique_ptr<Link> take_link() { return std::move(link_); }
+  [[nodiscard]] Ways take_ways() { return std::move(ways_); }
 
  private:
   core::Status connect(const std::shared_ptr<const launcher::TlsContext>& context, core::Fd socket,
                        const Hello& hello) {
-    auto channel = launcher::SecureChannel::client(loop_, context, std::move(socket), kHead);
+    auto channel =
+        launcher::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
     if (!channel.ok()) return channel.status();
     (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
-    link_ =
-        std::make_unique<Link>(*channel, Link::Handlers{[this](const Message& message) { take(message); },
-                                                        [this](const core::Status& why) { status_ = why; }});
-    link_->send(hello);
+    ways_.up = std::make_unique<Uplink>(loop_, *channel, options_.parent != kHead,
+                                        Link::Handlers{[this](const Message& message) { take(message); },
+                                                       [this](const core::Status& why) { status_ = why; }});
+    ways_.down = std::make_unique<Relay>(loop_, options_, *ways_.up);
+    ways_.up->send(hello);
     return {};
   }
 
-  // What follows is for the NodeJob.
+  // What follows Setup is for the NodeJob.
   void take(const Message& message) {
+    if (ways_.down->take(message)) return;
     const auto* setup = std::get_if<Setup>(&message);
     if (setup == nullptr) {
       status_ = core::invalid_argument("the first message of the head must be Setup");
     } else {
       setup_ = *setup;
     }
-    link_->pause();
+    ways_.up->pause();
   }
 
   boost::asio::io_context& loop_;
   const NodeAgentOptions& options_;
-  std::unique_ptr<Link> link_;
+  Ways ways_;
   std::optional<Setup> setup_;
   core::Status status_;
 };
@@ -161,11 +165,11 @@ int run_node_agent(NodeAgentOptions options, core::Fd guardian, const Membership
   if (!setup.ok()) return fail(setup.status());
   auto streams = take_streams();
   if (!streams.ok()) return fail(streams.status());
-  auto link = beginning.take_link();
+  Ways ways = beginning.take_ways();
   launcher::AgentOptions agent = agent_options(options, *setup, std::move(*port));
   return launcher::Agent(loop, std::move(agent), std::move(guardian),
                          [&](launcher::Agent& self) {
-                           return std::make_unique<NodeJob>(self, std::move(link), std::move(*streams),
+                           return std::make_unique<NodeJob>(self, std::move(ways), std::move(*streams),
                                                             *setup, options, membership);
                          })
       .run();

@@ -1,5 +1,5 @@
-// The agent of a host other than the one where regroup was called: connects to the head of the job, and does
-// what it says.
+// The agent of a host other than the one where regroup was called: connects to its parent, which is the head
+// of the job or, in a tree, another agent, and does what the head says.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,8 @@ namespace regroup::node {
 struct NodeAgentOptions {
   std::string job;  // its id
   core::NodeId node = 0;
-  std::string head;                   // its addresses, as launcher::to_string() writes them
+  core::NodeId parent = 0;            // that started it; 0: the head
+  std::string endpoints;              // of the parent, as launcher::to_string() writes them
   std::string version;                // of this regroup
   std::uint32_t slots = 0;            // cores that members may use
   launcher::Environment environment;  // of this process

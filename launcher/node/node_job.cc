@@ -9,7 +9,6 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/node/remote_node.h"
 #include "launcher/pmi/helper.h"
 
 namespace regroup::node {
@@ -29,15 +28,15 @@ std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeA
 
 }  // namespace
 
-NodeJob::NodeJob(launcher::Agent& agent, std::unique_ptr<Link> link, NodeStreams streams, const Setup& setup,
+NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const Setup& setup,
                  const NodeAgentOptions& options, const MembershipFactory& membership)
     : agent_(agent),
-      link_(std::move(link)),
+      ways_(std::move(ways)),
+      link_(ways_.up.get()),
       environment_(options.environment),
       own_error_(std::move(streams.own_error)),
       local_(agent, helper_options(setup, options), events()),
       life_(agent.loop(), streams.life.release()),
-      beat_(agent.loop()),
       input_(std::make_shared<StreamTarget>(
           agent.loop(), std::move(streams.pipes[0]), [this](std::size_t bytes, bool broken) {
             link_->send(Taken{0, static_cast<std::uint32_t>(bytes), broken});
@@ -62,7 +61,6 @@ core::Status NodeJob::start() {
   outputs_[1]->start();
   outputs_[2]->start();
   watch_life();
-  beat();
   return membership_ ? membership_->start() : core::Status();
 }
 
@@ -77,7 +75,7 @@ launcher::NodeEvents NodeJob::events() {
 }
 
 void NodeJob::on_message(const Message& message) {
-  std::visit([this](const auto& body) { on(body); }, message);
+  if (!ways_.down->take(message)) std::visit([this](const auto& body) { on(body); }, message);
 }
 
 void NodeJob::on(const AddApp& add) {
@@ -126,6 +124,7 @@ void NodeJob::on_closed() {
   if (then_) return std::exchange(then_, nullptr)();
   outputs_[1]->stop();  // nobody will take what members write
   outputs_[2]->stop();
+  ways_.down->close();
   agent_.kill(1);
 }
 
@@ -134,18 +133,14 @@ void NodeJob::watch_life() {
     if (error) return;
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
-    if (!then_) agent_.kill(1);
+    if (then_) return;
+    ways_.down->close();
+    agent_.kill(1);
   });
 }
 
-void NodeJob::beat() {
-  beat_.expires_after(kBeat);
-  beat_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !link_->open()) return;
-    link_->send(Beat{});
-    beat();
-  });
-}
+// The head reaches those below only through us.
+void NodeJob::finish(const std::function<void()>& then) { ways_.down->when_empty(then); }
 
 void NodeJob::leave(const std::function<void()>& then) {
   if (!link_->open()) return then();

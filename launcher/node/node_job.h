@@ -5,16 +5,16 @@
 
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 
 #include "core/fd.h"
 #include "core/status.h"
-#include "launcher/node/link.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
+#include "launcher/node/relay.h"
 #include "launcher/node/stream.h"
+#include "launcher/node/uplink.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/local_node.h"
 
@@ -26,14 +26,21 @@ struct NodeStreams {
   std::array<core::Fd, 3> pipes;  // our ends of descriptors 0, 1 and 2
 };
 
+// To the parent, and to the agents below this one.
+struct Ways {
+  std::unique_ptr<Uplink> up;
+  std::unique_ptr<Relay> down;
+};
+
 // Used by the loop's thread.
 class NodeJob final : public launcher::AgentJob {
  public:
-  NodeJob(launcher::Agent& agent, std::unique_ptr<Link> link, NodeStreams streams, const Setup& setup,
+  NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const Setup& setup,
           const NodeAgentOptions& options, const MembershipFactory& membership);
 
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
+  void finish(const std::function<void()>& then) override;
   void leave(const std::function<void()>& then) override;
 
  private:
@@ -52,17 +59,16 @@ class NodeJob final : public launcher::AgentJob {
   void on(const Other&) {}  // Setup, once more; and what only agents say
   void on_closed();
   void watch_life();
-  void beat();
   void leave_if_sent();
 
   launcher::Agent& agent_;
-  std::unique_ptr<Link> link_;
+  const Ways ways_;
+  Uplink* const link_;
   const launcher::Environment environment_;
   const core::Fd own_error_;
   launcher::LocalNode local_;
   std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
   boost::asio::posix::stream_descriptor life_;
-  boost::asio::steady_timer beat_;
   std::shared_ptr<StreamTarget> input_;
   std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // 1 and 2
   std::function<void()> then_;                            // in leave()

@@ -18,35 +18,16 @@
 namespace regroup::node {
 
 RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events)
-    : loop_(loop),
-      name_(std::move(name)),
-      version_(std::move(version)),
-      events_(std::move(events)),
-      beat_(loop) {}
+    : loop_(loop), name_(std::move(name)), version_(std::move(version)), events_(std::move(events)) {}
 
-void RemoteNode::attach(std::shared_ptr<launcher::SecureChannel> channel) {
-  if (link_ || state_ == State::kEnded) return channel->close();
-  link_ = std::make_unique<Link>(
-      std::move(channel),
-      Link::Handlers{
-          [this](const Message& message) { on_message(message); },
-          [this](const core::Status& why) {
-            end({core::Code::kPeerLost,
-                 fmt::format("host {}: the connection to its agent is lost: {}", name_, why.message())});
-          }});
-}
-
-std::string RemoteNode::address() const {
-  const std::string& endpoint = link_->channel().address();
-  return endpoint.substr(0, endpoint.rfind(':'));
+void RemoteNode::attach(const std::string& address) {
+  if (state_ == State::kStarting) address_ = address;
 }
 
 void RemoteNode::fail(const core::Status& why) { end(why); }
 
 void RemoteNode::end(const core::Status& why) {
   if (std::exchange(state_, State::kEnded) == State::kEnded) return;
-  beat_.cancel();
-  if (link_) link_->close();
   starting_.clear();
   members_.clear();
   if (feed_) feed_->stop();
@@ -58,11 +39,11 @@ void RemoteNode::end(const core::Status& why) {
 }
 
 void RemoteNode::send(const Message& message) {
-  if (state_ == State::kUp) link_->send(message);
+  if (state_ == State::kUp) events_.send(message);
 }
 
-void RemoteNode::on_message(const Message& message) {
-  if (std::exchange(unheard_, 0) >= kSuspicious) events_.silent(false);
+void RemoteNode::receive(const Message& message) {
+  if (state_ == State::kEnded || address_.empty()) return;
   if (state_ == State::kStarting && !std::holds_alternative<Hello>(message)) {
     return end(
         core::invalid_argument(fmt::format("host {}: the agent's first message must be Hello", name_)));
@@ -78,23 +59,7 @@ void RemoteNode::on(const Hello& hello) {
   }
   facts_ = hello;
   state_ = State::kUp;
-  watch();
   events_.up();
-}
-
-// Beats that do not come are counted, not time: after a while in which we were stopped, what has come in the
-// meantime is read first.
-void RemoteNode::watch() {
-  beat_.expires_after(kBeat);
-  beat_.async_wait([this](const boost::system::error_code& error) {
-    if (error || state_ != State::kUp) return;
-    if (++unheard_ > kSilence / kBeat) {
-      return end({core::Code::kPeerLost,
-                  fmt::format("host {}: its agent has not been heard for {} s", name_, kSilence.count())});
-    }
-    if (unheard_ == kSuspicious) events_.silent(true);
-    watch();
-  });
 }
 
 void RemoteNode::set_up(const Setup& setup) { send(setup); }

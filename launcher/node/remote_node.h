@@ -1,11 +1,10 @@
-// One other host: orders become messages to its agent, its messages events.
+// One other host: orders become messages to its agent, its messages events. How they travel is Hosts' matter.
 #pragma once
 
 #include <utility>
 
 #include <array>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,10 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
 #include "core/status.h"
-#include "launcher/node/children.h"
-#include "launcher/node/link.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/stream.h"
 #include "launcher/supervise/node.h"
@@ -25,26 +21,26 @@
 
 namespace regroup::node {
 
-
 // Used by the loop's thread.
 class RemoteNode final : public launcher::Node {
  public:
   enum class State { kStarting, kUp, kEnded };
   struct Events {
-    std::function<void()> up;                               // it has said Hello
-    std::function<void(const core::Status&)> ended;         // once: ok after Done, else why it is lost
-    std::function<void(bool silent)> silent = [](bool) {};  // not heard for a second; or again
+    std::function<void(const Message&)> send;        // to the agent, once it is linked
+    std::function<void()> up;                        // it has said Hello
+    std::function<void(const core::Status&)> ended;  // once: ok after Done, else why it is lost
     std::function<void(const core::Message&)> membership = [](const core::Message&) {};
   };
   RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events);
 
-  // The agent has connected.
-  void attach(std::shared_ptr<launcher::SecureChannel> channel);
+  // The agent has connected, from this address.
+  void attach(const std::string& address);
+  void receive(const Message& message);
   // It will not, or has gone. `why` is a sentence that names the host.
   void fail(const core::Status& why);
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] const Hello& facts() const { return facts_; }
-  [[nodiscard]] std::string address() const;
+  [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] std::size_t running() const { return members_.size() + starting_.size(); }
 
   void set_up(const Setup& setup);
@@ -68,7 +64,6 @@ class RemoteNode final : public launcher::Node {
 
  private:
   void send(const Message& message);
-  void on_message(const Message& message);
   void on(const Hello& hello);
   void on(const SpaceStarted& started);
   void on(const Exited& exited);
@@ -82,16 +77,13 @@ class RemoteNode final : public launcher::Node {
   void on(const Other&) {}  // Beat; and what only the head says
   [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink);
   void end(const core::Status& why);
-  void watch();
 
   boost::asio::io_context& loop_;
   const std::string name_, version_;
   const Events events_;
   State state_ = State::kStarting;
   Hello facts_;
-  std::unique_ptr<Link> link_;
-  boost::asio::steady_timer beat_;
-  int unheard_ = 0;                                                // beats that did not come
+  std::string address_;                                            // once it is linked
   std::map<std::uint32_t, std::vector<core::MemberId>> starting_;  // ordered, by space
   std::set<core::MemberId> members_;                               // started, and not ended
   launcher::NodeEvents job_;
