@@ -180,6 +180,31 @@ def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
     assert done.seconds < 5 + 10  # the limit, and a busy machine
 
 
+def test_hosts_are_reached_as_the_user_who_is_named(hosts: Hosts, tmp_path: Path):
+    done = run(hosts, "-H", "root@node2", "sh", "-c", "hostname; id -un")
+    assert (done.status, done.out) == (0, "node2\nroot\n"), done.err
+    done = run(hosts, "-H", "no-such-user@node2", "true")
+    assert done.status == 1
+    assert "regroup: host node2: ssh failed: no-such-user@" in done.err
+    hostfile = hosts.folder / "with_user"
+    hostfile.write_text("node2 user=another-one\n")
+    done = run(hosts, "--hostfile", str(hostfile), "true")
+    assert "regroup: host node2: ssh failed: another-one@" in done.err
+
+
+def test_an_agent_under_the_prefix_is_taken_where_it_is_there(hosts: Hosts):
+    own = hosts.folder / "prefix/bin"
+    own.mkdir(parents=True)
+    mark = hosts.folder / "used"
+    (own / "regroup").write_text(f'#!/bin/sh\nhostname >> {mark}\nexec {REGROUP} "$@"\n')
+    (own / "regroup").chmod(0o755)
+    for prefix, used in ((own.parent, "node2\nnode3\n"), (hosts.folder / "no-prefix", "")):
+        mark.write_text("")
+        done = run(hosts, "-H", "node2,node3", "--prefix", str(prefix), "true")
+        assert (done.status, done.err) == (0, "")
+        assert "".join(sorted(mark.read_text().splitlines(keepends=True))) == used
+
+
 def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
     done = run(hosts, "-H", "node2,node3", "no-such-program")
     assert done.status == 66

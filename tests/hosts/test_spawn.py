@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hosts import ROOT, Host, Hosts, until
+from training import processes
 
 BIN = Path(os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/x").parent)
 HEAD, AGENT = BIN.parent / "tests/bin/spawn_head", BIN.parent / "tests/bin/spawn_agent"
@@ -196,7 +197,4 @@ def test_agents_end_when_the_launcher_is_killed(own_hosts: Hosts, head):
     job.wait("link 1 node2")
     os.kill(own_hosts[0].inner(job.process), signal.SIGKILL)
 
-    def agents() -> list[int]:
-        return [pid for pid in own_hosts[1].pids() if "spawn_agent" in Path(f"/proc/{pid}/comm").read_text()]
-
-    until(lambda: not agents(), "the end of the agent", 5)
+    until(lambda: not processes(own_hosts[1], "spawn_agent"), "the end of the agent", 5)
