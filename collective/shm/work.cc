@@ -61,7 +61,9 @@ void ShmCommunicator::make_plan(Pending& pending) {
                     plan_.block * ranks > kFoldAllBytes && ranks > 1;
   std::ranges::fill(inputs_, nullptr);
   offsets_ = {kNowhere, kNowhere};
-  if (ranks == 1) inputs_[0] = contribution_of(o).data();
+  // Our own part we read where it is; not where others may write a shared result over it at their own pace.
+  const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || ranks == 1;
+  if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
   if (whole > kCopyBytes && ranks > 1) look_for_arena(o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
     pending.phases = 2;
@@ -95,7 +97,8 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     return {};
   }
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
-  if (phase < chunks && plan_.contributes && !plan_.is_inline) stage_chunk(o, phase);
+  if (phase < chunks && plan_.contributes && !plan_.is_inline && offsets_.in == kNowhere)
+    stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
@@ -151,15 +154,22 @@ void ShmCommunicator::hear(Pending& pending) {
   }
 }
 
+// Copies what others will need.
 void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
-  if (inputs_[static_cast<std::size_t>(rank_)] != nullptr) return;  // they read it where it is
-  const Input in = contribution_of(o);
-  std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met());
-  const std::size_t at = index * plan_.piece;
-  const std::size_t pieces = is_split(o.kind) ? slots_.size() : 1;
-  for (std::size_t r = 0; r < pieces; ++r) {
-    std::memcpy(to + r * plan_.piece, in.data() + r * plan_.block + at, piece_bytes(index));
+  if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::size_t bytes = piece_bytes(index);
+  const std::byte* from = contribution_of(o).data() + index * plan_.piece;
+  std::byte* to = chunk(self, arrivals_.met());
+  if (is_split(o.kind)) {
+    for (std::size_t r = 0; r < slots_.size(); ++r) {
+      if (r != self) std::memcpy(to + r * plan_.piece, from + r * plan_.block, bytes);
+    }
+    return;
   }
+  const ByteRange ours = plan_.by_slices ? slice_of(bytes, rank_, size()) : ByteRange{bytes, bytes};
+  std::memcpy(to, from, ours.begin);
+  std::memcpy(to + ours.end, from + ours.end, bytes - ours.end);
 }
 
 // Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
@@ -176,7 +186,7 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   }
 }
 
-// Our slice of a chunk goes over our own contribution to that slice, which nobody else reads.
+// Our slice of a chunk goes where our own contribution to it would be, which nobody else reads.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(piece_bytes(index), rank_, size());
   std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met() - 1);
