@@ -8,6 +8,8 @@
 #include <string>
 #include <variant>
 
+#include "core/lesson_mark.h"
+
 namespace regroup::core {
 namespace {
 
@@ -67,6 +69,11 @@ Status check_generation(const std::string& what, Generation generation) {
   return senseless(what, fmt::format("no generation {} exists", generation));
 }
 
+Status check_lesson(const std::string& what, LessonId lesson, Step step) {
+  if (lesson <= kMaxLesson && step <= kMaxStep) return {};
+  return senseless(what, fmt::format("lesson {} after step {}", lesson, step));
+}
+
 Status check_one(const Welcome& m) {
   if (m.slot < kMaxSlots && m.shards >= 1 && m.shards <= kMaxShards) return {};
   return senseless("Welcome", fmt::format("line {}, {} shards", m.slot, m.shards));
@@ -90,6 +97,10 @@ Status check_one(const HelloReply& m) {
 Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
 Status check_one(const Announce& m) { return check(m.world); }
+Status check_one(const Teach& m) { return check_lesson("Teach", m.lesson, m.step); }
+Status check_one(const Taught& m) { return check_lesson("Taught", m.lesson, m.step); }
+Status check_one(const Learn& m) { return check_lesson("Learn", m.lesson, m.step); }
+Status check_one(const Learned& m) { return check_lesson("Learned", m.lesson, m.step); }
 template <class T>
 Status check_one(const T&) {
   return {};

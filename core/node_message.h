@@ -50,7 +50,8 @@ struct PeerSuspect {
   bool operator==(const PeerSuspect&) const = default;
 };
 
-// A lesson brings newcomers up to date while the others train on: docs/design/learners.md. Numbers grow.
+// A lesson brings newcomers up to date while the others train on: docs/design/learners.md. From 1 to
+// kMaxLesson; each incarnation of the coordinator has 4,095 of its own, over and over.
 using LessonId = std::uint32_t;
 // Coordinator -> agent: keep the state after `step` and the results of the steps behind it for those who
 // learn. 0: after the next step that nobody has passed.

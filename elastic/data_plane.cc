@@ -52,10 +52,15 @@ core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region(core::
 }
 
 core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region_alone(core::Position at) {
-  if (self_.world().generation > 0) return region(at, {self_.rank()});
-  core::World alone{.generation = 1, .shards = self_.shards()};
-  alone.members.push_back({.seat = self_.seat()});
-  return collective::make_shm(self_.arena(), alone, self_.seat(), {core::ChannelKind::kRegions, at, {0}});
+  if (!alone_.mapped()) {
+    auto arena = core::Arena::create({.elements = 1});
+    if (!arena.ok()) return arena.status();
+    alone_ = std::move(*arena);
+    alone_.assign_line(0, 0);
+  }
+  core::World world{.generation = 1, .shards = alone_.spec().shards};
+  world.members.push_back({});
+  return collective::make_shm(alone_, world, {}, {core::ChannelKind::kRegions, at, {0}});
 }
 
 }  // namespace regroup::elastic

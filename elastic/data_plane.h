@@ -29,7 +29,7 @@ class DataPlane {
   // Of the members `ranks`, for the region at `at`.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region(core::Position at,
                                                                                std::vector<int> ranks);
-  // Of this member alone; before its first World too.
+  // Of this member alone, whatever becomes of its World; before its first too.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region_alone(core::Position at);
 
  private:
@@ -39,6 +39,7 @@ class DataPlane {
   std::shared_ptr<const collective::UcxContext> ucx_;  // once a World needed it
   std::shared_ptr<collective::Wire> wire_;             // of this World, if it is on several nodes
   std::unique_ptr<collective::Communicator> steps_;
+  core::Arena alone_;  // where a revoke of the generation does not reach
 };
 
 }  // namespace regroup::elastic

@@ -59,8 +59,9 @@ Result<bool> Session::Impl::learn() {
     const core::Step next = applied_ + 1;
     return !torn_ && self_->arena().kept_step(next).load(std::memory_order_acquire) == next;
   };
-  const auto something = [&] { return lesson_waits() || kept(); };
+  const auto something = [&] { return lesson_waits() || kept() || self_->asked_to_leave(); };
   while (learning_) {
+    if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
     if (in_world() && !torn_ && applied_ >= world().resume.step()) {
       learning_ = false;
       line.proved.store(world().generation, std::memory_order_release);

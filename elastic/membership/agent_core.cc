@@ -30,7 +30,7 @@ AgentEffects AgentCore::handle(AgentSource source, const core::Message& message)
     incarnation_ = message.incarnation;
     on_coordinator(message.body);
   }
-  return std::exchange(effects_, {});
+  return effects();
 }
 
 void AgentCore::on_coordinator(const core::Body& body) {
@@ -213,7 +213,7 @@ AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {
   found->second.loss.why = fmt::format("member {}: its training thread has ended", owner - 1);
   mark_dead(owner - 1, &found->second);
   emit(ToCoordinator{found->second.loss});
-  return std::exchange(effects_, {});
+  return effects();
 }
 
 AgentEffects AgentCore::on_link_closed(core::MemberId id) {
@@ -223,7 +223,7 @@ AgentEffects AgentCore::on_link_closed(core::MemberId id) {
   const bool done = line.finished.load(std::memory_order_acquire) != 0 ||
                     line.leave.load(std::memory_order_acquire) == core::kNow;
   if (!done) emit(KillMember{id});
-  return std::exchange(effects_, {});
+  return effects();
 }
 
 AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int32_t exit_code,
@@ -240,7 +240,7 @@ AgentEffects AgentCore::on_reaped(core::MemberId id, std::int32_t pid, std::int3
   member.loss.why = fmt::format("member {} (pid {}): {}{}", id, pid, what, early ? " before finish()" : "");
   emit(ToCoordinator{member.loss});
   retry_joins();
-  return std::exchange(effects_, {});
+  return effects();
 }
 
 // Its last store to a result is behind it, so nobody needs to wait for it any more.

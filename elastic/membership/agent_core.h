@@ -105,6 +105,8 @@ class AgentCore {
   void on_world_in_lesson(const core::World& world);
   void end_lesson();
   void tell(const std::vector<core::Learned>& news);
+  void stop_fetch();
+  AgentEffects effects();  // of the call that ends
   [[nodiscard]] core::Step consumed() const;
   [[nodiscard]] bool snapshot_read() const;
 
@@ -136,6 +138,7 @@ class AgentCore {
   LessonGiver giver_;
   LessonTaker taker_;
   bool taught_here_ = false;  // by giver_; else fetched_ says what has come
+  bool fetching_ = false;
   LessonTaker::There fetched_;
   core::Step published_ = 0;  // of fetched_.kept
   std::map<std::uint64_t, LessonTaker::There> readers_;

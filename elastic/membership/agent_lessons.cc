@@ -9,6 +9,7 @@ namespace regroup::membership {
 void AgentCore::on_teach(const core::Teach& teach) {
   core::Taught answer{teach.lesson, teach.step, options_.endpoints, ""};
   readers_.clear();
+  stop_fetch();  // the snapshot is for what is taught now
   if (!arena_.mapped() || round_open()) {
     answer.why = "a generation is over here";
   } else {
@@ -22,6 +23,7 @@ void AgentCore::on_teach(const core::Teach& teach) {
 }
 
 void AgentCore::on_learn(const core::Learn& learn) {
+  stop_fetch();
   taker_.end(arena_);
   std::vector<LessonTaker::Seated> learners;
   for (const core::MemberId id : learn.members) {
@@ -37,9 +39,10 @@ void AgentCore::on_learn(const core::Learn& learn) {
   taught_here_ = std::ranges::any_of(
       learn.sources, [this](const core::Source& source) { return source.node == options_.node; });
   if (taught_here_ && giver_.active() && giver_.mark() == taker_.mark()) return;
-  if (taught_here_ || arena_.spec().kept_results == 0)
+  if (taught_here_ || learn.sources.empty() || arena_.spec().kept_results == 0)
     return tell(taker_.break_off(arena_, "its node cannot give what it is to get"));
   if (snapshot_in_use(arena_)) return tell(taker_.break_off(arena_, "the snapshot is in use"));
+  fetching_ = true;
   emit(Fetch{learn});
 }
 
@@ -64,7 +67,7 @@ AgentEffects AgentCore::poll_lesson(bool* more) {
                      : fetched_;
     tell(taker_.poll(arena_, there, world_));
   }
-  return std::exchange(effects_, {});
+  return effects();
 }
 
 void AgentCore::tell(const std::vector<core::Learned>& news) {
@@ -95,21 +98,36 @@ void AgentCore::on_given(std::uint64_t reader, std::optional<LessonTaker::There>
 }
 
 AgentEffects AgentCore::on_fetch_failed(const std::string& why) {
+  fetching_ = false;
   tell(taker_.break_off(arena_, why));
+  return effects();
+}
+
+void AgentCore::stop_fetch() {
+  if (std::exchange(fetching_, false)) emit(StopFetch{});
+}
+
+// Its last learner may have gone in the call.
+AgentEffects AgentCore::effects() {
+  if (!taker_.active()) stop_fetch();
   return std::exchange(effects_, {});
 }
 
 // Before the World is there for members to see: they and its donors may then write the snapshot.
 void AgentCore::on_world_in_lesson(const core::World& world) {
   giver_.on_world(arena_, world, snapshot_read());
-  if (!taker_.active() || taught_here_ || taker_.read()) return;
-  if (std::ranges::none_of(world.members, &core::WorldMember::needs_state)) return;
-  emit(StopFetch{});
+  if (!taker_.active()) return;
+  if (taught_here_) {
+    if (!giver_.broken().empty()) tell(taker_.break_off(arena_, giver_.broken()));
+    return;
+  }
+  if (taker_.read() || std::ranges::none_of(world.members, &core::WorldMember::needs_state)) return;
+  stop_fetch();
   tell(taker_.break_off(arena_, "the snapshot is needed for a member that does not learn"));
 }
 
 void AgentCore::end_lesson() {
-  if (taker_.active() && !taught_here_) emit(StopFetch{});
+  stop_fetch();
   if (!arena_.mapped()) return;
   taker_.end(arena_);
   giver_.end(arena_);

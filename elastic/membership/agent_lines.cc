@@ -7,12 +7,28 @@
 #include <utility>
 
 #include "core/canonical.h"
+#include "core/memory_limit.h"
 #include "core/message_check.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/declaration.h"
 #include "elastic/membership/membership.h"
 
 namespace regroup::membership {
+namespace {
+
+// Of the memory that is left: members have not allocated theirs yet.
+constexpr std::uint64_t kShareForResults = 8;
+
+core::ArenaSpec with_kept_results(core::ArenaSpec spec, std::uint64_t state, const AgentOptions& options) {
+  const auto limit = core::memory_limit();
+  if (state < options.learn_above || !limit.ok()) return spec;
+  const std::uint64_t room =
+      limit->available / kShareForResults / std::max<std::uint64_t>(1, spec.result_bytes());
+  spec.kept_results = static_cast<std::uint32_t>(std::min<std::uint64_t>(options.kept_results, room));
+  return spec;
+}
+
+}  // namespace
 
 // Before World 1 the job can be launched again: what the first, now dead, members were says nothing of the
 // next.
@@ -28,21 +44,16 @@ void AgentCore::forget_dead_launch() {
 void AgentCore::on_join(const core::Join& join) {
   if (first_) forget_dead_launch();
   if (!first_) {
-    const core::ArenaSpec spec{
-        .slots = options_.slots,
-        .shards = options_.shards,
-        .buffers_per_slot = core::canonical_buffers(options_.shards),
-        .element_bytes = join.element_bytes,
-        .elements = join.elements,
-        .snapshot_bytes = join.state_bytes,
-        .node = options_.node,
-        .kept_results = join.state_bytes >= options_.learn_above ? options_.kept_results : 0};
-    auto arena = core::Arena::create(spec);
-    for (core::ArenaSpec less = spec;
-         arena.code() == core::Code::kResourceExhausted && less.kept_results > 0;) {
-      less.kept_results /= 2;
-      arena = core::Arena::create(less);
-    }
+    const core::ArenaSpec spec{.slots = options_.slots,
+                               .shards = options_.shards,
+                               .buffers_per_slot = core::canonical_buffers(options_.shards),
+                               .element_bytes = join.element_bytes,
+                               .elements = join.elements,
+                               .snapshot_bytes = join.state_bytes,
+                               .node = options_.node,
+                               .kept_results = 0};
+    auto arena = core::Arena::create(with_kept_results(spec, join.state_bytes, options_));
+    if (arena.code() == core::Code::kResourceExhausted) arena = core::Arena::create(spec);
     if (!arena.ok()) return refuse(join.member, arena.status().message());
     arena_ = std::move(*arena);
     first_ = join;

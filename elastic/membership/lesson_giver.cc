@@ -124,6 +124,7 @@ void LessonGiver::on_world(const core::Arena& arena, const core::World& world, b
   // Its donors write the snapshot of the step that it resumes from.
   const bool donors = std::ranges::any_of(world.members, &core::WorldMember::needs_state);
   if (donors && !read) break_off(arena, "the snapshot is needed for a member that does not learn");
+  gone_ |= donors;
 }
 
 void LessonGiver::break_off(const core::Arena& arena, std::string why) {

@@ -34,7 +34,8 @@ class LessonGiver {
   [[nodiscard]] bool active() const { return mark_.lesson != 0 && broken_.empty(); }
   [[nodiscard]] core::LessonMark mark() const { return mark_; }
   [[nodiscard]] bool snapshot_complete() const { return complete_; }
-  [[nodiscard]] core::Step kept() const { return kept_; }  // all results behind the snapshot up to here
+  [[nodiscard]] bool snapshot_gone() const { return gone_; }  // who has not read it comes too late
+  [[nodiscard]] core::Step kept() const { return kept_; }     // all results behind the snapshot up to here
   [[nodiscard]] const std::string& broken() const { return broken_; }  // why it cannot go on; empty: it can
 
  private:
@@ -44,7 +45,7 @@ class LessonGiver {
 
   core::LessonMark mark_;
   std::vector<core::Seat> writers_;
-  bool complete_ = false;
+  bool complete_ = false, gone_ = false;
   core::Step kept_ = 0, committed_ = 0, furthest_ = 0;  // furthest: the highest step that anybody has opened
   std::size_t chunk_ = 0;                               // of the result that is being copied
   std::string broken_;

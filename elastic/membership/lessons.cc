@@ -17,6 +17,9 @@ constexpr std::uint32_t kMostLessons = 3;  // that fail: then a member gets a co
 
 bool has_state(const Record& r) { return r.proved || !(r.place.needs_state || r.place.replays); }
 
+// In the World, without the results that it was to have from its lesson.
+bool lacks_results(const Record& r) { return r.lives_in_world() && r.place.replays && !r.proved; }
+
 bool gives(const Lessons::Scene& scene, core::NodeId node) {
   return scene.nodes.contains(node) && std::ranges::any_of(scene.members.all(), [&](const auto& entry) {
            const Record& r = entry.second;
@@ -28,14 +31,27 @@ bool gives(const Lessons::Scene& scene, core::NodeId node) {
 
 Lessons::Lessons(core::Incarnation incarnation) : last_(incarnation % kOfIncarnation * kOfIncarnation) {}
 
+// Never 0; each incarnation has numbers of its own, over and over.
+core::LessonId Lessons::next_id() {
+  const core::LessonId first = last_ / kOfIncarnation * kOfIncarnation;
+  last_ = first + std::max<core::LessonId>((last_ + 1) % kOfIncarnation, 1);
+  return last_;
+}
+
 Lessons::Round Lessons::attend(Scene scene) {
+  for (auto& [id, r] : scene.members.all()) {
+    const bool taught = lesson_ && lesson_->learners.contains(id);
+    if (!scene.steady || taught || !lacks_results(r)) continue;
+    r.caught_up = false;
+    return fmt::format("member {} gets a copy: nobody gives it the results that it lacks", id);
+  }
   if (!lesson_) {
     begin(scene);
     return {};
   }
   std::erase_if(lesson_->learners, [&](const auto& learner) {
     const Record& r = *scene.members.find(learner.first);
-    return r.state >= MemberState::kDraining || r.proved;
+    return r.proved || (r.state >= MemberState::kDraining && !lacks_results(r));
   });
   if (lesson_->learners.empty()) return end(scene, "");
   for (const auto& [node, endpoints] : lesson_->sources) {
@@ -67,7 +83,7 @@ void Lessons::begin(Scene scene) {
   const auto most = std::ranges::max_element(holders, {}, [](const auto& h) { return h.second; });
   if (most == holders.end()) return;
   lesson_.emplace();
-  lesson_->id = ++last_;
+  lesson_->id = next_id();
   lesson_->asked = {most->first};
   for (const core::MemberId id : learning) lesson_->learners[id] = false;
   scene.remember(fmt::format("lesson {} for member{} {}", lesson_->id, learning.size() == 1 ? "" : "s",
@@ -79,8 +95,10 @@ Lessons::Round Lessons::on_taught(Scene scene, core::NodeId node, const core::Ta
   if (!lesson_ || taught.lesson != lesson_->id) return {};
   const bool first = lesson_->step == 0;
   const bool asked = lesson_->asked.erase(node) > 0;
-  if (!taught.why.empty()) {
-    if (first || !asked) return end(scene, taught.why);  // the others do without this one
+  const bool reached = !taught.endpoints.empty() || scene.nodes.all().size() == 1;
+  if (!taught.why.empty() || !reached) {
+    const std::string why = taught.why.empty() ? "other hosts cannot reach who gives it" : taught.why;
+    if (first || !asked) return end(scene, why);  // the others do without this one
   } else if (asked) {
     lesson_->sources[node] = taught.endpoints;
     lesson_->step = taught.step;
@@ -116,10 +134,11 @@ void Lessons::tell_learners(Scene scene) {
 Lessons::Round Lessons::on_learned(Scene scene, const core::Learned& learned) {
   if (!lesson_ || learned.lesson != lesson_->id || !lesson_->learners.contains(learned.member)) return {};
   Record& r = *scene.members.find(learned.member);
-  const bool in_world = r.lives_in_world() && r.place.replays && !r.proved;
+  const bool in_world = lacks_results(r);
   if (learned.why.empty()) {
     lesson_->learners[r.id] = r.caught_up = true;
     r.learned = std::max(r.learned, learned.step);
+    r.proved |= in_world;  // who comes in with it has said that it caught up before
     return {};
   }
   lesson_->learners.erase(r.id);
@@ -143,7 +162,7 @@ Lessons::Round Lessons::end(Scene scene, const std::string& why) {
     nodes.insert(r.seat.node);
     r.caught_up = false;
     if (!r.in_world()) r.learning = ++r.lessons < kMostLessons;
-    stuck |= r.lives_in_world() && r.place.replays;
+    stuck |= lacks_results(r);
   }
   for (const core::NodeId node : nodes) {
     if (scene.nodes.contains(node)) scene.effects.emplace_back(ToAgent{node, core::EndLesson{lesson.id}});

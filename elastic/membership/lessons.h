@@ -51,6 +51,7 @@ class Lessons {
     std::map<core::MemberId, bool> learners;      // whether they have caught up
     bool begun = false;                           // the learners are told
   };
+  [[nodiscard]] core::LessonId next_id();
   void begin(Scene scene);
   void ask_others(Scene scene);
   void tell_learners(Scene scene);

@@ -16,7 +16,9 @@ using core::Status;
 using node::LessonChunk;
 
 constexpr std::size_t kQueued = 2 << 20;  // bytes, on a connection
+constexpr int kChunksInTurn = 8;          // then the loop sees to its other work
 constexpr std::chrono::seconds kDialLimit{5};
+constexpr std::chrono::seconds kRequestLimit{10};
 
 constexpr std::uint64_t chunks_of(std::uint64_t bytes) {
   return (bytes + core::kSnapshotChunk - 1) / core::kSnapshotChunk;
@@ -68,6 +70,7 @@ void LessonExchange::attend() {
 
 void LessonExchange::on_reader(Channel channel) {
   const std::uint64_t id = ++last_reader_;
+  Reader& reader = readers_.try_emplace(id, loop_).first->second;
   channel->set_handlers({.message = {},
                          .closed = [this, id](const Status&) { send_away(id, ""); },
                          .opened = {},
@@ -80,7 +83,11 @@ void LessonExchange::on_reader(Channel channel) {
                            on_request(id, *request);
                            return {};
                          }});
-  readers_[id].channel = std::move(channel);
+  reader.channel = std::move(channel);
+  reader.deadline.expires_after(kRequestLimit);
+  reader.deadline.async_wait([this, id](const boost::system::error_code& error) {
+    if (!error) send_away(id, "no request came");
+  });
 }
 
 void LessonExchange::on_request(std::uint64_t id, const node::LessonRequest& request) {
@@ -89,6 +96,7 @@ void LessonExchange::on_request(std::uint64_t id, const node::LessonRequest& req
   if (reader.request || !giver.active() || giver.mark().lesson != request.lesson)
     return send_away(id, fmt::format("lesson {} is not given here", request.lesson));
   reader.request = request;
+  reader.deadline.cancel();
   core_->on_given(id, membership::LessonTaker::There{.snapshot = false, .kept = giver.mark().step});
   pump(id);
 }
@@ -100,7 +108,10 @@ void LessonExchange::pump(std::uint64_t id) {
   const membership::LessonGiver& giver = core_->giver();
   if (!giver.active() || giver.mark().lesson != reader.request->lesson)
     return send_away(id, giver.broken().empty() ? "the lesson is over" : giver.broken());
-  while (reader.channel->queued() < kQueued && send_next(reader)) {
+  for (int n = 0; n < kChunksInTurn && reader.channel->queued() < kQueued; ++n) {
+    auto more = send_next(reader);
+    if (!more.ok()) return send_away(id, more.status().message());
+    if (!*more) break;
   }
   core_->on_given(id, membership::LessonTaker::There{
                           .snapshot = reader.step != 0,
@@ -116,14 +127,15 @@ void LessonExchange::pump(std::uint64_t id) {
   });
 }
 
-// False: there is nothing to be sent now.
-bool LessonExchange::send_next(Reader& reader) {
-  return reader.step == 0 ? send_snapshot(reader) : reader.request->results && send_result(reader);
+core::Result<bool> LessonExchange::send_next(Reader& reader) {
+  if (reader.step == 0) return send_snapshot(reader);
+  return reader.request->results ? send_result(reader) : core::Result(false);
 }
 
-bool LessonExchange::send_snapshot(Reader& reader) {
+core::Result<bool> LessonExchange::send_snapshot(Reader& reader) {
   const membership::LessonGiver& giver = core_->giver();
   if (!giver.snapshot_complete()) return false;
+  if (giver.snapshot_gone()) return wrong("the snapshot was given away before it was read");
   const core::Arena& arena = core_->arena();
   const std::uint64_t used =
       std::min<std::uint64_t>(arena.snapshot_used().load(std::memory_order_relaxed), arena.snapshot().size());
@@ -151,10 +163,13 @@ bool LessonExchange::send_snapshot(Reader& reader) {
   return true;
 }
 
-bool LessonExchange::send_result(Reader& reader) {
+core::Result<bool> LessonExchange::send_result(Reader& reader) {
   const core::Arena& arena = core_->arena();
   const core::Step step = reader.step;
   if (step > core_->giver().kept()) return false;
+  // Who connects late is waited for by nobody.
+  if (arena.kept_step(step).load(std::memory_order_acquire) != step)
+    return wrong(fmt::format("the result of step {} is kept no more", step));
   const auto crcs = arena.kept_crcs(step);
   const std::uint64_t chunk = reader.next_chunk++;
   const auto bytes = chunk_of(arena.kept(step), chunk);
@@ -192,8 +207,9 @@ void LessonExchange::fetch(const core::Learn& lesson) {
     auto endpoints = launcher::parse_endpoints(lesson.sources[index].endpoints);
     if (!endpoints.ok()) return fail(endpoints.status().message());
     launcher::dial(loop_, std::move(*endpoints), kDialLimit,
-                   [this, index, node, attempt = attempt_](core::Result<core::Fd> socket) {
-                     if (attempt != attempt_) return;
+                   [this, index, node, attempt = attempt_,
+                    alive = std::weak_ptr(alive_)](core::Result<core::Fd> socket) {
+                     if (alive.expired() || attempt != attempt_) return;
                      if (!socket.ok()) return fail(socket.status().message());
                      connect(index, node, std::move(*socket));
                    });

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -42,7 +43,9 @@ class LessonExchange {
  private:
   using Channel = std::shared_ptr<launcher::SecureChannel>;
   struct Reader {  // an agent that takes from here
+    explicit Reader(boost::asio::io_context& loop) : deadline(loop) {}
     Channel channel;
+    boost::asio::steady_timer deadline;  // of its request
     std::optional<node::LessonRequest> request;
     std::uint64_t next_chunk = 0;  // of its part, or of the result of `step`
     core::Step step = 0;           // that is being sent; 0: the snapshot
@@ -61,9 +64,10 @@ class LessonExchange {
   void on_reader(Channel channel);
   void on_request(std::uint64_t id, const node::LessonRequest& request);
   void pump(std::uint64_t id);
-  [[nodiscard]] bool send_next(Reader& reader);
-  [[nodiscard]] bool send_snapshot(Reader& reader);
-  [[nodiscard]] bool send_result(Reader& reader);
+  // False: there is nothing to be sent now. kDataLoss: it came too late for what it asks for.
+  [[nodiscard]] core::Result<bool> send_next(Reader& reader);
+  [[nodiscard]] core::Result<bool> send_snapshot(Reader& reader);
+  [[nodiscard]] core::Result<bool> send_result(Reader& reader);
   void send_away(std::uint64_t id, const std::string& why);
 
   void connect(std::size_t index, core::NodeId node, core::Fd socket);
@@ -83,6 +87,7 @@ class LessonExchange {
   std::uint64_t last_reader_ = 0;
   std::vector<Source> sources_;  // of the lesson that we take
   std::uint64_t attempt_ = 0;    // grows: what is on its way for an earlier one is dropped
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // a dial may end after us
   core::LessonId lesson_ = 0;
   membership::LessonTaker::There there_;
 };
