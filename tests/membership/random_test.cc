@@ -14,12 +14,13 @@ struct Menu {
   bool kill = false, notice = false, resize = false, restart = false, early_exit = false;
   bool lose_host = false, add_host = false;
   bool hosts = false;  // three of two slots
+  bool lessons = false;
   int faults = 4;
 };
 
 class RandomJob {
  public:
-  RandomJob(unsigned seed, Menu menu) : random_(seed), menu_(menu), job_(options(seed, menu.hosts)) {}
+  RandomJob(unsigned seed, Menu menu) : random_(seed), menu_(menu), job_(options(seed, menu)) {}
 
   // False if the job came to no end.
   bool run() {
@@ -36,14 +37,16 @@ class RandomJob {
   SimJob& job() { return job_; }
 
  private:
-  static SimOptions options(unsigned seed, bool hosts) {
+  static SimOptions options(unsigned seed, const Menu& menu) {
     SimOptions o;
     o.policy.min = 1 + seed % 2;
     o.policy.target = 2 + seed / 2 % 3;
     o.policy.replace = seed % 5 != 0;
     o.lines = 4 + seed % 4;
-    if (hosts) o.hosts = {2, 2, 2};
-    if (hosts) o.policy.by_node = seed % 3 != 0;
+    if (menu.hosts) o.hosts = {2, 2, 2};
+    if (menu.hosts) o.policy.by_node = seed % 3 != 0;
+    if (menu.lessons) o.policy.kept_results = 1 + seed % 4;
+    if (menu.lessons) o.steps = 30;
     return o;
   }
 
@@ -52,13 +55,15 @@ class RandomJob {
   bool one_move() {
     std::optional<core::NodeId> node;
     if (menu_.hosts && !job_.hosts().empty()) node = any_host();
-    switch (below(6)) {
+    switch (below(menu_.lessons ? 7 : 6)) {
       case 0:
         return job_.deliver_to_agent(node);
       case 1:
         return job_.deliver_to_coordinator(node);
       case 2:
         return job_.report_death(node);
+      case 6:
+        return !job_.hosts().empty() && job_.attend(any_host());
       default: {
         if (job_.members.empty()) return false;
         auto at = job_.members.begin();
@@ -117,12 +122,18 @@ std::string story(SimJob& job) {
   return out + job.coordinator->status_json(job.now);
 }
 
-void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes) {
+struct Learned {
+  std::uint64_t lessons = 0, results = 0;
+};
+
+void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes, Learned* learned = nullptr) {
   for (unsigned seed = first; seed < first + count; ++seed) {
     RandomJob run(seed, menu);
     const bool ended = run.run();
     ASSERT_TRUE(run.job().broken.empty()) << "seed " << seed << "\n" << story(run.job());
     ASSERT_TRUE(ended) << "seed " << seed << " came to no end\n" << story(run.job());
+    if (learned != nullptr) learned->lessons += run.job().lessons_read;
+    if (learned != nullptr) learned->results += run.job().results_replayed;
     if (run.job().end->exit_code == 0) {
       ++*successes;
     } else if (!menu.kill && !menu.early_exit && !menu.lose_host) {
@@ -180,6 +191,34 @@ TEST(RandomSchedules, HostsMembersAndCoordinators) {
          .faults = 6},
         50000, 700, &successes);
   EXPECT_GT(successes, 400U);
+}
+
+TEST(RandomSchedules, WhoJoinsLearns) {
+  unsigned successes = 0;
+  Learned learned;
+  sweep({.kill = true, .notice = true, .resize = true, .lessons = true, .faults = 6}, 60000, 500, &successes,
+        &learned);
+  EXPECT_GT(successes, 150U);
+  EXPECT_GT(learned.lessons, 200U);
+  EXPECT_GT(learned.results, 200U);
+}
+
+TEST(RandomSchedules, LearnersHostsAndCoordinators) {
+  unsigned successes = 0;
+  Learned learned;
+  sweep({.kill = true,
+         .notice = true,
+         .resize = true,
+         .restart = true,
+         .lose_host = true,
+         .add_host = true,
+         .hosts = true,
+         .lessons = true,
+         .faults = 7},
+        70000, 500, &successes, &learned);
+  EXPECT_GT(successes, 200U);
+  EXPECT_GT(learned.lessons, 200U);
+  EXPECT_GT(learned.results, 200U);
 }
 
 }  // namespace

@@ -29,7 +29,10 @@ core::NodeId SimJob::add_host(std::uint32_t slots) {
                            .slots = options.lines,
                            .shards = options.policy.shards,
                            .seed = 7,
-                           .any_fingerprint = options.any_fingerprint};
+                           .any_fingerprint = options.any_fingerprint,
+                           .kept_results = options.policy.kept_results,
+                           .learn_above = options.policy.learn_above,
+                           .endpoints = options.hosts.empty() ? "" : "there"};
   nodes_.emplace(node, Node{AgentCore(agent), slots});
   if (!options.hosts.empty()) say_of_nodes(core::NodeUp{node, fmt::format("h{}", node), slots});
   return node;
@@ -104,6 +107,12 @@ void SimJob::perform(core::NodeId id, AgentEffects effects) {
       node.agent.let_go(go->slot);
     } else if (auto* warn = std::get_if<Warn>(&effect)) {
       says.push_back(warn->sentence);
+    } else if (auto* fetch = std::get_if<Fetch>(&effect)) {
+      end_fetch(id);
+      node.fetch = fetch->lesson;
+      node.there = {.snapshot = false, .kept = fetch->lesson.step, .newest = fetch->lesson.step};
+    } else if (std::holds_alternative<StopFetch>(effect)) {
+      end_fetch(id);
     } else if (auto* tell = std::get_if<ToMember>(&effect)) {
       SimMember& m = members.at(tell->member);
       if (auto* welcome = std::get_if<core::Welcome>(&tell->body)) m.slot = welcome->slot;
@@ -226,6 +235,7 @@ bool SimJob::run_until(const std::function<bool()>& done) {
     if (done()) return true;
     if (end) return false;
     bool moved = report_death();
+    for (auto& [id, node] : nodes_) moved |= attend(id);
     while (deliver_to_agent() || deliver_to_coordinator()) moved = true;
     std::vector<core::MemberId> ids;
     for (const auto& [id, m] : members) ids.push_back(id);

@@ -15,36 +15,9 @@
 #include "core/arena.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/coordinator.h"
+#include "tests/membership/sim_member.h"
 
 namespace regroup::membership {
-
-struct SimMember {
-  core::Start start;
-  core::NodeId node = 0;
-  bool alive = true;
-  bool asked = false;  // sent its Join
-  std::optional<core::SlotIndex> slot;
-  bool ready = false;
-  bool drained = false;
-  std::string refused;
-  core::World world;  // it has entered
-  core::Generation seen = 0;
-  bool settled = false;           // has, or has given, the state in this world
-  core::Generation contacts = 0;  // in which it told how it is reached ...
-  std::size_t known = 0;          // ... and knows that of so many
-  core::Step applied = 0;
-};
-
-struct SimOptions {
-  Policy policy{.min = 2, .max = 4, .target = 3, .slots = 4, .shards = 8};
-  std::uint32_t lines = 6;
-  std::vector<std::uint32_t> hosts;  // slots of each; empty: one, and the coordinator is told of none
-  core::Step steps = 6;
-  std::set<core::MemberId> never_join;                 // plain programs
-  std::map<core::MemberId, std::string> models;        // others have "m"
-  std::map<core::MemberId, std::string> fingerprints;  // others have "f"
-  bool any_fingerprint = false;
-};
 
 class SimJob {
  public:
@@ -65,6 +38,7 @@ class SimJob {
   bool deliver_to_coordinator(std::optional<core::NodeId> node = {});
   bool report_death(std::optional<core::NodeId> node = {});
   bool act(SimMember& m);
+  bool attend(core::NodeId node);  // an agent looks at its lesson
   void pass(core::Duration time);
 
   void kill(core::MemberId id, int signal = 9);  // its process dies here and now
@@ -94,6 +68,7 @@ class SimJob {
   std::vector<core::World> worlds;
   std::optional<Done> end;
   std::vector<std::string> says;
+  std::uint64_t lessons_read = 0, results_replayed = 0;
   std::vector<std::string> broken;  // invariants that did not hold; every test expects none
 
  private:
@@ -108,6 +83,8 @@ class SimJob {
     bool up = true;
     std::deque<core::Message> to_agent{}, to_coordinator{};
     std::deque<Death> deaths{};
+    std::optional<core::Learn> fetch{};  // that runs ...
+    LessonTaker::There there{};          // ... and has come so far
   };
   // A node with something in that queue: the one asked for, or the first.
   template <class T>
@@ -128,8 +105,20 @@ class SimJob {
   bool work(SimMember& m);
   bool compute_or_vote(SimMember& m, core::Position at);
   bool all_sealed(const std::vector<core::Seat>& owners, core::Step step);
+  bool old_readers(const SimMember& m);
   bool meet(SimMember& m);  // tell and learn contacts; true when it knows all
   void committed(SimMember& m, core::Position at);
+
+  // sim_lesson.cc
+  void write_snapshot(const SimMember& m, std::uint32_t salt);
+  void write_result(const core::World& world, core::Step step);
+  bool donate(SimMember& m);
+  bool lesson_waits(const SimMember& m);
+  bool load_lesson(SimMember& m);
+  bool replay(SimMember& m);
+  bool learn(SimMember& m);
+  bool carry(core::NodeId node);
+  void end_fetch(core::NodeId node);
 
   std::map<core::NodeId, Node> nodes_;
   std::set<core::MemberId> known_lost_;  // a MemberLost of them was delivered to this coordinator

@@ -42,7 +42,11 @@ bool SimJob::act(SimMember& m) {
     exit(id, 0);
     return true;
   }
-  const bool revoked = m.world.generation == 0 || line.revoked_up_to.load() >= m.world.generation;
+  const bool outside = m.world.generation == 0;
+  if (m.learning || (outside && (line.adopting.load() != 0 || lesson_waits(m)))) {
+    return m.learning ? learn(m) : load_lesson(m);
+  }
+  const bool revoked = outside || line.revoked_up_to.load() >= m.world.generation;
   if (revoked) return regroup(m);
   return m.settled ? work(m) : settle(m);
 }
@@ -98,7 +102,13 @@ bool SimJob::settle(SimMember& m) {
   const core::Generation g = m.world.generation;
   if (!meet(m)) return false;
   const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
+  if (self.replays) return m.settled = true;
   if (!self.needs_state) {
+    const auto newcomer = [](const core::WorldMember& other) { return other.needs_state; };
+    if (std::ranges::any_of(m.world.members, newcomer)) {
+      if (old_readers(m)) return false;
+      write_snapshot(m, 0);
+    }
     if (m.applied != m.world.resume.step()) {
       violated(fmt::format("member {} has applied {} and is to give the state of {}", m.start.member,
                            m.applied, m.world.resume.step()));
@@ -108,13 +118,25 @@ bool SimJob::settle(SimMember& m) {
     return true;
   }
   for (const core::WorldMember& other : m.world.members) {
-    if (!other.needs_state && agent(other.seat.node).arena().line(other.seat.slot).donated.load() != g)
+    if (!other.needs_state && !other.replays &&
+        agent(other.seat.node).arena().line(other.seat.slot).donated.load() != g)
       return false;
   }
   m.applied = m.world.resume.step();
+  m.learning = m.torn = false;
   line.proved.store(g);
   m.settled = true;
   return true;
+}
+
+// Of a lesson, or newcomers of an earlier generation.
+bool SimJob::old_readers(const SimMember& m) {
+  for (const auto& [id, other] : members) {
+    if (!other.alive || other.node != m.node || !other.slot) continue;
+    const core::Generation adopting = line(id).adopting.load();
+    if (adopting != 0 && adopting < m.world.generation) return true;
+  }
+  return false;
 }
 
 bool SimJob::meet(SimMember& m) {
@@ -135,6 +157,7 @@ bool SimJob::work(SimMember& m) {
   if (word.phase == Phase::kOpen) return compute_or_vote(m, word.position);
   if (word.phase != Phase::kCommitted) return false;  // closed: the next look sees the revoke
   if (m.drained) return false;
+  if (donate(m)) return true;
   if (line.leave.load() == core::kAtBoundary && m.applied < options.steps) {
     m.drained = true;
     from_member(m.start.member, core::Drained{});
@@ -169,6 +192,7 @@ bool SimJob::compute_or_vote(SimMember& m, Position at) {
     }
     if (!all_sealed(owners, at.step()) || !core::all_left_before(arena_of(m), g)) return false;
   }
+  if (at.region() == 0 && votes.empty()) write_result(m.world, at.step());
   if (votes.insert(m.start.member).second) return true;
   if (votes.size() < m.world.size()) return false;
   if (core::commit_transaction<RealPolicy>(line.state, g, at)) committed(m, at);

@@ -1,0 +1,183 @@
+// Lessons of a simulated job: what members write for them, what a learner does (elastic/session_join.cc), and
+// how a fetch carries them between nodes (launcher/cmd/lesson_exchange.cc), one small move at a time. The
+// state is the number of the last step applied; so is a result.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/crc32c.h"
+#include "core/lesson_mark.h"
+#include "tests/membership/sim_job.h"
+
+namespace regroup::membership {
+
+using core::LessonMark;
+using core::Step;
+
+namespace {
+
+Step read(std::span<const std::byte> bytes) {
+  Step step = 0;
+  std::memcpy(&step, bytes.data(), std::min(bytes.size(), sizeof step));
+  return step;
+}
+
+void write(std::span<std::byte> bytes, Step step) {
+  std::memcpy(bytes.data(), &step, std::min(bytes.size(), sizeof step));
+}
+
+}  // namespace
+
+void SimJob::write_snapshot(const SimMember& m, std::uint32_t salt) {
+  const core::Arena& arena = arena_of(m);
+  write(arena.snapshot(), m.applied);
+  arena.snapshot_used().store(arena.snapshot().size());
+  arena.snapshot_crcs()[0].store(core::crc32c(arena.snapshot(), salt));
+}
+
+void SimJob::write_result(const core::World& world, Step step) {
+  for (const core::WorldMember& m : world.members) write(agent(m.seat.node).arena().result(step), step);
+}
+
+// As it passes the step of a lesson.
+bool SimJob::donate(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const auto mark = LessonMark::unpack(arena_of(m).snapshot_at().load());
+  if (mark.lesson == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
+  const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
+  if (self.needs_state || self.replays) return false;
+  write_snapshot(m, core::snapshot_salt(mark.lesson));
+  line.donated_step.store(mark.pack());
+  return true;
+}
+
+bool SimJob::lesson_waits(const SimMember& m) {
+  const std::uint64_t lesson = line(m.start.member).lesson.load();
+  return lesson != 0 && lesson != m.lesson;
+}
+
+// In two moves: between them anything may happen to the snapshot.
+bool SimJob::load_lesson(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const core::Arena& arena = arena_of(m);
+  if (line.adopting.load() == 0) {
+    line.adopting.store(std::max(arena.newest_world(), 1U));
+    m.lesson = line.lesson.load();
+    m.torn = true;
+    return true;
+  }
+  const auto mark = LessonMark::unpack(m.lesson);
+  const bool stale = m.lesson == 0 || line.lesson.load() != m.lesson;
+  const bool sound =
+      core::crc32c(arena.snapshot(), core::snapshot_salt(mark.lesson)) == arena.snapshot_crcs()[0].load();
+  line.adopting.store(0);
+  if (stale) return true;
+  line.learned.store(LessonMark{mark.lesson, sound ? mark.step : 0}.pack());
+  if (!sound) return true;
+  if (read(arena.snapshot()) != mark.step) violated("a snapshot of another step passed");
+  m.applied = mark.step;
+  m.learning = true;
+  m.torn = false;
+  ++lessons_read;
+  return true;
+}
+
+bool SimJob::replay(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const core::Arena& arena = arena_of(m);
+  const Step next = m.applied + 1;
+  if (m.torn || arena.kept_step(next).load() != next) return false;
+  const auto mark = LessonMark::unpack(m.lesson);
+  if (core::crc32c(arena.kept(next), core::result_salt(next)) != arena.kept_crcs(next)[0]) {
+    line.learned.store(LessonMark{mark.lesson, 0}.pack());
+    m.torn = true;
+    return true;
+  }
+  if (read(arena.kept(next)) != next) violated("a result of another step passed");
+  m.applied = next;
+  line.step.store(next);
+  line.learned.store(LessonMark{mark.lesson, next}.pack());
+  ++results_replayed;
+  return true;
+}
+
+bool SimJob::learn(SimMember& m) {
+  core::Line& line = this->line(m.start.member);
+  const bool in_world = m.world.generation > 0;
+  if (m.drained) return in_world && line.revoked_up_to.load() >= m.world.generation && regroup(m);
+  if (line.leave.load() == core::kAtBoundary) {
+    m.drained = true;
+    from_member(m.start.member, core::Drained{});
+    return true;
+  }
+  if (line.adopting.load() != 0) return load_lesson(m);
+  if (in_world && line.revoked_up_to.load() < m.world.generation && !m.settled) return settle(m);
+  if (in_world && m.settled && !m.torn && m.applied >= m.world.resume.step()) {
+    m.learning = false;
+    line.proved.store(m.world.generation);
+    return true;
+  }
+  const bool outside = !in_world || line.revoked_up_to.load() >= m.world.generation;
+  if (outside && regroup(m)) return true;
+  if (replay(m)) return true;
+  return lesson_waits(m) && load_lesson(m);
+}
+
+// The next part of what is on its way to `node`.
+bool SimJob::carry(core::NodeId id) {
+  Node& node = nodes_.at(id);
+  if (!node.up || !node.fetch) return false;
+  const auto fail = [&](const std::string& why) {
+    end_fetch(id);
+    perform(id, node.agent.on_fetch_failed(why));
+    return true;
+  };
+  for (const core::Source& source : node.fetch->sources) {
+    const LessonGiver& giver = agent(source.node).giver();
+    if (!nodes_.at(source.node).up) return fail("its host is gone");
+    if (!giver.active() || giver.mark().lesson != node.fetch->lesson) return fail("the lesson is over");
+  }
+  AgentCore& from = agent(node.fetch->sources.front().node);
+  const core::Arena &theirs = from.arena(), &ours = node.agent.arena();
+  LessonTaker::There& there = node.there;
+  if (!there.snapshot) {
+    if (!from.giver().snapshot_complete()) return false;
+    if (from.giver().snapshot_gone()) return fail("the snapshot is gone");
+    std::ranges::copy(theirs.snapshot(), ours.snapshot().begin());
+    ours.snapshot_crcs()[0].store(theirs.snapshot_crcs()[0].load());
+    ours.snapshot_used().store(theirs.snapshot_used().load());
+    there.snapshot = true;
+  } else {
+    const Step next = there.kept + 1;
+    if (next > from.giver().kept() || !node.agent.room_for(next)) return false;
+    if (theirs.kept_step(next).load() != next) return fail("the result is kept no more");
+    ours.kept_step(next).store(0);
+    std::ranges::copy(theirs.kept(next), ours.kept(next).begin());
+    ours.kept_crcs(next)[0] = theirs.kept_crcs(next)[0];
+    there.kept = next;
+  }
+  there.newest = std::max(there.newest, from.giver().kept());
+  for (const core::Source& source : node.fetch->sources) agent(source.node).on_given(id, there);
+  node.agent.on_fetched(there);
+  return true;
+}
+
+void SimJob::end_fetch(core::NodeId id) {
+  Node& node = nodes_.at(id);
+  if (!node.fetch) return;
+  for (const core::Source& source : node.fetch->sources) agent(source.node).on_given(id, std::nullopt);
+  node.fetch.reset();
+}
+
+// One look of an agent at its lesson.
+bool SimJob::attend(core::NodeId id) {
+  Node& node = nodes_.at(id);
+  if (!node.up) return false;
+  const bool carried = carry(id);
+  if (!node.agent.lesson_on()) return carried;
+  bool more = false;
+  perform(id, node.agent.poll_lesson(&more));
+  return carried || more;
+}
+
+}  // namespace regroup::membership

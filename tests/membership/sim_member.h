@@ -1,0 +1,48 @@
+// A member of a simulated job, and what can be asked of such a job.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/message.h"
+#include "core/world.h"
+#include "elastic/membership/membership.h"
+
+namespace regroup::membership {
+
+struct SimMember {
+  core::Start start;
+  core::NodeId node = 0;
+  bool alive = true;
+  bool asked = false;  // sent its Join
+  std::optional<core::SlotIndex> slot;
+  bool ready = false;
+  bool drained = false;
+  std::string refused;
+  core::World world;  // it has entered
+  core::Generation seen = 0;
+  bool settled = false;           // has, or has given, the state in this world
+  core::Generation contacts = 0;  // in which it told how it is reached ...
+  std::size_t known = 0;          // ... and knows that of so many
+  core::Step applied = 0;
+  bool learning = false;     // has the state of a lesson
+  bool torn = false;         // has that of none
+  std::uint64_t lesson = 0;  // as last taken from its line
+};
+
+struct SimOptions {
+  Policy policy{.min = 2, .max = 4, .target = 3, .slots = 4, .shards = 8};
+  std::uint32_t lines = 6;
+  std::vector<std::uint32_t> hosts;  // slots of each; empty: one, and the coordinator is told of none
+  core::Step steps = 6;
+  std::set<core::MemberId> never_join;                 // plain programs
+  std::map<core::MemberId, std::string> models;        // others have "m"
+  std::map<core::MemberId, std::string> fingerprints;  // others have "f"
+  bool any_fingerprint = false;
+};
+
+}  // namespace regroup::membership
