@@ -49,7 +49,8 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
 
 void Coordinator::count_slots() {
   if (!job_.nodes.empty()) return;
-  policy_.slots = policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max) : nodes_.slots();
+  policy_.slots =
+      policy_.oversubscribe ? std::max(nodes_.slots(), policy_.max + policy_.spares) : nodes_.slots();
 }
 
 // What is there decides how many members there are at first.

@@ -21,8 +21,9 @@ void Coordinator::start_members() {
   // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
   if (!first_ready_ || backoff_.given_up() || now_ < backoff_.not_before()) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
-  while (members_.staying() < desired_ && members_.processes() < policy_.slots) {
-    start_one(members_.staying(), desired_);
+  while (members_.staying() < desired_ + policy_.spares && members_.processes() < policy_.slots) {
+    const std::uint32_t rank = members_.staying();
+    start_one(rank, std::max(desired_, rank + 1));
   }
 }
 
@@ -95,6 +96,7 @@ void Coordinator::relaunch() {
 }
 
 void Coordinator::enforce_limits() {
+  const bool finishing = members_.any_finished();
   if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
     return end(1,
@@ -103,6 +105,7 @@ void Coordinator::enforce_limits() {
   }
   bool waiting_to_leave = false;
   for (auto& [id, r] : members_.all()) {
+    if (finishing && r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
       emit(ToAgent{r.seat.node, core::Kill{id, false, "it was to be gone by now"}});
@@ -143,7 +146,7 @@ void Coordinator::hurry_finish() {
   }
 }
 
-// To `desired_`: what is not in the World goes first, then the highest ranks.
+// To `desired_` in the World: what is neither in it nor a spare goes first, then the highest ranks.
 void Coordinator::shrink() {
   for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
     std::vector<Record*> newest;
@@ -155,11 +158,13 @@ void Coordinator::shrink() {
       return rank_a != rank_b ? rank_a > rank_b : a->id > b->id;
     });
     for (Record* r : newest) {
-      if (members_.staying() <= desired_) return;
       if (state != MemberState::kActive) {
+        const std::uint32_t active = members_.staying_active();
+        if (members_.staying() <= std::max(desired_, active) + policy_.spares) break;
         dismiss(r, state == MemberState::kWarm, "the job was made smaller");
         continue;
       }
+      if (members_.staying_active() <= desired_) return;
       r->state = MemberState::kDraining;
       emit(ToAgent{r->seat.node, core::Notice{r->id}});
     }
@@ -169,7 +174,8 @@ void Coordinator::shrink() {
 // A member that leaves on its own account lowers the target, down to min: its place goes with it. One whose
 // state or company is still needed gets its notice when others can do without it.
 void Coordinator::ask_to_leave(Record* member) {
-  if (!member->leave_wanted) {
+  const bool spare = !member->in_world() && members_.staying() > desired_;
+  if (!member->leave_wanted && !spare) {
     policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::max(desired_, 1U) - 1);
     member->leave_wanted = true;
     journal_intent();

@@ -99,6 +99,14 @@ Status fit_to_slots(Options& options, std::uint32_t slots) {
     return invalid_argument(
         fmt::format("{} members asked for; the host file allows {} (max_slots)", options.start, most));
   }
+  if (options.spares > 0 && !options.replace)
+    return invalid_argument(
+        fmt::format("--spares {}: with --replace never nobody takes a lost one's place", options.spares));
+  if (options.elastic && !options.several_hosts() && !options.oversubscribe &&
+      options.start + options.spares > slots) {
+    options.notes.push_back(fmt::format("--spares {}: {} slots have room for {} beside {} members",
+                                        options.spares, slots, slots - options.start, options.start));
+  }
   if (options.elastic && options.shards == 0) options.shards = std::bit_ceil(options.max);
   if (options.elastic && options.shards > core::kMaxShards) {
     return invalid_argument(

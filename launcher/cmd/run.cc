@@ -113,7 +113,8 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
   out.policy = {.min = options.min,
                 .max = options.max,
                 .target = options.start,
-                .slots = options.oversubscribe ? std::max(options.max, slots) : slots,
+                .spares = options.spares,
+                .slots = options.oversubscribe ? std::max(options.max + options.spares, slots) : slots,
                 .any_fingerprint = options.any_fingerprint,
                 .replace = options.replace,
                 .shards = options.shards,
@@ -130,7 +131,8 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
 
 ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
                                     std::uint32_t slots, const launcher::PlacedJob& placed) {
-  const std::uint32_t lines = std::min<std::uint32_t>(options.max + kSpareLines, core::kMaxSlots - 1);
+  const std::uint32_t lines =
+      std::min<std::uint32_t>(options.max + options.spares + kSpareLines, core::kMaxSlots - 1);
   return {{.slots = lines,
            .shards = options.shards,
            .seed = options.seed,

@@ -28,7 +28,7 @@ constexpr int kNoHost = 1;                // no agent came up
 
 // On one host there may be all members of the job.
 std::uint32_t lines_of(const Options& options) {
-  return std::min<std::uint32_t>(options.max + kSpareLines, core::kMaxSlots - 1);
+  return std::min<std::uint32_t>(options.max + options.spares + kSpareLines, core::kMaxSlots - 1);
 }
 
 // In the process of the hub, from before its Agent exists. The exit status of the process.
@@ -69,6 +69,7 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
   out.policy = {.min = options.min,
                 .max = options.max,
                 .target = start,
+                .spares = options.spares,
                 .oversubscribe = options.oversubscribe,
                 .by_node = by_node(options.mapping.map),
                 .any_fingerprint = options.any_fingerprint,

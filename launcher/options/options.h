@@ -57,6 +57,7 @@ struct Options {
   bool elastic = false;
   std::uint32_t start = 0;  // 0: min(MAX, slots)
   bool replace = true;
+  std::uint32_t spares = 0;  // warm members beyond those
   std::uint32_t shards = 0;  // 0: smallest power of two >= MAX
   std::uint64_t seed = 0;
   bool any_fingerprint = false;  // --bits=off

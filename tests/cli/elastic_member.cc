@@ -3,10 +3,10 @@
 // LAST_STEP: leaves the program with exit status 0 after it, before finish(); 0 is never.
 // FAULT: "bad-load", a state copied from others lands here with one bit wrong; "linger", it drops its session
 // after LAST_STEP and sleeps instead of leaving the program; "gates=DIR", it runs a region after LAST_STEP
-// and goes on, but at each PLACE says "PLACE ID" (ID: its REGROUP_MEMBER) and stays while the file
-// DIR/PLACE.ID is there: "body" within the region, before its vote, "finish" before finish(), "end" behind
-// it. Prints "step S size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight
-// at the end.
+// and goes on ("regions": after every step, without a word), but at each PLACE says "PLACE ID" (ID: its
+// REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there: "body" within the region, before its vote,
+// "finish" before finish(), "end" behind it. Prints "step S size N" for each step at rank 0, "region SUM runs
+// N", and "finished W" with the weight at the end.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -80,7 +80,7 @@ class Gates {
 };
 
 // Counts the members, who then vote that it is so.
-void count_in_region(regroup::elastic::Session& session, const Gates& gates) {
+void count_in_region(regroup::elastic::Session& session, const Gates& gates, bool quiet = false) {
   const float one = 1.0F;
   float sum = 0.0F;
   int runs = 0;
@@ -93,6 +93,7 @@ void count_in_region(regroup::elastic::Session& session, const Gates& gates) {
     return {};
   };
   if (const auto status = session.region(body); !status.ok()) stop(status);
+  if (quiet) return;
   std::printf("region %.1f runs %d\n", static_cast<double>(sum), runs);
 }
 
@@ -129,6 +130,7 @@ int main(int argc, char** argv) {
     if (session->world().rank == 0) {
       std::printf("step %llu size %d\n", static_cast<unsigned long long>(step->step), session->world().size);
     }
+    if (fault == "regions") count_in_region(*session, gates, true);
     if (step->step == last_step && fault == "linger") {
       session.reset();
       for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
