@@ -49,8 +49,8 @@ std::string rival_text(const SizeResult& result, const RivalSeries& rival) {
                                 rival.name, stats.mean, stats.min, stats.p50, stats.p99, stats.samples);
   for (const Row& row : result.rows) {
     if (!both_timed(rival.series, row.main())) continue;
-    out += fmt::format("; {} {:.2f}x faster", name_of(row.memory),
-                       paired_ratio(rival.series.blocks, row.main().blocks));
+    out += fmt::format("; {:.2f}x ours in {} memory", paired_ratio(rival.series.blocks, row.main().blocks),
+                       name_of(row.memory));
   }
   return out + fmt::format(" (median of {} paired ratios)\n", rival.series.blocks.size());
 }
