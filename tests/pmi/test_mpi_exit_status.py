@@ -29,5 +29,5 @@ def test_as_its_own_launcher(runner, mpi, program, how):
     assert sentence in done.err
     own = runner.run([*mpi.launcher, "-np", "2", program, "end", how], mpi.env)
     if mpi is MPICH and how == "exit7":  # hydra on a busy machine: that of the rank it ended was first
-        statuses = statuses | {1}
+        statuses = statuses | {1, 9}
     assert own.status in statuses, own.err
