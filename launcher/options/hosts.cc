@@ -146,15 +146,16 @@ core::Result<std::vector<HostRequest>> parse_host_list(std::string_view text,
     if (mentions != nullptr) mentions->push_back(host.name);
     const bool all = word.ends_with(":*");
     if (!all && host.slots == 0) host.slots = 1;
-    HostRequest* known = find_host(hosts, host.name);
-    if (known == nullptr) {
-      hosts.push_back(host);
-      continue;
-    }
-    take_user(*known, host);
-    if (known->slots != 0) known->slots = all ? 0 : known->slots + host.slots;
+    add_mention(hosts, host);
   }
   return hosts;
+}
+
+void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host) {
+  HostRequest* known = find_host(hosts, host.name);
+  if (known == nullptr) return hosts.push_back(host);
+  take_user(*known, host);
+  known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
 }
 
 core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, std::string_view file,

@@ -23,6 +23,9 @@ struct HostRequest {
 // it is reached. Each mention's name is added to `mentions`, if any. kInvalidArgument names the word.
 [[nodiscard]] core::Result<std::vector<HostRequest>> parse_host_list(
     std::string_view text, std::vector<std::string>* mentions = nullptr);
+// Adds one such mention to those before it: slots add up, unless one has all; the first user that is named
+// counts.
+void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
 
 // One host a line: "h", "h slots=2 max_slots=4 user=me", "h:4", "user@h"; "^h" excludes h; # begins a
 // comment. A host without slots in two lines or more has one for each line. Each line's name is added to

@@ -1,8 +1,6 @@
 // Which hosts, how many slots they have, and how they are reached.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "launcher/options/spec.h"
 #include "launcher/options/values.h"
 
@@ -15,17 +13,7 @@ using core::Status;
 Status add_hosts(Draft& draft, const Given& given) {
   auto hosts = parse_host_list(given.value(), &draft.app.mentioned);
   if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
-  for (const HostRequest& host : *hosts) {
-    auto& wanted = draft.app.wanted;
-    const auto known =
-        std::find_if(wanted.begin(), wanted.end(), [&](const auto& each) { return each.name == host.name; });
-    if (known == wanted.end()) {
-      wanted.push_back(host);
-    } else {
-      if (known->user.empty()) known->user = host.user;
-      known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
-    }
-  }
+  for (const HostRequest& host : *hosts) add_mention(draft.app.wanted, host);
   return {};
 }
 
