@@ -15,15 +15,13 @@ constexpr core::LessonId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
 constexpr std::uint32_t kMostLessons = 3;  // that fail: then a member gets a copy inside the regroup
 
-bool has_state(const Record& r) { return r.proved || !(r.place.needs_state || r.place.replays); }
-
 // In the World, without the results that it was to have from its lesson.
 bool lacks_results(const Record& r) { return r.lives_in_world() && r.place.replays && !r.proved; }
 
 bool gives(const Lessons::Scene& scene, core::NodeId node) {
   return scene.nodes.contains(node) && std::ranges::any_of(scene.members.all(), [&](const auto& entry) {
            const Record& r = entry.second;
-           return r.lives_in_world() && r.seat.node == node && has_state(r);
+           return r.lives_in_world() && r.seat.node == node && r.has_state();
          });
 }
 
@@ -39,11 +37,12 @@ core::LessonId Lessons::next_id() {
 }
 
 Lessons::Round Lessons::attend(Scene scene) {
-  for (auto& [id, r] : scene.members.all()) {
-    const bool taught = lesson_ && lesson_->learners.contains(id);
-    if (!scene.steady || taught || !lacks_results(r)) continue;
-    r.caught_up = false;
-    return fmt::format("member {} gets a copy: nobody gives it the results that it lacks", id);
+  if (scene.steady) {
+    for (auto& [id, r] : scene.members.all()) {
+      if (!lacks_results(r) || (lesson_ && lesson_->learners.contains(id))) continue;
+      r.caught_up = false;
+      return fmt::format("member {} gets a copy: nobody gives it the results that it lacks", id);
+    }
   }
   if (!lesson_) {
     begin(scene);

@@ -42,8 +42,7 @@ std::uint32_t MemberTable::staying_active() const {
 std::uint32_t MemberTable::holders() const {
   return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [](const auto& entry) {
     const Record& r = entry.second;
-    return r.state == MemberState::kActive && !r.leave_wanted &&
-           (r.proved || !(r.place.needs_state || r.place.replays));
+    return r.state == MemberState::kActive && !r.leave_wanted && r.has_state();
   }));
 }
 

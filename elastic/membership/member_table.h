@@ -39,6 +39,8 @@ struct Record : Member {
 
   [[nodiscard]] bool in_world() const { return state >= MemberState::kActive && state <= MemberState::kLost; }
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }
+  // Of its place in the World: it had the state when that was formed, or has proved it since.
+  [[nodiscard]] bool has_state() const { return proved || !(place.needs_state || place.replays); }
 };
 
 class MemberTable {
