@@ -1,0 +1,322 @@
+// The small language for synthetic machines. Each line is a word, names, and settings "key=value"; a thing
+// hangs on one that stands above it.
+#include "launcher/topo/machine_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "launcher/topo/paths.h"
+#include "launcher/topo/text_input.h"
+
+namespace regroup::launcher {
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(const std::string& source) : source_(source) {}
+
+  core::Result<Machine> read(std::string_view text) {
+    for (const std::string_view line : split(text, '\n')) {
+      ++line_;
+      REGROUP_RETURN_IF_ERROR(read_line(line.substr(0, line.find('#'))));
+      if (machine_.ends() > kMaxEnds || machine_.nodes.size() > kMaxNodes ||
+          machine_.links.size() > kMaxLinks)
+        return fail("more GPUs, NICs, NUMA nodes, switches or links than are read");
+    }
+    if (machine_.numas.empty()) return fail("no line 'numa N': a machine has processors");
+    link_numas(machine_, numa_gbytes_);
+    find_paths(machine_);
+    return std::move(machine_);
+  }
+
+ private:
+  using Read = core::Status (Reader::*)();
+  struct Row {
+    std::string_view word;
+    std::size_t names;  // that follow it
+    Read read;
+    std::vector<std::string_view> keys;
+  };
+
+  [[nodiscard]] core::Status fail(std::string_view what) const { return input_error(source_, line_, what); }
+
+  core::Status read_line(std::string_view line) {
+    static const std::vector<Row> kRows = {
+        {"machine", 1, &Reader::read_name, {}},
+        {"cpu", 1, &Reader::read_cpu, {"sys"}},
+        {"numa", 1, &Reader::read_numa, {"package", "cpus"}},
+        {"switch", 1, &Reader::read_switch, {"at", "gen", "lanes"}},
+        {"card", 1, &Reader::read_card, {"at", "gen", "lanes"}},
+        {"gpu",
+         1,
+         &Reader::read_gpus,
+         {"at", "gen", "lanes", "model", "arch", "label", "memory", "bus", "uuid"}},
+        {"nic", 1, &Reader::read_nic, {"at", "gen", "lanes", "kind", "speed", "port", "bus", "interface"}},
+        {"nvlink", 2, &Reader::read_gpu_link, {"links", "gbytes"}},
+        {"xgmi", 2, &Reader::read_gpu_link, {"links", "gbytes"}},
+        {"c2c", 2, &Reader::read_gpu_link, {"gbytes"}},
+        {"nvswitch", 1, &Reader::read_nvswitch, {"gpus", "links", "gbytes"}},
+        {"sys", 2, &Reader::read_sys, {"gbytes"}},
+    };
+    words_.clear();
+    settings_.clear();
+    std::vector<std::string_view> pieces = split(line, ' ');
+    if (pieces.empty()) return {};
+    const auto row =
+        std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.word == pieces[0]; });
+    if (row == kRows.end()) return fail(fmt::format("'{}' is no word of this language", pieces[0]));
+    word_ = pieces[0];
+    for (std::size_t i = 1; i < pieces.size(); ++i) REGROUP_RETURN_IF_ERROR(take(*row, pieces[i]));
+    if (words_.size() != row->names)
+      return fail(
+          fmt::format("'{}' is followed by {} name(s), not {}", row->word, row->names, words_.size()));
+    return (this->*row->read)();
+  }
+
+  core::Status take(const Row& row, std::string_view piece) {
+    const std::size_t equals = piece.find('=');
+    if (equals == std::string_view::npos) {
+      words_.push_back(piece);
+      return {};
+    }
+    const std::string_view key = piece.substr(0, equals);
+    if (std::find(row.keys.begin(), row.keys.end(), key) == row.keys.end())
+      return fail(fmt::format("'{}' has no setting '{}'", row.word, key));
+    if (!settings_.emplace(key, piece.substr(equals + 1)).second)
+      return fail(fmt::format("'{}' is given twice", key));
+    return {};
+  }
+
+  [[nodiscard]] std::string_view setting(std::string_view key) const {
+    const auto found = settings_.find(key);
+    return found == settings_.end() ? std::string_view() : found->second;
+  }
+
+  // The setting as a number of [least, most]; `otherwise` if it is not given.
+  core::Result<double> number(std::string_view key, double least, double most, double otherwise) const {
+    if (settings_.count(key) == 0) return otherwise;
+    if (const auto value = real_number(setting(key), least, most)) return *value;
+    return fail(fmt::format("{}={} is no number of {} to {}", key, setting(key), least, most));
+  }
+
+  core::Status read_name() {
+    machine_.name = words_[0];
+    return {};
+  }
+
+  core::Status read_cpu() {
+    machine_.vendor = words_[0];
+    if (machine_.vendor != "intel" && machine_.vendor != "amd" && machine_.vendor != "arm" &&
+        machine_.vendor != "power")
+      return fail(fmt::format("'{}' is none of intel, amd, arm, power", words_[0]));
+    const auto sys = number("sys", 0.001, 1e6, launcher::numa_gbytes(words_[0], 0, 0));
+    if (!sys.ok()) return sys.status();
+    numa_gbytes_ = *sys;
+    return {};
+  }
+
+  core::Status read_numa() {
+    const auto number = whole_number(words_[0], 0, kMaxCpu);
+    if (!number) return fail(fmt::format("'{}' is no number of a NUMA node", words_[0]));
+    const auto package =
+        whole_number(settings_.count("package") == 0 ? words_[0] : setting("package"), 0, kMaxCpu);
+    if (!package) return fail(fmt::format("package={} is no number", setting("package")));
+    NumaNode numa{static_cast<int>(*number), static_cast<std::uint32_t>(*package), {}};
+    if (settings_.count("cpus") != 0) {
+      auto cpus = number_list(setting("cpus"), kMaxCpu);
+      if (!cpus) return fail(fmt::format("cpus={} is no list of processors", setting("cpus")));
+      numa.cpus = std::move(*cpus);
+    }
+    const std::uint32_t node = add_numa(machine_, std::move(numa));
+    return name(fmt::format("numa:{}", *number), node);
+  }
+
+  core::Status name(const std::string& name, std::uint32_t node) {
+    if (places_.emplace(name, node).second) return {};
+    return fail(fmt::format("there are two of '{}'", name));
+  }
+
+  core::Result<std::uint32_t> place(std::string_view name) const {
+    const auto found = places_.find(std::string(name));
+    if (found != places_.end()) return found->second;
+    return fail(fmt::format("'{}' does not stand above this line", name));
+  }
+
+  // The PCIe link of `node`, which is named so, to its at=PLACE.
+  core::Status hang(std::string_view called, std::uint32_t node) {
+    REGROUP_RETURN_IF_ERROR(name(std::string(called), node));
+    if (settings_.count("at") == 0) return fail(fmt::format("'{}' lacks at=PLACE", word_));
+    const auto at = place(setting("at"));
+    if (!at.ok()) return at.status();
+    const NodeKind kind = machine_.nodes[*at].kind;
+    if (kind != NodeKind::kNuma && kind != NodeKind::kPciSwitch && kind != NodeKind::kCard)
+      return fail(fmt::format("nothing can hang on '{}'", setting("at")));
+    const auto generation = number("gen", 1, 7, 3), lanes = number("lanes", 1, 32, 16);
+    if (!generation.ok()) return generation.status();
+    if (!lanes.ok()) return lanes.status();
+    static constexpr double kTransfers[] = {2.5, 5, 8, 16, 32, 64, 128};
+    const auto wide = static_cast<std::uint32_t>(*lanes);
+    const double speed = kTransfers[static_cast<std::size_t>(*generation) - 1];
+    add_link(machine_, {LinkKind::kPci, node, *at, wide, pci_gbytes(speed, wide)});
+    return {};
+  }
+
+  core::Status read_switch() { return hang(words_[0], add_pci_switch(machine_, {std::string(words_[0])})); }
+
+  core::Status read_card() { return hang(words_[0], add_plain_node(machine_, NodeKind::kCard)); }
+
+  core::Result<std::string> bus() const {
+    if (settings_.count("bus") == 0) return std::string();
+    if (auto id = bus_id(setting("bus"))) return *id;
+    return fail(fmt::format("bus={} is no PCI address", setting("bus")));
+  }
+
+  core::Status read_gpus() {
+    const auto numbers = number_list(words_[0], static_cast<int>(kMaxEnds));
+    if (!numbers) return fail(fmt::format("'{}' is no list of GPUs", words_[0]));
+    const auto memory = number("memory", 0, 1e6, 0);
+    if (!memory.ok()) return memory.status();
+    auto id = bus();
+    if (!id.ok()) return id.status();
+    if (numbers->size() > 1 && (!id->empty() || !setting("uuid").empty()))
+      return fail("several GPUs cannot share a bus id or a uuid");
+    for (const int number : *numbers) {
+      Gpu gpu;
+      gpu.number = number;
+      gpu.bus_id = *id;
+      gpu.uuid = setting("uuid");
+      gpu.product = setting("model");
+      gpu.arch = setting("arch");
+      gpu.memory_bytes = static_cast<std::uint64_t>(*memory * (1ULL << 30));
+      for (const std::string_view label : split(setting("label"), ',')) {
+        if (!label.empty()) gpu.labels.emplace_back(label);
+      }
+      REGROUP_RETURN_IF_ERROR(hang(fmt::format("gpu:{}", number), add_gpu(machine_, std::move(gpu))));
+      machine_.gpus.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
+    }
+    return {};
+  }
+
+  // The NUMA node that a thing hangs below.
+  std::uint32_t numa_above(std::uint32_t node) const {
+    for (std::size_t i = machine_.links.size(); i-- > 0;) {  // a thing hangs on an earlier one
+      const Link& link = machine_.links[i];
+      if (link.kind == LinkKind::kPci && link.a == node) node = link.b;
+    }
+    return machine_.nodes[node].kind == NodeKind::kNuma ? machine_.nodes[node].index : kNoPart;
+  }
+
+  core::Status read_nic() {
+    Nic nic;
+    nic.name = words_[0];
+    const std::string_view kind = settings_.count("kind") == 0 ? "ethernet" : setting("kind");
+    bool known = false;
+    for (const NicKind k : {NicKind::kInfiniband, NicKind::kRoce, NicKind::kEfa, NicKind::kEthernet}) {
+      if (kind != nic_kind_name(k)) continue;
+      nic.kind = k;
+      known = true;
+    }
+    if (!known) return fail(fmt::format("kind={} is none of ib, roce, efa, ethernet", kind));
+    const auto speed = number("speed", 0, 1e6, 0), port = number("port", 1, 255, 1);
+    if (!speed.ok()) return speed.status();
+    if (!port.ok()) return port.status();
+    auto id = bus();
+    if (!id.ok()) return id.status();
+    nic.gbits = *speed;
+    nic.port = static_cast<int>(*port);
+    nic.bus_id = *id;
+    nic.interface = setting("interface");
+    REGROUP_RETURN_IF_ERROR(hang(words_[0], add_nic(machine_, std::move(nic))));
+    machine_.nics.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
+    return {};
+  }
+
+  // A GPU is named by its number, a NUMA node as numa:N.
+  core::Result<std::uint32_t> link_end(std::string_view name) const {
+    return place(name.starts_with("numa:") ? std::string(name) : fmt::format("gpu:{}", name));
+  }
+
+  // Speed of one link: as said, or that of the GPU.
+  core::Result<double> one_link(std::uint32_t node) const {
+    const Node& at = machine_.nodes[node];
+    const std::string arch = at.kind == NodeKind::kGpu ? machine_.gpus[at.index].arch : "";
+    if (settings_.count("gbytes") == 0 && arch.empty())
+      return fail(fmt::format("'{}' lacks gbytes=, and its GPU has no arch=", word_));
+    return number("gbytes", 0.001, 1e6, link_gbytes(arch));
+  }
+
+  core::Status read_gpu_link() {
+    const auto a = link_end(words_[0]), b = link_end(words_[1]);
+    if (!a.ok()) return a.status();
+    if (!b.ok()) return b.status();
+    if (*a == *b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
+    const auto links = number("links", 1, 64, 1), each = one_link(*a);
+    if (!links.ok()) return links.status();
+    if (!each.ok()) return each.status();
+    const LinkKind kind = word_ == "nvlink" ? LinkKind::kNvlink
+                          : word_ == "xgmi" ? LinkKind::kXgmi
+                                            : LinkKind::kC2c;
+    const auto twice = [&](const Link& link) {
+      return link.kind == kind && ((link.a == *a && link.b == *b) || (link.a == *b && link.b == *a));
+    };
+    if (std::any_of(machine_.links.begin(), machine_.links.end(), twice))
+      return fail(fmt::format("{} and {} are linked twice", words_[0], words_[1]));
+    const auto count = static_cast<std::uint32_t>(*links);
+    add_link(machine_, {kind, *a, *b, count, *each * count});
+    return {};
+  }
+
+  core::Status read_nvswitch() {
+    const auto count = whole_number(words_[0], 1, 256);
+    if (!count) return fail(fmt::format("'{}' is no number of NVSwitches", words_[0]));
+    const auto gpus = number_list(setting("gpus"), static_cast<int>(kMaxEnds));
+    if (!gpus) return fail(fmt::format("gpus={} is no list of GPUs", setting("gpus")));
+    const auto links = number("links", 1, 64, 1);
+    if (!links.ok()) return links.status();
+    const std::uint32_t node = add_plain_node(machine_, NodeKind::kNvSwitch);
+    for (std::int64_t i = 0; i < *count; ++i)
+      machine_.nv_switches.push_back({fmt::format("nvswitch{}", machine_.nv_switches.size())});
+    for (const int gpu : *gpus) {
+      const auto end = place(fmt::format("gpu:{}", gpu));
+      if (!end.ok()) return end.status();
+      const auto each = one_link(*end);
+      if (!each.ok()) return each.status();
+      const auto lanes = static_cast<std::uint32_t>(*links);
+      add_link(machine_, {LinkKind::kNvlink, *end, node, lanes, *each * lanes});
+    }
+    return {};
+  }
+
+  core::Status read_sys() {
+    const auto a = place(fmt::format("numa:{}", words_[0])), b = place(fmt::format("numa:{}", words_[1]));
+    if (!a.ok()) return a.status();
+    if (!b.ok()) return b.status();
+    if (*a == *b) return fail(fmt::format("'{}' is linked to itself", words_[0]));
+    const auto gbytes = number("gbytes", 0.001, 1e6, numa_gbytes_);
+    if (!gbytes.ok()) return gbytes.status();
+    add_link(machine_, {LinkKind::kSys, *a, *b, 0, *gbytes});
+    return {};
+  }
+
+  const std::string& source_;
+  std::size_t line_ = 0;
+  std::string_view word_;
+  std::vector<std::string_view> words_;
+  std::map<std::string_view, std::string_view> settings_;
+  std::map<std::string, std::uint32_t> places_;  // by name, its node
+  double numa_gbytes_ = 10;
+  Machine machine_;
+};
+
+}  // namespace
+
+core::Result<Machine> parse_machine_text(std::string_view text, const std::string& source) {
+  if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "longer than is read");
+  return Reader(source).read(text);
+}
+
+}  // namespace regroup::launcher
