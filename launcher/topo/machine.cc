@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "launcher/topo/paths.h"
 
@@ -54,6 +55,23 @@ std::uint32_t add_plain_node(Machine& machine, NodeKind kind) {
 }
 
 void add_link(Machine& machine, Link link) { machine.links.push_back(link); }
+
+void order_gpus(Machine& machine) {
+  std::vector<std::uint32_t> order(machine.gpus.size()), place(machine.gpus.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&machine](std::uint32_t a, std::uint32_t b) {
+    return machine.gpus[a].number < machine.gpus[b].number;
+  });
+  std::vector<Gpu> gpus;
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = i;
+    gpus.push_back(std::move(machine.gpus[order[i]]));
+  }
+  machine.gpus = std::move(gpus);
+  for (Node& node : machine.nodes) {
+    if (node.kind == NodeKind::kGpu) node.index = place[node.index];
+  }
+}
 
 void link_numas(Machine& machine, double gbytes) {
   const auto joined = [&machine](std::uint32_t a, std::uint32_t b) {

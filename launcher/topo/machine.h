@@ -122,6 +122,7 @@ struct Machine {
   std::vector<Node> nodes;
   std::vector<Link> links;
   std::vector<Path> paths;           // ends() x ends(), row by row; filled by find_paths()
+  std::vector<Path> direct;          // gpus x nics, row by row: without the help of another GPU (PXN)
   std::vector<std::string> guesses;  // a sentence for each thing that the source did not say
 
   // Ends of paths: all GPUs, then all NICs, then all NUMA nodes.
@@ -135,6 +136,9 @@ struct Machine {
   [[nodiscard]] std::size_t ends() const { return gpus.size() + nics.size() + numas.size(); }
   [[nodiscard]] const Path& path(std::uint32_t from, std::uint32_t to) const {
     return paths[from * ends() + to];
+  }
+  [[nodiscard]] const Path& direct_path(std::size_t gpu, std::size_t nic) const {
+    return direct[gpu * nics.size() + nic];
   }
   bool operator==(const Machine&) const = default;
 };

@@ -29,6 +29,7 @@ class Reader {
     }
     if (machine_.numas.empty()) return fail("no line 'numa N': a machine has processors");
     link_numas(machine_, numa_gbytes_);
+    order_gpus(machine_);
     find_paths(machine_);
     return std::move(machine_);
   }

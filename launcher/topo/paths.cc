@@ -189,6 +189,11 @@ void find_paths(Machine& machine) {
       machine.paths[from * size + to] = std::move(path);
     }
   }
+  machine.direct.clear();
+  for (std::size_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    for (std::size_t nic = 0; nic < machine.nics.size(); ++nic)
+      machine.direct.push_back(machine.path(machine.gpu_end(gpu), machine.nic_end(nic)));
+  }
   for (std::size_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     for (std::size_t nic = 0; nic < machine.nics.size(); ++nic)
       try_pxn(machine, machine.gpu_end(gpu), machine.nic_end(nic));

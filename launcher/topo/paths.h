@@ -20,9 +20,12 @@ void add_link(Machine& machine, Link link);
 // Links all NUMA nodes with each other that no link joins yet, at the speed of `machine.vendor`'s processors.
 void link_numas(Machine& machine, double gbytes);
 
-// Fills in `paths`: fewest hops, among those the widest; through a GPU over NVLink one hop at most. Classes
-// as in NCCL; GPU to GPU through an Intel processor loses a sixth; to a NIC over the GPU next to it (PXN) where that
-// is wider or avoids the processors. O(ends x links).
+// Counts GPUs in the order of their numbers. Before find_paths().
+void order_gpus(Machine& machine);
+
+// Fills in `paths` and `direct`: fewest hops, among those the widest; through a GPU over NVLink one hop at
+// most. Classes as in NCCL; GPU to GPU through an Intel processor loses a sixth; to a NIC over the GPU next
+// to it (PXN) where that is wider or avoids the processors. O(ends x links).
 void find_paths(Machine& machine);
 
 // GB/s each way of one NVLink of this architecture ("sm90"), or of one xGMI link ("gfx942").

@@ -1,142 +1,25 @@
-// hwloc behind a table of pointers. Linking it would cost each start 0.3 ms, its plugins (for GPUs and XML
-// libraries, of no use here) and its CPUID backend 10 ms and more of each discovery.
+// Processors, from hwloc.
 #include "launcher/topo/read_topology.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <hwloc.h>
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
-#include <memory>
+
+#include "launcher/topo/hwloc_library.h"
 
 namespace regroup::launcher {
 namespace {
 
-#define REGROUP_HWLOC_FUNCTIONS(X) \
-  X(topology_init)                 \
-  X(topology_load)                 \
-  X(topology_destroy)              \
-  X(topology_is_thissystem)        \
-  X(topology_set_components)       \
-  X(topology_set_io_types_filter)  \
-  X(topology_set_type_filter)      \
-  X(topology_set_synthetic)        \
-  X(topology_set_xmlbuffer)        \
-  X(get_type_depth)                \
-  X(get_nbobjs_by_depth)           \
-  X(get_obj_by_depth)              \
-  X(bitmap_isset)
-
-struct Hwloc {
-#define REGROUP_HWLOC_DECLARE(name) \
-  decltype(&::hwloc_##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a declared name
-  REGROUP_HWLOC_FUNCTIONS(REGROUP_HWLOC_DECLARE)
-#undef REGROUP_HWLOC_DECLARE
-};
-
-constexpr const char* kLibrary = "libhwloc.so.15";  // all of 2.x
-
-core::Result<Hwloc> load_hwloc() {
-  void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return core::Status(core::Code::kUnavailable, ::dlerror());
-  Hwloc out;
-  const char* missing = nullptr;
-#define REGROUP_HWLOC_FIND(name)                                                    \
-  out.name = reinterpret_cast<decltype(out.name)>(::dlsym(handle, "hwloc_" #name)); \
-  if (out.name == nullptr) missing = "hwloc_" #name;
-  REGROUP_HWLOC_FUNCTIONS(REGROUP_HWLOC_FIND)
-#undef REGROUP_HWLOC_FIND
-  if (missing == nullptr) return out;
-  return core::Status(core::Code::kUnavailable, fmt::format("{} has no function {}", kLibrary, missing));
-}
-
-std::vector<hwloc_obj_t> objects(const Hwloc& hwloc, hwloc_topology_t from, hwloc_obj_type_t type) {
-  std::vector<hwloc_obj_t> out;
-  const int depth = hwloc.get_type_depth(from, type);
-  if (depth == HWLOC_TYPE_DEPTH_UNKNOWN || depth == HWLOC_TYPE_DEPTH_MULTIPLE) return out;
-  const unsigned count = hwloc.get_nbobjs_by_depth(from, depth);
-  for (unsigned i = 0; i < count; ++i) out.push_back(hwloc.get_obj_by_depth(from, depth, i));
-  return out;
-}
-
-constexpr std::pair<hwloc_obj_type_t, Unit> kParts[] = {{HWLOC_OBJ_CORE, Unit::kCore},
-                                                        {HWLOC_OBJ_L1CACHE, Unit::kL1Cache},
-                                                        {HWLOC_OBJ_L2CACHE, Unit::kL2Cache},
-                                                        {HWLOC_OBJ_L3CACHE, Unit::kL3Cache},
-                                                        {HWLOC_OBJ_PACKAGE, Unit::kPackage}};
-
-HwThread read_thread(hwloc_obj_t object, Topology& out) {
-  HwThread thread;
-  thread.os = static_cast<int>(object->os_index);
-  thread.parts.fill(kNoPart);
-  const auto set = [&thread](Unit unit, std::uint32_t number) {
-    thread.parts[static_cast<std::size_t>(unit)] = number;
-  };
-  set(Unit::kHwThread, object->logical_index);
-  set(Unit::kNode, 0);
-  for (hwloc_obj_t parent = object->parent; parent != nullptr; parent = parent->parent) {
-    for (const auto& [type, unit] : kParts) {
-      if (parent->type != type) continue;
-      set(unit, parent->logical_index);
-      const auto cache = static_cast<std::size_t>(unit) - static_cast<std::size_t>(Unit::kL1Cache);
-      if (cache < out.cache_bytes.size()) out.cache_bytes[cache] = parent->attr->cache.size;
-    }
-  }
-  return thread;
-}
-
-// What a machine does not tell apart: a thread is a core of its own, all is one package.
-void complete(Topology& topology) {
-  for (HwThread& thread : topology.threads) {
-    std::uint32_t& core = thread.parts[static_cast<std::size_t>(Unit::kCore)];
-    if (core == kNoPart) core = thread.part(Unit::kHwThread);
-    std::uint32_t& package = thread.parts[static_cast<std::size_t>(Unit::kPackage)];
-    if (package == kNoPart) package = 0;
-  }
-}
-
-Topology convert(const Hwloc& hwloc, hwloc_topology_t from) {
-  Topology out;
-  for (const hwloc_obj_t pu : objects(hwloc, from, HWLOC_OBJ_PU)) out.threads.push_back(read_thread(pu, out));
-  for (const hwloc_obj_t node : objects(hwloc, from, HWLOC_OBJ_NUMANODE)) {
-    out.numa_bytes.push_back(node->attr->numanode.local_memory);
-    for (HwThread& thread : out.threads) {
-      std::uint32_t& numa = thread.parts[static_cast<std::size_t>(Unit::kNuma)];
-      // A thread may be near to two, of fast and of large memory: the first counts.
-      if (numa == kNoPart && hwloc.bitmap_isset(node->cpuset, static_cast<unsigned>(thread.os)) != 0)
-        numa = node->logical_index;
-    }
-  }
-  for (const hwloc_obj_t package : objects(hwloc, from, HWLOC_OBJ_PACKAGE)) {
-    for (unsigned i = 0; i < package->infos_count; ++i) {
-      if (std::strcmp(package->infos[i].name, "CPUModel") == 0) out.model = package->infos[i].value;
-    }
-  }
-  complete(out);
-  out.this_machine = hwloc.topology_is_thissystem(from) != 0;
-  return out;
-}
-
-// `prepare` says what to read; 0 for success, as hwloc's own calls.
 core::Result<Topology> read(const std::string& what,
                             const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare) {
-  auto hwloc = load_hwloc();
-  if (!hwloc.ok()) return hwloc.status();
-  ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 0);  // read when the topology is made, by hwloc alone
-  hwloc_topology_t made = nullptr;
-  if (hwloc->topology_init(&made) != 0) return core::system_error("hwloc_topology_init", what, errno);
-  const auto destroy = [&hwloc](hwloc_topology* topology) { hwloc->topology_destroy(topology); };
-  const std::unique_ptr<hwloc_topology, decltype(destroy)> topology(made, destroy);
-  hwloc->topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc->topology_set_type_filter(made, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc->topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
-  if (prepare(*hwloc, made) != 0 || hwloc->topology_load(made) != 0) {
-    return core::invalid_argument(fmt::format("hwloc cannot read {}: {}", what, std::strerror(errno)));
-  }
-  return convert(*hwloc, made);
+  Topology out;
+  const core::Status status = with_hwloc(what, HWLOC_TYPE_FILTER_KEEP_NONE, prepare,
+                                         [&out](const Hwloc& hwloc, hwloc_topology_t from) {
+                                           out = hwloc_processors(hwloc, from);
+                                           return core::Status();
+                                         });
+  if (!status.ok()) return status;
+  return out;
 }
 
 }  // namespace
@@ -146,10 +29,7 @@ core::Result<Topology> read_this_machine() {
 }
 
 core::Result<Topology> parse_hwloc_xml(const std::string& text) {
-  // Processors and caches are written alike in 2.x and 3.x; libhwloc 2 only looks at the number.
-  std::string known = text;
-  const std::size_t version = known.find("<topology version=\"3.");
-  if (version != std::string::npos) known[known.find('3', version)] = '2';
+  const std::string known = as_hwloc2_xml(text);
   auto out = read("this XML", [&known](const Hwloc& hwloc, hwloc_topology_t topology) {
     return hwloc.topology_set_xmlbuffer(topology, known.c_str(), static_cast<int>(known.size()) + 1);
   });
