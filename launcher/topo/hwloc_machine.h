@@ -1,0 +1,14 @@
+// hwloc's XML with its devices: PCI tree, GPUs, NICs, NVLinkBandwidth and XGMIBandwidth.
+#pragma once
+
+#include "core/status.h"
+#include "launcher/topo/machine.h"
+#include "launcher/topo/xml_input.h"
+
+namespace regroup::launcher {
+
+// kInvalidArgument, "FILE:LINE: ...": no such XML, a bus id twice, numbers beyond bounds, a link that one end
+// only has. kUnavailable: there is no libhwloc.so.15.
+[[nodiscard]] core::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& text);
+
+}  // namespace regroup::launcher

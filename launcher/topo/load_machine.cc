@@ -1,0 +1,45 @@
+// Which reader a text belongs to.
+#include "launcher/topo/load_machine.h"
+
+#include <fmt/format.h>
+
+#include "launcher/topo/hwloc_machine.h"
+#include "launcher/topo/machine_text.h"
+#include "launcher/topo/nccl_xml.h"
+#include "launcher/topo/nvidia_smi.h"
+#include "launcher/topo/text_input.h"
+#include "launcher/topo/xml_input.h"
+
+namespace regroup::launcher {
+namespace {
+
+core::Result<Machine> parse_xml(const std::string& text, const std::string& source) {
+  auto xml = XmlInput::parse(text, source);
+  if (!xml.ok()) return xml.status();
+  const std::string_view root = xml->root().name();
+  if (root == "topology") return read_hwloc_xml(*xml, text);
+  if (root == "system") return read_nccl_xml(*xml);
+  return xml->error(xml->root(), fmt::format("<{}> is neither hwloc's <topology> nor NCCL's <system>", root));
+}
+
+}  // namespace
+
+core::Result<Machine> parse_machine(const std::string& text, const std::string& source) {
+  const std::string_view start = trimmed(text);
+  if (start.starts_with('<')) return parse_xml(text, source);
+  if (looks_like_nvidia_smi(text)) return parse_nvidia_smi(text, source);
+  return parse_machine_text(text, source);
+}
+
+core::Result<Machine> load_machine(const std::string& path) {
+  const auto text = read_text_file(path);
+  if (!text.ok()) return text.status();
+  auto machine = parse_machine(*text, path);
+  if (machine.ok() && machine->name.empty()) {
+    const std::size_t slash = path.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
+    machine->name = path.substr(start, path.rfind('.') - start);
+  }
+  return machine;
+}
+
+}  // namespace regroup::launcher
