@@ -1,0 +1,269 @@
+// MANIFEST to bytes and back: one JSON object on one line, then a line with the CRC32C of all before it.
+#include "checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_map>
+
+#include "core/crc32c.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+using core::Code;
+using core::Status;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "regroup-checkpoint";
+constexpr std::string_view kTrailer = "crc32c=";
+constexpr std::size_t kTrailerBytes = 7 + 8 + 1;  // crc32c=0123abcd\n
+constexpr std::size_t kLargest = std::size_t{1} << 30;
+constexpr int kDeepest = 8;
+
+Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
+
+// The line that ends a manifest whose bytes before it are `body`.
+std::string trailer_of(std::string_view body) {
+  return fmt::format("{}{:08x}\n", kTrailer, core::crc32c(std::as_bytes(std::span(body))));
+}
+
+Json to_json(const Range& range) {
+  return {{"offset", range.offset}, {"bytes", range.bytes}, {"crc32c", range.crcs}};
+}
+
+Json to_json(const Piece& piece, const Manifest& manifest) {
+  Json out = {{"file", manifest.files[piece.file].name},
+              {"dataset", piece.dataset},
+              {"box", {{"start", piece.box.start}, {"count", piece.box.count}}}};
+  out.update(to_json(piece.range));
+  return out;
+}
+
+Json to_json(const Tensor& tensor, const Manifest& manifest) {
+  Json pieces = Json::array();
+  for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece, manifest));
+  return {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", pieces}};
+}
+
+Json to_json(const File& file) {
+  Json rest = Json::array();
+  for (const Range& range : file.rest) rest.push_back(to_json(range));
+  return {{"name", file.name}, {"bytes", file.bytes}, {"rest", rest}};
+}
+
+// Takes values out of JSON that may hold anything; the first thing that is not as it must be is kept.
+class Taker {
+ public:
+  explicit Taker(std::string name) : name_(std::move(name)) {}
+
+  void fail(std::string_view key, std::string_view wanted) {
+    if (status_.ok()) status_ = damaged(fmt::format("{}: \"{}\" is not {}", name_, key, wanted));
+  }
+  [[nodiscard]] bool ok() const { return status_.ok(); }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+  const Json& member(const Json& from, const char* key) {
+    static const Json kNothing;
+    const auto found = from.is_object() ? from.find(key) : from.end();
+    return found == from.end() ? kNothing : *found;
+  }
+  void take(const Json& from, const char* key, std::string* out) {
+    const Json& value = member(from, key);
+    value.is_string() ? void(*out = value.get<std::string>()) : fail(key, "a string");
+  }
+  template <class T>
+  void take(const Json& from, const char* key, T* out) {
+    take_number(member(from, key), key, out);
+  }
+  template <class T>
+  void take(const Json& from, const char* key, std::vector<T>* out) {
+    for_each(from, key, [&](const Json& value) { take_number(value, key, &out->emplace_back()); });
+  }
+  template <class Take>
+  void for_each(const Json& from, const char* key, Take take) {
+    const Json& values = member(from, key);
+    if (!values.is_array()) return fail(key, "a list");
+    for (const Json& value : values) {
+      if (!ok()) return;
+      take(value);
+    }
+  }
+
+ private:
+  template <class T>
+  void take_number(const Json& value, const char* key, T* out) {
+    const bool fits =
+        value.is_number_unsigned() && value.get<std::uint64_t>() <= std::numeric_limits<T>::max();
+    fits ? void(*out = static_cast<T>(value.get<std::uint64_t>())) : fail(key, "a number that fits");
+  }
+
+  std::string name_;
+  Status status_;
+};
+
+Range take_range(Taker& take, const Json& from) {
+  Range out;
+  take.take(from, "offset", &out.offset);
+  take.take(from, "bytes", &out.bytes);
+  take.take(from, "crc32c", &out.crcs);
+  return out;
+}
+
+File take_file(Taker& take, const Json& from) {
+  File out;
+  take.take(from, "name", &out.name);
+  take.take(from, "bytes", &out.bytes);
+  take.for_each(from, "rest", [&](const Json& range) { out.rest.push_back(take_range(take, range)); });
+  return out;
+}
+
+using FileIndex = std::unordered_map<std::string, std::uint32_t>;
+
+Piece take_piece(Taker& take, const Json& from, const FileIndex& files) {
+  Piece out;
+  std::string file;
+  take.take(from, "file", &file);
+  take.take(from, "dataset", &out.dataset);
+  const Json& box = take.member(from, "box");
+  take.take(box, "start", &out.box.start);
+  take.take(box, "count", &out.box.count);
+  out.range = take_range(take, from);
+  const auto found = files.find(file);
+  found != files.end() ? void(out.file = found->second) : take.fail("file", "one of the files");
+  return out;
+}
+
+Tensor take_tensor(Taker& take, const Json& from, const FileIndex& files) {
+  Tensor out;
+  take.take(from, "name", &out.name);
+  take.take(from, "dtype", &out.dtype);
+  take.take(from, "shape", &out.shape);
+  take.for_each(from, "pieces",
+                [&](const Json& piece) { out.pieces.push_back(take_piece(take, piece, files)); });
+  return out;
+}
+
+Manifest take_manifest(Taker& take, const Json& from) {
+  Manifest out;
+  take.take(from, "step", &out.step);
+  take.take(from, "job", &out.job);
+  take.take(from, "seed", &out.seed);
+  take.take(from, "shards", &out.shards);
+  take.take(from, "model", &out.model);
+  take.take(from, "fingerprint", &out.fingerprint);
+  take.for_each(from, "files", [&](const Json& file) { out.files.push_back(take_file(take, file)); });
+  FileIndex index;
+  for (const File& file : out.files) index.emplace(file.name, static_cast<std::uint32_t>(index.size()));
+  take.for_each(from, "tensors",
+                [&](const Json& tensor) { out.tensors.push_back(take_tensor(take, tensor, index)); });
+  return out;
+}
+
+// The JSON between the checks that come before anything of it is believed.
+core::Result<Json> read_json(std::string_view text, const std::string& name) {
+  if (text.size() > kLargest) return damaged(fmt::format("{}: {} bytes are too many", name, text.size()));
+  if (text.size() < kTrailerBytes) return damaged(fmt::format("{}: cut off", name));
+  const std::string_view body = text.substr(0, text.size() - kTrailerBytes);
+  if (text.substr(body.size()) != trailer_of(body))
+    return damaged(fmt::format("{}: its checksum does not fit its content", name));
+  bool too_deep = false;
+  const auto shallow = [&](int depth, Json::parse_event_t, Json&) { return !(too_deep |= depth > kDeepest); };
+  Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
+  if (json.is_discarded() || too_deep || !json.is_object())
+    return damaged(fmt::format("{}: no JSON object", name));
+  return json;
+}
+
+Status check_version(const Json& json, const std::string& name) {
+  Taker take(name);
+  std::string format;
+  std::uint32_t version = 0;
+  std::uint64_t block = 0;
+  take.take(json, "format", &format);
+  take.take(json, "version", &version);
+  if (!take.ok() || format != kFormat)
+    return damaged(fmt::format("{}: not a manifest of a checkpoint", name));
+  if (version < kOldestVersion || version > kVersion) {
+    return core::invalid_argument(fmt::format("{}: format version {}; this program reads {} to {}", name,
+                                              version, kOldestVersion, kVersion));
+  }
+  take.take(json, "block", &block);
+  if (block != kBlock) return damaged(fmt::format("{}: blocks of {} bytes", name, block));
+  return {};
+}
+
+core::Result<Manifest> parse(std::span<const std::byte> bytes, const std::string& name, bool tensors_whole) {
+  auto json = read_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name);
+  if (!json.ok()) return json.status();
+  REGROUP_RETURN_IF_ERROR(check_version(*json, name));
+  Taker take(name);
+  Manifest manifest = take_manifest(take, *json);
+  REGROUP_RETURN_IF_ERROR(take.status());
+  if (Status status = check(manifest, tensors_whole); !status.ok())
+    return Status(status.code(), name + ": " + status.message());
+  return manifest;
+}
+
+Status same_job(const Manifest& a, const Manifest& b) {
+  const auto head = [](const Manifest& m) {
+    return std::tie(m.step, m.job, m.seed, m.shards, m.model, m.fingerprint);
+  };
+  if (head(a) == head(b)) return {};
+  return damaged(fmt::format("parts of step {} of job {} and of step {} of job {} do not belong together",
+                             a.step, a.job, b.step, b.job));
+}
+
+}  // namespace
+
+std::string encode(const Manifest& manifest) {
+  Json files = Json::array(), tensors = Json::array();
+  for (const File& file : manifest.files) files.push_back(to_json(file));
+  for (const Tensor& tensor : manifest.tensors) tensors.push_back(to_json(tensor, manifest));
+  const Json json = {
+      {"format", kFormat},         {"version", kVersion},          {"block", kBlock},
+      {"step", manifest.step},     {"job", manifest.job},          {"seed", manifest.seed},
+      {"shards", manifest.shards}, {"model", manifest.model},      {"fingerprint", manifest.fingerprint},
+      {"files", std::move(files)}, {"tensors", std::move(tensors)}};
+  const std::string body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return body + trailer_of(body);
+}
+
+core::Result<Manifest> parse_manifest(std::span<const std::byte> bytes, const std::string& name) {
+  return parse(bytes, name, /*tensors_whole=*/true);
+}
+
+core::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::string& name) {
+  return parse(bytes, name, /*tensors_whole=*/false);
+}
+
+core::Result<Manifest> merge(std::vector<Manifest> parts) {
+  if (parts.empty()) return core::invalid_argument("a checkpoint of no parts");
+  Manifest out = parts.front();
+  out.files.clear();
+  out.tensors.clear();
+  std::unordered_map<std::string, std::size_t> index;
+  for (Manifest& part : parts) {
+    REGROUP_RETURN_IF_ERROR(same_job(out, part));
+    const auto first_file = static_cast<std::uint32_t>(out.files.size());
+    for (File& file : part.files) out.files.push_back(std::move(file));
+    for (Tensor& tensor : part.tensors) {
+      for (Piece& piece : tensor.pieces) piece.file += first_file;
+      const auto [at, fresh] = index.try_emplace(tensor.name, out.tensors.size());
+      if (fresh) {
+        out.tensors.push_back(std::move(tensor));
+        continue;
+      }
+      Tensor& there = out.tensors[at->second];
+      if (there.dtype != tensor.dtype || there.shape != tensor.shape)
+        return damaged(fmt::format("tensor {}: parts differ in its type or shape", tensor.name));
+      std::ranges::move(tensor.pieces, std::back_inserter(there.pieces));
+    }
+  }
+  REGROUP_RETURN_IF_ERROR(check(out));
+  return out;
+}
+
+}  // namespace regroup::checkpoint

@@ -1,0 +1,124 @@
+// Whether a manifest makes sense: nothing that reads a checkpoint checks these things again.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "checkpoint/dtype.h"
+#include "checkpoint/manifest.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+using core::Status;
+
+constexpr std::size_t kLongestName = 4096;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;
+
+template <class... Args>
+Status damaged(fmt::format_string<Args...> format, Args&&... args) {
+  return {core::Code::kDataLoss, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+bool plain_file_name(const std::string& name) {
+  constexpr std::string_view kOthers = "._-";
+  return !name.empty() && name.size() <= 200 && name[0] != '.' && name != kManifestName &&
+         std::ranges::all_of(name, [&](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  kOthers.find(c) != std::string_view::npos;
+         });
+}
+
+Status check_range(const Range& range, std::uint64_t file_bytes, const std::string& what) {
+  if (range.bytes > file_bytes || range.offset > file_bytes - range.bytes)
+    return damaged("{}: bytes {} to {} of a file of {}", what, range.offset, range.offset + range.bytes,
+                   file_bytes);
+  if (range.crcs.size() != blocks_of(range.bytes))
+    return damaged("{}: {} checksums for {} bytes", what, range.crcs.size(), range.bytes);
+  return {};
+}
+
+Status check_files(const Manifest& manifest) {
+  std::unordered_set<std::string_view> names;
+  for (const File& file : manifest.files) {
+    if (!plain_file_name(file.name)) return damaged("file {:?}: no name of a file", file.name);
+    if (!names.insert(file.name).second) return damaged("file {}: listed twice", file.name);
+    if (file.bytes > kMostBytes) return damaged("file {}: {} bytes cannot be", file.name, file.bytes);
+    for (const Range& range : file.rest) REGROUP_RETURN_IF_ERROR(check_range(range, file.bytes, file.name));
+  }
+  return {};
+}
+
+Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece, std::uint32_t size) {
+  if (piece.file >= manifest.files.size()) return damaged("tensor {}: of a file not listed", tensor.name);
+  if (!lies_within(piece.box, tensor.shape))
+    return damaged("tensor {}: piece {} reaches beyond it", tensor.name, to_string(piece.box));
+  if (piece.range.bytes != *volume_of(piece.box.count) * size)
+    return damaged("tensor {}: piece {} has {} bytes", tensor.name, to_string(piece.box), piece.range.bytes);
+  return check_range(piece.range, manifest.files[piece.file].bytes, "tensor " + tensor.name);
+}
+
+Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_one) {
+  if (tensor.name.empty() || tensor.name.size() > kLongestName) return damaged("a tensor without a name");
+  const auto size = size_of_dtype(tensor.dtype);
+  if (!size) return damaged("tensor {}: type {:?} is not known", tensor.name, tensor.dtype);
+  const auto volume = volume_of(tensor.shape);
+  if (tensor.shape.size() > kMaxRank || !volume || *volume > kMostBytes / *size)
+    return damaged("tensor {}: too large", tensor.name);
+  std::vector<Box> boxes;
+  for (const Piece& piece : tensor.pieces) {
+    REGROUP_RETURN_IF_ERROR(check_piece(manifest, tensor, piece, *size));
+    boxes.push_back(piece.box);
+  }
+  if (!whole_one) return {};
+  if (const auto why = why_no_tiling(tensor.shape, boxes)) return damaged("tensor {}: {}", tensor.name, *why);
+  return {};
+}
+
+// Each byte of each file once.
+Status check_coverage(const Manifest& manifest) {
+  struct Extent {
+    std::uint64_t begin, end;
+  };
+  std::vector<std::vector<Extent>> covered(manifest.files.size());
+  const auto add = [](std::vector<Extent>* to, const Range& range) {
+    if (range.bytes > 0) to->push_back({range.offset, range.offset + range.bytes});
+  };
+  for (const Tensor& tensor : manifest.tensors) {
+    for (const Piece& piece : tensor.pieces) add(&covered[piece.file], piece.range);
+  }
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const File& file = manifest.files[i];
+    for (const Range& range : file.rest) add(&covered[i], range);
+    std::ranges::sort(covered[i], {}, &Extent::begin);
+    std::uint64_t at = 0;
+    for (const Extent& extent : covered[i]) {
+      if (extent.begin != at)
+        return damaged("file {}: byte {} is covered {}", file.name, std::min(at, extent.begin),
+                       extent.begin > at ? "by nothing" : "twice");
+      at = extent.end;
+    }
+    if (at != file.bytes) return damaged("file {}: byte {} is covered by nothing", file.name, at);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check(const Manifest& manifest, bool tensors_whole) {
+  REGROUP_RETURN_IF_ERROR(check_files(manifest));
+  if (manifest.shards == 0 || manifest.shards > core::kMaxShards)
+    return damaged("{} logical shards cannot be", manifest.shards);
+  std::unordered_set<std::string_view> names;
+  for (const Tensor& tensor : manifest.tensors) {
+    REGROUP_RETURN_IF_ERROR(check_tensor(manifest, tensor, tensors_whole));
+    if (!names.insert(tensor.name).second) return damaged("tensor {}: listed twice", tensor.name);
+  }
+  return check_coverage(manifest);
+}
+
+std::uint64_t bytes_of(const Tensor& tensor) {
+  return volume_of(tensor.shape).value_or(0) * size_of_dtype(tensor.dtype).value_or(0);
+}
+
+}  // namespace regroup::checkpoint
