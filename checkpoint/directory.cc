@@ -1,0 +1,167 @@
+// Entries of a directory of checkpoints. The order of the calls in commit_stage() is the promise: files,
+// manifest and stage are on the disk before the rename, the rename before the caller hears of success.
+#include "checkpoint/directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+
+#include "checkpoint/file_io.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using core::Code;
+using core::Status;
+
+constexpr std::string_view kStep = "step-", kStage = ".stage-", kTrash = ".trash-", kAside = "damaged-";
+constexpr std::string_view kLock = "LOCK", kHint = "LATEST", kReason = "REASON";
+constexpr int kMostAside = 1000;
+constexpr std::uint32_t kLeastKept = 2;
+
+// Names in `directory`, in no order.
+core::Result<std::vector<std::string>> names_in(const std::string& directory) {
+  std::error_code error;
+  std::vector<std::string> out;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    out.push_back(entry->path().filename().string());
+  if (error) return core::system_error("readdir", directory, error.value());
+  return out;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat of {};
+  return ::lstat(path.c_str(), &of) == 0 && S_ISDIR(of.st_mode);
+}
+
+// For people and scripts; no program believes it. Its failure is nobody's.
+void write_hint(const std::string& directory, const std::string& name) {
+  const std::string next = fmt::format("{}/.{}-{}", directory, kHint, ::getpid());
+  (void)remove_all(next);
+  if (!write_new_file(next, name + "\n").ok() ||
+      !rename_path(next, fmt::format("{}/{}", directory, kHint)).ok())
+    (void)remove_all(next);
+}
+
+// Out of the list first: a checkpoint that is half removed must not be taken for one.
+Status remove_checkpoint(const std::string& directory, const Entry& entry) {
+  const std::string trash =
+      fmt::format("{}/{}{}-{}", directory, kTrash, name_of_step(entry.step), ::getpid());
+  REGROUP_RETURN_IF_ERROR(remove_all(trash));
+  REGROUP_RETURN_IF_ERROR(rename_path(entry.path, trash));
+  return remove_all(trash);
+}
+
+}  // namespace
+
+std::string name_of_step(core::Step step) { return fmt::format("{}{:08}", kStep, step); }
+
+std::optional<core::Step> step_of_name(const std::string& name) {
+  core::Step step = 0;
+  if (!name.starts_with(kStep)) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
+  if (error != std::errc() || name != name_of_step(step)) return std::nullopt;
+  return step;
+}
+
+core::Result<std::vector<Entry>> list(const std::string& directory) {
+  auto names = names_in(directory);
+  if (!names.ok()) return names.status();
+  std::vector<Entry> out;
+  for (const std::string& name : *names) {
+    const auto step = step_of_name(name);
+    const std::string path = directory + "/" + name;
+    if (step && is_folder(path)) out.push_back({*step, path});
+  }
+  std::ranges::sort(out, std::ranges::greater(), &Entry::step);
+  return out;
+}
+
+core::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, const std::string& owner) {
+  REGROUP_RETURN_IF_ERROR(make_folder(directory));
+  const std::string path = fmt::format("{}/{}", directory, kLock);
+  auto file = open_file(path, O_RDWR | O_CREAT);
+  if (!file.ok()) return file.status();
+  if (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return core::system_error("flock", path, errno);
+    auto holder = read_file(path, 4096);
+    return Status(Code::kUnavailable,
+                  fmt::format("{}: {} has it", directory,
+                              holder.ok() && !holder->empty() ? *holder : std::string("another process")));
+  }
+  if (::ftruncate(file->get(), 0) != 0) return core::system_error("ftruncate", path, errno);
+  REGROUP_RETURN_IF_ERROR(write_at(file->get(), 0, std::as_bytes(std::span(owner)), path));
+  return DirectoryLock(std::move(*file));
+}
+
+std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid) {
+  return fmt::format("{}/{}{}-{}", directory, kStage, step, uuid);
+}
+
+Status commit_stage(const std::string& directory, const std::string& stage, const Manifest& manifest) {
+  const std::string target = directory + "/" + name_of_step(manifest.step);
+  if (is_folder(target))  // rename() would replace an empty folder
+    return core::invalid_argument(fmt::format("{}: there is a checkpoint of that step", target));
+  REGROUP_RETURN_IF_ERROR(write_new_file(fmt::format("{}/{}", stage, kManifestName), encode(manifest)));
+  REGROUP_RETURN_IF_ERROR(sync_folder(stage));
+  REGROUP_RETURN_IF_ERROR(rename_path(stage, target));
+  REGROUP_RETURN_IF_ERROR(sync_folder(directory));
+  write_hint(directory, name_of_step(manifest.step));
+  return {};
+}
+
+Status clean(const std::string& directory) {
+  auto names = names_in(directory);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (name.starts_with(kStage) || name.starts_with(kTrash) || name.starts_with(fmt::format(".{}-", kHint)))
+      REGROUP_RETURN_IF_ERROR(remove_all(directory + "/" + name));
+  }
+  return {};
+}
+
+std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention) {
+  std::ranges::sort(steps, std::greater());
+  const std::size_t kept = std::max(retention.last, kLeastKept);
+  std::vector<core::Step> out;
+  for (std::size_t i = kept; i < steps.size(); ++i) {
+    if (retention.every == 0 || steps[i] % retention.every != 0) out.push_back(steps[i]);
+  }
+  return out;
+}
+
+core::Result<std::vector<core::Step>> prune(const std::string& directory, const Retention& retention) {
+  auto entries = list(directory);
+  if (!entries.ok()) return entries.status();
+  std::vector<core::Step> steps;
+  for (const Entry& entry : *entries) steps.push_back(entry.step);
+  const std::vector<core::Step> out = superfluous(steps, retention);
+  for (const core::Step step : out)
+    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
+  return out;
+}
+
+Status set_aside(const Entry& entry, const std::string& reason) {
+  const fs::path from(entry.path);
+  for (int i = 0; i < kMostAside; ++i) {
+    const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
+    const std::string to =
+        fmt::format("{}/{}{}{}", from.parent_path().string(), kAside, name_of_step(entry.step), suffix);
+    if (is_folder(to)) continue;
+    REGROUP_RETURN_IF_ERROR(rename_path(entry.path, to));
+    REGROUP_RETURN_IF_ERROR(sync_folder(from.parent_path().string()));
+    (void)remove_all(fmt::format("{}/{}", to, kReason));
+    return write_new_file(fmt::format("{}/{}", to, kReason), reason + "\n");
+  }
+  return core::internal_error(fmt::format("{}: {} damaged ones are there already", entry.path, kMostAside));
+}
+
+}  // namespace regroup::checkpoint

@@ -1,0 +1,65 @@
+// A directory of checkpoints: which there are, how one appears (by one rename) and disappears, and who may
+// write. docs/formats/checkpoint.md names its entries.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "core/fd.h"
+#include "core/status.h"
+
+namespace regroup::checkpoint {
+
+// A committed checkpoint, whether its bytes are good or not.
+struct Entry {
+  core::Step step = 0;
+  std::string path;
+};
+using Say = std::function<void(const std::string&)>;
+
+[[nodiscard]] std::string name_of_step(core::Step step);  // "step-00001234"
+[[nodiscard]] std::optional<core::Step> step_of_name(const std::string& name);
+
+// Newest first. kNotFound: there is no such directory.
+[[nodiscard]] core::Result<std::vector<Entry>> list(const std::string& directory);
+
+// Writers of a directory hold its lock; it ends with the process that took it, at the latest.
+class DirectoryLock {
+ public:
+  // Makes the directory if need be. kUnavailable: another job has it; the message names that job. `owner`
+  // is a line for that message.
+  [[nodiscard]] static core::Result<DirectoryLock> take(const std::string& directory,
+                                                        const std::string& owner);
+
+ private:
+  explicit DirectoryLock(core::Fd file) : file_(std::move(file)) {}
+  core::Fd file_;
+};
+
+// Where the writers of one checkpoint put their files: all of them name it the same.
+[[nodiscard]] std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid);
+// Writes the manifest into the stage, all of whose files are on the disk, and makes it the checkpoint of its
+// step: when this returns ok no crash takes it away any more. An error leaves the checkpoints as they were.
+[[nodiscard]] core::Status commit_stage(const std::string& directory, const std::string& stage,
+                                        const Manifest& manifest);
+// The holder of the lock: removes what crashes left, stages and half-removed checkpoints.
+[[nodiscard]] core::Status clean(const std::string& directory);
+
+struct Retention {
+  std::uint32_t last = 3;   // the newest so many are kept, never fewer than two
+  std::uint64_t every = 0;  // and those whose step is a multiple of it; 0: no others
+};
+// Of `steps`, those to be removed.
+[[nodiscard]] std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention);
+// The holder of the lock: removes them. What was removed.
+[[nodiscard]] core::Result<std::vector<core::Step>> prune(const std::string& directory,
+                                                          const Retention& retention);
+
+// The holder of the lock: takes a damaged checkpoint out of the list and writes `reason` into it.
+[[nodiscard]] core::Status set_aside(const Entry& entry, const std::string& reason);
+
+}  // namespace regroup::checkpoint

@@ -1,0 +1,121 @@
+// The calls of POSIX that a checkpoint is written and read with.
+#include "checkpoint/file_io.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+namespace regroup::checkpoint {
+namespace {
+
+using core::Fd;
+using core::Result;
+using core::Status;
+using core::system_error;
+
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
+
+template <class Call>
+auto uninterrupted(Call call) {
+  auto out = call();
+  while (out < 0 && errno == EINTR) out = call();
+  return out;
+}
+
+}  // namespace
+
+Result<Fd> open_file(const std::string& path, int flags, unsigned mode) {
+  const int fd = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
+  if (fd < 0) return system_error("open", path, errno);
+  return Fd(fd);
+}
+
+Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& path) {
+  while (!out.empty()) {
+    const ssize_t count = uninterrupted([&] {
+      return ::pread(fd, out.data(), std::min(out.size(), kMostAtOnce), static_cast<off_t>(offset));
+    });
+    if (count < 0) return system_error("pread", path, errno);
+    if (count == 0)
+      return {core::Code::kDataLoss, fmt::format("{}: ends at byte {}, before it should", path, offset)};
+    offset += static_cast<std::uint64_t>(count);
+    out = out.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = uninterrupted([&] {
+      return ::pwrite(fd, bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
+    });
+    if (count < 0) return system_error("pwrite", path, errno);
+    if (count == 0) return system_error("pwrite", path, ENOSPC);
+    offset += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<std::uint64_t> size_of(int fd, const std::string& path) {
+  struct stat of {};
+  if (::fstat(fd, &of) != 0) return system_error("fstat", path, errno);
+  if (!S_ISREG(of.st_mode)) return Status(core::Code::kDataLoss, path + ": not a plain file");
+  return static_cast<std::uint64_t>(of.st_size);
+}
+
+Result<std::string> read_file(const std::string& path, std::uint64_t at_most) {
+  auto file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);  // a pipe of that name would block
+  if (!file.ok()) return file.status();
+  const auto size = size_of(file->get(), path);
+  if (!size.ok()) return size.status();
+  if (*size > at_most)
+    return Status(core::Code::kDataLoss, fmt::format("{}: {} bytes are too many", path, *size));
+  std::string text(*size, '\0');
+  REGROUP_RETURN_IF_ERROR(read_at(file->get(), 0, std::as_writable_bytes(std::span(text)), path));
+  return text;
+}
+
+// EINTR is no exception: whether the bytes that were to be written still count as dirty is not known then.
+Status sync(int fd, const std::string& path) {
+  return ::fsync(fd) == 0 ? Status() : system_error("fsync", path, errno);
+}
+
+Status sync_folder(const std::string& path) {
+  auto folder = open_file(path, O_RDONLY | O_DIRECTORY);
+  return folder.ok() ? sync(folder->get(), path) : folder.status();
+}
+
+Status write_new_file(const std::string& path, std::string_view bytes) {
+  auto file = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+  if (!file.ok()) return file.status();
+  REGROUP_RETURN_IF_ERROR(write_at(file->get(), 0, std::as_bytes(std::span(bytes)), path));
+  REGROUP_RETURN_IF_ERROR(sync(file->get(), path));
+  if (::close(file->release()) != 0) return system_error("close", path, errno);  // NFS may tell only now
+  return {};
+}
+
+Status rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) return system_error("rename", from + " to " + to, errno);
+  return {};
+}
+
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? system_error("mkdir", path, error.value()) : Status();
+}
+
+Status remove_all(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? system_error("remove", path, error.value()) : Status();
+}
+
+}  // namespace regroup::checkpoint
