@@ -1,0 +1,157 @@
+// Reads parts of tensors out of shard files. A block is read as a whole, in strides that stay in the cache
+// between the read and the checksum.
+#include "checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "checkpoint/dtype.h"
+#include "checkpoint/file_io.h"
+#include "core/crc32c.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+using core::Code;
+using core::Status;
+
+constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
+constexpr std::size_t kStride = 256 << 10;
+
+// Block after block of one piece; keeps the last one that was not wanted as a whole.
+class BlockReader {
+ public:
+  BlockReader(int fd, std::string path, const Range& range)
+      : fd_(fd), path_(std::move(path)), range_(range) {}
+
+  // Bytes [from, from + out.size()) of the piece.
+  Status read(std::uint64_t from, std::span<std::byte> out) {
+    while (!out.empty()) {
+      const std::uint64_t block = from / kBlock, begin = from % kBlock, size = size_of_block(block);
+      const std::size_t part = std::min<std::uint64_t>(out.size(), size - begin);
+      if (part == size) {
+        REGROUP_RETURN_IF_ERROR(read_block(block, out.first(part)));
+      } else {
+        REGROUP_RETURN_IF_ERROR(hold(block));
+        std::memcpy(out.data(), held_.data() + begin, part);
+      }
+      from += part;
+      out = out.subspan(part);
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t size_of_block(std::uint64_t block) const {
+    return std::min(kBlock, range_.bytes - block * kBlock);
+  }
+
+  Status hold(std::uint64_t block) {
+    if (held_block_ == block) return {};
+    held_block_.reset();
+    held_.resize(size_of_block(block));
+    REGROUP_RETURN_IF_ERROR(read_block(block, held_));
+    held_block_ = block;
+    return {};
+  }
+
+  Status read_block(std::uint64_t block, std::span<std::byte> out) const {
+    std::uint64_t at = range_.offset + block * kBlock;
+    std::uint32_t crc = 0;
+    for (std::span<std::byte> rest = out; !rest.empty();) {
+      const auto part = rest.first(std::min(rest.size(), kStride));
+      REGROUP_RETURN_IF_ERROR(read_at(fd_, at, part, path_));
+      crc = core::crc32c(part, crc);
+      at += part.size();
+      rest = rest.subspan(part.size());
+    }
+    if (crc == range_.crcs[block]) return {};
+    return {Code::kDataLoss, fmt::format("{}: bytes {} to {} have CRC32C {:08x}, {:08x} was written", path_,
+                                         range_.offset + block * kBlock, at, crc, range_.crcs[block])};
+  }
+
+  int fd_;
+  std::string path_;
+  const Range& range_;
+  std::optional<std::uint64_t> held_block_;
+  std::vector<std::byte> held_;
+};
+
+}  // namespace
+
+core::Result<Checkpoint> Checkpoint::open(const std::string& path) {
+  const std::string name = fmt::format("{}/{}", path, kManifestName);
+  auto text = read_file(name, kLargestManifest);
+  if (!text.ok()) {
+    const bool missing = text.code() == Code::kNotFound;
+    return missing ? Status(Code::kDataLoss, text.status().message()) : text.status();
+  }
+  auto manifest = parse_manifest(std::as_bytes(std::span(*text)), name);
+  if (!manifest.ok()) return manifest.status();
+  Checkpoint out(path, std::move(*manifest));
+  for (const File& file : out.manifest_.files) {
+    const std::string file_path = path + "/" + file.name;
+    auto fd = open_file(file_path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+    if (!fd.ok() && fd.code() == Code::kNotFound) return Status(Code::kDataLoss, fd.status().message());
+    if (!fd.ok()) return fd.status();
+    const auto size = size_of(fd->get(), file_path);
+    if (!size.ok()) return size.status();
+    if (*size != file.bytes) {
+      return Status(Code::kDataLoss,
+                    fmt::format("{}: {} bytes, {} were written", file_path, *size, file.bytes));
+    }
+    out.files_.push_back(std::move(*fd));
+  }
+  return out;
+}
+
+std::optional<std::size_t> Checkpoint::find(const std::string& name) const {
+  const auto found = std::ranges::find(manifest_.tensors, name, &Tensor::name);
+  if (found == manifest_.tensors.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - manifest_.tensors.begin());
+}
+
+Status Checkpoint::read(std::size_t tensor, const Box& box, std::span<std::byte> out) const {
+  const Tensor& of = manifest_.tensors[tensor];
+  const std::uint64_t size = *size_of_dtype(of.dtype);
+  if (!lies_within(box, of.shape) || out.size() != *volume_of(box.count) * size) {
+    return core::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes", of.name, to_string(box),
+                                              to_string(whole(of.shape)), out.size()));
+  }
+  if (out.empty()) return {};
+  for (const Piece& piece : of.pieces) {
+    const auto part = intersection(piece.box, box);
+    if (!part) continue;
+    BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name, piece.range);
+    for (const Run& run : runs_of(*part, piece.box, box))
+      REGROUP_RETURN_IF_ERROR(reader.read(run.from * size, out.subspan(run.to * size, run.elements * size)));
+  }
+  return {};
+}
+
+Status Checkpoint::read(std::size_t tensor, std::span<std::byte> out) const {
+  return read(tensor, whole(manifest_.tensors[tensor].shape), out);
+}
+
+core::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside, const Say& say,
+                                                const OnProgress& on_progress) {
+  const auto entries = list(directory);
+  if (entries.code() == Code::kNotFound) return std::optional<Newest>();
+  if (!entries.ok()) return entries.status();
+  for (const Entry& entry : *entries) {
+    const Status status = verify(entry.path, on_progress);
+    if (status.ok()) return std::optional(Newest{entry.step, entry.path});
+    // Of another version, unreadable to this user, out of memory: that does not make it bad.
+    if (status.code() != Code::kDataLoss) return status;
+    say(fmt::format("checkpoint {} is damaged, the one before is used: {}", entry.path, status.message()));
+    if (!aside) continue;
+    if (const Status moved = set_aside(entry, status.message()); !moved.ok()) say(moved.message());
+  }
+  return std::optional<Newest>();
+}
+
+}  // namespace regroup::checkpoint

@@ -1,0 +1,63 @@
+// Reading checkpoints: no HDF5 is needed, every block is verified before a byte of it is believed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/directory.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/reshard.h"
+#include "core/fd.h"
+#include "core/status.h"
+
+namespace regroup::checkpoint {
+
+// An open checkpoint. Used by one thread at a time; moving files away from under it makes reads fail.
+class Checkpoint {
+ public:
+  // Reads the manifest and looks whether all files are there with their sizes. kDataLoss: damaged.
+  [[nodiscard]] static core::Result<Checkpoint> open(const std::string& path);
+
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  // Index of a tensor; nothing if there is none of that name.
+  [[nodiscard]] std::optional<std::size_t> find(const std::string& name) const;
+  // `box` of a tensor, row by row, into `out`, which is of that size. On an error `out` holds garbage.
+  // kDataLoss: the bytes are not those that were written; the message says where.
+  [[nodiscard]] core::Status read(std::size_t tensor, const Box& box, std::span<std::byte> out) const;
+  [[nodiscard]] core::Status read(std::size_t tensor, std::span<std::byte> out) const;  // all of it
+
+ private:
+  Checkpoint(std::string path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {}
+
+  std::string path_;
+  Manifest manifest_;
+  std::vector<core::Fd> files_;  // of manifest_.files
+};
+
+struct Progress {
+  std::uint64_t done = 0, total = 0;  // bytes
+};
+using OnProgress = std::function<void(const Progress&)>;  // may be empty
+
+// Whether every byte of every file is as it was written; names all that is damaged, up to 100 things.
+// kDataLoss. Maps the files. While it runs SIGBUS of its own thread (a file cut short meanwhile) is damage,
+// for which the process's handler is replaced: one call at a time in a process.
+[[nodiscard]] core::Status verify(const std::string& path, const OnProgress& on_progress = {});
+
+struct Newest {
+  core::Step step = 0;
+  std::string path;
+};
+// The newest checkpoint all of whose bytes are good; nothing if there is none, or no directory. Damaged ones
+// on the way are told to `say` and, with `aside` (the caller holds the lock), set aside with their reason.
+[[nodiscard]] core::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside,
+                                                              const Say& say,
+                                                              const OnProgress& on_progress = {});
+
+}  // namespace regroup::checkpoint

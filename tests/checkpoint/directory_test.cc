@@ -1,0 +1,136 @@
+// Names, retention, lock, and what is committed, cleaned up and set aside.
+#include "checkpoint/directory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file_io.h"
+#include "core/crc32c.h"
+#include "tests/checkpoint/samples.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Steps = std::vector<core::Step>;
+
+class DirectoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(root_);
+    ASSERT_TRUE(make_folder(root_).ok());
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  // A checkpoint of one file of four bytes.
+  core::Status save(core::Step step) const {
+    const std::string stage = stage_path(root_, step, "u"), content = "data";
+    REGROUP_RETURN_IF_ERROR(make_folder(stage));
+    REGROUP_RETURN_IF_ERROR(write_new_file(stage + "/a.h5", content));
+    Manifest m;
+    m.step = step;
+    const std::uint32_t crc = core::crc32c(std::as_bytes(std::span(content)));
+    m.files = {{"a.h5", 4, {}}};
+    m.tensors = {{"t", "float32", {}, {{0, "t", {}, {0, 4, {crc}}}}}};
+    return commit_stage(root_, stage, m);
+  }
+  Steps steps() const {
+    Steps out;
+    const auto entries = list(root_);
+    for (const Entry& entry : *entries) out.push_back(entry.step);
+    return out;
+  }
+  std::string path(const std::string& name) const { return root_ + "/" + name; }
+
+  const std::string root_ =
+      (fs::temp_directory_path() / ("checkpoints-" + std::to_string(::getpid()))).string();
+};
+
+TEST(StepNames, AreWhatTheySay) {
+  EXPECT_EQ(name_of_step(1234), "step-00001234");
+  EXPECT_EQ(step_of_name("step-00001234"), 1234);
+  EXPECT_EQ(step_of_name(name_of_step(12345678901)), 12345678901);
+  for (const char* name :
+       {"step-1234", "step-", "step-0000123x", "step-00001234 ", ".stage-1-u", "step--0001234"})
+    EXPECT_EQ(step_of_name(name), std::nullopt) << name;
+}
+
+TEST(Retention, KeepsTheLastAndEveryNth) {
+  const Steps all = {10, 20, 30, 40, 50, 60};
+  EXPECT_EQ(superfluous(all, {3, 0}), (Steps{30, 20, 10}));
+  EXPECT_EQ(superfluous(all, {3, 20}), (Steps{30, 10}));
+  EXPECT_EQ(superfluous(all, {0, 0}), (Steps{40, 30, 20, 10}));  // two stay whatever is asked
+  EXPECT_EQ(superfluous({10}, {1, 0}), Steps{});
+}
+
+TEST_F(DirectoryTest, CommitsListsAndPrunes) {
+  for (const core::Step step : {5, 10, 15, 20}) ASSERT_TRUE(save(step).ok());
+  EXPECT_EQ(steps(), (Steps{20, 15, 10, 5}));
+  EXPECT_EQ(*read_file(path("LATEST"), 100), "step-00000020\n");
+  EXPECT_EQ(*prune(root_, {2, 5}), Steps{});
+  EXPECT_EQ(*prune(root_, {2, 10}), Steps{5});
+  EXPECT_EQ(steps(), (Steps{20, 15, 10}));
+  const core::Status again = save(20);
+  EXPECT_EQ(again.code(), core::Code::kInvalidArgument);
+  EXPECT_NE(again.message().find("there is a checkpoint of that step"), std::string::npos);
+}
+
+TEST_F(DirectoryTest, CleansWhatCrashesLeave) {
+  ASSERT_TRUE(save(1).ok());
+  fs::create_directories(path(".stage-2-u/deep"));
+  fs::create_directories(path(".trash-step-00000000-7"));
+  std::ofstream(path("kept.txt")) << "mine";
+  ASSERT_TRUE(clean(root_).ok());
+  EXPECT_FALSE(fs::exists(path(".stage-2-u")));
+  EXPECT_FALSE(fs::exists(path(".trash-step-00000000-7")));
+  EXPECT_TRUE(fs::exists(path("kept.txt")));
+  EXPECT_EQ(steps(), Steps{1});
+}
+
+TEST_F(DirectoryTest, TheSecondJobIsRefusedAndTheFirstNamed) {
+  auto first = DirectoryLock::take(root_, "job 7 (process 42 on hal)");
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  const auto second = DirectoryLock::take(root_, "job 8");
+  ASSERT_EQ(second.code(), core::Code::kUnavailable);
+  EXPECT_NE(second.status().message().find("job 7 (process 42 on hal) has it"), std::string::npos);
+  { const DirectoryLock gone = std::move(*first); }
+  EXPECT_TRUE(DirectoryLock::take(root_, "job 8").ok());
+}
+
+TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {
+  for (const core::Step step : {1, 2, 3}) ASSERT_TRUE(save(step).ok());
+  std::ofstream(path("step-00000003/a.h5")) << "dat!";
+  fs::remove(path("step-00000002/MANIFEST"));
+  std::vector<std::string> said;
+  const auto newest = newest_good(root_, true, [&](const std::string& s) { said.push_back(s); });
+  ASSERT_TRUE(newest.ok()) << newest.status().message();
+  ASSERT_TRUE(newest->has_value());
+  EXPECT_EQ((*newest)->step, 1);
+  EXPECT_EQ(said.size(), 2U);
+  EXPECT_EQ(steps(), Steps{1});
+  EXPECT_NE(read_file(path("damaged-step-00000003/REASON"), 1000)->find("a.h5: bytes 0 to 4"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(path("damaged-step-00000002/REASON")));
+  ASSERT_TRUE(save(3).ok());  // its name is free again, and the next damaged one finds another
+  fs::remove(path("step-00000003/a.h5"));
+  ASSERT_TRUE(newest_good(root_, true, [](const std::string&) {}).ok());
+  EXPECT_TRUE(fs::exists(path("damaged-step-00000003.1/REASON")));
+}
+
+TEST_F(DirectoryTest, NothingThereIsNoError) {
+  EXPECT_FALSE(newest_good(root_, true, [](const std::string&) {})->has_value());
+  EXPECT_FALSE(newest_good(path("none"), true, [](const std::string&) {})->has_value());
+  EXPECT_EQ(list(path("none")).code(), core::Code::kNotFound);
+}
+
+TEST_F(DirectoryTest, LatestIsBelievedByNobody) {
+  for (const core::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
+  std::ofstream(path("LATEST")) << "step-00000001\n";
+  EXPECT_EQ((*newest_good(root_, false, [](const std::string&) {}))->step, 2);
+}
+
+}  // namespace
+}  // namespace regroup::checkpoint
