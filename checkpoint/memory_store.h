@@ -1,0 +1,44 @@
+// The fake of CheckpointStore: keeps what it is given, and fails when it is told to.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint_store.h"
+
+namespace regroup::checkpoint {
+
+// Used by one thread.
+class MemoryStore final : public CheckpointStore {
+ public:
+  // Bytes of each piece, in the order of the writers; of committed steps.
+  using Parts = std::map<std::uint32_t, std::vector<std::pair<SnapshotPiece, std::vector<std::byte>>>>;
+
+  [[nodiscard]] core::Status write(const Snapshot& snapshot) override {
+    if (!next_error.ok()) return std::exchange(next_error, {});
+    auto& part = staged_[{snapshot.about.step, snapshot.uuid}][snapshot.writer];
+    for (const SnapshotPiece& piece : snapshot.pieces) {
+      part.emplace_back(piece, std::vector<std::byte>(piece.bytes.begin(), piece.bytes.end()));
+      part.back().first.bytes = {};
+    }
+    return {};
+  }
+  [[nodiscard]] core::Status commit(const Snapshot& snapshot) override {
+    const auto staged = staged_.find({snapshot.about.step, snapshot.uuid});
+    if (staged == staged_.end() || staged->second.size() != snapshot.writers)
+      return {core::Code::kUnavailable, "commit: a part is missing"};
+    committed[snapshot.about.step] = std::move(staged->second);
+    staged_.erase(staged);
+    return {};
+  }
+
+  std::map<core::Step, Parts> committed;
+  core::Status next_error;  // of the next write()
+
+ private:
+  std::map<std::pair<core::Step, std::string>, Parts> staged_;
+};
+
+}  // namespace regroup::checkpoint
