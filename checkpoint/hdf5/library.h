@@ -1,0 +1,57 @@
+// HDF5 with owned handles and errors as Status. Only programs of tools/ link it: a second HDF5 in a member
+// would clash with the one that h5py brings. Used by one thread.
+#pragma once
+
+#include <hdf5.h>
+
+#include <string>
+#include <utility>
+
+#include "core/status.h"
+
+namespace regroup::checkpoint::hdf5 {
+
+// A handle of HDF5; closed by `kClose`. Negative: none.
+template <herr_t (*kClose)(hid_t)>
+class Handle {
+ public:
+  explicit Handle(hid_t id) : id_(id) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Handle& operator=(Handle&&) = delete;
+  Handle(const Handle&) = delete;
+  ~Handle() {
+    if (id_ >= 0) kClose(id_);
+  }
+  [[nodiscard]] hid_t get() const { return id_; }
+  [[nodiscard]] bool valid() const { return id_ >= 0; }
+  // Closes now, which for a file may fail.
+  [[nodiscard]] bool close() { return kClose(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
+
+ private:
+  hid_t id_;
+};
+using FileHandle = Handle<H5Fclose>;
+using PropertyHandle = Handle<H5Pclose>;
+using SpaceHandle = Handle<H5Sclose>;
+using TypeHandle = Handle<H5Tclose>;
+using DatasetHandle = Handle<H5Dclose>;
+using AttributeHandle = Handle<H5Aclose>;
+
+// "CALL(OBJECT): what HDF5 says", of the call that just failed.
+[[nodiscard]] core::Status failed(const std::string& call, const std::string& object);
+// Errors come back as values only, and nothing is left to do at exit(), where HDF5 would crash over a file
+// that it could not close. Before the first call.
+void tame();
+// A new file of this format version; its datasets from `align_from` bytes on begin at multiples of 4 KiB.
+[[nodiscard]] core::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
+                                                   hsize_t align_from);
+
+// The type in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for are
+// stored as unsigned integers, and *raw is set.
+[[nodiscard]] TypeHandle stored_type(const std::string& dtype, bool* raw);
+// Adds the attribute "dtype", which says what raw elements are.
+[[nodiscard]] core::Status tell_dtype(hid_t dataset, const std::string& dtype);
+// A name that no character of gives a meaning to in HDF5: "/" and the like as @2F.
+[[nodiscard]] std::string link_name(const std::string& tensor);
+
+}  // namespace regroup::checkpoint::hdf5

@@ -1,0 +1,162 @@
+// A writer's part: HDF5 lays the file out, we write its bytes, then a manifest of this part only. Commit
+// joins the parts' manifests to one.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "checkpoint/directory.h"
+#include "checkpoint/dtype.h"
+#include "checkpoint/file_io.h"
+#include "checkpoint/hdf5/factory.h"
+#include "checkpoint/hdf5/layout.h"
+#include "checkpoint/hdf5/library.h"
+#include "checkpoint/hdf5/view.h"
+
+namespace regroup::checkpoint::hdf5 {
+namespace {
+
+using core::Status;
+
+constexpr std::uint64_t kLargestPart = std::uint64_t{1} << 30;
+
+Status check_pieces(const Snapshot& snapshot) {
+  for (const SnapshotPiece& piece : snapshot.pieces) {
+    const auto size = size_of_dtype(piece.dtype);
+    if (!size || !lies_within(piece.box, piece.shape) || piece.shape.size() > kMaxRank ||
+        piece.bytes.size() != volume_of(piece.box.count).value_or(0) * *size) {
+      return core::invalid_argument(fmt::format("tensor {} ({}): piece {} of {} bytes cannot be", piece.name,
+                                                piece.dtype, to_string(piece.box), piece.bytes.size()));
+    }
+  }
+  return {};
+}
+
+Manifest describe(const Snapshot& snapshot, const std::string& file, const ShardLayout& layout) {
+  Manifest out = snapshot.about;
+  out.files = {{file, layout.bytes, {}}};
+  out.tensors.clear();
+  std::map<std::string, std::size_t> index;
+  for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
+    const SnapshotPiece& piece = snapshot.pieces[i];
+    const auto [at, fresh] = index.try_emplace(piece.name, out.tensors.size());
+    if (fresh) out.tensors.push_back({piece.name, piece.dtype, piece.shape, {}});
+    out.tensors[at->second].pieces.push_back(
+        {0, layout.places[i].dataset, piece.box, {layout.places[i].offset, piece.bytes.size(), {}}});
+  }
+  return out;
+}
+
+// The file's bytes in order: pieces, and between them what HDF5 wrote.
+class Extents {
+ public:
+  Extents(Manifest* part, const Snapshot& snapshot) : file_(part->files[0]) {
+    std::map<std::string, std::size_t> nth;  // pieces of a tensor are in the order of the snapshot
+    std::map<std::string_view, Tensor*> tensors;
+    for (Tensor& tensor : part->tensors) tensors.emplace(tensor.name, &tensor);
+    for (const SnapshotPiece& piece : snapshot.pieces) {
+      Range& range = tensors.at(piece.name)->pieces[nth[piece.name]++].range;
+      if (!piece.bytes.empty()) pieces_.push_back({piece.bytes, &range});
+    }
+    std::ranges::sort(pieces_, {}, [](const Extent& extent) { return extent.range->offset; });
+  }
+
+  core::Result<std::vector<Extent>> all(const std::string& path) {
+    auto file = open_file(path, O_RDONLY);
+    if (!file.ok()) return file.status();
+    file_.rest.reserve(pieces_.size() + 1);  // extents point into it
+    std::vector<Extent> out;
+    std::uint64_t at = 0;
+    for (const Extent& piece : pieces_) {
+      REGROUP_RETURN_IF_ERROR(add_rest(file->get(), path, at, piece.range->offset, &out));
+      out.push_back(piece);
+      at = piece.range->offset + piece.bytes.size();
+    }
+    REGROUP_RETURN_IF_ERROR(add_rest(file->get(), path, at, file_.bytes, &out));
+    return out;
+  }
+
+ private:
+  Status add_rest(int fd, const std::string& path, std::uint64_t begin, std::uint64_t end,
+                  std::vector<Extent>* out) {
+    if (begin > end)
+      return core::internal_error(fmt::format("{}: HDF5 laid two datasets over byte {}", path, end));
+    if (begin == end) return {};
+    auto& bytes = rest_.emplace_back(end - begin);
+    REGROUP_RETURN_IF_ERROR(read_at(fd, begin, bytes, path));
+    out->push_back({bytes, &file_.rest.emplace_back()});
+    return {};
+  }
+
+  File& file_;
+  std::vector<Extent> pieces_;
+  std::deque<std::vector<std::byte>> rest_;
+};
+
+class Store final : public CheckpointStore {
+ public:
+  Store(std::string directory, WriteOptions options) : directory_(std::move(directory)), options_(options) {
+    tame();
+  }
+
+  Status write(const Snapshot& snapshot) override {
+    REGROUP_RETURN_IF_ERROR(check_pieces(snapshot));
+    const std::string stage = stage_of(snapshot);
+    REGROUP_RETURN_IF_ERROR(make_folder(stage));
+    const std::string name = fmt::format("shard-{:04}-of-{:04}.h5", snapshot.writer, snapshot.writers);
+    const std::string path = stage + "/" + name;
+    auto layout = lay_out(path, snapshot.pieces);
+    if (!layout.ok()) return layout.status();
+    Manifest part = describe(snapshot, name, *layout);
+    Extents extents(&part, snapshot);
+    auto all = extents.all(path);
+    if (!all.ok()) return all.status();
+    REGROUP_RETURN_IF_ERROR(write_image(path, *all, layout->bytes, options_));
+    REGROUP_RETURN_IF_ERROR(write_new_file(part_path(stage, snapshot.writer), encode(part)));
+    return sync_folder(stage);
+  }
+
+  Status commit(const Snapshot& snapshot) override {
+    const std::string stage = stage_of(snapshot);
+    std::vector<Manifest> parts;
+    for (std::uint32_t writer = 0; writer < snapshot.writers; ++writer) {
+      auto part = read_part(part_path(stage, writer));
+      if (!part.ok()) return part.status();
+      parts.push_back(std::move(*part));
+    }
+    auto whole = merge(std::move(parts));
+    if (!whole.ok()) return whole.status();
+    REGROUP_RETURN_IF_ERROR(add_view(stage, &*whole));
+    for (std::uint32_t writer = 0; writer < snapshot.writers; ++writer)
+      REGROUP_RETURN_IF_ERROR(remove_all(part_path(stage, writer)));
+    return commit_stage(directory_, stage, *whole);
+  }
+
+ private:
+  [[nodiscard]] std::string stage_of(const Snapshot& snapshot) const {
+    return stage_path(directory_, snapshot.about.step, snapshot.uuid);
+  }
+  static std::string part_path(const std::string& stage, std::uint32_t writer) {
+    return fmt::format("{}/PART-{:04}", stage, writer);
+  }
+  static core::Result<Manifest> read_part(const std::string& path) {
+    auto text = read_file(path, kLargestPart);
+    if (text.code() == core::Code::kNotFound)
+      return Status(core::Code::kUnavailable, path + ": this writer has not written its part");
+    if (!text.ok()) return text.status();
+    return parse_part(std::as_bytes(std::span(*text)), path);
+  }
+
+  const std::string directory_;
+  const WriteOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<CheckpointStore> make_store(std::string directory, WriteOptions options) {
+  return std::make_unique<Store>(std::move(directory), options);
+}
+
+}  // namespace regroup::checkpoint::hdf5

@@ -1,0 +1,17 @@
+// model.h5: all tensors of a checkpoint under their names, for h5py and h5dump.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/manifest.h"
+#include "core/status.h"
+
+namespace regroup::checkpoint::hdf5 {
+
+inline constexpr const char* kViewName = "model.h5";
+
+// Writes model.h5 into `folder`, where the shard files of `manifest` are, puts it on the disk, and adds it to
+// the files of `manifest`, with its checksums.
+[[nodiscard]] core::Status add_view(const std::string& folder, Manifest* manifest);
+
+}  // namespace regroup::checkpoint::hdf5
