@@ -1,0 +1,21 @@
+// Names of element types in other formats.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace regroup::checkpoint_tool {
+
+struct TypeNames {
+  std::string_view ours;
+  std::string_view safetensors;  // "": has none
+  std::string_view numpy;        // "": as raw bytes of the size
+};
+
+// nullptr: not known.
+[[nodiscard]] const TypeNames* by_ours(std::string_view name);
+[[nodiscard]] const TypeNames* by_safetensors(std::string_view name);
+[[nodiscard]] const TypeNames* by_numpy(std::string_view name);
+
+}  // namespace regroup::checkpoint_tool

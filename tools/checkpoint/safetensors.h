@@ -1,0 +1,22 @@
+// The header of a safetensors file: its length (8 bytes), then JSON that names tensors and their bytes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_store.h"
+#include "checkpoint/manifest.h"
+#include "core/status.h"
+
+namespace regroup::checkpoint_tool {
+
+// For all tensors of `manifest`, whose bytes follow in that order. kInvalidArgument: a type that the format
+// does not have.
+[[nodiscard]] core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifest);
+// The tensors of a whole file in memory.
+[[nodiscard]] core::Result<std::vector<checkpoint::SnapshotPiece>> read_safetensors(
+    std::span<const std::byte> file, const std::string& name);
+
+}  // namespace regroup::checkpoint_tool

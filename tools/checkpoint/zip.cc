@@ -1,0 +1,263 @@
+// The records of PKWARE's APPNOTE, sections 4.3.7, 4.3.12, 4.3.14 to 4.3.16; 64-bit numbers everywhere, in
+// the extra field of 4.5.3, so that no size is special.
+#include "tools/checkpoint/zip.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace regroup::checkpoint_tool {
+namespace {
+
+using core::Result;
+using core::Status;
+
+constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
+                        kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
+constexpr std::uint16_t kVersion = 45, kUtf8 = 0x800, kJan1980 = 0x21, kExtra64 = 1, kPadding = 0x4246;
+constexpr std::size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kLocatorBytes = 20, kCrcAt = 14;
+constexpr std::size_t kLocalExtra = 4 + 16;
+
+template <class T>
+void put(std::string* out, T value) {
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    out->push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> 8 * i & 0xff));
+}
+
+// The fields that local and central records share.
+void put_common(std::string* out, std::uint32_t crc, std::size_t name, std::size_t extra) {
+  put(out, kVersion);
+  put(out, kUtf8);
+  put(out, std::uint16_t{0});  // stored
+  put(out, std::uint16_t{0});
+  put(out, kJan1980);  // the same content gives the same archive
+  put(out, crc);
+  put(out, kInExtra);
+  put(out, kInExtra);
+  put(out, static_cast<std::uint16_t>(name));
+  put(out, static_cast<std::uint16_t>(extra));
+}
+
+std::uint32_t crc_of(std::uint32_t crc, std::span<const std::byte> bytes) {
+  return static_cast<std::uint32_t>(
+      ::crc32_z(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
+}
+
+}  // namespace
+
+Status ZipWriter::begin(const std::string& name, std::uint64_t bytes) {
+  entries_.push_back({name, out_->size(), bytes, 0});
+  const std::uint64_t data = out_->size() + kLocalBytes + name.size() + kLocalExtra;
+  std::uint64_t padding = (alignment_ - data % alignment_) % alignment_;
+  if (padding > 0 && padding < 4) padding += alignment_;
+  std::string header;
+  put(&header, kLocal);
+  put_common(&header, 0, name.size(), kLocalExtra + padding);
+  header += name;
+  put(&header, kExtra64);
+  put(&header, std::uint16_t{16});
+  put(&header, bytes);
+  put(&header, bytes);
+  if (padding > 0) {
+    put(&header, kPadding);
+    put(&header, static_cast<std::uint16_t>(padding - 4));
+    header.append(padding - 4, 'Z');
+  }
+  return out_->append(header);
+}
+
+Status ZipWriter::append(std::span<const std::byte> bytes) {
+  entries_.back().crc = crc_of(entries_.back().crc, bytes);
+  return out_->append(bytes);
+}
+
+Status ZipWriter::end() {
+  std::string crc;
+  put(&crc, entries_.back().crc);
+  return out_->rewrite(entries_.back().offset + kCrcAt, crc);
+}
+
+Status ZipWriter::add(const std::string& name, std::string_view content) {
+  REGROUP_RETURN_IF_ERROR(begin(name, content.size()));
+  REGROUP_RETURN_IF_ERROR(append(std::as_bytes(std::span(content))));
+  return end();
+}
+
+Status ZipWriter::finish() {
+  const std::uint64_t begin = out_->size();
+  std::string text;
+  for (const Entry& entry : entries_) {
+    put(&text, kCentral);
+    put(&text, kVersion);
+    put_common(&text, entry.crc, entry.name.size(), 4 + 24);
+    put(&text, std::uint16_t{0});  // comment
+    put(&text, std::uint16_t{0});  // disk
+    put(&text, std::uint16_t{0});
+    put(&text, std::uint32_t{0});
+    put(&text, kInExtra);
+    text += entry.name;
+    put(&text, kExtra64);
+    put(&text, std::uint16_t{24});
+    put(&text, entry.bytes);
+    put(&text, entry.bytes);
+    put(&text, entry.offset);
+  }
+  const std::uint64_t bytes = text.size(), count = entries_.size();
+  put(&text, kEnd64);
+  put(&text, std::uint64_t{44});
+  put(&text, kVersion);
+  put(&text, kVersion);
+  put(&text, std::uint64_t{0});  // disks
+  put(&text, count);
+  put(&text, count);
+  put(&text, bytes);
+  put(&text, begin);
+  put(&text, kLocator64);
+  put(&text, std::uint32_t{0});
+  put(&text, begin + bytes);
+  put(&text, std::uint32_t{1});
+  put(&text, kEnd);
+  put(&text, std::uint32_t{0});
+  put(&text, static_cast<std::uint16_t>(std::min<std::uint64_t>(count, 0xffff)));
+  put(&text, static_cast<std::uint16_t>(std::min<std::uint64_t>(count, 0xffff)));
+  put(&text, kInExtra);
+  put(&text, kInExtra);
+  put(&text, std::uint16_t{0});
+  return out_->append(text);
+}
+
+namespace {
+
+// Little-endian numbers out of bytes of any length; zeros, and ok() false, beyond their end.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, std::uint64_t at) : bytes_(bytes), at_(at) {}
+  template <class T>
+  T get() {
+    T value{};
+    if (!have(sizeof value)) return value;
+    std::memcpy(&value, bytes_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  std::span<const std::byte> take(std::uint64_t count) {
+    if (!have(count)) return {};
+    at_ += count;
+    return bytes_.subspan(at_ - count, count);
+  }
+  void skip(std::uint64_t count) { (void)take(count); }
+  [[nodiscard]] bool ok() const { return ok_; }
+  [[nodiscard]] std::uint64_t at() const { return at_; }
+
+ private:
+  bool have(std::uint64_t count) {
+    ok_ = ok_ && at_ <= bytes_.size() && count <= bytes_.size() - at_;
+    return ok_;
+  }
+  std::span<const std::byte> bytes_;
+  std::uint64_t at_;
+  bool ok_ = true;
+};
+
+struct Directory {
+  std::uint64_t offset = 0, count = 0;
+};
+
+std::optional<Directory> find_directory(std::span<const std::byte> archive) {
+  if (archive.size() < kEndBytes) return std::nullopt;
+  const std::uint64_t lowest = archive.size() - std::min<std::uint64_t>(archive.size(), kEndBytes + 0xffff);
+  for (std::uint64_t at = archive.size() - kEndBytes + 1; at-- > lowest;) {
+    Reader end(archive, at);
+    if (end.get<std::uint32_t>() != kEnd) continue;
+    end.skip(6);
+    Directory out{.count = end.get<std::uint16_t>()};
+    end.skip(4);
+    out.offset = end.get<std::uint32_t>();
+    if (at < kLocatorBytes) return out;
+    Reader locator(archive, at - kLocatorBytes);
+    if (locator.get<std::uint32_t>() != kLocator64) return out;
+    locator.skip(4);
+    Reader end64(archive, locator.get<std::uint64_t>());
+    if (end64.get<std::uint32_t>() != kEnd64) return std::nullopt;
+    end64.skip(28);
+    out.count = end64.get<std::uint64_t>();
+    end64.skip(8);
+    out.offset = end64.get<std::uint64_t>();
+    return out;
+  }
+  return std::nullopt;
+}
+
+struct Central {
+  std::uint16_t method = 0;
+  std::uint32_t crc = 0;
+  std::uint64_t packed = 0, bytes = 0, offset = 0;
+  std::string name;
+};
+
+// Values that did not fit stand in the extra field, in this order.
+void take_extra(Reader extra, Central* out) {
+  for (;;) {
+    const auto kind = extra.get<std::uint16_t>();
+    const auto size = extra.get<std::uint16_t>();
+    if (!extra.ok()) return;
+    if (kind != kExtra64) {
+      extra.skip(size);
+      continue;
+    }
+    for (std::uint64_t* field : {&out->bytes, &out->packed, &out->offset}) {
+      if (*field == kInExtra) *field = extra.get<std::uint64_t>();
+    }
+    return;
+  }
+}
+
+std::optional<Central> take_central(Reader& from) {
+  Central out;
+  if (from.get<std::uint32_t>() != kCentral) return std::nullopt;
+  from.skip(6);
+  out.method = from.get<std::uint16_t>();
+  from.skip(4);
+  out.crc = from.get<std::uint32_t>();
+  out.packed = from.get<std::uint32_t>();
+  out.bytes = from.get<std::uint32_t>();
+  const auto name = from.get<std::uint16_t>(), extra = from.get<std::uint16_t>(),
+             comment = from.get<std::uint16_t>();
+  from.skip(8);
+  out.offset = from.get<std::uint32_t>();
+  const auto name_bytes = from.take(name);
+  out.name.assign(reinterpret_cast<const char*>(name_bytes.data()), name_bytes.size());
+  take_extra(Reader(from.take(extra), 0), &out);
+  from.skip(comment);
+  return from.ok() ? std::optional(out) : std::nullopt;
+}
+
+}  // namespace
+
+Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, const std::string& name) {
+  const auto directory = find_directory(archive);
+  if (!directory) return core::invalid_argument(name + ": no zip archive");
+  std::vector<ZipMember> out;
+  Reader at(archive, directory->offset);
+  for (std::uint64_t i = 0; i < directory->count; ++i) {
+    const auto entry = take_central(at);
+    if (!entry) return core::invalid_argument(name + ": its list of files is damaged");
+    if (entry->method != 0)
+      return core::invalid_argument(
+          fmt::format("{}: {} is compressed, which is not read", name, entry->name));
+    Reader local(archive, entry->offset);
+    local.skip(26);
+    const auto name_bytes = local.get<std::uint16_t>(), extra = local.get<std::uint16_t>();
+    local.skip(std::uint64_t{name_bytes} + extra);
+    const auto bytes = local.take(entry->bytes);
+    if (!local.ok() || crc_of(0, bytes) != entry->crc)
+      return Status(core::Code::kDataLoss, fmt::format("{}: {} is damaged", name, entry->name));
+    out.push_back({entry->name, bytes});
+  }
+  return out;
+}
+
+}  // namespace regroup::checkpoint_tool

@@ -1,0 +1,47 @@
+// Archives of stored (not compressed) files, as .npz and PyTorch's .pt are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+#include "tools/checkpoint/output_file.h"
+
+namespace regroup::checkpoint_tool {
+
+class ZipWriter {
+ public:
+  // The data of each file begins at a multiple of `alignment`.
+  ZipWriter(OutputFile* out, std::uint64_t alignment) : out_(out), alignment_(alignment) {}
+  // A file of `bytes` bytes, which follow in any number of append().
+  [[nodiscard]] core::Status begin(const std::string& name, std::uint64_t bytes);
+  [[nodiscard]] core::Status append(std::span<const std::byte> bytes);
+  [[nodiscard]] core::Status end();
+  [[nodiscard]] core::Status add(const std::string& name, std::string_view content);
+  [[nodiscard]] core::Status finish();  // of the archive; the caller closes the file
+
+ private:
+  struct Entry {
+    std::string name;
+    std::uint64_t offset, bytes;
+    std::uint32_t crc;
+  };
+  OutputFile* const out_;
+  const std::uint64_t alignment_;
+  std::vector<Entry> entries_;
+};
+
+struct ZipMember {
+  std::string name;
+  std::span<const std::byte> bytes;  // within the archive
+};
+// The files of an archive in memory. kInvalidArgument: no such archive, or a compressed file in it. Checks
+// the CRC of each.
+[[nodiscard]] core::Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
+                                                            const std::string& name);
+
+}  // namespace regroup::checkpoint_tool
