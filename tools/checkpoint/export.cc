@@ -1,0 +1,121 @@
+// export --to safetensors | torch | npz: streams, so that a checkpoint may be larger than memory.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "tools/checkpoint/command.h"
+#include "tools/checkpoint/foreign_types.h"
+#include "tools/checkpoint/output_file.h"
+#include "tools/checkpoint/progress.h"
+#include "tools/checkpoint/safetensors.h"
+#include "tools/checkpoint/slabs.h"
+#include "tools/checkpoint/torch_pickle.h"
+#include "tools/checkpoint/zip.h"
+
+namespace regroup::checkpoint_tool {
+namespace {
+
+using checkpoint::Box;
+using checkpoint::Checkpoint;
+using checkpoint::Tensor;
+using core::Status;
+using Bytes = std::span<const std::byte>;
+
+constexpr std::uint64_t kAlignment = 64;  // of torch's and numpy's memory maps
+
+// Sends the bytes of a tensor on, and shows how far it is.
+class Source {
+ public:
+  explicit Source(const Checkpoint& from) : from_(from), bar_("exporting") {
+    for (const Tensor& tensor : from.manifest().tensors) total_ += checkpoint::bytes_of(tensor);
+  }
+  template <class Out>
+  Status copy(std::size_t tensor, Out* out) {
+    return for_each_slab(from_, tensor, [&](const Box&, Bytes bytes) {
+      bar_.show(done_ += bytes.size(), total_);
+      return out->append(bytes);
+    });
+  }
+  [[nodiscard]] const std::vector<Tensor>& tensors() const { return from_.manifest().tensors; }
+  [[nodiscard]] const checkpoint::Manifest& manifest() const { return from_.manifest(); }
+
+ private:
+  const Checkpoint& from_;
+  ProgressBar bar_;
+  std::uint64_t done_ = 0, total_ = 0;
+};
+
+Status to_safetensors(Source& source, OutputFile* out) {
+  auto header = safetensors_header(source.manifest());
+  if (!header.ok()) return header.status();
+  REGROUP_RETURN_IF_ERROR(out->append(*header));
+  for (std::size_t i = 0; i < source.tensors().size(); ++i) REGROUP_RETURN_IF_ERROR(source.copy(i, out));
+  return {};
+}
+
+Status to_torch(Source& source, OutputFile* out) {
+  ZipWriter zip(out, kAlignment);
+  REGROUP_RETURN_IF_ERROR(zip.add("archive/data.pkl", torch_pickle(source.manifest())));
+  REGROUP_RETURN_IF_ERROR(zip.add("archive/byteorder", "little"));
+  for (std::size_t i = 0; i < source.tensors().size(); ++i) {
+    REGROUP_RETURN_IF_ERROR(
+        zip.begin(fmt::format("archive/data/{}", i), checkpoint::bytes_of(source.tensors()[i])));
+    REGROUP_RETURN_IF_ERROR(source.copy(i, &zip));
+    REGROUP_RETURN_IF_ERROR(zip.end());
+  }
+  REGROUP_RETURN_IF_ERROR(zip.add("archive/version", "3\n"));
+  return zip.finish();
+}
+
+// NumPy's format 1.0, or 2.0 for more than 65,535 bytes of header, which no shape reaches.
+std::string npy_header(const Tensor& tensor) {
+  const std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                       by_ours(tensor.dtype)->numpy, fmt::join(tensor.shape, ", "),
+                                       tensor.shape.size() == 1 ? "," : "");
+  const std::size_t padded = (10 + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
+  std::string out("\x93NUMPY\x01\x00", 8);
+  out += static_cast<char>((padded - 10) & 0xff);
+  out += static_cast<char>((padded - 10) >> 8);
+  out += text;
+  out.append(padded - out.size() - 1, ' ');
+  return out + '\n';
+}
+
+Status to_npz(Source& source, OutputFile* out) {
+  ZipWriter zip(out, kAlignment);
+  for (std::size_t i = 0; i < source.tensors().size(); ++i) {
+    const Tensor& tensor = source.tensors()[i];
+    const std::string header = npy_header(tensor);
+    REGROUP_RETURN_IF_ERROR(zip.begin(tensor.name + ".npy", header.size() + checkpoint::bytes_of(tensor)));
+    REGROUP_RETURN_IF_ERROR(zip.append(std::as_bytes(std::span(header))));
+    REGROUP_RETURN_IF_ERROR(source.copy(i, &zip));
+    REGROUP_RETURN_IF_ERROR(zip.end());
+  }
+  return zip.finish();
+}
+
+}  // namespace
+
+Answer export_to(const Arguments& arguments) {
+  constexpr struct {
+    std::string_view name;
+    Status (*write)(Source&, OutputFile*);
+  } kFormats[] = {{"safetensors", to_safetensors}, {"torch", to_torch}, {"npz", to_npz}};
+  const auto* format = std::ranges::find(kFormats, arguments.format, [](const auto& f) { return f.name; });
+  if (format == std::end(kFormats))
+    return core::invalid_argument("export: --to safetensors, torch or npz is wanted");
+  const auto path = checkpoint_at(arguments.words[0], arguments.step);
+  if (!path.ok()) return path.status();
+  auto from = Checkpoint::open(*path);
+  if (!from.ok()) return from.status();
+  auto out = OutputFile::create(arguments.words[1]);
+  if (!out.ok()) return out.status();
+  Source source(*from);
+  REGROUP_RETURN_IF_ERROR(format->write(source, &*out));
+  REGROUP_RETURN_IF_ERROR(out->close());
+  return 0;
+}
+
+}  // namespace regroup::checkpoint_tool

@@ -1,0 +1,159 @@
+// ls, show, verify, prune.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tools/checkpoint/command.h"
+#include "tools/checkpoint/progress.h"
+
+namespace regroup::checkpoint_tool {
+namespace {
+
+using checkpoint::Checkpoint;
+using checkpoint::Entry;
+using checkpoint::Manifest;
+using core::Result;
+using core::Status;
+using Json = nlohmann::ordered_json;
+
+std::uint64_t file_bytes(const Manifest& manifest) {
+  std::uint64_t sum = 0;
+  for (const auto& file : manifest.files) sum += file.bytes;
+  return sum;
+}
+
+// Without reading more than the manifest.
+Json row_of(const Entry& entry) {
+  auto opened = Checkpoint::open(entry.path);
+  if (!opened.ok())
+    return {{"step", entry.step}, {"path", entry.path}, {"damaged", opened.status().message()}};
+  const Manifest& m = opened->manifest();
+  return {{"step", entry.step},          {"path", entry.path},      {"job", m.job},
+          {"tensors", m.tensors.size()}, {"files", m.files.size()}, {"bytes", file_bytes(m)}};
+}
+
+std::string line_of(const Json& row) {
+  if (row.contains("damaged")) {
+    return fmt::format("{:>12}  damaged: {}", row["step"].get<core::Step>(),
+                       row["damaged"].get<std::string>());
+  }
+  return fmt::format("{:>12}  {:>10}  {:>7} tensors  job {}", row["step"].get<core::Step>(),
+                     human(row["bytes"].get<std::uint64_t>()), row["tensors"].get<std::size_t>(),
+                     row["job"].get<std::string>());
+}
+
+Json describe(const Manifest& m) {
+  Json tensors = Json::array(), files = Json::array();
+  for (const auto& tensor : m.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", tensor.dtype},
+                       {"shape", tensor.shape},
+                       {"bytes", checkpoint::bytes_of(tensor)},
+                       {"pieces", tensor.pieces.size()}});
+  }
+  for (const auto& file : m.files) files.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  return {{"step", m.step},         {"job", m.job},     {"seed", m.seed},
+          {"shards", m.shards},     {"model", m.model}, {"fingerprint", m.fingerprint},
+          {"bytes", file_bytes(m)}, {"files", files},   {"tensors", tensors}};
+}
+
+void print_text(const std::string& path, const Manifest& m) {
+  fmt::print(
+      "{}\nstep         {}\njob          {}\nseed         {}\nshards       {}\nfingerprint  {}\nmodel        "
+      "{}\n",
+      path, m.step, m.job, m.seed, m.shards, m.fingerprint, m.model);
+  for (const auto& file : m.files) fmt::print("file         {}  {}\n", file.name, human(file.bytes));
+  for (const auto& tensor : m.tensors) {
+    fmt::print("tensor       {}  {}  [{}]  {}{}\n", tensor.name, tensor.dtype, fmt::join(tensor.shape, ", "),
+               human(checkpoint::bytes_of(tensor)),
+               tensor.pieces.size() > 1 ? fmt::format("  in {} pieces", tensor.pieces.size()) : "");
+  }
+}
+
+Status verify_one(const std::string& path) {
+  ProgressBar bar(std::filesystem::path(path).filename().string());
+  return checkpoint::verify(path, [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); });
+}
+
+}  // namespace
+
+Result<std::string> checkpoint_at(const std::string& word, const std::optional<core::Step>& step) {
+  std::error_code error;
+  if (!step && std::filesystem::exists(word + "/" + checkpoint::kManifestName, error)) return word;
+  const auto entries = checkpoint::list(word);
+  if (!entries.ok()) return entries.status();
+  const auto found = step ? std::ranges::find(*entries, *step, &Entry::step) : entries->begin();
+  if (found != entries->end()) return found->path;
+  return Status(core::Code::kNotFound, step ? fmt::format("{}: no checkpoint of step {}", word, *step)
+                                            : fmt::format("{}: no checkpoints, and none itself", word));
+}
+
+Answer ls(const Arguments& arguments) {
+  const auto entries = checkpoint::list(arguments.words[0]);
+  if (!entries.ok()) return entries.status();
+  Json rows = Json::array();
+  for (const Entry& entry : *entries) rows.push_back(row_of(entry));
+  if (arguments.json) {
+    fmt::print("{}\n", rows.dump(2));
+    return 0;
+  }
+  for (const Json& row : rows) fmt::print("{}\n", line_of(row));
+  return 0;
+}
+
+Answer show(const Arguments& arguments) {
+  const auto path = checkpoint_at(arguments.words[0], arguments.step);
+  if (!path.ok()) return path.status();
+  auto opened = Checkpoint::open(*path);
+  if (!opened.ok()) return opened.status();
+  if (arguments.json) {
+    fmt::print("{}\n", describe(opened->manifest()).dump(2));
+  } else {
+    print_text(*path, opened->manifest());
+  }
+  return 0;
+}
+
+Answer verify(const Arguments& arguments) {
+  const std::string& word = arguments.words[0];
+  std::vector<std::string> paths;
+  std::error_code error;
+  const bool one = std::filesystem::exists(word + "/" + checkpoint::kManifestName, error);
+  if (one || arguments.step) {
+    const auto path = checkpoint_at(word, arguments.step);
+    if (!path.ok()) return path.status();
+    paths.push_back(*path);
+  } else {
+    const auto entries = checkpoint::list(word);
+    if (!entries.ok()) return entries.status();
+    // A folder that is itself named as a checkpoint, but has no manifest, is a damaged one.
+    const std::string name = std::filesystem::path(word).filename().string();
+    if (entries->empty() && checkpoint::step_of_name(name)) paths.push_back(word);
+    for (const Entry& entry : *entries) paths.push_back(entry.path);
+    if (paths.empty()) return Status(core::Code::kNotFound, fmt::format("{}: no checkpoints", word));
+  }
+  int bad = 0;
+  for (const std::string& path : paths) {
+    const Status status = verify_one(path);
+    if (!status.ok() && status.code() != core::Code::kDataLoss) return status;
+    bad |= status.ok() ? 0 : 1;
+    fmt::print("{}: {}\n", path, status.ok() ? "good" : "damaged\n" + status.message());
+  }
+  return bad;
+}
+
+Answer prune(const Arguments& arguments) {
+  const std::string& directory = arguments.words[0];
+  const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint prune");
+  if (!lock.ok()) return lock.status();
+  REGROUP_RETURN_IF_ERROR(checkpoint::clean(directory));
+  const auto removed = checkpoint::prune(directory, arguments.retention);
+  if (!removed.ok()) return removed.status();
+  for (const core::Step step : *removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
+  return 0;
+}
+
+}  // namespace regroup::checkpoint_tool

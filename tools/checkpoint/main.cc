@@ -1,0 +1,111 @@
+// regroup-checkpoint: what `regroup checkpoint` executes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string>
+#include <string_view>
+
+#include "tools/checkpoint/command.h"
+
+namespace {
+
+using namespace regroup;
+using checkpoint_tool::Answer;
+using checkpoint_tool::Arguments;
+using core::Status;
+
+struct Verb {
+  std::string_view name;
+  std::string_view words;  // that follow it
+  std::size_t count;       // of them
+  std::string_view options;
+  Answer (*run)(const Arguments&);
+  std::string_view help;
+};
+constexpr std::array<Verb, 7> kVerbs{{
+    {"ls", "DIRECTORY", 1, "--json", checkpoint_tool::ls, "the checkpoints of a directory, newest first"},
+    {"show", "PLACE", 1, "--json --step", checkpoint_tool::show, "what a checkpoint holds"},
+    {"verify", "PLACE", 1, "--step", checkpoint_tool::verify,
+     "reads every byte of a checkpoint, or of all in a directory; exit status 1: damaged"},
+    {"diff", "PLACE PLACE", 2, "--step", checkpoint_tool::diff,
+     "names the tensors that differ; exit status 1: some do"},
+    {"export", "PLACE FILE", 2, "--to --step", checkpoint_tool::export_to,
+     "writes a file of safetensors, torch or npz"},
+    {"import", "FILE DIRECTORY", 2, "--from --step", checkpoint_tool::import_from,
+     "makes a checkpoint out of a file of safetensors or npz"},
+    {"prune", "DIRECTORY", 1, "--keep-last --keep-every", checkpoint_tool::prune,
+     "removes all but the newest (--keep-last, at least 2) and those of every n-th step (--keep-every)"},
+}};
+
+int fail(std::string_view why, int status) {
+  fmt::print(stderr, "regroup checkpoint: {}\n", why);
+  return status;
+}
+
+std::string help() {
+  std::string out =
+      "usage: regroup checkpoint VERB ...\nPLACE is a checkpoint, or a directory of them: the newest one "
+      "there, or "
+      "that of --step N.\n\n";
+  for (const Verb& verb : kVerbs)
+    out += fmt::format("  {:<6} {:<15} {:<26} {}\n", verb.name, verb.words, verb.options, verb.help);
+  return out;
+}
+
+template <class T>
+Status number(std::string_view option, std::string_view text, T* out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return {};
+  return core::invalid_argument(fmt::format("{} {}: not a number", option, text));
+}
+
+Status set_option(Arguments* out, std::string_view option, std::string_view value) {
+  if (option == "--to" || option == "--from") return out->format = value, Status();
+  if (option == "--step") return number(option, value, &out->step.emplace());
+  if (option == "--keep-last") return number(option, value, &out->retention.last);
+  return number(option, value, &out->retention.every);
+}
+
+core::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
+  Arguments out;
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with("--")) {
+      out.words.emplace_back(word);
+      continue;
+    }
+    if (fmt::format(" {} ", verb.options).find(fmt::format(" {} ", word)) == std::string::npos)
+      return core::invalid_argument(fmt::format("{}: no option {}", verb.name, word));
+    if (word == "--json") {
+      out.json = true;
+      continue;
+    }
+    if (++i == argc) return core::invalid_argument(fmt::format("option {} wants a value", word));
+    REGROUP_RETURN_IF_ERROR(set_option(&out, word, argv[i]));
+  }
+  if (out.words.size() == verb.count) return out;
+  return core::invalid_argument(
+      fmt::format("{}: {} wanted, {} words given", verb.name, verb.words, out.words.size()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "help" || name == "-h") {
+    fmt::print("{}", help());
+    return 0;
+  }
+  const auto* verb = std::ranges::find(kVerbs, name, &Verb::name);
+  if (verb == kVerbs.end()) {
+    fmt::print(stderr, "{}", help());
+    return fail(name.empty() ? "a verb is wanted" : fmt::format("no verb {}", name), 2);
+  }
+  const auto arguments = parse(*verb, argc, argv);
+  if (!arguments.ok()) return fail(arguments.status().message(), 2);
+  const Answer answer = verb->run(*arguments);
+  if (answer.ok()) return *answer;
+  return fail(answer.status().message(), answer.code() == core::Code::kDataLoss ? 1 : 2);
+}
