@@ -60,7 +60,7 @@ int run_bench(const Options& options) {
     words = {"regroup-bench", value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),
              value_of(around, "LOCAL_WORLD_SIZE", "0"), value_of(around, "REGROUP_JOB", "-")};
   }
-  words.insert(words.end(), options.bench.begin(), options.bench.end());
+  words.insert(words.end(), options.helper_words.begin(), options.helper_words.end());
   std::vector<std::string> environment = launcher::to_strings(for_bench(around));
   ::execve(program.c_str(), pointers_to(words).data(), pointers_to(environment).data());
   return fail(fmt::format("program {} cannot be started: {}", program, std::strerror(errno)));

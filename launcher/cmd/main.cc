@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/cmd/bench.h"
+#include "launcher/cmd/checkpoint_tool.h"
 #include "launcher/cmd/control.h"
 #include "launcher/cmd/node_agent.h"
 #include "launcher/cmd/options.h"
@@ -53,6 +54,8 @@ int main(int argc, char** argv) {
       return regroup::cmd::run_job(std::move(*options));
     case regroup::cmd::Verb::kBench:
       return regroup::cmd::run_bench(*options);
+    case regroup::cmd::Verb::kCheckpoint:
+      return regroup::cmd::run_checkpoint(*options);
     default:
       return regroup::cmd::run_control(*options);
   }

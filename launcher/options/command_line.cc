@@ -80,9 +80,9 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
     return out;
   }
-  if (own_name && !args.empty() && args[0] == "bench") {
-    out.verb = Verb::kBench;
-    out.bench.assign(args.begin() + 1, args.end());
+  if (own_name && !args.empty() && (args[0] == "bench" || args[0] == "checkpoint")) {
+    out.verb = args[0] == "bench" ? Verb::kBench : Verb::kCheckpoint;
+    out.helper_words.assign(args.begin() + 1, args.end());
     return out;
   }
   Words words = args;

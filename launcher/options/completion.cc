@@ -80,7 +80,8 @@ std::string bash_completion() {
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W '{}' -- \"$word\"))\n"
       "  elif ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W 'bench status resize notice kill-member help' -- \"$word\") $(compgen -c "
+      "    COMPREPLY=($(compgen -W 'bench checkpoint status resize notice kill-member help' -- \"$word\") "
+      "$(compgen -c "
       "-- "
       "\"$word\"))\n"
       "  else\n"
@@ -102,7 +103,7 @@ std::string zsh_completion() {
     }
   }
   return out +
-         "  '1:program: _alternative \"verbs:verb:(bench status resize notice kill-member help)\" "
+         "  '1:program: _alternative \"verbs:verb:(bench checkpoint status resize notice kill-member help)\" "
          "\"commands:program:_command_names -e\"' \\\n  '*::arguments:_normal'\n";
 }
 

@@ -47,6 +47,9 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 .B regroup \-np
 \fIN\fR regroup bench \fIOPERATION\fR [\fIOPTIONS\fR]
 .br
+.B regroup checkpoint
+\fIVERB\fR ...
+.br
 .B regroup status
 [\-\-json|\-\-follow] [\fIJOB\fR]
 .br
@@ -71,6 +74,11 @@ With
 measures collective operations between the ranks of a job on one host;
 .B regroup bench \-\-help
 tells its options.
+.PP
+.B regroup checkpoint
+lists, verifies, compares, exports, imports and removes checkpoints;
+.B regroup checkpoint \-\-help
+tells its verbs.
 .PP
 Options may be written with one or two dashes and with = or a blank before their value.
 A colon ends a program's arguments and begins another program of the same job, with options of its own;

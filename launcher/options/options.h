@@ -26,7 +26,8 @@ enum class Verb : std::uint8_t {
   kResize,
   kNotice,
   kKillMember,
-  kBench
+  kBench,
+  kCheckpoint
 };
 
 // What is printed on standard output before the job starts.
@@ -107,7 +108,7 @@ struct Options {
   bool json = false;
   bool follow = false;
 
-  std::vector<std::string> bench;  // kBench: its arguments, which regroup-bench reads
+  std::vector<std::string> helper_words;  // kBench, kCheckpoint: for regroup-bench, regroup-checkpoint
 
   Environment environment;  // of this process, unchanged
 

@@ -142,7 +142,7 @@ TEST(Options, AskForHelp) {
 TEST(Options, BenchReadsItsOwnArguments) {
   const Options options = parsed({"bench", "allreduce", "-b", "8", "--help"});
   EXPECT_EQ(options.verb, Verb::kBench);
-  EXPECT_EQ(options.bench, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
+  EXPECT_EQ(options.helper_words, (std::vector<std::string>{"allreduce", "-b", "8", "--help"}));
   EXPECT_EQ(parsed({"-np", "2", "bench"}).verb, Verb::kRun);
 }
 
