@@ -1,0 +1,141 @@
+"""Damage of every kind: what loads is what was written, or it is refused; nothing crashes or hangs."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from saving import Save, newest, sample_tensors, save, tool
+
+FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
+TINY = {
+    "w": ("float32", np.arange(20, dtype=np.float32).reshape(5, 4)),
+    "b": ("bfloat16", np.arange(3, dtype=np.uint16)),
+    "s": ("int64", np.array(7, np.int64)),
+}
+
+
+def flip(path: Path, byte: int, bit: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(byte)
+        old = file.read(1)[0]
+        file.seek(byte)
+        file.write(bytes([old ^ 1 << bit]))
+
+
+def found(checkpoint: Path) -> bool:
+    done = tool("verify", checkpoint)
+    assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)  # neither crash nor hang
+    return done.returncode == 1
+
+
+def test_a_flip_in_every_byte_of_a_small_checkpoint_is_found(tmp_path):
+    """Every byte of every file; by default each 7th of those HDF5 wrote, since each costs a process."""
+    path = save(tmp_path, 1, TINY, writers=2)
+    flips, chance = 0, random.Random(1)
+    for file in sorted(path.iterdir()):
+        for byte in range(0, file.stat().st_size, 1 if FULL else 23):
+            bit = chance.randrange(8)
+            flip(file, byte, bit)
+            assert found(path), (file.name, byte, bit)
+            flip(file, byte, bit)
+            flips += 1
+    assert flips > 100 and not found(path)
+
+
+def test_random_flips_in_a_large_checkpoint_are_found(tmp_path):
+    path = save(tmp_path, 1, sample_tensors(), writers=2)
+    chance, files = random.Random(2), sorted(path.iterdir())
+    sizes = [file.stat().st_size for file in files]
+    for _ in range(20_000 if FULL else 60):
+        file = chance.choices(files, sizes)[0]
+        byte, bit = chance.randrange(file.stat().st_size), chance.randrange(8)
+        flip(file, byte, bit)
+        assert found(path), (file.name, byte, bit)
+        flip(file, byte, bit)
+    assert not found(path)
+
+
+@pytest.mark.parametrize("how", ["cut", "longer", "missing", "folder", "pipe", "empty", "link"])
+def test_a_file_that_is_not_as_it_was(how, tmp_path):
+    path = save(tmp_path / "c", 1, TINY)
+    for name in [p.name for p in path.iterdir()]:
+        kept = shutil.copytree(path, tmp_path / f"kept-{name}")
+        file = kept / name
+        size = file.stat().st_size
+        if how in ("missing", "folder", "pipe", "link"):
+            file.unlink()
+        if how == "cut":
+            os.truncate(file, size - 1)
+        elif how == "longer":
+            os.truncate(file, size + 1)
+        elif how == "empty":
+            os.truncate(file, 0)
+        elif how == "folder":
+            file.mkdir()
+        elif how == "pipe":
+            os.mkfifo(file)
+        elif how == "link":
+            file.symlink_to("/dev/zero")
+        done = tool("verify", kept)
+        assert done.returncode != 0 and name in done.stdout + done.stderr, (name, done)
+
+
+def test_a_damaged_one_is_set_aside_and_the_one_before_used(tmp_path):
+    for step in (1, 2, 3):
+        path = save(tmp_path, step, TINY)
+    flip(path / "shard-0000-of-0001.h5", 500, 3)
+    os.truncate(tmp_path / "step-00000002" / "model.h5", 10)
+    done = newest(tmp_path)
+    assert done.returncode == 0 and '"step":1' in done.stdout, done
+    assert "step-00000003 is damaged, the one before is used" in done.stderr
+    assert (tmp_path / "damaged-step-00000003" / "REASON").read_text().strip()
+    assert (tmp_path / "damaged-step-00000002" / "REASON").read_text().strip()
+
+
+def test_no_checkpoint_and_no_directory_are_no_error(tmp_path):
+    assert newest(tmp_path).stdout == "{}\n"
+    assert newest(tmp_path / "nowhere").stdout == "{}\n"
+
+
+def test_a_directory_that_vanishes_is_named(tmp_path):
+    with Save(tmp_path / "gone", 1, TINY) as part:
+        part.description["directory"] = "/proc/nowhere"
+        done = part.run()
+    assert done.returncode == 1 and "/proc/nowhere" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"directory": ""},
+        {"uuid": "../x"},
+        {"writers": 0},
+        {"step": -1},
+        {"tensors": [{"name": "x", "dtype": "float32", "shape": [1 << 40], "offset": 0}]},
+        {"tensors": [{"name": "x", "dtype": "float31", "shape": [1], "offset": 0}]},
+        {"tensors": [{"name": "x", "dtype": "float32", "shape": [1], "offset": 1 << 63}]},
+        {
+            "tensors": [
+                {"name": "x", "dtype": "float32", "shape": [2], "start": [1], "count": [2], "offset": 0}
+            ]
+        },
+        {"tensors": 5},
+    ],
+    ids=str,
+)
+def test_a_description_that_cannot_be_is_refused(change, tmp_path):
+    with Save(tmp_path, 1, TINY) as part:
+        part.description |= change
+        done = part.run()
+    assert done.returncode == 1 and done.stderr, done
+    assert not list(tmp_path.glob("step-*"))
+
+
+def test_a_part_that_is_missing_makes_no_checkpoint(tmp_path):
+    with Save(tmp_path, 1, TINY, writer=1, writers=2) as part:
+        done = part.run()
+    assert done.returncode == 1 and b"has not written its part" in done.stderr
+    assert not list(tmp_path.glob("step-*"))
