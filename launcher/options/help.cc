@@ -69,7 +69,7 @@ constexpr std::string_view kUsage =
     "       regroup --role NAME=N [--role ...] PROGRAM [ARGUMENTS]\n"
     "       regroup --job FILE.yaml\n"
     "       regroup -np N regroup bench OPERATION    measure collective operations\n"
-    "       regroup checkpoint VERB ...             look at checkpoints; regroup checkpoint --help\n"
+    "       regroup checkpoint VERB ...             list, verify, compare checkpoints\n"
     "       regroup status [--json|--follow] [JOB]  what an elastic job does, and why\n"
     "       regroup resize MEMBERS [JOB]            let it have so many members\n"
     "       regroup notice MEMBER [JOB]             let a member leave after its step\n"
