@@ -89,12 +89,6 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 std::optional<std::string> bus_id(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ':');
   if (parts.size() != 2 && parts.size() != 3) return {};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "launcher/options/values.h"  // lower()
 #include "launcher/topo/machine.h"
 
 namespace regroup::launcher {
@@ -33,7 +34,6 @@ inline constexpr int kMaxCpu = 65535;
 // Pieces between `separator`s; between blanks if that is ' ', without empty ones.
 [[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
 [[nodiscard]] std::string_view trimmed(std::string_view text);
-[[nodiscard]] std::string lower(std::string_view text);
 
 // "0000:34:00.0" in lower case and with its domain, from "34:00.0", "00000000:34:00.0" or "0000:34:00.0";
 // nothing if it is none.
