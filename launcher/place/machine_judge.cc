@@ -1,0 +1,229 @@
+// All sets are tried where there are few. Of many, sets grow from each GPU by the widest paths, and exchanges
+// improve the best of them.
+#include "launcher/place/machine_judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+namespace regroup::launcher {
+
+namespace {
+
+constexpr std::size_t kMostSets = 256;  // that are all tried
+
+// How many ways there are to choose `count` of `from`, or anything above kMostSets.
+std::size_t ways(std::uint32_t from, std::uint32_t count) {
+  count = std::min(count, from - count);
+  std::size_t out = 1;
+  for (std::uint32_t i = 1; i <= count && out <= kMostSets; ++i) out = out * (from - count + i) / i;
+  return out;
+}
+
+// The next larger number with as many bits set (Gosper); `set` is not 0.
+GpuSet next_subset(GpuSet set) {
+  const GpuSet low = set & -set, up = set + low;
+  return up == 0 ? 0 : up | (((set ^ up) >> 2) / low);
+}
+
+// The bits of `chosen` put in the places where `among` has ones.
+GpuSet spread_over(GpuSet chosen, const std::vector<std::uint32_t>& among) {
+  GpuSet out = 0;
+  for (; chosen != 0; chosen &= chosen - 1)
+    out |= bit_of(among[static_cast<std::size_t>(std::countr_zero(chosen))]);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> members_of(GpuSet set) {
+  std::vector<std::uint32_t> out;
+  for (; set != 0; set &= set - 1) out.push_back(static_cast<std::uint32_t>(std::countr_zero(set)));
+  return out;
+}
+
+bool about_equal(double a, double b) {
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return std::abs(a - b) <= 1e-6 * std::max(std::abs(a), std::abs(b));
+}
+
+bool SetScore::better_than(const SetScore& other) const {
+  if (!about_equal(gbytes, other.gbytes)) return gbytes > other.gbytes;
+  if (numas != other.numas) return numas < other.numas;
+  if (!about_equal(rest, other.rest)) return rest > other.rest;
+  return !about_equal(memory_gbytes, other.memory_gbytes) && memory_gbytes > other.memory_gbytes;
+}
+
+struct MachineJudge::Search {
+  GpuSet free = 0, keep = 0;
+  std::uint32_t count = 0;
+  Reach reach = Reach::kInside;
+  double bound = 0;
+  bool found = false;
+  SetChoice best;
+};
+
+MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(machine) {
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) nic_ends_.push_back(machine.nic_end(i));
+}
+
+const RingPlan& MachineJudge::rings(GpuSet gpus, Reach reach) {
+  auto [at, added] = plans_[static_cast<int>(reach)].try_emplace(gpus);
+  if (!added) return at->second;
+  const std::vector<std::uint32_t> ends = members_of(gpus);
+  if (reach == Reach::kInside) {
+    at->second = plan_rings(routes_, ends, {});
+  } else if (!nic_ends_.empty()) {
+    at->second = plan_rings(routes_, ends, nic_ends_);
+  }
+  return at->second;
+}
+
+double MachineJudge::memory_gbytes(GpuSet gpus) const {
+  std::vector<double> load(routes_.rows(), 0.0);
+  for (const std::uint32_t gpu : members_of(gpus)) {
+    const std::uint32_t numa = machine_.gpus[gpu].numa;
+    if (numa == kNoPart) continue;
+    for (const Use& use : routes_.between(gpu, machine_.numa_end(numa))) load[use.row] += use.amount;
+  }
+  double out = 0;
+  for (std::uint32_t row = 0; row < load.size(); ++row) {
+    if (load[row] == 0) continue;
+    const double each = routes_.capacity(row) / load[row];
+    out = out == 0 ? each : std::min(out, each);
+  }
+  return out;
+}
+
+std::uint32_t MachineJudge::numas(GpuSet gpus) const {
+  std::vector<std::uint32_t> found;
+  for (const std::uint32_t gpu : members_of(gpus)) found.push_back(machine_.gpus[gpu].numa);
+  std::sort(found.begin(), found.end());
+  return static_cast<std::uint32_t>(std::unique(found.begin(), found.end()) - found.begin());
+}
+
+double MachineJudge::nic_gbytes() const {
+  double out = 0;
+  for (std::size_t i = 0; i < machine_.nics.size(); ++i)
+    out += routes_.capacity(static_cast<std::uint32_t>(machine_.links.size() + i));
+  return out;
+}
+
+// What the links next to a GPU carry that lead to the others, or to the NICs.
+double MachineJudge::port(std::uint32_t gpu, GpuSet towards, Reach reach) const {
+  std::vector<std::uint32_t> first;
+  const auto note = [&](std::uint32_t end) {
+    if (const auto uses = routes_.between(gpu, end); !uses.empty()) first.push_back(uses.front().row);
+  };
+  if (reach == Reach::kOutward) std::for_each(nic_ends_.begin(), nic_ends_.end(), note);
+  if (reach == Reach::kInside) {
+    for (const std::uint32_t other : members_of(towards & ~bit_of(gpu))) note(other);
+  }
+  std::sort(first.begin(), first.end());
+  first.erase(std::unique(first.begin(), first.end()), first.end());
+  double out = 0;
+  for (const std::uint32_t row : first) out += routes_.capacity(row);
+  return out;
+}
+
+double MachineJudge::bound(GpuSet free, std::uint32_t count, Reach reach) const {
+  std::vector<double> ports;
+  for (const std::uint32_t gpu : members_of(free)) ports.push_back(port(gpu, free, reach));
+  std::sort(ports.begin(), ports.end(), std::greater<>());
+  if (reach == Reach::kInside) return count < 2 ? HUGE_VAL : ports[count - 1];
+  double out = 0;
+  for (std::uint32_t i = 0; i < count; ++i) out += ports[i];
+  return std::min(out, nic_gbytes());
+}
+
+// Whether `gpus` may come to `least` GB/s: no ring carries more than the links next to each GPU.
+bool MachineJudge::reaches(GpuSet gpus, Reach reach, double least) const {
+  if (reach == Reach::kOutward) return true;
+  for (const std::uint32_t gpu : members_of(gpus)) {
+    const double most = port(gpu, gpus, reach);
+    if (most < least && !about_equal(most, least)) return false;
+  }
+  return true;
+}
+
+SetScore MachineJudge::score(GpuSet gpus, GpuSet free, Reach reach) {
+  const GpuSet left = free & ~gpus;
+  return {rings(gpus, reach).gbytes, numas(gpus), count_of(left) > 1 ? rings(left, Reach::kInside).gbytes : 0,
+          memory_gbytes(gpus)};
+}
+
+void MachineJudge::try_set(Search& search, GpuSet gpus) {
+  const double least = search.best.score.gbytes;
+  if (search.found && count_of(gpus) > 1 && !reaches(gpus, search.reach, least)) return;
+  const double gbytes = rings(gpus, search.reach).gbytes;
+  if (search.found && gbytes < least && !about_equal(gbytes, least)) return;
+  const SetScore scored = score(gpus, search.free, search.reach);
+  if (search.found && !scored.better_than(search.best.score)) return;
+  search.found = true;
+  search.best = {gpus, scored};
+}
+
+// Outward, one that fills the NICs is enough: what is left on a machine that takes part matters little.
+void MachineJudge::try_all(Search& search) {
+  const std::vector<std::uint32_t> open = members_of(search.free & ~search.keep);
+  const std::uint32_t wanted = search.count - count_of(search.keep);
+  if (wanted == 0) return try_set(search, search.keep);
+  const GpuSet end = open.size() < kMostGpus ? bit_of(open.size()) : 0;
+  for (GpuSet chosen = wanted < kMostGpus ? bit_of(wanted) - 1 : ~GpuSet{0};;) {
+    try_set(search, search.keep | spread_over(chosen, open));
+    if (search.reach == Reach::kOutward && about_equal(search.best.score.gbytes, search.bound)) return;
+    chosen = next_subset(chosen);
+    if (chosen == 0 || (end != 0 && chosen >= end)) return;
+  }
+}
+
+// Always the GPU that has most bandwidth to those that are in, near ones first.
+GpuSet MachineJudge::grown_from(const Search& search, std::uint32_t seed) const {
+  GpuSet out = search.keep | bit_of(seed);
+  while (count_of(out) < search.count) {
+    std::uint32_t best = kNoPart;
+    std::pair<double, double> most;
+    for (const std::uint32_t gpu : members_of(search.free & ~out)) {
+      std::pair<double, double> here;
+      for (const std::uint32_t other : members_of(out)) {
+        here.first += machine_.path(gpu, other).gbytes;
+        here.second += machine_.gpus[gpu].numa == machine_.gpus[other].numa ? 1 : 0;
+      }
+      if (best == kNoPart || here > most) most = here, best = gpu;
+    }
+    out |= bit_of(best);
+  }
+  return out;
+}
+
+void MachineJudge::try_grown(Search& search) {
+  const GpuSet seeds = count_of(search.keep) < search.count ? search.free & ~search.keep : 0;
+  if (seeds == 0) try_set(search, search.keep);
+  for (const std::uint32_t seed : members_of(seeds)) {
+    const GpuSet grown = grown_from(search, seed);
+    if (!search.found || grown != search.best.gpus) try_set(search, grown);
+  }
+  for (bool better = true; better && !about_equal(search.best.score.gbytes, search.bound);) {
+    better = false;
+    const GpuSet before = search.best.gpus;
+    for (const std::uint32_t out : members_of(before & ~search.keep)) {
+      for (const std::uint32_t in : members_of(search.free & ~before))
+        try_set(search, (before & ~bit_of(out)) | bit_of(in));
+    }
+    better = search.best.gpus != before;
+  }
+}
+
+SetChoice MachineJudge::best(GpuSet free, std::uint32_t count, GpuSet keep, Reach reach) {
+  auto [at, added] = choices_[static_cast<int>(reach)].try_emplace({{free, keep}, count});
+  if (!added) return at->second;
+  Search search{free, keep, count, reach, bound(free, count, reach), false, {}};
+  if (ways(count_of(free & ~keep), count - count_of(keep)) <= kMostSets) {
+    try_all(search);
+  } else {
+    try_grown(search);
+  }
+  return at->second = search.best;
+}
+
+}  // namespace regroup::launcher

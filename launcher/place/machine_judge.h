@@ -1,0 +1,81 @@
+// Which GPUs of one machine serve a job best: predicted bandwidth first, then what is left for others.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "launcher/place/rings.h"
+
+namespace regroup::launcher {
+
+// GPUs of one machine by their index in Machine::gpus; more than 64 are refused before.
+using GpuSet = std::uint64_t;
+inline constexpr std::size_t kMostGpus = 64;
+
+[[nodiscard]] constexpr std::uint32_t count_of(GpuSet set) {
+  return static_cast<std::uint32_t>(std::popcount(set));
+}
+[[nodiscard]] constexpr GpuSet bit_of(std::size_t gpu) { return GpuSet{1} << gpu; }
+[[nodiscard]] std::vector<std::uint32_t> members_of(GpuSet set);
+
+// Floating point apart, the same.
+[[nodiscard]] bool about_equal(double a, double b);
+
+// Where a job's rings stay.
+enum class Reach : std::uint8_t { kInside, kOutward };  // in one machine; through its NICs to others
+
+// What speaks for a set, the first difference deciding. More is better, but of numas.
+struct SetScore {
+  double gbytes = 0;         // of its rings
+  std::uint32_t numas = 0;   // NUMA nodes that it spans
+  double rest = 0;           // of rings over the GPUs that stay free, as one job
+  double memory_gbytes = 0;  // of each GPU to its processor's memory, all of the set at once
+
+  [[nodiscard]] bool better_than(const SetScore& other) const;
+};
+
+struct SetChoice {
+  GpuSet gpus = 0;
+  SetScore score;
+};
+
+// Remembers what it has worked out; one thread at a time.
+class MachineJudge {
+ public:
+  // `machine` outlives this; it has at most kMostGpus.
+  explicit MachineJudge(const Machine& machine);
+
+  [[nodiscard]] const Routes& routes() const { return routes_; }
+  [[nodiscard]] const RingPlan& rings(GpuSet gpus, Reach reach);
+  [[nodiscard]] double memory_gbytes(GpuSet gpus) const;
+  [[nodiscard]] std::uint32_t numas(GpuSet gpus) const;
+  [[nodiscard]] double nic_gbytes() const;  // of all NICs' wires together
+  // At most this is possible for `count` of `free`.
+  [[nodiscard]] double bound(GpuSet free, std::uint32_t count, Reach reach) const;
+
+  // The best `count` GPUs of `free` with all of `keep` among them. Up to 256 sets are all tried, which covers
+  // machines of 8; of more, sets grown from each GPU are improved by exchanges. 1 <= count <= |free|.
+  [[nodiscard]] SetChoice best(GpuSet free, std::uint32_t count, GpuSet keep, Reach reach);
+  // What a set scores that is taken from `free`.
+  [[nodiscard]] SetScore score(GpuSet gpus, GpuSet free, Reach reach);
+
+ private:
+  struct Search;
+  [[nodiscard]] double port(std::uint32_t gpu, GpuSet towards, Reach reach) const;
+  [[nodiscard]] bool reaches(GpuSet gpus, Reach reach, double least) const;
+  void try_set(Search& search, GpuSet gpus);
+  void try_all(Search& search);
+  void try_grown(Search& search);
+  [[nodiscard]] GpuSet grown_from(const Search& search, std::uint32_t seed) const;
+
+  const Machine& machine_;
+  Routes routes_;
+  std::vector<std::uint32_t> nic_ends_;
+  std::map<GpuSet, RingPlan> plans_[2];
+  std::map<std::pair<std::pair<GpuSet, GpuSet>, std::uint32_t>, SetChoice> choices_[2];
+};
+
+}  // namespace regroup::launcher
