@@ -1,0 +1,90 @@
+// Which GPUs, NICs and processors each rank gets, on machines and networks as launcher/topo tells of them: a
+// pure function. docs/placement.md explains the score; place.h deals out processors as mpirun does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/place/machine_judge.h"
+#include "launcher/topo/fabric.h"
+
+namespace regroup::launcher {
+
+// What a job may use of a host.
+struct HostShare {
+  std::uint32_t host = 0;  // index into Fabric::hosts
+  GpuSet free = 0;         // others have the rest
+  std::vector<int> cpus;   // operating system numbers, ascending; empty: all
+};
+
+// kBest: where rings are fastest. kPack: on the fewest hosts. kSpread: on the most. kAny: what is worth least
+// to others.
+enum class Packing : std::uint8_t { kBest, kPack, kSpread, kAny };
+
+// Ranks that share GPUs of one host, as jsrun has it.
+struct ResourceSet {
+  std::uint32_t ranks = 1;
+  std::uint32_t gpus = 1;
+  std::uint32_t cpus = 0;  // cores of the set; 0: its share of what is near
+};
+
+// Ranks that serve the others over the network and have no GPU: parameter servers.
+struct HubRole {
+  std::string name;
+  std::uint32_t count = 0;
+};
+
+struct DeviceRequest {
+  std::uint32_t sets = 1;  // of `set.ranks` ranks each
+  ResourceSet set;
+  std::uint32_t sets_per_host = 0;  // at most; 0: any number
+  std::uint32_t min_sets = 0;       // an elastic job may be left with so few; 0: it is not elastic
+  Packing packing = Packing::kBest;
+  std::string label;   // only GPUs of this label or product; "": all, of one product if that is possible
+  std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
+  GpuSet keep = 0;     // these must be among them, of the only host
+  std::vector<HubRole> hubs;
+};
+
+struct DeviceSpot {
+  std::uint32_t host = 0;  // index into Fabric::hosts
+  std::uint32_t set = 0;
+  std::string role;                 // of a hub; "": none
+  std::vector<std::uint32_t> gpus;  // index into Machine::gpus
+  std::vector<std::uint32_t> nics;  // index into Machine::nics, the nearest first
+  std::uint32_t numa = kNoPart;     // index into Machine::numas
+  std::vector<int> cpus;            // operating system numbers; empty: nothing is known of them
+  std::string why;                  // a sentence
+};
+
+struct Prediction {
+  double gbytes = 0;   // that every rank's rings carry; infinite: there is nobody to talk to
+  double outward = 0;  // GB/s of NICs for each rank when all talk to other hosts at once; infinite: one host
+  std::string narrow;  // what limits `gbytes`; "": nothing
+  std::uint32_t hosts = 0;
+};
+
+struct DevicePlacement {
+  std::vector<DeviceSpot> ranks;  // neighbours in the ring are neighbours in rank; hubs come last
+  Prediction predicted;
+  std::vector<std::uint32_t> give_up;  // sets in the order in which the rest stays well placed
+  std::vector<std::string> why;        // a sentence for each decision
+};
+
+// kResourceExhausted: says what is missing and the nearest that fits. kInvalidArgument: what is asked for
+// contradicts itself, or a machine has more than kMostGpus.
+[[nodiscard]] core::Result<DevicePlacement> place_on_devices(const Fabric& fabric,
+                                                             const std::vector<HostShare>& allocation,
+                                                             const DeviceRequest& request);
+
+// All GPUs of all hosts.
+[[nodiscard]] std::vector<HostShare> whole_fabric(const Fabric& fabric);
+
+// A step of data-parallel training: gradients of `bytes`, `seconds` on one GPU, of which the backward pass,
+// two thirds, hides communication. Seconds with `ranks` of them.
+[[nodiscard]] double predicted_step(const Prediction& predicted, std::uint32_t ranks, double bytes,
+                                    double seconds);
+
+}  // namespace regroup::launcher
