@@ -1,0 +1,192 @@
+// A GPU takes its nearest NICs and cores of its NUMA node; hubs go where NICs are idle.
+#include "launcher/place/device_ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "launcher/topo/paths.h"
+
+namespace regroup::launcher {
+namespace {
+
+using Cores = std::vector<std::vector<int>>;  // processors of each
+
+// Whole cores of a NUMA node (of all, if it is not known) that the job may use.
+Cores cores_of(const Machine& machine, std::uint32_t numa, const std::vector<int>& allowed) {
+  std::map<int, std::uint32_t> core_of;
+  for (const HwThread& thread : machine.processors.threads) core_of[thread.os] = thread.part(Unit::kCore);
+  std::map<std::pair<std::size_t, std::uint32_t>, std::vector<int>> cores;
+  for (std::size_t i = 0; i < machine.numas.size(); ++i) {
+    if (numa != kNoPart && i != numa) continue;
+    for (const int cpu : machine.numas[i].cpus) {
+      if (!allowed.empty() && !std::binary_search(allowed.begin(), allowed.end(), cpu)) continue;
+      const auto at = core_of.find(cpu);
+      cores[{i, at == core_of.end() ? static_cast<std::uint32_t>(cpu) : at->second}].push_back(cpu);
+    }
+  }
+  Cores out;
+  for (auto& [where, cpus] : cores) out.push_back(std::move(cpus));
+  return out;
+}
+
+const HostShare& share_of(const std::vector<HostShare>& allocation, std::uint32_t host) {
+  return *std::find_if(allocation.begin(), allocation.end(),
+                       [host](const HostShare& share) { return share.host == host; });
+}
+
+// Cores [from, to) of `cores`, as processors.
+std::vector<int> cut(const Cores& cores, std::size_t from, std::size_t to) {
+  std::vector<int> out;
+  for (std::size_t i = from; i < to; ++i) out.insert(out.end(), cores[i].begin(), cores[i].end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// One from each NIC's GPUs in turn.
+std::vector<std::uint32_t> dealt_over_nics(const Machine& machine, const std::vector<std::uint32_t>& gpus) {
+  std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>> by_nic;
+  for (const std::uint32_t gpu : gpus) by_nic[nearest_nics(machine, gpu)].push_back(gpu);
+  std::vector<std::uint32_t> out;
+  for (std::size_t turn = 0; out.size() < gpus.size(); ++turn) {
+    for (const auto& [nics, list] : by_nic) {
+      if (turn < list.size()) out.push_back(list[turn]);
+    }
+  }
+  return out;
+}
+
+std::string where_text(const Machine& machine, const DeviceSpot& spot) {
+  std::string out;
+  for (const std::uint32_t gpu : spot.gpus) out += fmt::format(" GPU {}", machine.gpus[gpu].number);
+  if (!spot.nics.empty() && !spot.gpus.empty()) {
+    const Path& path = machine.path(spot.gpus.front(), machine.nic_end(spot.nics.front()));
+    out +=
+        fmt::format(", {} is near it ({})", machine.nics[spot.nics.front()].name, path_class_name(path.cls));
+  }
+  if (spot.numa != kNoPart) out += fmt::format(", NUMA node {}", machine.numas[spot.numa].number);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, Reach reach) {
+  const RingPlan& plan = judges.of_host(part.host).rings(part.gpus, reach);
+  if (plan.rings.empty()) return members_of(part.gpus);
+  std::vector<std::uint32_t> ends = plan.rings.front().ends;
+  const auto gpus = static_cast<std::uint32_t>(judges.machine_of(part.host).gpus.size());
+  const auto nic = std::find_if(ends.begin(), ends.end(), [gpus](std::uint32_t end) { return end >= gpus; });
+  const auto first = nic != ends.end() ? nic : std::min_element(ends.begin(), ends.end());
+  std::rotate(ends.begin(), first, ends.end());
+  const std::ptrdiff_t from = nic != ends.end() ? 0 : 1;
+  if (ends.size() > 2 && ends[1] > ends.back()) std::reverse(ends.begin() + 1, ends.end());
+  if (from == 0) ends.erase(ends.begin());
+  return ends;
+}
+
+std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t end) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+    const Path& here = machine.path(end, machine.nic_end(nic));
+    if (here.cls == PathClass::kDis) continue;
+    if (!out.empty()) {
+      const Path& best = machine.path(end, machine.nic_end(out.front()));
+      if (here.cls > best.cls || (here.cls == best.cls && here.gbytes < best.gbytes)) continue;
+      if (here.cls < best.cls || here.gbytes > best.gbytes) out.clear();
+    }
+    out.push_back(nic);
+  }
+  return out;
+}
+
+std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& parts, const ResourceSet& set,
+                                 Reach reach, bool near_nics) {
+  std::vector<DeviceSpot> out;
+  std::uint32_t number = 0;
+  for (const HostPart& part : parts) {
+    const Machine& machine = judges.machine_of(part.host);
+    std::vector<std::uint32_t> order = ring_order(judges, part, reach);
+    if (near_nics) order = dealt_over_nics(machine, order);
+    for (std::size_t at = 0; at + set.gpus <= order.size(); at += set.gpus, ++number) {
+      DeviceSpot spot;
+      spot.host = part.host;
+      spot.set = number;
+      spot.gpus.assign(order.begin() + static_cast<std::ptrdiff_t>(at),
+                       order.begin() + static_cast<std::ptrdiff_t>(at + set.gpus));
+      spot.numa = machine.gpus[spot.gpus.front()].numa;
+      spot.nics = nearest_nics(machine, spot.gpus.front());
+      spot.why = fmt::format("{}:{}", judges.fabric().hosts[part.host].name, where_text(machine, spot));
+      for (std::uint32_t rank = 0; rank < set.ranks; ++rank) out.push_back(spot);
+    }
+  }
+  return out;
+}
+
+core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation, const ResourceSet& set,
+                       std::vector<DeviceSpot>& ranks) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<DeviceSpot*>> at;
+  for (DeviceSpot& spot : ranks) at[{spot.host, spot.numa}].push_back(&spot);
+  for (auto& [where, spots] : at) {
+    const auto [host, numa] = where;
+    const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+    const Cores cores = cores_of(machine, numa, share_of(allocation, host).cpus);
+    const std::size_t wanted = set.cpus / std::max(1U, set.ranks);
+    const std::size_t each = set.cpus > 0 ? std::max<std::size_t>(1, wanted) : cores.size() / spots.size();
+    if (set.cpus > 0 && each * spots.size() > cores.size()) {
+      return {
+          core::Code::kResourceExhausted,
+          fmt::format("{}: {} ranks near NUMA node {} with {} cores each are asked for, it has {} cores; the "
+                      "nearest that fits is {} each",
+                      fabric.hosts[host].name, spots.size(),
+                      numa == kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number), each,
+                      cores.size(), cores.size() / spots.size())};
+    }
+    for (std::size_t i = 0; i < spots.size(); ++i)
+      spots[i]->cpus = each == 0 ? cut(cores, 0, cores.size()) : cut(cores, i * each, (i + 1) * each);
+  }
+  return {};
+}
+
+void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
+              const std::vector<HubRole>& hubs, std::vector<DeviceSpot>& ranks) {
+  std::map<std::uint32_t, double> members;  // of each host
+  for (const DeviceSpot& spot : ranks) ++members[spot.host];
+  const auto all = static_cast<double>(ranks.size());
+  std::uint32_t count = 0;
+  for (const HubRole& hub : hubs) count += hub.count;
+  std::map<std::uint32_t, double> load;  // each member sends each hub its part of one unit
+  for (const auto& [host, here] : members) load[host] = here;
+  const auto busy = [&](std::uint32_t host, double more) {
+    const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+    double wire = 0;
+    for (const Nic& nic : machine.nics) wire += nic.gbits;
+    return (load[host] + more) / std::max(wire, 1.0);
+  };
+  for (const HubRole& hub : hubs) {
+    for (std::uint32_t i = 0; i < hub.count; ++i) {
+      std::uint32_t best = allocation.front().host;
+      double least = 0;
+      for (const HostShare& share : allocation) {
+        const double own = members.contains(share.host) ? members[share.host] : 0;
+        const double here = busy(share.host, (all - 2 * own) / count);
+        if (share.host == allocation.front().host || here < least) least = here, best = share.host;
+      }
+      const double own = members.contains(best) ? members[best] : 0;
+      load[best] += (all - 2 * own) / count;
+      const Machine& machine = fabric.machines[fabric.hosts[best].machine];
+      DeviceSpot spot;
+      spot.host = best;
+      spot.set = kNoPart;
+      spot.role = hub.name;
+      for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) spot.nics.push_back(nic);
+      if (!machine.nics.empty()) spot.numa = machine.nics.front().numa;
+      spot.why = fmt::format("{}: {} {} where the busiest NIC of the job stays least busy",
+                             fabric.hosts[best].name, hub.name, i);
+      ranks.push_back(std::move(spot));
+    }
+  }
+}
+
+}  // namespace regroup::launcher
