@@ -1,0 +1,278 @@
+// Checks what is asked for, chooses GPUs, and words what was decided.
+#include "launcher/place/device_place.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "launcher/place/device_ranks.h"
+#include "launcher/place/gang.h"
+#include "launcher/place/near_device.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Code;
+using core::invalid_argument;
+using core::Result;
+using core::Status;
+
+using Allocation = std::vector<HostShare>;
+
+const Machine& machine_of(const Fabric& fabric, const HostShare& share) {
+  return fabric.machines[fabric.hosts[share.host].machine];
+}
+
+std::string gpu_list(const Machine& machine, GpuSet set) {
+  std::vector<int> numbers;
+  for (const std::uint32_t gpu : members_of(set)) {
+    numbers.push_back(gpu < machine.gpus.size() ? machine.gpus[gpu].number : static_cast<int>(gpu));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return fmt::format("GPU{} {}", numbers.size() == 1 ? "" : "s", ranges(numbers));
+}
+
+Status check_kept(const Fabric& fabric, const Allocation& allocation, const DeviceRequest& request) {
+  if (request.keep == 0) return {};
+  if (allocation.size() != 1)
+    return invalid_argument("GPUs that must be among those chosen can be named on one host only");
+  const Machine& machine = machine_of(fabric, allocation[0]);
+  const GpuSet taken = request.keep & ~allocation[0].free;
+  if (taken != 0) {
+    return {Code::kResourceExhausted,
+            fmt::format("{} of {} must be among those chosen, but {} not free", gpu_list(machine, taken),
+                        fabric.hosts[allocation[0].host].name, count_of(taken) == 1 ? "is" : "are")};
+  }
+  const std::uint32_t wanted = request.sets * request.set.gpus;
+  if (count_of(request.keep) > wanted) {
+    return invalid_argument(fmt::format("{} must be among those chosen, but only {} are asked for",
+                                        gpu_list(machine, request.keep), wanted));
+  }
+  return {};
+}
+
+Status check(const Fabric& fabric, const Allocation& allocation, const DeviceRequest& request) {
+  if (request.sets == 0 || request.set.ranks == 0 || request.set.gpus == 0)
+    return invalid_argument("a placement needs at least one rank and one GPU in each set");
+  if (request.min_sets > request.sets) {
+    return invalid_argument(
+        fmt::format("at least {} are to be left of {} sets of ranks", request.min_sets, request.sets));
+  }
+  REGROUP_RETURN_IF_ERROR(check_kept(fabric, allocation, request));
+  for (const HostShare& share : allocation) {
+    const Machine& machine = machine_of(fabric, share);
+    if (machine.gpus.size() > kMostGpus) {
+      return invalid_argument(fmt::format("{} has {} GPUs, at most {} are possible",
+                                          fabric.hosts[share.host].name, machine.gpus.size(), kMostGpus));
+    }
+  }
+  return {};
+}
+
+bool is_called(const Gpu& gpu, const std::string& label) {
+  return std::find(gpu.labels.begin(), gpu.labels.end(), label) != gpu.labels.end() ||
+         gpu.product.find(label) != std::string::npos;
+}
+
+Allocation only(const Fabric& fabric, Allocation allocation, const std::string& label) {
+  for (HostShare& share : allocation) {
+    const Machine& machine = machine_of(fabric, share);
+    for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+      if (!is_called(machine.gpus[i], label)) share.free &= ~bit_of(i);
+    }
+  }
+  return allocation;
+}
+
+std::vector<std::string> products(const Fabric& fabric, const Allocation& allocation) {
+  std::set<std::pair<std::uint32_t, GpuSet>> seen;
+  std::set<std::string> out;
+  for (const HostShare& share : allocation) {
+    if (!seen.emplace(fabric.hosts[share.host].machine, share.free).second) continue;
+    const Machine& machine = machine_of(fabric, share);
+    for (const std::uint32_t gpu : members_of(share.free)) out.insert(machine.gpus[gpu].product);
+  }
+  return {out.begin(), out.end()};
+}
+
+std::uint64_t room(const Allocation& allocation, const DeviceRequest& request) {
+  std::uint64_t out = 0;
+  for (const HostShare& share : allocation) {
+    const std::uint32_t here = count_of(share.free) / request.set.gpus;
+    out += request.sets_per_host == 0 ? here : std::min(here, request.sets_per_host);
+  }
+  return out;
+}
+
+Status does_not_fit(const Fabric& fabric, const Allocation& allocation, const DeviceRequest& request) {
+  constexpr std::size_t kShown = 4;
+  std::uint64_t gpus = 0;
+  std::vector<std::string> hosts;
+  for (const HostShare& share : allocation) {
+    gpus += count_of(share.free);
+    if (hosts.size() < kShown)
+      hosts.push_back(fmt::format("{} {}", fabric.hosts[share.host].name, count_of(share.free)));
+  }
+  if (allocation.size() > kShown) hosts.emplace_back("...");
+  const std::uint64_t fits = room(allocation, request);
+  const std::string each =
+      request.set.gpus == 1 ? "1 GPU" : fmt::format("{} GPUs of one host", request.set.gpus);
+  const std::string what =
+      request.set.ranks == 1 ? "ranks" : fmt::format("sets of {} ranks", request.set.ranks);
+  const std::string most =
+      request.sets_per_host == 0 ? "" : fmt::format(", at most {} on a host,", request.sets_per_host);
+  const std::string label = request.label.empty() ? "" : fmt::format(" that are called {}", request.label);
+  if (fits >= request.sets) {
+    return {Code::kResourceExhausted,
+            fmt::format(
+                "{} {} with {} each do not fit: nothing joins the {} free GPUs{} that they would get ({})",
+                request.sets, what, each, gpus, label, fmt::join(hosts, ", "))};
+  }
+  return {Code::kResourceExhausted,
+          fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest that fits is {}",
+                      request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
+                      fits == 0 ? std::string("none") : fmt::format("{}", fits))};
+}
+
+struct Chosen {
+  std::vector<HostPart> parts;
+  Prediction predicted;
+  Allocation from;
+};
+
+Chosen choose(Judges& judges, Allocation allocation, const DeviceRequest& request) {
+  Chosen out;
+  const GangRequest gang{request.sets, request.set.gpus, request.sets_per_host, request.packing,
+                         request.keep};
+  if (room(allocation, request) >= request.sets) out.parts = choose_hosts(judges, allocation, gang);
+  if (!out.parts.empty()) out.predicted = predict(judges, out.parts);
+  out.from = std::move(allocation);
+  return out;
+}
+
+// GPUs of one product if that is possible: a step takes as long as the slowest rank.
+Chosen choose_alike(Judges& judges, const Allocation& allocation, const DeviceRequest& request,
+                    std::vector<std::string>& why) {
+  const std::vector<std::string> kinds = products(judges.fabric(), allocation);
+  if (kinds.size() < 2) return choose(judges, allocation, request);
+  Chosen out;
+  std::string kind;
+  for (const std::string& one : kinds) {
+    Chosen here = choose(judges, only(judges.fabric(), allocation, one), request);
+    if (here.parts.empty() || (!out.parts.empty() && here.predicted.gbytes <= out.predicted.gbytes)) continue;
+    out = std::move(here);
+    kind = one;
+  }
+  if (!out.parts.empty()) {
+    why.push_back(
+        fmt::format("all ranks get GPUs of one kind, {} ({} are free): a step takes as long as the "
+                    "slowest rank",
+                    kind, fmt::join(kinds, ", ")));
+    return out;
+  }
+  out = choose(judges, allocation, request);
+  if (!out.parts.empty())
+    why.push_back(fmt::format("GPUs of different kinds are mixed, for no kind has enough free ones: {}",
+                              fmt::join(kinds, ", ")));
+  return out;
+}
+
+std::string speed(double gbytes) {
+  return std::isinf(gbytes) ? std::string("any number of") : fmt::format("{:.2f}", gbytes);
+}
+
+void tell_one_host(Judges& judges, const HostPart& part, std::vector<std::string>& why) {
+  const Machine& machine = judges.machine_of(part.host);
+  MachineJudge& judge = judges.of_host(part.host);
+  const SetScore score = judge.score(part.gpus, part.free, Reach::kInside);
+  const std::string& name = judges.fabric().hosts[part.host].name;
+  why.push_back(
+      fmt::format("{} of the {} free ones of {}", gpu_list(machine, part.gpus), count_of(part.free), name));
+  const GpuSet left = part.free & ~part.gpus;
+  if (count_of(left) > 1)
+    why.push_back(fmt::format("{} stay free; rings over them would carry {} GB/s", gpu_list(machine, left),
+                              speed(score.rest)));
+  for (const Ring& ring : judge.rings(part.gpus, Reach::kInside).rings) {
+    if (ring.ends.size() < 2) continue;
+    std::vector<int> numbers;
+    for (const std::uint32_t end : ring.ends) numbers.push_back(machine.gpus[end].number);
+    why.push_back(fmt::format("ring over GPUs {}: {:.2f} GB/s", fmt::join(numbers, " "), ring.gbytes));
+  }
+}
+
+void tell_hosts(Judges& judges, const std::vector<HostPart>& parts, std::vector<std::string>& why) {
+  constexpr std::size_t kShown = 8;
+  for (std::size_t i = 0; i < std::min(parts.size(), kShown); ++i) {
+    why.push_back(fmt::format("{}: {} of the {} free ones", judges.fabric().hosts[parts[i].host].name,
+                              gpu_list(judges.machine_of(parts[i].host), parts[i].gpus),
+                              count_of(parts[i].free)));
+  }
+  if (parts.size() > kShown) why.push_back(fmt::format("and {} hosts more", parts.size() - kShown));
+}
+
+void tell(Judges& judges, const Chosen& chosen, const DeviceRequest& request, DevicePlacement& out) {
+  if (chosen.parts.size() == 1) {
+    tell_one_host(judges, chosen.parts.front(), out.why);
+  } else {
+    tell_hosts(judges, chosen.parts, out.why);
+  }
+  const Prediction& predicted = out.predicted;
+  if (!std::isinf(predicted.gbytes)) {
+    out.why.push_back(
+        fmt::format("every rank can send and receive {} GB/s at once{}{}", speed(predicted.gbytes),
+                    predicted.narrow.empty() ? "" : "; the narrow place is ", predicted.narrow));
+  }
+  if (!std::isinf(predicted.outward)) {
+    out.why.push_back(
+        fmt::format("{} hosts: when all ranks talk to other hosts at once, each has {} GB/s of the NICs",
+                    predicted.hosts, speed(predicted.outward)));
+  }
+  if (!out.give_up.empty())
+    out.why.push_back(
+        fmt::format("given up first, down to {}: {}", request.min_sets, fmt::join(out.give_up, ", ")));
+}
+
+}  // namespace
+
+Result<DevicePlacement> place_on_devices(const Fabric& fabric, const Allocation& allocation,
+                                         const DeviceRequest& request) {
+  REGROUP_RETURN_IF_ERROR(check(fabric, allocation, request));
+  Judges judges(fabric);
+  DevicePlacement out;
+  const Allocation usable = request.label.empty() ? allocation : only(fabric, allocation, request.label);
+  const bool deal_nics = request.device == "nic";
+  Chosen chosen;
+  if (request.device.empty() || request.device == "gpu" || deal_nics) {
+    chosen = choose_alike(judges, usable, request, out.why);
+  } else {
+    auto near = choose_near(fabric, usable, request);
+    if (!near.ok()) return near.status();
+    chosen.parts = std::move(*near);
+    chosen.predicted = predict(judges, chosen.parts);
+    out.why.push_back(fmt::format("the GPUs nearest to {}, as --map-by device asks", request.device));
+  }
+  if (chosen.parts.empty()) return does_not_fit(fabric, usable, request);
+  out.predicted = chosen.predicted;
+  const Reach reach = std::isinf(out.predicted.outward) ? Reach::kInside : Reach::kOutward;
+  out.ranks = ranks_of(judges, chosen.parts, request.set, reach, deal_nics);
+  if (request.min_sets > 0) out.give_up = give_up_order(judges, out.ranks, request.sets, request.min_sets);
+  add_hubs(fabric, allocation, request.hubs, out.ranks);
+  REGROUP_RETURN_IF_ERROR(give_cpus(fabric, allocation, request.set, out.ranks));
+  tell(judges, chosen, request, out);
+  return out;
+}
+
+std::vector<HostShare> whole_fabric(const Fabric& fabric) {
+  Allocation out;
+  for (std::uint32_t host = 0; host < fabric.hosts.size(); ++host) {
+    const std::size_t gpus = fabric.machines[fabric.hosts[host].machine].gpus.size();
+    out.push_back({host, gpus >= kMostGpus ? ~GpuSet{0} : bit_of(gpus) - 1, {}});
+  }
+  return out;
+}
+
+}  // namespace regroup::launcher
