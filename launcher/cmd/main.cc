@@ -12,6 +12,7 @@
 #include "launcher/cmd/control.h"
 #include "launcher/cmd/node_agent.h"
 #include "launcher/cmd/options.h"
+#include "launcher/cmd/place.h"
 #include "launcher/cmd/run.h"
 #include "launcher/supervise/signals.h"
 
@@ -56,6 +57,8 @@ int main(int argc, char** argv) {
       return regroup::cmd::run_bench(*options);
     case regroup::cmd::Verb::kCheckpoint:
       return regroup::cmd::run_checkpoint(*options);
+    case regroup::cmd::Verb::kPlace:
+      return regroup::cmd::run_place(options->helper_words);
     default:
       return regroup::cmd::run_control(*options);
   }

@@ -1,6 +1,8 @@
 // By which name we were called, and the commands that speak to a running job.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "launcher/options/finish.h"
 #include "launcher/options/options.h"
 #include "launcher/options/values.h"
@@ -21,6 +23,10 @@ constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
                                  {"resize", Verb::kResize, "MEMBERS"},
                                  {"notice", Verb::kNotice, "MEMBER"},
                                  {"kill-member", Verb::kKillMember, "MEMBER"}};
+
+// Verbs whose words are read elsewhere.
+constexpr std::pair<std::string_view, Verb> kOthers[] = {
+    {"bench", Verb::kBench}, {"checkpoint", Verb::kCheckpoint}, {"place", Verb::kPlace}};
 
 // Options of a control command; the other words are returned.
 core::Result<Words> control_words(const Control& control, const Words& args, Options& out) {
@@ -80,8 +86,9 @@ core::Result<Options> parse_command_line(const Words& args, const Surroundings& 
     if (Status status = parse_control(control, args, out); !status.ok()) return status;
     return out;
   }
-  if (own_name && !args.empty() && (args[0] == "bench" || args[0] == "checkpoint")) {
-    out.verb = args[0] == "bench" ? Verb::kBench : Verb::kCheckpoint;
+  for (const auto& [verb, meaning] : kOthers) {
+    if (!own_name || args.empty() || args[0] != verb) continue;
+    out.verb = meaning;
     out.helper_words.assign(args.begin() + 1, args.end());
     return out;
   }

@@ -27,7 +27,8 @@ enum class Verb : std::uint8_t {
   kNotice,
   kKillMember,
   kBench,
-  kCheckpoint
+  kCheckpoint,
+  kPlace
 };
 
 // What is printed on standard output before the job starts.
@@ -108,7 +109,7 @@ struct Options {
   bool json = false;
   bool follow = false;
 
-  std::vector<std::string> helper_words;  // kBench, kCheckpoint: for regroup-bench, regroup-checkpoint
+  std::vector<std::string> helper_words;  // kBench, kCheckpoint, kPlace: what follows the verb
 
   Environment environment;  // of this process, unchanged
 

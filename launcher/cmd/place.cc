@@ -1,0 +1,52 @@
+// Reads the machine, lets launcher/place decide, prints.
+#include "launcher/cmd/place.h"
+
+#include <fmt/format.h>
+
+#include "launcher/cmd/start.h"
+#include "launcher/place/place_command.h"
+#include "launcher/topo/load_machine.h"
+
+namespace regroup::cmd {
+namespace {
+
+using launcher::PlaceCommand;
+
+launcher::Fabric hosts_of(const PlaceCommand& command, const launcher::Machine& machine) {
+  std::vector<std::string> names;
+  const std::string name = machine.name.empty() ? "host" : machine.name;
+  for (std::uint32_t i = 0; i < command.hosts; ++i)
+    names.push_back(command.hosts == 1 ? name : fmt::format("{}-{}", name, i));
+  return launcher::flat_fabric(machine, names);
+}
+
+core::Status place_and_print(const PlaceCommand& command) {
+  auto machine = launcher::load_machine(command.machine);
+  if (!machine.ok()) return machine.status();
+  if (machine->gpus.empty())
+    return core::invalid_argument(
+        fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
+  const launcher::Fabric fabric = hosts_of(command, *machine);
+  std::vector<launcher::HostShare> allocation = launcher::whole_fabric(fabric);
+  for (launcher::HostShare& share : allocation) share.free &= command.free.value_or(share.free);
+  auto placement = launcher::place_on_devices(fabric, allocation, command.request);
+  if (!placement.ok()) return placement.status();
+  fmt::print("{}", command.json ? launcher::place_json(fabric, *placement)
+                                : launcher::place_text(command, fabric, *placement));
+  return {};
+}
+
+}  // namespace
+
+int run_place(const std::vector<std::string>& words) {
+  auto command = launcher::parse_place_command(words);
+  if (!command.ok()) return fail(command.status().message(), 1);
+  if (command->help) {
+    fmt::print("{}", launcher::place_help());
+    return 0;
+  }
+  const core::Status status = place_and_print(*command);
+  return status.ok() ? 0 : fail(status.message(), 1);
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,35 @@
+// The command `regroup place`: a placement on a machine that need not be there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/place/device_place.h"
+
+namespace regroup::launcher {
+
+struct PlaceCommand {
+  std::string machine;         // file
+  std::uint32_t hosts = 1;     // that are such machines on one switch
+  std::optional<GpuSet> free;  // by GPU number, on each host; absent: all
+  DeviceRequest request;
+  double gradient_bytes = 0;  // of a training step, where it is to be predicted
+  double step_seconds = 0;    // of one on one GPU
+  bool explain = false, json = false, help = false;
+};
+
+// The words after `regroup place`. kInvalidArgument names the option, and the nearest there is.
+[[nodiscard]] core::Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words);
+
+// For --help.
+[[nodiscard]] std::string place_help();
+
+// What it prints: a line for each rank; before them, where it explains, a sentence for each decision.
+[[nodiscard]] std::string place_text(const PlaceCommand& command, const Fabric& fabric,
+                                     const DevicePlacement& placement);
+[[nodiscard]] std::string place_json(const Fabric& fabric, const DevicePlacement& placement);
+
+}  // namespace regroup::launcher

@@ -1,0 +1,71 @@
+"""`regroup place`: where ranks would go on machines that are not here."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import BIN, DEADLINE_S, ROOT
+
+DGX_1V = str(ROOT / "tests/machines/dgx-1v.topo")
+
+
+def place(*words: str, machine: str = DGX_1V) -> subprocess.CompletedProcess:
+    command = [str(BIN / "regroup"), "place", "--machine", machine, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def test_explains_itself():
+    answer = place("-np", "4", "--explain")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "GPUs 0-3 of the 8 free ones of DGX-1V" in answer.stdout
+    assert "GPUs 4-7 stay free; rings over them would carry" in answer.stdout
+    assert "every rank can send and receive" in answer.stdout
+    assert "the narrow place is" in answer.stdout
+    lines = answer.stdout.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.split()[:2] == ["rank", "host"])
+    assert [line.split()[0] for line in lines[first + 1 :]] == ["0", "1", "2", "3"]
+
+
+def test_json_and_free_gpus():
+    answer = place("-np", "2", "--free", "0,4-6", "--json")
+    told = json.loads(answer.stdout)
+    assert sorted(gpu for rank in told["ranks"] for gpu in rank["gpus"]) == [5, 6]
+    assert told["gbytes"] == pytest.approx(40)
+
+
+def test_several_hosts_by_every_policy():
+    hosts = {}
+    for policy in ("best", "pack", "spread"):
+        told = json.loads(place("-np", "8", "--hosts", "8", "--placement", policy, "--json").stdout)
+        hosts[policy] = len({rank["host"] for rank in told["ranks"]})
+    assert hosts == {"best": 1, "pack": 1, "spread": 8}
+
+
+def test_predicts_a_step():
+    answer = place("-np", "2", "--gradient", "438e6", "--step", "0.7")
+    assert "a step of 0.700 s on one GPU takes 0.700 s, 1.00 times as long" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-np", "9"], "the nearest that fits is 8"),
+        (["-np", "2", "--keep", "7", "--free", "0-3"], "GPU 7 of DGX-1V must be among those chosen, but is not"),
+        (["--plcement", "pack"], "Did you mean --placement?"),
+        (["--placement", "tight"], "there are best, pack, spread, any"),
+        (["-np"], "N is missing"),
+        (["--free", "0-99"], "GPU 64 is above 63"),
+        (["--step", "nan"], "no positive number"),
+        (["--map-by", "device=mlx5_9"], "it has mlx5_0, mlx5_1"),
+    ],
+)  # fmt: skip
+def test_refusals(words, says):
+    answer = place(*words)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert says in answer.stderr
+
+
+def test_machines_without_gpu_or_file(tmp_path):
+    (tmp_path / "cpu.topo").write_text("numa 0 cpus=0-3\n")
+    assert "has no GPU" in place("-np", "1", machine=str(tmp_path / "cpu.topo")).stderr
+    assert "none.topo" in place("-np", "1", machine=str(tmp_path / "none.topo")).stderr
