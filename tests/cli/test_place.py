@@ -50,7 +50,7 @@ def test_predicts_a_step():
     ("words", "says"),
     [
         (["-np", "9"], "the nearest that fits is 8"),
-        (["-np", "2", "--keep", "7", "--free", "0-3"], "GPU 7 of DGX-1V must be among those chosen, but is not"),
+        (["-np", "2", "--keep", "7", "--free", "0-3"], "GPU 7 of DGX-1V must be among those chosen"),
         (["--plcement", "pack"], "Did you mean --placement?"),
         (["--placement", "tight"], "there are best, pack, spread, any"),
         (["-np"], "N is missing"),
