@@ -30,7 +30,7 @@ class Builder {
         });
     if (parts_.devices.size() > kMaxEnds) return fail(0, fmt::format("more than {} devices", kMaxEnds));
     for (PciDevice& device : parts_.devices) REGROUP_RETURN_IF_ERROR(add_device(device));
-    if (parts_.links.empty()) fill_in_nvlinks();
+    if (parts_.links.empty() && !parts_.links_known) fill_in_nvlinks();
     REGROUP_RETURN_IF_ERROR(add_gpu_links());
     add_switch_links();
     link_numas(machine_, parts_.numa_gbytes);

@@ -47,7 +47,8 @@ struct MachineParts {
   std::string name;
   std::string vendor;
   double numa_gbytes = 10;
-  bool live = false;  // a link that one end lists only is left out, instead of an error
+  bool live = false;         // a link that one end lists only is left out, instead of an error
+  bool links_known = false;  // `links` are all there are: a product's are not filled in
   Topology processors;
   std::vector<NumaNode> numas;
   std::vector<PciDevice> devices;

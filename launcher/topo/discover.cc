@@ -1,0 +1,85 @@
+// NVML knows GPUs better than sysfs: its numbers, names and links count; sysfs knows where they sit.
+#include "launcher/topo/discover.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/topo/machine_builder.h"
+#include "launcher/topo/machine_cache.h"
+#include "launcher/topo/nvml.h"
+#include "launcher/topo/paths.h"
+#include "launcher/topo/read_topology.h"
+#include "launcher/topo/text_input.h"
+
+namespace regroup::launcher {
+namespace {
+
+void take(MachineParts& parts, Nvml::Found found) {
+  std::erase_if(parts.devices, [&found](const PciDevice& device) {  // one that this process may not see
+    const auto same = [&device](const Gpu& gpu) { return gpu.bus_id == device.link.bus_id; };
+    const bool nvidia = device.gpu && !device.gpu->arch.starts_with("gfx");
+    return nvidia && std::none_of(found.gpus.begin(), found.gpus.end(), same);
+  });
+  for (Gpu& gpu : found.gpus) {
+    const auto at = std::find_if(parts.devices.begin(), parts.devices.end(), [&gpu](const PciDevice& device) {
+      return device.gpu && device.link.bus_id == gpu.bus_id;
+    });
+    if (at != parts.devices.end()) {
+      at->gpu = std::move(gpu);
+      continue;
+    }
+    PciDevice hidden;  // a container may show no PCI tree
+    hidden.link.bus_id = gpu.bus_id;
+    hidden.gpu = std::move(gpu);
+    parts.devices.push_back(std::move(hidden));
+  }
+  parts.links.insert(parts.links.end(), found.links.begin(), found.links.end());
+}
+
+core::Result<Machine> look(const DiscoverOptions& options) {
+  MachineParts parts = read_sysfs(options.roots);
+  const bool nvidia = std::any_of(parts.devices.begin(), parts.devices.end(), [](const PciDevice& device) {
+    return device.gpu && !device.gpu->arch.starts_with("gfx");
+  });
+  if (nvidia) {
+    const auto nvml = Nvml::open(options.nvml);
+    auto found = nvml.ok() ? nvml->gpus() : core::Result<Nvml::Found>(nvml.status());
+    if (found.ok()) {
+      take(parts, std::move(*found));
+      parts.links_known = true;
+    } else {
+      parts.guesses.push_back(
+          fmt::format("NVLinks, uuids and MIG are not known: {}", found.status().message()));
+    }
+  }
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  parts.name = host.data();
+  return build_machine(std::move(parts));
+}
+
+}  // namespace
+
+core::Result<Machine> discover_machine(const DiscoverOptions& options) {
+  core::Result<Topology> processors = options.processors ? *options.processors : read_this_machine();
+  if (!processors.ok()) return processors.status();
+  const auto boot = read_text_file(options.boot_id, 4096);
+  const std::string key = boot.ok() ? std::string(trimmed(*boot)) : std::string();
+  const bool cached = !options.cache_folder.empty() && !key.empty();
+  if (cached) {
+    if (auto machine = read_machine_cache(options.cache_folder, key)) {
+      machine->processors = std::move(*processors);
+      return std::move(*machine);
+    }
+  }
+  auto machine = look(options);
+  if (!machine.ok()) return machine;
+  if (cached) write_machine_cache(options.cache_folder, key, *machine);
+  machine->processors = std::move(*processors);
+  return machine;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,27 @@
+// This machine: processors from hwloc, devices from sysfs, GPUs from NVML.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/status.h"
+#include "launcher/topo/machine.h"
+#include "launcher/topo/sysfs.h"
+
+namespace regroup::launcher {
+
+struct DiscoverOptions {
+  SysfsRoots roots;
+  std::string nvml = "libnvidia-ml.so.1";  // looked for where sysfs shows a GPU of NVIDIA
+  std::string boot_id = "/proc/sys/kernel/random/boot_id";
+  std::string cache_folder;            // 0700 and this user's; "": neither read nor written
+  std::optional<Topology> processors;  // instead of this machine's
+};
+
+// Devices are looked at once for each boot: what was found lies in CACHE_FOLDER/machine.json
+// (docs/topology.md), readable by this user only; a file that is damaged, foreign, of another boot or another
+// version is replaced. Processors are always read anew, as control groups leave them. A GPU that comes later
+// in the same boot is seen without the cache only. kUnavailable: there is no libhwloc.so.15.
+[[nodiscard]] core::Result<Machine> discover_machine(const DiscoverOptions& options);
+
+}  // namespace regroup::launcher

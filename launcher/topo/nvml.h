@@ -1,0 +1,46 @@
+// NVIDIA's management library, loaded at run time: what GPUs are, how they are linked, how busy they are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/topo/machine_builder.h"
+
+namespace regroup::launcher {
+
+struct GpuSample {
+  std::string uuid;
+  int busy_percent = 0;
+  std::uint64_t memory_used = 0, memory_total = 0;  // bytes
+  double watts = 0;                                 // 0: not told
+};
+
+class Nvml {
+ public:
+  // Loads and initialises `library`. kUnavailable: it is not there, or there is no driver.
+  [[nodiscard]] static core::Result<Nvml> open(const std::string& library = "libnvidia-ml.so.1");
+
+  Nvml(Nvml&&) noexcept;
+  Nvml& operator=(Nvml&&) noexcept;
+  ~Nvml();  // shuts it down
+
+  struct Found {
+    std::vector<Gpu> gpus;
+    std::vector<GpuLink> links;
+  };
+  // All GPUs that this process may see, and their active NVLinks as each end tells them.
+  [[nodiscard]] core::Result<Found> gpus() const;
+
+  // kNotFound: no such GPU. Any thread.
+  [[nodiscard]] core::Result<GpuSample> sample(const std::string& uuid) const;
+
+ private:
+  struct Library;
+  explicit Nvml(std::unique_ptr<Library> library);
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace regroup::launcher
