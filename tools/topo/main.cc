@@ -1,0 +1,78 @@
+// `regroup topo`: a machine as text or as a picture. usage: regroup-topo CACHE_FOLDER [OPTIONS]
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "launcher/topo/discover.h"
+#include "launcher/topo/load_machine.h"
+#include "launcher/topo/machine_view.h"
+#include "tools/topo/options.h"
+#include "tools/topo/paint.h"
+
+namespace {
+
+using regroup::launcher::Machine;
+using regroup::topo::Options;
+
+int fail(std::string_view why) {
+  fmt::print(stderr, "regroup topo: {}\n", why);
+  return 1;
+}
+
+regroup::core::Result<Machine> machine_of(const Options& options, const std::string& cache) {
+  if (!options.machine.empty()) return regroup::launcher::load_machine(options.machine);
+  regroup::launcher::DiscoverOptions discover;
+  if (!options.fresh && cache != "-") discover.cache_folder = cache;
+  return regroup::launcher::discover_machine(discover);
+}
+
+regroup::core::Result<std::vector<int>> ranks_of(const Options& options, const Machine& machine) {
+  std::vector<int> out;
+  if (options.gpu_of_rank.empty()) return out;
+  out.assign(machine.gpus.size(), -1);
+  for (std::size_t rank = 0; rank < options.gpu_of_rank.size(); ++rank) {
+    const auto gpu = static_cast<std::size_t>(options.gpu_of_rank[rank]);
+    if (gpu >= out.size())
+      return regroup::core::invalid_argument(
+          fmt::format("--ranks: there is no GPU {} in {}", gpu, machine.name));
+    if (out[gpu] >= 0) return regroup::core::invalid_argument(fmt::format("--ranks: GPU {} twice", gpu));
+    out[gpu] = static_cast<int>(rank);
+  }
+  return out;
+}
+
+int show(const Options& options, const Machine& machine, const std::vector<int>& ranks) {
+  using Colours = Options::Colours;
+  const regroup::topo::Picture picture = regroup::topo::picture_of(machine, ranks);
+  for (const auto& [path, format] :
+       {std::pair(options.svg, regroup::topo::Format::kSvg), {options.png, regroup::topo::Format::kPng}}) {
+    if (path.empty()) continue;
+    const regroup::core::Status status = regroup::topo::paint(picture, format, path);
+    if (!status.ok()) return fail(status.message());
+  }
+  if (!options.svg.empty() || !options.png.empty()) return 0;
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  fmt::print("{}",
+             regroup::launcher::machine_view(machine, {options.colours == Colours::kAlways ||
+                                                           (options.colours == Colours::kAuto && terminal),
+                                                       ranks}));
+  return std::fflush(stdout) == 0 ? 0 : fail("standard output cannot be written");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return fail("it is started by regroup");
+  const auto options = regroup::topo::parse_options({argv + 2, argv + argc});
+  if (!options.ok()) return fail(fmt::format("{}\n{}", options.status().message(), regroup::topo::kUsage));
+  if (options->help) {
+    fmt::print("{}", regroup::topo::kUsage);
+    return 0;
+  }
+  const auto machine = machine_of(*options, argv[1]);
+  if (!machine.ok()) return fail(machine.status().message());
+  const auto ranks = ranks_of(*options, *machine);
+  if (!ranks.ok()) return fail(ranks.status().message());
+  return show(*options, *machine, *ranks);
+}

@@ -1,0 +1,61 @@
+// Each option is a word, its value the next one, or the rest after '='.
+#include "tools/topo/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "launcher/topo/text_input.h"
+
+namespace regroup::topo {
+namespace {
+
+core::Status take(Options& options, const std::string& name, const std::string& value) {
+  if (name == "--machine") options.machine = value;
+  if (name == "--svg") options.svg = value;
+  if (name == "--png") options.png = value;
+  if (name == "--ranks") {
+    for (const std::string_view word : launcher::split(value, ',')) {
+      const auto gpu = launcher::whole_number(word, 0, launcher::kMaxEnds);
+      if (!gpu) return core::invalid_argument(fmt::format("--ranks {}: '{}' is no GPU", value, word));
+      options.gpu_of_rank.push_back(static_cast<int>(*gpu));
+    }
+  }
+  if (name == "--colour") {
+    using Colours = Options::Colours;
+    if (value != "auto" && value != "always" && value != "never")
+      return core::invalid_argument(fmt::format("--colour {}: auto, always or never", value));
+    options.colours = value == "auto"     ? Colours::kAuto
+                      : value == "always" ? Colours::kAlways
+                                          : Colours::kNever;
+  }
+  return {};
+}
+
+}  // namespace
+
+core::Result<Options> parse_options(const std::vector<std::string>& words) {
+  static constexpr std::string_view kWithValue[] = {"--machine", "--svg", "--png", "--ranks", "--colour"};
+  Options out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    if (words[i] == "--help" || words[i] == "-h") {
+      out.help = true;
+    } else if (words[i] == "--fresh") {
+      out.fresh = true;
+    } else if (std::find(std::begin(kWithValue), std::end(kWithValue), name) == std::end(kWithValue)) {
+      return core::invalid_argument(fmt::format("'{}' is no option", words[i]));
+    } else if (equals == std::string::npos && i + 1 == words.size()) {
+      return core::invalid_argument(fmt::format("{} lacks its value", name));
+    } else {
+      const std::string value = equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
+      if (value.empty()) return core::invalid_argument(fmt::format("{} lacks its value", name));
+      REGROUP_RETURN_IF_ERROR(take(out, name, value));
+    }
+  }
+  return out;
+}
+
+}  // namespace regroup::topo
