@@ -72,6 +72,9 @@ struct NumaNode {
   bool operator==(const NumaNode&) const = default;
 };
 
+// Stands for all NVSwitches of a board whose number nobody says.
+inline constexpr std::string_view kNvSwitchesOfBoard = "nvswitches";
+
 // A PCIe switch or NVSwitch.
 struct Switch {
   std::string name;  // bus id, or what the file calls it

@@ -213,7 +213,7 @@ class Builder {
       }
       if (link.to != GpuLink::To::kSwitch) continue;
       to_switch[gpu] += link.lanes;
-      const Switch seen{link.target.empty() ? "nvswitch" : link.target};
+      const Switch seen{link.target.empty() ? std::string(kNvSwitchesOfBoard) : link.target};
       auto& switches = machine_.nv_switches;
       if (std::find(switches.begin(), switches.end(), seen) == switches.end()) switches.push_back(seen);
     }

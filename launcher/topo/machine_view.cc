@@ -137,6 +137,12 @@ std::vector<std::vector<std::uint32_t>> pci_children(const Machine& machine) {
   return out;
 }
 
+std::string nvswitches_text(const Machine& machine) {
+  const std::size_t known = machine.nv_switches.size();
+  if (known == 1 && machine.nv_switches[0].name == kNvSwitchesOfBoard) return "NVSwitches";
+  return fmt::format("{} NVSwitch{}", known, known == 1 ? "" : "es");
+}
+
 std::vector<std::string> gpu_link_lines(const Machine& machine) {
   struct Group {
     std::vector<int> to_switch, to_processor;
@@ -167,8 +173,8 @@ std::vector<std::string> gpu_link_lines(const Machine& machine) {
     std::sort(group.to_switch.begin(), group.to_switch.end());
     std::sort(group.to_processor.begin(), group.to_processor.end());
     if (!group.to_switch.empty())
-      out.push_back(fmt::format("{}: GPU {} to {}, {}", name, ranges(group.to_switch),
-                                counted(machine.nv_switches.size(), "NVSwitch"), each));
+      out.push_back(
+          fmt::format("{}: GPU {} to {}, {}", name, ranges(group.to_switch), nvswitches_text(machine), each));
     if (!group.to_processor.empty())
       out.push_back(fmt::format("{}: GPU {} to its processor, {}", name, ranges(group.to_processor), each));
     if (!group.pairs.empty()) out.push_back(fmt::format("{}:{}, {}", name, group.pairs, each));

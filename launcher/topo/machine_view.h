@@ -22,7 +22,10 @@ struct ViewOptions {
 // What hangs on each node over PCIe, by node: GPUs and NICs last, in the order in which they are counted.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> pci_children(const Machine& machine);
 
-// "0-3,5" with numbers of GPUs; and a line for each kind of NVLink connection.
+// "12 NVSwitches", or without a number where the source does not say it.
+[[nodiscard]] std::string nvswitches_text(const Machine& machine);
+
+// A line for each kind of NVLink connection.
 [[nodiscard]] std::vector<std::string> gpu_link_lines(const Machine& machine);
 
 }  // namespace regroup::launcher

@@ -163,7 +163,8 @@ class Layout {
     std::string text = "card";
     if (numa) {
       const launcher::NumaNode& it = machine_.numas[index];
-      text = fmt::format("NUMA node {}, package {}", it.number, it.package);
+      text = fmt::format("NUMA node {}", it.number);
+      if (static_cast<int>(it.package) != it.number) text += fmt::format(", package {}", it.package);
     } else if (kind(node) == NodeKind::kPciSwitch) {
       const std::string full = "switch " + machine_.pci_switches[index].name;
       text = box.width < 120 ? machine_.pci_switches[index].name : full;
@@ -236,7 +237,7 @@ class Layout {
       }
       out_.boxes.push_back({first, y, last - first, kBar, kNvSwitch, kGpuEdge});
       label({(first + last) / 2, y + kBar / 2},
-            fmt::format("{} NVSwitches: {} links of each GPU, {} GB/s each way", machine_.nv_switches.size(),
+            fmt::format("{}: {} links of each GPU, {} GB/s each way", launcher::nvswitches_text(machine_),
                         links[0]->lanes, gbytes_text(links[0]->gbytes)),
             11, kInk, last - first - 12, true);
       bottom_ = y + kBar;
