@@ -1,0 +1,203 @@
+// Recorded trees of sysfs, a fake NVML, this machine, and the cache of what was found.
+#include "launcher/topo/discover.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/topo/machine_cache.h"
+#include "launcher/topo/nvml.h"
+#include "launcher/topo/text_input.h"
+
+namespace regroup::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A folder of its own, removed at the end.
+class Discover : public testing::Test {
+ protected:
+  Discover() {
+    std::string name = fs::temp_directory_path() / "regroup-topo-XXXXXX";
+    root_ = ::mkdtemp(name.data());
+  }
+  ~Discover() override { fs::remove_all(root_); }
+
+  void file(const fs::path& path, std::string_view text) const {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text << "\n";
+  }
+
+  // "PATH = TEXT" is a file, "PATH -> PATH" a link; \n in TEXT ends a line.
+  DiscoverOptions tree(const std::string& name) const {
+    std::ifstream in("tests/machines/" + name + ".sysfs");
+    EXPECT_TRUE(in.good()) << name;
+    for (std::string line; std::getline(in, line);) {
+      if (const std::size_t link = line.find(" -> "); link != std::string::npos) {
+        fs::create_directories((root_ / "sys" / line.substr(0, link)).parent_path());
+        fs::create_directories(root_ / "sys" / line.substr(link + 4));
+        fs::create_symlink(root_ / "sys" / line.substr(link + 4), root_ / "sys" / line.substr(0, link));
+      } else if (const std::size_t equals = line.find(" = "); equals != std::string::npos) {
+        std::string text = line.substr(equals + 3);
+        for (std::size_t at = 0; (at = text.find("\\n", at)) != std::string::npos;) text.replace(at, 2, "\n");
+        file(fs::path("sys") / line.substr(0, equals), text);
+      }
+    }
+    file("cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143");
+    file("boot", "boot-1");
+    fs::create_directories(root_ / "cache");
+    DiscoverOptions out;
+    out.roots = {root_ / "sys", root_ / "cpuinfo"};
+    out.boot_id = root_ / "boot";
+    out.nvml = FAKE_NVML;
+    out.processors = Topology();
+    return out;
+  }
+
+  Machine found(const DiscoverOptions& options) const {
+    auto machine = discover_machine(options);
+    EXPECT_TRUE(machine.ok()) << machine.status().message();
+    return machine.ok() ? *machine : Machine();
+  }
+
+  [[nodiscard]] fs::path cache() const { return root_ / "cache" / "machine.json"; }
+
+  fs::path root_;
+};
+
+std::string brief(const Path& path) {
+  return fmt::format("{} {:.4g}", path_class_name(path.cls), path.gbytes);
+}
+
+TEST_F(Discover, SysfsTellsCardsWithKindSpeedAndPlace) {
+  const Machine machine = found(tree("nvidia-ib"));
+  std::vector<std::string> nics;
+  for (const Nic& nic : machine.nics)
+    nics.push_back(fmt::format("{}:{} {} {} {} numa {}", nic.name, nic.port, nic_kind_name(nic.kind),
+                               nic.gbits, nic.interface, machine.numas[nic.numa].number));
+  EXPECT_THAT(
+      nics, testing::UnorderedElementsAre("mlx5_0:1 ib 200 ib0 numa 0", "mlx5_1:1 roce 100 ens1f0 numa 1",
+                                          "mlx5_1:2 roce 25 ens1f1 numa 1", "efa_0:1 efa 100  numa 0",
+                                          "eth0:1 ethernet 10 eth0 numa 0", "eth1:1 ethernet 0 eth1 numa 0"));
+  EXPECT_THAT(machine.guesses,
+              testing::Contains(HasSubstr("0000:00:06.0: near which NUMA node is not known")));
+}
+
+TEST_F(Discover, NvmlTellsGpusAndLinksAndSysfsWhereTheySit) {
+  const Machine machine = found(tree("nvidia-ib"));
+  ASSERT_EQ(machine.gpus.size(), 4U);
+  EXPECT_EQ(machine.gpus[1].bus_id, "0000:1b:00.0");
+  EXPECT_EQ(machine.gpus[1].uuid, "GPU-1");
+  EXPECT_EQ(machine.gpus[1].arch, "sm80");
+  EXPECT_EQ(machine.gpus[2].memory_bytes, 40ULL << 30);
+  EXPECT_THAT(machine.gpus[3].mig,
+              ElementsAre(MigSlice{"MIG-100", "3g.20gb"}, MigSlice{"MIG-101", "3g.20gb"}));
+  EXPECT_EQ(machine.numas[machine.gpus[3].numa].number, 1);
+  EXPECT_EQ(machine.numas[1].package, 1U);
+  EXPECT_EQ(brief(machine.path(0, 1)), "NVL 40");
+  EXPECT_EQ(brief(machine.path(2, 3)), "PHB 10") << "generation 4, 8 lanes, through an Intel processor";
+  EXPECT_EQ(brief(machine.path(0, 2)), "SYS 10");
+  EXPECT_THAT(machine.nv_switches, ElementsAre(Switch{"0000:c4:00.0"}));
+  EXPECT_EQ(brief(machine.path(0, machine.nic_end(2))).substr(0, 3), "PIX");
+}
+
+TEST_F(Discover, WithoutNvmlItSaysSo) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.nvml = "libnot-there.so";
+  const Machine machine = found(options);
+  EXPECT_EQ(machine.gpus.size(), 4U);
+  EXPECT_EQ(machine.gpus[0].product, "A100-SXM4-40GB");
+  EXPECT_THAT(machine.guesses,
+              testing::Contains(HasSubstr("NVLinks, uuids and MIG are not known: libnot-there.so")));
+}
+
+TEST_F(Discover, AmdGpusAndXgmiComeFromSysfs) {
+  const Machine machine = found(tree("amd-xgmi"));
+  ASSERT_EQ(machine.gpus.size(), 4U);
+  EXPECT_EQ(machine.gpus[0].arch, "gfx90a");
+  EXPECT_EQ(brief(machine.path(0, 1)), "NVL 144");
+  EXPECT_EQ(brief(machine.path(0, 2)), "NVL 36");
+  EXPECT_EQ(brief(machine.path(0, 3)), "NVB 36");
+}
+
+TEST_F(Discover, AnEmptyTreeIsAMachineWithoutDevices) {
+  DiscoverOptions options;
+  options.roots = {root_ / "nothing", root_ / "nothing"};
+  const Machine machine = found(options);
+  EXPECT_TRUE(machine.gpus.empty());
+  EXPECT_EQ(machine.numas.size(), 1U);
+}
+
+TEST_F(Discover, ThisMachineIsReadAndHasItsProcessors) {
+  const Machine machine = found({});
+  EXPECT_FALSE(machine.processors.threads.empty());
+  EXPECT_FALSE(machine.numas.empty());
+}
+
+TEST_F(Discover, TheCacheIsTheSameMachineWithoutLooking) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  const Machine first = found(options);
+  struct stat info {};
+  ASSERT_EQ(::stat(cache().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  options.roots.sys = root_ / "gone";  // whatever is found now comes from the cache
+  EXPECT_EQ(found(options), first);
+}
+
+TEST_F(Discover, AnotherBootIsLookedAtAnew) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  ASSERT_EQ(found(options).gpus.size(), 4U);
+  file("boot", "boot-2");
+  options.roots.sys = root_ / "gone";
+  EXPECT_TRUE(found(options).gpus.empty());
+}
+
+TEST_F(Discover, ADamagedOrForeignCacheIsReplaced) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  const Machine first = found(options);
+  const std::string good = *read_text_file(cache());
+  const auto again = [&](const std::string& text) {
+    std::ofstream(cache(), std::ios::trunc) << text;
+    EXPECT_FALSE(read_machine_cache(root_ / "cache", "boot-1").has_value());
+    EXPECT_EQ(found(options), first);
+    EXPECT_EQ(*read_text_file(cache()), good);
+  };
+  again("");
+  again(good.substr(0, good.size() / 2));
+  std::string flipped = good;
+  flipped[good.size() / 2] ^= 1;
+  again(flipped);
+  std::string other = good;
+  again(other.replace(good.find(" 1 "), 3, " 2 "));
+  fs::permissions(cache(), fs::perms::others_read, fs::perm_options::add);
+  EXPECT_FALSE(read_machine_cache(root_ / "cache", "boot-1").has_value());
+}
+
+TEST(Nvml, SamplesAGpuByItsUuid) {
+  const auto nvml = Nvml::open(FAKE_NVML);
+  ASSERT_TRUE(nvml.ok()) << nvml.status().message();
+  const auto sample = nvml->sample("GPU-2");
+  ASSERT_TRUE(sample.ok());
+  EXPECT_EQ(sample->busy_percent, 20);
+  EXPECT_EQ(sample->memory_used, 3ULL << 30);
+  EXPECT_EQ(sample->memory_total, 40ULL << 30);
+  EXPECT_DOUBLE_EQ(sample->watts, 61.5);
+  EXPECT_EQ(nvml->sample("GPU-9").code(), core::Code::kNotFound);
+}
+
+TEST(Nvml, ALibraryThatIsNoneIsUnavailable) {
+  EXPECT_EQ(Nvml::open("libnot-there.so").code(), core::Code::kUnavailable);
+  const auto other = Nvml::open("libm.so.6");
+  EXPECT_THAT(other.status().message(), HasSubstr("libm.so.6 has no function nvmlInit_v2"));
+}
+
+}  // namespace
+}  // namespace regroup::launcher

@@ -1,0 +1,174 @@
+// The network between hosts, as Slurm, Kubernetes and people write it.
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include "launcher/topo/host_names.h"
+#include "launcher/topo/load_fabric.h"
+
+namespace regroup::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Fabric fabric(const std::string& text) {
+  auto read = parse_fabric(text, {}, "f");
+  EXPECT_TRUE(read.ok()) << read.status().message();
+  return read.ok() ? *read : Fabric();
+}
+
+std::string message_of(const std::string& text) {
+  const auto read = parse_fabric(text, {}, "f");
+  return read.ok() ? "it was read" : read.status().message();
+}
+
+std::uint32_t host(const Fabric& fabric, const std::string& name) {
+  for (std::uint32_t i = 0; i < fabric.hosts.size(); ++i) {
+    if (fabric.hosts[i].name == name) return i;
+  }
+  ADD_FAILURE() << "no host " << name;
+  return 0;
+}
+
+std::string way(const Fabric& fabric, const std::string& a, const std::string& b) {
+  const FabricPath path = fabric_path(fabric, host(fabric, a), host(fabric, b));
+  return fmt::format("{} at {} {:g}", path_class_name(path.cls),
+                     path.meet == kNoPart ? "-" : fabric.nodes[path.meet].name, path.gbytes);
+}
+
+TEST(HostNames, AreExpandedAsSlurmWritesThem) {
+  constexpr std::pair<const char*, const char*> kRows[] = {
+      {"a", "a"},
+      {"a,b", "a b"},
+      {"gpu[08-10]", "gpu08 gpu09 gpu10"},
+      {"n[1,3-4]x,m", "n1x n3x n4x m"},
+      {"r[0-1]n[0-1]", "r0n0 r0n1 r1n0 r1n1"},
+      {"n[3-1]", nullptr},
+      {"n[1-2", nullptr},
+      {"n1-2]", nullptr},
+      {"n[[1]]", nullptr},
+      {"n[]", nullptr},
+      {"n[a]", nullptr},
+      {"a,,b", nullptr},
+      {"", nullptr},
+      {"n[0-999999999]", nullptr},
+      {"n[0-9999]m[0-9999]", nullptr},
+      {"n[0-99999999999999999999]", nullptr},
+  };
+  for (const auto& [text, names] : kRows) {
+    const auto expanded = expand_hosts(text);
+    ASSERT_EQ(expanded.has_value(), names != nullptr) << text;
+    if (expanded) {
+      EXPECT_EQ(fmt::format("{}", fmt::join(*expanded, " ")), names);
+    }
+  }
+}
+
+TEST(SlurmFabric, ReadsATree) {
+  const Fabric tree = fabric(
+      "# three levels\nSwitchName=s0 Nodes=n[0-1] LinkSpeed=100\nswitchname=s1 nodes=n[2-3]\n"
+      "SwitchName=s2 \\\n  Nodes=n4\nSwitchName=top Switches=pair,s2\nSwitchName=pair Switches=s[0-1]\n");
+  EXPECT_EQ(tree.hosts.size(), 5U);
+  EXPECT_EQ(way(tree, "n0", "n1"), "NET at s0 0");
+  EXPECT_EQ(way(tree, "n0", "n3"), "NET at pair 0");
+  EXPECT_EQ(way(tree, "n1", "n4"), "NET at top 0");
+  EXPECT_EQ(tree.nodes[0].name, "top");
+  EXPECT_EQ(tree.nodes[0].level, 2U);
+  for (std::uint32_t i = 0; i < tree.nodes.size(); ++i) {
+    EXPECT_TRUE(tree.nodes[i].parent == kNoPart || tree.nodes[i].parent < i);
+  }
+}
+
+TEST(SlurmFabric, ReadsBlocks) {
+  const Fabric blocks =
+      fabric("BlockName=b1 Nodes=n[01-18]\nBlockName=b2 Nodes=n[19-36]\nBlockSizes=18,36\n");
+  EXPECT_EQ(blocks.nodes.size(), 2U);
+  EXPECT_EQ(blocks.nodes[1].kind, FabricKind::kBlock);
+  EXPECT_EQ(way(blocks, "n01", "n18"), "NET at b1 0");
+  EXPECT_EQ(way(blocks, "n01", "n19"), "DIS at - 0");
+}
+
+TEST(SlurmFabric, SaysFileAndLineOfWhatIsWrong) {
+  constexpr std::pair<const char*, const char*> kBad[] = {
+      {"SwitchName=a Nodes=n[0-99999999]\n", "f:1: nodes=n[0-99999999] is no list of at most"},
+      {"SwitchName=a Nodes=n[2-1]\n", "f:1: nodes=n[2-1] is no list"},
+      {"SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "f:2: 'a' is there twice"},
+      {"\nSwitchName=a Switches=b\n", "f:2: switch 'b' below 'a' is not described"},
+      {"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "is below itself"},
+      {"SwitchName=a Nodes=n\nSwitchName=b Switches=a\nSwitchName=c Switches=a\n",
+       "f:3: 'a' is below 'b' and below 'c'"},
+      {"SwitchName=a Nodes=n\nSwitchName=b Nodes=n\n", "f:2: host n is at 'a' and at 'b'"},
+      {"SwitchName=a Colour=red\n", "f:1: 'colour' is no word of topology.conf"},
+      {"SwitchName=a Nodes=x Nodes=y\n", "f:1: 'Nodes' is given twice"},
+      {"SwitchName=a nonsense\n", "f:1: 'nonsense' is no KEY=VALUE"},
+      {"Nodes=x\nSwitchName=a\n", "f:1: neither SwitchName= nor BlockName="},
+  };
+  for (const auto& [text, message] : kBad) EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
+}
+
+TEST(KubernetesFabric, ReadsLabelsOfThreeKinds) {
+  const std::string node = R"({{"metadata":{{"name":"{}","labels":{{{}}}}}}})";
+  const auto one = [&node](const char* name, const char* labels) {
+    return fmt::format(fmt::runtime(node), name, labels);
+  };
+  const auto spine =
+      "\"network.topology.nvidia.com/spine\":\"s1\",\"network.topology.nvidia.com/"
+      "block\":\"b{}\",\"network.topology.nvidia.com/accelerator\":\"rack7\"";
+  const std::string b1 = fmt::format(fmt::runtime(spine), 1), b2 = fmt::format(fmt::runtime(spine), 2);
+  const Fabric read =
+      fabric(fmt::format("{{\"items\":[{},{},{},{},{}]}}", one("a", b1.c_str()), one("b", b2.c_str()),
+                         one("c", "\"topology.kubernetes.io/zone\":\"z1\""),
+                         one("d", "\"topology.kubernetes.io/zone\":\"z1\""), one("e", "\"x\":\"y\"")));
+  EXPECT_EQ(way(read, "a", "b"), "NVL at nvlink:rack7 0");
+  EXPECT_EQ(read.nodes[read.hosts[host(read, "a")].leaf].name, "s1/b1");
+  EXPECT_EQ(way(read, "c", "d"), "NET at z1 0");
+  EXPECT_EQ(way(read, "a", "c"), "DIS at - 0");
+  EXPECT_EQ(read.nodes[read.hosts[host(read, "e")].leaf].name, "unlabelled");
+}
+
+TEST(KubernetesFabric, RefusesWhatIsNone) {
+  EXPECT_THAT(message_of("{\"items\":[{]}"), HasSubstr("f: is no JSON"));
+  EXPECT_THAT(message_of("{\"kind\":\"List\"}"), HasSubstr("f: has no \"items\""));
+  EXPECT_THAT(message_of("{\"items\":[{\"metadata\":{}}]}"), HasSubstr("f: items[0] has no metadata.name"));
+  EXPECT_EQ(message_of("{\"items\":[{\"metadata\":{\"name\":\"a\",\"labels\":null}}]}"), "it was read");
+}
+
+TEST(YamlFabric, ReadsSwitchesWithSpeedsRailsAndNvlink) {
+  const Fabric read = fabric(
+      "switches:\n  - {name: spine}\n  - {name: l0, parent: spine, gbytes: 200, rails: 8, hosts: 'n[0-3]'}\n"
+      "  - name: l1\n    parent: spine\n    gbytes: 100\n    hosts: n[4-7]\nnvlink:\n  - {name: rack, "
+      "gbytes: 722, hosts: 'n[0-1,4]'}\n");
+  EXPECT_EQ(way(read, "n2", "n3"), "NET at l0 0");
+  EXPECT_EQ(way(read, "n2", "n5"), "NET at spine 100");
+  EXPECT_EQ(way(read, "n0", "n4"), "NVL at rack 722");
+  EXPECT_EQ(read.nodes[read.hosts[host(read, "n0")].leaf].rails, 8U);
+}
+
+TEST(YamlFabric, SaysFileAndLineOfWhatIsWrong) {
+  constexpr std::pair<const char*, const char*> kBad[] = {
+      {"switches:\n  - {name: a, gbytes: fast}\n", "f:2: gbytes: 'fast' is no number"},
+      {"switches:\n  - {hosts: n1}\n", "f:2: an entry has no name"},
+      {"switches:\n  - {name: a, parent: b}\n", "f:2: 'b' above 'a' is not described"},
+      {"switches:\n  - {name: a, parent: a}\n", "f:2: 'a' is below itself"},
+      {"switches: 3\n", "f:1: 'switches' is no list"},
+      {"racks: []\n", "f:1: 'racks' is neither switches nor nvlink"},
+      {"switches:\n  - {name: a, hosts: [x]}\n", "f:2: 'hosts' is no single value"},
+      {"switches:\n  - {name: a\n", "f:"},
+      {"nvlink:\n  - {name: a, rails: 3}\n", "f:2: 'rails' is no setting here"},
+      {"hello\n", "f:1: neither 'switches:' nor 'nvlink:'"},
+  };
+  for (const auto& [text, message] : kBad) EXPECT_THAT(message_of(text), HasSubstr(message)) << text;
+}
+
+TEST(YamlFabric, DeepNestingAndAliasesAreNoHarm) {
+  EXPECT_NE(message_of(std::string(100'000, '[')), "it was read");
+  std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n";
+  for (char c = 'b'; c < 'z'; ++c)
+    bomb += fmt::format("{}: &{} [*{},*{},*{},*{},*{},*{},*{},*{},*{}]\n", c, c, char(c - 1), char(c - 1),
+                        char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1), char(c - 1),
+                        char(c - 1));
+  EXPECT_THAT(message_of(bomb), HasSubstr("f:1: 'a' is neither"));
+}
+
+}  // namespace
+}  // namespace regroup::launcher
