@@ -14,6 +14,7 @@
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/place.h"
 #include "launcher/cmd/run.h"
+#include "launcher/cmd/topo.h"
 #include "launcher/supervise/signals.h"
 
 namespace {
@@ -38,6 +39,7 @@ int main(int argc, char** argv) {
     regroup::launcher::block_signals();
     return regroup::cmd::run_node_agent({args.begin() + 1, args.end()});
   }
+  if (regroup::cmd::is_topo(program, args)) return regroup::cmd::run_topo({args.begin() + 1, args.end()});
   int refused = 1;
   auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
   if (!options.ok()) {

@@ -50,6 +50,9 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 .B regroup checkpoint
 \fIVERB\fR ...
 .br
+.B regroup topo
+[\-\-machine \fIFILE\fR] [\-\-svg \fIFILE\fR|\-\-png \fIFILE\fR]
+.br
 .B regroup status
 [\-\-json|\-\-follow] [\fIJOB\fR]
 .br
@@ -79,6 +82,11 @@ tells its options.
 lists, verifies, compares, exports, imports and removes checkpoints;
 .B regroup checkpoint \-\-help
 tells its verbs.
+.PP
+.B regroup topo
+shows what is in a machine and how fast its parts reach each other, in text or as a picture;
+.B regroup topo \-\-help
+tells its options.
 .PP
 Options may be written with one or two dashes and with = or a blank before their value.
 A colon ends a program's arguments and begins another program of the same job, with options of its own;

@@ -1,0 +1,64 @@
+"""`regroup topo`: this machine, recorded ones, pictures, and what is refused."""
+
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import matplotlib.image
+from conftest import BIN, DEADLINE_S
+
+MACHINES = Path(__file__).parents[1] / "machines"
+
+
+def topo(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [str(BIN / "regroup"), "topo", *words], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+
+def test_this_machine_is_shown_and_remembered() -> None:
+    first, second, fresh = topo(), topo(), topo("--fresh")
+    assert first.returncode == 0, first.stderr
+    assert "NUMA node 0" in first.stdout
+    assert first.stdout == second.stdout == fresh.stdout
+
+
+def test_a_recorded_machine_has_its_tree_and_matrix() -> None:
+    out = topo("--machine", str(MACHINES / "hwloc-dgx2.xml"), "--ranks", "3,0")
+    assert out.returncode == 0, out.stderr
+    assert "NVIDIA DGX-2H: 16 GPUs, 0 NICs, 2 NUMA nodes" in out.stdout
+    assert "NVLink: GPU 0-15 to 12 NVSwitches, 6 links, 120 GB/s each way" in out.stdout
+    assert out.stdout.count("NVL 120") == 16 * 15
+    assert "GPU 3  Tesla V100-SXM3-32GB-H  sm70  0000:3b:00.0  <- rank 0" in out.stdout
+    assert "\x1b" not in out.stdout
+
+
+def test_colours_are_for_terminals_or_on_demand() -> None:
+    machine = str(MACHINES / "dgx-1v.topo")
+    assert "\x1b[1;32m" in topo("--machine", machine, "--colour", "always").stdout
+    assert "\x1b" not in topo("--machine", machine).stdout
+
+
+def test_pictures_are_pictures(tmp_path: Path) -> None:
+    svg, png = tmp_path / "m.svg", tmp_path / "m.png"
+    out = topo("--machine", str(MACHINES / "dgx-1v.topo"), f"--svg={svg}", "--png", str(png))
+    assert out.returncode == 0, out.stderr
+    assert out.stdout == ""
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    height, width = matplotlib.image.imread(png).shape[:2]
+    assert width > height > 300
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.topo"
+    bad.write_text("numa 0\ngpu 0 at=nowhere\n")
+    for words, message in (
+        (["--machine", str(bad)], f"{bad}:2: 'nowhere' does not stand above this line"),
+        (["--machine", "/none"], "/none"),
+        (["--frobnicate"], "'--frobnicate' is no option"),
+        (["--machine", str(MACHINES / "dgx-1v.topo"), "--ranks", "9"], "there is no GPU 9"),
+        (["--machine", str(MACHINES / "dgx-1v.topo"), "--png", "/none/x.png"], "/none/x.png"),
+    ):
+        out = topo(*words)
+        assert out.returncode == 1
+        assert message in out.stderr, out.stderr
