@@ -2,14 +2,11 @@
 // manifest and stage are on the disk before the rename, the rename before the caller hears of success.
 #include "checkpoint/directory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <filesystem>
 
@@ -87,19 +84,9 @@ core::Result<std::vector<Entry>> list(const std::string& directory) {
 
 core::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, const std::string& owner) {
   REGROUP_RETURN_IF_ERROR(make_folder(directory));
-  const std::string path = fmt::format("{}/{}", directory, kLock);
-  auto file = open_file(path, O_RDWR | O_CREAT);
-  if (!file.ok()) return file.status();
-  if (::flock(file->get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return core::system_error("flock", path, errno);
-    auto holder = read_file(path, 4096);
-    return Status(Code::kUnavailable,
-                  fmt::format("{}: {} has it", directory,
-                              holder.ok() && !holder->empty() ? *holder : std::string("another process")));
-  }
-  if (::ftruncate(file->get(), 0) != 0) return core::system_error("ftruncate", path, errno);
-  REGROUP_RETURN_IF_ERROR(write_at(file->get(), 0, std::as_bytes(std::span(owner)), path));
-  return DirectoryLock(std::move(*file));
+  auto lock = core::FileLock::take(fmt::format("{}/{}", directory, kLock), owner);
+  if (!lock.ok()) return lock.status();
+  return DirectoryLock(std::move(*lock));
 }
 
 std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid) {

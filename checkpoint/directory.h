@@ -6,10 +6,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/manifest.h"
-#include "core/fd.h"
+#include "core/file_lock.h"
 #include "core/status.h"
 
 namespace regroup::checkpoint {
@@ -36,8 +37,8 @@ class DirectoryLock {
                                                         const std::string& owner);
 
  private:
-  explicit DirectoryLock(core::Fd file) : file_(std::move(file)) {}
-  core::Fd file_;
+  explicit DirectoryLock(core::FileLock lock) : lock_(std::move(lock)) {}
+  core::FileLock lock_;
 };
 
 // Where the writers of one checkpoint put their files: all of them name it the same.

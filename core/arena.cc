@@ -22,7 +22,7 @@ namespace regroup::core {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kWorldSlots = 4;
 constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
@@ -41,7 +41,7 @@ struct Header {
   std::uint32_t line_shape;
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
-  std::atomic<std::uint64_t> snapshot_used, snapshot_at;
+  std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Header) <= kPage && sizeof(Seat) * kMaxShards < kMaxFrameBytes);
@@ -75,8 +75,9 @@ struct Layout {
         crcs(stages + s.slots * kStageBytes),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
         kept(snapshot + pages(s.snapshot_bytes)),
-        end(kept + s.kept_results * kept_stride(s)) {}
-  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, end;
+        save(kept + s.kept_results * kept_stride(s)),
+        end(save + pages(s.save_bytes)) {}
+  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, save, end;
 };
 
 Status check(const ArenaSpec& s) {
@@ -95,7 +96,7 @@ Status check(const ArenaSpec& s) {
   }
   constexpr std::uint64_t kLargest = 1ULL << 44;
   if (s.elements > kLargest / s.element_bytes / (s.slots * s.buffers_per_slot + 2ULL) ||
-      s.snapshot_bytes > kLargest || s.kept_results > kMaxKeptResults) {
+      s.snapshot_bytes > kLargest || s.save_bytes > kLargest || s.kept_results > kMaxKeptResults) {
     return invalid_argument(
         fmt::format("arena: {} elements and {} bytes of state are too many", s.elements, s.snapshot_bytes));
   }
@@ -233,6 +234,10 @@ std::atomic<std::uint64_t>& Arena::snapshot_used() const {
 std::atomic<std::uint64_t>& Arena::snapshot_at() const {
   return reinterpret_cast<Header*>(base_)->snapshot_at;
 }
+
+std::span<std::byte> Arena::save_area() const { return {at(Layout(spec_).save), spec_.save_bytes}; }
+
+std::atomic<std::uint64_t>& Arena::save_word() const { return reinterpret_cast<Header*>(base_)->save; }
 
 std::byte* Arena::kept_entry(Step step) const {
   assert(spec_.kept_results > 0);

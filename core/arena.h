@@ -1,7 +1,7 @@
 // The arena: one memfd per node, mapped by its agent and its members. Layout, in this order, each part
 // page-aligned:
 //   header | lines[slots] | worlds[4] | results[2] | buffers[slots][buffers_per_slot] | stages[slots] |
-//   snapshot | kept[kept_results]
+//   snapshot | kept[kept_results] | save area
 // Every word that two processes touch is a lock-free atomic; bulk data is published by a release store of a
 // word. docs/formats/arena.md has the byte offsets.
 #pragma once
@@ -34,6 +34,7 @@ struct ArenaSpec {
   std::uint64_t snapshot_bytes = 0;    // most that a member's state can take
   NodeId node = 0;                     // of the seats that are lines of this arena
   std::uint32_t kept_results = 0;      // of past steps, for learners
+  std::uint64_t save_bytes = 0;        // for a state on its way to the disk
   bool operator==(const ArenaSpec&) const = default;
 
   [[nodiscard]] std::uint64_t result_bytes() const { return elements * element_bytes; }
@@ -83,6 +84,10 @@ class Arena {
   [[nodiscard]] std::span<std::byte> kept(Step step) const;
   [[nodiscard]] std::atomic<std::uint64_t>& kept_step(Step step) const;
   [[nodiscard]] std::span<std::uint32_t> kept_crcs(Step step) const;
+
+  // A state on its way to the disk, and whose turn it is: core/save_mark.h. Empty: no checkpoints are made.
+  [[nodiscard]] std::span<std::byte> save_area() const;
+  [[nodiscard]] std::atomic<std::uint64_t>& save_word() const;
 
   // Agent: announces a World to the node. The caller rings.
   [[nodiscard]] Status publish_world(const World& world);

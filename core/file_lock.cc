@@ -1,0 +1,30 @@
+// flock(), which a process cannot forget to give back.
+#include "core/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <array>
+#include <cerrno>
+
+namespace regroup::core {
+
+Result<FileLock> FileLock::take(const std::string& path, const std::string& owner) {
+  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.valid()) return system_error("open", path, errno);
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return system_error("flock", path, errno);
+    std::array<char, 512> holder{};
+    const ssize_t bytes = ::pread(file.get(), holder.data(), holder.size(), 0);
+    return Status(
+        Code::kUnavailable,
+        path + ": " +
+            (bytes > 0 ? std::string(holder.data(), static_cast<std::size_t>(bytes)) : "another process") +
+            " has it");
+  }
+  if (::ftruncate(file.get(), 0) != 0) return system_error("ftruncate", path, errno);
+  if (::pwrite(file.get(), owner.data(), owner.size(), 0) < 0) return system_error("pwrite", path, errno);
+  return FileLock(std::move(file));
+}
+
+}  // namespace regroup::core

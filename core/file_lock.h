@@ -1,0 +1,21 @@
+// A lock file: of all processes of all jobs on one file system, one holds it, and its text says who.
+#pragma once
+
+#include <string>
+
+#include "core/fd.h"
+#include "core/status.h"
+
+namespace regroup::core {
+
+class FileLock {
+ public:
+  // Makes the file `path` if need be. kUnavailable: somebody else has it; the message has their line `owner`.
+  [[nodiscard]] static Result<FileLock> take(const std::string& path, const std::string& owner);
+
+ private:
+  explicit FileLock(Fd file) : file_(std::move(file)) {}
+  Fd file_;  // closed with the last process that has a copy of it
+};
+
+}  // namespace regroup::core
