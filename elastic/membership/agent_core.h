@@ -23,15 +23,17 @@ namespace regroup::membership {
 
 struct AgentOptions {
   core::NodeId node = 0;
-  // Lines of the arena. A line is reused only when its dead member's partial sums are of no more use, so give
-  // a few more than members can live here at once.
+  // Lines of the arena: a few more than members can live here at once, whose dead ones' sums are still of
+  // use.
   std::uint32_t slots = 1;
   std::uint32_t shards = 1;  // V
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;    // --bits=off
-  std::uint32_t kept_results = 0;  // room for learners, for states of at least ...
-  std::uint64_t learn_above = 0;   // ... so many bytes
-  std::string endpoints;           // where other agents get a lesson
+  bool any_fingerprint = false;         // --bits=off
+  std::uint32_t kept_results = 0;       // room for learners, for states of at least ...
+  std::uint64_t learn_above = 0;        // ... so many bytes
+  std::string endpoints;                // where other agents get a lesson
+  bool checkpoints = false;             // room for a state on its way to the disk ...
+  std::uint64_t checkpoint_memory = 0;  // ... of at most so many bytes; 0: no limit
 };
 
 class AgentCore {
@@ -39,9 +41,8 @@ class AgentCore {
   explicit AgentCore(AgentOptions options);
 
   // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, Teach, Learn,
-  // EndLesson, JobDone. From a
-  // member: Join, Ready, Contacts, PeerSuspect, Drained; `source` of a Join is the id that it names. A
-  // message of a coordinator of a lower incarnation than one seen before is refused.
+  // EndLesson, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Drained; `source` of a Join is the
+  // id that it names. A message of a coordinator of a lower incarnation than one seen before is refused.
   [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
 
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this

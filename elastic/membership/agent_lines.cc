@@ -29,6 +29,10 @@ core::ArenaSpec with_kept_results(core::ArenaSpec spec, std::uint64_t state, con
   return spec;
 }
 
+// The state, and the names of its tensors: regroup::elastic describes them in JSON behind it.
+constexpr std::uint64_t kRoomForNames = 8 << 20;
+std::uint64_t save_bytes(std::uint64_t state) { return state + state / 16 + kRoomForNames; }
+
 }  // namespace
 
 // Before World 1 the job can be launched again: what the first, now dead, members were says nothing of the
@@ -52,7 +56,13 @@ void AgentCore::on_join(const core::Join& join) {
                                .elements = join.elements,
                                .snapshot_bytes = join.state_bytes,
                                .node = options_.node,
-                               .kept_results = 0};
+                               .kept_results = 0,
+                               .save_bytes = options_.checkpoints ? save_bytes(join.state_bytes) : 0};
+    if (options_.checkpoint_memory > 0 && spec.save_bytes > options_.checkpoint_memory) {
+      return refuse(join.member,
+                    fmt::format("--checkpoint-memory {}: a snapshot of this state takes {} bytes",
+                                options_.checkpoint_memory, spec.save_bytes));
+    }
     auto arena = core::Arena::create(with_kept_results(spec, join.state_bytes, options_));
     if (arena.code() == core::Code::kResourceExhausted) arena = core::Arena::create(spec);
     if (!arena.ok()) return refuse(join.member, arena.status().message());

@@ -132,7 +132,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   core::World w{
       .incarnation = incarnation_, .generation = highest_ + 1, .shards = policy_.shards, .why = why};
   if (w.generation > core::kMaxGeneration) return end(1, "no generation number is left");
-  w.resume = resume_of(world_, lines_);
+  w.resume = std::max(resume_of(world_, lines_), core::Position::of(policy_.resume));
   for (core::MemberId id : next) {
     const Record& r = *members_.find(id);
     w.members.push_back({.id = id, .seat = r.seat});
@@ -176,8 +176,9 @@ bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position r
     if (holder == nullptr) holder = &m;
   }
   if (donor) return true;
-  // Before the first step everybody has the initial state; later a newcomer that proved its copy can give it.
-  if (holder == nullptr && resume.step() == 0) holder = members->data();
+  // Before the first step everybody has the initial state, or reads it from the checkpoint; later a newcomer
+  // that proved its copy can give it.
+  if (holder == nullptr && resume.step() == policy_.resume) holder = members->data();
   if (holder == nullptr) return false;
   holder->needs_state = false;
   holder->from_step = resume.step();

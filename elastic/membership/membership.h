@@ -31,7 +31,8 @@ struct Policy {
   std::uint32_t kept_results = 0;  // past results kept for learners; 0: state is copied inside the regroup
   std::uint64_t learn_above = 0;   // as it is where it takes fewer bytes than this
   core::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
-  RelaunchPolicy relaunch;                                // before the first member joined
+  core::Step resume = 0;    // of the checkpoint that the job goes on from, which every member can read
+  RelaunchPolicy relaunch;  // before the first member joined
 };
 
 enum class MemberState : std::uint8_t {
