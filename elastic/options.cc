@@ -72,6 +72,9 @@ core::Result<Environment> read_environment() {
   REGROUP_RETURN_IF_ERROR(parse<core::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
   REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, core::kMaxShards, &env.shards));
   REGROUP_RETURN_IF_ERROR(parse<std::uint64_t>("REGROUP_SEED", 0, UINT64_MAX, &env.seed));
+  REGROUP_RETURN_IF_ERROR(
+      parse<core::Step>("REGROUP_CHECKPOINT_EVERY", 0, core::kMaxStep, &env.checkpoint_every));
+  env.resume_from = variable("REGROUP_CHECKPOINT_FROM");
   return env;
 }
 

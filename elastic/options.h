@@ -12,11 +12,13 @@ namespace regroup::elastic {
 
 // How this process was started. The agent sets it all; without an agent the process is a world of one.
 struct Environment {
-  std::string agent_socket;   // REGROUP_AGENT; empty: no agent
-  core::MemberId member = 0;  // REGROUP_MEMBER
-  std::uint32_t shards = 1;   // REGROUP_SHARDS, alone only; the agent says it otherwise
-  std::uint64_t seed = 0;     // REGROUP_SEED, likewise
-  std::string threads = "1";  // OMP_NUM_THREADS
+  std::string agent_socket;         // REGROUP_AGENT; empty: no agent
+  core::MemberId member = 0;        // REGROUP_MEMBER
+  std::uint32_t shards = 1;         // REGROUP_SHARDS, alone only; the agent says it otherwise
+  std::uint64_t seed = 0;           // REGROUP_SEED, likewise
+  std::string threads = "1";        // OMP_NUM_THREADS
+  core::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, steps; 0: no checkpoints are made
+  std::string resume_from;          // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to go on from
 };
 
 [[nodiscard]] core::Result<Environment> read_environment();

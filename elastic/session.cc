@@ -38,8 +38,9 @@ const char* name_of(Moment moment) {
   return "?";
 }
 
-Session::Impl::Impl(Options options, std::unique_ptr<Participant> self)
+Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing)
     : options_(std::move(options)),
+      checkpointing_(std::move(checkpointing)),
       self_(std::move(self)),
       leaves_(&self_->arena(), self_->seat().slot, options_.dtype),
       data_plane_(*self_) {
@@ -103,7 +104,10 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
     return core::invalid_argument("next_step: the step before is not committed");
-  if (phase_ == Phase::kCommitted) finish_apply();
+  if (phase_ == Phase::kCommitted) {
+    finish_apply();
+    if (!learning_) REGROUP_RETURN_IF_ERROR(save_if_due(*self_, *options_.state, applied_, checkpointing_));
+  }
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
@@ -18,7 +19,7 @@ namespace regroup::elastic {
 
 class Session::Impl {
  public:
-  Impl(Options options, std::unique_ptr<Participant> self);
+  Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing);
 
   [[nodiscard]] core::Status enter();
   [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
@@ -39,6 +40,7 @@ class Session::Impl {
 
   [[nodiscard]] core::Result<Participant::Joined> regroup();
   [[nodiscard]] core::Status settle_into_world();
+  [[nodiscard]] core::Status resume_from_checkpoint();
   [[nodiscard]] core::Status open(core::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
   void finish_apply();
@@ -68,6 +70,7 @@ class Session::Impl {
                                         const std::function<core::Status(collective::Communicator&)>& body);
 
   const Options options_;
+  const Checkpointing checkpointing_;
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;

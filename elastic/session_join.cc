@@ -95,6 +95,7 @@ Result<bool> Session::Impl::learn() {
 
 Status Session::Impl::settle_into_world() {
   REGROUP_RETURN_IF_ERROR(data_plane_.enter());
+  REGROUP_RETURN_IF_ERROR(resume_from_checkpoint());
   if (!has_newcomers(world()) || self_->self().replays) return {};
   const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
   if (!self_->self().needs_state) {
@@ -106,6 +107,16 @@ Status Session::Impl::settle_into_world() {
   applied_ = world().resume.step();
   regions_ = 0;
   learning_ = torn_ = false;
+  return {};
+}
+
+// Who is to have the state of a World that nobody has trained in yet: the others get it as newcomers do.
+Status Session::Impl::resume_from_checkpoint() {
+  const core::WorldMember& self = self_->self();
+  const core::Step step = world().resume.step();
+  if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty()) return {};
+  REGROUP_RETURN_IF_ERROR(load_checkpoint(*self_, *options_.state, step, checkpointing_));
+  applied_ = step;
   return {};
 }
 
@@ -147,9 +158,11 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.model = fmt::format("{} samples={} batch={} epochs={}", options.model, options.samples,
                                   options.batch, options.epochs);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
+  Checkpointing checkpointing{env->checkpoint_every, env->resume_from, declaration.model,
+                              declaration.fingerprint};
   auto self = Participant::connect(*env, std::move(declaration), options.deadline);
   if (!self.ok()) return self.status();
-  auto impl = std::make_unique<Impl>(options, std::move(*self));
+  auto impl = std::make_unique<Impl>(options, std::move(*self), std::move(checkpointing));
   REGROUP_RETURN_IF_ERROR(impl->enter());
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -5,10 +5,21 @@
 
 #include <cstring>
 
+#include "checkpoint/dtype.h"
+
 namespace regroup::elastic {
 
-void TrackedState::track(std::string name, std::span<std::byte> bytes) {
-  tensors_.push_back({std::move(name), bytes});
+void TrackedState::track(std::string name, std::span<std::byte> bytes, std::string dtype) {
+  tensors_.push_back({std::move(name), bytes, std::move(dtype)});
+}
+
+std::vector<TensorInfo> TrackedState::tensors() {
+  std::vector<TensorInfo> out;
+  for (const Tensor& tensor : tensors_) {
+    const std::size_t size = checkpoint::size_of_dtype(tensor.dtype).value_or(1);
+    out.push_back({tensor.name, tensor.dtype, {tensor.bytes.size() / size}});
+  }
+  return out;
 }
 
 std::uint64_t TrackedState::capacity() const {

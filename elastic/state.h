@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,13 @@ namespace regroup::elastic {
 
 // The state a member must have to take part: everything that apply() changes. All members have the same
 // layout.
+// A piece of a state, for a checkpoint.
+struct TensorInfo {
+  std::string name;   // empty: padding, which is zeros
+  std::string dtype;  // as docs/formats/checkpoint.md has it
+  std::vector<std::uint64_t> shape;
+};
+
 class State {
  public:
   virtual ~State() = default;
@@ -32,22 +40,25 @@ class State {
   [[nodiscard]] virtual std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t /*bytes*/) {
     return std::nullopt;
   }
+  // What the pieces of the last save() are, in their order; those that are left out are bytes.
+  [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
 };
 
 // State that is a fixed list of buffers of the caller. The buffers outlive it.
 class TrackedState final : public State {
  public:
   // Adds a named tensor; all members track the same names and sizes in the same order.
-  void track(std::string name, std::span<std::byte> bytes);
+  void track(std::string name, std::span<std::byte> bytes, std::string dtype = "uint8");
   template <class T>
   void track(std::string name, std::span<T> values) {
-    track(std::move(name), std::as_writable_bytes(values));
+    track(std::move(name), std::as_writable_bytes(values), dtype_of<T>());
   }
   [[nodiscard]] std::uint64_t capacity() const override;
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
   // Nothing if the length is another than the tracked one: load() says what is wrong.
   [[nodiscard]] std::optional<std::vector<std::span<std::byte>>> memory_of(std::uint64_t bytes) override;
+  [[nodiscard]] std::vector<TensorInfo> tensors() override;
   // "weight:65536;bias:40": goes into Options::model.
   [[nodiscard]] std::string describe() const;
 
@@ -55,7 +66,16 @@ class TrackedState final : public State {
   struct Tensor {
     std::string name;
     std::span<std::byte> bytes;
+    std::string dtype;
   };
+  template <class T>
+  static std::string dtype_of() {
+    if constexpr (std::is_floating_point_v<T>) return "float" + std::to_string(8 * sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) return "bool";
+    if constexpr (std::is_integral_v<T>)
+      return (std::is_signed_v<T> ? "int" : "uint") + std::to_string(8 * sizeof(T));
+    return "uint8";
+  }
   std::vector<Tensor> tensors_;
 };
 
