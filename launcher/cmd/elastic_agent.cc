@@ -40,6 +40,9 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
       seats_(options_.cores.size()),
       lesson_timer_(agent.loop()),
       send_(std::move(send)),
+      checkpoints_(
+          agent.loop(), options_.checkpoints, [this]() -> const core::Arena& { return core_.arena(); },
+          [this](const std::string& text) { agent_.say(text); }, options_.quiet),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
           [this](const core::Status& failure) {
@@ -61,6 +64,7 @@ core::Status ElasticAgent::start() {
           start_member(start, std::move(extras));
         });
   }
+  checkpoints_.start();
   return listener_.start(options_.socket);
 }
 
@@ -243,6 +247,10 @@ void ElasticAgent::perform_one(const membership::StartMember& effect) {
 void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
+  if (const CheckpointPlan& plan = options_.checkpoints; !plan.directory.empty()) {
+    extras.environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
+    if (plan.resume) extras.environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;
+  }
   if (const auto seat = seats_.take(start.member)) extras.cores = options_.cores[*seat];
   const core::Status status =
       agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));

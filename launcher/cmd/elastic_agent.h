@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "elastic/membership/agent_core.h"
+#include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/lesson_exchange.h"
 #include "launcher/cmd/mpi_launches.h"
 #include "launcher/supervise/agent.h"
@@ -37,6 +38,7 @@ struct ElasticAgentOptions {
   std::vector<std::vector<int>> cores = {};                 // of each seat; empty: members are not bound
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
   std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
+  CheckpointPlan checkpoints = {};                          // none: an empty directory
 };
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
@@ -54,6 +56,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
   void on_message(const core::Message& message) override { perform(core_.handle({}, message)); }
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
+  void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
 
  private:
   // A connection to our socket; `member` once it has said Join.
@@ -113,6 +116,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   boost::asio::steady_timer lesson_timer_;
   bool attending_ = false;
   std::function<void(const core::Message&)> send_;
+  Checkpoints checkpoints_;
   std::shared_ptr<launcher::Channel> coordinator_;
   launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
 };

@@ -107,7 +107,7 @@ int run_roles(const Options& options, const launcher::CrewOptions& crew, const J
 }
 
 CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
-                                       std::uint32_t slots) {
+                                       std::uint32_t slots, const CheckpointPlan& checkpoints) {
   slots = slots_for(options, slots);
   CoordinatorOptions out;
   out.policy = {.min = options.min,
@@ -122,6 +122,7 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
                 .ready_timeout = options.ready_timeout,
                 .kept_results = options.learner_steps,
                 .learn_above = options.learner_state};
+  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = id, .seed = options.seed};
   out.files = files;
@@ -130,7 +131,8 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
 }
 
 ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
-                                    std::uint32_t slots, const launcher::PlacedJob& placed) {
+                                    std::uint32_t slots, const launcher::PlacedJob& placed,
+                                    const CheckpointPlan& checkpoints) {
   const std::uint32_t lines =
       std::min<std::uint32_t>(options.max + options.spares + kSpareLines, core::kMaxSlots - 1);
   return {{.slots = lines,
@@ -138,23 +140,32 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
            .seed = options.seed,
            .any_fingerprint = options.any_fingerprint,
            .kept_results = options.learner_steps,
-           .learn_above = options.learner_state},
+           .learn_above = options.learner_state,
+           .checkpoints = checkpoints.every > 0,
+           .checkpoint_memory = checkpoints.memory},
           files.agent_socket(),
           options.orphan_timeout,
           options.quiet,
           helper_options(options, job),
           slots,
-          placed.cores()};
+          placed.cores(),
+          ElasticAgentOptions().join_deadline,
+          nullptr,
+          checkpoints};
 }
 
-int run_elastic(const Options& options, launcher::CrewOptions crew, std::uint32_t slots,
+int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,
                 const launcher::PlacedJob& placed) {
+  std::optional<core::FileLock> lock;
+  const auto checkpoints = prepare_checkpoints(&options, crew.job, &lock);
+  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return fail(files.status().message(), refused(options.compat));
   crew.agent_socket = files->agent_socket();
-  const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots);
+  const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots, *checkpoints);
   const auto job = [&](launcher::Agent& agent) {
-    return std::make_unique<ElasticAgent>(agent, elastic_options(options, *files, crew.job, slots, placed));
+    return std::make_unique<ElasticAgent>(
+        agent, elastic_options(options, *files, crew.job, slots, placed, *checkpoints));
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {

@@ -89,6 +89,8 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
 }  // namespace
 
 int run_elastic_on_hosts(Options options) {
+  if (!options.checkpoint.directory.empty())
+    return fail("--checkpoint: jobs on several hosts make no checkpoints yet", refused(options.compat));
   const std::uint32_t start = options.start;  // 0: as many as there are slots
   launcher::Allocation unbounded;
   unbounded.hosts.push_back({"", core::kMaxMembers, {}});

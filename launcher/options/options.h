@@ -99,7 +99,7 @@ struct Options {
   bool ulfm = false;        // --with-ft ulfm
   bool print_exit_codes = false;
   std::string report_pid;  // "-": standard output, "+": standard error, else a file
-
+  CheckpointRequest checkpoint;
   std::vector<std::string> elastic_options;  // those given that only an elastic job has, as they were written
   std::vector<std::string> notes;            // a line each, for standard error
 

@@ -56,4 +56,14 @@ struct StdinRequest {
 // Whose rules of exit status and signals hold.
 enum class Compat : std::uint8_t { kOpenMpi, kMpich };
 
+// --checkpoint and what belongs to it.
+struct CheckpointRequest {
+  std::string directory;      // "": none are made
+  std::uint64_t every = 100;  // steps
+  std::uint64_t memory = 0;   // most that a snapshot may take; 0: no limit
+  std::uint32_t keep = 3;
+  std::uint64_t keep_every = 0;  // steps; 0: no others
+  bool operator==(const CheckpointRequest&) const = default;
+};
+
 }  // namespace regroup::launcher
