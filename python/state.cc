@@ -1,6 +1,12 @@
 // Calls from C++ into the caller's Python state, and the exceptions that may come back.
 #include "python/state.h"
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace regroup::python {
@@ -32,6 +38,25 @@ core::Result<std::vector<std::span<const std::byte>>> PythonState::save() {
   } catch (...) {
     return kept_->keep();
   }
+}
+
+// A state without tensors() is bytes; an exception is the caller's mistake, which the next save() may show.
+std::vector<elastic::TensorInfo> PythonState::tensors() {
+  nb::gil_scoped_acquire gil;
+  if (!nb::hasattr(object_, "tensors")) return {};
+  std::vector<elastic::TensorInfo> out;
+  try {
+    using Row = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;
+    for (nb::handle row : object_.attr("tensors")()) {
+      auto [name, dtype, shape] = nb::cast<Row>(row);
+      out.push_back({std::move(name), std::move(dtype), std::move(shape)});
+    }
+  } catch (...) {
+    (void)kept_->keep();
+    kept_->forget();
+    out.clear();
+  }
+  return out;
 }
 
 core::Status PythonState::load(std::span<const std::byte> bytes) {

@@ -40,6 +40,7 @@ class PythonState final : public elastic::State {
   [[nodiscard]] std::uint64_t capacity() const override { return capacity_; }
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
+  [[nodiscard]] std::vector<elastic::TensorInfo> tensors() override;
 
  private:
   nb::object object_;

@@ -42,17 +42,26 @@ class TrainingState:
     def save(self) -> list[Any]:
         text, tensors = self._encoded()
         pieces: list[Any] = [text]
-        for tensor in tensors:
+        for tensor in tensors.values():
             data = _bytes_of(tensor)
             pieces += [data] if data.numel() else []
             pieces += [bytes(-data.numel() % _ALIGN)] if data.numel() % _ALIGN else []
         self._check(sum(p.numel() if isinstance(p, torch.Tensor) else len(p) for p in pieces))
         return pieces
 
+    def tensors(self) -> list[tuple[str, str, list[int]]]:
+        """Name, type and shape of each piece of save(); without a name: padding."""
+        text, tensors = self._encoded()
+        infos = [("regroup.state", "uint8", [len(text)])]
+        for name, tensor in tensors.items():
+            infos += [(name, _name(tensor.dtype), list(tensor.shape))] if tensor.numel() else []
+            infos += [("", "uint8", [-_size(tensor) % _ALIGN])] if _size(tensor) % _ALIGN else []
+        return infos
+
     def check_size(self) -> None:
         """Raises if the state has outgrown what was reserved for it."""
         text, tensors = self._encoded()
-        self._check(len(text) + sum(_padded(_size(t)) for t in tensors))
+        self._check(len(text) + sum(_padded(_size(t)) for t in tensors.values()))
 
     def load(self, data: memoryview) -> None:
         with warnings.catch_warnings():
@@ -68,8 +77,8 @@ class TrainingState:
             tensors.append(tensor)
         self._adopt(_decode(state, tensors))
 
-    def _encoded(self) -> tuple[bytes, list[torch.Tensor]]:
-        tensors: list[torch.Tensor] = []
+    def _encoded(self) -> tuple[bytes, dict[str, torch.Tensor]]:
+        tensors: dict[str, torch.Tensor] = {}
         state = _encode(
             {
                 "model": _model_tensors(self.model),
@@ -80,7 +89,7 @@ class TrainingState:
             tensors,
             "state",
         )
-        listed = [(_name(t.dtype), list(t.shape)) for t in tensors]
+        listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
         text = json.dumps([state, listed], separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
         return len(text).to_bytes(8, "little") + text, tensors
@@ -141,14 +150,17 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _encode(value: Any, tensors: list[torch.Tensor], path: str) -> Any:
-    """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the list."""
+def _encode(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:
+    """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the dictionary."""
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu" or value.layout != torch.strided:
             raise Refused(
                 f"{path}: only dense tensors on the CPU are supported, not {value.device}", "invalid argument"
             )
-        tensors.append(value)
+        name = path.removeprefix("state.")
+        while name in tensors:  # two keys may look alike, as 1 and "1" do
+            name += "'"
+        tensors[name] = value
         return ["tensor", len(tensors) - 1]
     if type(value) in _SCALARS:
         return value

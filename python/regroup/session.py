@@ -11,6 +11,7 @@ session.finish()
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -28,7 +29,11 @@ Observer = Callable[[str, int], object]
 
 
 class State(Protocol):
-    """All that a committed step changes: what a new member must copy to take part."""
+    """All that a committed step changes: what a new member must copy to take part.
+
+    It may also have tensors() -> list[tuple[name, dtype, shape]]: what each piece of save() is, so that
+    checkpoints show it; a piece without a name is padding. Without it the pieces are bytes.
+    """
 
     def capacity(self) -> int:
         """Most bytes that save() will ever return; asked once, at join."""
@@ -54,6 +59,19 @@ class TrackedState:
 
     def save(self) -> list[memoryview]:
         return [view.cast("B") for view in self._views.values() if view.nbytes]
+
+    def tensors(self) -> list[tuple[str, str, list[int]]]:
+        kinds = {"f": "float32", "d": "float64", "e": "float16", "?": "bool"}
+        kinds |= {"Zf": "complex64", "Zd": "complex128"}
+        kinds |= {code: f"int{8 * struct.calcsize(code)}" for code in "bhilq"}
+        kinds |= {code: f"uint{8 * struct.calcsize(code)}" for code in "BHILQ"}
+        return [
+            (name, kinds[view.format], list(view.shape))
+            if view.format in kinds
+            else (name, "uint8", [view.nbytes])
+            for name, view in self._views.items()
+            if view.nbytes
+        ]
 
     def load(self, data: memoryview) -> None:
         if data.nbytes != self.capacity():
