@@ -40,6 +40,7 @@ core::Result<std::string> read_description() {
     if (count < 0) return core::system_error("read", "description", errno);
     if (count == 0) return text;
     text.append(part.data(), static_cast<std::size_t>(count));
+    if (text.back() == '\n') return text;  // the agent keeps its end open
     if (text.size() > kLargest) return core::invalid_argument("description: too large");
   }
 }
@@ -48,7 +49,9 @@ core::Result<std::span<const std::byte>> map(int fd) {
   struct stat of {};
   if (::fstat(fd, &of) != 0) return core::system_error("fstat", "arena", errno);
   if (of.st_size == 0) return std::span<const std::byte>();
-  void* base = ::mmap(nullptr, static_cast<std::size_t>(of.st_size), PROT_READ, MAP_SHARED, fd, 0);
+  // All of it is memory that is there: mapping it at once is cheaper than a fault for each page.
+  void* base =
+      ::mmap(nullptr, static_cast<std::size_t>(of.st_size), PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (base == MAP_FAILED) return core::system_error("mmap", "arena", errno);
   return std::span(static_cast<const std::byte*>(base), static_cast<std::size_t>(of.st_size));
 }
