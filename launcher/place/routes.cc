@@ -48,8 +48,11 @@ std::string_view kind_name(LinkKind kind) {
   return "link";
 }
 
-// Through a GPU that may be somebody else's. Where it is ours, a ring goes that way by itself.
-bool passes_gpu(const Path& path) { return path.cls == PathClass::kNvb || path.cls == PathClass::kPxn; }
+// NVB and PXN pass a GPU that may be somebody else's. Where it is ours, a ring goes that way by itself.
+const Path& direct(const Machine& machine, std::uint32_t a, std::uint32_t b) {
+  const auto [gpu, nic] = std::minmax(a, b);
+  return machine.direct_path(gpu, nic - machine.gpus.size());
+}
 
 Machine without_nvlink(Machine machine) {
   for (Link& link : machine.links) {
@@ -80,8 +83,11 @@ Routes::Routes(const Machine& machine)
   for (std::uint32_t from = 0; from < ends_; ++from) {
     for (std::uint32_t to = 0; to < ends_; ++to) {
       const Path& path = machine.path(from, to);
-      if (passes_gpu(path) && !plain) plain = without_nvlink(machine);
-      append(passes_gpu(path) ? plain->path(from, to) : path, from, to);
+      if (path.cls == PathClass::kNvb && !plain) plain = without_nvlink(machine);
+      append(path.cls == PathClass::kNvb   ? plain->path(from, to)
+             : path.cls == PathClass::kPxn ? direct(machine, from, to)
+                                           : path,
+             from, to);
       starts_.push_back(static_cast<std::uint32_t>(uses_.size()));
     }
   }
