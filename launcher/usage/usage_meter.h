@@ -1,0 +1,62 @@
+// Usage of the members of a node over time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/world.h"
+#include "launcher/usage/usage.h"
+
+namespace regroup::launcher {
+
+struct UsageTarget {
+  core::MemberId member = 0;
+  std::uint32_t rank = 0;
+  pid_t pid = 0;                     // leader of its process group
+  std::vector<std::string> cgroups;  // its own; empty: it has none
+  std::vector<std::string> gpus;     // uuids of those it was given
+};
+
+struct GpuUse {
+  std::string uuid;
+  int busy_percent = 0;
+  std::uint64_t memory_used = 0, memory_total = 0;  // bytes
+  double watts = 0;
+};
+
+struct UsageSample {
+  UsageTarget of;
+  Usage usage;
+  double cpus = 0;  // processors busy since the sample before, on average; 0 at the first
+  std::vector<GpuUse> gpus;
+};
+
+class UsageMeter {
+ public:
+  using GpuReader = std::function<core::Result<GpuUse>(const std::string& uuid)>;
+  // `read_gpu`: none on machines without GPUs. `root` replaces "/" in tests.
+  explicit UsageMeter(GpuReader read_gpu = {}, std::string root = "")
+      : read_gpu_(std::move(read_gpu)), root_(std::move(root)) {}
+
+  // Of those that live. A control group's word counts where it has one, else that of /proc.
+  [[nodiscard]] std::vector<UsageSample> sample(const std::vector<UsageTarget>& targets, core::TimePoint now);
+
+ private:
+  struct Before {
+    core::TimePoint at;
+    double cpu_seconds = 0;
+  };
+
+  GpuReader read_gpu_;
+  std::string root_;
+  std::map<core::MemberId, Before> before_;
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,88 @@
+// A log line is one write(), so that several jobs may append to one file.
+#include "launcher/usage/usage_reporter.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "launcher/usage/usage_text.h"
+
+namespace regroup::launcher {
+namespace {
+
+core::Status write_all(int fd, const std::string& text, const std::string& path) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::write(fd, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return core::system_error("write", path, errno);
+    done += static_cast<std::size_t>(count);
+  }
+  return {};
+}
+
+}  // namespace
+
+UsageReporter::UsageReporter(boost::asio::io_context& loop, UsageOptions options,
+                             std::function<std::vector<UsageTarget>()> targets,
+                             std::function<void(const std::string&)> say)
+    : options_(std::move(options)),
+      targets_(std::move(targets)),
+      say_(std::move(say)),
+      meter_(options_.read_gpu),
+      timer_(loop) {}
+
+core::Status UsageReporter::start() {
+  if (!options_.log.empty()) {
+    log_ =
+        core::Fd(::open(options_.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+    if (!log_.valid()) return core::system_error("open", options_.log, errno);
+    struct stat info {};
+    if (::fstat(log_.get(), &info) == 0 && info.st_size == 0)
+      REGROUP_RETURN_IF_ERROR(write_all(log_.get(), usage_csv_header(), options_.log));
+  }
+  wait();
+  return {};
+}
+
+void UsageReporter::wait() {
+  timer_.expires_after(options_.every);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    report();
+    wait();
+  });
+}
+
+void UsageReporter::report() {
+  const std::vector<UsageSample> samples = meter_.sample(targets_(), clock_.now());
+  if (log_.valid()) write_log(samples);
+  if (!options_.status_file.empty()) write_status(samples);
+}
+
+void UsageReporter::write_log(const std::vector<UsageSample>& samples) {
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  complain(write_all(log_.get(), usage_csv(seconds, samples), options_.log));
+}
+
+// Readers see the old file or the new one.
+void UsageReporter::write_status(const std::vector<UsageSample>& samples) {
+  const std::string next = options_.status_file + ".next";
+  const core::Fd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid()) return complain(core::system_error("open", next, errno));
+  const core::Status written = write_all(file.get(), usage_json(samples), next);
+  if (!written.ok()) return complain(written);
+  if (::rename(next.c_str(), options_.status_file.c_str()) != 0)
+    complain(core::system_error("rename", next, errno));
+}
+
+void UsageReporter::complain(const core::Status& status) {
+  if (status.ok() || std::exchange(complained_, true)) return;
+  say_(status.message() + "; usage is not told");
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,168 @@
+// Usage from recorded /proc and control groups, over time, and as text.
+#include "launcher/usage/usage.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "launcher/usage/usage_meter.h"
+#include "launcher/usage/usage_reporter.h"
+#include "launcher/usage/usage_text.h"
+
+namespace regroup::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class UsageTest : public testing::Test {
+ protected:
+  UsageTest() : root_(fs::temp_directory_path() / ("regroup-usage-" + std::to_string(::getpid()))) {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  ~UsageTest() override { fs::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  // Ticks of user and system time, and pages.
+  void process(int pid, int group, const std::string& name, int user, int system, int pages) {
+    write("proc/" + std::to_string(pid) + "/stat",
+          std::to_string(pid) + " (" + name + ") S 1 " + std::to_string(group) + " 1 0 -1 4194304 9 8 7 6 " +
+              std::to_string(user) + " " + std::to_string(system) + " 0 0 20 0 3 0 12345 99999999 " +
+              std::to_string(pages) + " 18446744073709551615 1 1\n");
+  }
+
+  fs::path root_;
+  const double tick_ = 1.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const std::uint64_t page_ = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+};
+
+TEST_F(UsageTest, AddsUpProcessGroups) {
+  process(10, 10, "python", 200, 50, 1000);
+  process(11, 10, "a) S 1 99 (b", 100, 0, 10);  // names hold anything
+  process(12, 12, "other", 1, 1, 1);
+  write("proc/13/stat", "13 (cut");
+  write("proc/self/stat", "14 (link) S 1 10 1 0 -1 0 0 0 0 0 9 9 0 0 20 0 1 0 1 1 1\n");
+  const auto usage = usage_of_process_groups(root_);
+  ASSERT_THAT(usage, SizeIs(2));
+  EXPECT_DOUBLE_EQ(usage.at(10).cpu_seconds, 350 * tick_);
+  EXPECT_EQ(usage.at(10).memory_bytes, 1010 * page_);
+  EXPECT_EQ(usage.at(10).processes, 2U);
+}
+
+TEST_F(UsageTest, ReadsControlGroupsOfBothVersions) {
+  write("v2/cpu.stat", "usage_usec 2500000\nuser_usec 2000000\n");
+  write("v2/memory.current", "4096\n");
+  write("v1cpu/cpuacct.usage", "1500000000\n");
+  write("v1mem/memory.usage_in_bytes", "8192\n");
+  const GroupUsage two = usage_of_control_groups({root_ / "v2"});
+  EXPECT_DOUBLE_EQ(*two.cpu_seconds, 2.5);
+  EXPECT_EQ(*two.memory_bytes, 4096U);
+  const GroupUsage one = usage_of_control_groups({root_ / "v1cpu", root_ / "v1mem"});
+  EXPECT_DOUBLE_EQ(*one.cpu_seconds, 1.5);
+  EXPECT_EQ(*one.memory_bytes, 8192U);
+  EXPECT_FALSE(usage_of_control_groups({root_ / "none"}).memory_bytes);
+}
+
+TEST_F(UsageTest, MeterTellsRatesAndGpus) {
+  process(10, 10, "python", 100, 0, 10);
+  UsageMeter meter(
+      [](const std::string& uuid) -> core::Result<GpuUse> {
+        if (uuid == "GPU-gone") return core::Status(core::Code::kNotFound, "no such GPU");
+        return GpuUse{uuid, 93, 5, 40, 250};
+      },
+      root_);
+  const std::vector<UsageTarget> targets = {{3, 1, 10, {}, {"GPU-a", "GPU-gone"}}, {4, 2, 99, {}, {}}};
+  const core::TimePoint start{};
+  EXPECT_EQ(meter.sample(targets, start).at(0).cpus, 0);
+  process(10, 10, "python", 300, 100, 10);
+  const auto samples = meter.sample(targets, start + std::chrono::seconds(2));
+  ASSERT_THAT(samples, SizeIs(1));  // 99 is no living process group
+  EXPECT_DOUBLE_EQ(samples[0].cpus, 300 * tick_ / 2);
+  ASSERT_THAT(samples[0].gpus, SizeIs(1));
+  EXPECT_EQ(samples[0].gpus[0].busy_percent, 93);
+}
+
+TEST_F(UsageTest, ControlGroupsCountBeforeProcesses) {
+  process(10, 10, "python", 100, 0, 10);
+  write("group/memory.current", "123\n");
+  UsageMeter meter({}, root_);
+  const auto samples = meter.sample({{0, 0, 10, {root_ / "group"}, {}}}, {});
+  EXPECT_EQ(samples.at(0).usage.memory_bytes, 123U);
+  EXPECT_DOUBLE_EQ(samples[0].usage.cpu_seconds, 100 * tick_);
+}
+
+TEST(UsageText, CsvHasAsManyFieldsAsItsHeader) {
+  const UsageSample sample{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}};
+  UsageSample plain = sample;
+  plain.gpus.clear();
+  EXPECT_EQ(usage_csv(12.5, {sample}), "12.500,3,1,10,1.50,0.75,4096,2,GPU-a,93,5,250.0\n");
+  const auto commas = [](const std::string& text) { return std::count(text.begin(), text.end(), ','); };
+  EXPECT_EQ(commas(usage_csv(1, {plain})), commas(usage_csv_header()));
+  EXPECT_EQ(commas(usage_csv(1, {sample})), commas(usage_csv_header()));
+}
+
+TEST(UsageText, PrometheusNamesJobMemberAndGpu) {
+  nlohmann::json status = {
+      {"job", "a\"b"}, {"generation", 2}, {"size", 1}, {"members", nlohmann::json::array()}};
+  auto member = nlohmann::json::parse(
+      usage_json({{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}}}));
+  status["members"] = member["members"];
+  status["members"][0]["loss"] = nullptr;
+  const std::string text = prometheus_text(status.dump());
+  EXPECT_THAT(text, HasSubstr("# TYPE regroup_member_cpu_seconds_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_generation{job=\"a\\\"b\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("regroup_member_memory_bytes{job=\"a\\\"b\",member=\"3\",rank=\"1\"} 4096\n"));
+  EXPECT_THAT(
+      text, HasSubstr("regroup_gpu_busy_percent{job=\"a\\\"b\",member=\"3\",rank=\"1\",gpu=\"GPU-a\"} 93\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("regroup_member_loss{")));
+  EXPECT_EQ(prometheus_text("no json"), "");
+}
+
+TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
+  boost::asio::io_context loop(1);
+  UsageOptions options;
+  options.log = root_ / "usage.csv";
+  options.status_file = root_ / "usage";
+  options.every = std::chrono::milliseconds(5);
+  std::string said;
+  UsageReporter reporter(
+      loop, options,
+      [] {
+        return std::vector<UsageTarget>{{7, 0, ::getpgrp(), {}, {}}};
+      },
+      [&said](const std::string& text) { said = text; });
+  ASSERT_TRUE(reporter.start().ok());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
+  std::ifstream file(options.status_file);
+  const auto told = nlohmann::json::parse(file);
+  EXPECT_EQ(told["members"][0]["id"], 7);
+  EXPECT_GT(told["members"][0]["memory_bytes"], 0);
+  std::ifstream log(options.log);
+  std::string line;
+  std::getline(log, line);
+  EXPECT_EQ(line + "\n", usage_csv_header());
+  EXPECT_TRUE(std::getline(log, line));
+  EXPECT_EQ(said, "");
+}
+
+TEST_F(UsageTest, ReporterRefusesALogThatCannotBe) {
+  boost::asio::io_context loop(1);
+  UsageOptions options;
+  options.log = root_ / "none" / "usage.csv";
+  UsageReporter reporter(
+      loop, options, [] { return std::vector<UsageTarget>(); }, [](const std::string&) {});
+  EXPECT_THAT(reporter.start().message(), HasSubstr("none/usage.csv"));
+}
+
+}  // namespace
+}  // namespace regroup::launcher
