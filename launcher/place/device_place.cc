@@ -185,6 +185,19 @@ std::string speed(double gbytes) {
   return std::isinf(gbytes) ? std::string("any number of") : fmt::format("{:.2f}", gbytes);
 }
 
+// Those that carry most.
+void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::string>& why) {
+  constexpr std::size_t kShown = 4;
+  for (std::size_t i = 0; i < std::min(plan.rings.size(), kShown); ++i) {
+    if (plan.rings[i].ends.size() < 2) return;
+    std::vector<int> numbers;
+    for (const std::uint32_t end : plan.rings[i].ends) numbers.push_back(machine.gpus[end].number);
+    why.push_back(
+        fmt::format("ring over GPUs {}: {:.2f} GB/s", fmt::join(numbers, " "), plan.rings[i].gbytes));
+  }
+  if (plan.rings.size() > kShown) why.push_back(fmt::format("and {} rings more", plan.rings.size() - kShown));
+}
+
 void tell_one_host(Judges& judges, const HostPart& part, std::vector<std::string>& why) {
   const Machine& machine = judges.machine_of(part.host);
   MachineJudge& judge = judges.of_host(part.host);
@@ -196,12 +209,7 @@ void tell_one_host(Judges& judges, const HostPart& part, std::vector<std::string
   if (count_of(left) > 1)
     why.push_back(fmt::format("{} stay free; rings over them would carry {} GB/s", gpu_list(machine, left),
                               speed(score.rest)));
-  for (const Ring& ring : judge.rings(part.gpus, Reach::kInside).rings) {
-    if (ring.ends.size() < 2) continue;
-    std::vector<int> numbers;
-    for (const std::uint32_t end : ring.ends) numbers.push_back(machine.gpus[end].number);
-    why.push_back(fmt::format("ring over GPUs {}: {:.2f} GB/s", fmt::join(numbers, " "), ring.gbytes));
-  }
+  tell_rings(machine, judge.rings(part.gpus, Reach::kInside), why);
 }
 
 void tell_hosts(Judges& judges, const std::vector<HostPart>& parts, std::vector<std::string>& why) {

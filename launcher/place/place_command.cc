@@ -166,17 +166,41 @@ Status unknown(const std::string& given) {
                                       like.empty() ? "" : fmt::format(" Did you mean --{}?", like)));
 }
 
-std::string rank_line(const Fabric& fabric, const DeviceSpot& spot, std::size_t rank) {
+struct RankLine {
+  std::string host, gpus, nics, numa, cpus;
+};
+
+RankLine line_of(const Fabric& fabric, const DeviceSpot& spot) {
   const FabricHost& host = fabric.hosts[spot.host];
   const Machine& machine = fabric.machines[host.machine];
   std::vector<std::string> gpus, nics;
   for (const std::uint32_t gpu : spot.gpus) gpus.push_back(std::to_string(machine.gpus[gpu].number));
   for (const std::uint32_t nic : spot.nics) nics.push_back(machine.nics[nic].name);
-  return fmt::format("{:>5}  {:<12} {:<8} {:<20} {:<5} {}{}\n", rank, host.name,
-                     gpus.empty() ? "-" : fmt::format("{}", fmt::join(gpus, ",")),
-                     nics.empty() ? "-" : fmt::format("{}", fmt::join(nics, ",")),
-                     spot.numa == kNoPart ? "-" : std::to_string(machine.numas[spot.numa].number),
-                     spot.cpus.empty() ? "-" : ranges(spot.cpus), spot.role.empty() ? "" : "  " + spot.role);
+  const auto list = [](const std::vector<std::string>& words) {
+    return words.empty() ? std::string("-") : fmt::format("{}", fmt::join(words, ","));
+  };
+  return {host.name, list(gpus), list(nics),
+          spot.numa == kNoPart ? "-" : std::to_string(machine.numas[spot.numa].number),
+          (spot.cpus.empty() ? "-" : ranges(spot.cpus)) + (spot.role.empty() ? "" : "  " + spot.role)};
+}
+
+// As wide as what stands in them.
+std::string rank_table(const Fabric& fabric, const std::vector<DeviceSpot>& ranks) {
+  std::vector<RankLine> lines = {{"host", "GPU", "NIC", "NUMA", "processors"}};
+  for (const DeviceSpot& spot : ranks) lines.push_back(line_of(fabric, spot));
+  std::size_t host = 0, gpus = 0, nics = 0;
+  for (const RankLine& line : lines) {
+    host = std::max(host, line.host.size());
+    gpus = std::max(gpus, line.gpus.size());
+    nics = std::max(nics, line.nics.size());
+  }
+  std::string out;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const RankLine& line = lines[i];
+    out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<{}}  {:>4}  {}\n", i == 0 ? "rank" : std::to_string(i - 1),
+                       line.host, host, line.gpus, gpus, line.nics, nics, line.numa, line.cpus);
+  }
+  return out;
 }
 
 std::string step_text(const PlaceCommand& command, const DevicePlacement& placement) {
@@ -233,10 +257,7 @@ std::string place_text(const PlaceCommand& command, const Fabric& fabric, const 
     for (const std::string& sentence : placement.why) out += sentence + "\n";
   }
   out += step_text(command, placement);
-  out += fmt::format("{:>5}  {:<12} {:<8} {:<20} {:<5} {}\n", "rank", "host", "GPU", "NIC", "NUMA",
-                     "processors");
-  for (std::size_t rank = 0; rank < placement.ranks.size(); ++rank)
-    out += rank_line(fabric, placement.ranks[rank], rank);
+  out += rank_table(fabric, placement.ranks);
   return out;
 }
 

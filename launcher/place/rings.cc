@@ -183,7 +183,9 @@ class Planner {
     RingPlan out;
     const std::vector<double> amounts = lp_.amounts();
     for (std::size_t i = 0; i < tours_.size(); ++i) {
-      if (amounts[i] > 1e-9) out.rings.push_back({std::move(tours_[i]), amounts[i]});
+      std::vector<std::uint32_t>& tour = tours_[i];
+      if (tour.size() > 2 && tour[1] > tour.back()) std::reverse(tour.begin() + 1, tour.end());
+      if (amounts[i] > 1e-9) out.rings.push_back({std::move(tour), amounts[i]});
       out.gbytes += amounts[i];
     }
     std::stable_sort(out.rings.begin(), out.rings.end(),

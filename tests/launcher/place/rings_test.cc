@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <random>
 
 #include <fmt/format.h>
 
 #include "launcher/place/gang.h"
+#include "launcher/topo/load_machine.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {
@@ -185,6 +187,14 @@ GpuSet first_of(GpuSet free, std::uint32_t count) {
 TEST(MachineJudge, AgreesWithBruteForceUpToEightGpus) {
   std::mt19937 random(3);
   std::vector<Machine> machines = {dgx_1v(), dgx_1p(), pcie_node()};
+  for (const auto& entry : std::filesystem::directory_iterator("tests/machines")) {
+    const std::string kind = entry.path().extension();
+    if (kind != ".xml" && kind != ".topo" && kind != ".smi") continue;
+    auto machine = load_machine(entry.path());
+    ASSERT_TRUE(machine.ok()) << machine.status().message();
+    if (!machine->gpus.empty() && machine->gpus.size() <= 8) machines.push_back(std::move(*machine));
+  }
+  ASSERT_GT(machines.size(), 10U);
   for (int i = 0; i < 25; ++i) machines.push_back(random_machine(random, 2 + i % 7));
   for (const Machine& machine : machines) {
     const GpuSet all = bit_of(machine.gpus.size()) - 1;
