@@ -80,22 +80,31 @@ Result<Setup> plain(const fb::SetupT& t) {
   if (!possible) return Status(Code::kDataLoss, "Setup: no such arena exists");
   return m;
 }
+std::vector<std::unique_ptr<fb::VariableT>> variables(const launcher::Environment& environment) {
+  std::vector<std::unique_ptr<fb::VariableT>> out;
+  for (const auto& [name, value] : environment) {
+    out.push_back(std::make_unique<fb::VariableT>());
+    out.back()->name = name, out.back()->value = value;
+  }
+  return out;
+}
+launcher::Environment plain_environment(const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
+  launcher::Environment out;
+  for (const auto& variable : variables) out[variable->name] = variable->value;
+  return out;
+}
 fb::AddAppT table(const AddApp& m) {
   fb::AddAppT t;
   t.number = m.number, t.path = m.app.path, t.argv = m.app.argv, t.wdir = m.app.wdir, t.role = m.app.role;
   t.cpus = m.app.limits.cpus, t.memory_bytes = m.app.limits.memory_bytes;
-  for (const auto& [name, value] : m.app.environment) {
-    auto variable = std::make_unique<fb::VariableT>();
-    variable->name = name, variable->value = value;
-    t.environment.push_back(std::move(variable));
-  }
+  t.environment = variables(m.app.environment);
   return t;
 }
 Result<AddApp> plain(const fb::AddAppT& t) {
   constexpr std::uint32_t kMostApps = 1 << 20;
   if (t.argv.empty() || t.number > kMostApps) return Status(Code::kDataLoss, "AddApp: no program");
   AddApp m{t.number, {t.path, t.argv, {}, t.wdir, t.role, {t.cpus, t.memory_bytes}}};
-  for (const auto& variable : t.environment) m.app.environment[variable->name] = variable->value;
+  m.app.environment = plain_environment(t.environment);
   return m;
 }
 fb::DropAppT table(const DropApp& m) {
@@ -107,13 +116,14 @@ Result<DropApp> plain(const fb::DropAppT& t) { return DropApp{t.number}; }
 fb::StartSpaceT table(const StartSpace& m) {
   fb::StartSpaceT t;
   t.space = to_bytes(pmi::encode(m.order.space));
-  for (const auto& [place, threads, cores] : m.order.members) {
+  for (const auto& [place, threads, cores, environment] : m.order.members) {
     auto member = std::make_unique<fb::MemberT>();
     member->member = place.member, member->rank = place.rank, member->world_size = place.world_size;
     member->app = place.app, member->index = place.index, member->space = place.space;
     member->local_rank = place.local_rank.value_or(place.rank);
     member->local_size = place.local_size.value_or(place.world_size);
     member->threads = threads, member->cores = cores;
+    member->environment = variables(environment);
     t.members.push_back(std::move(member));
   }
   return t;
@@ -125,8 +135,10 @@ Result<StartSpace> plain(const fb::StartSpaceT& t) {
   if (open == nullptr) return Status(Code::kDataLoss, "StartSpace: no space");
   StartSpace m{{std::move(*open), {}}};
   for (const auto& in : t.members) {
-    launcher::MemberOrder order{
-        {in->member, in->rank, in->world_size, in->app, in->index, in->space}, in->threads, in->cores};
+    launcher::MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
+                                in->threads,
+                                in->cores,
+                                plain_environment(in->environment)};
     order.place.host = m.order.space.host;
     order.place.local_rank = in->local_rank, order.place.local_size = in->local_size;
     m.order.members.push_back(std::move(order));

@@ -1415,6 +1415,11 @@ struct MemberT : public flatbuffers::NativeTable {
   uint32_t local_size = 0;
   uint32_t threads = 0;
   std::vector<int32_t> cores{};
+  std::vector<std::unique_ptr<regroup::node::fb::VariableT>> environment{};
+  MemberT() = default;
+  MemberT(const MemberT &o);
+  MemberT(MemberT&&) FLATBUFFERS_NOEXCEPT = default;
+  MemberT &operator=(MemberT o) FLATBUFFERS_NOEXCEPT;
 };
 
 struct Member FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -1431,7 +1436,8 @@ struct Member FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_LOCAL_RANK = 16,
     VT_LOCAL_SIZE = 18,
     VT_THREADS = 20,
-    VT_CORES = 22
+    VT_CORES = 22,
+    VT_ENVIRONMENT = 24
   };
   uint32_t member() const {
     return GetField<uint32_t>(VT_MEMBER, 0);
@@ -1463,6 +1469,9 @@ struct Member FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<int32_t> *cores() const {
     return GetPointer<const flatbuffers::Vector<int32_t> *>(VT_CORES);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>> *environment() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>> *>(VT_ENVIRONMENT);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_MEMBER, 4) &&
@@ -1476,6 +1485,9 @@ struct Member FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint32_t>(verifier, VT_THREADS, 4) &&
            VerifyOffset(verifier, VT_CORES) &&
            verifier.VerifyVector(cores()) &&
+           VerifyOffset(verifier, VT_ENVIRONMENT) &&
+           verifier.VerifyVector(environment()) &&
+           verifier.VerifyVectorOfTables(environment()) &&
            verifier.EndTable();
   }
   MemberT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -1517,6 +1529,9 @@ struct MemberBuilder {
   void add_cores(flatbuffers::Offset<flatbuffers::Vector<int32_t>> cores) {
     fbb_.AddOffset(Member::VT_CORES, cores);
   }
+  void add_environment(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>>> environment) {
+    fbb_.AddOffset(Member::VT_ENVIRONMENT, environment);
+  }
   explicit MemberBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1539,8 +1554,10 @@ inline flatbuffers::Offset<Member> CreateMember(
     uint32_t local_rank = 0,
     uint32_t local_size = 0,
     uint32_t threads = 0,
-    flatbuffers::Offset<flatbuffers::Vector<int32_t>> cores = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<int32_t>> cores = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>>> environment = 0) {
   MemberBuilder builder_(_fbb);
+  builder_.add_environment(environment);
   builder_.add_cores(cores);
   builder_.add_threads(threads);
   builder_.add_local_size(local_size);
@@ -1570,8 +1587,10 @@ inline flatbuffers::Offset<Member> CreateMemberDirect(
     uint32_t local_rank = 0,
     uint32_t local_size = 0,
     uint32_t threads = 0,
-    const std::vector<int32_t> *cores = nullptr) {
+    const std::vector<int32_t> *cores = nullptr,
+    const std::vector<flatbuffers::Offset<regroup::node::fb::Variable>> *environment = nullptr) {
   auto cores__ = cores ? _fbb.CreateVector<int32_t>(*cores) : 0;
+  auto environment__ = environment ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Variable>>(*environment) : 0;
   return regroup::node::fb::CreateMember(
       _fbb,
       member,
@@ -1583,7 +1602,8 @@ inline flatbuffers::Offset<Member> CreateMemberDirect(
       local_rank,
       local_size,
       threads,
-      cores__);
+      cores__,
+      environment__);
 }
 
 flatbuffers::Offset<Member> CreateMember(flatbuffers::FlatBufferBuilder &_fbb, const MemberT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -3715,6 +3735,36 @@ inline flatbuffers::Offset<DropApp> CreateDropApp(flatbuffers::FlatBufferBuilder
       _number);
 }
 
+inline MemberT::MemberT(const MemberT &o)
+      : member(o.member),
+        rank(o.rank),
+        world_size(o.world_size),
+        app(o.app),
+        index(o.index),
+        space(o.space),
+        local_rank(o.local_rank),
+        local_size(o.local_size),
+        threads(o.threads),
+        cores(o.cores) {
+  environment.reserve(o.environment.size());
+  for (const auto &environment_ : o.environment) { environment.emplace_back((environment_) ? new regroup::node::fb::VariableT(*environment_) : nullptr); }
+}
+
+inline MemberT &MemberT::operator=(MemberT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(member, o.member);
+  std::swap(rank, o.rank);
+  std::swap(world_size, o.world_size);
+  std::swap(app, o.app);
+  std::swap(index, o.index);
+  std::swap(space, o.space);
+  std::swap(local_rank, o.local_rank);
+  std::swap(local_size, o.local_size);
+  std::swap(threads, o.threads);
+  std::swap(cores, o.cores);
+  std::swap(environment, o.environment);
+  return *this;
+}
+
 inline MemberT *Member::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<MemberT>();
   UnPackTo(_o.get(), _resolver);
@@ -3734,6 +3784,7 @@ inline void Member::UnPackTo(MemberT *_o, const flatbuffers::resolver_function_t
   { auto _e = local_size(); _o->local_size = _e; }
   { auto _e = threads(); _o->threads = _e; }
   { auto _e = cores(); if (_e) { _o->cores.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->cores[_i] = _e->Get(_i); } } }
+  { auto _e = environment(); if (_e) { _o->environment.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->environment[_i] = std::unique_ptr<regroup::node::fb::VariableT>(_e->Get(_i)->UnPack(_resolver)); } } }
 }
 
 inline flatbuffers::Offset<Member> Member::Pack(flatbuffers::FlatBufferBuilder &_fbb, const MemberT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -3754,6 +3805,7 @@ inline flatbuffers::Offset<Member> CreateMember(flatbuffers::FlatBufferBuilder &
   auto _local_size = _o->local_size;
   auto _threads = _o->threads;
   auto _cores = _o->cores.size() ? _fbb.CreateVector(_o->cores) : 0;
+  auto _environment = _o->environment.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Variable>> (_o->environment.size(), [](size_t i, _VectorArgs *__va) { return CreateVariable(*__va->__fbb, __va->__o->environment[i].get(), __va->__rehasher); }, &_va ) : 0;
   return regroup::node::fb::CreateMember(
       _fbb,
       _member,
@@ -3765,7 +3817,8 @@ inline flatbuffers::Offset<Member> CreateMember(flatbuffers::FlatBufferBuilder &
       _local_rank,
       _local_size,
       _threads,
-      _cores);
+      _cores,
+      _environment);
 }
 
 inline StartSpaceT::StartSpaceT(const StartSpaceT &o)

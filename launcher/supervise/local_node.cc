@@ -84,9 +84,10 @@ void LocalNode::open(const SpaceOrder& order) {
 
 core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extras> extras) {
   for (std::size_t i = 0; i < order.members.size(); ++i) {
-    const auto& [place, threads, cores] = order.members[i];
+    const auto& [place, threads, cores, environment] = order.members[i];
     extras[i].threads = threads;
     extras[i].cores = cores;
+    extras[i].environment.insert(environment.begin(), environment.end());
     if (order.space.oversubscribed)
       pmi::add_yield_hints(extras[i], agent_.crew().options().apps.at(place.app));
     if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {

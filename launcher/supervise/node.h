@@ -20,6 +20,7 @@ struct MemberOrder {
   Place place;
   std::uint32_t threads = 1;  // OMP_NUM_THREADS, unless the App says it
   std::vector<int> cores;     // operating system numbers it is bound to; empty: not bound
+  Environment environment;    // of its devices; overrides the App's
 };
 
 // Members with one MPI_COMM_WORLD that are to be started, all nodes of the job at about the same time.

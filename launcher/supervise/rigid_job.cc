@@ -140,8 +140,10 @@ std::vector<std::size_t> RigidJob::take_seats(const std::vector<Place>& places) 
 }
 
 MemberOrder RigidJob::order_of(const Place& place, const std::vector<std::size_t>& seats) const {
-  MemberOrder order{place, 1, {}};
+  MemberOrder order{place, 1, {}, {}};
   if (!seats.empty()) order.cores = options_.cores.at(seats.at(place.rank));
+  if (place.space == 0 && place.rank < options_.environments.size())
+    order.environment = options_.environments[place.rank];
   if (place.space == 0 && place.rank < options_.threads.size()) order.threads = options_.threads[place.rank];
   return order;
 }

@@ -36,9 +36,10 @@ struct RigidOptions {
   // By rank, that members are bound to, then those that are left for MPI_Comm_spawn; empty: they are not
   // bound.
   std::vector<std::vector<int>> cores;
-  std::vector<pmi::Binding> bindings;  // the same for MPI
-  std::vector<std::uint32_t> threads;  // by rank, OMP_NUM_THREADS; empty: 1
-  std::uint32_t most = 0;              // that may live at once, with MPI_Comm_spawn; 0: any number
+  std::vector<pmi::Binding> bindings;          // the same for MPI
+  std::vector<std::uint32_t> threads;          // by rank, OMP_NUM_THREADS; empty: 1
+  std::vector<Environment> environments = {};  // by rank, of their devices; empty: they have none
+  std::uint32_t most = 0;                      // that may live at once, with MPI_Comm_spawn; 0: any number
   core::Duration term_grace = std::chrono::seconds(5);  // of a spawned world that ends alone
 };
 
