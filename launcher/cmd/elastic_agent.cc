@@ -251,7 +251,11 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
     extras.environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
     if (plan.resume) extras.environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;
   }
-  if (const auto seat = seats_.take(start.member)) extras.cores = options_.cores[*seat];
+  if (const auto seat = seats_.take(start.member)) {
+    extras.cores = options_.cores[*seat];
+    if (*seat < options_.environments.size())
+      extras.environment.insert(options_.environments[*seat].begin(), options_.environments[*seat].end());
+  }
   const core::Status status =
       agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {

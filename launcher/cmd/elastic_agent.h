@@ -36,6 +36,7 @@ struct ElasticAgentOptions {
   std::optional<pmi::HelperOptions> helper = {};            // none: MPI programs get no services
   std::uint32_t slots = 0;                                  // cores there are for the members; 0: not known
   std::vector<std::vector<int>> cores = {};                 // of each seat; empty: members are not bound
+  std::vector<launcher::Environment> environments = {};     // of each seat's devices; empty: they have none
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
   std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
   CheckpointPlan checkpoints = {};                          // none: an empty directory

@@ -82,6 +82,7 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
                                      seats.cores(),
                                      seats.bindings(),
                                      placed.threads(slots),
+                                     placed.environments,
                                      most,
                                      options.term_grace};
   return run_alone(options, crew, [&](launcher::Agent& agent) {
@@ -149,6 +150,7 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
           helper_options(options, job),
           slots,
           placed.cores(),
+          placed.environments,
           ElasticAgentOptions().join_deadline,
           nullptr,
           checkpoints};

@@ -123,6 +123,13 @@ Status map_directive(const std::vector<std::string>& words, MapBy& out) {
       return status;
     return map_qualifiers(words, 1, out);
   }
+  if (word == "device") {
+    out.kind = MapBy::Kind::kDistance;
+    out.device = value_of(words[0]).value_or("");
+    if (out.device.empty())
+      return invalid_argument("device needs a name, as in device=mlx5_0, device=gpu3, device=nic");
+    return map_qualifiers(words, 1, out);
+  }
   if (const auto policy = map_policy(word)) {
     out.kind = *policy;
     if (*policy == MapBy::Kind::kDistance && words.size() > 1) {
@@ -208,6 +215,17 @@ Status parse_map_by(std::string_view text, MapBy& out) {
   }
   out = std::move(mapped);
   return {};
+}
+
+Status parse_packing(std::string_view text, Packing& out) {
+  constexpr std::pair<std::string_view, Packing> kWords[] = {{"best", Packing::kBest},
+                                                             {"pack", Packing::kPack},
+                                                             {"spread", Packing::kSpread},
+                                                             {"any", Packing::kAny}};
+  for (const auto& [word, meaning] : kWords) {
+    if (text == word) return out = meaning, Status();
+  }
+  return invalid_argument("there are best, pack, spread, any");
 }
 
 Status parse_rank_by(std::string_view text, RankBy& out) {

@@ -64,12 +64,17 @@ struct BindTo {
   bool operator==(const BindTo&) const = default;
 };
 
+// On which GPUs: where rings are fastest, on the fewest hosts, on the most, or what is worth least to others.
+enum class Packing : std::uint8_t { kBest, kPack, kSpread, kAny };
+
 struct Mapping {
   MapBy map;
   RankBy rank;
   BindTo bind;
   std::vector<RankPlace> ranks;        // of the rank file
   std::vector<std::string> sequence;   // --map-by seq: the host of each rank
+  std::optional<Packing> packing;      // --placement: each member gets a GPU
+  std::string machine;                 // --machine: file that describes this machine; "": look at it
   std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
   bool operator==(const Mapping&) const = default;
 };
@@ -79,6 +84,8 @@ struct Mapping {
 [[nodiscard]] core::Status parse_map_by(std::string_view text, MapBy& out);
 [[nodiscard]] core::Status parse_rank_by(std::string_view text, RankBy& out);
 [[nodiscard]] core::Status parse_bind_to(std::string_view text, BindTo& out);
+
+[[nodiscard]] core::Status parse_packing(std::string_view text, Packing& out);
 
 // "0,2-5" as numbers in the order written. At most 4096 of them.
 [[nodiscard]] core::Status parse_cpu_list(std::string_view text, std::vector<std::uint32_t>& out);

@@ -90,6 +90,18 @@ std::vector<Spec> placement_options() {
        map_by,
        kJob,
        kYes},
+      {{"placement"},
+       "best|pack|spread|any",
+       "a GPU for each, with NIC and cores near it: where collectives are fastest, on the fewest hosts, the "
+       "most, or "
+       "where others miss it least",
+       [](D& d, G& g) { return refused(g, parse_packing(g.value(), d.out.mapping.packing.emplace())); },
+       kJob,
+       kYes},
+      {{"machine"},
+       "FILE",
+       "describes this machine's GPUs and NICs, instead of looking for them",
+       [](D& d, G& g) { return d.out.mapping.machine = g.value(), Status(); }},
       {{"rank-by"},
        "OBJECT",
        "number them by slot, node, fill, span or an object",

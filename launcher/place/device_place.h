@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "launcher/options/mapping.h"
 #include "launcher/place/machine_judge.h"
 #include "launcher/topo/fabric.h"
 
@@ -18,10 +19,6 @@ struct HostShare {
   GpuSet free = 0;         // others have the rest
   std::vector<int> cpus;   // operating system numbers, ascending; empty: all
 };
-
-// kBest: where rings are fastest. kPack: on the fewest hosts. kSpread: on the most. kAny: what is worth least
-// to others.
-enum class Packing : std::uint8_t { kBest, kPack, kSpread, kAny };
 
 // Ranks that share GPUs of one host, as jsrun has it.
 struct ResourceSet {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "launcher/place/device_members.h"
 #include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
@@ -124,6 +125,7 @@ Status prepare_members(Options& options, Allocation& allocation) {
 
 Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
                                 const std::vector<std::uint32_t>& counts) {
+  if (wants_devices(options)) return place_with_devices(options, allocation, counts);
   const PlaceRequest request = request_of(options, counts);
   auto policy = policy_of(request);
   if (!policy.ok()) return policy.status();

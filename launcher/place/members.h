@@ -17,6 +17,8 @@ namespace regroup::launcher {
 struct PlacedJob {
   std::optional<Topology> topology;  // where one was needed
   Placement placement;
+  std::vector<Environment> environments = {};  // by rank, of their devices; empty: they were given none
+  std::vector<std::string> why = {};           // a sentence for each decision on devices
 
   // The same with a further rank for each cpu that nobody has, where members are bound to cpus of their own.
   [[nodiscard]] PlacedJob with_spare() const;

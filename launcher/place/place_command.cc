@@ -31,14 +31,8 @@ Status count(const std::string& name, const std::string& text, std::uint32_t lea
 }
 
 Status packing(PlaceCommand& command, const std::string& name, const std::string& text) {
-  constexpr std::pair<const char*, Packing> kWords[] = {{"best", Packing::kBest},
-                                                        {"pack", Packing::kPack},
-                                                        {"spread", Packing::kSpread},
-                                                        {"any", Packing::kAny}};
-  for (const auto& [word, meaning] : kWords) {
-    if (text == word) return command.request.packing = meaning, Status();
-  }
-  return bad_value(name, text, "there are best, pack, spread, any");
+  const Status status = parse_packing(text, command.request.packing);
+  return status.ok() ? status : bad_value(name, text, status.message());
 }
 
 Status gpu_numbers(const std::string& name, const std::string& text, GpuSet& out) {

@@ -67,7 +67,8 @@ Status contradiction(const PlaceRequest& request, const Policy& policy) {
   }
   if (policy.map.kind == Map::kDistance) {
     return invalid_argument(
-        "--map-by dist: distances to devices are not looked at; --map-by numa deals members out over NUMA "
+        "--map-by dist: name the device, as in --map-by device=mlx5_0; --map-by numa deals members out over "
+        "NUMA "
         "nodes");
   }
   return {};
