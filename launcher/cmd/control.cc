@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/wire.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/supervise/unix_socket.h"
+#include "launcher/usage/usage_text.h"
 
 namespace regroup::cmd {
 namespace {
@@ -67,6 +69,36 @@ class Client {
 
 std::string text_of(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
+// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" where nobody says.
+std::string usage_of(const json& member) {
+  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+  if (!member.contains("memory_bytes")) return fmt::format("{:>6} {:>10} -", "-", "-");
+  std::string out = fmt::format("{:>6.2f} {:>6.0f} MiB", member.value("cpus", 0.0),
+                                member.value("memory_bytes", 0.0) / kMiB);
+  const json gpus = member.value("gpus", json::array());
+  if (gpus.empty()) out += " -";
+  for (const json& gpu : gpus) {
+    out += fmt::format(" {}% {:.1f}/{:.1f} GiB", gpu.value("busy_percent", 0),
+                       gpu.value("memory_used", 0.0) / kGiB, gpu.value("memory_total", 0.0) / kGiB);
+  }
+  return out;
+}
+
+// What the agent on this host last wrote of its members, put into theirs.
+void add_usage(const std::string& path, json& status) {
+  std::ifstream file(path);
+  const json usage = json::parse(file, nullptr, false);
+  if (!usage.is_object() || !status.contains("members")) return;
+  for (json& member : status["members"]) {
+    for (const json& used : usage.value("members", json::array())) {
+      if (used.value("id", json()) != member.value("id", json(-1))) continue;
+      for (const char* field : {"pid", "cpu_seconds", "cpus", "memory_bytes", "gpus"}) {
+        if (used.contains(field)) member[field] = used[field];
+      }
+    }
+  }
+}
+
 std::string table(const json& status) {
   std::string out =
       fmt::format("job {}: {}, generation {} with {} members (target {}, range {}:{}), step {}\n",
@@ -75,10 +107,12 @@ std::string table(const json& status) {
                   status.value("max", 0), status.value("step", 0));
   if (const std::string held = status.value("held", ""); !held.empty())
     out += fmt::format("waiting: {}\n", held);
-  out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12}\n", "member", "rank", "state", "step", "loss");
+  out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12} {:>6} {:>10} {}\n", "member", "rank", "state", "step",
+                     "loss", "cpus", "memory", "GPUs");
   for (const json& member : status.value("members", json::array())) {
-    out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12}\n", text_of(member["id"]), text_of(member["rank"]),
-                       member.value("state", ""), text_of(member["step"]), text_of(member["loss"]));
+    out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12} {}\n", text_of(member["id"]), text_of(member["rank"]),
+                       member.value("state", ""), text_of(member["step"]), text_of(member["loss"]),
+                       usage_of(member));
   }
   for (const json& event : status.value("history", json::array())) {
     out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
@@ -109,10 +143,16 @@ core::Result<std::string> status_of(Client& client) {
   return std::move(reply->json);
 }
 
-int show_status(const Options& options, Client& client) {
+int show_status(const Options& options, Client& client, const std::string& usage) {
   auto text = status_of(client);
   if (!text.ok()) return fail(text.status().message());
-  fmt::print("{}", options.json ? json::parse(*text).dump() + "\n" : table(json::parse(*text)));
+  json status = json::parse(*text);
+  add_usage(usage, status);
+  if (options.prometheus) {
+    fmt::print("{}", launcher::prometheus_text(status.dump()));
+  } else {
+    fmt::print("{}", options.json ? status.dump() + "\n" : table(status));
+  }
   return 0;
 }
 
@@ -145,7 +185,7 @@ int run_control(const Options& options) {
   if (!socket.ok()) return fail(socket.status().message());
   Client client(std::move(*socket));
   if (options.verb == Verb::kStatus) {
-    return options.follow ? follow_status(options, client) : show_status(options, client);
+    return options.follow ? follow_status(options, client) : show_status(options, client, files->usage());
   }
   auto body = client.ask(request_of(options));
   if (!body.ok()) return fail(body.status().message());

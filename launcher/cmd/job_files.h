@@ -15,6 +15,7 @@ struct JobFiles {
 
   [[nodiscard]] std::string agent_socket() const { return folder + "/agent"; }
   [[nodiscard]] std::string control_socket() const { return folder + "/control"; }
+  [[nodiscard]] std::string usage() const { return folder + "/usage"; }  // of members on this host
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }
 };
 

@@ -46,14 +46,14 @@ core::Status report_pid(const std::string& to) {
 }
 
 int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
-              const launcher::JobFactory& job) {
+              const launcher::JobFactory& job, const std::string& usage_file = "") {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   crew.master.port = port->port;
   boost::asio::io_context loop(1);
-  return launcher::Agent(loop, agent_options(options, std::move(crew), std::move(*port)), std::move(guardian),
-                         job)
-      .run();
+  launcher::AgentOptions agent = agent_options(options, std::move(crew), std::move(*port));
+  agent.usage.status_file = usage_file;
+  return launcher::Agent(loop, std::move(agent), std::move(guardian), job).run();
 }
 
 // A job without a coordinator.
@@ -171,7 +171,8 @@ int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {
-                           const int agent = run_agent(options, crew, std::move(guardian), job);
+                           const int agent =
+                               run_agent(options, crew, std::move(guardian), job, files->usage());
                            remove_job_files(*files);  // the guardian may be dead
                            return agent;
                          },

@@ -53,6 +53,7 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
 launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
                                      launcher::HeldPort port) {
   launcher::AgentOptions agent{std::move(crew), std::move(port), options.term_grace, options.timeout};
+  agent.usage.log = options.usage_log;
   if (options.compat == launcher::Compat::kMpich)
     agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
   return agent;

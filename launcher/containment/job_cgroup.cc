@@ -171,6 +171,12 @@ core::Result<std::vector<core::Fd>> JobCgroup::add(core::MemberId member, const 
   return doors;
 }
 
+std::vector<std::string> JobCgroup::folders_of(core::MemberId member) const {
+  std::vector<std::string> out;
+  for (const std::string& folder : folders_) out.push_back(member_folder(folder, member));
+  return out;
+}
+
 std::uint64_t JobCgroup::memory_kills(core::MemberId member) const {
   std::uint64_t kills = 0;
   for (const std::string& parent : folders_) {

@@ -29,6 +29,8 @@ class JobCgroup {
   [[nodiscard]] core::Result<std::vector<core::Fd>> add(core::MemberId member, const Limits& limits) const;
   // How many processes of the member's groups the kernel has killed for want of memory.
   [[nodiscard]] std::uint64_t memory_kills(core::MemberId member) const;
+  // Those of the member, one per hierarchy.
+  [[nodiscard]] std::vector<std::string> folders_of(core::MemberId member) const;
   // Takes the member's groups away, unless something still runs in them.
   void remove(core::MemberId member) const;
   // Of the job, one per hierarchy.

@@ -36,6 +36,10 @@ class Limiter {
   // To be called when a member is dead: the limit in bytes, if the kernel killed one of its processes for it,
   // else 0.
   std::uint64_t exceeded_memory(core::MemberId member);
+  // Of its control groups; empty: it has none of its own.
+  [[nodiscard]] std::vector<std::string> folders_of(core::MemberId member) const {
+    return groups_ ? groups_->folders_of(member) : std::vector<std::string>();
+  }
 
  private:
   [[nodiscard]] core::Status enter(core::MemberId member, const Limits& limits, Restraint& restraint);

@@ -39,6 +39,8 @@ core::Result<Words> control_words(const Control& control, const Words& args, Opt
     }
     if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {
       out.json = true;
+    } else if (control.verb == Verb::kStatus && (arg == "--prometheus" || arg == "-prometheus")) {
+      out.prometheus = true;
     } else if (control.verb == Verb::kStatus && (arg == "--follow" || arg == "-follow")) {
       out.follow = true;
     } else if (arg.starts_with('-') && arg.size() > 1 && (arg[1] < '0' || arg[1] > '9')) {

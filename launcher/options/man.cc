@@ -54,7 +54,7 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 [\-\-machine \fIFILE\fR] [\-\-svg \fIFILE\fR|\-\-png \fIFILE\fR]
 .br
 .B regroup status
-[\-\-json|\-\-follow] [\fIJOB\fR]
+[\-\-json|\-\-follow|\-\-prometheus] [\fIJOB\fR]
 .br
 .B regroup resize
 \fIMEMBERS\fR [\fIJOB\fR]

@@ -83,6 +83,7 @@ struct Options {
   // Streams
   OutputRequest output;
   StdinRequest stdin_to;
+  std::string usage_log;  // CSV of what members use; "": none
   bool quiet = false;
   bool verbose = false;  // tell what is started, with which processors, and how it ended
 
@@ -108,6 +109,7 @@ struct Options {
   std::string job;           // "": the user's only one
   bool json = false;
   bool follow = false;
+  bool prometheus = false;
 
   std::vector<std::string> helper_words;  // kBench, kCheckpoint, kPlace: what follows the verb
 

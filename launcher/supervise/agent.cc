@@ -37,9 +37,18 @@ Agent::Agent(boost::asio::io_context& loop, AgentOptions options, core::Fd guard
           [this] { on_guardian_lost(); }),
       job_(job(*this)) {}
 
+core::Status Agent::report_usage() {
+  if (!options_.usage.wanted()) return {};
+  usage_ = std::make_unique<UsageReporter>(
+      loop_, options_.usage, [this] { return crew_.usage_targets(); },
+      [this](const std::string& text) { say(text); });
+  return usage_->start();
+}
+
 int Agent::run() {
   become_subreaper();
   core::Status status = signals_.start({SIGCHLD});
+  if (status.ok()) status = report_usage();
   if (status.ok()) status = job_->start();
   if (!status.ok()) fail_start(status.message());
   if (options_.timeout.count() > 0) {

@@ -20,6 +20,7 @@
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/words.h"
+#include "launcher/usage/usage_reporter.h"
 
 namespace regroup::launcher {
 
@@ -62,6 +63,7 @@ struct AgentOptions {
   int stopped_status = 1;    // the job's exit status when a signal to the guardian ended it ...
   int timeout_status = kTimedOut;
   int start_failed_status = kStartFailed;
+  UsageOptions usage = {};  // of the members on this node
 };
 
 class Agent {
@@ -97,6 +99,7 @@ class Agent {
   void on_word(Word word, std::int32_t value, core::Fd fd);
   void on_guardian_lost();
   void signal_all(int signal);
+  [[nodiscard]] core::Status report_usage();
   void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);
   void finish_if_over();
   void limit_drain(core::Duration limit);
@@ -117,6 +120,7 @@ class Agent {
   boost::asio::steady_timer timeout_{loop_};
   boost::asio::steady_timer orphan_{loop_};
   boost::asio::steady_timer drain_{loop_};
+  std::unique_ptr<UsageReporter> usage_;  // none: nobody wants to know
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
   std::optional<core::Duration> drain_limit_;  // from the members' end on; none: until all is written

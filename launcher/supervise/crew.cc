@@ -38,6 +38,17 @@ void add_folder(const std::string& wdir, Environment& environment) {
   environment.emplace("OMPI_MCA_initial_wdir", folder);
 }
 
+// GPUs that a member was given by uuid.
+std::vector<std::string> gpus_in(const Environment& environment) {
+  const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> out;
+  std::istringstream rest(visible == environment.end() ? "" : visible->second);
+  for (std::string gpu; std::getline(rest, gpu, ',');) {
+    if (gpu.starts_with("GPU-")) out.push_back(gpu);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string shown(const App& app) {
@@ -104,7 +115,7 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   spec.open_files = options_.open_files;
   auto pid = spawn(spec);
   if (!pid.ok()) return pid.status();
-  running_[place.member] = {*pid, place.rank};
+  running_[place.member] = {*pid, place.rank, gpus_in(environment)};
   if (options_.verbose) tell_start(place, app, *pid, spec.cores);
   streams_.start(std::move(pipes), place);
   return {};
@@ -160,6 +171,13 @@ void Crew::reaped(pid_t pid, int status) {
   }
   if (options_.tell_exit_codes) exits_[exit.member] = exit;
   exited_(exit);
+}
+
+std::vector<UsageTarget> Crew::usage_targets() const {
+  std::vector<UsageTarget> out;
+  for (const auto& [member, process] : running_)
+    out.push_back({member, process.rank, process.pid, limiter_.folders_of(member), process.gpus});
+  return out;
 }
 
 pid_t Crew::pid_of(core::MemberId member) const {

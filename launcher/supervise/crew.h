@@ -22,6 +22,7 @@
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/streams.h"
+#include "launcher/usage/usage_meter.h"
 
 namespace regroup::launcher {
 
@@ -93,6 +94,8 @@ class Crew {
   [[nodiscard]] bool outputs_busy() const { return streams_.busy(); }
   // Output was lost to a full disk or its like; that has been said.
   [[nodiscard]] bool output_lost() const { return streams_.lost(); }
+  // Members that run, and where it is written what they use.
+  [[nodiscard]] std::vector<UsageTarget> usage_targets() const;
   // Of a living member, or 0.
   [[nodiscard]] pid_t pid_of(core::MemberId member) const;
 
@@ -100,6 +103,7 @@ class Crew {
   struct Process {
     pid_t pid = 0;
     std::uint32_t rank = 0;
+    std::vector<std::string> gpus;  // uuids of those it was given
   };
 
   void tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores);
