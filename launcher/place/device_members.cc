@@ -69,13 +69,9 @@ Result<PlacedJob> place_with_devices(const Options& options, const Allocation& a
   out.environments =
       rank_environments(fabric, *placed, 0, nccl_file(options.mapping.machine), options.environment);
   out.why = std::move(placed->why);
-  out.placement.policy.bound = true;
-  for (const DeviceSpot& device : placed->ranks) {
-    out.placement.policy.bound &= !device.cpus.empty();
+  out.placement.policy.bound = true;  // one of whose processors nothing is known stays free
+  for (const DeviceSpot& device : placed->ranks)
     out.placement.ranks.push_back(spot_of(*machine, *topology, device));
-  }
-  if (!out.placement.policy.bound)
-    out.placement.policy.why_unbound = "nothing is known of cores near the GPUs";
   out.topology = std::move(*topology);
   return out;
 }

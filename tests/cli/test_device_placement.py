@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,23 @@ def test_near_a_device(regroup, machine):
     path, _ = machine
     ranks = told(regroup, "-np", "1", "--map-by", "device=mlx5_1", "--machine", path)
     assert ranks[0][0]["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+def test_elastic_members_have_theirs(regroup, machine, member):
+    path, _ = machine
+    words = ["--oversubscribe", "-np", "1:2", "--start", "2", "--placement", "best", "--machine", path]
+    job = regroup.start(*words, member, "1000000", "5")
+    job.wait_out("^step 5 ")
+    found = set()
+    for pid in job.living():
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        found |= {word for word in environ if word.startswith(b"CUDA_VISIBLE_DEVICES=GPU-")}
+    assert found == {b"CUDA_VISIBLE_DEVICES=GPU-0", b"CUDA_VISIBLE_DEVICES=GPU-1"}
+    job.process.terminate()
+    assert job.wait() == 1
 
 
 def test_not_asked_for_nothing_is_set(regroup, machine):
