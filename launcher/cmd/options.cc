@@ -132,6 +132,8 @@ std::string unheeded_options(const Options& options) {
     lines.emplace_back("--restart-policy: only for a job of roles, ignored");
   if ((options.elastic || roles) && (options.ulfm || options.keep_going))
     lines.emplace_back("--with-ft, --enable-recovery: only for a job of -np N, ignored");
+  if (options.mapping.packing && (options.several_hosts() || roles))
+    lines.emplace_back("--placement: only for a job of -np on this machine, ignored");
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }
 

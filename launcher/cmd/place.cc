@@ -5,6 +5,7 @@
 
 #include "launcher/cmd/start.h"
 #include "launcher/place/place_command.h"
+#include "launcher/topo/load_fabric.h"
 #include "launcher/topo/load_machine.h"
 
 namespace regroup::cmd {
@@ -12,7 +13,8 @@ namespace {
 
 using launcher::PlaceCommand;
 
-launcher::Fabric hosts_of(const PlaceCommand& command, const launcher::Machine& machine) {
+core::Result<launcher::Fabric> hosts_of(const PlaceCommand& command, const launcher::Machine& machine) {
+  if (!command.fabric.empty()) return launcher::load_fabric(command.fabric, machine);
   std::vector<std::string> names;
   const std::string name = machine.name.empty() ? "host" : machine.name;
   for (std::uint32_t i = 0; i < command.hosts; ++i)
@@ -26,13 +28,14 @@ core::Status place_and_print(const PlaceCommand& command) {
   if (machine->gpus.empty())
     return core::invalid_argument(
         fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
-  const launcher::Fabric fabric = hosts_of(command, *machine);
-  std::vector<launcher::HostShare> allocation = launcher::whole_fabric(fabric);
+  auto fabric = hosts_of(command, *machine);
+  if (!fabric.ok()) return fabric.status();
+  std::vector<launcher::HostShare> allocation = launcher::whole_fabric(*fabric);
   for (launcher::HostShare& share : allocation) share.free &= command.free.value_or(share.free);
-  auto placement = launcher::place_on_devices(fabric, allocation, command.request);
+  auto placement = launcher::place_on_devices(*fabric, allocation, command.request);
   if (!placement.ok()) return placement.status();
-  fmt::print("{}", command.json ? launcher::place_json(fabric, *placement)
-                                : launcher::place_text(command, fabric, *placement));
+  fmt::print("{}", command.json ? launcher::place_json(*fabric, *placement)
+                                : launcher::place_text(command, *fabric, *placement));
   return {};
 }
 

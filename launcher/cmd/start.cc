@@ -13,6 +13,7 @@
 #include "launcher/supervise/open_files.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/signals.h"
+#include "launcher/topo/nvml.h"
 
 namespace regroup::cmd {
 
@@ -50,10 +51,24 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
   return crew;
 }
 
+// Of NVIDIA's, asked only for members that were given some; the library is loaded for the first of them.
+launcher::UsageMeter::GpuReader gpu_reader() {
+  auto nvml = std::make_shared<std::optional<core::Result<launcher::Nvml>>>();
+  return [nvml](const std::string& uuid) -> core::Result<launcher::GpuUse> {
+    if (!*nvml) *nvml = launcher::Nvml::open();
+    if (!(*nvml)->ok()) return (*nvml)->status();
+    auto sample = (**nvml)->sample(uuid);
+    if (!sample.ok()) return sample.status();
+    return launcher::GpuUse{sample->uuid, sample->busy_percent, sample->memory_used, sample->memory_total,
+                            sample->watts};
+  };
+}
+
 launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
                                      launcher::HeldPort port) {
   launcher::AgentOptions agent{std::move(crew), std::move(port), options.term_grace, options.timeout};
   agent.usage.log = options.usage_log;
+  agent.usage.read_gpu = gpu_reader();
   if (options.compat == launcher::Compat::kMpich)
     agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
   return agent;

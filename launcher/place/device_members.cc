@@ -10,6 +10,7 @@
 #include "launcher/place/device_place.h"
 #include "launcher/place/explicit_places.h"
 #include "launcher/place/rank_environment.h"
+#include "launcher/topo/discover.h"
 #include "launcher/topo/load_machine.h"
 #include "launcher/topo/read_topology.h"
 
@@ -28,11 +29,10 @@ std::string nccl_file(const std::string& path) {
 
 Result<Machine> machine_for(const Options& options) {
   const std::string& path = options.mapping.machine;
-  if (path.empty())
-    return core::invalid_argument("--placement: --machine FILE must describe this machine's GPUs and NICs");
-  auto machine = load_machine(path);
+  auto machine = path.empty() ? discover_machine({}) : load_machine(path);
   if (machine.ok() && machine->gpus.empty())
-    return core::invalid_argument(fmt::format("--placement: {} names no GPU", path));
+    return core::invalid_argument(
+        fmt::format("--placement: {} has no GPU", path.empty() ? "this machine" : path));
   return machine;
 }
 

@@ -12,7 +12,8 @@
 namespace regroup::launcher {
 
 struct PlaceCommand {
-  std::string machine;         // file
+  std::string machine;  // file
+  std::string fabric;   // file of the network between hosts that are such machines; "": `hosts` on one switch
   std::uint32_t hosts = 1;     // that are such machines on one switch
   std::optional<GpuSet> free;  // by GPU number, on each host; absent: all
   DeviceRequest request;

@@ -84,3 +84,12 @@ def test_too_many_ranks_are_refused(regroup, machine):
     job = regroup.start("--oversubscribe", "-np", "3", "--placement", "best", "--machine", path, "true")
     assert job.wait() == 213
     assert "the nearest that fits is 2" in job.err
+
+
+@pytest.mark.skipif(
+    any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/kfd")), reason="this machine has GPUs"
+)
+def test_without_gpus_says_so(regroup):
+    job = regroup.start("-np", "1", "--placement", "best", "true")
+    assert job.wait() == 213
+    assert "this machine has no GPU" in job.err
