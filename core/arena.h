@@ -20,7 +20,7 @@
 namespace regroup::core {
 
 inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as many
-inline constexpr std::uint32_t kMaxMembers = 4096;     // of a World
+inline constexpr std::uint32_t kMaxMembers = 16384;    // of a World
 inline constexpr std::size_t kStageBytes = 512 << 10;  // of a member's Communicators: collective/shm/stage.h
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 inline constexpr std::uint32_t kMaxKeptResults = 64;

@@ -1,4 +1,4 @@
-// Walks from the root; V is at most a few thousand, so no table is kept.
+// Walks from the root; V is at most 16,384, so no table is kept.
 #include "core/canonical.h"
 
 namespace regroup::core {

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "core/lesson_mark.h"
 
@@ -19,16 +20,26 @@ Status senseless(const std::string& what, const std::string& why) {
 
 bool exists(const Seat& seat) { return seat.slot < kMaxSlots; }
 
+// Sorted, since every agent checks every World.
+template <class T>
+std::optional<T> twice(std::vector<T>& all) {
+  std::sort(all.begin(), all.end());
+  const auto found = std::adjacent_find(all.begin(), all.end());
+  return found == all.end() ? std::nullopt : std::optional(*found);
+}
+
 std::string wrong_members(const World& w) {
   if (w.members.empty()) return "it has no members";
-  std::set<MemberId> ids;
-  std::set<Seat> seats;
+  std::vector<MemberId> ids;
+  std::vector<Seat> seats;
   for (const WorldMember& m : w.members) {
     if (!exists(m.seat)) return fmt::format("member {} sits on line {}", m.id, m.seat.slot);
     if (m.from_step > kMaxStep) return fmt::format("member {} begins with step {}", m.id, m.from_step);
-    if (!ids.insert(m.id).second) return fmt::format("member {} is in it twice", m.id);
-    if (!seats.insert(m.seat).second) return fmt::format("two members sit on line {}", m.seat.slot);
+    ids.push_back(m.id);
+    seats.push_back(m.seat);
   }
+  if (const auto id = twice(ids)) return fmt::format("member {} is in it twice", *id);
+  if (const auto seat = twice(seats)) return fmt::format("two members sit on line {}", seat->slot);
   const bool known = std::any_of(w.members.begin(), w.members.end(), [](auto& m) { return !m.needs_state; });
   return known ? "" : "none of its members has the state";
 }
@@ -96,7 +107,7 @@ Status check_one(const HelloReply& m) {
 }
 Status check_one(const Contacts& m) { return check_generation("Contacts", m.generation); }
 Status check_one(const Revoke& m) { return check_generation("Revoke", m.generation); }
-Status check_one(const Announce& m) { return check(m.world); }
+Status check_one(const Announce& m) { return check(*m.world); }
 Status check_one(const Teach& m) { return check_lesson("Teach", m.lesson, m.step); }
 Status check_one(const Taught& m) { return check_lesson("Taught", m.lesson, m.step); }
 Status check_one(const Learn& m) { return check_lesson("Learn", m.lesson, m.step); }

@@ -18,7 +18,7 @@ using Step = std::uint64_t;
 
 inline constexpr std::uint32_t kMaxGeneration = (1U << 21) - 1;
 inline constexpr Step kMaxStep = (1ULL << 32) - 1;
-inline constexpr std::uint32_t kMaxShards = 4096;
+inline constexpr std::uint32_t kMaxShards = 16384;
 
 // A point in the program that all members share: transaction 0 of step s is the training step itself,
 // transactions 1..255 are the collective regions (and finish()) that follow it. Ordered; 40 bits.

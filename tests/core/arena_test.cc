@@ -202,7 +202,7 @@ TEST(Arena, TheLargestWorldFitsAndALongerOneIsRefused) {
   world.plan.assign(kMaxShards, Seat{1, 2});
   EXPECT_TRUE(arena->publish_world(world).ok());
   EXPECT_EQ(*arena->read_world(1), world);
-  world.why.assign(100000, 'w');
+  world.why.assign(1 << 20, 'w');
   const Status status = arena->publish_world(world);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   EXPECT_THAT(status.message(), testing::ContainsRegex("World 1 takes [0-9]+ bytes, [0-9]+ are there"));

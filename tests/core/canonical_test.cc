@@ -109,7 +109,8 @@ TEST(Canonical, EagerFoldingFitsTheReservedBuffers) {
 TEST(Canonical, BufferCountsOfTheFormula) {
   constexpr struct {
     std::uint32_t leaves, buffers;
-  } kRows[] = {{1, 2}, {2, 2}, {3, 3}, {4, 3}, {5, 5}, {8, 5}, {9, 7}, {16, 7}, {300, 17}, {4096, 23}};
+  } kRows[] = {{1, 2}, {2, 2},  {3, 3},    {4, 3},     {5, 5},     {8, 5},
+               {9, 7}, {16, 7}, {300, 17}, {4096, 23}, {16384, 27}};
   for (const auto& row : kRows) EXPECT_EQ(canonical_buffers(row.leaves), row.buffers) << row.leaves;
 }
 

@@ -288,7 +288,7 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
   const std::vector<std::pair<Body, const char*>> bodies = {
       {Welcome{kMaxSlots, 4, 1}, "Welcome makes no sense: line 128, 4 shards"},
       {Welcome{1, 0, 1}, "Welcome makes no sense: line 1, 0 shards"},
-      {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: line 1, 4097 shards"},
+      {Welcome{1, kMaxShards + 1, 1}, "Welcome makes no sense: line 1, 16385 shards"},
       {MemberReady{kMaxSlots, {.member = 7}}, "MemberReady makes no sense: member 7 on line 128"},
       {Start{1, 3, 3, 0}, "Start makes no sense: rank 3 of 3"},
       {Teach{1 << 24, 5}, "Teach makes no sense: lesson 16777216 after step 5"},

@@ -185,7 +185,8 @@ TEST(FitToSlots, RefusesAStartOutsideTheRange) {
             "--start 2: only an elastic job (-np MIN:MAX) has it");
   EXPECT_THAT(misfit(parsed({"-np", "1:200", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8), testing::HasSubstr("at most 127 members"));
-  EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "5000", "p"}), 8), testing::HasSubstr("at most 4096"));
+  EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "20000", "p"}), 8),
+              testing::HasSubstr("at most 16384"));
 }
 
 }  // namespace
