@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -94,8 +96,9 @@ struct Revoke {
   bool operator==(const Revoke&) const = default;
 };
 struct Announce {
-  World world;
-  bool operator==(const Announce&) const = default;
+  explicit Announce(World w = {}) : world(std::make_shared<const World>(std::move(w))) {}
+  std::shared_ptr<const World> world;  // never null; one for all that are told of it
+  bool operator==(const Announce& other) const { return *world == *other.world; }
 };
 struct Notice {  // leave at the next step boundary
   MemberId member = 0;

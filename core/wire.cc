@@ -171,10 +171,10 @@ fb::RevokeT table(const Revoke& m) {
 Revoke plain(const fb::RevokeT& t) { return {t.generation}; }
 fb::AnnounceT table(const Announce& m) {
   fb::AnnounceT t;
-  t.world = std::make_unique<fb::WorldT>(to_wire(m.world));
+  t.world = std::make_unique<fb::WorldT>(to_wire(*m.world));
   return t;
 }
-Announce plain(const fb::AnnounceT& t) { return {t.world ? from_wire(*t.world) : World{}}; }
+Announce plain(const fb::AnnounceT& t) { return Announce(t.world ? from_wire(*t.world) : World{}); }
 fb::NoticeT table(const Notice& m) {
   fb::NoticeT t;
   t.member = m.member;

@@ -45,7 +45,7 @@ void AgentCore::on_coordinator(const core::Body& body) {
   } else if (const auto* revoke = std::get_if<core::Revoke>(&body)) {
     on_revoke(revoke->generation);
   } else if (const auto* announce = std::get_if<core::Announce>(&body)) {
-    on_announce(announce->world);
+    on_announce(*announce);
   } else if (const auto* contacts = std::get_if<core::Contacts>(&body)) {
     on_contacts(*contacts);
   } else if (const auto* notice = std::get_if<core::Notice>(&body)) {
@@ -105,7 +105,7 @@ void AgentCore::on_hello() {
     const bool lives = member.ready && !member.dead;
     if (lives && member.drained) emit(ToCoordinator{core::MemberDrained{id}});
   }
-  core::HelloReply reply{world_.generation, revoked_, report()};
+  core::HelloReply reply{world_->generation, revoked_, report()};
   for (const auto& [id, member] : members_) {
     if (!member.slot) reply.lines.push_back({.member = id, .slot = core::kNoSlot, .alive = !member.reaped});
   }
@@ -114,7 +114,7 @@ void AgentCore::on_hello() {
   send_contacts();
   for (const auto& [id, member] : members_) {
     const bool lives = member.ready && !member.dead;
-    if (lives && world_.rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
+    if (lives && world_->rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
     if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
   }
 }
@@ -130,22 +130,23 @@ void AgentCore::on_revoke(core::Generation g) {
   emit(ToCoordinator{core::Report{revoked_, report()}});
 }
 
-void AgentCore::on_announce(const core::World& world) {
-  if (world.generation <= world_.generation || world.generation <= revoked_) {
+void AgentCore::on_announce(const core::Announce& announce) {
+  const core::World& world = *announce.world;
+  if (world.generation <= world_->generation || world.generation <= revoked_) {
     emit(Warn{fmt::format("World {} is refused: {} is known, {} is revoked", world.generation,
-                          world_.generation, revoked_)});
+                          world_->generation, revoked_)});
     return;
   }
   contacts_ = {world.generation, {}};
   if (!arena_.mapped()) {  // nobody here has joined, so nobody here is in it
-    world_ = world;
+    world_ = announce.world;
     return;
   }
   on_world_in_lesson(world);
   if (const core::Status status = arena_.publish_world(world); !status.ok()) {
     return emit(Warn{status.to_string()});
   }
-  world_ = world;
+  world_ = announce.world;
   core::ring_all(arena_);
   if (!plan_holds(world)) {
     emit(Warn{fmt::format("World {} counts on partial sums that are gone", world.generation)});
@@ -156,7 +157,7 @@ void AgentCore::on_announce(const core::World& world) {
 
 // Of all members here that are in the World at once: the others need all of them.
 void AgentCore::on_contact(core::MemberId id, const core::Contacts& own) {
-  if (own.generation != world_.generation || own.members.size() != 1 || world_.rank_of(id) < 0) return;
+  if (own.generation != world_->generation || own.members.size() != 1 || world_->rank_of(id) < 0) return;
   const bool known = std::any_of(contacts_.members.begin(), contacts_.members.end(),
                                  [&](const auto& contact) { return contact.member == id; });
   if (known) return;
@@ -165,15 +166,15 @@ void AgentCore::on_contact(core::MemberId id, const core::Contacts& own) {
 }
 
 void AgentCore::send_contacts() {
-  const auto here = std::count_if(world_.members.begin(), world_.members.end(),
+  const auto here = std::count_if(world_->members.begin(), world_->members.end(),
                                   [&](const core::WorldMember& m) { return m.seat.node == options_.node; });
   if (here == 0 || contacts_.members.size() < static_cast<std::size_t>(here)) return;
   emit(ToCoordinator{contacts_});
 }
 
 void AgentCore::on_contacts(const core::Contacts& all) {
-  if (all.generation != world_.generation || !arena_.mapped()) return;
-  for (const core::WorldMember& m : world_.members) {
+  if (all.generation != world_->generation || !arena_.mapped()) return;
+  for (const core::WorldMember& m : world_->members) {
     const auto found = members_.find(m.id);
     if (m.seat.node != options_.node || found == members_.end() || found->second.dead) continue;
     emit(ToMember{m.id, all});

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -92,7 +93,7 @@ class AgentCore {
   void on_ready(core::MemberId id);
   void on_hello();
   void on_revoke(core::Generation g);
-  void on_announce(const core::World& world);
+  void on_announce(const core::Announce& announce);
   void on_contact(core::MemberId id, const core::Contacts& own);
   void send_contacts();
   void on_contacts(const core::Contacts& all);
@@ -117,7 +118,7 @@ class AgentCore {
   void refuse(core::MemberId id, const std::string& reason);
   void retry_joins();
   [[nodiscard]] Use use_of(core::SlotIndex slot) const;
-  [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_.generation; }
+  [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_->generation; }
   [[nodiscard]] core::Step committed_step() const;
   [[nodiscard]] bool plan_holds(const core::World& world) const;
   [[nodiscard]] core::LineReport report_of(core::SlotIndex slot) const;
@@ -131,9 +132,9 @@ class AgentCore {
   core::Incarnation incarnation_ = 0;
   core::Arena arena_;
   std::optional<core::Join> first_;  // accepted: fixes model, fingerprint and shape
-  core::World world_;                // newest announced; generation 0: none
-  core::Generation revoked_ = 0;     // highest generation revoked
-  core::Contacts contacts_;          // of members here, in that generation
+  std::shared_ptr<const core::World> world_ = std::make_shared<const core::World>();  // newest announced
+  core::Generation revoked_ = 0;  // highest generation revoked
+  core::Contacts contacts_;       // of members here, in that generation
   std::map<core::MemberId, Local> members_;
   std::deque<core::MemberId> waiting_;  // for a line that is still needed
   LessonGiver giver_;

@@ -13,7 +13,7 @@ void AgentCore::on_teach(const core::Teach& teach) {
   if (!arena_.mapped() || round_open()) {
     answer.why = "a generation is over here";
   } else {
-    const auto step = giver_.begin(arena_, {teach.lesson, teach.step}, world_);
+    const auto step = giver_.begin(arena_, {teach.lesson, teach.step}, *world_);
     if (step.ok())
       answer.step = *step;
     else
@@ -28,7 +28,7 @@ void AgentCore::on_learn(const core::Learn& learn) {
   std::vector<LessonTaker::Seated> learners;
   for (const core::MemberId id : learn.members) {
     const auto found = members_.find(id);
-    if (found == members_.end() || !found->second.slot || found->second.dead || world_.rank_of(id) >= 0)
+    if (found == members_.end() || !found->second.slot || found->second.dead || world_->rank_of(id) >= 0)
       continue;  // the coordinator knows or will hear of it
     learners.push_back({id, *found->second.slot});
   }
@@ -65,7 +65,7 @@ AgentEffects AgentCore::poll_lesson(bool* more) {
     const LessonTaker::There there =
         taught_here_ ? LessonTaker::There{giver_.snapshot_complete(), giver_.kept(), giver_.kept()}
                      : fetched_;
-    tell(taker_.poll(arena_, there, world_));
+    tell(taker_.poll(arena_, there, *world_));
   }
   return effects();
 }

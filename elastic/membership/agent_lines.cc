@@ -39,8 +39,8 @@ std::uint64_t save_bytes(std::uint64_t state) { return state + state / 16 + kRoo
 // next.
 void AgentCore::forget_dead_launch() {
   const bool over =
-      world_.generation == 0 && std::all_of(members_.begin(), members_.end(),
-                                            [](const auto& m) { return !m.second.slot || m.second.reaped; });
+      world_->generation == 0 && std::all_of(members_.begin(), members_.end(),
+                                             [](const auto& m) { return !m.second.slot || m.second.reaped; });
   if (!over) return;
   for (auto& [id, member] : members_) member.slot.reset();
   first_.reset();
@@ -97,7 +97,7 @@ void AgentCore::give_line(core::MemberId id) {
   if (giver_.active()) giver_.look(arena_);
   arena_.assign_line(slot, id);
   // assign_line() knows the newest World only; a generation can be over that never reached this node.
-  arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_.generation), std::memory_order_seq_cst);
+  arena_.line(slot).revoked_up_to.store(std::max(revoked_, world_->generation), std::memory_order_seq_cst);
   members_.at(id).slot = slot;
   emit(ToMember{id, core::Welcome{slot, options_.shards, options_.seed}, true});
   if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});
@@ -121,11 +121,11 @@ AgentCore::Use AgentCore::use_of(core::SlotIndex slot) const {
   const core::MemberId owner = occupied - 1;
   const auto found = members_.find(owner);
   if (found == members_.end() || !found->second.dead) return Use::kTaken;
-  if (!found->second.reaped || world_.rank_of(owner) >= 0) return Use::kNeeded;
+  if (!found->second.reaped || world_->rank_of(owner) >= 0) return Use::kNeeded;
   const core::Step committed = committed_step();
   const core::Seat seat{options_.node, slot};
-  const bool planned = committed <= world_.resume.step() &&
-                       std::find(world_.plan.begin(), world_.plan.end(), seat) != world_.plan.end();
+  const bool planned = committed <= world_->resume.step() &&
+                       std::find(world_->plan.begin(), world_->plan.end(), seat) != world_->plan.end();
   if (!round_open()) return planned ? Use::kNeeded : Use::kFree;
   const bool sealed = std::any_of(std::begin(line.seals), std::end(line.seals), [&](const auto& word) {
     return core::Seal::unpack(word.load(std::memory_order_acquire)).step > committed;
@@ -133,7 +133,9 @@ AgentCore::Use AgentCore::use_of(core::SlotIndex slot) const {
   return planned || sealed ? Use::kVoidable : Use::kFree;
 }
 
-core::Step AgentCore::committed_step() const { return resume_of(world_, {{options_.node, report()}}).step(); }
+core::Step AgentCore::committed_step() const {
+  return resume_of(*world_, {{options_.node, report()}}).step();
+}
 
 // Every leaf that the plan finds with somebody who does not compute is sealed there.
 bool AgentCore::plan_holds(const core::World& world) const {

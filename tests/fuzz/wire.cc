@@ -31,7 +31,7 @@ void one_payload(std::span<const std::byte> bytes) {
   if (auto message = decode(payload); message.ok()) {
     const auto frame = encode(*message);
     require(decode(std::span(frame).subspan(sizeof(std::uint32_t))).ok());
-    if (const auto* announce = std::get_if<Announce>(&message->body)) require_usable(announce->world);
+    if (const auto* announce = std::get_if<Announce>(&message->body)) require_usable(*announce->world);
   }
   if (auto world = decode_world(payload); world.ok()) {
     require(decode_world(encode_world(*world)).ok());
