@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unordered_map>
 
 namespace regroup::membership {
 namespace {
 
 using Ids = std::vector<core::MemberId>;
+
+constexpr std::size_t kMostReasons = 8;  // in a sentence
 
 // The members of a roster by what they mean for the next World.
 struct Tally {
@@ -66,9 +69,7 @@ std::string members(std::size_t n) { return fmt::format("{} member{}", n, n == 1
 
 Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& roster, const Policy& policy) {
   const std::size_t ready = tally.warm.size();
-  if (tally.starting > 0) {
-    return {.why = fmt::format("{} of {} are ready", ready, members(ready + tally.starting))};
-  }
+  if (tally.starting > 0) return {.why = still_starting(ready, tally.starting)};
   if (ready < policy.min) {
     return {.why = fmt::format("{} of at least {} ready, {} s of --wait left", ready, members(policy.min),
                                seconds_left(now, roster, policy))};
@@ -94,6 +95,11 @@ std::string sentence(const Tally& tally, const Ids& join, std::size_t size) {
   std::vector<std::string> reasons = tally.reasons;
   for (core::MemberId id : join) reasons.push_back(fmt::format("member {} is warm", id));
   if (reasons.empty()) reasons.emplace_back("the generation was revoked");
+  if (reasons.size() > kMostReasons) {  // everybody gets the sentence
+    const std::size_t others = reasons.size() - kMostReasons;
+    reasons.resize(kMostReasons);
+    reasons.push_back(fmt::format("{} more", others));
+  }
   return fmt::format("{}: {} -> {}", fmt::join(reasons, ", "), tally.in_world, members(size));
 }
 
@@ -117,6 +123,18 @@ const char* state_name(MemberState state) {
       return "gone";
   }
   return "";
+}
+
+std::string still_starting(std::size_t ready, std::size_t starting) {
+  return fmt::format("{} of {} are ready", ready, members(ready + starting));
+}
+
+bool may_decide(const Census& census, const Policy& policy) {
+  if (!census.started) return census.starting == 0;
+  if (census.breaking > 0 && (!census.finishing || census.unfinished)) return true;
+  const bool wanted = census.in_world + census.warm < policy.min;
+  const std::uint32_t warm = wanted ? census.warm + census.learning : census.warm;
+  return warm > 0 && !census.finishing && policy.target > census.staying && policy.max > census.in_world;
 }
 
 Verdict decide(core::TimePoint now, const Roster& roster, const Policy& policy) {
@@ -157,11 +175,13 @@ std::vector<core::MemberId> learners(const Roster& roster, const Policy& policy)
 core::Position resume_of(const core::World& before,
                          const std::map<core::NodeId, std::vector<core::LineReport>>& lines) {
   core::Position resume = before.resume;
+  std::unordered_map<core::MemberId, core::Step> from_steps;
+  for (const core::WorldMember& m : before.members) from_steps.emplace(m.id, m.from_step);
   for (const auto& [node, of_node] : lines) {
     for (const core::LineReport& line : of_node) {
-      const int rank = before.rank_of(line.member);
-      if (rank < 0) continue;
-      resume = std::max(resume, core::committed_up_to(line.state, before.members[rank].from_step));
+      const auto from = from_steps.find(line.member);
+      if (from == from_steps.end()) continue;
+      resume = std::max(resume, core::committed_up_to(line.state, from->second));
     }
   }
   return resume;

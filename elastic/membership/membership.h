@@ -73,6 +73,20 @@ struct Verdict {
   std::string why;
 };
 
+// A roster in numbers.
+struct Census {
+  bool started = false;                                // a World exists
+  std::uint32_t starting = 0, warm = 0, learning = 0;  // warm: those that do not learn
+  std::uint32_t staying = 0;                           // in the World, and will be
+  std::uint32_t in_world = 0;                          // and take part in it
+  std::uint32_t breaking = 0;                          // drained, or lost before they had finished
+  bool finishing = false, unfinished = false;          // some member has finished; some in the World has not
+};
+// False: decide() of such a roster, not revoked, has no `next` and finds nothing broken. For those who would
+// have to make ten thousand rosters to be told so.
+[[nodiscard]] bool may_decide(const Census& census, const Policy& policy);
+[[nodiscard]] std::string still_starting(std::size_t ready, std::size_t starting);
+
 // Survivors keep their relative order; the warm join at the end, up to policy.target (those about to
 // leave not counted) and policy.max. No World below
 // policy.min members, except that a job of which any member finished takes nobody in and lets the others end.

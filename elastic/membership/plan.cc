@@ -2,9 +2,12 @@
 // docs/design/interfaces.md, Buffers.
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <iterator>
+#include <queue>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "core/canonical.h"
 #include "elastic/membership/membership.h"
@@ -90,18 +93,20 @@ bool fits(std::uint32_t shards, const std::vector<std::uint32_t>& sealed,
 // Hands `leaves` out in runs, in rank order, so that nobody has more than one leaf more to compute than it
 // must.
 void hand_out(const std::vector<std::uint32_t>& leaves, const std::vector<core::Seat>& takers,
-              std::map<core::Seat, std::uint32_t> load, Plan* plan) {
-  std::map<core::Seat, std::uint32_t> quota;
+              const std::map<core::Seat, std::uint32_t>& load, Plan* plan) {
+  using Taker = std::pair<std::uint32_t, std::size_t>;  // its load, its place among the takers
+  std::priority_queue<Taker, std::vector<Taker>, std::greater<>> least;
+  for (std::size_t taker = 0; taker < takers.size(); ++taker) least.push({load.at(takers[taker]), taker});
+  std::vector<std::uint32_t> quota(takers.size());
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const core::Seat seat = *std::min_element(takers.begin(), takers.end(), [&](core::Seat a, core::Seat b) {
-      return load[a] < load[b];  // of equals the lowest rank
-    });
-    ++load[seat];
-    ++quota[seat];
+    const auto [leaves_of_it, taker] = least.top();
+    least.pop();
+    least.push({leaves_of_it + 1, taker});
+    ++quota[taker];
   }
   std::size_t at = 0;
-  for (const core::Seat& seat : takers) {
-    for (; quota[seat] > 0; --quota[seat]) (*plan)[leaves[at++]] = seat;
+  for (std::size_t taker = 0; taker < takers.size(); ++taker) {
+    for (; quota[taker] > 0; --quota[taker]) (*plan)[leaves[at++]] = takers[taker];
   }
 }
 

@@ -1,6 +1,9 @@
 // decide(): rosters in, members and sentences out.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "elastic/membership/membership.h"
 
 namespace regroup::membership {
@@ -205,6 +208,59 @@ TEST(Resume, IsTheHighestCommitOfAnyMemberDeadOnesIncludedAndNeverLess) {
   EXPECT_EQ(resume_of(w, {{0, {line(2, Phase::kClosed, Position::of(5))}}}), Position::of(4));
   // A line of somebody who is no member of the World says nothing.
   EXPECT_EQ(resume_of(w, {{0, {line(9, Phase::kCommitted, Position::of(8))}}}), Position::of(4));
+}
+
+// Many at once must not make a sentence that no World has room for.
+TEST(Decide, NamesTheFirstOfManyReasons) {
+  Roster roster{.started = true};
+  roster.members.push_back(in(0, S::kActive));
+  roster.members.push_back(in(1, S::kActive));
+  for (core::MemberId id = 2; id < 1000; ++id) roster.members.push_back(in(id, S::kLost));
+  const Verdict verdict = decide(kNow, roster, kPolicy);
+  EXPECT_EQ(verdict.next, (Ids{0, 1}));
+  EXPECT_TRUE(verdict.why.ends_with("member 9 was lost, 990 more: 1000 -> 2 members")) << verdict.why;
+}
+
+Census census_of(const Roster& roster) {
+  Census out{.started = roster.started};
+  for (const Member& m : roster.members) {
+    out.starting += m.state == S::kStarting;
+    out.warm += m.state == S::kWarm && !m.learning;
+    out.learning += m.state == S::kWarm && m.learning;
+    out.staying += m.state == S::kActive && !m.leave_wanted;
+    out.in_world += m.state == S::kActive || m.state == S::kDraining;
+    out.breaking += m.state == S::kDrained || (m.state == S::kLost && !m.finished);
+    out.finishing |= m.finished;
+    out.unfinished |= m.state >= S::kActive && m.state <= S::kDrained && !m.finished;
+  }
+  return out;
+}
+
+// Whatever the roster: where the census says that there is nothing to decide, nothing is decided.
+TEST(Decide, TheCensusKnowsWhereNothingIsToBeDecided) {
+  std::mt19937 random(5);
+  const auto below = [&](unsigned n) { return std::uniform_int_distribution<unsigned>(0, n - 1)(random); };
+  unsigned quiet = 0, next = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    Roster roster{.started = below(4) != 0};
+    const unsigned first = roster.started ? 2 : 0, states = roster.started ? 5 : 2;
+    for (core::MemberId id = 0, n = below(7); id < n; ++id) {
+      Member m = in(id, static_cast<S>(below(3) == 0 ? below(2) : first + below(states)));
+      m.finished = m.state >= S::kActive && below(6) == 0;
+      m.leave_wanted = m.state == S::kActive && below(4) == 0;
+      m.learning = m.state == S::kWarm && roster.started && below(2) == 0;
+      roster.members.push_back(m);
+    }
+    const Policy policy{.min = 1 + below(3), .max = 3 + below(3), .target = 1 + below(4)};
+    const Verdict verdict = decide(kNow, roster, policy);
+    next += verdict.next.has_value();
+    if (may_decide(census_of(roster), policy)) continue;
+    ++quiet;
+    ASSERT_FALSE(verdict.next) << verdict.why;
+    ASSERT_FALSE(verdict.broken) << verdict.why;
+  }
+  EXPECT_GT(quiet, 3000U);
+  EXPECT_GT(next, 3000U);
 }
 
 }  // namespace
