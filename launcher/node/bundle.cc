@@ -15,12 +15,13 @@ void Bundle::add(core::NodeId via, core::NodeId node, std::vector<std::byte> mes
   held.nodes.push_back(node);
   if (std::exchange(posted_, true)) return;
   boost::asio::post(loop_, [this, alive = alive_] {
-    if (*alive) flush();
+    if (!*alive) return;
+    posted_ = false;
+    flush();
   });
 }
 
 void Bundle::flush() {
-  posted_ = false;
   for (const auto& [via, relayed] : std::exchange(held_, {})) {
     if (!relayed.nodes.empty()) out_(via, relayed);
   }

@@ -28,10 +28,10 @@ class Bundle {
 
   // A message as encode() made it, for `node`, which is below `via`.
   void add(core::NodeId via, core::NodeId node, std::vector<std::byte> message);
-
- private:
+  // Now, what is held.
   void flush();
 
+ private:
   boost::asio::io_context& loop_;
   const Out out_;
   std::map<core::NodeId, Relayed> held_;  // by child

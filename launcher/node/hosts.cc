@@ -25,7 +25,8 @@ Hosts::Hosts(boost::asio::io_context& loop, HostsOptions options,
     : loop_(loop),
       options_(std::move(options)),
       said_(std::move(said)),
-      tree_(kHead),
+      courier_(kHead),
+      tree_(courier_.tree()),
       bundle_(loop,
               [this](core::NodeId via, const Relayed& relayed) { children_->send(via, encode(relayed)); }) {}
 
@@ -134,10 +135,12 @@ void Hosts::start_below(core::NodeId node) {
   send(node, start);
 }
 
-void Hosts::send(core::NodeId node, const Message& message) {
+void Hosts::send(core::NodeId node, const Message& message) { send_encoded(node, encode(message)); }
+
+void Hosts::send_encoded(core::NodeId node, const std::vector<std::byte>& bytes) {
   const auto via = tree_.next_hop(kHead, node);
-  if (via && *via == node) return children_->send(node, encode(message));
-  if (via) bundle_.add(*via, node, encode(message));
+  if (via && *via == node) return children_->send(node, bytes);
+  if (via) bundle_.add(*via, node, bytes);
 }
 
 bool Hosts::is_up(std::size_t index) const {
@@ -178,12 +181,20 @@ std::vector<core::Status> Hosts::bring_up() {
 }
 
 void Hosts::on_message(core::NodeId child, const Message& message) {
-  const auto* relayed = std::get_if<Relayed>(&message);
-  if (relayed == nullptr) return receive(child, message);
-  for (const core::NodeId node : relayed->nodes) {
+  if (const auto* gathered = std::get_if<Gathered>(&message)) {
+    for (const Relayed& relayed : gathered->messages) unwrap(child, relayed);
+  } else if (const auto* relayed = std::get_if<Relayed>(&message)) {
+    unwrap(child, *relayed);
+  } else {
+    receive(child, message);
+  }
+}
+
+void Hosts::unwrap(core::NodeId child, const Relayed& relayed) {
+  for (const core::NodeId node : relayed.nodes) {
     if (!tree_.has(node)) continue;  // it was given up meanwhile
     if (node == child || !tree_.within(node, child)) return refuse(child);
-    const auto said = decode(relayed->message);
+    const auto said = decode(relayed.message);
     if (!said.ok()) return refuse(node);
     receive(node, *said);
   }
@@ -275,6 +286,17 @@ void Hosts::give_up(core::NodeId node, const core::Status& why) {
 
 void Hosts::tell_membership(core::NodeId node, const core::Message& message) {
   if (const auto index = index_of(node)) slots_[*index].node->tell_membership(message);
+}
+
+void Hosts::tell_membership(const core::Message& message) {
+  std::vector<core::NodeId> all;
+  for (std::size_t index = 0; index < slots_.size(); ++index) {
+    if (is_up(index)) all.push_back(id(index));
+  }
+  bundle_.flush();  // what was said before comes before
+  const Message said = Membership{message};
+  for (const Parcel& parcel : courier_.down(all, encode(said), wants_answer(said)))
+    children_->send(parcel.child, *parcel.bytes);
 }
 
 std::string Hosts::own_address() const {

@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "launcher/node/bundle.h"
 #include "launcher/node/children.h"
+#include "launcher/node/courier.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/remote_node.h"
 #include "launcher/node/tree.h"
@@ -80,6 +81,8 @@ class Hosts final : public launcher::OtherHosts {
   // Gives a node up; `lost` is called.
   void give_up(core::NodeId node, const core::Status& why);
   void tell_membership(core::NodeId node, const core::Message& message);
+  // The same to all that are up.
+  void tell_membership(const core::Message& message);
 
   void serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) override;
   [[nodiscard]] std::size_t size() const override { return slots_.size(); }
@@ -104,8 +107,10 @@ class Hosts final : public launcher::OtherHosts {
   [[nodiscard]] core::Status start_child(std::size_t index);
   void start_below(core::NodeId node);
   void send(core::NodeId node, const Message& message);
+  void send_encoded(core::NodeId node, const std::vector<std::byte>& bytes);
   [[nodiscard]] RemoteNode* find(core::NodeId node);
   void on_message(core::NodeId child, const Message& message);
+  void unwrap(core::NodeId child, const Relayed& relayed);
   void receive(core::NodeId node, const Message& message);
   void on_news(core::NodeId parent, const ChildNews& news);
   void on_silent(core::NodeId node, bool silent);
@@ -119,7 +124,8 @@ class Hosts final : public launcher::OtherHosts {
   boost::asio::io_context& loop_;
   const HostsOptions options_;
   const std::function<void(const std::string&)> said_;
-  Tree tree_;
+  Courier courier_;
+  Tree& tree_;
   std::unique_ptr<Children> children_;
   Bundle bundle_;
   std::vector<Slot> slots_;                           // by host

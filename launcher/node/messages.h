@@ -114,8 +114,8 @@ struct Taken {
 };
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
-using Message =
-    std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said, Beat,
-                 Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews, Relayed>;
+using Message = std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
+                             Said, Beat, Done, Services, Data, Taken, Membership, StartAgents, Reach,
+                             EndAgent, ChildNews, Relayed, Gathered>;
 
 }  // namespace regroup::node

@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "launcher/node/wire.h"
 
 namespace regroup::node {
 
 Relay::Relay(boost::asio::io_context& loop, NodeAgentOptions options, Uplink& uplink)
-    : loop_(loop), options_(std::move(options)), uplink_(uplink), tree_(options_.node) {}
+    : loop_(loop), options_(std::move(options)), uplink_(uplink), courier_(options_.node) {}
 
 bool Relay::take(const Message& message) {
   return std::visit([this](const auto& body) { return on(body); }, message);
@@ -53,7 +51,7 @@ core::Status Relay::make_children(const StartAgents& start) {
 bool Relay::on(const StartAgents& start) {
   core::Status status = children_ ? core::Status() : make_children(start);
   for (const StartAgents::Child& child : start.children) {
-    if (!tree_.add(child.node, options_.node)) continue;
+    if (!courier_.tree().add(child.node, options_.node)) continue;
     core::Status started = status;
     if (started.ok()) started = children_->start({child.node, child.name, child.user, start.ssh.empty()});
     if (!started.ok())
@@ -64,44 +62,40 @@ bool Relay::on(const StartAgents& start) {
 }
 
 bool Relay::on(const Reach& reach) {
-  for (const core::NodeId node : reach.nodes) tree_.add(node, reach.via);
+  for (const core::NodeId node : reach.nodes) courier_.tree().add(node, reach.via);
   return true;
 }
 
 bool Relay::on(const EndAgent& end) {
   if (children_) children_->end(end.node);
-  if (end.node != options_.node) tree_.prune(end.node);
+  if (end.node != options_.node) forget(end.node);
   return true;
 }
 
 bool Relay::on(const Relayed& relayed) {
-  std::map<core::NodeId, std::vector<core::NodeId>> hops;
-  for (const core::NodeId node : relayed.nodes) {
-    if (const auto hop = tree_.next_hop(options_.node, node)) hops[*hop].push_back(node);
-  }
-  for (auto& [hop, nodes] : hops) {
-    if (!children_) continue;
-    if (std::erase(nodes, hop) > 0) children_->send(hop, relayed.message);
-    if (!nodes.empty()) children_->send(hop, encode(Relayed{nodes, relayed.message}));
+  for (const Parcel& parcel : courier_.relay(relayed)) {
+    if (children_) children_->send(parcel.child, *parcel.bytes);
   }
   return true;
 }
 
 void Relay::on_child(core::NodeId child, const Message& message) {
-  const auto* relayed = std::get_if<Relayed>(&message);
-  if (relayed == nullptr) return up(Relayed{{child}, encode(message)});
-  const auto below = [&](core::NodeId node) {
-    return node != child && (!tree_.has(node) || tree_.within(node, child));
-  };
-  if (std::ranges::all_of(relayed->nodes, below)) return up(message);
+  if (const auto said = courier_.up(child, message)) {
+    for (const Message& each : *said) up(each);
+    return;
+  }
   const std::string name = children_->name(child);
   children_->end(child);
   on_lost(child, core::invalid_argument("host " + name + ": its agent said what only others may say"));
 }
 
 void Relay::on_lost(core::NodeId child, const core::Status& why) {
-  tree_.prune(child);
+  forget(child);
   tell(ChildNews::Kind::kLost, child, why.message(), why.code());
+}
+
+void Relay::forget(core::NodeId child) {
+  for (const Message& said : courier_.lose(child)) up(said);
 }
 
 void Relay::tell(ChildNews::Kind kind, core::NodeId child, std::string text, core::Code code) {

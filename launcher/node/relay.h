@@ -12,9 +12,9 @@
 
 #include "core/status.h"
 #include "launcher/node/children.h"
+#include "launcher/node/courier.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
-#include "launcher/node/tree.h"
 #include "launcher/node/uplink.h"
 
 namespace regroup::node {
@@ -46,6 +46,7 @@ class Relay {
   [[nodiscard]] core::Status make_children(const StartAgents& start);
   void on_child(core::NodeId child, const Message& message);
   void on_lost(core::NodeId child, const core::Status& why);
+  void forget(core::NodeId child);
   void on_left();
   void tell(ChildNews::Kind kind, core::NodeId child, std::string text, core::Code code = core::Code::kOk);
   void up(const Message& message);
@@ -53,7 +54,7 @@ class Relay {
   boost::asio::io_context& loop_;
   const NodeAgentOptions options_;
   Uplink& uplink_;
-  Tree tree_;  // from here down
+  Courier courier_;  // from here down
   std::unique_ptr<Children> children_;
   std::function<void()> then_;
   bool closed_ = false, waiting_ = false;

@@ -54,5 +54,11 @@ struct ChildNews {
 struct Relayed {
   std::vector<core::NodeId> nodes;
   std::vector<std::byte> message;
+  bool answered = false;  // by each of them; up: it is such an answer
+};
+// --- agent -> head
+// The answers of many, each of one node.
+struct Gathered {
+  std::vector<Relayed> messages;
 };
 }  // namespace regroup::node

@@ -280,12 +280,27 @@ Result<ChildNews> plain(const fb::ChildNewsT& t) {
 }
 fb::RelayedT table(const Relayed& m) {
   fb::RelayedT t;
-  t.nodes = m.nodes, t.message = to_bytes(m.message);
+  t.nodes = m.nodes, t.message = to_bytes(m.message), t.answered = m.answered;
   return t;
 }
 Result<Relayed> plain(const fb::RelayedT& t) {
   if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: for nobody");
-  return Relayed{t.nodes, from_bytes(t.message)};
+  return Relayed{t.nodes, from_bytes(t.message), t.answered};
+}
+fb::GatheredT table(const Gathered& m) {
+  fb::GatheredT t;
+  for (const Relayed& relayed : m.messages)
+    t.messages.push_back(std::make_unique<fb::RelayedT>(table(relayed)));
+  return t;
+}
+Result<Gathered> plain(const fb::GatheredT& t) {
+  Gathered m;
+  for (const auto& relayed : t.messages) {
+    auto one = plain(*relayed);
+    if (!one.ok()) return one.status();
+    m.messages.push_back(std::move(*one));
+  }
+  return m;
 }
 
 // The union member for alternative I of Message, tried from I on.

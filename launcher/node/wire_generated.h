@@ -121,6 +121,10 @@ struct Relayed;
 struct RelayedBuilder;
 struct RelayedT;
 
+struct Gathered;
+struct GatheredBuilder;
+struct GatheredT;
+
 struct Message;
 struct MessageBuilder;
 struct MessageT;
@@ -148,11 +152,12 @@ enum class Body : uint8_t {
   EndAgent = 19,
   ChildNews = 20,
   Relayed = 21,
+  Gathered = 22,
   MIN = NONE,
-  MAX = Relayed
+  MAX = Gathered
 };
 
-inline const Body (&EnumValuesBody())[22] {
+inline const Body (&EnumValuesBody())[23] {
   static const Body values[] = {
     Body::NONE,
     Body::Setup,
@@ -175,13 +180,14 @@ inline const Body (&EnumValuesBody())[22] {
     Body::Reach,
     Body::EndAgent,
     Body::ChildNews,
-    Body::Relayed
+    Body::Relayed,
+    Body::Gathered
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[23] = {
+  static const char * const names[24] = {
     "NONE",
     "Setup",
     "AddApp",
@@ -204,13 +210,14 @@ inline const char * const *EnumNamesBody() {
     "EndAgent",
     "ChildNews",
     "Relayed",
+    "Gathered",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Relayed)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Gathered)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -303,6 +310,10 @@ template<> struct BodyTraits<regroup::node::fb::Relayed> {
   static const Body enum_value = Body::Relayed;
 };
 
+template<> struct BodyTraits<regroup::node::fb::Gathered> {
+  static const Body enum_value = Body::Gathered;
+};
+
 template<typename T> struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
 };
@@ -389,6 +400,10 @@ template<> struct BodyUnionTraits<regroup::node::fb::ChildNewsT> {
 
 template<> struct BodyUnionTraits<regroup::node::fb::RelayedT> {
   static const Body enum_value = Body::Relayed;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::GatheredT> {
+  static const Body enum_value = Body::Gathered;
 };
 
 struct BodyUnion {
@@ -588,6 +603,14 @@ struct BodyUnion {
   const regroup::node::fb::RelayedT *AsRelayed() const {
     return type == Body::Relayed ?
       reinterpret_cast<const regroup::node::fb::RelayedT *>(value) : nullptr;
+  }
+  regroup::node::fb::GatheredT *AsGathered() {
+    return type == Body::Gathered ?
+      reinterpret_cast<regroup::node::fb::GatheredT *>(value) : nullptr;
+  }
+  const regroup::node::fb::GatheredT *AsGathered() const {
+    return type == Body::Gathered ?
+      reinterpret_cast<const regroup::node::fb::GatheredT *>(value) : nullptr;
   }
 };
 
@@ -3126,6 +3149,7 @@ struct RelayedT : public flatbuffers::NativeTable {
   typedef Relayed TableType;
   std::vector<uint32_t> nodes{};
   std::vector<uint8_t> message{};
+  bool answered = false;
 };
 
 struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -3134,7 +3158,8 @@ struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   struct Traits;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_NODES = 4,
-    VT_MESSAGE = 6
+    VT_MESSAGE = 6,
+    VT_ANSWERED = 8
   };
   const flatbuffers::Vector<uint32_t> *nodes() const {
     return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_NODES);
@@ -3142,12 +3167,16 @@ struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<uint8_t> *message() const {
     return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_MESSAGE);
   }
+  bool answered() const {
+    return GetField<uint8_t>(VT_ANSWERED, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_NODES) &&
            verifier.VerifyVector(nodes()) &&
            VerifyOffset(verifier, VT_MESSAGE) &&
            verifier.VerifyVector(message()) &&
+           VerifyField<uint8_t>(verifier, VT_ANSWERED, 1) &&
            verifier.EndTable();
   }
   RelayedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -3165,6 +3194,9 @@ struct RelayedBuilder {
   void add_message(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message) {
     fbb_.AddOffset(Relayed::VT_MESSAGE, message);
   }
+  void add_answered(bool answered) {
+    fbb_.AddElement<uint8_t>(Relayed::VT_ANSWERED, static_cast<uint8_t>(answered), 0);
+  }
   explicit RelayedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3179,10 +3211,12 @@ struct RelayedBuilder {
 inline flatbuffers::Offset<Relayed> CreateRelayed(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> nodes = 0,
-    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message = 0,
+    bool answered = false) {
   RelayedBuilder builder_(_fbb);
   builder_.add_message(message);
   builder_.add_nodes(nodes);
+  builder_.add_answered(answered);
   return builder_.Finish();
 }
 
@@ -3194,16 +3228,91 @@ struct Relayed::Traits {
 inline flatbuffers::Offset<Relayed> CreateRelayedDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     const std::vector<uint32_t> *nodes = nullptr,
-    const std::vector<uint8_t> *message = nullptr) {
+    const std::vector<uint8_t> *message = nullptr,
+    bool answered = false) {
   auto nodes__ = nodes ? _fbb.CreateVector<uint32_t>(*nodes) : 0;
   auto message__ = message ? _fbb.CreateVector<uint8_t>(*message) : 0;
   return regroup::node::fb::CreateRelayed(
       _fbb,
       nodes__,
-      message__);
+      message__,
+      answered);
 }
 
 flatbuffers::Offset<Relayed> CreateRelayed(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct GatheredT : public flatbuffers::NativeTable {
+  typedef Gathered TableType;
+  std::vector<std::unique_ptr<regroup::node::fb::RelayedT>> messages{};
+  GatheredT() = default;
+  GatheredT(const GatheredT &o);
+  GatheredT(GatheredT&&) FLATBUFFERS_NOEXCEPT = default;
+  GatheredT &operator=(GatheredT o) FLATBUFFERS_NOEXCEPT;
+};
+
+struct Gathered FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef GatheredT NativeTableType;
+  typedef GatheredBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_MESSAGES = 4
+  };
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Relayed>> *messages() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Relayed>> *>(VT_MESSAGES);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_MESSAGES) &&
+           verifier.VerifyVector(messages()) &&
+           verifier.VerifyVectorOfTables(messages()) &&
+           verifier.EndTable();
+  }
+  GatheredT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(GatheredT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Gathered> Pack(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct GatheredBuilder {
+  typedef Gathered Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_messages(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Relayed>>> messages) {
+    fbb_.AddOffset(Gathered::VT_MESSAGES, messages);
+  }
+  explicit GatheredBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Gathered> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Gathered>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Gathered> CreateGathered(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Relayed>>> messages = 0) {
+  GatheredBuilder builder_(_fbb);
+  builder_.add_messages(messages);
+  return builder_.Finish();
+}
+
+struct Gathered::Traits {
+  using type = Gathered;
+  static auto constexpr Create = CreateGathered;
+};
+
+inline flatbuffers::Offset<Gathered> CreateGatheredDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<flatbuffers::Offset<regroup::node::fb::Relayed>> *messages = nullptr) {
+  auto messages__ = messages ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Relayed>>(*messages) : 0;
+  return regroup::node::fb::CreateGathered(
+      _fbb,
+      messages__);
+}
+
+flatbuffers::Offset<Gathered> CreateGathered(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct MessageT : public flatbuffers::NativeTable {
   typedef Message TableType;
@@ -3292,6 +3401,9 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   }
   const regroup::node::fb::Relayed *body_as_Relayed() const {
     return body_type() == regroup::node::fb::Body::Relayed ? static_cast<const regroup::node::fb::Relayed *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Gathered *body_as_Gathered() const {
+    return body_type() == regroup::node::fb::Body::Gathered ? static_cast<const regroup::node::fb::Gathered *>(body()) : nullptr;
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -3388,6 +3500,10 @@ template<> inline const regroup::node::fb::ChildNews *Message::body_as<regroup::
 
 template<> inline const regroup::node::fb::Relayed *Message::body_as<regroup::node::fb::Relayed>() const {
   return body_as_Relayed();
+}
+
+template<> inline const regroup::node::fb::Gathered *Message::body_as<regroup::node::fb::Gathered>() const {
+  return body_as_Gathered();
 }
 
 struct MessageBuilder {
@@ -4415,6 +4531,7 @@ inline void Relayed::UnPackTo(RelayedT *_o, const flatbuffers::resolver_function
   (void)_resolver;
   { auto _e = nodes(); if (_e) { _o->nodes.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->nodes[_i] = _e->Get(_i); } } }
   { auto _e = message(); if (_e) { _o->message.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->message.begin()); } }
+  { auto _e = answered(); _o->answered = _e; }
 }
 
 inline flatbuffers::Offset<Relayed> Relayed::Pack(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -4427,10 +4544,48 @@ inline flatbuffers::Offset<Relayed> CreateRelayed(flatbuffers::FlatBufferBuilder
   struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const RelayedT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
   auto _nodes = _o->nodes.size() ? _fbb.CreateVector(_o->nodes) : 0;
   auto _message = _o->message.size() ? _fbb.CreateVector(_o->message) : 0;
+  auto _answered = _o->answered;
   return regroup::node::fb::CreateRelayed(
       _fbb,
       _nodes,
-      _message);
+      _message,
+      _answered);
+}
+
+inline GatheredT::GatheredT(const GatheredT &o) {
+  messages.reserve(o.messages.size());
+  for (const auto &messages_ : o.messages) { messages.emplace_back((messages_) ? new regroup::node::fb::RelayedT(*messages_) : nullptr); }
+}
+
+inline GatheredT &GatheredT::operator=(GatheredT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(messages, o.messages);
+  return *this;
+}
+
+inline GatheredT *Gathered::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<GatheredT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Gathered::UnPackTo(GatheredT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = messages(); if (_e) { _o->messages.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->messages[_i] = std::unique_ptr<regroup::node::fb::RelayedT>(_e->Get(_i)->UnPack(_resolver)); } } }
+}
+
+inline flatbuffers::Offset<Gathered> Gathered::Pack(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateGathered(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Gathered> CreateGathered(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const GatheredT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _messages = _o->messages.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Relayed>> (_o->messages.size(), [](size_t i, _VectorArgs *__va) { return CreateRelayed(*__va->__fbb, __va->__o->messages[i].get(), __va->__rehasher); }, &_va ) : 0;
+  return regroup::node::fb::CreateGathered(
+      _fbb,
+      _messages);
 }
 
 inline MessageT *Message::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -4554,6 +4709,10 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::node::fb::Relayed *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Gathered *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default: return true;
   }
 }
@@ -4657,6 +4816,10 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::node::fb::Relayed *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Gathered *>(obj);
+      return ptr->UnPack(resolver);
+    }
     default: return nullptr;
   }
 }
@@ -4748,6 +4911,10 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::node::fb::RelayedT *>(value);
       return CreateRelayed(_fbb, ptr, _rehasher).Union();
     }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::GatheredT *>(value);
+      return CreateGathered(_fbb, ptr, _rehasher).Union();
+    }
     default: return 0;
   }
 }
@@ -4836,6 +5003,10 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::Relayed: {
       value = new regroup::node::fb::RelayedT(*reinterpret_cast<regroup::node::fb::RelayedT *>(u.value));
+      break;
+    }
+    case Body::Gathered: {
+      value = new regroup::node::fb::GatheredT(*reinterpret_cast<regroup::node::fb::GatheredT *>(u.value));
       break;
     }
     default:
@@ -4947,6 +5118,11 @@ inline void BodyUnion::Reset() {
     }
     case Body::Relayed: {
       auto ptr = reinterpret_cast<regroup::node::fb::RelayedT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Gathered: {
+      auto ptr = reinterpret_cast<regroup::node::fb::GatheredT *>(value);
       delete ptr;
       break;
     }

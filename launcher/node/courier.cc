@@ -1,0 +1,99 @@
+// An answer is one that is needed whole: whoever asked does nothing before the last has come, so to wait for
+// the others here delays nobody, and the head gets one message for each of its children.
+#include "launcher/node/courier.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "launcher/node/wire.h"
+
+namespace regroup::node {
+
+bool is_answer(const Message& message) {
+  const auto* membership = std::get_if<Membership>(&message);
+  if (membership == nullptr) return false;
+  const core::Body& body = membership->message.body;
+  return std::holds_alternative<core::Report>(body) || std::holds_alternative<core::HelloReply>(body);
+}
+
+bool wants_answer(const Message& message) {
+  const auto* membership = std::get_if<Membership>(&message);
+  if (membership == nullptr) return false;
+  const core::Body& body = membership->message.body;
+  return std::holds_alternative<core::Revoke>(body) || std::holds_alternative<core::Hello>(body) ||
+         std::holds_alternative<core::Query>(body);
+}
+
+std::vector<Parcel> Courier::down(std::span<const core::NodeId> nodes, std::span<const std::byte> message,
+                                  bool answered) const {
+  std::map<core::NodeId, std::vector<core::NodeId>> hops;
+  for (const core::NodeId node : nodes) {
+    if (const auto hop = tree_.next_hop(tree_.root(), node)) hops[*hop].push_back(node);
+  }
+  const auto shared = [](std::vector<std::byte> bytes) {
+    return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  };
+  const auto plain = shared({message.begin(), message.end()});
+  std::vector<Parcel> out;
+  for (auto& [hop, below] : hops) {
+    if (std::erase(below, hop) > 0) out.push_back({hop, plain});
+    if (!below.empty()) out.push_back({hop, shared(encode(Relayed{below, *plain, answered}))});
+  }
+  return out;
+}
+
+std::vector<Parcel> Courier::relay(const Relayed& relayed) {
+  for (const core::NodeId node : relayed.nodes) {
+    if (relayed.answered && tree_.within(node, tree_.root())) waiting_.insert(node);
+  }
+  return down(relayed.nodes, relayed.message, relayed.answered);
+}
+
+std::optional<std::vector<Message>> Courier::up(core::NodeId child, const Message& message) {
+  std::vector<Message> out;
+  if (const auto* gathered = std::get_if<Gathered>(&message)) {
+    const auto may = [&](const Relayed& relayed) { return may_say(child, relayed); };
+    if (!std::ranges::all_of(gathered->messages, may)) return std::nullopt;
+    for (const Relayed& relayed : gathered->messages) take(relayed, &out);
+  } else if (const auto* relayed = std::get_if<Relayed>(&message)) {
+    if (!may_say(child, *relayed)) return std::nullopt;
+    take(*relayed, &out);
+  } else {
+    take({{child}, encode(message), is_answer(message)}, &out);
+  }
+  return out;
+}
+
+// What one that was given up has said before is still on its way.
+bool Courier::may_say(core::NodeId child, const Relayed& relayed) const {
+  if (relayed.nodes.size() != 1) return false;
+  const core::NodeId node = relayed.nodes.front();
+  return node != child && (!tree_.has(node) || tree_.within(node, child));
+}
+
+void Courier::take(Relayed relayed, std::vector<Message>* out) {
+  if (relayed.answered && waiting_.erase(relayed.nodes.front()) > 0) {
+    answers_.push_back(std::move(relayed));
+    if (waiting_.empty()) release(out);
+    return;
+  }
+  const auto same = [&](const Relayed& held) { return held.nodes == relayed.nodes; };
+  if (std::ranges::any_of(answers_, same)) release(out);
+  out->emplace_back(std::move(relayed));
+}
+
+void Courier::release(std::vector<Message>* out) {
+  if (!answers_.empty()) out->emplace_back(Gathered{std::exchange(answers_, {})});
+}
+
+std::vector<Message> Courier::lose(core::NodeId child) {
+  std::vector<Message> out;
+  for (const core::NodeId node : tree_.below(child)) waiting_.erase(node);
+  tree_.prune(child);
+  if (waiting_.empty()) release(&out);
+  return out;
+}
+
+}  // namespace regroup::node
