@@ -10,6 +10,9 @@
 
 namespace regroup::core {
 
+// In place of a node's number: all nodes that are there.
+inline constexpr NodeId kEveryNode = 0xffffffff;
+
 // Whoever holds the connections to agents -> coordinator. A host that comes again is another node.
 struct NodeUp {
   NodeId node = 0;

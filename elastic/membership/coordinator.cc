@@ -25,6 +25,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
       incarnation_(incarnation),
       desired_(policy.target),
       relaunches_(policy.relaunch, policy.min, policy.target),
+      nodes_(policy.by_node),
       lessons_(incarnation),
       history_(std::move(past.sentences)) {
   stage_ = job_.nodes.empty()               ? Stage::kNodes
@@ -43,6 +44,7 @@ void Coordinator::recall(core::World world) {
     Record& r = members_.add(m.id, m.seat.node, {});
     r.seat = m.seat;
     r.place = m;
+    r.rank = static_cast<int>(&m - world_.members.data());
     r.state = MemberState::kActive;
   }
 }
@@ -101,8 +103,7 @@ Effects Coordinator::tick(core::TimePoint now) {
     if (stage_ == Stage::kHello) to_agents(core::Hello{});
   }
   advance();
-  if (!done()) journal_losses();
-  return std::exchange(effects_, {});
+  return finish_call();
 }
 
 Effects Coordinator::handle(core::TimePoint now, Source source, const core::Message& message) {
@@ -113,7 +114,12 @@ Effects Coordinator::handle(core::TimePoint now, Source source, const core::Mess
     on_agent(static_cast<core::NodeId>(source.id), message);
   }
   if (!done() && begun_) advance();
+  return finish_call();
+}
+
+Effects Coordinator::finish_call() {
   if (!done()) journal_losses();
+  members_.settle();
   return std::exchange(effects_, {});
 }
 
@@ -145,6 +151,7 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
 // nor the present launch has, everything was said.
 Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
   Record& r = members_.add(id, node, now_);
+  first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   const bool launched = world_.generation == 0 && id >= first_member_;
   if (launched) r.first_rank = id - first_member_;
   if (launched || (alive && world_.generation > 0)) return r;
@@ -157,6 +164,7 @@ Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
 void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   Record* r = members_.find(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
+  if (r->seat.node != node) return;  // who speaks for others is not heard
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
@@ -251,10 +259,10 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   for (const core::LineReport& line : reply.lines) {
     if (members_.find(line.member) == nullptr) (void)recover(line.member, node, line.alive);
   }
-  for (const core::WorldMember& m : world_.members) {
-    const auto has = [&](const core::LineReport& line) { return line.member == m.id; };
-    if (m.seat.node != node || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
-    Record* r = members_.find(m.id);
+  for (const core::MemberId id : members_.on_node(node)) {
+    const auto has = [&](const core::LineReport& line) { return line.member == id; };
+    if (members_.look(id)->rank < 0 || std::any_of(reply.lines.begin(), reply.lines.end(), has)) continue;
+    Record* r = members_.find(id);
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->state = MemberState::kLost;
     r->reaped = true;  // its line was given away, so it was
@@ -343,9 +351,7 @@ core::Reply Coordinator::kill(core::MemberId id) {
   return {true, fmt::format("member {} is being killed", id)};
 }
 
-void Coordinator::to_agents(const core::Body& body) {
-  for (const auto& [node, state] : nodes_.all()) emit(ToAgent{node, body});
-}
+void Coordinator::to_agents(const core::Body& body) { emit(ToAgent{core::kEveryNode, body}); }
 
 void Coordinator::note(const std::string& sentence) {
   emit(Say{sentence});

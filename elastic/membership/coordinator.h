@@ -1,19 +1,19 @@
-// The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members,
-// waits until they are ready, forms World 1, and then one World after the other as members are lost, leave
-// and join. docs/architecture.md sections 2 and 4.
+// The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members
+// and forms one World after the other as they come, leave and are lost. docs/architecture.md 2 and 4.
 // Not thread-safe, never blocks. The driver performs the effects in order, calls tick() once at the beginning
 // and whenever next_deadline() has passed.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/message.h"
 #include "core/world.h"
+#include "elastic/membership/backoff.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/journal_entry.h"
 #include "elastic/membership/lessons.h"
@@ -32,13 +32,12 @@ class Coordinator {
   // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect, Taught,
   // Learned. From the driver, which closes the connection to the agent to which a NodeLost is sent: NodeUp,
   // NodeSilent, NodeLost, NodesKnown. From control commands, each answered by one ToClient: StatusRequest,
-  // ResizeRequest, NoticeRequest, KillRequest. Anything else, and answers to an earlier incarnation, are
-  // ignored.
+  // ResizeRequest, NoticeRequest, KillRequest. Others, and answers to an earlier incarnation, are ignored.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
-  // What `regroup status` prints: job, generation, members, open round, the last sentences.
+  // What `regroup status` prints.
   [[nodiscard]] std::string status_json(core::TimePoint now) const;
 
   [[nodiscard]] const core::World& world() const { return world_; }  // generation 0: none yet
@@ -70,7 +69,6 @@ class Coordinator {
   void lose_with_node(Record* r);
   void on_peer_suspect(const core::PeerSuspect& suspect);
   void give_up_suspects();
-  [[nodiscard]] bool all_answered() const;
   void on_contacts(core::NodeId node, const core::Contacts& contacts);
   [[nodiscard]] bool accept_declaration(Record* r, const core::Join& join);
   // coordinator_round.cc: from one World to the next, and the end.
@@ -79,6 +77,7 @@ class Coordinator {
   void end_hello_before_world_1();
   void watch_minimum();
   void decide_next();
+  [[nodiscard]] bool decided_before();
   void make_room();
   void start_round(const std::string& why);
   [[nodiscard]] Lessons::Scene scene();
@@ -98,6 +97,8 @@ class Coordinator {
   void relaunch();
   void dismiss_launch();
   void enforce_limits();
+  void kill_overdue();
+  void give_up_unready();
   void hurry_finish();
   void shrink();
   void ask_to_leave(Record* member);
@@ -108,6 +109,7 @@ class Coordinator {
   void recall(core::World world);
   void recall(const Intent& intent);
   [[nodiscard]] Intent intent() const;
+  [[nodiscard]] Effects finish_call();
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);
   void journal_losses();
@@ -118,20 +120,18 @@ class Coordinator {
   const JobInfo job_;
   const core::Incarnation incarnation_;
   Stage stage_;
-  core::TimePoint now_{}, began_{};  // of the call in progress, of the job
-  bool begun_ = false;
-  core::World world_;                 // newest formed (or journaled); generation 0 before World 1
-  core::TimePoint progress_since_{};  // a World with a later resume than the one before began then
-  core::Generation highest_ = 0;      // generation that anybody knows of
+  core::TimePoint now_{}, began_{};          // of the call in progress, of the job
+  bool begun_ = false, losses_due_ = false;  // desired_ is less than journaled
+  core::World world_;                        // newest formed (or journaled); generation 0 before World 1
+  core::TimePoint progress_since_{};         // a World with a later resume than the one before began then
+  core::Generation highest_ = 0;             // generation that anybody knows of
   MemberTable members_;
   Backoff backoff_;
   std::uint32_t desired_;                       // members to keep: the target, less those not replaced
   std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
   std::uint64_t ready_count_ = 0;
-  std::uint32_t launched_ = 0;  // members of the present launch; 0: none yet
-  core::MemberId first_member_ = 0,
-                 promised_ids_ = 0;  // of the present launch; given below, says the journal
-  bool losses_due_ = false;          // desired_ is less than journaled
+  std::uint32_t launched_ = 0;                          // members of the present launch; 0: none yet
+  core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; given below, says the journal
   Relaunches relaunches_;
   NodeTable nodes_;
   Lessons lessons_;
@@ -140,7 +140,9 @@ class Coordinator {
   bool agreed_ = true;                                           // all hellos fit the journal
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_;
-  core::TimePoint next_query_{}, relaunch_due_{};
+  core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();
+  // In this round, to wait: on which version of members_, for which target, when.
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

@@ -29,9 +29,9 @@ struct Source {
   std::uint64_t id = 0;
 };
 
-struct ToAgent {  // JobDone of a job whose nodes the driver tells of: to the driver
-  core::NodeId node = 0;
-  core::Body body;  // goes out in a Message with the coordinator's incarnation
+struct ToAgent {          // JobDone of a job whose nodes the driver tells of: to the driver
+  core::NodeId node = 0;  // or core::kEveryNode
+  core::Body body;        // goes out in a Message with the coordinator's incarnation
 };
 struct ToClient {
   std::uint64_t client = 0;

@@ -66,7 +66,7 @@ void Coordinator::on_nodes_known() {
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
   if (stage_ == Stage::kHello) to_agents(core::Hello{});
-  for (auto& [id, r] : members_.all()) {
+  for (auto& [id, r] : members_.each()) {
     if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
   }
 }
@@ -85,8 +85,9 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
   if (world_.generation == 0 && stage_ != Stage::kNodes && policy_.slots < policy_.min)
     return end_without_room();
   bool launch_lost = false;
-  for (auto& [id, r] : members_.all()) {
-    if (r.seat.node != node || r.reaped) continue;
+  for (const core::MemberId id : members_.on_node(node)) {
+    Record& r = *members_.find(id);
+    if (r.reaped) continue;
     launch_lost |= r.state == MemberState::kStarting && !first_ready_;
     lose_with_node(&r);
   }
@@ -117,6 +118,7 @@ void Coordinator::on_peer_suspect(const core::PeerSuspect& suspect) {
 
 // Two that know nothing of each other miss it: the agent's beats and another member's data.
 void Coordinator::give_up_suspects() {
+  if (!members_.any_suspected()) return;
   std::set<core::NodeId> given_up;
   for (const auto& [id, r] : members_.all()) {
     const NodeTable::Node* node = nodes_.find(r.seat.node);
@@ -131,16 +133,11 @@ void Coordinator::give_up_suspects() {
   }
 }
 
-bool Coordinator::all_answered() const {
-  return std::all_of(nodes_.all().begin(), nodes_.all().end(),
-                     [&](const auto& node) { return lines_.contains(node.first); });
-}
-
 void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts) {
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
   const auto all = nodes_.gather(node, contacts, world_);
   if (!all) return;
-  for (const core::NodeId host : nodes_of(world_)) emit(ToAgent{host, *all});
+  to_agents(*all);
 }
 
 // All of a job declare the same, whatever their nodes.

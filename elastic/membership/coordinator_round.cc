@@ -12,7 +12,7 @@ namespace regroup::membership {
 void Coordinator::advance() {
   if (stage_ == Stage::kNodes) return;
   if (stage_ == Stage::kHello) {
-    if (!all_answered()) return;
+    if (lines_.size() < nodes_.size()) return;
     end_hello();
   }
   if (stage_ == Stage::kRelaunching) relaunch();
@@ -25,8 +25,13 @@ void Coordinator::advance() {
 }
 
 void Coordinator::decide_next() {
-  const bool reported = stage_ == Stage::kRound && all_answered();
+  const bool reported = stage_ == Stage::kRound && lines_.size() == nodes_.size();
   if (stage_ != Stage::kSteady && stage_ != Stage::kStarting && !reported) return;
+  if (reported ? decided_before() : !may_decide(members_.census(world_), policy_)) {
+    if (stage_ == Stage::kStarting)
+      held_ = still_starting(members_.count(MemberState::kWarm), members_.count(MemberState::kStarting));
+    return;
+  }
   Roster roster = members_.roster(world_, below_min_since_.value_or(core::TimePoint{}));
   roster.revoked = reported;
   const Verdict verdict = decide(now_, roster, policy_);
@@ -42,11 +47,22 @@ void Coordinator::decide_next() {
   }
 }
 
+// The next World waits for something else than this message. Once a second for the sentence.
+bool Coordinator::decided_before() {
+  if (decided_) {
+    const auto [version, target, at] = *decided_;
+    if (version == members_.version() && target == policy_.target && now_ < at + std::chrono::seconds(1))
+      return true;
+  }
+  decided_ = {members_.version(), policy_.target, now_};
+  return false;
+}
+
 // Below min with every slot in use: who only waits to be let go makes room for its successor, as long as
 // somebody with the state stays.
 void Coordinator::make_room() {
   if (members_.holders() == 0 || members_.processes() < policy_.slots) return;
-  for (auto& [id, r] : members_.all()) {
+  for (auto& [id, r] : members_.each()) {
     if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
   }
 }
@@ -57,7 +73,7 @@ void Coordinator::end_hello() {
   lines_.clear();
   launched_ = policy_.target;
   first_ready_ = now_;
-  for (auto& [id, r] : members_.all()) {
+  for (auto& [id, r] : members_.each()) {
     const bool ending = r.state == MemberState::kLost && !r.reaped && !r.finished;
     if (ending && !r.kill_at) r.kill_at = now_ + std::chrono::seconds(1);
     // The incarnation that journaled it may have died before it said so.
@@ -90,7 +106,7 @@ void Coordinator::end_hello_before_world_1() {
     return dismiss_launch();
   }
   relaunches_.adopt(now_, launched_);
-  for (auto& [id, r] : members_.all()) {
+  for (const auto& [id, r] : members_.all()) {
     const bool counts = r.reaped && !r.dismissed && !first_ready_;
     if (counts && stage_ == Stage::kStarting) launch_lost_one(r, fmt::format("member {}: {}", id, r.cause));
   }
@@ -111,7 +127,8 @@ void Coordinator::start_round(const std::string& why) {
   stage_ = Stage::kRound;
   lines_.clear();
   held_.clear();
-  for (auto& [id, r] : members_.all()) r.learning &= !r.caught_up;  // now, if not together with the others
+  decided_.reset();
+  for (auto& [id, r] : members_.each()) r.learning &= !r.caught_up;  // now, if not together with the others
   to_agents(core::Revoke{highest_});
   remember(why);
 }
@@ -134,7 +151,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   if (w.generation > core::kMaxGeneration) return end(1, "no generation number is left");
   w.resume = std::max(resume_of(world_, lines_), core::Position::of(policy_.resume));
   for (core::MemberId id : next) {
-    const Record& r = *members_.find(id);
+    const Record& r = *members_.look(id);
     w.members.push_back({.id = id, .seat = r.seat});
     // Whoever committed what a learner has had the votes of all.
     if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.learned));
@@ -157,15 +174,15 @@ bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position r
   bool donor = false;
   core::WorldMember* holder = nullptr;
   for (core::WorldMember& m : *members) {
-    const int rank = world_.rank_of(m.id);
+    const Record& r = *members_.look(m.id);
     if (first) {
       m.needs_state = &m != members->data();
-    } else if (const Record& r = members_.all().at(m.id); rank < 0) {
+    } else if (r.rank < 0) {
       m.replays = r.caught_up;
       m.needs_state = !m.replays;
       m.from_step = resume.step() + 1;
     } else {
-      const core::WorldMember& was = world_.members[rank];
+      const core::WorldMember& was = r.place;
       const bool lacks = (was.needs_state || was.replays) && !r.proved;
       m.replays = lacks && was.replays && r.caught_up;
       m.needs_state = lacks && !m.replays;
@@ -196,11 +213,16 @@ void Coordinator::enter(const core::World& world) {
   straggling_since_.reset();
   lines_.clear();
   note(world.why);
-  for (auto& [id, r] : members_.all()) {
-    if (const int rank = world.rank_of(id); rank >= 0) {
-      r.place = world.members[rank];
-      if (r.state == MemberState::kWarm) r.state = MemberState::kActive;
-    } else if (r.state == MemberState::kDrained) {
+  for (auto& [id, r] : members_.each()) r.rank = -1;
+  for (const core::WorldMember& m : world_.members) {
+    Record& r = *members_.find(m.id);
+    r.place = m;
+    r.rank = static_cast<int>(&m - world_.members.data());
+    if (r.state == MemberState::kWarm) r.state = MemberState::kActive;
+  }
+  for (auto& [id, r] : members_.each()) {
+    if (r.rank >= 0) continue;
+    if (r.state == MemberState::kDrained) {
       dismiss(&r, true, "left on notice");
     } else if (r.in_world()) {
       r.state = MemberState::kGone;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "elastic/membership/coordinator.h"
 
@@ -34,8 +35,10 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
     promised_ids_ = id + kIdsAhead;
     journal_intent();
   }
-  const core::NodeId node = nodes_.next(members_.processes_by_node(), policy_.by_node);
+  for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
+  const core::NodeId node = nodes_.next();
   members_.add(id, node, now_).first_rank = rank;
+  first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
 }
 
@@ -63,7 +66,7 @@ void Coordinator::launch_lost_one(const Record& member, const std::string& what)
 
 void Coordinator::dismiss_launch() {
   stage_ = Stage::kRelaunching;
-  for (auto& [id, r] : members_.all()) {
+  for (auto& [id, r] : members_.each()) {
     if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
   }
 }
@@ -96,47 +99,64 @@ void Coordinator::relaunch() {
 }
 
 void Coordinator::enforce_limits() {
-  const bool finishing = members_.any_finished();
   if (below_min_since_ && now_ >= *below_min_since_ + policy_.wait) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.wait).count();
     return end(1,
                fmt::format("{} of at least {} members for {} s (--wait)",
                            members_.count(MemberState::kWarm, MemberState::kDraining), policy_.min, seconds));
   }
-  bool waiting_to_leave = false;
-  for (auto& [id, r] : members_.all()) {
-    if (finishing && r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
+  if (members_.any_finished() && members_.count(MemberState::kWarm) > 0) {
+    for (auto& [id, r] : members_.each()) {
+      if (r.state == MemberState::kWarm) dismiss(&r, true, "the job is finishing");
+    }
+  }
+  if (now_ >= members_.earliest_kill()) kill_overdue();
+  if (first_ready_ && now_ >= first_unready_due_) give_up_unready();
+  if (done()) return;
+  for (const core::MemberId id : std::set(members_.waiting_to_leave())) ask_to_leave(members_.find(id));
+  hurry_finish();
+  if (now_ >= next_query_ && world_.generation > 0) {
+    const bool waits = !members_.waiting_to_leave().empty();
+    next_query_ = now_ + (waits ? kSecond / 10 : kSecond);  // it may be that a copy is proved
+    to_agents(core::Query{});
+  }
+}
+
+void Coordinator::kill_overdue() {
+  core::TimePoint next = core::TimePoint::max();
+  for (auto& [id, r] : members_.each()) {
     if (r.kill_at && now_ >= *r.kill_at) {
       r.kill_at.reset();
       emit(ToAgent{r.seat.node, core::Kill{id, false, "it was to be gone by now"}});
     }
-    if (r.state == MemberState::kStarting && first_ready_ &&
-        now_ >= std::max(r.since, *first_ready_) + policy_.ready_timeout) {
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
-      note(fmt::format("member {} was not ready within {} s", id, seconds));
-      dismiss(&r, false, "not ready in time");
-      start_failed();
-      if (world_.generation == 0 && members_.staying() < policy_.min) {
-        return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id,
-                                  seconds, members_.staying(), policy_.min));
-      }
-    }
-    if (r.leave_wanted && r.state == MemberState::kActive) ask_to_leave(&r);
-    waiting_to_leave |= r.leave_wanted && r.state == MemberState::kActive;
+    if (r.kill_at) next = std::min(next, *r.kill_at);
   }
-  hurry_finish();
-  if (now_ >= next_query_ && world_.generation > 0) {
-    next_query_ = now_ + (waiting_to_leave ? kSecond / 10 : kSecond);  // it may be that a copy is proved
-    to_agents(core::Query{});
+  members_.earliest_kill_is(next);
+}
+
+void Coordinator::give_up_unready() {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(policy_.ready_timeout).count();
+  first_unready_due_ = core::TimePoint::max();
+  for (auto& [id, r] : members_.each()) {
+    if (r.state != MemberState::kStarting) continue;
+    const core::TimePoint due = std::max(r.since, *first_ready_) + policy_.ready_timeout;
+    if (now_ < due) {
+      first_unready_due_ = std::min(first_unready_due_, due);
+      continue;
+    }
+    note(fmt::format("member {} was not ready within {} s", id, seconds));
+    dismiss(&r, false, "not ready in time");
+    start_failed();
+    if (world_.generation == 0 && members_.staying() < policy_.min) {
+      return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id, seconds,
+                                members_.staying(), policy_.min));
+    }
   }
 }
 
 // A member that waits for one who finished and left needs a World to learn that everything is committed.
 void Coordinator::hurry_finish() {
-  const auto& all = members_.all();
-  const bool straggler = std::any_of(
-      all.begin(), all.end(), [](const auto& r) { return r.second.lives_in_world() && !r.second.finished; });
-  if (stage_ != Stage::kSteady || !straggler || !members_.any_finished()) {
+  if (stage_ != Stage::kSteady || !members_.any_unfinished() || !members_.any_finished()) {
     straggling_since_.reset();
   } else if (!straggling_since_) {
     straggling_since_ = now_;
@@ -150,12 +170,11 @@ void Coordinator::hurry_finish() {
 void Coordinator::shrink() {
   for (MemberState state : {MemberState::kStarting, MemberState::kWarm, MemberState::kActive}) {
     std::vector<Record*> newest;
-    for (auto& [id, r] : members_.all()) {
+    for (auto& [id, r] : members_.each()) {
       if (r.state == state && !r.leave_wanted) newest.push_back(&r);
     }
     std::sort(newest.begin(), newest.end(), [&](const Record* a, const Record* b) {
-      const int rank_a = world_.rank_of(a->id), rank_b = world_.rank_of(b->id);
-      return rank_a != rank_b ? rank_a > rank_b : a->id > b->id;
+      return a->rank != b->rank ? a->rank > b->rank : a->id > b->id;
     });
     for (Record* r : newest) {
       if (state != MemberState::kActive) {
@@ -216,9 +235,7 @@ std::optional<core::TimePoint> Coordinator::next_deadline() const {
   if (stage_ == Stage::kRelaunching) consider(relaunch_due_);
   consider(next_query_);
   if (below_min_since_) consider(*below_min_since_ + policy_.wait);
-  for (const auto& [id, r] : members_.all()) {
-    if (r.kill_at) consider(*r.kill_at);
-  }
+  consider(members_.earliest_kill());
   return next;
 }
 

@@ -15,13 +15,11 @@ constexpr core::LessonId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
 constexpr std::uint32_t kMostLessons = 3;  // that fail: then a member gets a copy inside the regroup
 
-// In the World, without the results that it was to have from its lesson.
-bool lacks_results(const Record& r) { return r.lives_in_world() && r.place.replays && !r.proved; }
-
 bool gives(const Lessons::Scene& scene, core::NodeId node) {
-  return scene.nodes.contains(node) && std::ranges::any_of(scene.members.all(), [&](const auto& entry) {
-           const Record& r = entry.second;
-           return r.lives_in_world() && r.seat.node == node && r.has_state();
+  return scene.nodes.contains(node) &&
+         std::ranges::any_of(scene.members.on_node(node), [&](core::MemberId id) {
+           const Record& r = *scene.members.look(id);
+           return r.lives_in_world() && r.has_state();
          });
 }
 
@@ -37,9 +35,9 @@ core::LessonId Lessons::next_id() {
 }
 
 Lessons::Round Lessons::attend(Scene scene) {
-  if (scene.steady) {
-    for (auto& [id, r] : scene.members.all()) {
-      if (!lacks_results(r) || (lesson_ && lesson_->learners.contains(id))) continue;
+  if (scene.steady && scene.members.any_lacks_results()) {
+    for (auto& [id, r] : scene.members.each()) {
+      if (!r.lacks_results() || (lesson_ && lesson_->learners.contains(id))) continue;
       r.caught_up = false;
       return fmt::format("member {} gets a copy: nobody gives it the results that it lacks", id);
     }
@@ -49,8 +47,8 @@ Lessons::Round Lessons::attend(Scene scene) {
     return {};
   }
   std::erase_if(lesson_->learners, [&](const auto& learner) {
-    const Record& r = *scene.members.find(learner.first);
-    return r.proved || (r.state >= MemberState::kDraining && !lacks_results(r));
+    const Record& r = *scene.members.look(learner.first);
+    return r.proved || (r.state >= MemberState::kDraining && !r.lacks_results());
   });
   if (lesson_->learners.empty()) return end(scene, "");
   for (const auto& [node, endpoints] : lesson_->sources) {
@@ -71,12 +69,13 @@ Lessons::Round Lessons::attend(Scene scene) {
 
 // The node with the most members that have the state says after which step.
 void Lessons::begin(Scene scene) {
-  if (!scene.steady || scene.now < next_ || scene.members.any_finished()) return;
+  if (!scene.steady || scene.now < next_ || scene.members.any_finished() || scene.members.learning() == 0)
+    return;
   const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
   if (learning.empty()) return;
   std::map<core::NodeId, int> holders;
   for (const core::WorldMember& m : scene.world.members) {
-    const Record& r = *scene.members.find(m.id);
+    const Record& r = *scene.members.look(m.id);
     if (r.lives_in_world() && !m.needs_state && !m.replays) ++holders[m.seat.node];
   }
   const auto most = std::ranges::max_element(holders, {}, [](const auto& h) { return h.second; });
@@ -133,7 +132,7 @@ void Lessons::tell_learners(Scene scene) {
 Lessons::Round Lessons::on_learned(Scene scene, const core::Learned& learned) {
   if (!lesson_ || learned.lesson != lesson_->id || !lesson_->learners.contains(learned.member)) return {};
   Record& r = *scene.members.find(learned.member);
-  const bool in_world = lacks_results(r);
+  const bool in_world = r.lacks_results();
   if (learned.why.empty()) {
     lesson_->learners[r.id] = r.caught_up = true;
     r.learned = std::max(r.learned, learned.step);
@@ -161,7 +160,7 @@ Lessons::Round Lessons::end(Scene scene, const std::string& why) {
     nodes.insert(r.seat.node);
     r.caught_up = false;
     if (!r.in_world()) r.learning = ++r.lessons < kMostLessons;
-    stuck |= lacks_results(r);
+    stuck |= r.lacks_results();
   }
   for (const core::NodeId node : nodes) {
     if (scene.nodes.contains(node)) scene.effects.emplace_back(ToAgent{node, core::EndLesson{lesson.id}});

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace regroup::membership {
@@ -13,52 +14,108 @@ Record& MemberTable::add(core::MemberId id, core::NodeId node, core::TimePoint n
   r.id = id;
   r.seat.node = node;
   r.since = now;
+  nodes_[node].members.insert(id);
+  lent_.push_back(&r);
   return r;
 }
 
 Record* MemberTable::find(core::MemberId id) {
   const auto found = records_.find(id);
+  if (found == records_.end()) return nullptr;
+  lent_.push_back(&found->second);
+  return &found->second;
+}
+
+const Record* MemberTable::look(core::MemberId id) const {
+  const auto found = records_.find(id);
   return found == records_.end() ? nullptr : &found->second;
 }
 
+std::map<core::MemberId, Record>& MemberTable::each() {
+  all_lent_ = true;
+  return records_;
+}
+
+const std::set<core::MemberId>& MemberTable::on_node(core::NodeId node) const { return nodes_[node].members; }
+
+void MemberTable::settle() {
+  count();
+  lent_.clear();
+  all_lent_ = false;
+}
+
+std::uint32_t MemberTable::traits_of(const Record& r) {
+  const auto warm = r.state == MemberState::kWarm, active = r.state == MemberState::kActive;
+  const bool stays = r.state <= MemberState::kActive && !r.leave_wanted;
+  std::uint32_t traits = 1U << static_cast<unsigned>(r.state);
+  const auto add = [&](Trait trait, bool has) { traits |= static_cast<std::uint32_t>(has) << trait; };
+  add(kStays, stays);
+  add(kStaysActive, stays && active);
+  add(kHolds, stays && active && r.has_state());
+  add(kRuns, !r.reaped);
+  add(kFinished, r.finished);
+  add(kUnfinished, r.lives_in_world() && !r.finished);
+  add(kBreaks, r.state == MemberState::kDrained || (r.state == MemberState::kLost && !r.finished));
+  add(kLearns, warm && r.learning);
+  add(kLacksResults, r.lacks_results());
+  add(kSuspected, r.lives_in_world() && r.suspected);
+  add(kWaits, active && r.leave_wanted);
+  return traits;
+}
+
+void MemberTable::count() const {
+  if (all_lent_) {
+    for (const auto& [id, r] : records_) count(r);
+  } else {
+    for (const Record* r : lent_) count(*r);
+  }
+}
+
+void MemberTable::count(const Record& r) const {
+  if (r.kill_at) earliest_kill_ = std::min(earliest_kill_, *r.kill_at);
+  const std::uint32_t now = traits_of(r), changed = now ^ r.counted;
+  if (changed == 0) return;
+  for (unsigned trait = 0; trait < kTraits; ++trait) {
+    if ((changed >> trait & 1) != 0) counts_[trait] += (now >> trait & 1) != 0 ? 1 : -1;
+  }
+  if ((changed >> kRuns & 1) != 0) {
+    nodes_[r.seat.node].processes += (now >> kRuns & 1) != 0 ? 1 : -1;
+    load_changed_.insert(r.seat.node);
+  }
+  if ((changed >> kWaits & 1) != 0) {
+    if ((now >> kWaits & 1) != 0)
+      waiting_.insert(r.id);
+    else
+      waiting_.erase(r.id);
+  }
+  r.counted = now;
+  ++version_;
+}
+
 std::uint32_t MemberTable::count(MemberState first, MemberState last) const {
-  return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [&](const auto& r) {
-    return first <= r.second.state && r.second.state <= last;
-  }));
+  count();
+  const auto at = [this](MemberState state) { return counts_.begin() + static_cast<std::ptrdiff_t>(state); };
+  return std::accumulate(at(first), at(last) + 1, 0U);
 }
 
-std::uint32_t MemberTable::staying() const {
-  return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [&](const auto& r) {
-    return r.second.state <= MemberState::kActive && !r.second.leave_wanted;
-  }));
+Census MemberTable::census(const core::World& world) const {
+  count();
+  return {.started = world.generation > 0,
+          .starting = count(MemberState::kStarting),
+          .warm = count(MemberState::kWarm) - learning(),
+          .learning = learning(),
+          .staying = staying_active(),
+          .in_world = count(MemberState::kActive, MemberState::kDraining),
+          .breaking = of(kBreaks),
+          .finishing = any_finished(),
+          .unfinished = any_unfinished()};
 }
 
-std::uint32_t MemberTable::staying_active() const {
-  return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [](const auto& r) {
-    return r.second.state == MemberState::kActive && !r.second.leave_wanted;
-  }));
-}
-
-std::uint32_t MemberTable::holders() const {
-  return static_cast<std::uint32_t>(std::count_if(records_.begin(), records_.end(), [](const auto& entry) {
-    const Record& r = entry.second;
-    return r.state == MemberState::kActive && !r.leave_wanted && r.has_state();
-  }));
-}
-
-std::uint32_t MemberTable::processes() const {
-  return static_cast<std::uint32_t>(
-      std::count_if(records_.begin(), records_.end(), [](const auto& r) { return !r.second.reaped; }));
-}
-
-bool MemberTable::any_finished() const {
-  return std::any_of(records_.begin(), records_.end(), [](const auto& r) { return r.second.finished; });
-}
-
-std::map<core::NodeId, std::uint32_t> MemberTable::processes_by_node() const {
-  std::map<core::NodeId, std::uint32_t> load;
-  for (const auto& [id, r] : records_) load[r.seat.node] += !r.reaped;
-  return load;
+std::map<core::NodeId, std::uint32_t> MemberTable::take_loads() {
+  count();
+  std::map<core::NodeId, std::uint32_t> loads;
+  for (const core::NodeId node : std::exchange(load_changed_, {})) loads[node] = nodes_[node].processes;
+  return loads;
 }
 
 core::MemberId MemberTable::next_id() const {
@@ -99,13 +156,6 @@ const Record* MemberTable::first_failure(core::TimePoint since) const {
     if (first == nullptr || r.since < first->since) first = &r;
   }
   return first;
-}
-
-void Backoff::failed(core::TimePoint now) {
-  using std::chrono::milliseconds;
-  const core::Duration delay = milliseconds(100) * (1 << std::min(failures_, 10U));
-  not_before_ = now + std::min<core::Duration>(delay, std::chrono::seconds(10));
-  ++failures_;
 }
 
 }  // namespace regroup::membership

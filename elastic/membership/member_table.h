@@ -1,11 +1,12 @@
-// What the coordinator knows of each process it started, and the back-off that keeps a crashing program from
-// being restarted in a hot loop.
+// What the coordinator knows of each process it started.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct Record : Member {
   std::optional<core::TimePoint> kill_at;      // SIGKILL if it still runs then
   std::optional<core::TimePoint> suspected{};  // last word of another member that it cannot be reached
   std::int32_t status = 0;                     // as a shell would give it: 128 + signal
-  core::WorldMember place;                     // in the newest World
+  core::WorldMember place;                     // in the newest World ...
+  int rank = -1;                               // ... and its rank there; -1: it is not in it
   core::StateWord word;                        // this and what follows as last reported
   bool proved = false;
   core::Step learned = 0;     // what it may have applied, once it has ...
@@ -41,26 +43,53 @@ struct Record : Member {
   [[nodiscard]] bool lives_in_world() const { return in_world() && state != MemberState::kLost; }
   // Of its place in the World: it had the state when that was formed, or has proved it since.
   [[nodiscard]] bool has_state() const { return proved || !(place.needs_state || place.replays); }
+  // In the World, without the results that it was to have from its lesson.
+  [[nodiscard]] bool lacks_results() const { return lives_in_world() && place.replays && !proved; }
+
+ private:
+  friend class MemberTable;
+  mutable std::uint32_t counted = 0;  // its traits
 };
 
+// Counts are kept as records change, so that a question costs the same among ten thousand members as among
+// ten. Who gets a record to change may do so until settle().
 class MemberTable {
  public:
   Record& add(core::MemberId id, core::NodeId node, core::TimePoint now);
-  [[nodiscard]] Record* find(core::MemberId id);
-  [[nodiscard]] std::map<core::MemberId, Record>& all() { return records_; }
+  [[nodiscard]] Record* find(core::MemberId id);              // to change it
+  [[nodiscard]] const Record* look(core::MemberId id) const;  // null, as above: never seen
+  [[nodiscard]] std::map<core::MemberId, Record>& each();     // to change them
   [[nodiscard]] const std::map<core::MemberId, Record>& all() const { return records_; }
+  // Ids of all that were ever started on `node`.
+  [[nodiscard]] const std::set<core::MemberId>& on_node(core::NodeId node) const;
+  // No record that was handed out is changed any more.
+  void settle();
+  // Grows when an answer below may have changed.
+  [[nodiscard]] std::uint64_t version() const { return count(), version_; }
 
   // How many are in a state from `first` to `last`.
   [[nodiscard]] std::uint32_t count(MemberState first, MemberState last) const;
   [[nodiscard]] std::uint32_t count(MemberState state) const { return count(state, state); }
   // Those that take part in the World and are to stay, are warm, or will be.
-  [[nodiscard]] std::uint32_t staying() const;
+  [[nodiscard]] std::uint32_t staying() const { return of(kStays); }
   // Those in the World that stay, and of these those that have the state.
-  [[nodiscard]] std::uint32_t staying_active() const;
-  [[nodiscard]] std::uint32_t holders() const;
-  [[nodiscard]] std::uint32_t processes() const;  // not reaped
-  [[nodiscard]] bool any_finished() const;
-  [[nodiscard]] std::map<core::NodeId, std::uint32_t> processes_by_node() const;
+  [[nodiscard]] std::uint32_t staying_active() const { return of(kStaysActive); }
+  [[nodiscard]] std::uint32_t holders() const { return of(kHolds); }
+  [[nodiscard]] std::uint32_t processes() const { return of(kRuns); }  // not reaped
+  [[nodiscard]] bool any_finished() const { return of(kFinished) > 0; }
+  // In the World, alive, and has not finished.
+  [[nodiscard]] bool any_unfinished() const { return of(kUnfinished) > 0; }
+  [[nodiscard]] std::uint32_t learning() const { return of(kLearns); }  // warm
+  [[nodiscard]] bool any_lacks_results() const { return of(kLacksResults) > 0; }
+  [[nodiscard]] bool any_suspected() const { return of(kSuspected) > 0; }  // and lives in the World
+  // Active, and leave_wanted.
+  [[nodiscard]] const std::set<core::MemberId>& waiting_to_leave() const { return count(), waiting_; }
+  [[nodiscard]] Census census(const core::World& world) const;
+  // No kill_at is before this; none at all: TimePoint::max(). earliest_kill_is() corrects it.
+  [[nodiscard]] core::TimePoint earliest_kill() const { return count(), earliest_kill_; }
+  void earliest_kill_is(core::TimePoint at) { earliest_kill_ = at; }
+  // Nodes on which the number of processes has changed since the last call, with that number.
+  [[nodiscard]] std::map<core::NodeId, std::uint32_t> take_loads();
   [[nodiscard]] core::MemberId next_id() const;  // above every one ever seen or reserved
   void reserve_ids(core::MemberId below) { reserved_below_ = std::max(reserved_below_, below); }
   // For decide(): the members of `world` in rank order, then the rest.
@@ -70,31 +99,40 @@ class MemberTable {
   [[nodiscard]] const Record* first_failure(core::TimePoint since) const;
 
  private:
+  enum Trait : std::uint8_t {  // the first are those of MemberState
+    kStays = 7,
+    kStaysActive,
+    kHolds,
+    kRuns,
+    kFinished,
+    kUnfinished,
+    kBreaks,
+    kLearns,
+    kLacksResults,
+    kSuspected,
+    kWaits,
+    kTraits
+  };
+  struct OnNode {
+    std::set<core::MemberId> members;
+    std::uint32_t processes = 0;
+  };
+  [[nodiscard]] static std::uint32_t traits_of(const Record& r);
+  [[nodiscard]] std::uint32_t of(Trait trait) const { return count(), counts_[trait]; }
+  void count() const;
+  void count(const Record& r) const;
+
   std::map<core::MemberId, Record> records_;  // never erased: ids are never reused
   core::MemberId reserved_below_ = 0;
-};
-
-// When the next replacement may start: 0.1 s after a failure, doubled up to 10 s while failures follow each
-// other without progress.
-class Backoff {
- public:
-  void failed(core::TimePoint now);
-  void start_failed(core::TimePoint now) {
-    ++failed_starts_;
-    failed(now);
-  }
-  void became_ready() { failed_starts_ = 0; }
-  void progressed() { failures_ = 0; }
-  void reset() { *this = Backoff(); }
-  [[nodiscard]] core::TimePoint not_before() const { return not_before_; }
-  [[nodiscard]] bool given_up() const { return failed_starts_ >= kMostFailedStarts; }
-
-  static constexpr std::uint32_t kMostFailedStarts = 3;
-
- private:
-  std::uint32_t failures_ = 0;
-  std::uint32_t failed_starts_ = 0;  // in a row, died before Ready
-  core::TimePoint not_before_{};
+  std::vector<const Record*> lent_;  // may have changed since they were counted
+  bool all_lent_ = false;
+  // What was counted.
+  mutable std::array<std::uint32_t, kTraits> counts_{};
+  mutable std::uint64_t version_ = 0;
+  mutable core::TimePoint earliest_kill_ = core::TimePoint::max();
+  mutable std::map<core::NodeId, OnNode> nodes_;
+  mutable std::set<core::NodeId> load_changed_;
+  mutable std::set<core::MemberId> waiting_;
 };
 
 }  // namespace regroup::membership

@@ -1,11 +1,6 @@
 // Choosing among nodes, and putting their contacts together.
 #include "elastic/membership/node_table.h"
 
-#include <algorithm>
-#include <numeric>
-#include <set>
-#include <tuple>
-
 namespace regroup::membership {
 
 NodeTable::Node* NodeTable::find(core::NodeId id) {
@@ -13,35 +8,48 @@ NodeTable::Node* NodeTable::find(core::NodeId id) {
   return found == nodes_.end() ? nullptr : &found->second;
 }
 
-std::uint32_t NodeTable::slots() const {
-  return std::accumulate(nodes_.begin(), nodes_.end(), 0U,
-                         [](std::uint32_t sum, const auto& node) { return sum + node.second.slots; });
+void NodeTable::add(core::NodeId id, const Node& node) {
+  if (!nodes_.try_emplace(id, node).second) return;
+  slots_ += node.slots;
+  places_.insert(place_of(id));
 }
 
-core::NodeId NodeTable::next(const Load& load, bool by_node) const {
-  const auto key = [&](const auto& entry) {
-    const auto found = load.find(entry.first);
-    const std::uint32_t used = found == load.end() ? 0 : found->second;
-    const bool full = used >= entry.second.slots;
-    return std::tuple(full, full || by_node ? used : 0, entry.first);
-  };
-  return std::min_element(nodes_.begin(), nodes_.end(),
-                          [&](const auto& a, const auto& b) { return key(a) < key(b); })
-      ->first;
+void NodeTable::erase(core::NodeId id) {
+  if (!contains(id)) return;
+  places_.erase(place_of(id));
+  slots_ -= nodes_.at(id).slots;
+  nodes_.erase(id);
+}
+
+void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
+  const bool here = contains(id);  // members of one that comes may be known before it is
+  if (here) places_.erase(place_of(id));
+  load_[id] = processes;
+  if (here) places_.insert(place_of(id));
+}
+
+NodeTable::Place NodeTable::place_of(core::NodeId id) const {
+  const auto found = load_.find(id);
+  const std::uint32_t used = found == load_.end() ? 0 : found->second;
+  const bool full = used >= nodes_.at(id).slots;
+  return {full, full || by_node_ ? used : 0, id};
 }
 
 std::optional<core::Contacts> NodeTable::gather(core::NodeId from, const core::Contacts& contacts,
                                                 const core::World& world) {
   if (contacts.generation != world.generation) return std::nullopt;
-  if (generation_ != world.generation) contacts_.clear();
-  generation_ = world.generation;
-  contacts_[from] = contacts.members;
-  core::Contacts all{world.generation, {}};
-  for (const core::NodeId node : nodes_of(world)) {
-    const auto found = contacts_.find(node);
-    if (found == contacts_.end()) return std::nullopt;
-    all.members.insert(all.members.end(), found->second.begin(), found->second.end());
+  if (generation_ != world.generation) {
+    generation_ = world.generation;
+    contacts_.clear();
+    const auto nodes = nodes_of(world);
+    unheard_ = {nodes.begin(), nodes.end()};
   }
+  if (unheard_.erase(from) == 0 && !contacts_.contains(from)) return std::nullopt;
+  contacts_[from] = contacts.members;
+  if (!unheard_.empty()) return std::nullopt;
+  core::Contacts all{world.generation, {}};
+  for (const auto& [node, members] : contacts_)
+    all.members.insert(all.members.end(), members.begin(), members.end());
   return all;
 }
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/message.h"
@@ -19,27 +21,40 @@ class NodeTable {
     std::uint32_t slots = 0;
     bool silent = false;  // not heard for a second
   };
-  using Load = std::map<core::NodeId, std::uint32_t>;  // processes
 
-  void add(core::NodeId id, const Node& node) { nodes_.try_emplace(id, node); }
-  void erase(core::NodeId id) { nodes_.erase(id); }
+  // Slots are filled node after node, or (by_node) where the fewest processes are.
+  explicit NodeTable(bool by_node) : by_node_(by_node) {}
+
+  void add(core::NodeId id, const Node& node);
+  void erase(core::NodeId id);
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
   [[nodiscard]] const std::map<core::NodeId, Node>& all() const { return nodes_; }
-  [[nodiscard]] std::uint32_t slots() const;
+  [[nodiscard]] std::size_t size() const { return nodes_.size(); }
+  [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
-  // Where the next process goes; at least one node is there. Slots are filled node after node, or (by_node)
-  // where the fewest processes are; when all are taken, that in any case.
-  [[nodiscard]] core::NodeId next(const Load& load, bool by_node) const;
+  void set_load(core::NodeId id, std::uint32_t processes);
+  // Where the next process goes; at least one node is there. When all slots are taken, where the fewest
+  // processes are.
+  [[nodiscard]] core::NodeId next() const { return std::get<2>(*places_.begin()); }
 
   // Takes what a node says of its members in `world`; everybody's, once each node of the World has spoken.
   [[nodiscard]] std::optional<core::Contacts> gather(core::NodeId from, const core::Contacts& contacts,
                                                      const core::World& world);
 
  private:
+  using Place =
+      std::tuple<bool, std::uint32_t, core::NodeId>;  // full, processes that matter; the least is next
+  [[nodiscard]] Place place_of(core::NodeId id) const;
+
+  const bool by_node_;
   std::map<core::NodeId, Node> nodes_;
-  core::Generation generation_ = 0;  // of contacts_
+  std::uint32_t slots_ = 0;
+  std::map<core::NodeId, std::uint32_t> load_;
+  std::set<Place> places_;
+  core::Generation generation_ = 0;  // of what follows
+  std::set<core::NodeId> unheard_;   // of its nodes
   std::map<core::NodeId, std::vector<core::Contact>> contacts_;
 };
 

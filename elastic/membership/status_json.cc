@@ -15,9 +15,9 @@ const char* phase_name(core::Phase phase) {
   return kPhases[static_cast<std::size_t>(phase)];
 }
 
-json member_json(const Record& r, int rank) {
+json member_json(const Record& r) {
   json out{{"id", r.id}, {"node", r.seat.node}, {"state", state_name(r.state)}};
-  out["rank"] = rank >= 0 ? json(rank) : json(nullptr);
+  out["rank"] = r.rank >= 0 ? json(r.rank) : json(nullptr);
   out["step"] = r.step;
   out["loss"] = std::isfinite(r.loss) ? json(r.loss) : json(nullptr);
   out["finished"] = r.finished;
@@ -54,7 +54,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
   core::Step step = 0;
   for (const auto& [id, r] : members_.all()) {
     if (r.state >= MemberState::kLost) continue;
-    out["members"].push_back(member_json(r, world_.rank_of(id)));
+    out["members"].push_back(member_json(r));
     step = std::max(step, r.step);
   }
   out["step"] = step;

@@ -97,7 +97,10 @@ void ElasticHub::on_order(const core::Message& message) {
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
     hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
   } else if (!agent_.ending()) {
-    hosts_->tell_membership(message.node, message);
+    if (message.node == core::kEveryNode)
+      hosts_->tell_membership(message);
+    else
+      hosts_->tell_membership(message.node, message);
   }
 }
 

@@ -40,7 +40,11 @@ class RulesTest : public testing::Test {
     Nodes nodes;
     for (const Effect& e : effects) {
       const auto* send = std::get_if<ToAgent>(&e);
-      if (send != nullptr && std::holds_alternative<B>(send->body)) nodes.insert(send->node);
+      if (send == nullptr || !std::holds_alternative<B>(send->body)) continue;
+      if (send->node == core::kEveryNode)
+        nodes.insert({0, 1});
+      else
+        nodes.insert(send->node);
     }
     return nodes;
   }

@@ -72,8 +72,10 @@ SimJob::Node* SimJob::with(std::deque<T> Node::*queue, std::optional<core::NodeI
 void SimJob::perform(Effects effects) {
   for (Effect& effect : effects) {
     if (auto* send = std::get_if<ToAgent>(&effect)) {
-      Node& node = nodes_.at(send->node);
-      if (node.up) node.to_agent.push_back({incarnation, std::move(send->body), send->node});
+      for (auto& [id, node] : nodes_) {
+        const bool meant = send->node == core::kEveryNode || send->node == id;
+        if (meant && node.up) node.to_agent.push_back({incarnation, send->body, id});
+      }
     } else if (auto* answer = std::get_if<ToClient>(&effect)) {
       if (auto* reply = std::get_if<core::Reply>(&answer->body)) reply_ = *reply;
     } else if (auto* write = std::get_if<Journal>(&effect)) {
