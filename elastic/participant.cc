@@ -214,10 +214,16 @@ Status Participant::tell_contact(std::span<const std::byte> address) {
 // The agent's end is noticed by the next wait.
 std::optional<std::vector<std::byte>> Participant::contact_of(core::MemberId member) {
   (void)hear_agent().ok();
-  if (contacts_.generation != world_.generation) return std::nullopt;
-  const auto found = std::ranges::find(contacts_.members, member, &core::Contact::member);
-  if (found == contacts_.members.end()) return std::nullopt;
-  return found->address;
+  const auto found = contacts_.find(member);
+  if (met_ != world_.generation || found == contacts_.end()) return std::nullopt;
+  return found->second;
+}
+
+// Those of many members come in parts.
+void Participant::learn(core::Contacts contacts) {
+  if (contacts.generation < met_) return;
+  if (std::exchange(met_, contacts.generation) != contacts.generation) contacts_.clear();
+  for (core::Contact& contact : contacts.members) contacts_[contact.member] = std::move(contact.address);
 }
 
 void Participant::suspect(core::MemberId member, const std::string& why) {
@@ -232,7 +238,7 @@ Status Participant::hear_agent() {
     if (auto* left = std::get_if<core::Excluded>(&message->body)) {
       let_go_ = {Code::kLeft, left->reason};
     } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
-      if (contacts->generation >= contacts_.generation) contacts_ = std::move(*contacts);
+      learn(std::move(*contacts));
     } else {
       return core::internal_error("the agent of this node spoke out of turn");
     }

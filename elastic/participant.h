@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -84,6 +85,7 @@ class Participant {
   [[nodiscard]] core::Status await_newer_world(const std::function<bool()>& other);
   // Takes what the agent has said. kLeft, with the reason, once it has let this member go; kPeerLost.
   [[nodiscard]] core::Status hear_agent();
+  void learn(core::Contacts contacts);
   [[nodiscard]] core::Status excluded();
   // Brings the word of a member without state to "committed up to where `world` resumes, revoked": ready to
   // join.
@@ -97,7 +99,8 @@ class Participant {
   AgentLink link_;
   const TermNotice term_notice_;
   core::World world_;
-  core::Contacts contacts_;
+  core::Generation met_ = 0;  // of contacts_
+  std::map<core::MemberId, std::vector<std::byte>> contacts_;
   core::Status let_go_;        // kLeft, once the agent said so
   core::Generation seen_ = 0;  // newest World that turned out not to contain this member
 };

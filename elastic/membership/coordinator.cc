@@ -53,7 +53,7 @@ void Coordinator::recall(core::World world) {
 void Coordinator::recall(const Intent& intent) {
   began_ = intent.began;
   policy_.target = intent.target;
-  desired_ = intent.desired;
+  desired_ = journaled_ = intent.desired;
   relaunches_.recall(intent.restarts);
   first_member_ = intent.first_member;
   members_.reserve_ids(intent.next_member);
@@ -81,13 +81,8 @@ Intent Coordinator::intent() const {
 
 void Coordinator::journal(Intent intent) {
   losses_due_ = false;
+  journaled_ = intent.desired;
   emit(Journal{std::move(intent)});
-}
-
-// After the Revoke, which need not wait for the disk: whoever does not find this in the journal finds the
-// lost in the World. Before the next World, in which they are not.
-void Coordinator::journal_losses() {
-  if (losses_due_) journal_intent();
 }
 
 Effects Coordinator::tick(core::TimePoint now) {
@@ -117,8 +112,10 @@ Effects Coordinator::handle(core::TimePoint now, Source source, const core::Mess
   return finish_call();
 }
 
+// Losses are journaled after the Revoke, which need not wait for the disk: whoever does not find them in the
+// journal finds the lost in the World.
 Effects Coordinator::finish_call() {
-  if (!done()) journal_losses();
+  if (!done() && losses_due_) journal_intent();
   members_.settle();
   return std::exchange(effects_, {});
 }
@@ -231,15 +228,16 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
     if (stayed) {
       backoff_.failed(now_);
-      not_replaced();
+      not_replaced(*r);
     }
   }
 }
 
-void Coordinator::not_replaced() {
+// Of many that are lost in the same round the next World tells; a successor finds them in the one before.
+void Coordinator::not_replaced(const Record& lost) {
   if (policy_.replace || desired_ == 0) return;
   --desired_;
-  losses_due_ = true;
+  losses_due_ |= stage_ != Stage::kRound || lost.rank < 0;
 }
 
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
@@ -266,7 +264,7 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
     const bool stayed = r->state == MemberState::kActive && !r->leave_wanted;
     r->state = MemberState::kLost;
     r->reaped = true;  // its line was given away, so it was
-    if (stayed) not_replaced();
+    if (stayed) not_replaced(*r);
   }
   take_lines(node, reply.lines);
   lines_[node] = reply.lines;
@@ -318,6 +316,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   if (stage_ != Stage::kHello) shrink();
   effects_.insert(effects_.begin() + first, Journal{intent()});  // before anybody hears of it
+  journaled_ = desired_;
   return {true, fmt::format("target {}, {} in the World now", members, world_.size())};
 }
 

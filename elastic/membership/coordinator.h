@@ -52,7 +52,7 @@ class Coordinator {
   void on_drained(core::NodeId node, const core::MemberDrained& drained);
   void settle_drained(Record* member);
   void on_lost(core::NodeId node, const core::MemberLost& lost);
-  void not_replaced();  // one that was lost, unless it is
+  void not_replaced(const Record& lost);  // unless it is
   void on_report(core::NodeId node, const core::Report& report);
   void on_hello_reply(core::NodeId node, const core::HelloReply& reply);
   void take_lines(core::NodeId node, const std::vector<core::LineReport>& lines);
@@ -92,7 +92,7 @@ class Coordinator {
   void start_one(std::uint32_t rank, std::uint32_t world_size);
   void lost_before_ready(Record* member, const core::MemberLost& lost);
   void launch_lost_one(const Record& member, const std::string& what);
-  void start_failed();
+  void start_failed(const Record& failed);
   void launch();
   void relaunch();
   void dismiss_launch();
@@ -112,7 +112,6 @@ class Coordinator {
   [[nodiscard]] Effects finish_call();
   void journal_intent() { journal(intent()); }
   void journal(Intent intent);
-  void journal_losses();
   void remember(const std::string& sentence);  // for status only
   void note(const std::string& sentence);      // for status and the terminal
 
@@ -127,7 +126,7 @@ class Coordinator {
   core::Generation highest_ = 0;             // generation that anybody knows of
   MemberTable members_;
   Backoff backoff_;
-  std::uint32_t desired_;                       // members to keep: the target, less those not replaced
+  std::uint32_t desired_, journaled_ = 0;  // members to keep: the target, less those not replaced; on disk
   std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
   std::uint64_t ready_count_ = 0;
   std::uint32_t launched_ = 0;                          // members of the present launch; 0: none yet

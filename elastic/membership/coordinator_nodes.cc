@@ -14,6 +14,7 @@ namespace {
 
 // For which a member's word that it cannot reach another counts.
 constexpr core::Duration kSuspicion = std::chrono::seconds(5);
+constexpr std::size_t kContactBytes = 256 << 10;  // addresses in a message, which has its limit
 
 }  // namespace
 
@@ -105,7 +106,7 @@ void Coordinator::lose_with_node(Record* r) {
   r->since = now_;
   if (r->cause.empty()) r->cause = "its host was lost";
   r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
-  if (stayed) not_replaced();
+  if (stayed) not_replaced(*r);
 }
 
 void Coordinator::on_peer_suspect(const core::PeerSuspect& suspect) {
@@ -137,7 +138,16 @@ void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts)
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
   const auto all = nodes_.gather(node, contacts, world_);
   if (!all) return;
-  to_agents(*all);
+  core::Contacts part{all->generation, {}};
+  std::size_t bytes = 0;
+  for (const core::Contact& contact : all->members) {
+    part.members.push_back(contact);
+    bytes += contact.address.size();
+    if (bytes < kContactBytes && &contact != &all->members.back()) continue;
+    to_agents(part);
+    part.members.clear();
+    bytes = 0;
+  }
 }
 
 // All of a job declare the same, whatever their nodes.
@@ -148,7 +158,7 @@ bool Coordinator::accept_declaration(Record* r, const core::Join& join) {
   if (status.ok()) return true;
   note(status.message());
   dismiss(r, false, status.message());
-  start_failed();
+  start_failed(*r);
   return false;
 }
 

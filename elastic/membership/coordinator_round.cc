@@ -162,7 +162,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
   const core::Step open = w.resume.step() + 1;
   const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
   w.plan = plan_leaves(open, w.shards, before, w.members, lines_);
-  journal_losses();
+  if (journaled_ != desired_) journal_intent();
   emit(Journal{w});
   to_agents(core::Announce{w});
   enter(w);

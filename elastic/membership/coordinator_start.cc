@@ -32,9 +32,11 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
   const core::MemberId id = members_.next_id();
   // Of a member on a node that is lost together with this coordinator nobody tells the next one.
   if (job_.nodes.empty() && id >= promised_ids_) {
-    promised_ids_ = id + kIdsAhead;
+    const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
+    promised_ids_ = id + std::max(kIdsAhead, wanted > staying ? wanted - staying : 0);
     journal_intent();
   }
+  members_.settle();
   for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
   const core::NodeId node = nodes_.next();
   members_.add(id, node, now_).first_rank = rank;
@@ -46,7 +48,7 @@ void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost
   member->state = MemberState::kGone;
   member->since = now_;
   if (stage_ == Stage::kHello) return;
-  if (first_ready_) return start_failed();
+  if (first_ready_) return start_failed(*member);
   launch_lost_one(*member,
                   lost.why.empty() ? fmt::format("member {}: {}", member->id, member->cause) : lost.why);
 }
@@ -71,9 +73,9 @@ void Coordinator::dismiss_launch() {
   }
 }
 
-void Coordinator::start_failed() {
+void Coordinator::start_failed(const Record& failed) {
   backoff_.start_failed(now_);
-  not_replaced();
+  not_replaced(failed);
   if (backoff_.given_up()) {
     note(fmt::format(
         "{} members in a row ended before they were ready: starting no more, `regroup resize` tries again",
@@ -146,7 +148,7 @@ void Coordinator::give_up_unready() {
     }
     note(fmt::format("member {} was not ready within {} s", id, seconds));
     dismiss(&r, false, "not ready in time");
-    start_failed();
+    start_failed(r);
     if (world_.generation == 0 && members_.staying() < policy_.min) {
       return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id, seconds,
                                 members_.staying(), policy_.min));

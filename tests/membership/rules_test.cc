@@ -77,6 +77,24 @@ TEST_F(RulesTest, AWorldIsFormedOfTheReportsOfAllHosts) {
   EXPECT_EQ(coordinator_->world().resume, Position::of(8));
 }
 
+// A message has its limit, addresses of many members none.
+TEST_F(RulesTest, ContactsOfManyGoInParts) {
+  (void)hello(0);
+  const core::Contact first{4, std::vector<std::byte>(300 << 10)},
+      second{5, std::vector<std::byte>(300 << 10)};
+  EXPECT_EQ(nodes_told<core::Contacts>(from(0, core::Contacts{3, {first}})), Nodes{});
+  std::vector<core::Contact> told;
+  for (const Effect& e : from(1, core::Contacts{3, {second}})) {
+    const auto* send = std::get_if<ToAgent>(&e);
+    const auto* part = send == nullptr ? nullptr : std::get_if<core::Contacts>(&send->body);
+    if (part == nullptr) continue;
+    EXPECT_EQ(part->generation, 3U);
+    ASSERT_EQ(part->members.size(), 1U);
+    told.push_back(part->members[0]);
+  }
+  EXPECT_EQ(told, (std::vector<core::Contact>{first, second}));
+}
+
 // jbefore
 TEST_F(RulesTest, AWorldIsJournaledBeforeItIsAnnounced) {
   (void)hello(3);
