@@ -1,0 +1,247 @@
+// The changes that are measured, and the coordinator's process.
+#include "tests/scale/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <ctime>
+#include <stdexcept>
+#include <utility>
+
+#include "launcher/node/wire.h"
+
+namespace regroup::scale {
+namespace {
+
+constexpr ProcessId kCoordinator = 0, kHub = 1;
+constexpr core::Duration kLimit = std::chrono::seconds(100);  // of virtual time, for any change
+
+core::Duration clock_of(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+membership::Policy policy_of(const ClusterOptions& options) {
+  const std::uint32_t most = std::min(options.agents + options.joiners, core::kMaxMembers);
+  membership::Policy policy;
+  policy.max = most;
+  policy.target = options.agents;
+  policy.replace = false;
+  policy.shards = std::bit_ceil(most);
+  return policy;
+}
+
+cmd::JournalFile open_journal(const std::string& path) {
+  auto journal = cmd::JournalFile::open(path);
+  if (!journal.ok()) throw std::runtime_error(journal.status().message());
+  return std::move(*journal);
+}
+
+}  // namespace
+
+Cluster::Cluster(ClusterOptions options)
+    : options_(std::move(options)),
+      network_(options_.agents + options_.joiners + 2, options_.each,
+               [this](ProcessId to, ProcessId from, const Bytes& bytes) { handle(to, from, bytes); }),
+      journal_(open_journal(options_.journal)),
+      coordinator_(policy_of(options_), {.id = "scale", .nodes = {}}, 1) {
+  for (std::uint32_t i = 0; i < options_.agents; ++i) add_agent();
+}
+
+// As Hosts::plant() has it; those on the way know of it as if they had been told by Reach.
+void Cluster::add_agent() {
+  const std::size_t index = agents_.size();
+  const auto node = static_cast<core::NodeId>(index + 1);
+  agents_.push_back(std::make_unique<Agent>(
+      membership::AgentOptions{
+          .node = node, .slots = 1, .shards = policy_of(options_).shards, .endpoints = ""},
+      node));
+  const auto row = node::parent_in_row(index, options_.radix);
+  const core::NodeId parent = row ? static_cast<core::NodeId>(*row + 1) : 0;
+  hub_.tree().add(node, parent);
+  for (auto above = hub_.tree().parent(node); above && *above != 0; above = hub_.tree().parent(*above))
+    agents_[*above - 1]->courier.tree().add(node, parent);
+}
+
+std::size_t Cluster::levels() const {
+  std::size_t most = 0;
+  for (core::NodeId node = 1; node <= agents_.size(); ++node)
+    most = std::max(most, hub_.tree().depth(node).value_or(0));
+  return most;
+}
+
+bool Cluster::all_know(core::Generation Agent::*what) const {
+  return std::ranges::all_of(agents_, [&](const auto& agent) {
+    return !agent->up || (*agent).*what == coordinator_.world().generation;
+  });
+}
+
+Cost Cluster::measure(const std::string& change, const std::function<void()>& begin,
+                      const std::function<bool()>& done) {
+  settle();
+  network_.reset();
+  const core::TimePoint since = network_.now();
+  const core::Generation before = coordinator_.world().generation;
+  begin();
+  // The last to know is an agent, so nothing else need be looked at after each message.
+  while (!done()) {
+    if (!broken_.empty() || !network_.step(since + kLimit)) {
+      broken_.push_back(fmt::format("{} came to no end: {}", change,
+                                    coordinator_.status_json(network_.now()).substr(0, 400)));
+      break;
+    }
+  }
+  Cost cost{.change = change,
+            .seconds = std::chrono::duration<double>(network_.now() - since).count(),
+            .coordinator = network_.traffic(kCoordinator),
+            .hub = network_.traffic(kHub)};
+  for (std::size_t node = 1; node <= agents_.size(); ++node) {
+    const Traffic& traffic = network_.traffic(process(static_cast<core::NodeId>(node)));
+    cost.most_messages = std::max(cost.most_messages, traffic.messages_in + traffic.messages_out);
+    cost.depth = std::max(cost.depth, traffic.depth);
+  }
+  cost.worlds = coordinator_.world().generation - before;
+  cost.members = coordinator_.world().size();
+  return cost;
+}
+
+// Until nothing is under way but the coordinator's next look at the clock.
+void Cluster::settle() {
+  while (network_.step(next_tick_ - std::chrono::nanoseconds(1))) {
+  }
+}
+
+Cost Cluster::launch() {
+  return measure(
+      "launch",
+      [this] {
+        network_.schedule(kCoordinator, network_.now(),
+                          [this] { perform(coordinator_.tick(network_.now())); });
+        network_.schedule(kHub, network_.now(), [this] {
+          for (core::NodeId node = 1; node <= agents_.size(); ++node)
+            tell_coordinator(core::NodeUp{node, fmt::format("h{}", node), 1});
+          tell_coordinator(core::NodesKnown{});
+        });
+      },
+      [this] { return coordinator_.world().generation == 1 && all_know(&Agent::world); });
+}
+
+Cost Cluster::fence() {
+  return measure(
+      "fence",
+      [this] {
+        for (const core::WorldMember& m : world().members) {
+          network_.schedule(process(m.seat.node), network_.now(), [this, m] {
+            const core::Contact own{m.id, std::vector<std::byte>(128)};  // as long as one of UCX over TCP
+            Agent& agent = *agents_[m.seat.node - 1];
+            perform(m.seat.node, agent.core.handle({m.id}, {0, core::Contacts{world().generation, {own}}}));
+          });
+        }
+      },
+      [this] { return all_know(&Agent::contacts); });
+}
+
+Cost Cluster::lose_member() {
+  const core::WorldMember victim = world().members[world().size() / 3];
+  const core::NodeId node = victim.seat.node;
+  const core::Generation next = world().generation + 1;
+  return measure(
+      "one member lost",
+      [&] {
+        network_.schedule(process(node), network_.now(), [this, node, victim] {
+          perform(node, agents_[node - 1]->core.on_line_dead(victim.seat.slot));
+          perform(node, agents_[node - 1]->core.on_reaped(victim.id, 4711, 0, 9));
+        });
+      },
+      [&] { return world().generation == next && all_know(&Agent::world); });
+}
+
+Cost Cluster::lose_switch(std::uint32_t hosts) {
+  const core::Generation next = world().generation + 1;
+  const auto last = static_cast<core::NodeId>(agents_.size());
+  return measure(
+      "a switch lost",
+      [&] {
+        for (core::NodeId node = last - hosts + 1; node <= last; ++node) {
+          agents_[node - 1]->up = false;
+          network_.take_down(process(node));
+          const core::NodeId parent = *hub_.tree().parent(node);
+          network_.schedule(process(parent), network_.now(),
+                            [this, parent, node] { lose_child(parent, node); });
+        }
+      },
+      [&] { return world().generation == next && world().size() + hosts < last && all_know(&Agent::world); });
+}
+
+Cost Cluster::join() {
+  const std::uint32_t size = world().size() + options_.joiners;
+  const std::uint32_t wanted = std::min(size, core::kMaxMembers);
+  return measure(
+      "joiners",
+      [&] {
+        network_.schedule(kHub, network_.now(), [this] {
+          for (std::uint32_t i = 0; i < options_.joiners; ++i) {
+            network_.uncounted([this] { add_agent(); });
+            const auto node = static_cast<core::NodeId>(agents_.size());
+            tell_coordinator(core::NodeUp{node, fmt::format("h{}", node), 1});
+          }
+        });
+        while (network_.step(next_tick_ - std::chrono::nanoseconds(1))) {
+        }
+        network_.schedule(kCoordinator, network_.now(), [this, wanted] {
+          perform(coordinator_.handle(network_.now(), {membership::Source::Kind::kClient, 1},
+                                      {0, core::ResizeRequest{wanted}}));
+        });
+      },
+      [&] { return world().size() == wanted && all_know(&Agent::world); });
+}
+
+void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
+  if (to > kHub) return at_agent(to - 1, from - 1, bytes);
+  if (from > kHub) {
+    const auto message = node::decode(*bytes);
+    if (!message.ok()) return broken_.push_back(message.status().message());
+    return at_hub(from - 1, *message);
+  }
+  reader_.append(*bytes);
+  const auto message = reader_.next();
+  if (!message.ok() || !message->has_value()) return broken_.push_back("a frame that does not verify");
+  if (to == kCoordinator) return to_coordinator(**message);
+  from_coordinator(**message);
+}
+
+void Cluster::to_coordinator(const core::Message& message) {
+  perform(coordinator_.handle(network_.now(), {membership::Source::Kind::kAgent, message.node}, message));
+}
+
+void Cluster::perform(membership::Effects effects) {
+  for (membership::Effect& effect : effects) {
+    if (auto* send = std::get_if<membership::ToAgent>(&effect)) {
+      network_.send(kHub, std::make_shared<std::vector<std::byte>>(
+                              core::encode({1, std::move(send->body), send->node})));
+    } else if (auto* write = std::get_if<membership::Journal>(&effect)) {
+      const core::Duration wall = clock_of(CLOCK_MONOTONIC), thread = clock_of(CLOCK_THREAD_CPUTIME_ID);
+      const core::Status status = journal_.append(write->entry);
+      if (!status.ok()) broken_.push_back(status.message());
+      const core::Duration worked = clock_of(CLOCK_THREAD_CPUTIME_ID) - thread;
+      network_.waited(clock_of(CLOCK_MONOTONIC) - wall - worked);
+    } else if (auto* done = std::get_if<membership::Done>(&effect)) {
+      broken_.push_back("the job has ended: " + done->reason);
+    } else if (auto* answer = std::get_if<membership::ToClient>(&effect)) {
+      const auto* reply = std::get_if<core::Reply>(&answer->body);
+      if (reply != nullptr && !reply->ok) broken_.push_back(reply->message);
+    }
+  }
+  tick_later();
+}
+
+void Cluster::tick_later() {
+  const auto next = coordinator_.next_deadline();
+  if (!next || (next_tick_ > network_.now() && next_tick_ <= *next)) return;
+  next_tick_ = *next;
+  network_.schedule(kCoordinator, *next, [this] { perform(coordinator_.tick(network_.now())); });
+}
+
+}  // namespace regroup::scale

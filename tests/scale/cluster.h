@@ -1,0 +1,103 @@
+// An elastic job on thousands of hosts in one process: the shipped coordinator, journal, agents, arenas and
+// messages, and between them a hub and relays that are the shipped Courier and the least around it. Members
+// join, enter each World and compute nothing. docs/scale.md.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/wire.h"
+#include "elastic/membership/agent_core.h"
+#include "elastic/membership/coordinator.h"
+#include "launcher/cmd/journal.h"
+#include "launcher/node/courier.h"
+#include "tests/scale/network.h"
+
+namespace regroup::scale {
+
+struct ClusterOptions {
+  std::uint32_t agents = 16;
+  std::uint32_t joiners = 0;             // that come later
+  std::size_t radix = 0;                 // of the tree; 0: all links are the hub's
+  std::optional<core::Duration> each{};  // what any handler takes; nothing: what it takes
+  std::string journal;                   // its file
+};
+
+// What one change has cost, from its beginning until the last agent knew of its end.
+struct Cost {
+  std::string change;
+  double seconds = 0.0;
+  Traffic coordinator, hub;
+  std::uint64_t most_messages = 0;  // in and out, of any one agent
+  std::uint32_t depth = 0;          // messages one after the other
+  std::uint32_t worlds = 0, members = 0;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(ClusterOptions options);
+
+  // In this order, each at most once.
+  [[nodiscard]] Cost launch();  // from "these nodes are there" to World 1
+  [[nodiscard]] Cost fence();   // everybody's address of its data plane to everybody
+  [[nodiscard]] Cost lose_member();
+  [[nodiscard]] Cost lose_switch(std::uint32_t hosts);  // all links to the last ones break at once
+  [[nodiscard]] Cost join();
+
+  [[nodiscard]] const core::World& world() const { return coordinator_.world(); }
+  // What went wrong; every run expects none.
+  [[nodiscard]] const std::vector<std::string>& broken() const { return broken_; }
+  // Steps from the hub to the farthest agent.
+  [[nodiscard]] std::size_t levels() const;
+
+ private:
+  struct Agent {
+    Agent(const membership::AgentOptions& options, core::NodeId node) : core(options), courier(node) {}
+    membership::AgentCore core;
+    node::Courier courier;
+    bool up = true;
+    core::Generation world = 0, contacts = 0;  // it knows of
+    std::size_t met = 0;                       // contacts of the newest
+  };
+  static ProcessId process(core::NodeId node) { return node + 1; }
+  void handle(ProcessId to, ProcessId from, const Bytes& bytes);
+  void add_agent();
+  [[nodiscard]] Cost measure(const std::string& change, const std::function<void()>& begin,
+                             const std::function<bool()>& done);
+  void settle();
+  [[nodiscard]] bool all_know(core::Generation Agent::*what) const;
+
+  // The coordinator.
+  void to_coordinator(const core::Message& message);
+  void perform(membership::Effects effects);
+  void tick_later();
+  // The hub.
+  void tell_coordinator(core::Body body);
+  void from_coordinator(const core::Message& message);
+  void at_hub(core::NodeId child, const node::Message& message);
+  void unwrap(const node::Relayed& relayed);
+  // An agent.
+  void at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes);
+  void up(core::NodeId node, const node::Message& message);
+  void lose_child(core::NodeId node, core::NodeId child);
+  void perform(core::NodeId node, membership::AgentEffects effects);
+  void start_member(core::NodeId node, core::MemberId member);
+  void enter(core::NodeId node);
+  void forget_pages(core::NodeId node);
+
+  const ClusterOptions options_;
+  Network network_;
+  core::FrameReader reader_;
+  cmd::JournalFile journal_;
+  membership::Coordinator coordinator_;
+  core::TimePoint next_tick_{};
+  node::Courier hub_{0};
+  std::vector<std::unique_ptr<Agent>> agents_;  // by node - 1
+  std::map<core::MemberId, core::NodeId> node_of_;
+  std::shared_ptr<const core::World> newest_;  // which all agents share once they have read it for themselves
+  std::vector<std::string> broken_;
+};
+
+}  // namespace regroup::scale

@@ -1,0 +1,87 @@
+// How many messages a change takes among 512 agents, and how many one after the other. Every handler takes
+// 10 us here, so that the counts are the same each time.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+
+#include "tests/scale/cluster.h"
+
+namespace regroup::scale {
+namespace {
+
+class ScaleTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kAgents = 512, kJoiners = 100, kSwitch = 64;
+
+  void SetUp() override {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    std::string folder = std::filesystem::temp_directory_path() / "scale_test.XXXXXX";
+    folder_ = ::mkdtemp(folder.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void run(std::size_t radix) {
+    ClusterOptions options;
+    options.agents = kAgents;
+    options.joiners = kJoiners;
+    options.radix = radix;
+    options.each = std::chrono::microseconds(10);
+    options.journal = folder_ / "journal";
+    Cluster cluster(options);
+    const Cost launch = cluster.launch();
+    levels_ = cluster.levels();
+    for (const Cost& cost :
+         {launch, cluster.fence(), cluster.lose_member(), cluster.lose_switch(kSwitch), cluster.join()}) {
+      costs_[cost.change] = cost;
+      ASSERT_EQ(cluster.broken(), std::vector<std::string>{}) << cost.change;
+    }
+    EXPECT_EQ(cluster.world().size(), kAgents - 1 - kSwitch + kJoiners);
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, Cost> costs_;
+  std::size_t levels_ = 0;
+};
+
+// From the death at the agent: its news, Revoke, reports, World.
+constexpr std::uint64_t kHopsOfCoordinator = 4;
+
+TEST_F(ScaleTest, AllLinksAreTheHubs) {
+  run(0);
+  EXPECT_EQ(levels_, 1U);
+  const Cost& lost = costs_["one member lost"];
+  EXPECT_EQ(lost.worlds, 1U);
+  EXPECT_EQ(lost.coordinator.messages_in, 2 + kAgents);  // the death, its reap, and the reports
+  EXPECT_EQ(lost.coordinator.messages_out, 2U);          // Revoke and the World, once for all
+  EXPECT_EQ(lost.hub.messages_in, 2 + kAgents + 2);
+  EXPECT_EQ(lost.hub.messages_out, 2 + kAgents + 2 * kAgents);
+  EXPECT_EQ(lost.depth, 4 + kHopsOfCoordinator);
+  EXPECT_EQ(lost.most_messages, 5U);
+}
+
+TEST_F(ScaleTest, ATreeOfRadixEight) {
+  run(8);
+  EXPECT_EQ(levels_, 3U);
+  const Cost& lost = costs_["one member lost"];
+  EXPECT_EQ(lost.worlds, 1U);
+  EXPECT_EQ(lost.coordinator.messages_in, 2 + kAgents);
+  EXPECT_EQ(lost.coordinator.messages_out, 2U);
+  // From each child its own report and, at once, those of all below it; to each child the two messages for
+  // itself, and in an envelope for the others.
+  EXPECT_EQ(lost.hub.messages_in, 2 + 2 * 8 + 2U);
+  EXPECT_EQ(lost.hub.messages_out, 2 + kAgents + 2 * 2 * 8);
+  EXPECT_LE(lost.depth, 4 * levels_ + kHopsOfCoordinator);
+  // An agent says and hears as much, whatever is below its children.
+  EXPECT_LE(lost.most_messages, 2 * (2 + 2 * 8) + 2 * 8 + 2 + 5U);
+  const Cost& together = costs_["a switch lost"];
+  EXPECT_EQ(together.worlds, 1U) << "64 hosts, one regroup";
+  EXPECT_EQ(together.coordinator.messages_in, kSwitch + kAgents - kSwitch);
+  EXPECT_LE(costs_["launch"].depth, 5 * levels_ + 6);
+}
+
+}  // namespace
+}  // namespace regroup::scale
