@@ -1,0 +1,113 @@
+"""What a change costs an elastic job of 16 to 16,384 hosts, by simulation, flat and as a tree.
+
+tests/scale runs the shipped coordinator, journal, agents and messages on a virtual clock; docs/scale.md says
+what is counted. Every run is verified: each change must end in the World that it ought to, known to all.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import common
+
+AGENTS = (16, 64, 256, 1024, 4096, 10000, 16384)
+QUICK = (16, 64, 256, 1024)
+RADICES = (0, 64)
+JOINERS = 1000
+DOCS = common.ROOT / "docs"
+
+
+def simulate(agents: int, radix: int, samples: int) -> list[dict]:
+    """One row for each change: the run with the median time of it, with the least and the most beside it."""
+    program = common.BIN / "scale_sim"
+    runs: list[list[dict]] = []
+    for _ in range(samples):
+        with tempfile.TemporaryDirectory() as folder:
+            joiners = min(JOINERS, agents)
+            command = [program, str(agents), str(radix), str(joiners), f"{folder}/journal"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+        if done.returncode != 0:
+            raise common.BenchError(f"{agents} agents, radix {radix}: {done.stderr.strip()}")
+        runs.append([json.loads(line) for line in done.stdout.splitlines()])
+    rows = []
+    for same in zip(*runs, strict=True):
+        ordered = sorted(same, key=lambda row: row["seconds"])
+        spread = {"least_seconds": ordered[0]["seconds"], "most_seconds": ordered[-1]["seconds"]}
+        rows.append(ordered[len(ordered) // 2] | spread | {"samples": samples})
+    return rows
+
+
+def table(rows: Iterable[dict]) -> str:
+    head = (
+        f"{'change':16} {'agents':>6} {'tree':>5} {'time':>9} {'min':>9} {'max':>9} "
+        f"{'samples':>7} {'depth':>5} {'coordinator':>14} {'busy':>9} {'hub in':>7} {'hub out':>8} "
+        f"{'agent':>6}"
+    )
+    lines = [head]
+    for row in rows:
+        tree = f"{row['levels']}" if row["radix"] else "flat"
+        told = f"{row['coordinator_in']}/{row['coordinator_out']}"
+        lines.append(
+            f"{row['change']:16} {row['agents']:6} {tree:>5} {row['seconds'] * 1e3:6.1f} ms "
+            f"{row['least_seconds'] * 1e3:6.1f} ms {row['most_seconds'] * 1e3:6.1f} ms {row['samples']:7} "
+            f"{row['depth']:5} {told:>14} {row['coordinator_busy'] * 1e3:6.1f} ms {row['hub_in']:7} "
+            f"{row['hub_out']:8} {row['agent_most']:6}"
+        )
+    return "\n".join(lines)
+
+
+def draw(rows: list[dict], file: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams["svg.hashsalt"] = "scale"
+    panels = (("seconds", "time (s)"), ("hub_in", "messages to the hub"), ("depth", "messages in a row"))
+    figure, axes = plt.subplots(1, len(panels), figsize=(15, 4.5))
+    changes = list(dict.fromkeys(row["change"] for row in rows))
+    for axis, (key, label) in zip(axes, panels, strict=True):
+        for color, change in enumerate(changes):
+            for radix in RADICES:
+                line = [row for row in rows if row["change"] == change and row["radix"] == radix]
+                points = [row["agents"] for row in line], [row[key] for row in line]
+                style = "-o" if radix else "--o"
+                name = change if radix else "_"
+                axis.plot(*points, style, color=f"C{color}", markersize=3, label=name)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("linear" if key == "depth" else "log")
+        axis.set_xlabel("agents")
+        axis.set_title(label)
+        axis.grid(alpha=0.3)
+    axes[0].axhline(0.5, color="black", linewidth=0.8)
+    axes[0].legend(fontsize=8, title="tree of radix 64; dashed: flat", title_fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    parser.add_argument("--agents", type=int, action="append", metavar="N", help="only with so many")
+    parser.add_argument("--samples", type=int, default=3, help="of each up to 1,024 agents; one of more")
+    parser.add_argument("--docs", action="store_true", help="write docs/scale.json and docs/scale.svg")
+    options = parser.parse_args()
+    rows: list[dict] = []
+    for agents in options.agents or (QUICK if options.quick else AGENTS):
+        for radix in RADICES:
+            rows += simulate(agents, radix, options.samples if agents <= 1024 else 1)
+    machine = common.machine()
+    rows.sort(key=lambda row: (row["change"], row["radix"], row["agents"]))
+    print(table(rows))
+    print(common.machine_line(machine))
+    text = "".join(json.dumps({"bench": "scale"} | row | {"machine": machine}) + "\n" for row in rows)
+    if options.json:
+        Path(options.json).write_text(text)
+    if options.docs:
+        (DOCS / "scale.json").write_text(text)
+        draw(rows, DOCS / "scale.svg")
+
+
+if __name__ == "__main__":
+    common.main(main)
