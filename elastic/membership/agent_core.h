@@ -1,7 +1,5 @@
 // The agent of one node as a state machine: it owns the arena, gives members their lines, closes their state
-// words when a generation is over and announces Worlds to them. Messages in, effects out.
-// docs/architecture.md sections 3 and 4.
-//
+// words when a generation is over and announces Worlds to them. docs/architecture.md sections 3 and 4.
 // Not thread-safe (one thread of the node revokes), never blocks. The driver performs the effects in order.
 #pragma once
 
@@ -32,7 +30,7 @@ struct AgentOptions {
   bool any_fingerprint = false;         // --bits=off
   std::uint32_t kept_results = 0;       // room for learners, for states of at least ...
   std::uint64_t learn_above = 0;        // ... so many bytes
-  std::string endpoints;                // where other agents get a lesson
+  std::string endpoints;                // where other agents get a lesson; "" until there is one
   bool checkpoints = false;             // room for a state on its way to the disk ...
   std::uint64_t checkpoint_memory = 0;  // ... of at most so many bytes; 0: no limit
 };
@@ -40,6 +38,7 @@ struct AgentOptions {
 class AgentCore {
  public:
   explicit AgentCore(AgentOptions options);
+  void set_endpoints(std::string endpoints) { options_.endpoints = std::move(endpoints); }
 
   // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, Teach, Learn,
   // EndLesson, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Drained; `source` of a Join is the
@@ -128,7 +127,7 @@ class AgentCore {
     effects_.emplace_back(std::move(effect));
   }
 
-  const AgentOptions options_;
+  AgentOptions options_;
   core::Incarnation incarnation_ = 0;
   core::Arena arena_;
   std::optional<core::Join> first_;  // accepted: fixes model, fingerprint and shape

@@ -83,6 +83,16 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
   send_ = [this](const core::Message& message) { coordinator_->send(message); };
 }
 
+// A host that gives no lesson has no port open.
+void ElasticAgent::on_message(const core::Message& message) {
+  if (options_.lessons && std::holds_alternative<core::Teach>(message.body)) {
+    const core::Status status = options_.lessons->listen();
+    if (!status.ok() && !options_.quiet) agent_.say("no lessons from here: " + status.message());
+    core_.set_endpoints(options_.lessons->endpoints());
+  }
+  perform(core_.handle({}, message));
+}
+
 void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
   if (links_.size() >= kMostLinks) return;
   const LinkId id = ++last_link_;

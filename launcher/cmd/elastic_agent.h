@@ -55,7 +55,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
-  void on_message(const core::Message& message) override { perform(core_.handle({}, message)); }
+  void on_message(const core::Message& message) override;
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
 

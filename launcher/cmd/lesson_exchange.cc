@@ -38,17 +38,16 @@ LessonExchange::~LessonExchange() {
   for (auto& [id, reader] : readers_) reader.channel->close();
 }
 
-core::Result<std::unique_ptr<LessonExchange>> LessonExchange::make(
-    boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context) {
-  std::unique_ptr<LessonExchange> exchange(new LessonExchange(loop, context));
-  exchange->listener_ = std::make_unique<launcher::SecureListener>(
-      loop, std::move(context),
-      [self = exchange.get()](Channel channel) { self->on_reader(std::move(channel)); });
-  REGROUP_RETURN_IF_ERROR(exchange->listener_->start(0));
-  auto endpoints = launcher::own_endpoints(exchange->listener_->port());
+Status LessonExchange::listen() {
+  if (listener_) return {};
+  auto listener = std::make_unique<launcher::SecureListener>(
+      loop_, context_, [this](Channel channel) { on_reader(std::move(channel)); });
+  REGROUP_RETURN_IF_ERROR(listener->start(0));
+  auto endpoints = launcher::own_endpoints(listener->port());
   if (!endpoints.ok()) return endpoints.status();
-  exchange->endpoints_ = launcher::to_string(*endpoints);
-  return exchange;
+  endpoints_ = launcher::to_string(*endpoints);
+  listener_ = std::move(listener);
+  return {};
 }
 
 void LessonExchange::attach(membership::AgentCore& core, Perform perform) {

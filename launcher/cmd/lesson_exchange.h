@@ -27,11 +27,12 @@ class LessonExchange {
  public:
   using Perform = std::function<void(const membership::AgentEffects&)>;
 
-  // Listens on a port of its own.
-  [[nodiscard]] static core::Result<std::unique_ptr<LessonExchange>> make(
-      boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context);
+  LessonExchange(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
+      : loop_(loop), context_(std::move(context)) {}
   ~LessonExchange();
 
+  // Before the first lesson is given here: for those who take it, on a port of its own. Once is enough.
+  [[nodiscard]] core::Status listen();
   [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   // Before any message of the coordinator.
   void attach(membership::AgentCore& core, Perform perform);
@@ -58,9 +59,6 @@ class LessonExchange {
     bool paused = false;      // no room for results
     std::uint64_t bytes = 0;  // of the snapshot, as it says
   };
-  LessonExchange(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
-      : loop_(loop), context_(std::move(context)) {}
-
   void on_reader(Channel channel);
   void on_request(std::uint64_t id, const node::LessonRequest& request);
   void pump(std::uint64_t id);

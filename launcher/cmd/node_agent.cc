@@ -26,10 +26,8 @@ constexpr std::chrono::seconds kSecretLimit{10};
 // Without it who joins gets a copy while the others wait.
 std::unique_ptr<LessonExchange> make_exchange(launcher::Agent& agent, const node::NodeAgentOptions& options) {
   auto context = launcher::TlsContext::make(options.job, options.node, options.secret);
-  auto exchange = context.ok() ? LessonExchange::make(agent.loop(), *context)
-                               : core::Result<std::unique_ptr<LessonExchange>>(context.status());
-  if (exchange.ok()) return std::move(*exchange);
-  agent.say("no lessons from here: " + exchange.status().message());
+  if (context.ok()) return std::make_unique<LessonExchange>(agent.loop(), *context);
+  agent.say("no lessons from here: " + context.status().message());
   return nullptr;
 }
 
@@ -43,8 +41,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
                                          .seed = setup.elastic->seed,
                                          .any_fingerprint = setup.elastic->any_fingerprint,
                                          .kept_results = setup.elastic->kept_results,
-                                         .learn_above = setup.elastic->learn_above,
-                                         .endpoints = exchange ? exchange->endpoints() : ""},
+                                         .learn_above = setup.elastic->learn_above},
                                 .socket = options.agent_socket,
                                 .quiet = setup.quiet,
                                 .slots = options.slots,

@@ -64,7 +64,7 @@ struct Options {
   std::uint64_t seed = 0;
   bool any_fingerprint = false;  // --bits=off
   // Past results that each node keeps for learners, where the state takes that many bytes or more.
-  std::uint32_t learner_steps = 0;
+  std::uint32_t learner_steps = 8;
   std::uint64_t learner_state = 64 << 20;
 
   // Where they run.

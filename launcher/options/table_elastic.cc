@@ -81,7 +81,7 @@ std::vector<Spec> elastic_options() {
       {{"learner-steps"},
        "N",
        "results that a host keeps, so that who joins learns while the others train; 0: all wait for a copy "
-       "(default: 0)",
+       "(default: 8)",
        [](D& d, G& g) {
          const std::string value = g.value();
          REGROUP_RETURN_IF_ERROR(parse_count(g.name, value, 0, d.out.learner_steps));

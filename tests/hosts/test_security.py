@@ -1,14 +1,10 @@
 """Strangers at a job on several hosts: refused, and the job has the same weights all the same."""
 
-import contextlib
-import os
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hosts import Hosts, until
-from training import Training, processes, weights_alone
+from training import Training, ports, processes, weights_alone
 
 EPOCHS = 6
 WHERE = "node1:2,node2:2"
@@ -25,22 +21,6 @@ def job(hosts: Hosts) -> Iterator[Training]:
     training.reach(5)
     yield training
     training.close()
-
-
-def ports(pid: int) -> list[int]:
-    """On which the process listens for TCP."""
-    sockets = set()
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd)):
-                sockets.add(found[1])
-    listening = []
-    lines = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
-    for line in lines[0] + lines[1]:
-        words = line.split()
-        if words[3] == "0A" and words[9] in sockets:
-            listening.append(int(words[1].split(":")[1], 16))
-    return listening
 
 
 STRANGER = r"""

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,6 +183,22 @@ def processes(host: Host, name: str) -> list[int]:
         if comm == name:
             found.append(pid)
     return sorted(found)
+
+
+def ports(pid: int) -> list[int]:
+    """On which the process listens for TCP."""
+    sockets = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(fd)):
+                sockets.add(found[1])
+    listening = []
+    lines = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    for line in lines[0] + lines[1]:
+        words = line.split()
+        if words[3] == "0A" and words[9] in sockets:
+            listening.append(int(words[1].split(":")[1], 16))
+    return listening
 
 
 def kill(pids: Sequence[int]) -> None:
