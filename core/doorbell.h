@@ -27,8 +27,16 @@ void ring(Doorbell<P>& bell) {
   if (bell.sleeping.load(std::memory_order_seq_cst) != 0) P::wake(bell.count);
 }
 
-// Sleeps until `ready()` is true or `deadline` has passed; returns the last answer of `ready`. Owner of the
-// bell only.
+// ring() for after a sequentially consistent store: leaves the bell alone while nobody sleeps on it, so that
+// its cache line stays where it is. Either this sees the sleeper, or the sleeper's second look sees the
+// store.
+template <class P>
+void ring_if_asleep(Doorbell<P>& bell) {
+  if (bell.sleeping.load(std::memory_order_seq_cst) != 0) ring(bell);
+}
+
+// Sleeps until `ready()` is true or `deadline` has passed; returns the last answer of `ready`, whose loads
+// are sequentially consistent where ring_if_asleep() is used. Owner of the bell only.
 template <class P, class Ready>
 [[nodiscard]] bool wait_until(Doorbell<P>& bell, Ready ready, TimePoint deadline) {
   for (unsigned attempt = 0;; ++attempt) {
@@ -37,8 +45,10 @@ template <class P, class Ready>
     if (P::relax(attempt)) continue;
     if (P::now() >= deadline) return false;
     bell.sleeping.store(1, std::memory_order_seq_cst);
-    P::wait(bell.count, seen, deadline);
+    const bool came = ready();
+    if (!came) P::wait(bell.count, seen, deadline);
     bell.sleeping.store(0, std::memory_order_relaxed);
+    if (came) return true;
   }
 }
 

@@ -40,10 +40,10 @@ struct alignas(64) Channel {
     std::byte payload[56];            // what the member brings along; valid once `word` says so
   };
 
-  std::atomic<std::uint64_t> instance;     // {generation 24, position 40}
-  std::atomic<std::uint64_t> calls[2][2];  // the operation itself, for those whose own differs
-  std::atomic<std::uint64_t> held;         // 1 while a communicator of a group of ranks has it
+  std::atomic<std::uint64_t> instance;  // {generation 24, position 40}; what all read at each rendezvous
+  std::atomic<std::uint64_t> held;      // 1 while a communicator of a group of ranks has it
   Arrival arrivals[2];
+  alignas(64) std::atomic<std::uint64_t> calls[2][2];  // the operation itself, for those whose own differs
 };
 enum class ChannelKind : std::uint8_t { kSteps = 0, kRegions = 1 };
 

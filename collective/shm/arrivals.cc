@@ -92,7 +92,7 @@ core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
 
 void Arrivals::ring_others() const {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (i != self_) core::ring(peers_[i].line->bell);
+    if (i != self_) core::ring_if_asleep(peers_[i].line->bell);
   }
 }
 

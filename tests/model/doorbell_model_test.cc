@@ -27,6 +27,35 @@ struct Shipped {
   }
 };
 
+// A store that is sequentially consistent itself needs to ring sleepers only.
+struct RingsSleepersOnly : Shipped {
+  static void publish(Number& data, Bell& bell) {
+    data.store(1, kSeqCst);
+    core::ring_if_asleep(bell);
+  }
+};
+
+struct RingsSleepersOnlyBehindAReleaseStore : Shipped {
+  static void publish(Number& data, Bell& bell) {
+    data.store(1, std::memory_order_release);
+    core::ring_if_asleep(bell);
+  }
+};
+
+struct DoesNotLookAgainBeforeItSleeps : RingsSleepersOnly {
+  static constexpr bool kLoops = false;
+  template <class Ready>
+  static void sleep_until(Bell& bell, Ready ready) {
+    for (;;) {
+      const std::uint32_t seen = bell.count.load();
+      if (ready()) return;
+      bell.sleeping.store(1, kSeqCst);
+      Policy::wait(bell.count, seen, {});
+      bell.sleeping.store(0);
+    }
+  }
+};
+
 struct WakeBeforePublish : Shipped {
   static void publish(Number& data, Bell& bell) {
     core::ring(bell);
@@ -45,6 +74,7 @@ struct WakeWithoutCounting : Shipped {
   }
 };
 
+// The sleeper's second look saves it, unless the data are still on their way to it.
 struct LooksForSleepersBeforeCounting : Shipped {
   static void publish(Number& data, Bell& bell) {
     data.store(1, std::memory_order_release);
@@ -202,10 +232,17 @@ void expect_caught(const std::vector<int>& publishers = {1}, bool tso = false) {
 
 TEST(DoorbellModel, LosesNoWakeUp) { expect_holds<Shipped>(); }
 
+TEST(DoorbellModel, RingingSleepersOnlyLosesNoWakeUp) { expect_holds<RingsSleepersOnly>(); }
+TEST(DoorbellModel, MutantDoesNotLookAgainBeforeItSleeps) { expect_caught<DoesNotLookAgainBeforeItSleeps>(); }
+TEST(DoorbellModel, MutantRingsSleepersOnlyBehindAReleaseStore) {
+  expect_caught<RingsSleepersOnlyBehindAReleaseStore>({1}, true);
+}
 TEST(DoorbellModel, MutantWakeBeforePublish) { expect_caught<WakeBeforePublish>(); }
 TEST(DoorbellModel, MutantNoRing) { expect_caught<NoRing>(); }
 TEST(DoorbellModel, MutantWakeWithoutCounting) { expect_caught<WakeWithoutCounting>(); }
-TEST(DoorbellModel, MutantLooksForSleepersBeforeCounting) { expect_caught<LooksForSleepersBeforeCounting>(); }
+TEST(DoorbellModel, MutantLooksForSleepersBeforeCountingNeedsStoreBuffers) {
+  expect_caught<LooksForSleepersBeforeCounting>({1}, true);
+}
 TEST(DoorbellModel, MutantChecksBeforeReadingTheWord) { expect_caught<ChecksBeforeReadingTheWord>(); }
 TEST(DoorbellModel, MutantWaitsOnAFreshWord) { expect_caught<WaitsOnAFreshWord>(); }
 TEST(DoorbellModel, MutantNeverSaysThatItSleeps) { expect_caught<NeverSaysThatItSleeps>(); }
