@@ -54,7 +54,7 @@ class Communicator {
   // after the other in the order of their start; messages run beside them. Does not block.
   [[nodiscard]] virtual core::Result<Request> start(const Operation& operation, core::TimePoint deadline) = 0;
   // start() and wait().
-  [[nodiscard]] core::Status run(const Operation& operation, core::TimePoint deadline);
+  [[nodiscard]] virtual core::Status run(const Operation& operation, core::TimePoint deadline);
 
   [[nodiscard]] core::Status allreduce(Input in, Output out, Dtype dtype, core::TimePoint deadline) {
     return run(Operation::allreduce(in, out, dtype), deadline);

@@ -47,6 +47,8 @@ class Arrivals {
   // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
   // somebody is in another operation. `thorough` looks at all even when one is missing.
   [[nodiscard]] core::Result<bool> all_here(bool thorough);
+  // Behind a rendezvous: has the line of the next arrival, which nobody reads any more, at hand to write.
+  void make_ready() const { asm volatile("prefetchw %0" : : "m"(mine().arrivals[(met_ + 1) % 2].word)); }
   // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
   // next.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const;

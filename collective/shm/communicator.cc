@@ -19,6 +19,12 @@ namespace regroup::collective {
 using core::Result;
 using core::Status;
 
+namespace {
+
+constexpr unsigned kQuickLooks = 100;  // for the others, before an operation is queued: about 1 us
+
+}  // namespace
+
 ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold)
     : family_(std::move(family)),
       slots_(std::move(seats.slots)),
@@ -45,6 +51,57 @@ Result<Request> ShmCommunicator::start(const Operation& operation, core::TimePoi
                         : family_->start(*this, operation, deadline);
   if (!ticket.ok()) return ticket.status();
   return Request(this, *ticket);
+}
+
+Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
+  if (operation.kind == Kind::kSend || operation.kind == Kind::kReceive || !family_->is_idle()) {
+    return Communicator::run(operation, deadline);
+  }
+  REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
+  REGROUP_RETURN_IF_ERROR(family_->check());
+  Pending pending = family_->make_pending(*this, operation, deadline);
+  if (is_quick(operation)) {
+    const auto done = run_quick(pending);
+    if (!done.ok()) {
+      family_->fail(done.status());
+      return family_->check();
+    }
+    if (*done) return {};
+  }
+  return family_->run(pending);
+}
+
+// Nothing but one rendezvous: what each contributes travels in it, and all have met before.
+bool ShmCommunicator::is_quick(const Operation& o) const {
+  const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
+  return settled_ && o.kind != Kind::kSumPartials && o.block(size()) * parts <= Arrivals::kPayload &&
+         size() > 1 && !family_->has_groups && family_->gate_is_open();
+}
+
+// advance() for such an operation, as far as it gets while the others are quick too.
+Result<bool> ShmCommunicator::run_quick(Pending& pending) {
+  const Operation& o = pending.operation;
+  plan_ = {.block = o.block(size()), .contributes = !from_root(o.kind) || rank_ == o.root, .is_inline = true};
+  plan_.piece = plan_.block;
+  pending.state = Pending::State::kMeeting;
+  pending.phase = 1;
+  pending.phases = 2;
+  const bool brings = plan_.block > 0 && o.kind != Kind::kBarrier && plan_.contributes;
+  REGROUP_RETURN_IF_ERROR(arrivals_.arrive(call_of(o, size()), brings ? contribution_of(o) : Input()));
+  for (unsigned look = 0; look < kQuickLooks; ++look) {
+    const auto here = arrivals_.all_here(false);
+    if (!here.ok() || arrivals_.is_over()) return here.ok() ? Result<bool>(false) : here;
+    if (*here) {
+      if (plan_.block > 0 && o.kind != Kind::kBarrier) {
+        set_sources(o, 0);
+        deliver(o, 0, plan_.block);
+      }
+      arrivals_.make_ready();
+      return true;
+    }
+    if (!family_->spins()) break;
+  }
+  return false;
 }
 
 Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {

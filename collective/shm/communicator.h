@@ -32,6 +32,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(slots_.size()); }
   [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
+  [[nodiscard]] core::Status run(const Operation& operation, core::TimePoint deadline) override;
   [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
                                           Output result, Dtype dtype, core::TimePoint deadline) override;
   [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
@@ -46,6 +47,8 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return family_->test(ticket); }
   [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return family_->wait(ticket); }
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
+  [[nodiscard]] bool is_quick(const Operation& operation) const;
+  [[nodiscard]] core::Result<bool> run_quick(Pending& pending);
 
   // How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
   struct Plan {
@@ -100,6 +103,11 @@ class ShmCommunicator final : public Communicator {
   const TreeFold* partials_fold_ = nullptr;
   std::span<const std::byte* const> partials_;
 };
+
+// Of the data of an operation.
+[[nodiscard]] bool is_split(Kind kind);   // a contribution has a part for each rank
+[[nodiscard]] bool from_root(Kind kind);  // only the root contributes
+[[nodiscard]] Input contribution_of(const Operation& operation);
 
 // What a channel must hold to be free for a new group; the factory's business, but also of who ends one.
 void release_channel(core::Channel& channel);

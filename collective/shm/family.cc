@@ -90,14 +90,24 @@ void Family::met(std::span<const core::SlotIndex> slots) {
 Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operation& operation,
                                     TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
-  if (!std::exchange(announced_cores_, true)) {
-    const Cores mine = own_cores();
-    auto& cores = stage_of(arena_, self_).cores;
-    for (std::size_t i = 0; i < mine.size(); ++i) cores[i].store(mine[i], std::memory_order_relaxed);
-  }
+  announce_cores();
   queue_.push_back({operation, &communicator, next_ticket_, deadline});
   advance(false);
   return next_ticket_++;
+}
+
+Status Family::run(const Pending& pending) {
+  announce_cores();
+  queue_.push_back(pending);
+  advance(false);
+  return wait(pending.ticket);
+}
+
+void Family::announce_cores() {
+  if (std::exchange(announced_cores_, true)) return;
+  const Cores mine = own_cores();
+  auto& cores = stage_of(arena_, self_).cores;
+  for (std::size_t i = 0; i < mine.size(); ++i) cores[i].store(mine[i], std::memory_order_relaxed);
 }
 
 Result<std::uint64_t> Family::start_message(const ShmCommunicator& communicator, const Operation& operation,

@@ -40,6 +40,16 @@ class Family {
   // Queues `operation` and moves everything on.
   [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
                                                   core::TimePoint deadline);
+  // While is_idle() only: an operation that is not in the queue, and what is left of one, from where it is to
+  // its end.
+  [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
+                                     core::TimePoint deadline) {
+    return {operation, &communicator, next_ticket_++, deadline};
+  }
+  [[nodiscard]] core::Status run(const Pending& pending);
+  // Notes what went wrong, for ever: the first of all that did.
+  void fail(core::Status why);
+  [[nodiscard]] bool is_idle() const { return queue_.empty() && messages_.empty(); }
   [[nodiscard]] core::Result<std::uint64_t> start_message(const ShmCommunicator& communicator,
                                                           const Operation& operation, core::SlotIndex peer,
                                                           core::TimePoint deadline);
@@ -64,13 +74,13 @@ class Family {
   bool has_groups = false;
 
  private:
+  void announce_cores();
   // Moves everything on as far as it gets without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
   [[nodiscard]] bool look_again(std::uint64_t ticket);
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] std::string waits_for(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
-  void fail(core::Status why);
   void fail_late(std::uint64_t ticket, core::TimePoint begin);
 
   const core::Arena& arena_;

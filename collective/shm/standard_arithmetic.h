@@ -12,7 +12,9 @@ class StandardArithmetic {
   StandardArithmetic() : before_(_mm_getcsr()) {
     if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
   }
-  ~StandardArithmetic() { _mm_setcsr(before_); }
+  ~StandardArithmetic() {
+    if (_mm_getcsr() != before_) _mm_setcsr(before_);  // writing it costs as much as a small reduction
+  }
   StandardArithmetic(const StandardArithmetic&) = delete;
   StandardArithmetic& operator=(const StandardArithmetic&) = delete;
 

@@ -28,17 +28,17 @@ Stores stores_of(std::size_t bytes) {
   return bytes >= kLastLevel / 2 ? Stores::kStream : Stores::kPlain;
 }
 
+bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
+
+}  // namespace
+
 bool is_split(Kind kind) {
   return kind == Kind::kReduceScatter || kind == Kind::kScatter || kind == Kind::kAlltoall;
 }
 
 bool from_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kScatter; }
 
-bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
-
 Input contribution_of(const Operation& o) { return o.kind == Kind::kBroadcast ? Input(o.out) : o.in; }
-
-}  // namespace
 
 // True if it touches what the members of an earlier generation might still read.
 bool ShmCommunicator::is_shared(const Operation& o) const {
