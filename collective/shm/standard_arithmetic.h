@@ -10,10 +10,11 @@ namespace regroup::collective {
 class StandardArithmetic {
  public:
   StandardArithmetic() : before_(_mm_getcsr()) {
-    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
+    if (differs()) _mm_setcsr(kDefault);
   }
+  // Flags that the arithmetic raised stay raised: to look costs as much as a small reduction.
   ~StandardArithmetic() {
-    if (_mm_getcsr() != before_) _mm_setcsr(before_);  // writing it costs as much as a small reduction
+    if (differs()) _mm_setcsr(before_);
   }
   StandardArithmetic(const StandardArithmetic&) = delete;
   StandardArithmetic& operator=(const StandardArithmetic&) = delete;
@@ -21,6 +22,8 @@ class StandardArithmetic {
  private:
   static constexpr unsigned kFlags = 0x3f;  // what happened; no setting
   static constexpr unsigned kDefault = 0x1f80;
+  [[nodiscard]] bool differs() const { return (before_ & ~kFlags) != kDefault; }
+
   const unsigned before_;
 };
 
