@@ -62,14 +62,12 @@ struct Options {
   std::uint32_t spares = 0;  // warm members beyond those
   std::uint32_t shards = 0;  // 0: smallest power of two >= MAX
   std::uint64_t seed = 0;
-  bool any_fingerprint = false;  // --bits=off
-  // Past results that each node keeps for learners, where the state takes that many bytes or more.
-  std::uint32_t learner_steps = 8;
-  std::uint64_t learner_state = 64 << 20;
+  bool any_fingerprint = false;            // --bits=off
+  std::uint32_t learner_steps = 8;         // past results that each node keeps for learners ...
+  std::uint64_t learner_state = 64 << 20;  // ... where the state takes so many bytes or more
 
   // Where they run.
-  std::vector<HostRequest> hosts;  // each once; empty: not said, this one alone
-  // Agents on other hosts
+  std::vector<HostRequest> hosts;               // each once; empty: not said, this one alone
   std::vector<std::string> ssh_command{"ssh"};  // reaches a host when its name is appended
   bool fork_agents = false;                     // all run on this one: to try things out
   std::string agent_prefix;                     // under which bin/regroup is there, where it is; "": as here
