@@ -74,7 +74,7 @@ struct Mapping {
   std::vector<RankPlace> ranks;        // of the rank file
   std::vector<std::string> sequence;   // --map-by seq: the host of each rank
   std::optional<Packing> packing;      // --placement: each member gets a GPU
-  std::string machine;                 // --machine: file that describes this machine; "": look at it
+  std::string machine;                 // --topology: file that describes this machine; "": look at it
   std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
   bool operator==(const Mapping&) const = default;
 };

@@ -98,7 +98,7 @@ std::vector<Spec> placement_options() {
        [](D& d, G& g) { return refused(g, parse_packing(g.value(), d.out.mapping.packing.emplace())); },
        kJob,
        kYes},
-      {{"machine"},
+      {{"topology"},
        "FILE",
        "describes this machine's GPUs and NICs, instead of looking for them",
        [](D& d, G& g) { return d.out.mapping.machine = g.value(), Status(); }},

@@ -15,7 +15,7 @@ namespace regroup::launcher {
 [[nodiscard]] bool wants_devices(const Options& options);
 
 // As place_members(), on GPUs that CUDA_VISIBLE_DEVICES leaves and cores that the allocation has. The machine
-// is read from --machine, or looked at.
+// is read from --topology, or looked at.
 [[nodiscard]] core::Result<PlacedJob> place_with_devices(const Options& options, const Allocation& allocation,
                                                          const std::vector<std::uint32_t>& counts);
 

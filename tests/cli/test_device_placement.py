@@ -38,7 +38,7 @@ def told(regroup, *words) -> dict:
 
 def test_each_rank_gets_its_gpu_nic_and_cores(regroup, machine):
     path, nodes = machine
-    ranks = told(regroup, "-np", "2", "--placement", "best", "--machine", path)
+    ranks = told(regroup, "-np", "2", "--placement", "best", "--topology", path)
     assert sorted(environment["CUDA_VISIBLE_DEVICES"] for environment, _ in ranks.values()) == [
         "GPU-0",
         "GPU-1",
@@ -53,13 +53,13 @@ def test_each_rank_gets_its_gpu_nic_and_cores(regroup, machine):
 
 def test_near_a_device(regroup, machine):
     path, _ = machine
-    ranks = told(regroup, "-np", "1", "--map-by", "device=mlx5_1", "--machine", path)
+    ranks = told(regroup, "-np", "1", "--map-by", "device=mlx5_1", "--topology", path)
     assert ranks[0][0]["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
 
 def test_elastic_members_have_theirs(regroup, machine, member):
     path, _ = machine
-    words = ["--oversubscribe", "-np", "1:2", "--start", "2", "--placement", "best", "--machine", path]
+    words = ["--oversubscribe", "-np", "1:2", "--start", "2", "--placement", "best", "--topology", path]
     job = regroup.start(*words, member, "1000000", "5")
     job.wait_out("^step 5 ")
     found = set()
@@ -81,7 +81,7 @@ def test_not_asked_for_nothing_is_set(regroup, machine):
 
 def test_too_many_ranks_are_refused(regroup, machine):
     path, _ = machine
-    job = regroup.start("--oversubscribe", "-np", "3", "--placement", "best", "--machine", path, "true")
+    job = regroup.start("--oversubscribe", "-np", "3", "--placement", "best", "--topology", path, "true")
     assert job.wait() == 213
     assert "the nearest that fits is 2" in job.err
 

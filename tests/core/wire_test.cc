@@ -266,9 +266,9 @@ TEST(WireSense, OfALineIsAsked) {
        [](LineReport& l) {
          l.seals = {{1, {3, 2}}};
        }},
-      {"line 1 has a seal of leaves 0 to 4097 of step 1",
+      {"line 1 has a seal of leaves 0 to 16385 of step 1",
        [](LineReport& l) {
-         l.seals = {{1, {0, 4097}}};
+         l.seals = {{1, {0, kMaxShards + 1}}};
        }},
       {"line 1 has a seal of leaves 0 to 1 of step 4294967296", [](LineReport& l) {
          l.seals = {{kMaxStep + 1, {0, 1}}};
