@@ -62,13 +62,13 @@ TEST(NodeWire, OrdersKeepPlacesAndTheSpace) {
   start.order.space.parent = pmi::Seat{0, 4};
   launcher::Place place{11, 2, 3, 5, 1, 1};
   place.host = 1, place.local_rank = 1, place.local_size = 2;
-  start.order.members = {{place, 4, {6, 7}}};
+  start.order.members = {{place, 4, {6, 7}, {{"CUDA_VISIBLE_DEVICES", "GPU-1"}, {"EMPTY", ""}}}};
   const StartSpace out = through(start);
   EXPECT_EQ(out.order.space.host_of, start.order.space.host_of);
   EXPECT_EQ(out.order.space.parent, start.order.space.parent);
   EXPECT_TRUE(out.order.space.here(2) && !out.order.space.here(0));
   ASSERT_EQ(out.order.members.size(), 1U);
-  const auto& [there, threads, cores] = out.order.members[0];
+  const auto& [there, threads, cores, environment] = out.order.members[0];
   EXPECT_EQ(there.member, 11U);
   EXPECT_EQ(there.rank, 2U);
   EXPECT_EQ(there.world_size, 3U);
@@ -80,6 +80,7 @@ TEST(NodeWire, OrdersKeepPlacesAndTheSpace) {
   EXPECT_EQ(there.local_size, 2U);
   EXPECT_EQ(threads, 4U);
   EXPECT_EQ(cores, (std::vector<int>{6, 7}));
+  EXPECT_EQ(environment, start.order.members[0].environment);
 }
 
 TEST(NodeWire, NewsOfMembersAreKept) {
