@@ -17,13 +17,13 @@ def test_usage_is_told_and_logged(regroup, member, tmp_path):
         told = json.loads(regroup.control("status", "--json").stdout)["members"]
         return told if told and all(m.get("memory_bytes", 0) > 0 for m in told) else None
 
-    told = until(used)
+    told = until(used, "usage of both members")
     assert [m["id"] for m in told] == [0, 1]
     assert all(m["pid"] > 0 and m["cpu_seconds"] >= 0 for m in told)
     table = regroup.control("status").stdout
     assert "memory" in table and "MiB" in table
     text = regroup.control("status", "--prometheus").stdout
-    assert f'member="1",rank="1"}} {told[1]["step"]}'.split("}")[0] in text
+    assert 'member="1",rank="1"' in text
     assert "# TYPE regroup_member_memory_bytes gauge" in text
     rows = list(csv.DictReader(log.open()))
     assert {row["member"] for row in rows} == {"0", "1"}
