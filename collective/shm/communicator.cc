@@ -86,8 +86,7 @@ Result<bool> ShmCommunicator::run_quick(Pending& pending) {
   pending.state = Pending::State::kMeeting;
   pending.phase = 1;
   pending.phases = 2;
-  const bool brings = plan_.block > 0 && o.kind != Kind::kBarrier && plan_.contributes;
-  REGROUP_RETURN_IF_ERROR(arrivals_.arrive(call_of(o, size()), brings ? contribution_of(o) : Input()));
+  REGROUP_RETURN_IF_ERROR(arrivals_.arrive(call_of(o, size()), announce(o)));
   for (unsigned look = 0; look < kQuickLooks; ++look) {
     const auto here = arrivals_.all_here(false);
     if (!here.ok() || arrivals_.is_over()) return here.ok() ? Result<bool>(false) : here;
