@@ -4,16 +4,14 @@
 #include "launcher/cmd/bench.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
+#include <utility>
 
+#include "launcher/cmd/helper.h"
 #include "launcher/options/outer_place.h"
-#include "launcher/supervise/environment.h"
 
 namespace regroup::cmd {
 namespace {
@@ -36,13 +34,6 @@ launcher::Environment for_bench(const launcher::Environment& environment) {
   return out;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (std::string& word : words) out.push_back(word.data());
-  out.push_back(nullptr);
-  return out;
-}
-
 int fail(const std::string& why) {
   fmt::print(stderr, "regroup bench: {}\n", why);
   return 1;
@@ -54,16 +45,13 @@ int run_bench(const Options& options) {
   const launcher::Environment& around = options.environment;
   const bool rigid = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
   if (around.contains("REGROUP_AGENT")) return fail("it measures jobs of -np N, not of MIN:MAX");
-  const std::string program = launcher::find_helper("regroup-bench");
-  std::vector<std::string> words = {"regroup-bench", "-1", "0", "0", "-"};
+  std::vector<std::string> words = {"-1", "0", "0", "-"};
   if (rigid) {
-    words = {"regroup-bench", value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),
+    words = {value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),
              value_of(around, "LOCAL_WORLD_SIZE", "0"), value_of(around, "REGROUP_JOB", "-")};
   }
   words.insert(words.end(), options.helper_words.begin(), options.helper_words.end());
-  std::vector<std::string> environment = launcher::to_strings(for_bench(around));
-  ::execve(program.c_str(), pointers_to(words).data(), pointers_to(environment).data());
-  return fail(fmt::format("program {} cannot be started: {}", program, std::strerror(errno)));
+  return become_helper("bench", std::move(words), for_bench(around));
 }
 
 }  // namespace regroup::cmd

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "launcher/cmd/bench.h"
-#include "launcher/cmd/checkpoint_tool.h"
 #include "launcher/cmd/control.h"
+#include "launcher/cmd/helper.h"
 #include "launcher/cmd/node_agent.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/place.h"
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     case regroup::cmd::Verb::kBench:
       return regroup::cmd::run_bench(*options);
     case regroup::cmd::Verb::kCheckpoint:
-      return regroup::cmd::run_checkpoint(*options);
+      return regroup::cmd::become_helper("checkpoint", options->helper_words, options->environment);
     case regroup::cmd::Verb::kPlace:
       return regroup::cmd::run_place(options->helper_words);
     default:

@@ -10,6 +10,6 @@ namespace regroup::cmd {
 [[nodiscard]] bool is_topo(const std::string& program, const std::vector<std::string>& args);
 
 // Becomes the program regroup-topo with `words`. Returns an exit status if that cannot be.
-[[nodiscard]] int run_topo(const std::vector<std::string>& words);
+[[nodiscard]] int run_topo(std::vector<std::string> words);
 
 }  // namespace regroup::cmd

@@ -1,0 +1,35 @@
+// The launcher links neither HDF5 nor cairo nor the benchmark: those who want them become another program.
+#include "launcher/cmd/helper.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/supervise/environment.h"
+
+namespace regroup::cmd {
+namespace {
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+}  // namespace
+
+int become_helper(const std::string& verb, std::vector<std::string> words,
+                  const launcher::Environment& environment) {
+  const std::string name = "regroup-" + verb;
+  const std::string program = launcher::find_helper(name);
+  words.insert(words.begin(), name);
+  std::vector<std::string> variables = launcher::to_strings(environment);
+  ::execve(program.c_str(), pointers_to(words).data(), pointers_to(variables).data());
+  fmt::print(stderr, "regroup {}: program {} cannot be started: {}\n", verb, program, std::strerror(errno));
+  return 1;
+}
+
+}  // namespace regroup::cmd
