@@ -1,5 +1,7 @@
 // A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail that
-// survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US
+// survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST], bytes of state beside the model's,
+// which change with each step. PACE_US: how long a shard takes, until DIR/../hurry exists; "Ncpu": how much
+// processor time.
 //   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf sample...
 //   DIR/stood.PID      one line per step begun: step generation rank members
 //   DIR/weights.PID    hex of the final weights and velocity, of each member that finished
@@ -12,8 +14,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "core/crc32c.h"
 #include "elastic/session.h"
 #include "examples/cpp/digits_model.h"
 
@@ -75,20 +81,49 @@ std::string trail_of(const elastic::StepInfo& step, const elastic::Shard& shard)
   return line + "\n";
 }
 
-// Busy for `pace` in total, so that kills meet a member that computes.
+class Pace {
+ public:
+  Pace(const std::string& text, const std::string& dir)
+      : time_(std::stoul(text)),
+        clock_(text.ends_with("cpu") ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC),
+        hurry_(dir + "/../hurry") {}
+
+  [[nodiscard]] std::chrono::nanoseconds now() const {
+    timespec at{};
+    ::clock_gettime(clock_, &at);
+    return std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec);
+  }
+
+  // Members outnumber cores: one that only lets time pass leaves them to the others.
+  void fill(std::chrono::nanoseconds since) const {
+    if (clock_ == CLOCK_THREAD_CPUTIME_ID) {
+      while (now() < since + time_) {
+      }
+      return;
+    }
+    const bool hurry = time_ >= std::chrono::milliseconds(1) && ::access(hurry_.c_str(), F_OK) == 0;
+    if (!hurry) std::this_thread::sleep_for(since + time_ - now());
+  }
+
+ private:
+  const std::chrono::microseconds time_;
+  const clockid_t clock_;
+  const std::string hurry_;
+};
+
+// Takes its time, so that kills meet a member that computes.
 void compute(digits::Model& model, const std::vector<digits::Sample>& samples, const elastic::StepInfo& step,
-             const elastic::Shard& shard, std::chrono::microseconds pace) {
-  const auto end = std::chrono::steady_clock::now() + pace;
+             const elastic::Shard& shard, const Pace& pace) {
+  const auto since = pace.now();
   const std::span leaf(reinterpret_cast<float*>(shard.gradient.data()), digits::kParameters);
   std::fill(leaf.begin(), leaf.end(), 0.0F);
   const float scale = 1.0F / static_cast<float>(step.samples);
   for (const std::uint64_t i : shard.samples) model.add_gradient(samples[i], scale, leaf);
-  while (std::chrono::steady_clock::now() < end) {
-  }
+  pace.fill(since);
 }
 
-std::string hex_of(digits::Model& model) {
-  std::string text;
+std::string hex_of(digits::Model& model, std::span<const float> ballast) {
+  std::string text = fmt::format("{:08x}", regroup::core::crc32c(std::as_bytes(ballast)));
   for (const auto values : {model.weights(), model.velocity()}) {
     for (const std::byte b : std::as_bytes(values)) text += fmt::format("{:02x}", static_cast<unsigned>(b));
   }
@@ -98,13 +133,16 @@ std::string hex_of(digits::Model& model) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) stop(regroup::core::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US"));
+  if (argc != 5 && argc != 6)
+    stop(regroup::core::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST]"));
   const std::string dir = argv[2];
   const std::vector<digits::Sample> samples = digits::load(argv[1]);
   digits::Model model(1);
+  std::vector<float> ballast((argc == 6 ? std::stoull(argv[5]) : 0) / sizeof(float));
   elastic::TrackedState state;
   state.track("weights", model.weights());
   state.track("velocity", model.velocity());
+  if (!ballast.empty()) state.track("ballast", std::span(ballast));
   elastic::Options options;
   options.elements = digits::kParameters;
   options.state = &state;
@@ -112,7 +150,7 @@ int main(int argc, char** argv) {
   options.samples = samples.size();
   options.batch = 64;
   options.epochs = std::stoull(argv[3]);
-  const std::chrono::microseconds pace(std::stoul(argv[4]));
+  const Pace pace(argv[4], dir);
 
   const int audit = open_trail(dir, "computed");
   const int stood = open_trail(dir, "stood");
@@ -125,8 +163,10 @@ int main(int argc, char** argv) {
       compute(model, samples, *step, *shard, pace);
     }
     const auto sum = must(session->commit());
-    model.apply({reinterpret_cast<const float*>(sum.data()), digits::kParameters}, 0.1F, 0.9F);
+    const std::span gradient(reinterpret_cast<const float*>(sum.data()), digits::kParameters);
+    model.apply(gradient, 0.1F, 0.9F);
+    for (std::size_t i = 0; i < ballast.size(); ++i) ballast[i] += gradient[i % gradient.size()];
   }
   must(session->finish());
-  write_whole(fmt::format("{}/weights.{}", dir, ::getpid()), hex_of(model));
+  write_whole(fmt::format("{}/weights.{}", dir, ::getpid()), hex_of(model, ballast));
 }

@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from hosts import Hosts, missing_rights
+from hosts import Hosts, missing_rights, until
+from training import EPOCHS, Start, left_on, starter, weights_alone
 
 
 @contextlib.contextmanager
@@ -23,6 +24,12 @@ def hosts() -> Iterator[Hosts]:
         yield hosts
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> str:
+    """Weights of one process alone, with the same seed and shards."""
+    return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
+
+
 @pytest.fixture
 def own_hosts() -> Iterator[Hosts]:
     """Two hosts for one test, which may break them."""
@@ -35,3 +42,18 @@ def own_trio() -> Iterator[Hosts]:
     """Three hosts likewise."""
     with started(3) as hosts:
         yield hosts
+
+
+@pytest.fixture
+def start(hosts: Hosts) -> Iterator[Start]:
+    """Begins jobs on the hosts of the module; behind the test nothing of them may be left."""
+    with starter(hosts) as begin:
+        yield begin
+    until(lambda: not left_on(hosts), "an end of all processes of regroup", 15)
+
+
+@pytest.fixture
+def start_own(own_trio: Hosts) -> Iterator[Start]:
+    """On hosts that the test may break."""
+    with starter(own_trio) as begin:
+        yield begin

@@ -19,11 +19,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from waiting import until  # noqa: E402
+
 INIT = Path(__file__).with_name("host_init.py")
 DEADLINE_S = 30.0
 TOOLS = {
@@ -62,15 +64,6 @@ def missing_rights() -> str | None:
         if done.returncode != 0:
             return f"test hosts need {kind} namespaces, which are forbidden here: {done.stderr.strip()}"
     return None
-
-
-def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S):
-    end = time.monotonic() + deadline_s
-    while not (answer := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not within {deadline_s:g} s")
-        time.sleep(0.002)
-    return answer
 
 
 def _status(pid: int, field: str) -> list[str]:
@@ -148,6 +141,7 @@ class Host(Space):
     def __init__(self, hosts: "Hosts", index: int, order: dict):
         self.hosts, self.index = hosts, index
         self.address, self.port = f"10.77.0.{index + 1}", f"port{index + 1}"
+        self.dead = False
         super().__init__(hosts.switch.enter(), order)
 
     def plug(self) -> None:
@@ -192,6 +186,8 @@ class Host(Space):
 
     def pids(self) -> list[int]:
         """Processes of this host and their numbers out here, its first one aside."""
+        if self.dead:
+            return []
         mine = os.readlink(f"/proc/{self.pid}/ns/pid")
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -250,6 +246,7 @@ class Host(Space):
     def kill(self) -> None:
         """The host loses its power: nothing of it is heard any more, no end of a connection either."""
         self.link(up=False)
+        self.dead = True
         os.kill(self.pid, signal.SIGKILL)
         self.process.wait(DEADLINE_S)
 

@@ -1,26 +1,10 @@
 """Members that join learn while the others train: from agents of other hosts, and are admitted with the same
 weights; whoever is lost meanwhile harms nobody."""
 
-from collections.abc import Iterator
-
-import pytest
-from hosts import Hosts, until
-from training import EPOCHS, WHERE, Start, Training, left_on, ports, processes, starter, weights_alone
+from hosts import Hosts
+from training import WHERE, Start, Training, ports, processes
 
 LEARN = ("--learner-steps", "8", "--learner-state", "1", "--start", "2")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> str:
-    """Weights of one process alone, with the same seed and shards."""
-    return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS)
-
-
-@pytest.fixture
-def start(hosts: Hosts) -> Iterator[Start]:
-    with starter(hosts) as begin:
-        yield begin
-    until(lambda: not left_on(hosts), "an end of all processes of regroup", 15)
 
 
 def sentences(job: Training) -> str:

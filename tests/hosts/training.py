@@ -33,9 +33,9 @@ def digits_csv(folder: Path) -> Path:
     return path
 
 
-def weights_alone(folder: Path, epochs: int) -> str:
+def weights_alone(folder: Path, epochs: int, ballast: int = 0) -> str:
     """What one process alone ends with, with the seed and shards of a Training; it writes into `folder`."""
-    member = [BIN / "chaos_member", digits_csv(folder), folder, str(epochs), "0"]
+    member = [BIN / "chaos_member", digits_csv(folder), folder, str(epochs), "0", str(ballast)]
     job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
     subprocess.run([*job, *member], check=True, timeout=60, capture_output=True)
     (weights,) = folder.glob("weights.*")
@@ -63,18 +63,23 @@ class Trails:
                 step = max(step, int(lines[-2].split()[0]))
         return step
 
-    def check(self, epochs: int) -> None:
-        """Every sample was used in exactly one step of each epoch, whoever computed it, and how often."""
+    def shards(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Samples of each (step, leaf) that somebody began to compute: the same, whoever and how often."""
         shards: dict[tuple[int, int], tuple[int, ...]] = {}
         for path in self.files("computed"):
             for line in path.read_text().split("\n")[:-1]:
                 step, leaf, *samples = map(int, line.split())
                 assert shards.setdefault((step, leaf), tuple(samples)) == tuple(samples)
-        check_epochs(((step, i) for (step, _), samples in shards.items() for i in samples), epochs)
+        return shards
+
+    def check(self, epochs: int) -> None:
+        """Every sample was used in exactly one step of each epoch."""
+        used = ((step, i) for (step, _), samples in self.shards().items() for i in samples)
+        check_epochs(used, epochs)
 
 
 class Training:
-    """A job that runs, started on the first of the hosts."""
+    """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry()."""
 
     def __init__(
         self,
@@ -85,6 +90,7 @@ class Training:
         *,
         epochs: int = 6,
         pace_us: int = 2000,
+        ballast: int = 0,
     ):
         self.hosts, self.epochs = hosts, epochs
         self.folder = Path(hosts.folder) / f"training-{time.monotonic_ns()}"
@@ -92,7 +98,7 @@ class Training:
         self.trails = Trails(self.folder)
         csv = digits_csv(self.folder)
         own = f"{self.folder}/$(hostname)"
-        member = f"mkdir -p {own}; exec {BIN}/chaos_member {csv} {own} {epochs} {pace_us}"
+        member = f"mkdir -p {own}; exec {BIN}/chaos_member {csv} {own} {epochs} {pace_us} {ballast}"
         self.out = (self.folder / "output").open("w+")
         self.process = hosts[0].popen(
             [
@@ -131,6 +137,10 @@ class Training:
         until(lambda: text in self.text() or self.process.poll() is not None, f"'{text}'", deadline_s)
         assert text in self.text(), "the job is over"
 
+    def hurry(self) -> None:
+        """Members no longer take their time: what was to be seen has been."""
+        (self.folder / "hurry").touch()
+
     def wait(self, deadline_s: float = JOB_DEADLINE_S) -> int:
         try:
             return self.process.wait(deadline_s)
@@ -145,12 +155,13 @@ class Training:
         assert weights, self.text()
         assert set(weights) == {undisturbed}, self.text()
 
-    def close(self) -> None:
+    def close(self, *, shown: bool = True) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
         self.out.close()
-        print(self.text())  # pytest shows it of a test that failed
+        if shown:
+            print(self.text())  # pytest shows it of a test that failed
 
 
 Start = Callable[..., Training]
