@@ -2,8 +2,11 @@
 // opens a new one. Describe an operation, then run it, or start it and wait for its Request:
 //   comm.run(Operation::allreduce(in, out, Dtype::kFloat32), deadline);
 //   auto request = comm.start(Operation::allgather(in, out), deadline);  ...  request->wait();
-// Every wait has a deadline and sees the revoke of the generation. Not thread-safe. All members start the
-// same collective operations in the same order; a difference is an error that names both, in every member.
+// The root of a broadcast or scatter, and who only contributes to a reduction or gathering, may be done
+// before the others have come: what goes wrong then shows in its next collective operation here, so barrier()
+// tells. Every wait has a deadline and sees the revoke of the generation. Not thread-safe. All members start
+// the same collective operations in the same order; a difference is an error that names both, in every
+// member.
 #pragma once
 
 #include <cstdint>

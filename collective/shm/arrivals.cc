@@ -6,6 +6,7 @@
 #include "collective/shm/arrivals.h"
 
 #include <fmt/format.h>
+#include <immintrin.h>
 
 #include <cassert>
 #include <cstring>
@@ -73,11 +74,19 @@ core::Status Arrivals::open() {
 }
 
 core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
-  assert(payload.size() <= kPayload);
   if (!opened_) REGROUP_RETURN_IF_ERROR(open());
+  announce(call, payload);
+  give_way();
+  if (look_first() == Sight::kStranger) return core::invalid_argument(describe_stranger());
+  return {};
+}
+
+void Arrivals::announce(const Call& call, std::span<const std::byte> payload) {
+  assert(opened_ && payload.size() <= kPayload);
   met_ += 1;
+  if (call != call_ || met_ == 1) digest_ = digest(call);
   call_ = call;
-  word_ = met_ << 32 | digest(call);
+  word_ = met_ << 32 | digest_;
   first_late_ = 0;
   core::Channel::Arrival& arrival = mine().arrivals[met_ % 2];
   auto& words = mine().calls[met_ % 2];
@@ -85,9 +94,18 @@ core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
   words[1].store(call.bytes, std::memory_order_relaxed);
   if (!payload.empty()) std::memcpy(arrival.payload, payload.data(), payload.size());
   publish(arrival.word, word_);
-  const auto here = all_here(true);
-  if (!here.ok() || *here) ring_others();
-  return here.status();
+}
+
+// A look at a line that is about to be written takes it away from its writer: who is first waits for a bit.
+void Arrivals::give_way() const {
+  if (leads_) _mm_pause();
+}
+
+Arrivals::Sight Arrivals::look_first() {
+  const Sight seen = look(true);
+  leads_ = seen == Sight::kAll;
+  if (seen != Sight::kMissing) ring_others();
+  return seen;
 }
 
 void Arrivals::ring_others() const {
@@ -96,15 +114,24 @@ void Arrivals::ring_others() const {
   }
 }
 
-core::Result<bool> Arrivals::all_here(bool thorough) {
+Arrivals::Sight Arrivals::look(bool thorough) {
   while (first_late_ < peers_.size() && has_arrived(first_late_)) ++first_late_;
   for (std::size_t i = first_late_ + 1; thorough && i < peers_.size(); ++i) static_cast<void>(has_arrived(i));
-  if (stranger_ == self_) return first_late_ == peers_.size();
+  if (stranger_ != self_) return Sight::kStranger;
+  return first_late_ == peers_.size() ? Sight::kAll : Sight::kMissing;
+}
+
+core::Result<bool> Arrivals::all_here(bool thorough) {
+  const Sight seen = look(thorough);
+  if (seen == Sight::kStranger) return core::invalid_argument(describe_stranger());
+  return seen == Sight::kAll;
+}
+
+std::string Arrivals::describe_stranger() const {
   const auto& words = peers_[stranger_].channel->calls[met_ % 2];
   const Call theirs{words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)};
-  return core::invalid_argument(fmt::format("{}: rank {} is in {}, rank {} in {}",
-                                            name_of(static_cast<Kind>(call_.what & 0xff)), self_,
-                                            describe(call_), stranger_, describe(theirs)));
+  return fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(call_.what & 0xff)),
+                     self_, describe(call_), stranger_, describe(theirs));
 }
 
 // A member in a later instance was done with this one. One in a later generation was not, perhaps; but no
@@ -137,7 +164,8 @@ std::string Arrivals::list_missing() {
     const bool dead = peers_[i].line->dead.load(std::memory_order_acquire) != 0;
     list += fmt::format("{}{}{}", list.empty() ? "" : ", ", i, dead ? " (dead)" : "");
   }
-  return fmt::format("rank {} of {} did not arrive", list, peers_.size());
+  return fmt::format("{}: rank {} of {} did not arrive", name_of(static_cast<Kind>(call_.what & 0xff)), list,
+                     peers_.size());
 }
 
 }  // namespace regroup::collective

@@ -44,6 +44,15 @@ class Arrivals {
   // Publishes what this thread has stored, and arrives. Ends who waits in vain for an earlier instance.
   // `payload`, at most kPayload bytes, is for the others to see.
   [[nodiscard]] core::Status arrive(Call call, std::span<const std::byte> payload = {});
+  // What is seen of the others at the rendezvous at hand. kStranger: somebody is in another operation.
+  enum class Sight { kMissing, kAll, kStranger };
+  // The parts of arrive(), of a member that has arrived before, for which a Status on the way would cost too
+  // much: what goes wrong is all_here()'s to tell.
+  void announce(const Call& call, std::span<const std::byte> payload);
+  void give_way() const;  // between the two: to the others, if this member was the first to announce
+  [[nodiscard]] Sight look_first();
+  // all_here() likewise.
+  [[nodiscard]] Sight look(bool thorough);
   // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
   // somebody is in another operation. `thorough` looks at all even when one is missing.
   [[nodiscard]] core::Result<bool> all_here(bool thorough);
@@ -52,7 +61,7 @@ class Arrivals {
   // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
   // next.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const;
-  // "rank 1, 3 (dead) of 4 did not arrive".
+  // "broadcast: rank 1, 3 (dead) of 4 did not arrive".
   [[nodiscard]] std::string list_missing();
   // True once a member was seen in a later generation; none begins before the one before it is over.
   [[nodiscard]] bool is_over() const { return over_; }
@@ -64,6 +73,7 @@ class Arrivals {
   [[nodiscard]] core::Status open();
   void ring_others() const;
   [[nodiscard]] bool has_arrived(std::size_t member);
+  [[nodiscard]] std::string describe_stranger() const;
   [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }
 
   const core::Generation generation_;
@@ -72,10 +82,12 @@ class Arrivals {
   const std::size_t self_;
 
   bool opened_ = false;
+  bool leads_ = false;  // was the last at the rendezvous before, so is the first behind it
   bool over_ = false;
   std::uint64_t met_ = 0;
   // The rendezvous at hand, number met_.
   Call call_;
+  std::uint32_t digest_ = 0;  // of call_
   std::uint64_t word_ = 0;
   std::size_t first_late_ = 0;  // all before this rank have arrived at it
   std::size_t stranger_ = 0;    // a rank in another operation, or self_

@@ -4,10 +4,12 @@
 // between rendezvous k and k+1. The chunk of time k is written by its owner at k, one slice of it again at
 // k+1 by the same owner, and read at k+1 and k+2. Chunks take turns in threes, so it is next written at k+3:
 // behind rendezvous k+3, at which everybody has arrived who was through with k+2, whatever the operations
-// are. None is needed at the end of one. Payloads are written before rendezvous k and read behind it, and
-// there are two of them. Time starts anew with each communicator, hence it settles: its members meet once
-// before the first chunk or payload is written. Between generations the gate does the same. Groups share the
-// stage, each with a time of its own: then each operation ends with a rendezvous (Family::has_groups).
+// are. None is needed at the end of one. Who leaves behind its own arrival (leaves_early()) sees all others
+// there before it writes anything for the operation that follows. Payloads are written before rendezvous k
+// and read behind it, and there are two of them. Time starts anew with each communicator, hence it settles:
+// its members meet once before the first chunk or payload is written. Between generations the gate does the
+// same. Groups share the stage, each with a time of its own: then each operation ends with a rendezvous
+// (Family::has_groups).
 #include "collective/shm/communicator.h"
 
 #include <fmt/format.h>
@@ -22,6 +24,12 @@ using core::Status;
 namespace {
 
 constexpr unsigned kQuickLooks = 100;  // for the others, before an operation is queued: about 1 us
+
+bool same(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
+         a.out.size() == b.out.size();
+}
 
 }  // namespace
 
@@ -54,53 +62,69 @@ Result<Request> ShmCommunicator::start(const Operation& operation, core::TimePoi
 }
 
 Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
-  if (operation.kind == Kind::kSend || operation.kind == Kind::kReceive || !family_->is_idle()) {
-    return Communicator::run(operation, deadline);
+  const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
+  if (message || !family_->is_idle()) return Communicator::run(operation, deadline);
+  if (!quick_.known || !same(operation, quick_.operation)) {
+    REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
+    remember(operation);
   }
-  REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
-  REGROUP_RETURN_IF_ERROR(family_->check());
+  if (!family_->goes_on()) return family_->check();
+  if (!quick_.known || family_->has_groups || !has_caught_up()) {
+    return family_->run(family_->make_pending(*this, operation, deadline));
+  }
+  if (run_quick(operation)) return {};
   Pending pending = family_->make_pending(*this, operation, deadline);
-  if (is_quick(operation)) {
-    const auto done = run_quick(pending);
-    if (!done.ok()) {
-      family_->fail(done.status());
-      return family_->check();
-    }
-    if (*done) return {};
-  }
-  return family_->run(pending);
-}
-
-// Nothing but one rendezvous: what each contributes travels in it, and all have met before.
-bool ShmCommunicator::is_quick(const Operation& o) const {
-  const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
-  return settled_ && o.kind != Kind::kSumPartials && o.block(size()) * parts <= Arrivals::kPayload &&
-         size() > 1 && !family_->has_groups && family_->gate_is_open();
-}
-
-// advance() for such an operation, as far as it gets while the others are quick too.
-Result<bool> ShmCommunicator::run_quick(Pending& pending) {
-  const Operation& o = pending.operation;
-  plan_ = {.block = o.block(size()), .contributes = !from_root(o.kind) || rank_ == o.root, .is_inline = true};
-  plan_.piece = plan_.block;
   pending.state = Pending::State::kMeeting;
   pending.phase = 1;
   pending.phases = 2;
-  REGROUP_RETURN_IF_ERROR(arrivals_.arrive(call_of(o, size()), announce(o)));
-  for (unsigned look = 0; look < kQuickLooks; ++look) {
-    const auto here = arrivals_.all_here(false);
-    if (!here.ok() || arrivals_.is_over()) return here.ok() ? Result<bool>(false) : here;
-    if (*here) {
-      if (plan_.block > 0 && o.kind != Kind::kBarrier) {
-        set_sources(o, 0);
-        deliver(o, 0, plan_.block);
-      }
-      arrivals_.make_ready();
-      return true;
-    }
+  return family_->run(pending);
+}
+
+// Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
+// within a microsecond.
+bool ShmCommunicator::has_caught_up() {
+  for (unsigned look = 0; left_early_ && look < kQuickLooks; ++look) {
+    left_early_ = arrivals_.look(true) != Arrivals::Sight::kAll;
     if (!family_->spins()) break;
   }
-  return false;
+  return !left_early_;
+}
+
+// Nothing but one rendezvous: what each contributes travels in it or is copied, and all have met before.
+void ShmCommunicator::remember(const Operation& o) {
+  quick_.known = settled_ && o.kind != Kind::kSumPartials && size() > 1 && family_->gate_is_open();
+  if (!quick_.known) return;
+  quick_.operation = o;
+  quick_.call = call_of(o, size());
+  quick_.plan = plan_of(o);
+  quick_.known = quick_.plan.is_copied && quick_.plan.block <= quick_.plan.piece && !quick_.plan.by_slices;
+}
+
+// Arrives with it, and finishes it if the others are quick too.
+bool ShmCommunicator::run_quick(const Operation& o) {
+  plan_ = quick_.plan;
+  prepare_inputs(o);
+  if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
+  arrivals_.announce(quick_.call, announce(o));
+  arrivals_.give_way();
+  if (!plan_.is_inline && !plan_.is_giver) fetch_ahead(o);
+  auto seen = arrivals_.look_first();
+  if (plan_.is_giver && seen != Arrivals::Sight::kStranger) {
+    left_early_ = seen != Arrivals::Sight::kAll;
+    deliver_own(o);
+    return true;
+  }
+  for (unsigned look = 0; look < kQuickLooks && seen == Arrivals::Sight::kMissing; ++look) {
+    if (!family_->spins()) break;
+    seen = arrivals_.look(false);
+  }
+  if (seen != Arrivals::Sight::kAll || arrivals_.is_over()) return false;
+  if (plan_.block > 0 && o.kind != Kind::kBarrier) {
+    set_sources(o, 0);
+    deliver(o, 0, plan_.block);
+  }
+  arrivals_.make_ready();
+  return true;
 }
 
 Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
@@ -121,6 +145,10 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   };
   switch (pending.state) {
     case State::kNew:
+      if (left_early_) {
+        pending.state = State::kCatchingUp;
+        return true;
+      }
       if (is_shared(pending.operation) && !family_->gate_is_open()) return false;
       make_plan(pending);
       pending.state =
@@ -133,11 +161,18 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       const auto payload = work(pending);
       pending.phase += 1;
       const bool last = pending.phase == pending.phases;
-      if (last && (!family_->has_groups || alone)) return true;
+      if (last && (!pending.closes || alone)) return true;
       pending.state = last ? State::kClosing : State::kMeeting;
       REGROUP_RETURN_IF_ERROR(meet(payload));
+      if (leaves_early(pending)) {
+        left_early_ = true;
+        deliver_own(pending.operation);
+        pending.phase = pending.phases;
+        pending.state = State::kWorking;
+      }
       return true;
     }
+    case State::kCatchingUp:
     case State::kSettling:
     case State::kMeeting:
     case State::kClosing: {
@@ -149,11 +184,21 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       family_->met(slots_);
       settled_ = settled_ || pending.state == State::kSettling;
       if (pending.state == State::kMeeting && pending.phase == 1) hear(pending);
-      pending.state = State::kWorking;
+      left_early_ = false;
+      pending.state = pending.state == State::kCatchingUp ? State::kNew : State::kWorking;
       return true;
     }
   }
   return false;
+}
+
+// Its contribution lies where the others find it without this member, and it wants nothing of them: its last
+// rendezvous can wait for the next operation. Where some contributions lie in the arena there is one more,
+// of which it has heard.
+bool ShmCommunicator::leaves_early(const Pending& pending) const {
+  const bool last = pending.state == Pending::State::kMeeting && pending.phase + 1 == pending.phases;
+  const bool heard = plan_.is_copied || from_root(pending.operation.kind) || pending.phase > 1;
+  return plan_.is_giver && last && heard && offsets_.in == kNowhere && !pending.closes;
 }
 
 Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,

@@ -47,8 +47,10 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return family_->test(ticket); }
   [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return family_->wait(ticket); }
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
-  [[nodiscard]] bool is_quick(const Operation& operation) const;
-  [[nodiscard]] core::Result<bool> run_quick(Pending& pending);
+  void remember(const Operation& operation);
+  [[nodiscard]] bool has_caught_up();
+  void fetch_ahead(const Operation& operation) const;
+  [[nodiscard]] bool run_quick(const Operation& operation);
 
   // How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
   struct Plan {
@@ -56,12 +58,25 @@ class ShmCommunicator final : public Communicator {
     std::size_t piece = 0;    // of a block, per chunk
     bool contributes = true;  // this rank brings data
     bool is_inline = false;   // which travels in the arrival itself
+    bool is_copied = false;   // or in a stage, wherever it lies: it is small
     bool by_slices = false;   // each rank folds a slice of each chunk for all
     bool direct = false;      // inputs lie in the arena: all at once
+    bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
     Stores stores = Stores::kPlain;
   };
+  // The last operation that needs nothing but one rendezvous, and what was found out about it: the next is
+  // likely to be the same again.
+  struct Quick {
+    Operation operation;
+    Call call;
+    Plan plan;
+    bool known = false;
+  };
   [[nodiscard]] bool is_shared(const Operation& operation) const;
+  [[nodiscard]] Plan plan_of(const Operation& operation) const;
+  void prepare_inputs(const Operation& operation);
   void make_plan(Pending& pending);
+  [[nodiscard]] bool leaves_early(const Pending& pending) const;
   // Does the piece of work `pending.phase`; returns what to bring to the rendezvous behind it.
   [[nodiscard]] std::span<const std::byte> work(Pending& pending);
   void look_for_arena(const Operation& operation);
@@ -72,6 +87,7 @@ class ShmCommunicator final : public Communicator {
   void fold_slice(const Operation& operation, std::size_t index);
   void collect_slices(const Operation& operation, std::size_t index);
   void deliver(const Operation& operation, std::size_t at, std::size_t bytes);
+  void deliver_own(const Operation& operation);
   void fold_all_into_shared(const Operation& operation);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
@@ -89,7 +105,9 @@ class ShmCommunicator final : public Communicator {
   std::vector<Stage*> stages_;    // by rank
   Arrivals arrivals_;
   bool settled_;
+  bool left_early_ = false;  // not all were seen at the last rendezvous
 
+  Quick quick_;
   // Of the operation under way.
   Plan plan_;
   std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
@@ -103,6 +121,8 @@ class ShmCommunicator final : public Communicator {
   const TreeFold* partials_fold_ = nullptr;
   std::span<const std::byte* const> partials_;
 };
+
+inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
 
 // Of the data of an operation.
 [[nodiscard]] bool is_split(Kind kind);   // a contribution has a part for each rank

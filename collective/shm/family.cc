@@ -78,6 +78,7 @@ bool Family::gate_is_open() {
 }
 
 void Family::met(std::span<const core::SlotIndex> slots) {
+  rendezvous_ += 1;
   if (std::exchange(counted_cores_, true)) return;
   Cores all{};
   for (const core::SlotIndex slot : slots) {
@@ -91,7 +92,7 @@ Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operati
                                     TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
   announce_cores();
-  queue_.push_back({operation, &communicator, next_ticket_, deadline});
+  queue_.push_back({operation, &communicator, next_ticket_, deadline, has_groups});
   advance(false);
   return next_ticket_++;
 }
@@ -144,8 +145,7 @@ TimePoint Family::deadline_of(std::uint64_t ticket) const {
 std::string Family::waits_for(std::uint64_t ticket) {
   const Message* message = messages_.find(ticket);
   if (message == nullptr && queue_.front().state != Pending::State::kNew) {
-    return fmt::format("{}: {}", name_of(queue_.front().operation.kind),
-                       queue_.front().communicator->list_missing());
+    return queue_.front().communicator->list_missing();
   }
   const Kind kind = message != nullptr ? message->operation.kind : queue_.front().operation.kind;
   if (message != nullptr && gate_is_open()) return messages_.waits_for(*message);
@@ -193,16 +193,19 @@ bool Family::look_again(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
+// Sleeps no longer than until something moved: the others go on at once, so the next move is near again.
 Status Family::wait(std::uint64_t ticket) {
-  if (look_again(ticket)) return {};
-  if (!failed_.ok()) return failed_;
   const TimePoint begin = core::SystemClock().now();
-  const auto ready = [&] {
-    advance(true);
-    return !failed_.ok() || is_done(ticket);
-  };
-  const bool ended = core::wait_until(line_.bell, ready, deadline_of(ticket));
-  if (!ended) fail_late(ticket, begin);
+  while (!look_again(ticket) && failed_.ok()) {
+    const std::uint64_t moves = this->moves();
+    const auto ready = [&] {
+      advance(true);
+      return !failed_.ok() || is_done(ticket) || this->moves() != moves;
+    };
+    const bool came = core::wait_until(line_.bell, ready, deadline_of(ticket));
+    const bool late = failed_.ok() && !is_done(ticket) && core::SystemClock().now() >= deadline_of(ticket);
+    if (!came || late) fail_late(ticket, begin);
+  }
   return is_done(ticket) ? Status() : failed_;
 }
 

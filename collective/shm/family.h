@@ -17,12 +17,13 @@ class ShmCommunicator;
 
 // A collective operation that was started and is not done.
 struct Pending {
-  enum class State { kNew, kSettling, kWorking, kMeeting, kClosing };
+  enum class State { kNew, kCatchingUp, kSettling, kWorking, kMeeting, kClosing };
 
   Operation operation;
   ShmCommunicator* communicator;
   std::uint64_t ticket;
   core::TimePoint deadline;
+  bool closes;  // ends with a rendezvous: groups were about when it was started
   State state = State::kNew;
   std::uint64_t phase = 0;   // the piece of work at hand
   std::uint64_t phases = 0;  // between two of which all meet
@@ -37,6 +38,10 @@ class Family {
 
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
+  // check().ok(), at less cost.
+  [[nodiscard]] bool goes_on() const {
+    return failed_.ok() && line_.revoked_up_to.load(std::memory_order_acquire) < generation_;
+  }
   // Queues `operation` and moves everything on.
   [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
                                                   core::TimePoint deadline);
@@ -44,7 +49,7 @@ class Family {
   // its end.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
                                      core::TimePoint deadline) {
-    return {operation, &communicator, next_ticket_++, deadline};
+    return {operation, &communicator, next_ticket_++, deadline, has_groups};
   }
   [[nodiscard]] core::Status run(const Pending& pending);
   // Notes what went wrong, for ever: the first of all that did.
@@ -79,6 +84,7 @@ class Family {
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
   [[nodiscard]] bool look_again(std::uint64_t ticket);
+  [[nodiscard]] std::uint64_t moves() const { return rendezvous_ + messages_.moves(); }
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] std::string waits_for(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
   void fail_late(std::uint64_t ticket, core::TimePoint begin);
@@ -93,7 +99,8 @@ class Family {
   bool counted_cores_ = false;
 
   std::uint64_t next_ticket_ = 1;
-  std::deque<Pending> queue_;  // the first is under way
+  std::deque<Pending> queue_;     // the first is under way
+  std::uint64_t rendezvous_ = 0;  // behind us
   Messages messages_;
   bool gate_passed_ = false;
   core::Status failed_;

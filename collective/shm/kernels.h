@@ -20,6 +20,10 @@ inline constexpr std::size_t kOps = 7;
 struct Kernels {
   // to = left (op) right; `to` may be either. Memory of any alignment.
   using Combine = void (*)(void* to, const void* left, const void* right, std::size_t count);
+  // The last combination and what finish() does, in one pass, for values that are not 16-bit floats. `past`:
+  // stores past the cache, where `to` allows it; the caller publishes.
+  using Close = void (*)(void* to, const void* left, const void* right, std::size_t count,
+                         std::uint32_t divisor, bool past);
   // In place: divides by `divisor` unless it is 1, and makes every NaN the same.
   using Finish = void (*)(void* values, std::size_t count, std::uint32_t divisor);
   // Between a 16-bit float and float32; narrow() rounds to nearest even. No overlap.
@@ -27,6 +31,7 @@ struct Kernels {
   using Narrow = void (*)(void* to, const float* from, std::size_t count);
 
   Combine combine[kAccumulators][kOps];  // null: bit operations of floats. kAvg adds.
+  Close close[kAccumulators][kOps];      // likewise
   Finish finish[kAccumulators];
   Widen widen[2];  // float16, bfloat16
   Narrow narrow[2];

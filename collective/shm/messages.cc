@@ -116,6 +116,7 @@ core::Result<bool> Messages::send(Message& message) {
     std::byte* to = stage_of(arena_, self_).mail_chunk(self_, message.first + message.chunks);
     if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
     publish(mail.sent, message.first + message.chunks + 1);
+    moves_ += 1;
     core::ring(arena_.line(message.peer).bell);
   }
   return taken >= message.first + chunks;
@@ -143,6 +144,7 @@ core::Result<bool> Messages::receive(Message& message) {
     if (!chunk.empty()) std::memcpy(chunk.data(), from, chunk.size());
     message.chunks += 1;
     publish(mail.taken, number + 1);
+    moves_ += 1;
     core::ring(arena_.line(message.peer).bell);
   }
   return true;

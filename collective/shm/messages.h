@@ -37,6 +37,8 @@ class Messages {
   // Moves all on as far as they get; those that are done vanish. kInvalidArgument if both sides differ in
   // size.
   [[nodiscard]] core::Status advance();
+  // Grows with each chunk that was written or taken.
+  [[nodiscard]] std::uint64_t moves() const { return moves_; }
   [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is done
   [[nodiscard]] bool has_any_of(const void* communicator) const;
   [[nodiscard]] std::string waits_for(const Message& message) const;
@@ -57,6 +59,7 @@ class Messages {
   std::deque<Message> messages_;  // in the order of their start
   std::uint64_t sender_ = 0;      // ticket of the one that has the chunks; 0: none
   std::uint64_t sends_[core::kMaxSlots] = {};
+  std::uint64_t moves_ = 0;
 };
 
 }  // namespace regroup::collective

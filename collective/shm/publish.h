@@ -1,7 +1,7 @@
 // How bulk data becomes visible to the other members of the host: write it with store_block(), then
-// publish() the word they wait for. The one place with non-temporal stores: a release store does not order
-// them, so publish() fences first. ThreadSanitizer sees neither such stores nor the fence; its build sets
-// REGROUP_PLAIN_STORES.
+// publish() the word they wait for. Non-temporal stores are here and in the kernels' close(): a release store
+// does not order them, so publish() fences first. ThreadSanitizer sees neither such stores nor the fence; its
+// build sets REGROUP_PLAIN_STORES.
 #pragma once
 
 #include <emmintrin.h>
@@ -25,6 +25,16 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_relaxed;
 // each other's words at least one sees all of them.
 inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 #endif
+
+// Whether stores of this kind go past the cache in this build.
+[[nodiscard]] inline bool passes_cache(Stores how) {
+#ifdef REGROUP_PLAIN_STORES
+  static_cast<void>(how);
+  return false;
+#else
+  return how == Stores::kStream;
+#endif
+}
 
 // Copies `bytes` from `from` to `to`, which do not overlap. Others may read them after a publish() that
 // follows.

@@ -101,6 +101,9 @@ class TreeFold::Runner {
     const bool wide = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
     const bool floats = wide || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64;
     if (op == Op::kAvg) divisor_ = program.leaves_;
+    if (!wide && !program.steps_.empty()) {
+      close_ = program.kernels_->close[index_of(dtype)][static_cast<std::size_t>(op)];
+    }
     if (floats || divisor_ != 1) finish_ = program.kernels_->finish[index_of(dtype)];
     if (!wide) return;
     widen_ = program.kernels_->widen[dtype == Dtype::kBfloat16 ? 1 : 0];
@@ -111,6 +114,10 @@ class TreeFold::Runner {
     const std::size_t step = widen_ == nullptr ? kBlock : kBlock / 2;
     for (std::size_t at = range.begin; at < range.end; at += step) {
       const std::size_t bytes = std::min(step, range.end - at);
+      if (close_ != nullptr) {
+        close(at, bytes / size_, out + (at - range.begin), stores);
+        continue;
+      }
       store_block(out + (at - range.begin), block(at, bytes / size_), bytes, stores);
     }
   }
@@ -118,13 +125,26 @@ class TreeFold::Runner {
  private:
   static std::size_t index_of(Dtype dtype) { return static_cast<std::size_t>(accumulator_of(dtype)); }
 
-  // The result of `count` elements from byte `at` on.
-  const std::byte* block(std::size_t at, std::size_t count) {
-    for (const Step& step : program_.steps_) {
+  // Writes the result of `count` elements from byte `at` on to `out`.
+  void close(std::size_t at, std::size_t count, std::byte* out, Stores stores) {
+    const std::span<const Step> steps = program_.steps_;
+    combine(steps.first(steps.size() - 1), at, count);
+    const std::byte* left = place(steps.back().left, at, count, nullptr);
+    const std::byte* right = place(steps.back().right, at, count, nullptr);
+    close_(out, left, right, count, divisor_, passes_cache(stores));
+  }
+
+  void combine(std::span<const Step> steps, std::size_t at, std::size_t count) {
+    for (const Step& step : steps) {
       const std::byte* left = place(step.left, at, count, wide_[0].data());
       const std::byte* right = place(step.right, at, count, wide_[1].data());
       combine_(scratch_[step.to].data(), left, right, count);
     }
+  }
+
+  // The result of `count` elements from byte `at` on.
+  const std::byte* block(std::size_t at, std::size_t count) {
+    combine(program_.steps_, at, count);
     const std::byte* result = place(program_.result_, at, count, scratch_[0].data());
     if (finish_ == nullptr) return result;
     std::byte* last = scratch_[0].data();
@@ -149,6 +169,7 @@ class TreeFold::Runner {
   const std::span<const std::byte* const> inputs_;
   const std::size_t size_;
   const Kernels::Combine combine_;
+  Kernels::Close close_ = nullptr;    // null: block() instead
   Kernels::Finish finish_ = nullptr;  // null: nothing to do
   Kernels::Widen widen_ = nullptr;
   Kernels::Narrow narrow_ = nullptr;

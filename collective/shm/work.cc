@@ -19,8 +19,12 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kFoldAllBytes = 32 << 10;  // inputs of all ranks: below, each rank folds all by itself
-constexpr std::size_t kCopyBytes = 1 << 10;  // contributions up to here cost less to copy than a rendezvous
-constexpr std::uint64_t kNowhere = ~0ULL;
+// Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
+// root's: it then need not wait for the others.
+std::size_t most_copied(Kind kind) {
+  if (from_root(kind)) return 16 << 10;
+  return kind == Kind::kAllreduce ? 2 << 10 : 8 << 10;
+}
 
 // How to write results that take `bytes` together: past the cache from half of its last level on.
 Stores stores_of(std::size_t bytes) {
@@ -46,28 +50,41 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
+ShmCommunicator::Plan ShmCommunicator::plan_of(const Operation& o) const {
+  const auto ranks = static_cast<std::size_t>(size());
+  Plan plan{.block = o.block(size())};
+  const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
+  plan.contributes = !from_root(o.kind) || rank_ == o.root;
+  plan.is_inline = whole <= Arrivals::kPayload;
+  plan.is_copied = whole <= most_copied(o.kind);
+  plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
+                  from_root(o.kind) == (rank_ == o.root);
+  const bool one_result = to_root(o.kind) || o.kind == Kind::kSumPartials;
+  plan.stores = stores_of(o.out.size() * (one_result ? 1 : ranks));
+  plan.piece = is_split(o.kind) ? kChunk / ranks / kLine * kLine : kChunk;
+  if (plan.is_inline || ranks == 1) plan.piece = plan.block;
+  plan.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
+                   plan.block * ranks > kFoldAllBytes && ranks > 1;
+  return plan;
+}
+
+// Our own part we read where it is; not where others may write a shared result over it at their own pace.
+void ShmCommunicator::prepare_inputs(const Operation& o) {
+  offsets_ = {kNowhere, kNowhere};
+  if (plan_.is_inline && size() > 1) return;
+  std::ranges::fill(inputs_, nullptr);
+  const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1;
+  if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
+}
+
 void ShmCommunicator::make_plan(Pending& pending) {
   const Operation& o = pending.operation;
-  const auto ranks = static_cast<std::size_t>(size());
-  plan_ = {.block = o.block(size())};
-  const std::size_t whole = is_split(o.kind) ? plan_.block * ranks : plan_.block;  // of one contribution
-  plan_.contributes = !from_root(o.kind) || rank_ == o.root;
-  plan_.is_inline = whole <= Arrivals::kPayload;
-  const bool one_result = to_root(o.kind) || o.kind == Kind::kSumPartials;
-  plan_.stores = stores_of(o.out.size() * (one_result ? 1 : ranks));
-  plan_.piece = is_split(o.kind) ? kChunk / ranks / kLine * kLine : kChunk;
-  if (plan_.is_inline || ranks == 1) plan_.piece = plan_.block;
-  plan_.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
-                    plan_.block * ranks > kFoldAllBytes && ranks > 1;
-  std::ranges::fill(inputs_, nullptr);
-  offsets_ = {kNowhere, kNowhere};
-  // Our own part we read where it is; not where others may write a shared result over it at their own pace.
-  const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || ranks == 1;
-  if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
-  if (whole > kCopyBytes && ranks > 1) look_for_arena(o);
+  plan_ = plan_of(o);
+  prepare_inputs(o);
+  if (!plan_.is_copied && size() > 1) look_for_arena(o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
     pending.phases = 2;
-  } else if (ranks == 1) {
+  } else if (size() == 1) {
     pending.phases = 1;
   } else {
     pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
@@ -154,6 +171,21 @@ void ShmCommunicator::hear(Pending& pending) {
   }
 }
 
+// What the others are about to have written for this rank begins to come here while this rank looks whether
+// they have. Not more than the processor can fetch at a time.
+void ShmCommunicator::fetch_ahead(const Operation& o) const {
+  constexpr std::size_t kMost = 1024;
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::size_t part = is_split(o.kind) ? self : 0;
+  for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMost; ++r) {
+    if (r == self || (from_root(o.kind) && static_cast<int>(r) != o.root)) continue;
+    const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.piece;
+    for (std::size_t at = 0; at < plan_.block && sum < kMost; at += kLine, sum += kLine) {
+      __builtin_prefetch(from + at);
+    }
+  }
+}
+
 // Copies what others will need.
 void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
@@ -232,6 +264,14 @@ void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t by
     default:
       return;
   }
+}
+
+// What a giver has for itself in the last chunk: a block of a scatter.
+void ShmCommunicator::deliver_own(const Operation& o) {
+  if (o.kind != Kind::kScatter) return;
+  const std::size_t last = (plan_.block - 1) / plan_.piece;
+  set_sources(o, last);
+  deliver(o, last * plan_.piece, piece_bytes(last));
 }
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) const {

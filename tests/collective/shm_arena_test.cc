@@ -13,7 +13,7 @@ namespace regroup::collective::testing {
 namespace {
 
 // Bytes that a rank brings: at and about every edge between the ways an operation can go.
-constexpr std::size_t kWholes[] = {4, 56, 60, 1024, 1028, 3000, 16'384, 33'000, 131'076, 300'004};
+constexpr std::size_t kWholes[] = {4, 56, 60, 1024, 1028, 3000, 9000, 16'384, 33'000, 131'076, 300'004};
 constexpr std::size_t kFewRanks = 4;              // more than so many do without the largest
 constexpr std::size_t kSkews[] = {0, 27, 1, 91};  // with the guard of an Exchange 27 is a multiple of 64
 constexpr std::size_t kSkew = 128;                // more than any

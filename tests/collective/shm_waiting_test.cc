@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <ctime>
 #include <semaphore>
@@ -75,6 +76,32 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
     });
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a chunk takes them longer than a spin
+// Rank 1 is late, so rank 0 sleeps at the first rendezvous; at those that follow it looks again first.
+TEST(ShmSpin, ASleepIsForOneRendezvousNotForAnOperation) {
+  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
+  constexpr std::size_t kChunks = 256;
+  const core::Arena arena = make_arena({.slots = 2});
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    Bytes in(kChunks << 17);
+    Bytes out(in.size());
+    ASSERT_TRUE(comm->barrier(soon()).ok());
+    long fewest = kChunks;  // others who want the cores make for sleeps too
+    for (int round = 0; round < 5; ++round) {
+      rusage before{};
+      ::getrusage(RUSAGE_THREAD, &before);
+      if (rank == 1) std::this_thread::sleep_for(20ms);
+      ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
+      rusage after{};
+      ::getrusage(RUSAGE_THREAD, &after);
+      fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
+    }
+    EXPECT_LT(fewest, static_cast<long>(kChunks) / 2) << "rank " << rank;
+  });
+}
+#endif
 
 // Processor time of the calling thread, for others to read.
 clockid_t own_clock() {
