@@ -20,6 +20,7 @@ using core::Result;
 using core::Status;
 
 constexpr const char* kLibrary = "libucp.so.0";
+constexpr const char* kNoSharedMemory = "^posix,sysv";
 // All data goes at once, and whole letters straight from memory: a send that is done has left this process.
 // Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
 // acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK).
@@ -51,16 +52,24 @@ class Variable {
   const bool was_set_;
 };
 
-// True if UCX_TLS, as the user or the program set it, lets `transport` of shared memory in.
-bool uses(const UcxContext::Settings& settings, const std::string& transport) {
+// UCX_TLS, as the user or the program set it.
+std::string transports(const UcxContext::Settings& settings) {
   std::string list = value_of("UCX_TLS");
   for (const auto& [name, value] : settings) {
     if (name == "TLS") list = value;
   }
+  return list;
+}
+
+// True if it lets `transport` of shared memory in.
+bool uses(std::string list, const std::string& transport) {
+  const bool all_but = list.starts_with('^');
+  if (all_but) list.erase(0, 1);
   const auto has = [&](const std::string& word) {
     return ("," + list + ",").find("," + word + ",") != std::string::npos;
   };
-  return list.empty() || has("all") || has("sm") || has("shm") || has("mm") || has(transport);
+  const bool named = has("all") || has("sm") || has("shm") || has("mm") || has(transport);
+  return all_but ? !named : named || list.empty();
 }
 
 // Writing to a peer that is gone must be an error of the call.
@@ -107,10 +116,15 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
     if (value_of(std::string("UCX_") + name).empty())
       static_cast<void>(ucp->ucp_config_modify(config, name, value));
   }
+  // Members of one host meet in the arena. Each worker would make a file in /dev/shm, and unlink it a moment
+  // later: who is killed in between leaves it.
+  std::string list = transports(settings);
+  if (list.empty() && ucp->ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
+    list = kNoSharedMemory;
   // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
   // does not use.
-  if (uses(settings, "posix")) static_cast<void>(ucp->ucp_config_modify(config, "POSIX_ERROR_HANDLING", "y"));
-  if (uses(settings, "sysv")) static_cast<void>(ucp->ucp_config_modify(config, "SYSV_ERROR_HANDLING", "y"));
+  if (uses(list, "posix")) static_cast<void>(ucp->ucp_config_modify(config, "POSIX_ERROR_HANDLING", "y"));
+  if (uses(list, "sysv")) static_cast<void>(ucp->ucp_config_modify(config, "SYSV_ERROR_HANDLING", "y"));
   for (const auto& [name, value] : settings) {
     status = ucp->ucp_config_modify(config, name.c_str(), value.c_str());
     if (status != UCS_OK) return failed(fmt::format("ucp_config_modify({}={})", name, value), status);

@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "tests/collective/cycles.h"
+#include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
 namespace regroup::collective::testing {
@@ -15,6 +19,17 @@ TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
   const auto job = make_ucx_pairs(kCycleRanks);
   // Memory has settled by then, or nearly so.
   run_cycles(*job, full ? Cycles{200, 200, 2048, kCallers} : Cycles{20, 12, 16384, kCallers});
+}
+
+// What a killed member would leave in /dev/shm for ever.
+TEST(UcxCycles, NoFileOfSharedMemoryIsMade) {
+  const auto job = make_ucx_job({0, 1}, {});
+  const auto communicator = job->open(make_world(1, 2), 0);
+  ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+  std::ifstream maps("/proc/self/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_NE(text.find("libucp"), std::string::npos);
+  EXPECT_EQ(text.find("ucx_shm"), std::string::npos);
 }
 
 }  // namespace
