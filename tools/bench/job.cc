@@ -8,6 +8,7 @@
 #include "collective/shm/factory.h"
 #include "core/gate.h"
 #include "tools/bench/meeting.h"
+#include "tools/bench/start_line.h"
 
 namespace regroup::bench {
 namespace {
@@ -19,7 +20,7 @@ core::ArenaSpec spec_of(const Place& place, const Room& room) {
   const std::size_t words = (room.words + 1) * sizeof(std::uint64_t);
   return {.slots = ranks,
           .elements = (room.buffer + 3) / 4,
-          .snapshot_bytes = (words + 127) / 128 * 128 * static_cast<std::size_t>(place.size)};
+          .snapshot_bytes = ((words + 127) / 128 * 128 + START_LINE) * static_cast<std::size_t>(place.size)};
 }
 
 core::Result<core::Arena> meet(const Place& place, const Room& room, const std::string& agreed,
@@ -68,9 +69,23 @@ core::Status Job::open_communicator() {
   return {};
 }
 
+// Boards come first, then the lines.
 std::uint64_t* Job::board(int rank) const {
-  const std::size_t each = arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size);
+  const std::size_t each = arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size) - START_LINE;
   return reinterpret_cast<std::uint64_t*>(arena_.snapshot().data() + each * static_cast<std::size_t>(rank));
+}
+
+char* Job::start_lines() const {
+  const std::span<std::byte> room = arena_.snapshot();
+  const std::size_t bytes = START_LINE * static_cast<std::size_t>(place_.size);
+  return reinterpret_cast<char*>(room.data()) + arena_.spec().snapshot_bytes - bytes;
+}
+
+core::Result<std::uint64_t> Job::start_together() {
+  REGROUP_RETURN_IF_ERROR(barrier());
+  started_ = ::start_together(start_lines(), rank(), size(), started_);
+  if (started_ == 0) return core::deadline_exceeded("another rank has not come to the start for a minute");
+  return started_;
 }
 
 core::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const std::uint64_t> mine) {

@@ -42,6 +42,9 @@ class Job {
   [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + patience_; }
 
   [[nodiscard]] core::Status barrier() { return communicator_->barrier(deadline()); }
+  // Returns in all ranks at the same moment (tools/bench/start_line.h): that moment, in ns of the steady
+  // clock.
+  [[nodiscard]] core::Result<std::uint64_t> start_together();
   // The words of all ranks, by rank; as many as each passes. Not through the operations that are measured.
   [[nodiscard]] core::Result<std::vector<std::vector<std::uint64_t>>> share(
       std::span<const std::uint64_t> mine);
@@ -52,12 +55,14 @@ class Job {
   Job(Place place, core::Arena arena, std::size_t words, core::Duration patience);
   [[nodiscard]] core::Status open_communicator();
   [[nodiscard]] std::uint64_t* board(int rank) const;
+  [[nodiscard]] char* start_lines() const;
 
   const Place place_;
   const core::Arena arena_;
   const std::size_t words_;
   const core::Duration patience_;
   std::unique_ptr<collective::Communicator> communicator_;
+  std::uint64_t started_ = 0;  // together, the last time
 };
 
 }  // namespace regroup::bench

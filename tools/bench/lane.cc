@@ -1,14 +1,20 @@
 // The lanes of our own ranks.
 #include "tools/bench/lane.h"
 
+#include <immintrin.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <atomic>
+#include <cstring>
 #include <utility>
 
+#include "collective/shm/arrivals.h"
 #include "collective/shm/kernels.h"
 #include "collective/shm/publish.h"
 #include "collective/shm/tree_fold.h"
+#include "tools/bench/start_line.h"
 #include "tools/bench/verify.h"
 
 namespace regroup::bench {
@@ -21,18 +27,18 @@ using core::Status;
 constexpr std::uint64_t kVerifications = 2;
 constexpr std::size_t kBlockBytes = 4096;
 
-// Runs `prepare` and `body` of each iteration, a barrier between them, and tells all ranks the mean times.
+// Runs `prepare` and `body` of each iteration, a common start between them, and tells all ranks the mean
+// times.
 template <class Prepare, class Body>
 Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& prepare, const Body& body) {
   std::vector<std::uint64_t> mine;
   const core::TimePoint deadline = job.deadline();
   for (std::uint32_t i = 0; i < turn.warmups + turn.count; ++i) {
     prepare(turn.first + i);
-    REGROUP_RETURN_IF_ERROR(job.communicator().barrier(deadline));
-    const auto begin = std::chrono::steady_clock::now();
+    const auto began = job.start_together();
+    if (!began.ok()) return began.status();
     if (Status status = body(deadline); !status.ok()) return status;
-    const auto took = std::chrono::steady_clock::now() - begin;
-    if (i >= turn.warmups) mine.push_back(static_cast<std::uint64_t>(took.count()));
+    if (i >= turn.warmups) mine.push_back(start_clock() - *began);
   }
   auto all = job.share(mine);
   if (!all.ok()) return all.status();
@@ -41,6 +47,12 @@ Result<std::vector<double>> timed(Job& job, const Turn& turn, const Prepare& pre
     for (const auto& of_rank : *all) out[i] += static_cast<double>(of_rank[i]) / 1e3 / job.size();
   }
   return out;
+}
+
+collective::Kernels::Combine sum_of_float32() {
+  return collective::kernels_of(collective::best_simd())
+      .combine[static_cast<std::size_t>(collective::Accumulator::kFloat32)]
+              [static_cast<std::size_t>(collective::Op::kSum)];
 }
 
 class OwnLane final : public Lane {
@@ -128,9 +140,7 @@ class BareLane final : public Lane {
         job_(job),
         case_(c),
         mine_(collective::slice_of(c.block, job.rank(), job.size())),
-        add_(collective::kernels_of(collective::best_simd())
-                 .combine[static_cast<std::size_t>(collective::Accumulator::kFloat32)]
-                         [static_cast<std::size_t>(collective::Op::kSum)]) {}
+        add_(sum_of_float32()) {}
 
   Result<std::uint64_t> verify(std::uint64_t iteration) override {
     fill(own(), case_, job_.rank(), iteration);
@@ -179,6 +189,73 @@ class BareLane final : public Lane {
   const collective::Kernels::Combine add_;
 };
 
+// A cache line of a rank, in its buffer behind what a small case uses.
+struct alignas(64) ExchangeLine {
+  std::array<std::byte, collective::Arrivals::kPayload> data;
+  std::atomic<std::uint64_t> turn;
+};
+constexpr std::size_t kLineAt = 128;
+
+class ExchangeLane final : public Lane {
+ public:
+  ExchangeLane(Job& job, const Case& c)
+      : Lane("bare"),
+        job_(job),
+        case_(c),
+        // No turn of another size is one of ours: lines keep what the last lane left there.
+        turn_(std::uint64_t{c.block} << 48),
+        add_(sum_of_float32()) {
+    for (int r = 0; r < job.size(); ++r) {
+      std::byte* at = job.arena().buffer(static_cast<core::SlotIndex>(r), 0).data() + kLineAt;
+      lines_.push_back(reinterpret_cast<ExchangeLine*>(at));
+    }
+  }
+
+  Result<std::uint64_t> verify(std::uint64_t iteration) override {
+    refill(iteration);
+    REGROUP_RETURN_IF_ERROR(job_.barrier());
+    REGROUP_RETURN_IF_ERROR(exchange(job_.deadline()));
+    return job_.sum(count_wrong(collective::Output(sum_).first(case_.block),
+                                expected_parts(case_, job_.rank(), job_.size()), case_, job_.size(),
+                                iteration));
+  }
+  Result<std::vector<double>> time(const Turn& turn) override {
+    const auto fill_anew = [this](std::uint64_t iteration) { refill(iteration); };
+    return timed(job_, turn, fill_anew, [this](core::TimePoint deadline) { return exchange(deadline); });
+  }
+
+ private:
+  void refill(std::uint64_t iteration) {
+    fill(collective::Output(mine_).first(case_.block), case_, job_.rank(), iteration);
+  }
+  Status exchange(core::TimePoint deadline) {
+    ++turn_;
+    ExchangeLine& own = *lines_[static_cast<std::size_t>(job_.rank())];
+    std::memcpy(own.data.data(), mine_.data(), case_.block);
+    own.turn.store(turn_, std::memory_order_release);
+    const void* left = lines_[0]->data.data();
+    for (std::size_t r = 0; r < lines_.size(); ++r) {
+      for (unsigned look = 1; lines_[r]->turn.load(std::memory_order_acquire) != turn_; ++look) {
+        _mm_pause();
+        if (look % 1024 != 0) continue;
+        ::sched_yield();  // the other may need this core
+        if (core::SystemClock().now() > deadline) return core::deadline_exceeded("bare exchange");
+      }
+      if (r > 0) add_(sum_.data(), left, lines_[r]->data.data(), case_.block / sizeof(float));
+      if (r > 0) left = sum_.data();
+    }
+    return {};
+  }
+
+  Job& job_;
+  const Case case_;
+  std::uint64_t turn_;
+  const collective::Kernels::Combine add_;
+  std::vector<ExchangeLine*> lines_;  // by rank
+  alignas(64) std::array<std::byte, 64> mine_{};
+  alignas(64) std::array<std::byte, 64> sum_{};
+};
+
 }  // namespace
 
 std::unique_ptr<Lane> make_own_lane(Job& job, const Case& c, const Buffers& buffers, std::string name) {
@@ -189,7 +266,10 @@ std::unique_ptr<Lane> make_copy_lane(Job& job, const Buffers& buffers, std::size
   return std::make_unique<CopyLane>(job, buffers, bytes);
 }
 
-std::unique_ptr<Lane> make_bare_lane(Job& job, const Case& c) { return std::make_unique<BareLane>(job, c); }
+std::unique_ptr<Lane> make_bare_lane(Job& job, const Case& c) {
+  if (c.block <= collective::Arrivals::kPayload) return std::make_unique<ExchangeLane>(job, c);
+  return std::make_unique<BareLane>(job, c);
+}
 
 Status alternate(const std::vector<std::unique_ptr<Lane>>& lanes, std::uint32_t rounds, Turn turn) {
   for (const auto& lane : lanes) {

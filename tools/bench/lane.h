@@ -55,7 +55,8 @@ struct Buffers {
 // Each rank copies `bytes` from first to second past the cache.
 [[nodiscard]] std::unique_ptr<Lane> make_copy_lane(Job& job, const Buffers& buffers, std::size_t bytes);
 // A sum of float32 in the arena without any synchronisation: each rank adds its slice of all inputs and
-// stores it past the cache.
+// stores it past the cache. Of what fits into a cache line: each rank stores a line of its own, waits for
+// those of the others and adds them up, the least that an all-reduce does.
 [[nodiscard]] std::unique_ptr<Lane> make_bare_lane(Job& job, const Case& c);
 
 // Verifies every lane; then those that are right take turns for `rounds` rounds, each of which another one

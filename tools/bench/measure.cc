@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/shm/arrivals.h"
 #include "core/memory_limit.h"
 #include "tools/bench/lane.h"
 
@@ -125,7 +126,8 @@ class Measurement {
     }
     const std::size_t own = lanes.size();
     if (size >= kLeastCopied) lanes.push_back(make_copy_lane(job_, buffers(options_.memories.front()), size));
-    const bool bare = is_bare(c) && size >= kLeastCopied;
+    const bool small = c.block <= collective::Arrivals::kPayload && job_.size() > 1;
+    const bool bare = is_bare(c) && (small || size >= kLeastCopied);
     if (bare) lanes.push_back(make_bare_lane(job_, c));
     const std::size_t first_rival = lanes.size();
     for (std::size_t i = 0; i < rival_count_; ++i) {
@@ -144,7 +146,7 @@ class Measurement {
       result.rows.push_back(std::move(row));
     }
     if (size >= kLeastCopied) result.copy = series(own);
-    if (bare) result.bare = series(own + 1);
+    if (bare) result.bare = series(first_rival - 1);
     for (std::size_t i = first_rival; i < lanes.size(); ++i) {
       const std::string& refusal = static_cast<const RivalLane&>(*lanes[i]).refusal();
       result.rivals.push_back({lanes[i]->name(), refusal, series(i)});

@@ -135,7 +135,9 @@ std::string head_text(const Options& options, int ranks, const Machine& machine)
   out +=
       "# times: mean over iterations and ranks, as OSU has it; data change in each iteration, results are\n"
       "# verified; %copy: of the bound that a copy past the cache by all ranks sets; %bare: of a loop that\n"
-      "# reads and writes the same without synchronisation\n#\n";
+      "# reads and writes the same without synchronisation; up to 56 bytes: of a bare exchange of one cache "
+      "line\n"
+      "# of each rank\n#\n";
   constexpr const char* kPlacement = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
   out += fmt::format("#{:>10} {:>11} {:>8} {:>6} {:>4} {:>8}  {:^58}  {:^58}\n", "", "", "", "", "", "",
                      "out of place", "in place");

@@ -7,16 +7,19 @@
  *   end                                  leave MPI and end
  * While it waits for a line it sleeps: nobody spins beside the side that is timed. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "pattern.h"
+#include "start_line.h"
 
 enum operation { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, GATHER, SCATTER, ALLTOALL, BROADCAST, SENDRECV, BARRIER, OPERATIONS };
 static const char* const kOperations[] = {"allreduce", "reduce", "reduce_scatter", "allgather", "gather", "scatter", "alltoall", "broadcast", "sendrecv", "barrier"};
@@ -34,6 +37,7 @@ static size_t count; /* elements of a block */
 static void *in, *out;
 static MPI_Datatype mpi_types[TYPES];
 static MPI_Op mpi_ops[OPS];
+static char* start_lines; /* of all ranks, beside the socket */
 
 static int find(const char* name, const char* const* names, int many) {
   for (int i = 0; i < many; ++i) {
@@ -197,23 +201,19 @@ static void answer_setup(const char* line, FILE* to) {
   fprintf(to, "ok\n");
 }
 
-static long long now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  return at.tv_sec * 1000000000LL + at.tv_nsec;
-}
-
 static void answer_time(const char* line, FILE* to) {
   unsigned long long first;
   unsigned warmups, times;
   if (sscanf(line, "time %llu %u %u", &first, &warmups, &times) != 3) exit(2);
   long long* took = malloc(sizeof *took * (times + 1));
+  static uint64_t began = 0;
   for (unsigned i = 0; i < warmups + times; ++i) {
     refill(first + i);
     MPI_Barrier(MPI_COMM_WORLD);
-    const long long began = now();
+    began = start_together(start_lines, rank, ranks, began);
+    if (began == 0) MPI_Abort(MPI_COMM_WORLD, 2);
     run();
-    if (i >= warmups) took[i - warmups] = now() - began;
+    if (i >= warmups) took[i - warmups] = (long long)(start_clock() - began);
   }
   fprintf(to, "times");
   for (unsigned i = 0; i < times; ++i) fprintf(to, " %lld", took[i]);
@@ -242,6 +242,19 @@ static int connect_to(const char* path) {
   return fd;
 }
 
+static void open_start_lines(const char* socket_path) {
+  char path[256];
+  snprintf(path, sizeof path, "%s.start", socket_path);
+  const size_t bytes = (size_t)ranks * START_LINE;
+  const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0) start_lines = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fd < 0 || start_lines == NULL || start_lines == MAP_FAILED) {
+    perror(path);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  close(fd);
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -251,6 +264,7 @@ int main(int argc, char** argv) {
   memcpy(mpi_types, types, sizeof types);
   memcpy(mpi_ops, ops, sizeof ops);
   if (argc < 2) MPI_Abort(MPI_COMM_WORLD, 2);
+  open_start_lines(argv[1]);
   const int fd = connect_to(argv[1]);
   FILE* from = fdopen(fd, "r");
   FILE* to = fdopen(dup(fd), "w");

@@ -72,6 +72,7 @@ class Planner {
   Result<std::string> compile(const std::string& mpicc) {
     const std::string program = folder_.path(fmt::format("rival-{}", built_++));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path("pattern.h"), kPatternHeader));
+    REGROUP_RETURN_IF_ERROR(write_file(folder_.path("start_line.h"), kStartLineHeader));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path(kSource), kRivalMpi));
     auto said = say({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)});
     if (!said.ok()) return said.status();
