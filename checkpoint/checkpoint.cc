@@ -25,8 +25,9 @@ constexpr std::size_t kStride = 256 << 10;
 // Block after block of one piece; keeps the last one that was not wanted as a whole.
 class BlockReader {
  public:
-  BlockReader(int fd, std::string path, const Range& range)
-      : fd_(fd), path_(std::move(path)), range_(range) {}
+  // Nothing from byte `end` of the piece on will be read.
+  BlockReader(int fd, std::string path, const Range& range, std::uint64_t end)
+      : fd_(fd), path_(std::move(path)), range_(range), ahead_(fd, range.offset + end) {}
 
   // Bytes [from, from + out.size()) of the piece.
   Status read(std::uint64_t from, std::span<std::byte> out) {
@@ -59,8 +60,9 @@ class BlockReader {
     return {};
   }
 
-  Status read_block(std::uint64_t block, std::span<std::byte> out) const {
+  Status read_block(std::uint64_t block, std::span<std::byte> out) {
     std::uint64_t at = range_.offset + block * kBlock;
+    ahead_.reached(at);
     std::uint32_t crc = 0;
     for (std::span<std::byte> rest = out; !rest.empty();) {
       const auto part = rest.first(std::min(rest.size(), kStride));
@@ -77,6 +79,7 @@ class BlockReader {
   int fd_;
   std::string path_;
   const Range& range_;
+  ReadAhead ahead_;
   std::optional<std::uint64_t> held_block_;
   std::vector<std::byte> held_;
 };
@@ -126,8 +129,10 @@ Status Checkpoint::read(std::size_t tensor, const Box& box, std::span<std::byte>
   for (const Piece& piece : of.pieces) {
     const auto part = intersection(piece.box, box);
     if (!part) continue;
-    BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name, piece.range);
-    for (const Run& run : runs_of(*part, piece.box, box))
+    const std::vector<Run> runs = runs_of(*part, piece.box, box);
+    BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name, piece.range,
+                       (runs.back().from + runs.back().elements) * size);
+    for (const Run& run : runs)
       REGROUP_RETURN_IF_ERROR(reader.read(run.from * size, out.subspan(run.to * size, run.elements * size)));
   }
   return {};

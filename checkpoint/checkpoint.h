@@ -45,10 +45,11 @@ struct Progress {
 };
 using OnProgress = std::function<void(const Progress&)>;  // may be empty
 
-// Whether every byte of every file is as it was written; names all that is damaged, up to 100 things.
-// kDataLoss. Maps the files. While it runs SIGBUS of its own thread (a file cut short meanwhile) is damage,
-// for which the process's handler is replaced: one call at a time in a process.
-[[nodiscard]] core::Status verify(const std::string& path, const OnProgress& on_progress = {});
+// Whether every byte of every file is as it was written; names all that is damaged or cannot be read, up to
+// 100 things. kDataLoss. Any thread. A large one is read by up to `threads` threads, this one among them, of
+// which one at a time calls on_progress.
+[[nodiscard]] core::Status verify(const std::string& path, const OnProgress& on_progress = {},
+                                  unsigned threads = 1);
 
 struct Newest {
   core::Step step = 0;

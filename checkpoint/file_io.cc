@@ -21,6 +21,8 @@ using core::system_error;
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
 
+constexpr std::uint64_t kAhead = 32 << 20, kAheadAtOnce = 8 << 20;
+
 template <class Call>
 auto uninterrupted(Call call) {
   auto out = call();
@@ -48,6 +50,17 @@ Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out, const std
     out = out.subspan(static_cast<std::size_t>(count));
   }
   return {};
+}
+
+// Hints: what goes wrong with them is told by the read that follows.
+void ReadAhead::reached(std::uint64_t offset) {
+  const std::uint64_t wanted = std::min(end_, offset + kAhead);
+  if (asked_ < offset) asked_ = offset;
+  while (asked_ < wanted) {
+    const std::uint64_t bytes = std::min(kAheadAtOnce, end_ - asked_);
+    (void)::posix_fadvise(fd_, static_cast<off_t>(asked_), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+    asked_ += bytes;
+  }
 }
 
 Status write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes, const std::string& path) {
@@ -92,11 +105,11 @@ Status sync_folder(const std::string& path) {
   return folder.ok() ? sync(folder->get(), path) : folder.status();
 }
 
-Status write_new_file(const std::string& path, std::string_view bytes) {
+Status write_new_file(const std::string& path, std::string_view bytes, bool durable) {
   auto file = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
   if (!file.ok()) return file.status();
   REGROUP_RETURN_IF_ERROR(write_at(file->get(), 0, std::as_bytes(std::span(bytes)), path));
-  REGROUP_RETURN_IF_ERROR(sync(file->get(), path));
+  if (durable) REGROUP_RETURN_IF_ERROR(sync(file->get(), path));
   if (::close(file->release()) != 0) return system_error("close", path, errno);  // NFS may tell only now
   return {};
 }

@@ -22,12 +22,28 @@ namespace regroup::checkpoint {
 [[nodiscard]] core::Result<std::uint64_t> size_of(int fd, const std::string& path);
 [[nodiscard]] core::Result<std::string> read_file(const std::string& path, std::uint64_t at_most);
 
+// Asks the kernel for the bytes ahead of a reader of a whole file, so that the device does not wait for it.
+class ReadAhead {
+ public:
+  // Of the open file `fd`, up to byte `end`.
+  ReadAhead(int fd, std::uint64_t end) : fd_(fd), end_(end) {}
+  [[nodiscard]] int fd() const { return fd_; }
+  // The reader is about to read from `offset` on.
+  void reached(std::uint64_t offset);
+
+ private:
+  const int fd_;
+  const std::uint64_t end_;
+  std::uint64_t asked_ = 0;  // all before it
+};
+
 // The file's bytes, or a folder's entries, are on the disk when this returns ok. An error means that they may
 // never be: what was written is to be written again, to another file.
 [[nodiscard]] core::Status sync(int fd, const std::string& path);
 [[nodiscard]] core::Status sync_folder(const std::string& path);
-// A file that was not there, with these bytes, on the disk.
-[[nodiscard]] core::Status write_new_file(const std::string& path, std::string_view bytes);
+// A file that was not there, with these bytes; with `durable` they are on the disk.
+[[nodiscard]] core::Status write_new_file(const std::string& path, std::string_view bytes,
+                                          bool durable = true);
 [[nodiscard]] core::Status rename_path(const std::string& from, const std::string& to);
 [[nodiscard]] core::Status make_folder(const std::string& path);  // with those above it; ok if it is there
 // A file, or a folder with all in it; ok if it is not there.

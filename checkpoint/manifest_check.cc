@@ -51,6 +51,9 @@ Status check_files(const Manifest& manifest) {
 
 Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece, std::uint32_t size) {
   if (piece.file >= manifest.files.size()) return damaged("tensor {}: of a file not listed", tensor.name);
+  if (piece.box.start.size() != piece.box.count.size())
+    return damaged("tensor {}: a piece begins in {} dimensions and ends in {}", tensor.name,
+                   piece.box.start.size(), piece.box.count.size());
   if (!lies_within(piece.box, tensor.shape))
     return damaged("tensor {}: piece {} reaches beyond it", tensor.name, to_string(piece.box));
   if (piece.range.bytes != *volume_of(piece.box.count) * size)

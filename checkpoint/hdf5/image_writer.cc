@@ -1,5 +1,6 @@
-// Copies what is to be written into the queue's buffers, in strides that stay in the cache between the copy
-// and the checksum: what is summed is what is written.
+// Long aligned runs of memory are written from where they are and summed while the device reads them: should
+// somebody change them meanwhile, against the contract, the checksum tells. The rest is copied into the
+// queue's buffers, in strides that stay in the cache between the copy and the checksum.
 #include "checkpoint/hdf5/image_writer.h"
 
 #include <algorithm>
@@ -15,8 +16,9 @@ namespace {
 using core::Status;
 
 constexpr std::size_t kStride = 64 << 10;
+constexpr std::size_t kWorthARun = 64 << 10;  // shorter ones cost less as a copy than as a write of their own
 
-// Checksums of one extent as its bytes go by.
+// Checksums of one extent as its bytes, none beyond a block, go by.
 void add_to_crcs(Range* range, std::uint64_t done, std::span<const std::byte> bytes) {
   if (done % kBlock == 0) range->crcs.push_back(0);
   range->crcs.back() = core::crc32c(bytes, range->crcs.back());
@@ -32,22 +34,48 @@ class Image {
     }
   }
 
-  // Fills `out` with the next bytes of the file; fewer only at its end.
+  // The next bytes of the file as they lie in memory, if they can be written from there; else nothing. The
+  // file has come to a multiple of the alignment.
+  [[nodiscard]] std::span<const std::byte> run() {
+    while (index_ < extents_.size() && done_ == extents_[index_].bytes.size()) next_extent();
+    if (index_ == extents_.size()) return {};
+    const std::span<const std::byte> rest = extents_[index_].bytes.subspan(done_);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(rest.data()) % WriteQueue::kAlignment == 0;
+    if (!aligned || rest.size() < kWorthARun) return {};
+    const std::size_t bytes = std::min(rest.size(), WriteQueue::kBufferBytes);
+    return rest.first(bytes - bytes % WriteQueue::kAlignment);
+  }
+  // Sums a run, which is over.
+  void pass(std::span<const std::byte> run) {
+    while (!run.empty()) {
+      const std::size_t bytes = std::min<std::uint64_t>(run.size(), kBlock - done_ % kBlock);
+      add_to_crcs(extents_[index_].range, done_, run.first(bytes));
+      done_ += bytes;
+      run = run.subspan(bytes);
+    }
+  }
+
+  // Fills `out` with the next bytes of the file; fewer only at its end, or where a run begins.
   std::size_t fill(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size() && index_ < extents_.size()) {
       const Extent& extent = extents_[index_];
       if (done_ == extent.bytes.size()) {
-        ++index_;
-        done_ = 0;
+        next_extent();
         continue;
       }
+      const bool at_page = filled > 0 && filled % WriteQueue::kAlignment == 0;
+      if (at_page && done_ == 0 && !run().empty()) break;
       filled += take(extent, out.subspan(filled));
     }
     return filled;
   }
 
  private:
+  void next_extent() {
+    ++index_;
+    done_ = 0;
+  }
   std::size_t take(const Extent& extent, std::span<std::byte> out) {
     const std::size_t bytes = std::min({kStride, out.size(), extent.bytes.size() - done_,
                                         static_cast<std::size_t>(kBlock - done_ % kBlock)});
@@ -70,6 +98,12 @@ Status write_image(const std::string& path, std::span<const Extent> extents, std
   if (!queue.ok()) return queue.status();
   Image image(extents);
   for (std::uint64_t offset = 0; offset < file_bytes;) {
+    if (const auto run = image.run(); !run.empty()) {
+      REGROUP_RETURN_IF_ERROR((*queue)->write_from(offset, run));
+      image.pass(run);
+      offset += run.size();
+      continue;
+    }
     auto buffer = (*queue)->buffer();
     if (!buffer.ok()) return buffer.status();
     const std::size_t bytes = image.fill(*buffer);

@@ -43,9 +43,14 @@ WriteQueue::~WriteQueue() {
   if (memory_ != nullptr) ::munmap(memory_, kBuffers * kBufferBytes);
 }
 
-Result<std::span<std::byte>> WriteQueue::buffer() {
+Status WriteQueue::take_slot() {
   if (in_flight_ == kBuffers) REGROUP_RETURN_IF_ERROR(reap());
   current_ = static_cast<std::size_t>(std::ranges::find(flights_, false, &Flight::busy) - flights_.begin());
+  return {};
+}
+
+Result<std::span<std::byte>> WriteQueue::buffer() {
+  REGROUP_RETURN_IF_ERROR(take_slot());
   return std::span(memory(current_), kBufferBytes);
 }
 
@@ -55,10 +60,19 @@ Status WriteQueue::write(std::uint64_t offset, std::size_t bytes) {
     std::fill(memory(current_) + bytes, memory(current_) + padded, std::byte{0});
     bytes = padded;
   }
-  flights_[current_] = {offset, bytes, false};
+  return submit({memory(current_), offset, bytes, false});
+}
+
+Status WriteQueue::write_from(std::uint64_t offset, std::span<const std::byte> bytes) {
+  REGROUP_RETURN_IF_ERROR(take_slot());
+  return submit({bytes.data(), offset, bytes.size(), false});
+}
+
+Status WriteQueue::submit(const Flight& flight) {
+  flights_[current_] = flight;
   io_uring_sqe* sqe = ring_ ? ::io_uring_get_sqe(&*ring_) : nullptr;
   if (sqe == nullptr) return write_rest(current_, 0);
-  ::io_uring_prep_write(sqe, file_.get(), memory(current_), static_cast<unsigned>(bytes), offset);
+  ::io_uring_prep_write(sqe, file_.get(), flight.from, static_cast<unsigned>(flight.bytes), flight.offset);
   ::io_uring_sqe_set_data(sqe, &flights_[current_]);
   int submitted = ::io_uring_submit(&*ring_);
   while (submitted == -EINTR || submitted == -EAGAIN) submitted = ::io_uring_submit(&*ring_);
@@ -90,7 +104,7 @@ Status WriteQueue::reap() {
 // O_DIRECT wants whole sectors: an odd rest goes through the page cache, which finish() flushes too.
 Status WriteQueue::write_rest(std::size_t index, std::size_t done) {
   const Flight& flight = flights_[index];
-  const std::span<const std::byte> rest(memory(index) + done, flight.bytes - done);
+  const std::span<const std::byte> rest(flight.from + done, flight.bytes - done);
   if (!direct_ || done == 0) {
     Status status = write_at(file_.get(), flight.offset + done, rest, path_);
     if (status.ok() || !direct_ || status.code() != core::Code::kInvalidArgument) return status;

@@ -1,4 +1,5 @@
-// Writes in flight: a few aligned buffers, handed out empty and taken back full.
+// Writes in flight: out of the caller's memory where it is aligned, else out of a few buffers, handed out
+// empty and taken back full.
 #pragma once
 
 #include <liburing.h>
@@ -35,17 +36,23 @@ class WriteQueue {
   // Writes the first `bytes` of the buffer handed out last at `offset`, a multiple of kAlignment. With
   // O_DIRECT up to kAlignment - 1 bytes behind them are written too; finish() cuts them off.
   [[nodiscard]] core::Status write(std::uint64_t offset, std::size_t bytes);
+  // The same out of the caller's memory, which stays as it is until finish(): whole multiples of kAlignment,
+  // and so aligned. Does not wait for the device unless kBuffers writes are in flight.
+  [[nodiscard]] core::Status write_from(std::uint64_t offset, std::span<const std::byte> bytes);
   // All writes are done, the file has `bytes` and is on the disk.
   [[nodiscard]] core::Status finish(std::uint64_t bytes);
 
  private:
   struct Flight {
+    const std::byte* from = nullptr;
     std::uint64_t offset = 0;
     std::size_t bytes = 0;
     bool busy = false;
   };
 
   WriteQueue(std::string path, core::Fd file, bool direct);
+  [[nodiscard]] core::Status take_slot();  // current_ is one that no write uses; blocks
+  [[nodiscard]] core::Status submit(const Flight& flight);
   [[nodiscard]] core::Status reap();  // one completion; blocks
   [[nodiscard]] core::Status write_rest(std::size_t index, std::size_t done);
   [[nodiscard]] std::byte* memory(std::size_t index) const { return memory_ + index * kBufferBytes; }
@@ -56,7 +63,7 @@ class WriteQueue {
   std::byte* memory_ = nullptr;
   std::optional<io_uring> ring_;
   std::array<Flight, kBuffers> flights_;
-  std::size_t current_ = 0;  // handed out by buffer()
+  std::size_t current_ = 0;  // its buffer is handed out, or its write is begun
   std::size_t in_flight_ = 0;
 };
 

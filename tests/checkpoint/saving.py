@@ -42,9 +42,11 @@ class Save:
         self.memory = os.memfd_create("arena")
         described, offset = [], 64
         for about, content in pieces_of(tensors, writer, writers):
-            os.pwrite(self.memory, content, offset)
+            offset += -offset % (4096 if len(content) >= 4096 else 64)  # as elastic/checkpointing.cc
+            for at in range(0, len(content), 1 << 30):  # Linux writes at most 2 GiB at once
+                os.pwrite(self.memory, memoryview(content)[at : at + (1 << 30)], offset + at)
             described.append(about | {"offset": offset})
-            offset += (len(content) + 63) // 64 * 64
+            offset += len(content)
         os.ftruncate(self.memory, max(offset, 4096))
         self.description = {
             "directory": str(directory),

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from saving import Save, newest, sample_tensors, save, tool
 
-FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
 TINY = {
     "w": ("float32", np.arange(20, dtype=np.float32).reshape(5, 4)),
     "b": ("bfloat16", np.arange(3, dtype=np.uint16)),
@@ -31,26 +31,12 @@ def found(checkpoint: Path) -> bool:
     return done.returncode == 1
 
 
-def test_a_flip_in_every_byte_of_a_small_checkpoint_is_found(tmp_path):
-    """Every byte of every file; by default each 53rd, since each costs a process."""
-    path = save(tmp_path, 1, TINY, writers=2)
-    flips, chance = 0, random.Random(1)
-    for file in sorted(path.iterdir()):
-        for byte in range(0, file.stat().st_size, 1 if FULL else 53):
-            bit = chance.randrange(8)
-            flip(file, byte, bit)
-            assert found(path), (file.name, byte, bit)
-            flip(file, byte, bit)
-            flips += 1
-    assert flips > 80 and not found(path)
-
-
-def test_random_flips_in_a_large_checkpoint_are_found(tmp_path):
+def test_flips_here_and_there_are_found(tmp_path):
+    """By the command; flips_test.cc tries every byte, and thousands in a large checkpoint."""
     path = save(tmp_path, 1, sample_tensors(), writers=2)
     chance, files = random.Random(2), sorted(path.iterdir())
-    sizes = [file.stat().st_size for file in files]
-    for _ in range(20_000 if FULL else 60):
-        file = chance.choices(files, sizes)[0]
+    for number in range(20):
+        file = files[number % len(files)]
         byte, bit = chance.randrange(file.stat().st_size), chance.randrange(8)
         flip(file, byte, bit)
         assert found(path), (file.name, byte, bit)
@@ -139,3 +125,20 @@ def test_a_part_that_is_missing_makes_no_checkpoint(tmp_path):
         done = part.run()
     assert done.returncode == 1 and b"has not written its part" in done.stderr
     assert not list(tmp_path.glob("step-*"))
+
+
+def test_what_several_threads_find_in_a_large_checkpoint_is_named_in_order(tmp_path):
+    """From 64 MiB for each, `verify` has a thread for each core."""
+    path = save(tmp_path, 1, {"w": ("uint8", np.zeros(200 << 20, np.uint8))})
+    done = tool("verify", path)
+    assert done.returncode == 0 and "good" in done.stdout
+    shard = path / "shard-0000-of-0001.h5"
+    places = [(9 << 20) + 1, 70 << 20, 130 << 20, 199 << 20]
+    with open(shard, "r+b") as file:
+        for at in places:
+            file.seek(at)
+            file.write(b"\x01")
+    done = tool("verify", path)
+    assert done.returncode == 1
+    named = [tuple(map(int, pair)) for pair in re.findall(r"bytes (\d+) to (\d+) have CRC32C", done.stdout)]
+    assert [begin <= at < end for at, (begin, end) in zip(places, named, strict=True)] == [True] * 4

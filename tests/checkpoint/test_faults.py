@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reader
-from saving import Save, newest, save
+from saving import BIN, Save, newest, save
 
 FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
 HERE = Path(__file__).resolve().parent
@@ -130,3 +130,16 @@ def test_a_failed_fsync_is_not_tried_again(shim, tmp_path):
     done = saving.attempt(0, env | {"FAULTY_AT": str(first), "FAULTY_HOW": str(errno.EIO)})
     assert done.returncode == 1 and b"fsync(" in done.stderr
     assert log.read_text().splitlines().count("fsync") == 1
+
+
+def test_bytes_that_the_disk_does_not_give_are_damage(shim, tmp_path):
+    path = save(tmp_path / "d", 1, THREE)
+    log = tmp_path / "log"
+    env = os.environ | {"LD_PRELOAD": str(shim), "FAULTY_DIR": str(path), "FAULTY_LOG": str(log)}
+    words = [str(BIN / "regroup-checkpoint"), "verify", str(path)]
+    assert subprocess.run(words, env=env, timeout=60).returncode == 0
+    calls = log.read_text().splitlines()
+    for at in [at for at, call in enumerate(calls, 1) if call.startswith("pread")][1:]:  # behind the manifest
+        env |= {"FAULTY_AT": str(at), "FAULTY_HOW": str(errno.EIO)}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "cannot be read: pread(" in done.stdout, (at, done)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
@@ -75,7 +76,8 @@ void print_text(const std::string& path, const Manifest& m) {
 
 Status verify_one(const std::string& path) {
   ProgressBar bar(std::filesystem::path(path).filename().string());
-  return checkpoint::verify(path, [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); });
+  const auto show = [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); };
+  return checkpoint::verify(path, show, std::max(1U, std::thread::hardware_concurrency()));
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+// Bit flips: in every byte of a small checkpoint, and at random in a large one (REGROUP_TEST_FULL: 20,000).
+// Each is found by verify(); and what is loaded all the same is what was written, or is refused.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file_io.h"
+#include "checkpoint/hdf5/factory.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Flips : public testing::Test {
+ protected:
+  Flips() {
+    std::string name = (fs::temp_directory_path() / "flips-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    directory_ = name;
+  }
+  ~Flips() override {
+    std::error_code error;
+    fs::remove_all(directory_, error);
+  }
+
+  // A tensor of `rows` x 1,000, in two pieces, and some of those that are stored in other ways; by two
+  // writers.
+  void save(std::uint64_t rows) {
+    std::mt19937_64 random(1);
+    large_.resize(rows * 1000 * 4);
+    for (auto& byte : large_) byte = static_cast<std::byte>(random());
+    const auto store = hdf5::make_store(directory_);
+    for (std::uint32_t writer = 0; writer < 2; ++writer) {
+      Snapshot snapshot;
+      snapshot.about.step = 1;
+      snapshot.about.job = "flips";
+      snapshot.uuid = "try1";
+      snapshot.writer = writer;
+      snapshot.writers = 2;
+      const Box box = share_of_rows({rows, 1000}, writer, 2);
+      const auto bytes = std::span<const std::byte>(large_);
+      snapshot.pieces.push_back(
+          {"w", "float32", {rows, 1000}, box, bytes.subspan(box.start[0] * 4000, box.count[0] * 4000)});
+      if (writer == 1) {
+        snapshot.pieces.push_back({"b", "bfloat16", {3}, whole({3}), bytes.first(6)});
+        snapshot.pieces.push_back({"s", "int64", {}, whole({}), bytes.first(8)});
+        snapshot.pieces.push_back({"none", "float32", {0, 4}, whole({0, 4}), {}});
+      }
+      ASSERT_TRUE(store->write(snapshot).ok());
+      if (writer == 1) {
+        ASSERT_TRUE(store->commit(snapshot).ok());
+      }
+    }
+    path_ = directory_ + "/step-00000001";
+    for (const auto& file : fs::directory_iterator(path_)) files_.push_back(file.path().string());
+    std::ranges::sort(files_);
+    ASSERT_EQ(files_.size(), 4U);
+    ASSERT_TRUE(verify(path_).ok());
+    ASSERT_EQ(load(), "all");
+  }
+
+  static void flip(const std::string& file, std::uint64_t at, int bit) {
+    const core::Fd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+    std::byte byte{};
+    ASSERT_EQ(::pread(fd.get(), &byte, 1, static_cast<off_t>(at)), 1) << file;
+    byte ^= static_cast<std::byte>(1 << bit);
+    ASSERT_EQ(::pwrite(fd.get(), &byte, 1, static_cast<off_t>(at)), 1) << file;
+  }
+
+  // "all", or why not; a failure if bytes come that were not written.
+  std::string load() {
+    const auto opened = Checkpoint::open(path_);
+    if (!opened.ok()) return opened.status().message();
+    std::string why = "all";
+    for (std::size_t i = 0; i < opened->manifest().tensors.size(); ++i) {
+      loaded_.resize(bytes_of(opened->manifest().tensors[i]));
+      const core::Status status = opened->read(i, loaded_);
+      if (!status.ok())
+        why = status.message();
+      else
+        EXPECT_TRUE(std::equal(loaded_.begin(), loaded_.end(), large_.begin())) << "silent damage";
+    }
+    return why;
+  }
+
+  void expect_found(const std::string& file, std::uint64_t at, int bit) {
+    flip(file, at, bit);
+    EXPECT_EQ(verify(path_).code(), core::Code::kDataLoss) << file << " byte " << at << " bit " << bit;
+    load();
+    flip(file, at, bit);
+  }
+
+  std::string directory_, path_;
+  std::vector<std::byte> large_, loaded_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(Flips, InEveryByteOfASmallCheckpointAreFound) {
+  save(2);
+  std::mt19937_64 random(2);
+  std::uint64_t flips = 0;
+  for (const std::string& file : files_) {
+    for (std::uint64_t at = 0; at < fs::file_size(file); ++at, ++flips)
+      expect_found(file, at, static_cast<int>(random() % 8));
+  }
+  EXPECT_TRUE(verify(path_).ok());
+  EXPECT_EQ(load(), "all");
+  RecordProperty("flips", std::to_string(flips));
+  EXPECT_GT(flips, 8000U);
+}
+
+TEST_F(Flips, AtRandomInALargeCheckpointAreFound) {
+  save(5000);  // 20 MB: pieces of more than one block
+  const int flips = std::getenv("REGROUP_TEST_FULL") != nullptr ? 20'000 : 300;
+  std::mt19937_64 random(3);
+  std::vector<std::uint64_t> ends;  // of the files, laid one behind the other
+  for (const std::string& file : files_)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + fs::file_size(file));
+  for (int i = 0; i < flips && !HasFailure(); ++i) {
+    // One in four in what is not a tensor's bytes, which would be met once in a thousand flips.
+    const std::uint64_t anywhere = random() % ends.back();
+    auto file = static_cast<std::size_t>(std::ranges::upper_bound(ends, anywhere) - ends.begin());
+    std::uint64_t at = anywhere - (file == 0 ? 0 : ends[file - 1]);
+    if (i % 4 == 0) {
+      file = random() % files_.size();
+      at = random() % std::min<std::uint64_t>(fs::file_size(files_[file]), 4096);
+    }
+    expect_found(files_[file], at, static_cast<int>(random() % 8));
+  }
+  EXPECT_TRUE(verify(path_).ok());
+}
+
+}  // namespace
+}  // namespace regroup::checkpoint
