@@ -19,8 +19,9 @@ namespace fs = std::filesystem;
 using core::Code;
 using core::Status;
 
-constexpr std::string_view kStep = "step-", kStage = ".stage-", kTrash = ".trash-", kAside = "damaged-";
+constexpr std::string_view kStep = "step-", kStage = ".stage-", kTrash = ".trash-";
 constexpr std::string_view kLock = "LOCK", kHint = "LATEST", kReason = "REASON";
+constexpr std::uint64_t kMostLock = 4096;  // bytes
 constexpr int kMostAside = 1000;
 constexpr std::uint32_t kLeastKept = 2;
 
@@ -39,11 +40,11 @@ bool is_folder(const std::string& path) {
   return ::lstat(path.c_str(), &of) == 0 && S_ISDIR(of.st_mode);
 }
 
-// For people and scripts; no program believes it. Its failure is nobody's.
+// For people and scripts; no program believes it, so nobody waits for the disk. Its failure is nobody's.
 void write_hint(const std::string& directory, const std::string& name) {
   const std::string next = fmt::format("{}/.{}-{}", directory, kHint, ::getpid());
   (void)remove_all(next);
-  if (!write_new_file(next, name + "\n").ok() ||
+  if (!write_new_file(next, name + "\n", /*durable=*/false).ok() ||
       !rename_path(next, fmt::format("{}/{}", directory, kHint)).ok())
     (void)remove_all(next);
 }
@@ -53,7 +54,9 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   const std::string trash =
       fmt::format("{}/{}{}-{}", directory, kTrash, name_of_step(entry.step), ::getpid());
   REGROUP_RETURN_IF_ERROR(remove_all(trash));
-  REGROUP_RETURN_IF_ERROR(rename_path(entry.path, trash));
+  const Status renamed = rename_path(entry.path, trash);
+  if (renamed.code() == Code::kNotFound) return {};  // another host of the job was faster
+  REGROUP_RETURN_IF_ERROR(renamed);
   return remove_all(trash);
 }
 
@@ -75,7 +78,7 @@ core::Result<std::vector<Entry>> list(const std::string& directory) {
   std::vector<Entry> out;
   for (const std::string& name : *names) {
     const auto step = step_of_name(name);
-    const std::string path = directory + "/" + name;
+    const std::string path = fmt::format("{}/{}", directory, name);
     if (step && is_folder(path)) out.push_back({*step, path});
   }
   std::ranges::sort(out, std::ranges::greater(), &Entry::step);
@@ -87,6 +90,17 @@ core::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, co
   auto lock = core::FileLock::take(fmt::format("{}/{}", directory, kLock), owner);
   if (!lock.ok()) return lock.status();
   return DirectoryLock(std::move(*lock));
+}
+
+Status check_owner(const std::string& directory, const std::string& job) {
+  const std::string path = fmt::format("{}/{}", directory, kLock);
+  const auto line = read_file(path, kMostLock);
+  if (line.status().code() == Code::kNotFound)
+    return {Code::kNotFound,
+            fmt::format("{}: it is not the folder that job {} has taken: no LOCK is in it", directory, job)};
+  if (!line.ok()) return line.status();
+  if (line->starts_with(fmt::format("job {} ", job))) return {};
+  return {Code::kUnavailable, fmt::format("{}: {:?} has it, not job {}", path, *line, job)};
 }
 
 std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid) {
@@ -110,7 +124,7 @@ Status clean(const std::string& directory) {
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     if (name.starts_with(kStage) || name.starts_with(kTrash) || name.starts_with(fmt::format(".{}-", kHint)))
-      REGROUP_RETURN_IF_ERROR(remove_all(directory + "/" + name));
+      REGROUP_RETURN_IF_ERROR(remove_all(fmt::format("{}/{}", directory, name)));
   }
   return {};
 }
@@ -136,19 +150,19 @@ core::Result<std::vector<core::Step>> prune(const std::string& directory, const 
   return out;
 }
 
-Status set_aside(const Entry& entry, const std::string& reason) {
+Status set_aside(const Entry& entry, const std::string& reason, std::string_view prefix) {
   const fs::path from(entry.path);
   for (int i = 0; i < kMostAside; ++i) {
     const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
     const std::string to =
-        fmt::format("{}/{}{}{}", from.parent_path().string(), kAside, name_of_step(entry.step), suffix);
+        fmt::format("{}/{}{}{}", from.parent_path().string(), prefix, name_of_step(entry.step), suffix);
     if (is_folder(to)) continue;
     REGROUP_RETURN_IF_ERROR(rename_path(entry.path, to));
     REGROUP_RETURN_IF_ERROR(sync_folder(from.parent_path().string()));
     (void)remove_all(fmt::format("{}/{}", to, kReason));
     return write_new_file(fmt::format("{}/{}", to, kReason), reason + "\n");
   }
-  return core::internal_error(fmt::format("{}: {} damaged ones are there already", entry.path, kMostAside));
+  return core::internal_error(fmt::format("{}: {} are set aside already", entry.path, kMostAside));
 }
 
 }  // namespace regroup::checkpoint

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,10 @@ class DirectoryLock {
   core::FileLock lock_;
 };
 
+// For processes of a job that do not have its lock themselves, on other hosts above all. kUnavailable: the
+// directory is another job's by now; kNotFound: it has no LOCK, so it is not the one that the job has taken.
+[[nodiscard]] core::Status check_owner(const std::string& directory, const std::string& job);
+
 // Where the writers of one checkpoint put their files: all of them name it the same.
 [[nodiscard]] std::string stage_path(const std::string& directory, core::Step step, const std::string& uuid);
 // Writes the manifest into the stage, all of whose files are on the disk, and makes it the checkpoint of its
@@ -60,7 +65,9 @@ struct Retention {
 [[nodiscard]] core::Result<std::vector<core::Step>> prune(const std::string& directory,
                                                           const Retention& retention);
 
-// The holder of the lock: takes a damaged checkpoint out of the list and writes `reason` into it.
-[[nodiscard]] core::Status set_aside(const Entry& entry, const std::string& reason);
+// The holder of the lock: takes a checkpoint, a damaged one as a rule, out of the list by putting `prefix`
+// before its name, and writes `reason` into it.
+[[nodiscard]] core::Status set_aside(const Entry& entry, const std::string& reason,
+                                     std::string_view prefix = "damaged-");
 
 }  // namespace regroup::checkpoint

@@ -132,5 +132,14 @@ TEST_F(DirectoryTest, LatestIsBelievedByNobody) {
   EXPECT_EQ((*newest_good(root_, false, [](const std::string&) {}))->step, 2);
 }
 
+TEST_F(DirectoryTest, BelongsToTheJobThatItsLockNames) {
+  EXPECT_EQ(check_owner(root_, "a1").code(), core::Code::kNotFound);
+  ASSERT_TRUE(write_new_file(path("LOCK"), "job a1 (process 7 on node1)").ok());
+  EXPECT_TRUE(check_owner(root_, "a1").ok());
+  const core::Status other = check_owner(root_, "a");
+  EXPECT_EQ(other.code(), core::Code::kUnavailable);
+  EXPECT_EQ(other.message(), path("LOCK") + ": \"job a1 (process 7 on node1)\" has it, not job a");
+}
+
 }  // namespace
 }  // namespace regroup::checkpoint

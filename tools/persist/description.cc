@@ -95,6 +95,7 @@ core::Result<Description> parse(std::string_view text, std::span<const std::byte
   REGROUP_RETURN_IF_ERROR(take(json, "keep_every", &out.retention.every));
   REGROUP_RETURN_IF_ERROR(take(json, "direct", &out.writing.direct));
   REGROUP_RETURN_IF_ERROR(take(json, "uring", &out.writing.uring));
+  REGROUP_RETURN_IF_ERROR(take(json, "fenced", &out.fenced));
   REGROUP_RETURN_IF_ERROR(take(json, "commit", &out.commit));
   REGROUP_RETURN_IF_ERROR(take_snapshot(json, memory, &out.snapshot));
   if (out.directory.empty()) return wrong("directory");

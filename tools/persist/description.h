@@ -19,7 +19,8 @@ struct Description {
   checkpoint::Snapshot snapshot;  // its pieces lie in the memory given to parse()
   checkpoint::Retention retention;
   checkpoint::hdf5::WriteOptions writing;
-  bool commit = true;  // after writing; false: another writer does
+  bool fenced = false;  // only while the directory's LOCK names the snapshot's job
+  bool commit = true;   // after writing; false: another writer does
 };
 
 // kInvalidArgument: not JSON, a value that cannot be, bytes beyond `memory`.

@@ -1,5 +1,10 @@
 // regroup-persist: writes a checkpoint out of an agent's arena while training goes on.
 // usage: regroup-persist write FD < description   FD: the arena; the checkpoint's step on standard output
+//        regroup-persist owner DIRECTORY JOB      whether its LOCK names that job
+//        regroup-persist copy FROM TO JOB KEEP_LAST KEEP_EVERY   the newest; its step on standard output, if
+//        it was not there
+//        regroup-persist local DIRECTORY SHARED JOB STEP [held]   whether both are that job's; the holder of
+//        the lock of this host's own one prepares it for a job that goes on after that step
 //        regroup-persist newest DIRECTORY         the newest good checkpoint, in JSON; the caller has its
 //        lock
 // Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
@@ -17,6 +22,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hdf5/factory.h"
+#include "checkpoint/tiers.h"
 #include "tools/persist/description.h"
 
 namespace {
@@ -49,9 +55,8 @@ core::Result<std::span<const std::byte>> map(int fd) {
   struct stat of {};
   if (::fstat(fd, &of) != 0) return core::system_error("fstat", "arena", errno);
   if (of.st_size == 0) return std::span<const std::byte>();
-  // All of it is memory that is there: mapping it at once is cheaper than a fault for each page.
-  void* base =
-      ::mmap(nullptr, static_cast<std::size_t>(of.st_size), PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  // Not populated: the faults come while the device is busy with what was before.
+  void* base = ::mmap(nullptr, static_cast<std::size_t>(of.st_size), PROT_READ, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return core::system_error("mmap", "arena", errno);
   return std::span(static_cast<const std::byte*>(base), static_cast<std::size_t>(of.st_size));
 }
@@ -63,9 +68,14 @@ Status write(int fd) {
   if (!text.ok()) return text.status();
   const auto what = persist::parse(*text, *memory);
   if (!what.ok()) return what.status();
+  const auto check_fence = [&] {
+    return what->fenced ? checkpoint::check_owner(what->directory, what->snapshot.about.job) : Status();
+  };
+  REGROUP_RETURN_IF_ERROR(check_fence());
   const auto store = checkpoint::hdf5::make_store(what->directory, what->writing);
   REGROUP_RETURN_IF_ERROR(store->write(what->snapshot));
   if (!what->commit) return {};
+  REGROUP_RETURN_IF_ERROR(check_fence());
   REGROUP_RETURN_IF_ERROR(store->commit(what->snapshot));
   fmt::print("{}\n", what->snapshot.about.step);
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
@@ -74,9 +84,34 @@ Status write(int fd) {
   return {};
 }
 
-Status newest(const std::string& directory) {
+Status copy(const std::string& from, const std::string& to, const std::string& job,
+            const checkpoint::CopyOptions& options) {
+  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(to, job));
+  const auto copied = checkpoint::copy_newest(from, to, options);
+  if (!copied.ok()) return copied.status();
+  if (copied->has_value()) fmt::print("{}\n", **copied);
+  return {};
+}
+
+Status local(const std::string& directory, const std::string& shared, const std::string& job,
+             core::Step after, bool held) {
+  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(directory, job));
+  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(shared, job));
+  if (!held) return {};
+  const auto aside = checkpoint::prepare_local(directory, after);
+  if (!aside.ok()) return aside.status();
+  for (const core::Step step : *aside)
+    fmt::print(
+        "{}: the checkpoint of step {} is newer than that of step {}, which the job goes on from, and is "
+        "set aside\n",
+        directory, step, after);
+  return {};
+}
+
+// `aside`: damaged ones are moved. Where rename may not be atomic they are passed over.
+Status newest(const std::string& directory, bool aside) {
   const auto say = [](const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); };
-  const auto found = checkpoint::newest_good(directory, /*aside=*/true, say);
+  const auto found = checkpoint::newest_good(directory, aside, say);
   if (!found.ok()) return found.status();
   nlohmann::json out = nlohmann::json::object();
   if (found->has_value()) {
@@ -86,27 +121,56 @@ Status newest(const std::string& directory) {
     out = {{"path", (*found)->path},
            {"step", manifest.step},
            {"seed", manifest.seed},
-           {"shards", manifest.shards}};
+           {"shards", manifest.shards},
+           {"fingerprint", manifest.fingerprint}};
   }
   fmt::print("{}\n", out.dump());
+  if (!aside) return {};
   const Status cleaned = checkpoint::clean(directory);
   return cleaned.code() == core::Code::kNotFound ? Status() : cleaned;
+}
+
+template <class T>
+bool read_number(std::string_view word, T& out) {
+  return std::from_chars(word.data(), word.data() + word.size(), out).ec == std::errc();
+}
+
+int usage() {
+  fmt::print(stderr,
+             "usage: regroup-persist write FD < description | owner DIRECTORY JOB |\n"
+             "       local DIRECTORY SHARED JOB STEP [held] |\n"
+             "       copy FROM TO JOB KEEP_LAST KEEP_EVERY | newest DIRECTORY [pass-over]\n");
+  return 2;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view verb = argc == 3 ? argv[1] : "";
-  const std::string_view word = argc == 3 ? argv[2] : "";
+  const std::string_view verb = argc >= 3 ? argv[1] : "";
+  const std::string_view word = argc >= 3 ? argv[2] : "";
   int fd = -1;
-  if (verb == "newest") {
-    const Status status = newest(std::string(word));
+  if (verb == "owner" && argc == 4) {
+    const Status status = checkpoint::check_owner(std::string(word), argv[3]);
     return status.ok() ? 0 : fail(status);
   }
-  if (verb != "write" || std::from_chars(word.data(), word.data() + word.size(), fd).ec != std::errc()) {
-    fmt::print(stderr, "usage: regroup-persist write FD < description | newest DIRECTORY\n");
-    return 2;
+  if (verb == "local" && (argc == 6 || (argc == 7 && argv[6] == std::string_view("held")))) {
+    core::Step after = 0;
+    if (!read_number(argv[5], after)) return usage();
+    const Status status = local(argv[2], argv[3], argv[4], after, argc == 7);
+    return status.ok() ? 0 : fail(status);
   }
+  if (verb == "copy" && argc == 7) {
+    checkpoint::CopyOptions options;
+    if (!read_number(argv[5], options.retention.last) || !read_number(argv[6], options.retention.every))
+      return usage();
+    const Status status = copy(argv[2], argv[3], argv[4], options);
+    return status.ok() ? 0 : fail(status);
+  }
+  if (verb == "newest" && (argc == 3 || (argc == 4 && argv[3] == std::string_view("pass-over")))) {
+    const Status status = newest(std::string(word), argc == 3);
+    return status.ok() ? 0 : fail(status);
+  }
+  if (verb != "write" || argc != 3 || !read_number(word, fd)) return usage();
   const Status status = write(fd);
   return status.ok() ? 0 : fail(status);
 }

@@ -1,0 +1,137 @@
+// The order is the promise: every file is on the disk before the manifest is written, and the manifest is
+// gone before a file is.
+#include "checkpoint/tiers.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file_io.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+using core::Status;
+
+constexpr std::uint64_t kMostManifest = 1ULL << 30;
+constexpr std::chrono::milliseconds kLookAgain{50};
+
+std::string manifest_of(const std::string& path) { return fmt::format("{}/{}", path, kManifestName); }
+
+// A copy that was interrupted has none.
+bool has_manifest(const std::string& path) { return ::access(manifest_of(path).c_str(), F_OK) == 0; }
+
+Status remove_copy(const std::string& path) {
+  if (::unlink(manifest_of(path).c_str()) != 0 && errno != ENOENT)
+    return core::system_error("unlink", manifest_of(path), errno);
+  REGROUP_RETURN_IF_ERROR(sync_folder(path));
+  return remove_all(path);
+}
+
+Status copy_file(int source, const std::string& from, const std::string& to, std::uint64_t bytes) {
+  const auto target = open_file(to, O_WRONLY | O_CREAT | O_EXCL);
+  if (!target.ok()) return target.status();
+  std::vector<std::byte> buffer(std::min(bytes, kBlock));
+  ReadAhead ahead(source, bytes);
+  for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
+    const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), bytes - at));
+    ahead.reached(at);
+    REGROUP_RETURN_IF_ERROR(read_at(source, at, part, from));
+    REGROUP_RETURN_IF_ERROR(write_at(target->get(), at, part, to));
+  }
+  return sync(target->get(), to);
+}
+
+// What was written must be what is read, at the latest by the deadline.
+Status await_visible(const std::string& path, core::Duration within) {
+  const auto deadline = std::chrono::steady_clock::now() + within;
+  for (;;) {
+    const Status status = verify(path);
+    if (status.ok() || std::chrono::steady_clock::now() >= deadline) return status;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+Status copy_checkpoint(const Newest& newest, const std::string& target, core::Duration visible_within) {
+  const auto source = Checkpoint::open(newest.path);
+  if (!source.ok()) return source.status();
+  const auto manifest = read_file(manifest_of(newest.path), kMostManifest);
+  if (!manifest.ok()) return manifest.status();
+  const std::vector<File>& files = source->manifest().files;
+  std::vector<core::Fd> open;  // at once: the checkpoint may be removed while it is copied slowly
+  for (const File& file : files) {
+    auto fd = open_file(fmt::format("{}/{}", newest.path, file.name), O_RDONLY);
+    if (!fd.ok()) return fd.status();
+    open.push_back(std::move(*fd));
+  }
+  REGROUP_RETURN_IF_ERROR(make_folder(target));
+  for (std::size_t i = 0; i < files.size(); ++i)
+    REGROUP_RETURN_IF_ERROR(copy_file(open[i].get(), fmt::format("{}/{}", newest.path, files[i].name),
+                                      fmt::format("{}/{}", target, files[i].name), files[i].bytes));
+  REGROUP_RETURN_IF_ERROR(sync_folder(target));
+  REGROUP_RETURN_IF_ERROR(write_new_file(manifest_of(target), *manifest));
+  REGROUP_RETURN_IF_ERROR(sync_folder(target));
+  return await_visible(target, visible_within);
+}
+
+Status prune_copies(const std::string& directory, const Retention& retention) {
+  const auto entries = list(directory);
+  if (!entries.ok()) return entries.status();
+  std::vector<core::Step> steps;
+  for (const Entry& entry : *entries) {
+    if (has_manifest(entry.path))
+      steps.push_back(entry.step);
+    else
+      REGROUP_RETURN_IF_ERROR(remove_all(entry.path));
+  }
+  for (const core::Step step : superfluous(steps, retention))
+    REGROUP_RETURN_IF_ERROR(remove_copy(fmt::format("{}/{}", directory, name_of_step(step))));
+  return {};
+}
+
+}  // namespace
+
+core::Result<std::optional<core::Step>> copy_newest(const std::string& from, const std::string& to,
+                                                    const CopyOptions& options) {
+  const auto nobody = [](const std::string&) {};
+  const auto newest = newest_good(from, /*aside=*/false, nobody);
+  if (!newest.ok()) return newest.status();
+  if (!newest->has_value()) return std::optional<core::Step>();
+  const std::string target = fmt::format("{}/{}", to, name_of_step((*newest)->step));
+  if (has_manifest(target)) {
+    if (verify(target).ok()) return std::optional<core::Step>();
+    REGROUP_RETURN_IF_ERROR(remove_copy(target));
+  }
+  REGROUP_RETURN_IF_ERROR(remove_all(target));
+  const Status copied = copy_checkpoint(**newest, target, options.visible_within);
+  if (!copied.ok()) {
+    (void)remove_copy(target);
+    return copied;
+  }
+  REGROUP_RETURN_IF_ERROR(sync_folder(to));
+  REGROUP_RETURN_IF_ERROR(prune_copies(to, options.retention));
+  return std::optional((*newest)->step);
+}
+
+core::Result<std::vector<core::Step>> prepare_local(const std::string& local, core::Step after) {
+  REGROUP_RETURN_IF_ERROR(clean(local));
+  const auto entries = list(local);
+  if (!entries.ok()) return entries.status();
+  std::vector<core::Step> aside;
+  for (const Entry& entry : *entries) {
+    if (entry.step <= after) continue;
+    const std::string reason = fmt::format("a job went on after step {}, from the shared directory", after);
+    REGROUP_RETURN_IF_ERROR(set_aside(entry, reason, "newer-"));
+    aside.push_back(entry.step);
+  }
+  return aside;
+}
+
+}  // namespace regroup::checkpoint

@@ -1,0 +1,101 @@
+"""A FUSE file system over a folder on which rename is not atomic and what was written is visible late.
+
+usage: late_fs.py FOLDER MOUNTPOINT SECONDS      in the foreground, until it is unmounted
+Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed has the size 0 and no bytes
+for those who open it within SECONDS after that. Each call that changes something is a line in FOLDER.log.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+import time
+
+from fuse import FUSE, FuseOSError, Operations
+
+
+class LateFs(Operations):
+    def __init__(self, folder: str, late_s: float):
+        self.folder, self.late_s = folder, late_s
+        self.closed: dict[str, float] = {}  # when it will be visible
+        self.log = open(folder + ".log", "a", buffering=1)  # noqa: SIM115
+
+    def real(self, path: str) -> str:
+        return self.folder + path
+
+    def visible(self, path: str) -> bool:
+        return time.monotonic() >= self.closed.get(path, 0.0)
+
+    def getattr(self, path, fh=None):
+        try:
+            of = os.lstat(self.real(path))
+        except OSError as error:
+            raise FuseOSError(error.errno) from None
+        keys = ("st_mode", "st_nlink", "st_size", "st_uid", "st_gid", "st_mtime")
+        out = {key: getattr(of, key) for key in keys}
+        if fh is None and not self.visible(path):
+            out["st_size"] = 0
+        return out
+
+    def readdir(self, path, fh):
+        return [".", "..", *os.listdir(self.real(path))]
+
+    def mkdir(self, path, mode):
+        self.log.write(f"mkdir {path}\n")
+        os.mkdir(self.real(path), mode)
+
+    def rmdir(self, path):
+        self.log.write(f"rmdir {path}\n")
+        os.rmdir(self.real(path))
+
+    def unlink(self, path):
+        self.log.write(f"unlink {path}\n")
+        os.unlink(self.real(path))
+        self.closed.pop(path, None)
+
+    def rename(self, old, new):
+        self.log.write(f"rename {old} {new}\n")
+        if os.path.isdir(self.real(old)):
+            raise FuseOSError(errno.EXDEV)
+        os.rename(self.real(old), self.real(new))
+
+    def create(self, path, mode, fi=None):
+        self.log.write(f"create {path}\n")
+        return os.open(self.real(path), os.O_RDWR | os.O_CREAT, mode)
+
+    def open(self, path, flags):
+        real = self.real(path) if self.visible(path) else os.devnull
+        return os.open(real, flags & ~os.O_DIRECT)
+
+    def read(self, path, size, offset, fh):
+        return os.read(fh, 0) if os.fstat(fh).st_rdev else os.pread(fh, size, offset)
+
+    def write(self, path, data, offset, fh):
+        return os.pwrite(fh, data, offset)
+
+    def truncate(self, path, length, fh=None):
+        os.truncate(self.real(path), length)
+
+    def fsync(self, path, datasync, fh):
+        self.log.write(f"fsync {path}\n")
+        os.fsync(fh)
+
+    def fsyncdir(self, path, datasync, fh):
+        self.log.write(f"fsyncdir {path}\n")
+
+    def release(self, path, fh):
+        if fcntl.fcntl(fh, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+            self.closed[path] = time.monotonic() + self.late_s
+        os.close(fh)
+
+
+if __name__ == "__main__":
+    FUSE(
+        LateFs(sys.argv[1], float(sys.argv[3])),
+        sys.argv[2],
+        foreground=True,
+        direct_io=True,
+        attr_timeout=0,
+        entry_timeout=0,
+        nothreads=True,
+    )

@@ -1,0 +1,133 @@
+"""Copies behind a directory, on a file system without atomic rename whose files are visible late."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from saving import BIN, Save
+
+PERSIST = str(BIN / "regroup-persist")
+LATE_S = 0.5
+needs_fuse = pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/dev/fuse").exists(), reason="mounts: root and /dev/fuse"
+)
+
+
+def save(directory: Path, step: int) -> None:
+    array = np.arange(1 << 18, dtype="float32") + step
+    with Save(directory, step, {"w": ("float32", array), "b": ("float32", array[:7])}) as one:
+        done = one.run()
+        assert done.returncode == 0, done.stderr
+
+
+def copy_words(local: Path, shared: Path, keep: int = 3) -> list[str]:
+    return [PERSIST, "copy", str(local), str(shared), "test", str(keep), "0"]
+
+
+def copy(local: Path, shared: Path, keep: int = 3) -> subprocess.CompletedProcess:
+    return subprocess.run(copy_words(local, shared, keep), capture_output=True, text=True, timeout=60)
+
+
+def newest(shared: Path) -> dict:
+    words = [PERSIST, "newest", str(shared), "pass-over"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def take(directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / "LOCK").write_text("job test (process 1 on here)")
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "late").mkdir()
+    words = [
+        sys.executable,
+        str(Path(__file__).with_name("late_fs.py")),
+        tmp_path / "real",
+        tmp_path / "late",
+    ]
+    process = subprocess.Popen([*words, str(LATE_S)])
+    end = time.monotonic() + 20
+    while not os.path.ismount(tmp_path / "late"):
+        assert time.monotonic() < end and process.poll() is None, "the file system was not mounted"
+        time.sleep(0.01)
+    take(tmp_path / "real")
+    yield tmp_path / "late"
+    subprocess.run(["umount", str(tmp_path / "late")], check=True)
+    process.terminate()  # or it serves on: mount namespaces made meanwhile (tests/hosts) hold the mount
+    process.wait(20)
+
+
+def log_of(late: Path) -> list[str]:
+    return (late.parent / "real.log").read_text().splitlines()
+
+
+@needs_fuse
+def test_the_manifest_commits_where_no_folder_can_be_renamed(late: Path, tmp_path: Path):
+    save(tmp_path / "local", 1)
+    began = time.monotonic()
+    done = copy(tmp_path / "local", late)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert time.monotonic() - began >= LATE_S, "acknowledged before it could be seen"
+    assert newest(late) | {"path": str(late / "step-00000001")} == newest(late)
+    log = log_of(late)
+    assert not [line for line in log if line.startswith("rename")]
+    manifest = log.index("create /step-00000001/MANIFEST")
+    for name in ("shard-0000-of-0001.h5", "model.h5"):
+        assert log.index(f"fsync /step-00000001/{name}") < manifest
+    assert "fsyncdir /step-00000001" in log[manifest:]
+    assert copy(tmp_path / "local", late).stdout == ""  # it is there
+
+
+@needs_fuse
+@pytest.mark.parametrize("moment", ["mkdir /step-2", "create /step-2/shard", "create /step-2/model"])
+def test_a_copy_that_is_killed_is_no_checkpoint(late: Path, tmp_path: Path, moment: str):
+    save(tmp_path / "local", 1)
+    assert copy(tmp_path / "local", late).returncode == 0
+    save(tmp_path / "local", 2)
+    with subprocess.Popen(copy_words(tmp_path / "local", late)) as process:
+        end = time.monotonic() + 20
+        while not any(line.startswith(moment.replace("-2", "-00000002")) for line in log_of(late)):
+            assert time.monotonic() < end
+        process.kill()
+    assert newest(late)["step"] == 1
+    assert copy(tmp_path / "local", late).stdout == "2\n"
+    assert newest(late)["step"] == 2
+
+
+def test_copies_are_pruned_and_the_manifest_goes_first(tmp_path: Path):
+    take(tmp_path / "shared")
+    for step in range(1, 6):
+        save(tmp_path / "local", step)
+        assert copy(tmp_path / "local", tmp_path / "shared", keep=2).stdout == f"{step}\n"
+    assert sorted(path.name for path in (tmp_path / "shared").glob("step-*")) == [
+        "step-00000004",
+        "step-00000005",
+    ]
+
+
+def test_a_damaged_copy_is_passed_over_and_made_again_and_another_jobs_directory_left_alone(tmp_path: Path):
+    take(tmp_path / "shared")
+    for step in (1, 2):
+        save(tmp_path / "local", step)
+        assert copy(tmp_path / "local", tmp_path / "shared").returncode == 0
+    with open(tmp_path / "shared/step-00000002/shard-0000-of-0001.h5", "r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+    assert newest(tmp_path / "shared")["step"] == 1
+    assert copy(tmp_path / "local", tmp_path / "shared").stdout == "2\n"  # made again
+    assert newest(tmp_path / "shared")["step"] == 2
+    (tmp_path / "shared/LOCK").write_text("job other (process 1 on there)")
+    save(tmp_path / "local", 3)
+    done = copy(tmp_path / "local", tmp_path / "shared")
+    assert done.returncode == 1 and "has it, not job test" in done.stderr
