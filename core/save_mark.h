@@ -1,19 +1,23 @@
 // What the arena's save area holds: a state of which step, and whose turn it is. One word; members and the
-// agent change it by compare-and-swap.
+// agent change it by compare-and-swap. docs/design/checkpoint.md.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "core/doorbell.h"
 #include "core/world.h"
 
 namespace regroup::core {
 
 struct SaveMark {
   enum class Phase : std::uint8_t {
-    kIdle,     // free; `step` was the last one saved
-    kWriting,  // the member of rank 0 copies
-    kReady,    // complete: the agent's turn, whoever dies
-    kTaken,    // being written to the disk
+    kIdle,    // free; `step` was the last one saved
+    kWanted,  // each member of the node copies its share of the state after `step`
+    kReady,   // complete: the agent's turn, whoever dies
+    kTaken,   // being written to the disk
   };
   Phase phase = Phase::kIdle;
   Step step = 0;
@@ -25,11 +29,29 @@ struct SaveMark {
   }
 };
 
+// How many shares are to come of what is wanted. They count in the generation in which it was: who has left
+// it gives none.
+struct SaveProgress {
+  Generation generation = 0;
+  std::uint32_t left = 0;
+
+  [[nodiscard]] std::uint64_t pack() const { return static_cast<std::uint64_t>(generation) << 32 | left; }
+  [[nodiscard]] static SaveProgress unpack(std::uint64_t word) {
+    return {static_cast<Generation>(word >> 32), static_cast<std::uint32_t>(word)};
+  }
+};
+
 // At the start of the save area. Pieces of the state follow, then the description at `offset` of the area:
 // JSON as regroup-persist takes it (docs/formats/checkpoint.md), but for what only the agent knows.
 struct SaveHeader {
   std::uint64_t offset;
   std::uint64_t bytes;
+  std::atomic<std::uint64_t> progress;
+  Doorbell<RealPolicy> bell;         // the agent sleeps on it
+  std::atomic<std::uint32_t> asked;  // agent: 1, the first member to leave copies the whole state alone
 };
+[[nodiscard]] inline SaveHeader& save_header(std::span<std::byte> area) {
+  return *reinterpret_cast<SaveHeader*>(area.data());
+}
 
 }  // namespace regroup::core
