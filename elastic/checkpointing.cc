@@ -1,207 +1,268 @@
 // The state of a session is a list of pieces of memory: those with a name become tensors, those without are
 // padding. The tensor `regroup.pieces` tells how they follow each other: their lengths, negative for padding.
+// What an optimizer's step has brought to the save area already is not copied.
 #include "elastic/checkpointing.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/dtype.h"
 #include "core/arena.h"
 #include "core/save_mark.h"
+#include "elastic/save_layout.h"
 
 namespace regroup::elastic {
 namespace {
 
-using checkpoint::Checkpoint;
-using core::Code;
 using core::SaveMark;
+using core::SaveProgress;
 using core::Status;
 using Json = nlohmann::json;
-using Pieces = std::vector<std::span<const std::byte>>;
+using Parts = std::vector<const SavePlan::Part*>;
 
-constexpr const char* kPiecesName = "regroup.pieces";
-constexpr std::size_t kAlignment = 4096;  // of large pieces, as O_DIRECT likes it
-constexpr std::size_t kSmallAlignment = 64;
+constexpr std::size_t kLine = 64;
+constexpr core::Generation kNobodys = 0;  // Worlds begin with 1
 
-// Puts one piece after the other into the save area.
-class Area {
- public:
-  explicit Area(core::Arena& arena) : arena_(arena), area_(arena.save_area()) {}
+// False: no room.
+bool put_description(std::span<std::byte> area, std::uint64_t at, const std::string& text) {
+  if (at > area.size() || text.size() > area.size() - at) return false;
+  std::memcpy(area.data() + at, text.data(), text.size());
+  core::SaveHeader& header = core::save_header(area);
+  header.offset = at, header.bytes = text.size();
+  return true;
+}
 
-  // Where it is in the arena; nothing if there is no room.
-  std::optional<std::uint64_t> put(std::span<const std::byte> bytes) {
-    const std::size_t alignment = bytes.size() >= kAlignment ? kAlignment : kSmallAlignment;
-    const std::size_t at = (used_ + alignment - 1) / alignment * alignment;
-    if (at > area_.size() || bytes.size() > area_.size() - at) return std::nullopt;
-    if (!bytes.empty()) std::memcpy(area_.data() + at, bytes.data(), bytes.size());
-    used_ = at + bytes.size();
-    return arena_.offset_of(area_.first(1)).value() + at;
+// Costs this checkpoint, not the training: the agent says so.
+void put_error(std::span<std::byte> area, core::Step step, const char* what) {
+  const Json error = {{"step", step}, {"error", what}};
+  (void)put_description(area, sizeof(core::SaveHeader), error.dump());
+}
+
+// `bytes` at `at` of the area, but for what lies outside `range`.
+void copy_part(std::span<std::byte> area, ShareRange range, std::uint64_t at,
+               std::span<const std::byte> bytes, SaveCounts* counts) {
+  const std::uint64_t from = std::max(range.begin, at), to = std::min(range.end, at + bytes.size());
+  if (from >= to) return;
+  std::memcpy(area.data() + from, bytes.data() + (from - at), to - from);
+  counts->copied += to - from;
+}
+
+// Whether `copy` still is what the tensor holds: whoever changed it after its step mostly changed much of it.
+bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> copy) {
+  if (tensor.size() <= kShareAlignment) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
+  for (std::size_t at = 0; at < tensor.size(); at += kShareAlignment) {
+    const std::size_t count = std::min(kLine, tensor.size() - at);
+    if (std::memcmp(tensor.data() + at, copy.data() + at, count) != 0) return false;
   }
-  bool finish(const std::string& description) {
-    const auto at = put(std::as_bytes(std::span(description)));
-    if (!at) return false;
-    const core::SaveHeader header{used_ - description.size(), description.size()};
-    std::memcpy(area_.data(), &header, sizeof header);
-    return true;
-  }
+  return true;
+}
 
- private:
-  core::Arena& arena_;
-  std::span<std::byte> area_;
-  std::size_t used_ = sizeof(core::SaveHeader);
+// Whether a tensor belongs elsewhere in the area than where steps have been told, here or on another member.
+bool moved(const SavePlan& plan, const SaveLayout& layout, const std::vector<TensorInfo>& infos,
+           const Pieces& pieces) {
+  std::map<std::string_view, const SavePlan::Place*> by_name;
+  for (const SavePlan::Place& place : plan.places) by_name.emplace(place.name, &place);
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto at = by_name.find(infos[i].name);
+    if (at == by_name.end()) continue;
+    if (at->second->at == layout.at[i] && at->second->bytes == pieces[i].size()) ++found;
+  }
+  return found != plan.places.size();
+}
+
+// Of each piece the part that this member's step was told where to bring.
+Parts match(const SavePlan& plan, const std::vector<TensorInfo>& infos, std::size_t pieces) {
+  std::map<std::string_view, const SavePlan::Part*> by_name;
+  for (const SavePlan::Part& part : plan.parts) by_name.emplace(part.target.name, &part);
+  Parts out(pieces);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    if (const auto at = by_name.find(infos[i].name); at != by_name.end()) out[i] = at->second;
+  }
+  return out;
+}
+
+// What this member is to bring of the piece at `at`; `part` of it may be there already.
+void copy_piece(std::span<std::byte> area, ShareRange range, std::uint64_t at,
+                std::span<const std::byte> piece, const SavePlan::Part* part, SaveCounts* counts) {
+  const bool fused =
+      part != nullptr && part->saved && part->tensor.data() == piece.data() &&
+      looks_alike(piece.subspan(part->target.begin, part->target.memory.size()), part->target.memory);
+  if (!fused) return copy_part(area, range, at, piece, counts);
+  const std::uint64_t begin = at + part->target.begin, end = begin + part->target.memory.size();
+  counts->fused += end - begin;
+  copy_part(area, {range.begin, std::min(range.end, begin)}, at, piece, counts);
+  copy_part(area, {std::max(range.begin, end), range.end}, at, piece, counts);
+}
+
+// Those whose memory is the node's, in rank order.
+std::vector<core::Seat> sharers(Participant& self) {
+  std::vector<core::Seat> out;
+  for (const core::WorldMember& member : self.world().members) {
+    if (member.seat.node == self.seat().node) out.push_back(member.seat);
+  }
+  return out;
+}
+
+void hand_over(core::Arena& arena, core::Step step) {
+  arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(), std::memory_order_release);
+  core::ring(core::save_header(arena.save_area()).bell);
+}
+
+void count_share(core::Arena& arena, core::Generation generation, core::Step step) {
+  auto& progress = core::save_header(arena.save_area()).progress;
+  std::uint64_t seen = progress.load(std::memory_order_acquire);
+  for (;;) {
+    auto next = SaveProgress::unpack(seen);
+    if (next.generation != generation || next.left == 0) return;
+    next.left -= 1;
+    if (!progress.compare_exchange_weak(seen, next.pack(), std::memory_order_acq_rel)) continue;
+    if (next.left == 0) hand_over(arena, step);
+    return;
+  }
+}
+
+struct Share {
+  std::size_t mine = 0, all = 1;
+  core::Generation generation = kNobodys;
+  core::Step step = 0;
 };
 
-// Of each piece; those that the state does not describe are bytes.
-std::vector<TensorInfo> infos_of(State& state, const Pieces& pieces) {
-  std::vector<TensorInfo> out = state.tensors();
-  for (std::size_t i = out.size(); i < pieces.size(); ++i)
-    out.push_back({fmt::format("state.{}", i), "uint8", {pieces[i].size()}});
-  return out;
+// This member's share of what is wanted of the state after `step`, if it is to bring one.
+std::optional<Share> share_of(Participant& self, core::Step step, const Checkpointing& options) {
+  core::Arena& arena = self.arena();
+  const std::span<std::byte> area = arena.save_area();
+  if (options.every == 0 || area.empty()) return std::nullopt;
+  const SaveMark mark = SaveMark::unpack(arena.save_word().load(std::memory_order_acquire));
+  if (mark != SaveMark{SaveMark::Phase::kWanted, step}) return std::nullopt;
+  const core::Generation generation = self.world().generation;
+  const auto progress = core::save_header(area).progress.load(std::memory_order_acquire);
+  if (SaveProgress::unpack(progress).generation != generation) return std::nullopt;
+  const std::vector<core::Seat> seats = sharers(self);
+  const auto mine = static_cast<std::size_t>(std::ranges::find(seats, self.seat()) - seats.begin());
+  if (mine == seats.size()) return std::nullopt;
+  return Share{mine, seats.size(), generation, step};
 }
 
-Status put_all(Area& area, State& state, const Pieces& pieces, Json* tensors) {
-  const Status full(Code::kResourceExhausted, "checkpoint: the state and its names outgrew the save area");
-  const std::vector<TensorInfo> infos = infos_of(state, pieces);
-  std::vector<std::int64_t> lengths;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto bytes = static_cast<std::int64_t>(pieces[i].size());
-    lengths.push_back(infos[i].name.empty() ? -bytes : bytes);
-    if (infos[i].name.empty()) continue;
-    const auto at = area.put(pieces[i]);
-    if (!at) return full;
-    tensors->push_back(
-        {{"name", infos[i].name}, {"dtype", infos[i].dtype}, {"shape", infos[i].shape}, {"offset", *at}});
-  }
-  const auto at = area.put(std::as_bytes(std::span(lengths)));
-  if (!at) return full;
-  tensors->push_back(
-      {{"name", kPiecesName}, {"dtype", "int64"}, {"shape", {lengths.size()}}, {"offset", *at}});
-  return {};
-}
-
-Status copy_state(core::Arena& arena, State& state, core::Step step, const Checkpointing& options) {
-  auto pieces = state.save();
+// The first share brings the description, or says why there is no snapshot: for all of them, as their states
+// are equal.
+Status copy_state(core::Arena& arena, State& state, const Share& share, const Checkpointing& options,
+                  SavePlan& plan) {
+  const std::span<std::byte> area = arena.save_area();
+  const auto pieces = state.save();
   if (!pieces.ok()) return pieces.status();
-  Area area(arena);
-  Json tensors = Json::array();
-  REGROUP_RETURN_IF_ERROR(put_all(area, state, *pieces, &tensors));
-  const Json description = {{"step", step},
-                            {"model", options.model},
-                            {"fingerprint", options.fingerprint},
-                            {"tensors", std::move(tensors)}};
-  if (area.finish(description.dump(-1, ' ', false, Json::error_handler_t::replace))) return {};
-  return {Code::kResourceExhausted, "checkpoint: the names of the state's tensors outgrew the save area"};
-}
-
-// The pieces' lengths, and where each begins in the state's bytes.
-core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
-  const auto index = from.find(kPiecesName);
-  if (!index || from.manifest().tensors[*index].dtype != "int64")
-    return core::invalid_argument(fmt::format("checkpoint {}: not the state of a session", from.path()));
-  std::vector<std::int64_t> out(checkpoint::bytes_of(from.manifest().tensors[*index]) / sizeof(std::int64_t));
-  REGROUP_RETURN_IF_ERROR(from.read(*index, std::as_writable_bytes(std::span(out))));
-  return out;
-}
-
-// Into memory that is one piece after another: the caller's own, or one buffer.
-Status read_pieces(const Checkpoint& from, const std::vector<std::int64_t>& lengths,
-                   const std::vector<std::span<std::byte>>& into) {
-  std::size_t tensor = 0;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] < 0) {
-      std::ranges::fill(into[i], std::byte{0});
-      continue;
-    }
-    REGROUP_RETURN_IF_ERROR(from.read(tensor++, into[i]));
+  const std::vector<TensorInfo> infos = infos_of(state, *pieces);
+  const SaveLayout layout = lay_out(*pieces, infos);
+  if (plan.step != share.step) plan.parts.clear(), plan.places.clear();
+  const char* wrong = nullptr;
+  if (layout.used > area.size())
+    wrong = "checkpoint: the state outgrew the save area";
+  else if (moved(plan, layout, infos, *pieces))
+    wrong =
+        "checkpoint: the state's tensors changed in the very step that was to bring them into the save area";
+  if (wrong != nullptr) {
+    if (share.mine != 0) return {};
+    put_error(area, share.step, wrong);
+    hand_over(arena, share.step);
+    return {};
   }
+  const Parts parts = match(plan, infos, pieces->size());
+  const ShareRange range = share_range(layout, share.mine, share.all);
+  for (std::size_t i = 0; i < pieces->size(); ++i) {
+    if (!infos[i].name.empty()) copy_piece(area, range, layout.at[i], (*pieces)[i], parts[i], &plan.counts);
+  }
+  copy_part(area, range, layout.lengths_at, std::as_bytes(std::span(layout.lengths)), &plan.counts);
+  ++plan.counts.snapshots;
+  if (share.mine == 0) {
+    const std::uint64_t base = arena.offset_of(area.first(1)).value();
+    const std::string text = describe(layout, infos, base, {share.step, options.model, options.fingerprint});
+    if (!put_description(area, layout.next(text.size()), text))
+      put_error(area, share.step, "checkpoint: the names of the state's tensors outgrew the save area");
+  }
+  count_share(arena, share.generation, share.step);
   return {};
-}
-
-std::uint64_t magnitude(std::int64_t length) {
-  return static_cast<std::uint64_t>(length < 0 ? -length : length);
-}
-
-Status check_lengths(const Checkpoint& from, const std::vector<std::int64_t>& lengths, std::uint64_t most) {
-  const auto named = static_cast<std::size_t>(std::ranges::count_if(lengths, [](auto l) { return l >= 0; }));
-  std::uint64_t total = 0;
-  bool fit = named + 1 == from.manifest().tensors.size();
-  for (std::size_t i = 0, tensor = 0; fit && i < lengths.size(); ++i) {
-    fit =
-        magnitude(lengths[i]) <= most - total &&
-        (lengths[i] < 0 || checkpoint::bytes_of(from.manifest().tensors[tensor++]) == magnitude(lengths[i]));
-    total += fit ? magnitude(lengths[i]) : 0;
-  }
-  if (fit) return {};
-  return core::invalid_argument(
-      fmt::format("checkpoint {}: its state does not fit into {} bytes", from.path(), most));
-}
-
-Status fill_state(const Checkpoint& from, const std::vector<std::int64_t>& lengths, State& state) {
-  std::uint64_t total = 0;
-  for (const std::int64_t length : lengths) total += magnitude(length);
-  if (auto own = state.memory_of(total)) {
-    const bool alike = std::ranges::equal(*own, lengths, [](const auto& piece, std::int64_t length) {
-      return piece.size() == magnitude(length);
-    });
-    if (alike) return read_pieces(from, lengths, *own);
-  }
-  std::vector<std::byte> buffer(total);
-  std::vector<std::span<std::byte>> into;
-  std::uint64_t at = 0;
-  for (const std::int64_t length : lengths) {
-    into.push_back(std::span(buffer).subspan(at, magnitude(length)));
-    at += magnitude(length);
-  }
-  REGROUP_RETURN_IF_ERROR(read_pieces(from, lengths, into));
-  return state.load(buffer);
 }
 
 }  // namespace
 
-Status save_if_due(Participant& self, State& state, core::Step applied, const Checkpointing& options) {
-  if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return {};
+void want_save(Participant& self, core::Step applied, const Checkpointing& options) {
+  if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return;
+  auto& progress = core::save_header(self.arena().save_area()).progress;
   auto& word = self.arena().save_word();
   std::uint64_t seen = word.load(std::memory_order_acquire);
   const SaveMark mark = SaveMark::unpack(seen);
-  // Who was rank 0 before and died while it copied left kWriting behind.
-  const bool free = mark.phase == SaveMark::Phase::kIdle || mark.phase == SaveMark::Phase::kWriting;
-  if (!free || applied <= mark.step || applied / options.every <= mark.step / options.every) return {};
-  // The step of the last one stays in the mark: if this one is not completed, the next is still due.
-  if (!word.compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWriting, mark.step}.pack(),
-                                    std::memory_order_acq_rel))
-    return {};
-  const Status copied = copy_state(self.arena(), state, applied, options);
-  if (copied.code() != Code::kResourceExhausted) REGROUP_RETURN_IF_ERROR(copied);
-  if (!copied.ok())  // costs this checkpoint, not the training: the agent says so
-    (void)Area(self.arena()).finish(Json{{"step", applied}, {"error", copied.message()}}.dump());
-  word.store(SaveMark{SaveMark::Phase::kReady, applied}.pack(), std::memory_order_release);
+  const core::Step next = applied + 1;
+  const core::Generation now = self.world().generation;
+  bool due = mark.phase == SaveMark::Phase::kIdle && next > mark.step &&
+             next / options.every > mark.step / options.every;
+  // Wanted in a generation that is over: a share of it will never come.
+  due |= mark.phase == SaveMark::Phase::kWanted &&
+         SaveProgress::unpack(progress.load(std::memory_order_acquire)).generation != now;
+  if (!due) return;
+  progress.store(SaveProgress{now, static_cast<std::uint32_t>(sharers(self).size())}.pack(),
+                 std::memory_order_release);
+  word.compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, next}.pack(),
+                               std::memory_order_acq_rel);
+}
+
+Status plan_save(Participant& self, State& state, core::Step step, const Checkpointing& options,
+                 SavePlan* plan) {
+  plan->step = step;
+  plan->parts.clear();
+  plan->places.clear();
+  const auto share = share_of(self, step, options);
+  if (!share) return {};
+  const std::span<std::byte> area = self.arena().save_area();
+  const auto pieces = state.save();
+  if (!pieces.ok()) return pieces.status();
+  const std::vector<TensorInfo> infos = infos_of(state, *pieces);
+  const SaveLayout layout = lay_out(*pieces, infos);
+  if (layout.used > area.size()) return {};
+  const ShareRange range = share_range(layout, share->mine, share->all);
+  for (std::size_t i = 0; i < pieces->size(); ++i) {
+    if (infos[i].name.empty() || infos[i].dtype == kBytes) continue;
+    const std::uint64_t at = layout.at[i], bytes = (*pieces)[i].size();
+    plan->places.push_back({infos[i].name, at, bytes});
+    const std::uint64_t from = std::max(range.begin, at), to = std::min(range.end, at + bytes);
+    if (from < to)
+      plan->parts.push_back({{infos[i].name, from - at, area.subspan(from, to - from)}, (*pieces)[i]});
+  }
   return {};
 }
 
-Status load_checkpoint(Participant& self, State& state, core::Step step, const Checkpointing& options) {
-  const auto from = Checkpoint::open(options.resume_from);
-  if (!from.ok()) return from.status();
-  const checkpoint::Manifest& manifest = from->manifest();
-  if (manifest.step != step)
-    return core::invalid_argument(fmt::format("checkpoint {}: of step {}, the job goes on after step {}",
-                                              from->path(), manifest.step, step));
-  if (manifest.model != options.model)
-    return core::invalid_argument(
-        fmt::format("checkpoint {}: of another model: \"{}\", this program has \"{}\"", from->path(),
-                    manifest.model, options.model));
-  const auto lengths = lengths_in(*from);
-  if (!lengths.ok()) return lengths.status();
-  REGROUP_RETURN_IF_ERROR(check_lengths(*from, *lengths, state.capacity()));
-  REGROUP_RETURN_IF_ERROR(fill_state(*from, *lengths, state));
-  self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
-  return {};
+Status save_share(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+                  SavePlan* plan) {
+  const auto share = share_of(self, applied, options);
+  SavePlan none;
+  return share ? copy_state(self.arena(), state, *share, options, plan != nullptr ? *plan : none) : Status();
+}
+
+Status save_before_leaving(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+                           SavePlan* plan) {
+  core::Arena& arena = self.arena();
+  if (options.every == 0 || arena.save_area().empty() || applied == 0) return {};
+  core::SaveHeader& header = core::save_header(arena.save_area());
+  if (header.asked.load(std::memory_order_acquire) == 0) return {};
+  std::uint64_t seen = arena.save_word().load(std::memory_order_acquire);
+  const SaveMark mark = SaveMark::unpack(seen);
+  // Shares of this very step are on their way, from steps that write there without looking again.
+  const bool comes = mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
+                     SaveProgress::unpack(header.progress.load(std::memory_order_acquire)).generation ==
+                         self.world().generation;
+  const bool free = !comes && (mark.phase == SaveMark::Phase::kWanted ||
+                               (mark.phase == SaveMark::Phase::kIdle && mark.step < applied));
+  if (!free || header.asked.exchange(0, std::memory_order_acq_rel) == 0) return {};
+  header.progress.store(SaveProgress{kNobodys, 1}.pack(), std::memory_order_release);
+  if (!arena.save_word().compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, applied}.pack(),
+                                                 std::memory_order_acq_rel))
+    return {};
+  SavePlan none;
+  return copy_state(arena, state, {0, 1, kNobodys, applied}, options, plan != nullptr ? *plan : none);
 }
 
 }  // namespace regroup::elastic

@@ -2,11 +2,15 @@
 // docs/design/checkpoint.md.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/status.h"
 #include "core/world.h"
 #include "elastic/participant.h"
+#include "elastic/save_target.h"
 #include "elastic/state.h"
 
 namespace regroup::elastic {
@@ -16,15 +20,49 @@ struct Checkpointing {
   core::Step every = 0;            // steps; 0: none are made
   std::string resume_from;         // folder of the checkpoint that the job goes on from; empty: none
   std::string model, fingerprint;  // as declared at the join
+  std::string resume_local = {};   // where this host may have the same one; empty: nowhere
 };
 
-// Rank 0: copies `state`, which has `applied` applied, into the save area, if a checkpoint is due and the one
-// before is on the disk: else it is made up for later. Takes one copy of the memory and waits for nobody.
-[[nodiscard]] core::Status save_if_due(Participant& self, State& state, core::Step applied,
-                                       const Checkpointing& options);
+// Where in the save area this member's part of a state goes, told before the step that makes that state; and
+// what became of it. Tensors only: bytes may be text that the step makes longer.
+struct SavePlan {
+  struct Part {
+    SaveTarget target;
+    std::span<const std::byte> tensor;  // as it lay before the step
+    bool saved = false;                 // the step has filled the target
+  };
+  struct Place {
+    std::string name;
+    std::uint64_t at = 0, bytes = 0;  // in the save area
+  };
+  core::Step step = 0;
+  std::vector<Part> parts;
+  std::vector<Place> places;  // of all tensors, also of those that are other members' to bring
+  SaveCounts counts;          // of all snapshots
+};
 
-// Fills `state` with that of `step` from options.resume_from. kDataLoss, kNotFound: damaged or gone since the
-// launcher verified it. kInvalidArgument: of another model.
+// At a step boundary, `applied` applied and the next step about to be opened: rank 0 wants the state after
+// that one, if a checkpoint is due and the one before is on the disk; else it is made up for later. So all
+// who commit that step know. Waits for nobody.
+void want_save(Participant& self, core::Step applied, const Checkpointing& options);
+
+// `step` is committed and about to be applied: plan->parts become what is wanted of it, none if nothing is.
+[[nodiscard]] core::Status plan_save(Participant& self, State& state, core::Step step,
+                                     const Checkpointing& options, SavePlan* plan);
+
+// `state` has just had `applied` applied: copies this member's share of it, if it is wanted: the members of
+// the node of rank 0 have equal ones. The last of them rings the agent. A share that does not come, since its
+// member died, costs this snapshot; rank 0 of the next World wants another one. What `plan` says is saved is
+// not copied, unless it looks another than the state by now.
+[[nodiscard]] core::Status save_share(Participant& self, State& state, core::Step applied,
+                                      const Checkpointing& options, SavePlan* plan = nullptr);
+
+// Before this member leaves: copies the whole state, if the agent asked for it and nobody else does.
+[[nodiscard]] core::Status save_before_leaving(Participant& self, State& state, core::Step applied,
+                                               const Checkpointing& options, SavePlan* plan = nullptr);
+
+// Fills `state` with that of `step` from options.resume_from, or from the same one on this host. kDataLoss,
+// kNotFound: damaged or gone since the launcher verified it. kInvalidArgument: of another model.
 [[nodiscard]] core::Status load_checkpoint(Participant& self, State& state, core::Step step,
                                            const Checkpointing& options);
 

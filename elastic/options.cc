@@ -75,6 +75,7 @@ core::Result<Environment> read_environment() {
   REGROUP_RETURN_IF_ERROR(
       parse<core::Step>("REGROUP_CHECKPOINT_EVERY", 0, core::kMaxStep, &env.checkpoint_every));
   env.resume_from = variable("REGROUP_CHECKPOINT_FROM");
+  env.resume_local = variable("REGROUP_CHECKPOINT_LOCAL");
   return env;
 }
 

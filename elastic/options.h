@@ -19,6 +19,7 @@ struct Environment {
   std::string threads = "1";        // OMP_NUM_THREADS
   core::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, steps; 0: no checkpoints are made
   std::string resume_from;          // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to go on from
+  std::string resume_local;         // REGROUP_CHECKPOINT_LOCAL: where this host may have it, too
 };
 
 [[nodiscard]] core::Result<Environment> read_environment();

@@ -75,7 +75,7 @@ StepInfo Session::Impl::describe(Step step) const {
   return {step, batch.epoch, batch.end - batch.begin, batch.begin == 0};
 }
 
-void Session::Impl::finish_apply() {
+Status Session::Impl::finish_apply() {
   core::Line& line = self_->line();
   applied_ += 1;
   if (learning_) {
@@ -87,9 +87,12 @@ void Session::Impl::finish_apply() {
   line.step.store(applied_, std::memory_order_relaxed);
   line.applied_at.store(static_cast<std::uint64_t>(core::SystemClock().now().time_since_epoch().count()),
                         std::memory_order_relaxed);
+  return learning_ ? Status() : save_share(*self_, *options_.state, applied_, checkpointing_, &saving_);
 }
 
 Status Session::Impl::drain() {
+  if (took_part() && !learning_)
+    REGROUP_RETURN_IF_ERROR(save_before_leaving(*self_, *options_.state, applied_, checkpointing_, &saving_));
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
   for (;;) {
     Status status = self_->wait([] { return false; }, "leave: the agent did not let this member go");
@@ -104,10 +107,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
     return core::invalid_argument("next_step: the step before is not committed");
-  if (phase_ == Phase::kCommitted) {
-    finish_apply();
-    if (!learning_) REGROUP_RETURN_IF_ERROR(save_if_due(*self_, *options_.state, applied_, checkpointing_));
-  }
+  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do
@@ -120,6 +120,7 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
     return std::optional(describe(applied_ + 1));
   }
   REGROUP_RETURN_IF_ERROR(donate_to_lesson(*self_, *options_.state, applied_));
+  want_save(*self_, applied_, checkpointing_);
   REGROUP_RETURN_IF_ERROR(open(Position::of(applied_ + 1)));
   leaves_.begin(applied_ + 1);
   owners_ = core::owners_of(world(), applied_ + 1);
@@ -213,6 +214,16 @@ Result<std::span<const std::byte>> Session::Impl::commit() {
   return std::span<const std::byte>(learning_ ? arena.kept(applied_ + 1) : arena.result(applied_ + 1));
 }
 
+Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
+  if (phase_ != Phase::kCommitted)
+    return core::invalid_argument("save_targets: next_shard() has not returned nothing yet");
+  std::vector<SaveTarget> out;
+  if (learning_) return out;
+  REGROUP_RETURN_IF_ERROR(plan_save(*self_, *options_.state, applied_ + 1, checkpointing_, &saving_));
+  for (const SavePlan::Part& part : saving_.parts) out.push_back(part.target);
+  return out;
+}
+
 Status Session::Impl::try_region(Position at, const std::function<Status(Communicator&)>& body) {
   std::vector<int> ranks;
   for (int r = 0; r < static_cast<int>(world().size()); ++r) {
@@ -229,7 +240,7 @@ Status Session::Impl::try_region(Position at, const std::function<Status(Communi
 Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing) return core::invalid_argument("region: a step is open");
-  if (phase_ == Phase::kCommitted) finish_apply();
+  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (!took_part()) return region_alone(body);
   if (regions_ == 255) return core::invalid_argument("region: more than 255 between two steps");
   const Position at = Position::of(applied_, regions_ + 1);
@@ -253,7 +264,7 @@ Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& b
 }
 
 Status Session::Impl::finish() {
-  if (phase_ == Phase::kCommitted) finish_apply();
+  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
   REGROUP_RETURN_IF_ERROR(region([](Communicator&) { return Status(); }));
   self_->line().finished.store(1, std::memory_order_release);
@@ -266,6 +277,9 @@ Session::~Session() = default;
 Result<std::optional<StepInfo>> Session::next_step() { return impl_->next_step(); }
 Result<std::optional<Shard>> Session::next_shard() { return impl_->next_shard(); }
 Result<std::span<const std::byte>> Session::commit() { return impl_->commit(); }
+Result<std::vector<SaveTarget>> Session::save_targets() { return impl_->save_targets(); }
+void Session::saved(std::size_t target) { impl_->saved(target); }
+SaveCounts Session::save_counts() const { return impl_->save_counts(); }
 void Session::report_loss(double loss) { impl_->report_loss(loss); }
 Status Session::region(const std::function<Status(Communicator&)>& body) { return impl_->region(body); }
 Status Session::finish() { return impl_->finish(); }

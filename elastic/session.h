@@ -29,6 +29,7 @@
 #include "collective/communicator.h"
 #include "core/status.h"
 #include "core/world.h"
+#include "elastic/save_target.h"
 #include "elastic/state.h"
 
 namespace regroup::elastic {
@@ -100,6 +101,14 @@ class Session {
   // The committed sum of all leaves of the step, until the next next_step(). Only after next_shard() returned
   // nothing.
   [[nodiscard]] core::Result<std::span<const std::byte>> commit();
+  // Where this member's part of a checkpoint goes, if the state after this step is to be one; else nothing.
+  // Only after next_shard() returned nothing, before the sum is applied. Who applies it in the next moment
+  // may write there, until the next call, what elastic/optimizer.h calls a copy, and says so: saved(i) means
+  // that the memory of the i-th target has what the tensor holds from now on. The rest is copied by the
+  // session.
+  [[nodiscard]] core::Result<std::vector<SaveTarget>> save_targets();
+  void saved(std::size_t target);  // of the last save_targets()
+  [[nodiscard]] SaveCounts save_counts() const;
   // Shown by `regroup status` for the step just applied.
   void report_loss(double loss);
 

@@ -25,6 +25,11 @@ class Session::Impl {
   [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
   [[nodiscard]] core::Result<std::optional<Shard>> next_shard();
   [[nodiscard]] core::Result<std::span<const std::byte>> commit();
+  [[nodiscard]] core::Result<std::vector<SaveTarget>> save_targets();
+  void saved(std::size_t target) {
+    if (target < saving_.parts.size()) saving_.parts[target].saved = true;  // else of a step that is over
+  }
+  [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
   [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
   [[nodiscard]] core::Status finish();
   void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
@@ -43,7 +48,7 @@ class Session::Impl {
   [[nodiscard]] core::Status resume_from_checkpoint();
   [[nodiscard]] core::Status open(core::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
-  void finish_apply();
+  [[nodiscard]] core::Status finish_apply();
   // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
   [[nodiscard]] core::Status drain();
   // A learner, in a World or not yet: true when the result of the next step is there to be applied, false
@@ -71,6 +76,7 @@ class Session::Impl {
 
   const Options options_;
   const Checkpointing checkpointing_;
+  SavePlan saving_;  // of the step to be applied or the last one applied
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;

@@ -159,7 +159,7 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
                                   options.batch, options.epochs);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
   Checkpointing checkpointing{env->checkpoint_every, env->resume_from, declaration.model,
-                              declaration.fingerprint};
+                              declaration.fingerprint, env->resume_local};
   auto self = Participant::connect(*env, std::move(declaration), options.deadline);
   if (!self.ok()) return self.status();
   auto impl = std::make_unique<Impl>(options, std::move(*self), std::move(checkpointing));

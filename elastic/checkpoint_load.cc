@@ -1,0 +1,123 @@
+// Out of a checkpoint into the state of the member that is to have it; the others copy it from there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file_io.h"
+#include "core/arena.h"
+#include "core/save_mark.h"
+#include "elastic/checkpointing.h"
+#include "elastic/save_layout.h"
+
+namespace regroup::elastic {
+namespace {
+
+using checkpoint::Checkpoint;
+using core::SaveMark;
+using core::Status;
+
+constexpr std::uint64_t kMostManifest = 1ULL << 30;
+
+// The pieces' lengths, and where each begins in the state's bytes.
+core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
+  const auto index = from.find(kPiecesName);
+  if (!index || from.manifest().tensors[*index].dtype != "int64")
+    return core::invalid_argument(fmt::format("checkpoint {}: not the state of a session", from.path()));
+  std::vector<std::int64_t> out(checkpoint::bytes_of(from.manifest().tensors[*index]) / sizeof(std::int64_t));
+  REGROUP_RETURN_IF_ERROR(from.read(*index, std::as_writable_bytes(std::span(out))));
+  return out;
+}
+
+// Into memory that is one piece after another: the caller's own, or one buffer.
+Status read_pieces(const Checkpoint& from, const std::vector<std::int64_t>& lengths,
+                   const std::vector<std::span<std::byte>>& into) {
+  std::size_t tensor = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] < 0) {
+      std::ranges::fill(into[i], std::byte{0});
+      continue;
+    }
+    REGROUP_RETURN_IF_ERROR(from.read(tensor++, into[i]));
+  }
+  return {};
+}
+
+std::uint64_t magnitude(std::int64_t length) {
+  return static_cast<std::uint64_t>(length < 0 ? -length : length);
+}
+
+Status check_lengths(const Checkpoint& from, const std::vector<std::int64_t>& lengths, std::uint64_t most) {
+  const auto named = static_cast<std::size_t>(std::ranges::count_if(lengths, [](auto l) { return l >= 0; }));
+  std::uint64_t total = 0;
+  bool fit = named + 1 == from.manifest().tensors.size();
+  for (std::size_t i = 0, tensor = 0; fit && i < lengths.size(); ++i) {
+    fit =
+        magnitude(lengths[i]) <= most - total &&
+        (lengths[i] < 0 || checkpoint::bytes_of(from.manifest().tensors[tensor++]) == magnitude(lengths[i]));
+    total += fit ? magnitude(lengths[i]) : 0;
+  }
+  if (fit) return {};
+  return core::invalid_argument(
+      fmt::format("checkpoint {}: its state does not fit into {} bytes", from.path(), most));
+}
+
+Status fill_state(const Checkpoint& from, const std::vector<std::int64_t>& lengths, State& state) {
+  std::uint64_t total = 0;
+  for (const std::int64_t length : lengths) total += magnitude(length);
+  if (auto own = state.memory_of(total)) {
+    const bool alike = std::ranges::equal(*own, lengths, [](const auto& piece, std::int64_t length) {
+      return piece.size() == magnitude(length);
+    });
+    if (alike) return read_pieces(from, lengths, *own);
+  }
+  std::vector<std::byte> buffer(total);
+  std::vector<std::span<std::byte>> into;
+  std::uint64_t at = 0;
+  for (const std::int64_t length : lengths) {
+    into.push_back(std::span(buffer).subspan(at, magnitude(length)));
+    at += magnitude(length);
+  }
+  REGROUP_RETURN_IF_ERROR(read_pieces(from, lengths, into));
+  return state.load(buffer);
+}
+
+Status load_from(const std::string& path, State& state, core::Step step, const Checkpointing& options) {
+  const auto from = Checkpoint::open(path);
+  if (!from.ok()) return from.status();
+  const checkpoint::Manifest& manifest = from->manifest();
+  if (manifest.step != step)
+    return core::invalid_argument(fmt::format("checkpoint {}: of step {}, the job goes on after step {}",
+                                              from->path(), manifest.step, step));
+  if (manifest.model != options.model)
+    return core::invalid_argument(
+        fmt::format("checkpoint {}: of another model: \"{}\", this program has \"{}\"", from->path(),
+                    manifest.model, options.model));
+  const auto lengths = lengths_in(*from);
+  if (!lengths.ok()) return lengths.status();
+  REGROUP_RETURN_IF_ERROR(check_lengths(*from, *lengths, state.capacity()));
+  return fill_state(*from, *lengths, state);
+}
+
+// A copy has the very manifest of what it is a copy of, and so, block for block, its bytes.
+bool is_copy(const std::string& path, const std::string& of) {
+  const auto one = checkpoint::read_file(path + "/" + checkpoint::kManifestName, kMostManifest);
+  const auto other = checkpoint::read_file(of + "/" + checkpoint::kManifestName, kMostManifest);
+  return one.ok() && other.ok() && *one == *other;
+}
+
+}  // namespace
+
+Status load_checkpoint(Participant& self, State& state, core::Step step, const Checkpointing& options) {
+  const std::string& local = options.resume_local;
+  Status loaded(core::Code::kNotFound, "not here");
+  if (!local.empty() && is_copy(local, options.resume_from)) loaded = load_from(local, state, step, options);
+  if (!loaded.ok()) loaded = load_from(options.resume_from, state, step, options);
+  REGROUP_RETURN_IF_ERROR(loaded);
+  self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
+  return {};
+}
+
+}  // namespace regroup::elastic
