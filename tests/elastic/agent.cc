@@ -38,8 +38,10 @@ core::Body next(int fd, core::FrameReader* reader) {
 
 }  // namespace
 
-Agent::Agent(std::uint32_t members, std::uint64_t snapshot_bytes) : path_(make_path()) {
-  auto arena = core::Arena::create({.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes});
+Agent::Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes)
+    : path_(make_path()) {
+  auto arena = core::Arena::create(
+      {.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes, .save_bytes = save_bytes});
   EXPECT_TRUE(arena.ok()) << arena.status().to_string();
   arena_ = std::move(*arena);
   for (std::uint32_t i = 0; i < members; ++i) arena_.assign_line(static_cast<core::SlotIndex>(i), i);

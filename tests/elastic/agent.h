@@ -15,7 +15,7 @@ namespace regroup::elastic::testing {
 class Agent {
  public:
   // One line per member: member i in slot i.
-  Agent(std::uint32_t members, std::uint64_t snapshot_bytes);
+  Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes = 0);
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();

@@ -1,0 +1,305 @@
+// Snapshots for checkpoints: who copies what of a state into the save area, and when it is the agent's turn.
+#include "elastic/checkpointing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/save_mark.h"
+#include "elastic/optimizer.h"
+#include "tests/elastic/members.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::testing::eventually;
+using core::SaveMark;
+using core::SlotIndex;
+using testing::Agent;
+using testing::await;
+using testing::Bytes;
+using testing::follow;
+using testing::pattern;
+using testing::start;
+using Phase = core::SaveMark::Phase;
+
+constexpr std::size_t kRoom = 1 << 20;
+const Checkpointing kEach{1, "", "a model", "a fingerprint"};
+
+SaveMark mark_of(Agent& agent) { return SaveMark::unpack(agent.arena().save_word().load()); }
+
+nlohmann::json description_of(Agent& agent) {
+  const auto area = agent.arena().save_area();
+  const core::SaveHeader& header = core::save_header(area);
+  return nlohmann::json::parse(
+      std::string(reinterpret_cast<const char*>(area.data()) + header.offset, header.bytes));
+}
+
+// What the agent would write of the tensor.
+std::vector<std::byte> saved(Agent& agent, const nlohmann::json& tensor) {
+  const auto bytes = tensor["shape"][0].get<std::size_t>();
+  const std::byte* from = agent.arena().at(tensor["offset"].get<std::uint64_t>());
+  return {from, from + bytes};
+}
+
+// Members whose states differ, as they never do in a job: so it shows whose bytes are where.
+struct Members {
+  Members(SlotIndex count, std::size_t bytes) : agent(count, bytes, bytes + kRoom) {
+    for (SlotIndex slot = 0; slot < count; ++slot) {
+      states.emplace_back(pattern(bytes, slot + 1));
+      all.insert(slot);
+    }
+  }
+  void start_all(const std::function<void(Participant&, State&)>& body) {
+    for (const SlotIndex slot : all)
+      threads.push_back(
+          start(agent, slot, [&state = states[slot], body](Participant& self) { body(self, state); }));
+    agent.welcome_all();
+    agent.announce(1, all, {});
+  }
+
+  Agent agent;
+  std::vector<Bytes> states;
+  std::set<SlotIndex> all;
+  std::vector<std::jthread> threads;
+};
+
+TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
+  for (const SlotIndex count : {1, 2, 3, 5}) {
+    constexpr std::size_t kBytes = 600'000;
+    Members members(count, kBytes);
+    std::atomic<int> wanted = 0;
+    members.start_all([&](Participant& self, State& state) {
+      want_save(self, 6, kEach);  // of rank 0 only; before anybody can commit the step
+      ++wanted;
+      EXPECT_TRUE(eventually([&] { return wanted == static_cast<int>(members.all.size()); }));
+      EXPECT_TRUE(save_share(self, state, 7, kEach).ok());
+    });
+    members.threads.clear();
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
+    EXPECT_EQ(core::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
+    const auto description = description_of(members.agent);
+    EXPECT_EQ(description["step"], 7);
+    EXPECT_EQ(description["model"], "a model");
+    EXPECT_EQ(description["fingerprint"], "a fingerprint");
+    ASSERT_EQ(description["tensors"].size(), 3U);
+    std::vector<std::byte> bytes = saved(members.agent, description["tensors"][0]);
+    const auto more = saved(members.agent, description["tensors"][1]);
+    bytes.insert(bytes.end(), more.begin(), more.end());
+    ASSERT_EQ(bytes.size(), kBytes);
+    EXPECT_TRUE(std::ranges::is_sorted(bytes));  // share after share
+    for (const SlotIndex slot : members.all) {
+      const auto share = std::ranges::count(bytes, static_cast<std::byte>(slot + 1));
+      EXPECT_NEAR(static_cast<double>(share), static_cast<double>(kBytes) / count, 8192.0);
+    }
+  }
+}
+
+TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother) {
+  Members members(3, 50'000);
+  std::atomic<int> wanted = 0;
+  members.start_all([&](Participant& self, State& state) {
+    const bool dies = self.seat().slot == 1;
+    want_save(self, 1, kEach);
+    ++wanted;
+    EXPECT_TRUE(eventually([&] { return wanted == 3; }));
+    if (dies) return;  // after the commit, before its share
+    EXPECT_TRUE(save_share(self, state, 2, kEach).ok());
+    follow(self, 2);
+    EXPECT_TRUE(save_share(self, state, 2, kEach).ok());  // of what another generation wanted: none
+    want_save(self, 2, kEach);
+    ++wanted;
+    EXPECT_TRUE(eventually([&] { return wanted == 5; }));
+    EXPECT_TRUE(save_share(self, state, 3, kEach).ok());
+  });
+  await(members.agent, [&] {
+    const auto& progress = core::save_header(members.agent.arena().save_area()).progress;
+    return wanted == 3 && core::SaveProgress::unpack(progress.load()).left == 1;
+  });
+  EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 2}));
+  for (const SlotIndex slot : {0, 2}) members.agent.line(slot).revoked_up_to.store(1);
+  members.agent.line(1).dead.store(1);
+  members.agent.announce(2, {0, 2}, {});
+  members.threads.clear();
+  EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 3}));
+  EXPECT_EQ(description_of(members.agent)["step"], 3);
+}
+
+TEST(Checkpointing, WhileTheDiskIsBusyNothingIsWantedAndNothingTouched) {
+  Members members(1, 4096);
+  auto& word = members.agent.arena().save_word();
+  word.store(SaveMark{Phase::kTaken, 3}.pack());
+  members.start_all([&](Participant& self, State& state) {
+    want_save(self, 8, kEach);
+    EXPECT_TRUE(save_share(self, state, 9, kEach).ok());
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kTaken, 3}));
+    word.store(SaveMark{Phase::kIdle, 3}.pack());
+    const Checkpointing tenth{10, "", "", ""};
+    want_save(self, 8, tenth);
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kIdle, 3}));  // 9 is not due
+    want_save(self, 9, tenth);
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 10}));
+  });
+}
+
+// A model of a tensor of many pages, a short one and text, as all members have it.
+struct Model {
+  explicit Model(std::size_t elements) : weight(elements, 1), momentum(elements, 2) {
+    state.track("text", std::span(text));
+    state.track("weight", std::span(weight));
+    state.track("bias", std::span(bias));
+    state.track("momentum", std::span(momentum));
+  }
+  // The next step of training, which brings into `plan` what it computes.
+  void step(SavePlan* plan) {
+    const std::vector<float> gradient(weight.size(), 0.25F);
+    const Stepped first = stepped(plan, "weight", weight), second = stepped(plan, "momentum", momentum);
+    EXPECT_TRUE(sgd_step(first, gradient, second, false, {.lr = 0.5, .momentum = 0.5}).ok());
+    const Stepped third = stepped(plan, "bias", bias);
+    EXPECT_TRUE(sgd_step(third, std::span(gradient).first(bias.size()), {}, false, {.lr = 0.5}).ok());
+    text = {std::byte{'8'}};
+  }
+  static Stepped stepped(SavePlan* plan, const std::string& name, std::vector<float>& values) {
+    for (SavePlan::Part& part : plan->parts) {
+      if (part.target.name != name) continue;
+      part.saved = true;
+      auto* memory = reinterpret_cast<float*>(part.target.memory.data());
+      return {values, {memory, part.target.memory.size() / sizeof(float)}, part.target.begin / sizeof(float)};
+    }
+    return {values, {}};
+  }
+
+  std::vector<std::byte> text{std::byte{'7'}};
+  std::vector<float> weight, bias = {1, 2, 3}, momentum;
+  TrackedState state;
+};
+
+// Members with a model each go through the step whose state is saved; then `after` changes it, say.
+struct Stepping {
+  Stepping(SlotIndex count, std::size_t elements, const std::function<void(Model&)>& after)
+      : agent(count, 4 << 20, 4 << 20), plans(count) {
+    std::set<SlotIndex> all;
+    for (SlotIndex slot = 0; slot < count; ++slot) all.insert(slot), models.emplace_back(elements);
+    std::atomic<int> wanted = 0;
+    std::vector<std::jthread> threads;
+    for (const SlotIndex slot : all) {
+      threads.push_back(start(agent, slot, [&, slot](Participant& self) {
+        Model& model = models[slot];
+        want_save(self, 6, kEach);
+        ++wanted;
+        EXPECT_TRUE(eventually([&] { return wanted == static_cast<int>(all.size()); }));
+        EXPECT_TRUE(plan_save(self, model.state, 7, kEach, &plans[slot]).ok());
+        model.step(&plans[slot]);
+        after(model);
+        EXPECT_TRUE(save_share(self, model.state, 7, kEach, &plans[slot]).ok());
+      }));
+    }
+    agent.welcome_all();
+    agent.announce(1, all, {});
+    threads.clear();
+    EXPECT_EQ(mark_of(agent), (SaveMark{Phase::kReady, 7}));
+  }
+  template <class T>
+  void expect_saved(const std::string& name, const std::vector<T>& wanted) {
+    const auto description = description_of(agent);
+    for (const auto& tensor : description["tensors"]) {
+      if (tensor["name"] != name) continue;
+      const auto* got = reinterpret_cast<const T*>(agent.arena().at(tensor["offset"].get<std::uint64_t>()));
+      ASSERT_EQ(tensor["shape"][0], wanted.size());
+      EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got)) << name;
+      return;
+    }
+    ADD_FAILURE() << "no tensor " << name;
+  }
+  void expect_all_saved() {
+    const Model& model = models.front();
+    expect_saved("text", model.text);
+    expect_saved("weight", model.weight);
+    expect_saved("bias", model.bias);
+    expect_saved("momentum", model.momentum);
+  }
+  SaveCounts counts() {
+    SaveCounts sum;
+    for (const SavePlan& plan : plans) {
+      sum.copied += plan.counts.copied;
+      sum.fused += plan.counts.fused;
+    }
+    return sum;
+  }
+
+  Agent agent;
+  std::deque<Model> models;
+  std::vector<SavePlan> plans;
+};
+
+TEST(Checkpointing, WhatTheStepHasBroughtIsNotCopied) {
+  constexpr std::uint64_t kLengths = 4 * sizeof(std::int64_t);
+  for (const SlotIndex count : {1, 2, 3, 5}) {
+    Stepping job(count, 100'000, [](Model&) {});
+    job.expect_all_saved();
+    EXPECT_EQ(job.counts().fused, (100'000 * 2 + 3) * sizeof(float)) << count;
+    EXPECT_EQ(job.counts().copied, 1 + kLengths) << count;
+  }
+}
+
+TEST(Checkpointing, WhatIsChangedAfterItsStepIsCopied) {
+  for (const SlotIndex count : {1, 3}) {
+    Stepping job(count, 100'000, [](Model& model) {
+      for (float& value : model.weight) value = std::min(value, 0.25F);
+      model.bias[1] = 9;
+    });
+    job.expect_all_saved();
+    EXPECT_EQ(job.counts().fused, 100'000 * sizeof(float));
+  }
+}
+
+TEST(Checkpointing, TextThatGrowsMovesNothing) {
+  Stepping job(3, 50'000, [](Model& model) {
+    model.text.assign(100'000, std::byte{'9'});
+    model.state = TrackedState();
+    model.state.track("text", std::span(model.text));
+    model.state.track("weight", std::span(model.weight));
+    model.state.track("bias", std::span(model.bias));
+    model.state.track("momentum", std::span(model.momentum));
+  });
+  job.expect_all_saved();
+  EXPECT_GT(job.counts().fused, 80'000 * sizeof(float));  // the edges of shares move
+}
+
+TEST(Checkpointing, AStepThatMovesTensorsCostsTheSnapshotOnly) {
+  Stepping job(2, 50'000, [](Model& model) {
+    model.state = TrackedState();
+    model.state.track("new", std::span(model.momentum));
+    model.state.track("weight", std::span(model.weight));
+  });
+  EXPECT_EQ(
+      description_of(job.agent)["error"],
+      "checkpoint: the state's tensors changed in the very step that was to bring them into the save area");
+  EXPECT_EQ(job.counts().copied, 0U);
+}
+
+TEST(Checkpointing, AStateThatOutgrewItsRoomCostsTheSnapshotOnly) {
+  Members members(2, 1 << 20);
+  members.states = {Bytes(pattern(4 << 20, 1)), Bytes(pattern(4 << 20, 2))};
+  std::atomic<int> wanted = 0;
+  members.start_all([&](Participant& self, State& state) {
+    want_save(self, 1, kEach);
+    ++wanted;
+    EXPECT_TRUE(eventually([&] { return wanted == 2; }));
+    EXPECT_TRUE(save_share(self, state, 2, kEach).ok());
+  });
+  members.threads.clear();
+  EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 2}));
+  EXPECT_EQ(description_of(members.agent)["error"], "checkpoint: the state outgrew the save area");
+}
+
+}  // namespace
+}  // namespace regroup::elastic
