@@ -1,0 +1,99 @@
+// A tensor goes through in blocks that stay in the first cache between the arithmetic and the snapshot.
+#include "elastic/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "collective/shm/publish.h"
+#include "elastic/optimizer_kernels.h"
+
+namespace regroup::elastic {
+namespace {
+
+using core::Status;
+
+constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
+
+// What is to be copied of elements [at, at + count).
+void save(const Stepped& tensor, std::size_t at, std::size_t count) {
+  const std::size_t from = std::max(at, tensor.begin);
+  const std::size_t to = std::min(at + count, tensor.begin + tensor.copy.size());
+  if (from >= to) return;
+  collective::store_block(reinterpret_cast<std::byte*>(tensor.copy.data() + (from - tensor.begin)),
+                          reinterpret_cast<const std::byte*>(tensor.values.data() + from),
+                          (to - from) * sizeof(float), collective::Stores::kStream);
+}
+
+Status check(const char* what, const Stepped& tensor, std::size_t elements) {
+  const std::size_t size = tensor.values.size();
+  const bool copy_fits = tensor.begin <= size && tensor.copy.size() <= size - tensor.begin;
+  if (size == elements && copy_fits) return {};
+  return core::invalid_argument(
+      fmt::format("optimizer: {} of {} elements, with a copy of {} from element {} on, for {} gradients",
+                  what, size, tensor.copy.size(), tensor.begin, elements));
+}
+
+}  // namespace
+
+Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped momentum, bool first,
+                const SgdOptions& options) {
+  const std::size_t elements = gradient.size();
+  REGROUP_RETURN_IF_ERROR(check("parameter", parameter, elements));
+  const bool with_momentum = options.momentum != 0;
+  REGROUP_RETURN_IF_ERROR(check("momentum", momentum, with_momentum ? elements : 0));
+  if (options.nesterov && (!with_momentum || options.dampening != 0))
+    return core::invalid_argument("optimizer: nesterov wants a momentum and no dampening");
+  const SgdScalars scalars{static_cast<float>(-options.lr),
+                           static_cast<float>(options.momentum),
+                           first ? 1 : static_cast<float>(1 - options.dampening),
+                           static_cast<float>(options.weight_decay),
+                           options.nesterov,
+                           first};
+  const Kernels& kernels = best_kernels();
+  for (std::size_t at = 0; at < elements; at += kBlock) {
+    const std::size_t count = std::min(kBlock, elements - at);
+    float* const buffer = with_momentum ? momentum.values.data() + at : nullptr;
+    kernels.sgd(parameter.values.data() + at, gradient.data() + at, buffer, count, scalars);
+    save(parameter, at, count);
+    if (with_momentum) save(momentum, at, count);
+  }
+  collective::complete_stores();
+  return {};
+}
+
+Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped first, Stepped second,
+                 std::uint64_t step, const AdamOptions& options) {
+  const std::size_t elements = gradient.size();
+  REGROUP_RETURN_IF_ERROR(check("parameter", parameter, elements));
+  REGROUP_RETURN_IF_ERROR(check("first moment", first, elements));
+  REGROUP_RETURN_IF_ERROR(check("second moment", second, elements));
+  if (step == 0) return core::invalid_argument("optimizer: the first step of Adam is number 1");
+  const auto number = static_cast<double>(step);
+  const double step_size = options.lr / (1 - std::pow(options.beta1, number));
+  const double correction = std::sqrt(1 - std::pow(options.beta2, number));
+  const AdamScalars scalars{
+      static_cast<float>(1 - options.beta1),
+      static_cast<float>(options.beta2),
+      static_cast<float>(1 - options.beta2),
+      static_cast<float>(correction),
+      static_cast<float>(options.epsilon),
+      static_cast<float>(-step_size),
+      options.decoupled ? 0 : static_cast<float>(options.weight_decay),
+      options.decoupled ? static_cast<float>(1 - options.lr * options.weight_decay) : 1,
+  };
+  const Kernels& kernels = best_kernels();
+  for (std::size_t at = 0; at < elements; at += kBlock) {
+    const std::size_t count = std::min(kBlock, elements - at);
+    kernels.adam(parameter.values.data() + at, gradient.data() + at, first.values.data() + at,
+                 second.values.data() + at, count, scalars);
+    save(parameter, at, count);
+    save(first, at, count);
+    save(second, at, count);
+  }
+  collective::complete_stores();
+  return {};
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,91 @@
+// One body for each optimizer, inlined into a function for each instruction set. Every operation rounds alike
+// in all of them, the fused multiply-add where torch's kernels have one, too: the bits do not depend on the
+// processor.
+#include "elastic/optimizer_kernels.h"
+
+#include <algorithm>
+#include <array>
+
+namespace regroup::elastic {
+namespace {
+
+#define REGROUP_INLINE [[gnu::always_inline]] inline
+
+REGROUP_INLINE void sgd(float* p, const float* g, std::size_t count, SgdScalars by) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float d = by.weight_decay == 0 ? g[i] : __builtin_fmaf(p[i], by.weight_decay, g[i]);
+    p[i] = __builtin_fmaf(d, by.minus_lr, p[i]);
+  }
+}
+
+REGROUP_INLINE void sgd_momentum(float* p, const float* g, float* m, std::size_t count, SgdScalars by) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    const float d = by.weight_decay == 0 ? g[i] : __builtin_fmaf(p[i], by.weight_decay, g[i]);
+    const float b = by.first ? d : __builtin_fmaf(d, by.new_share, m[i] * by.momentum);
+    m[i] = b;
+    const float change = by.nesterov ? __builtin_fmaf(b, by.momentum, d) : b;
+    p[i] = __builtin_fmaf(change, by.minus_lr, p[i]);
+  }
+}
+
+// torch's lerp begins at the nearer end.
+REGROUP_INLINE float lerp(float from, float to, float share) {
+  return share < 0.5F ? __builtin_fmaf(share, to - from, from) : __builtin_fmaf(share - 1, to - from, to);
+}
+
+REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, std::size_t count,
+                         AdamScalars by) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    const float d = by.weight_decay == 0 ? g[i] : __builtin_fmaf(p[i], by.weight_decay, g[i]);
+    const float m = lerp(first[i], d, by.new_first);
+    const float v = __builtin_fmaf(by.new_second * d, d, second[i] * by.keep_second);
+    const float denominator = __builtin_sqrtf(v) / by.correction + by.epsilon;
+    first[i] = m;
+    second[i] = v;
+    p[i] = p[i] * by.shrink + by.minus_step_size * m / denominator;
+  }
+}
+
+#define REGROUP_KERNELS(name, ...)                                                                       \
+  __VA_ARGS__ void sgd_##name(float* p, const float* g, float* m, std::size_t count, SgdScalars by) {    \
+    if (m == nullptr) {                                                                                  \
+      sgd(p, g, count, by);                                                                              \
+    } else {                                                                                             \
+      sgd_momentum(p, g, m, count, by);                                                                  \
+    }                                                                                                    \
+  }                                                                                                      \
+  __VA_ARGS__ void adam_##name(float* p, const float* g, float* first, float* second, std::size_t count, \
+                               AdamScalars by) {                                                         \
+    adam(p, g, first, second, count, by);                                                                \
+  }
+
+#if defined(__x86_64__)
+REGROUP_KERNELS(avx512, [[gnu::target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")]])
+REGROUP_KERNELS(avx2, [[gnu::target("avx2,fma")]])
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+}
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#endif
+REGROUP_KERNELS(baseline)
+
+constexpr std::array kAll {
+#if defined(__x86_64__)
+  Kernels{"avx512", has_avx512, sgd_avx512, adam_avx512}, Kernels{"avx2", has_avx2, sgd_avx2, adam_avx2},
+#endif
+      Kernels{"baseline", [] { return true; }, sgd_baseline, adam_baseline},
+};
+
+}  // namespace
+
+std::span<const Kernels> all_kernels() { return kAll; }
+
+const Kernels& best_kernels() {
+  static const Kernels& best = *std::ranges::find_if(kAll, [](const Kernels& k) { return k.usable(); });
+  return best;
+}
+
+}  // namespace regroup::elastic

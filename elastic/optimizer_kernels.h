@@ -1,0 +1,30 @@
+// The arithmetic of elastic/optimizer.h over short runs of elements, for each instruction set.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace regroup::elastic {
+
+struct SgdScalars {
+  float minus_lr, momentum, new_share, weight_decay;  // new_share: 1 - dampening
+  bool nesterov, first;
+};
+struct AdamScalars {
+  float new_first, keep_second, new_second, correction, epsilon, minus_step_size;
+  float weight_decay;  // added to the gradient
+  float shrink;        // of the parameter before the step: 1 - lr * weight decay of AdamW, else 1
+};
+
+struct Kernels {
+  const char* name;
+  bool (*usable)();
+  // `momentum` may be null: there is none.
+  void (*sgd)(float* parameter, const float* gradient, float* momentum, std::size_t count, SgdScalars by);
+  void (*adam)(float* parameter, const float* gradient, float* first, float* second, std::size_t count,
+               AdamScalars by);
+};
+[[nodiscard]] std::span<const Kernels> all_kernels();  // best first; the last is usable everywhere
+[[nodiscard]] const Kernels& best_kernels();
+
+}  // namespace regroup::elastic
