@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "elastic/sampler.h"
+#include "python/checkpoint.h"
 #include "python/errors.h"
 #include "python/session.h"
 
@@ -57,6 +58,10 @@ void bind_values(nb::module_& module) {
       .def_ro("size", &elastic::WorldInfo::size)
       .def_ro("shards", &elastic::WorldInfo::shards)
       .def_ro("why", &elastic::WorldInfo::why);
+  nb::class_<elastic::SaveCounts>(module, "SaveCounts")
+      .def_ro("snapshots", &elastic::SaveCounts::snapshots)
+      .def_ro("copied", &elastic::SaveCounts::copied)
+      .def_ro("fused", &elastic::SaveCounts::fused);
   nb::class_<LentCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &LentCommunicator::rank)
       .def_prop_ro("size", &LentCommunicator::size)
@@ -74,6 +79,10 @@ void bind_session(nb::module_& module) {
       .def("next_shard", [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
       .def("commit_into", &PythonSession::commit_into, "out"_a.noconvert())
+      .def("save_targets",
+           [](nb::handle self) -> nb::object { return nb::cast<PythonSession&>(self).save_targets(self); })
+      .def("saved", &PythonSession::saved, "target"_a)
+      .def_prop_ro("save_counts", &PythonSession::save_counts)
       .def("report_loss", &PythonSession::report_loss, "loss"_a)
       .def("region", &PythonSession::region, "body"_a)
       .def("finish", &PythonSession::finish)
@@ -89,6 +98,7 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
   module.attr("__version__") = REGROUP_VERSION;
   bind_values(module);
   bind_session(module);
+  python::bind_checkpoint(module);
   module.def("default_fingerprint", &elastic::default_fingerprint);
   module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
 }

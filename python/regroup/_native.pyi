@@ -1,6 +1,6 @@
 """Types of the native module: regroup::elastic::Session, call by call. A failed Status is an exception."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -54,6 +54,14 @@ class Communicator:
     def broadcast(self, array: Any, root: int = 0) -> None: ...
     def barrier(self) -> None: ...
 
+class SaveCounts:
+    @property
+    def snapshots(self) -> int: ...
+    @property
+    def copied(self) -> int: ...
+    @property
+    def fused(self) -> int: ...
+
 class Session:
     def __init__(
         self,
@@ -73,6 +81,10 @@ class Session:
     def next_shard(self) -> Shard | None: ...
     def commit(self) -> memoryview: ...
     def commit_into(self, out: Any) -> None: ...
+    def save_targets(self) -> list[tuple[str, int, memoryview]]: ...
+    def saved(self, target: int) -> None: ...
+    @property
+    def save_counts(self) -> SaveCounts: ...
     def report_loss(self, loss: float) -> None: ...
     def region(self, body: Callable[[Communicator], _T]) -> _T: ...
     def finish(self) -> None: ...
@@ -82,3 +94,48 @@ class Session:
     def last_step(self) -> int: ...
     @property
     def job_seed(self) -> int: ...
+
+class Checkpoint:
+    def __init__(self, path: str) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+    def read_into(
+        self, name: str, out: Any, start: Sequence[int] | None = None, count: Sequence[int] | None = None
+    ) -> None: ...
+
+def newest_checkpoint(directory: str) -> str | None: ...
+def sgd_step(
+    parameter: Any,
+    gradient: Any,
+    momentum: Any | None,
+    parameter_copy: Any | None,
+    momentum_copy: Any | None,
+    first: bool,
+    lr: float,
+    by_momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    begins: Sequence[int],
+) -> None: ...
+def adam_step(
+    parameter: Any,
+    gradient: Any,
+    first: Any,
+    second: Any,
+    parameter_copy: Any | None,
+    first_copy: Any | None,
+    second_copy: Any | None,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+    decoupled: bool,
+    begins: Sequence[int],
+) -> None: ...

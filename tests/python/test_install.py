@@ -1,10 +1,12 @@
 """`pip install .`: a wheel with the package and the command, in a virtual environment of its own."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -51,6 +53,15 @@ def test_the_command_brings_what_it_needs(installed):
     assert "yaml" not in libraries  # not in every system, and not in the wheel
     told = output_of(installed / "regroup", "-np", "2", "--oversubscribe", "env")
     assert told.count("PMI_RANK=") == 2  # regroup-pmi serves
+
+
+def test_the_wheel_brings_what_keeps_checkpoints(installed, tmp_path):
+    np.savez(tmp_path / "a.npz", w=np.arange(5, dtype=np.float32))
+    words = ["import", tmp_path / "a.npz", tmp_path / "c", "--from", "npz"]
+    output_of(installed / "regroup", "checkpoint", *words)
+    assert "1 tensors" in output_of(installed / "regroup", "checkpoint", "ls", tmp_path / "c")
+    newest = json.loads(output_of(installed / "regroup-persist", "newest", tmp_path / "c"))
+    assert newest["path"].startswith(str(tmp_path / "c"))
 
 
 def test_the_installed_command_runs_installed_members(installed):

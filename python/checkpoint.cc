@@ -1,0 +1,132 @@
+// The GIL is released while a disk is read and while an optimizer computes: several checkpoints may be read
+// by several threads.
+#include "python/checkpoint.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "checkpoint/checkpoint.h"
+#include "elastic/optimizer.h"
+#include "python/errors.h"
+#include "python/state.h"
+
+namespace regroup::python {
+namespace {
+
+using namespace nb::literals;
+using checkpoint::Box;
+using checkpoint::Manifest;
+using Extents = std::vector<std::uint64_t>;
+using Row = std::tuple<std::string, std::string, Extents>;  // name, dtype, shape
+
+class PythonCheckpoint {
+ public:
+  explicit PythonCheckpoint(const std::string& path) : open_(value_of(checkpoint::Checkpoint::open(path))) {
+    const auto& tensors = open_.manifest().tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) index_.emplace(tensors[i].name, i);
+  }
+
+  [[nodiscard]] const Manifest& manifest() const { return open_.manifest(); }
+  [[nodiscard]] const std::string& path() const { return open_.path(); }
+  [[nodiscard]] std::vector<Row> tensors() const {
+    std::vector<Row> out;
+    for (const auto& tensor : manifest().tensors) out.emplace_back(tensor.name, tensor.dtype, tensor.shape);
+    return out;
+  }
+
+  void read_into(const std::string& name, const Memory& out, const std::optional<Extents>& start,
+                 const std::optional<Extents>& count) {
+    const auto found = index_.find(name);
+    if (found == index_.end())
+      raise(core::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), name)));
+    const Box all = checkpoint::whole(manifest().tensors[found->second].shape);
+    const Box box{start.value_or(all.start), count.value_or(all.count)};
+    const std::span bytes(static_cast<std::byte*>(out.data()), out.nbytes());
+    core::Status status;
+    {
+      nb::gil_scoped_release released;
+      const std::lock_guard alone(mutex_);
+      status = open_.read(found->second, box, bytes);
+    }
+    check(status);
+  }
+
+ private:
+  std::mutex mutex_;
+  const checkpoint::Checkpoint open_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+using Floats = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using MaybeFloats = std::optional<Floats>;
+using Begins = std::vector<std::size_t>;  // of the copies, in the order of the arguments
+
+std::span<float> span_of(const Floats& array) { return {array.data(), array.size()}; }
+std::span<float> span_of(const MaybeFloats& array) { return array ? span_of(*array) : std::span<float>(); }
+
+void sgd(const Floats& parameter, const Floats& gradient, const MaybeFloats& momentum,
+         const MaybeFloats& parameter_copy, const MaybeFloats& momentum_copy, bool first, double lr,
+         double by_momentum, double dampening, double weight_decay, bool nesterov, const Begins& begins) {
+  const elastic::SgdOptions options{lr, by_momentum, dampening, weight_decay, nesterov};
+  core::Status status;
+  {
+    nb::gil_scoped_release released;
+    status = elastic::sgd_step({span_of(parameter), span_of(parameter_copy), begins.at(0)}, span_of(gradient),
+                               {span_of(momentum), span_of(momentum_copy), begins.at(1)}, first, options);
+  }
+  check(status);
+}
+
+void adam(const Floats& parameter, const Floats& gradient, const Floats& first, const Floats& second,
+          const MaybeFloats& parameter_copy, const MaybeFloats& first_copy, const MaybeFloats& second_copy,
+          std::uint64_t step, double lr, double beta1, double beta2, double epsilon, double weight_decay,
+          bool decoupled, const Begins& begins) {
+  const elastic::AdamOptions options{lr, beta1, beta2, epsilon, weight_decay, decoupled};
+  core::Status status;
+  {
+    nb::gil_scoped_release released;
+    status = elastic::adam_step({span_of(parameter), span_of(parameter_copy), begins.at(0)},
+                                span_of(gradient), {span_of(first), span_of(first_copy), begins.at(1)},
+                                {span_of(second), span_of(second_copy), begins.at(2)}, step, options);
+  }
+  check(status);
+}
+
+std::optional<std::string> newest(const std::string& directory) {
+  const auto entries = checkpoint::list(directory);
+  if (entries.code() == core::Code::kNotFound) return std::nullopt;
+  check(entries.status());
+  if (entries->empty()) return std::nullopt;
+  return entries->front().path;
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& module) {
+  nb::class_<PythonCheckpoint>(module, "Checkpoint")
+      .def(nb::init<const std::string&>(), "path"_a)
+      .def_prop_ro("path", &PythonCheckpoint::path)
+      .def_prop_ro("step", [](const PythonCheckpoint& self) { return self.manifest().step; })
+      .def_prop_ro("tensors", &PythonCheckpoint::tensors)
+      .def("read_into", &PythonCheckpoint::read_into, "name"_a, "out"_a.noconvert(), "start"_a = nb::none(),
+           "count"_a = nb::none());
+  module.def("newest_checkpoint", &newest, "directory"_a);
+  module.def("sgd_step", &sgd, "parameter"_a.noconvert(), "gradient"_a.noconvert(),
+             "momentum"_a.noconvert().none(), "parameter_copy"_a.noconvert().none(),
+             "momentum_copy"_a.noconvert().none(), "first"_a, "lr"_a, "by_momentum"_a, "dampening"_a,
+             "weight_decay"_a, "nesterov"_a, "begins"_a);
+  module.def("adam_step", &adam, "parameter"_a.noconvert(), "gradient"_a.noconvert(), "first"_a.noconvert(),
+             "second"_a.noconvert(), "parameter_copy"_a.noconvert().none(), "first_copy"_a.noconvert().none(),
+             "second_copy"_a.noconvert().none(), "step"_a, "lr"_a, "beta1"_a, "beta2"_a, "epsilon"_a,
+             "weight_decay"_a, "decoupled"_a, "begins"_a);
+}
+
+}  // namespace regroup::python

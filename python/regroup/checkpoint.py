@@ -1,0 +1,161 @@
+"""Checkpoints from Python, outside of a job's own: memory that is written, and reading. No framework needed.
+
+    snapshot = Snapshot([Piece("weight", "float32", (1000, 1000))])
+    snapshot.memory(0)[:] = ...                  # uint8; what an optimizer of regroup.optim may fill
+    path = snapshot.write("ckpt", step=100)      # ckpt/step-00000100: whole, and on the disk
+
+    checkpoint = Checkpoint(newest_checkpoint("ckpt"))
+    checkpoint.read_into("weight", array)        # verified while it is read
+
+The format is docs/formats/checkpoint.md. The process that writes is regroup-persist, which holds HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import uuid as uuids
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regroup._errors import Error
+from regroup._native import Checkpoint, newest_checkpoint
+
+__all__ = ["Checkpoint", "Piece", "Snapshot", "newest_checkpoint"]
+
+_PAGE, _LINE = 4096, 64  # alignment of large pieces, which are then written without a copy, and of small ones
+_SIZES = {"float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1, "bfloat16": 2, "bool": 1}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tensor, or the box of `count` elements from `start` of one; rows of its memory follow C order."""
+
+    name: str
+    dtype: str  # as torch names it: "float32", "bfloat16"
+    shape: Sequence[int]  # of the whole tensor
+    start: Sequence[int] | None = None
+    count: Sequence[int] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        size = _SIZES.get(self.dtype) or int("".join(filter(str.isdigit, self.dtype))) // 8
+        for extent in self.shape if self.count is None else self.count:
+            size *= extent
+        return size
+
+
+class Snapshot:
+    """Memory for the pieces that one of several writers has, laid out so that it is written without a copy.
+
+    It may be filled and written again and again, by one thread at a time: fill it only between writes.
+    """
+
+    def __init__(self, pieces: Sequence[Piece]):
+        self.pieces = list(pieces)
+        self._offsets: list[int] = []
+        end = 0
+        for piece in self.pieces:
+            end += -end % (_PAGE if piece.nbytes >= _PAGE else _LINE)
+            self._offsets.append(end)
+            end += piece.nbytes
+        self._fd = os.memfd_create("regroup-snapshot", os.MFD_CLOEXEC)
+        os.ftruncate(self._fd, max(end, _PAGE))
+        self._map = mmap.mmap(self._fd, max(end, _PAGE))
+
+    def close(self) -> None:
+        """Gives the memory back, once nobody has a view of it."""
+        os.close(self._fd)
+        with contextlib.suppress(BufferError):  # whoever has a view keeps the mapping
+            self._map.close()
+
+    def memory(self, index: int) -> memoryview:
+        """The bytes of pieces[index], to be filled."""
+        begin = self._offsets[index]
+        return memoryview(self._map)[begin : begin + self.pieces[index].nbytes]
+
+    def write(
+        self,
+        directory: str | os.PathLike,
+        step: int,
+        *,
+        writer: int = 0,
+        writers: int = 1,
+        uuid: str | None = None,
+        commit: bool = True,
+        keep_last: int = 3,
+        job: str | None = None,
+        model: str = "",
+        timeout: float = 3600,
+    ) -> Path:
+        """Writes the pieces and, with `commit`, makes the checkpoint of `step` in `directory` of what all
+        writers of the same uuid and job wrote before. Returns its path when no crash can take it back. Blocks
+        on the disk; raises Error if that is not done within `timeout` seconds, for the reason it names."""
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        description = {
+            "directory": str(directory),
+            "uuid": uuid or uuids.uuid4().hex,
+            "step": step,
+            "job": job or f"process {os.getpid()}",
+            "model": model,
+            "writer": writer,
+            "writers": writers,
+            "commit": commit,
+            "keep_last": keep_last,
+            "tensors": [_described(piece, at) for piece, at in zip(self.pieces, self._offsets, strict=True)],
+        }
+        with _locked(Path(directory)) if commit else contextlib.nullcontext():
+            self._persist(json.dumps(description).encode(), timeout)
+        return Path(directory) / f"step-{step:08d}"
+
+    def _persist(self, description: bytes, timeout: float) -> None:
+        words = [_program("regroup-persist"), "write", str(self._fd)]
+        try:
+            done = subprocess.run(
+                words, input=description, pass_fds=[self._fd], capture_output=True, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            raise Error(f"checkpoint: not written within {timeout} s", "deadline exceeded") from None
+        if done.returncode != 0:
+            why = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
+            raise Error(f"checkpoint: {why}", "internal")
+
+
+def _described(piece: Piece, offset: int) -> dict[str, Any]:
+    out = {"name": piece.name, "dtype": piece.dtype, "shape": list(piece.shape), "offset": offset}
+    if piece.start is not None:
+        out |= {"start": list(piece.start), "count": list(piece.count or ())}
+    return out
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One job at a time commits in a directory."""
+    with open(directory / "LOCK", "a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise Error(f"{lock.name}: {lock.read().strip()} has it", "unavailable") from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+        lock.flush()
+        yield
+
+
+def _program(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = shutil.which(name) or (str(beside) if beside.exists() else None)
+    if found is None:
+        raise Error(
+            f"{name}: not in PATH nor beside {sys.executable}: install regroup with HDF5", "not found"
+        )
+    return found
