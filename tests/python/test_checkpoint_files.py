@@ -1,0 +1,226 @@
+"""State of PyTorch, torch.distributed.checkpoint and Keras in checkpoints, and out of them again."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import regroup
+import torch
+import torch.distributed.checkpoint as dcp
+from regroup import checkpoint, optim, torch_checkpoint
+
+
+def sample_state():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.BatchNorm1d(30))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(8, 40)).sum().backward()
+    optimizer.step()
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "half": torch.randn(5).bfloat16(),
+        "scalar": torch.tensor(3.5),
+        "none": torch.empty(0, 4),
+        "epoch": 7,
+        "names": ["a", ("b", 1.5, None)],
+    }
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def test_a_state_dict_comes_back(tmp_path):
+    state = sample_state()
+    path = torch_checkpoint.save(tmp_path, 12, state)
+    assert path.name == "step-00000012" and checkpoint.newest_checkpoint(str(tmp_path)) == str(path)
+    assert same(torch_checkpoint.load(path), state)
+    assert checkpoint.newest_checkpoint(str(tmp_path / "nowhere")) is None
+
+
+def test_a_file_of_torch_save_is_imported(run_python, tmp_path):
+    state = sample_state()
+    torch.save(state, tmp_path / "a.pt")
+    words = [str(tmp_path / "a.pt"), str(tmp_path / "c"), "9"]
+    told = run_python("-m", "regroup.torch_checkpoint", *words)
+    assert told.strip().endswith("step-00000009")
+    assert same(torch_checkpoint.load(tmp_path / "c/step-00000009"), state)
+
+
+def import_by_command(*words, **environment):
+    return subprocess.run(
+        ["regroup", "checkpoint", "import", *map(str, words)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_the_command_imports_a_file_of_torch_save(tmp_path):
+    state = sample_state()
+    torch.save(state, tmp_path / "a.pt")
+    done = import_by_command(tmp_path / "a.pt", tmp_path / "c", "--step", 9, "--from", "torch")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/c/step-00000009\n"
+    assert same(torch_checkpoint.load(tmp_path / "c/step-00000009"), state)
+    again = import_by_command(tmp_path / "a.pt", tmp_path / "d")  # by the name of the file
+    assert again.stdout == f"{tmp_path}/d/step-00000000\n", again.stderr
+
+
+def test_the_command_says_why_it_cannot_import(tmp_path):
+    (tmp_path / "bad.pt").write_bytes(b"no archive")
+    done = import_by_command(tmp_path / "bad.pt", tmp_path / "c")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"regroup checkpoint: {tmp_path}/bad.pt: no file of torch.save()" in done.stderr
+    python = tmp_path / "python3"  # stands in for one that has not got the packages
+    python.write_text("#!/bin/sh\nexit 4\n")
+    python.chmod(0o755)
+    done = import_by_command(tmp_path / "bad.pt", tmp_path / "c", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 2
+    assert "a Python with the packages regroup and torch is wanted (" in done.stderr
+    assert "python3: it has no package torch)" in done.stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_damage_is_an_error(tmp_path):
+    path = torch_checkpoint.save(tmp_path, 1, {"w": torch.randn(1000)})
+    shard = path / "shard-0000-of-0001.h5"
+    content = bytearray(shard.read_bytes())
+    content[len(content) - 2000] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(regroup.Error, match="CRC32C"):
+        torch_checkpoint.load(path)
+
+
+def test_a_directory_that_a_job_holds_is_refused(tmp_path):
+    with checkpoint._locked(tmp_path), pytest.raises(regroup.Error, match="LOCK: process .* has it"):
+        torch_checkpoint.save(tmp_path, 1, {"w": torch.ones(3)})
+
+
+def test_the_fused_step_fills_a_snapshot_that_is_then_written(tmp_path):
+    parameter = torch.nn.Parameter(torch.randn(300, 100))
+    optimizer = optim.Adam([parameter])
+    names = ["parameter", "exp_avg", "exp_avg_sq"]
+    snapshot = checkpoint.Snapshot([checkpoint.Piece(n, "float32", (300, 100)) for n in names])
+    views = {n: torch.frombuffer(snapshot.memory(i), dtype=torch.float32) for i, n in enumerate(names)}
+    optimizer.snapshot_into({parameter: {n: view.view(300, 100) for n, view in views.items()}})
+    parameter.grad = torch.randn(300, 100)
+    optimizer.step()
+    wanted = {"parameter": parameter.detach().clone(), **optimizer.state[parameter]}
+    wanted = {name: wanted[name].clone() for name in names}
+    with torch.no_grad():
+        parameter.fill_(float("nan"))
+    opened = checkpoint.Checkpoint(str(snapshot.write(tmp_path, 1)))
+    for name in names:
+        got = torch.empty(300, 100)
+        opened.read_into(name, got)
+        assert torch.equal(got, wanted[name])
+    rows = torch.empty(7, 100)
+    opened.read_into("parameter", rows, [20, 0], [7, 100])
+    assert torch.equal(rows, wanted["parameter"][20:27])
+
+
+def test_distributed_checkpoint_of_one_process(tmp_path):
+    state = {"model": sample_state()["model"], "step": 5, "list": [torch.ones(3), "text"]}
+    dcp.save(state, storage_writer=torch_checkpoint.Writer(tmp_path, 5), no_dist=True)
+    empty = {
+        "model": {name: torch.zeros_like(tensor) for name, tensor in state["model"].items()},
+        "step": 0,
+        "list": [torch.zeros(3), ""],
+    }
+    reader = torch_checkpoint.Reader(checkpoint.newest_checkpoint(str(tmp_path)))
+    dcp.load(empty, storage_reader=reader, no_dist=True)
+    assert same(empty, state)
+
+
+MEMBER = """
+import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import DTensor, Shard, init_device_mesh, distribute_tensor
+from regroup import torch_checkpoint
+verb, directory = sys.argv[1:]
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+full = torch.arange(700, dtype=torch.float32).reshape(70, 10)
+if verb == "save":
+    state = {"w": distribute_tensor(full, mesh, [Shard(0)]), "b": torch.ones(5), "step": 3}
+    dcp.save(state, storage_writer=torch_checkpoint.Writer(directory, 3))
+else:
+    state = {"w": distribute_tensor(torch.zeros(70, 10), mesh, [Shard(0)]), "b": torch.zeros(5), "step": 0}
+    dcp.load(state, storage_reader=torch_checkpoint.Reader(directory + "/step-00000003"))
+    assert torch.equal(state["w"].full_tensor(), full) and state["step"] == 3
+    assert torch.equal(state["b"], torch.ones(5))
+dist.barrier()  # nobody leaves while another still hears from it
+os._exit(0)  # torch's own end of a process group calls std::terminate now and then
+"""
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (1, 4)], ids=str)
+def test_distributed_checkpoint_of_other_numbers_of_ranks(sizes, tmp_path):
+    (tmp_path / "member.py").write_text(MEMBER)
+    for verb, size in zip(("save", "load"), sizes, strict=True):
+        words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+        done = subprocess.run(
+            [*words, str(tmp_path / "member.py"), verb, str(tmp_path / "c")],
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "c" / "step-00000003").glob("shard-*"))) == sizes[0]
+
+
+KERAS = """
+import sys, numpy as np, keras
+from regroup import keras_checkpoint
+def model():
+    made = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, name="one"),
+                             keras.layers.BatchNormalization(name="norm"), keras.layers.Dense(2, name="two")])
+    made.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+    return made
+x, y = np.random.randn(32, 6).astype("float32"), np.random.randn(32, 2).astype("float32")
+trained, fresh = model(), model()
+trained.fit(x, y, epochs=1, verbose=0)
+fresh.train_on_batch(x, y)
+path = keras_checkpoint.save(sys.argv[1], 4, trained)
+keras_checkpoint.load(path, fresh)
+assert np.array_equal(trained.predict(x, verbose=0), fresh.predict(x, verbose=0))
+for a, b in zip(trained.optimizer.variables, fresh.optimizer.variables, strict=True):
+    assert np.array_equal(a.numpy(), b.numpy()), a.path
+other = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, name="one")])
+try:
+    keras_checkpoint.load(path, other)
+except Exception as error:
+    assert "one/kernel" in str(error), error
+else:
+    raise AssertionError("a model of another shape was loaded")
+"""
+
+
+def test_keras_weights_come_back(tmp_path):
+    pytest.importorskip("tensorflow")
+    (tmp_path / "keras_model.py").write_text(KERAS)
+    words = [sys.executable, str(tmp_path / "keras_model.py"), str(tmp_path / "c")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    names = {name for name, _, _ in checkpoint.Checkpoint(str(tmp_path / "c/step-00000004")).tensors}
+    assert any(name.endswith("one/kernel") for name in names)
+
+
+def test_numpy_arrays_without_a_framework(tmp_path):
+    snapshot = checkpoint.Snapshot([checkpoint.Piece("w", "float64", (3, 4))])
+    snapshot.memory(0)[:] = np.arange(12.0).tobytes()
+    path = snapshot.write(tmp_path, 2)
+    got = np.empty((3, 4))
+    checkpoint.Checkpoint(str(path)).read_into("w", got)
+    assert np.array_equal(got, np.arange(12.0).reshape(3, 4))
+    snapshot.close()
