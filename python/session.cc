@@ -2,6 +2,7 @@
 #include "python/session.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <utility>
@@ -161,6 +162,32 @@ void PythonSession::commit_into(const Memory& out) {
         fmt::format("commit_into: an array of {} bytes for a result of {}", out.nbytes(), result.size())));
   }
   std::memcpy(out.data(), result.data(), result.size());
+}
+
+nb::list PythonSession::save_targets(nb::handle self) {
+  targets_ = 0;
+  const auto targets = value_of(blocking([&] { return session_->save_targets(); }));
+  targets_ = targets.size();
+  nb::list out;
+  for (const elastic::SaveTarget& target : targets) {
+    const std::size_t length = target.memory.size();
+    nb::ndarray<nb::memview> memory(target.memory.data(), 1, &length, self, nullptr,
+                                    nb::dtype<std::uint8_t>());
+    out.append(nb::make_tuple(target.name, target.begin, memory));
+  }
+  return out;
+}
+
+void PythonSession::saved(std::size_t target) {
+  const Entered entered(this);
+  if (target >= targets_)
+    raise(core::invalid_argument(fmt::format("saved: target {} of {}", target, targets_)));
+  session_->saved(target);
+}
+
+elastic::SaveCounts PythonSession::save_counts() {
+  check_thread();
+  return session_->save_counts();
 }
 
 void PythonSession::report_loss(double loss) {

@@ -61,6 +61,10 @@ class PythonSession {
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
   [[nodiscard]] nb::object commit(nb::handle self);
   void commit_into(const Memory& out);
+  // (name, first byte, memory) of each.
+  [[nodiscard]] nb::list save_targets(nb::handle self);
+  void saved(std::size_t target);
+  [[nodiscard]] elastic::SaveCounts save_counts();
   void report_loss(double loss);
   [[nodiscard]] nb::object region(const nb::object& body);
   void finish();
@@ -82,8 +86,9 @@ class PythonSession {
   const nb::object observer_;
   const elastic::Options options_;
   const std::thread::id owner_;
-  bool inside_ = false;  // a call is in progress
-  bool broken_ = false;  // a region's body failed: the other members wait in it for ever
+  std::size_t targets_ = 0;  // of the last save_targets()
+  bool inside_ = false;      // a call is in progress
+  bool broken_ = false;      // a region's body failed: the other members wait in it for ever
   std::unique_ptr<elastic::Session> session_;
 };
 

@@ -58,6 +58,10 @@ class TrainingState:
             infos += [("", "uint8", [-_size(tensor) % _ALIGN])] if _size(tensor) % _ALIGN else []
         return infos
 
+    def named(self) -> dict[str, torch.Tensor]:
+        """The tensors themselves, by their names in tensors()."""
+        return self._encoded()[1]
+
     def check_size(self) -> None:
         """Raises if the state has outgrown what was reserved for it."""
         text, tensors = self._encoded()

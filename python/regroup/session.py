@@ -136,6 +136,12 @@ class Member:
         leaving(self._native.finish)
 
     @property
+    def save_counts(self) -> native.SaveCounts:
+        """Of this member since it joined: snapshots of which it brought a share, and bytes of them that were
+        copied after the step, and that the step itself has brought (regroup.optim)."""
+        return self._native.save_counts
+
+    @property
     def world(self) -> native.WorldInfo:
         """The world of the moment: generation, rank, size, shards, and why it began."""
         return self._native.world

@@ -27,9 +27,10 @@ from torch.utils.data import default_collate
 
 from regroup import _native
 from regroup._errors import Refused
+from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
 from regroup._torch_state import TrainingState
-from regroup.session import Member, Observer, leaving
+from regroup.session import Member, Observer, T, leaving
 
 
 def join(
@@ -107,14 +108,27 @@ class Session(Member):
         self._collate = collate
         self._batch_size = batch_size
         self._progress = progress
+        self._fused = FusedSnapshot(native, state)
 
     def __iter__(self) -> Iterator[Step]:
         """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
-        while (info := leaving(self._native.next_step)) is not None:
+        while (info := self._next_step()) is not None:
             step = Step(self, info)
             yield step
             if step.number <= 2 or step.first_of_epoch:
                 self._state.check_size()  # before a new member needs it
+
+    def _next_step(self) -> _native.StepInfo | None:
+        self._fused.end()
+        return leaving(self._native.next_step)
+
+    def region(self, body: Callable[[_native.Communicator], T]) -> T:
+        self._fused.end()
+        return super().region(body)
+
+    def finish(self) -> None:
+        self._fused.end()
+        super().finish()
 
     def is_last_of_epoch(self, step: int) -> bool:
         return step % -(-len(self._dataset) // self._batch_size) == 0
@@ -163,6 +177,7 @@ class Step:
     def _apply(self) -> None:
         session = self._session
         self.loss = session._gradient.apply(session._native)
+        session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
         if self.loss is None:
             return
