@@ -1,4 +1,5 @@
-// import --from safetensors | npz: maps the file and writes it as a checkpoint.
+// import --from safetensors | npz: maps the file and writes it as a checkpoint. Those of torch:
+// torch_import.h.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/foreign_types.h"
 #include "tools/checkpoint/safetensors.h"
+#include "tools/checkpoint/torch_import.h"
 #include "tools/checkpoint/zip.h"
 
 namespace regroup::checkpoint_tool {
@@ -110,7 +112,8 @@ Result<Bytes> map(const std::string& path) {
 std::string format_of(const Arguments& arguments) {
   if (!arguments.format.empty()) return arguments.format;
   const std::string& path = arguments.words[0];
-  return path.substr(std::min(path.size(), path.rfind('.') + 1));
+  const std::string ending = path.substr(std::min(path.size(), path.rfind('.') + 1));
+  return ending == "pt" || ending == "pth" ? "torch" : ending;
 }
 
 }  // namespace
@@ -118,8 +121,9 @@ std::string format_of(const Arguments& arguments) {
 Answer import_from(const Arguments& arguments) {
   const std::string &path = arguments.words[0], &directory = arguments.words[1];
   const std::string format = format_of(arguments);
+  if (format == "torch") return import_torch(path, directory, arguments.step.value_or(0));
   if (format != "safetensors" && format != "npz")
-    return invalid_argument("import: --from safetensors or npz is wanted");
+    return invalid_argument("import: --from safetensors, torch or npz is wanted");
   const auto file = map(path);
   if (!file.ok()) return file.status();
   auto pieces = format == "npz" ? read_npz(*file, path) : read_safetensors(*file, path);

@@ -34,7 +34,7 @@ constexpr std::array<Verb, 7> kVerbs{{
     {"export", "PLACE FILE", 2, "--to --step", checkpoint_tool::export_to,
      "writes a file of safetensors, torch or npz"},
     {"import", "FILE DIRECTORY", 2, "--from --step", checkpoint_tool::import_from,
-     "makes a checkpoint out of a file of safetensors or npz"},
+     "makes a checkpoint out of a file of safetensors, torch or npz"},
     {"prune", "DIRECTORY", 1, "--keep-last --keep-every", checkpoint_tool::prune,
      "removes all but the newest (--keep-last, at least 2) and those of every n-th step (--keep-every)"},
 }};

@@ -1,0 +1,79 @@
+// Which Python: the one beside this program, as in a virtual environment, or that of PATH; the first that
+// finds both packages. That of a build folder lies in ../python.
+#include "tools/checkpoint/torch_import.h"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+namespace regroup::checkpoint_tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFirstMissing = 3;  // exit status of the look: this, and the number of the package
+constexpr const char* kPackages[] = {"regroup", "torch"};
+// Both are given the folder of the packages of a build, which need not be there, and not the current one,
+// whose files would be run.
+constexpr const char* kLook =
+    "import importlib.util, sys\n"
+    "sys.path = [path for path in sys.path if path] + [sys.argv[1]]\n"
+    "for number, name in enumerate(['regroup', 'torch']):\n"
+    "    found = importlib.util.find_spec(name)\n"
+    "    if found is None or found.origin is None: sys.exit(3 + number)\n";
+constexpr const char* kImport =
+    "import runpy, sys\n"
+    "sys.path = [path for path in sys.path if path] + [sys.argv.pop(1)]\n"
+    "runpy.run_module('regroup.torch_checkpoint', run_name='__main__', alter_sys=True)\n";
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+// Why that Python cannot do it; empty: it can.
+std::string lacks(const std::string& python, const std::string& packages) {
+  std::vector<std::string> words{python, "-c", kLook, packages};
+  pid_t pid = 0;
+  const int error = ::posix_spawnp(&pid, python.c_str(), nullptr, nullptr, pointers(words).data(), environ);
+  if (error != 0) return std::strerror(error);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status)) return "it was killed";
+  const int code = WEXITSTATUS(status);
+  if (code == kFirstMissing || code == kFirstMissing + 1)
+    return fmt::format("it has no package {}", kPackages[code - kFirstMissing]);
+  return code == 0 ? "" : fmt::format("it ended with status {}", code);
+}
+
+}  // namespace
+
+core::Status import_torch(const std::string& file, const std::string& directory, core::Step step) {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const std::string packages = folder.parent_path() / "python";
+  std::string why;
+  for (const std::string& python : {(folder / "python3").string(), std::string("python3")}) {
+    const std::string missing = lacks(python, packages);
+    if (!missing.empty()) {
+      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", python, missing);
+      continue;
+    }
+    std::vector<std::string> words{python, "-c", kImport, packages, file, directory, std::to_string(step)};
+    ::execvp(python.c_str(), pointers(words).data());
+    return core::system_error("execve", python, errno);
+  }
+  return core::invalid_argument(
+      fmt::format("import --from torch: a Python with the packages regroup and torch is wanted ({})", why));
+}
+
+}  // namespace regroup::checkpoint_tool

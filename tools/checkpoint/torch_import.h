@@ -1,0 +1,15 @@
+// Files of torch.save are read by torch alone: import --from torch is the work of regroup.torch_checkpoint.
+#pragma once
+
+#include <string>
+
+#include "core/status.h"
+#include "core/world.h"
+
+namespace regroup::checkpoint_tool {
+
+// Takes the place of this process; returns only if no Python has what it takes, and says what each lacks.
+[[nodiscard]] core::Status import_torch(const std::string& file, const std::string& directory,
+                                        core::Step step);
+
+}  // namespace regroup::checkpoint_tool
