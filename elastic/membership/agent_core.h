@@ -22,8 +22,7 @@ namespace regroup::membership {
 
 struct AgentOptions {
   core::NodeId node = 0;
-  // Lines of the arena: a few more than members can live here at once, whose dead ones' sums are still of
-  // use.
+  // Lines of the arena: a few more than members live here at once, for sums of dead ones that are of use.
   std::uint32_t slots = 1;
   std::uint32_t shards = 1;  // V
   std::uint64_t seed = 0;
@@ -33,6 +32,7 @@ struct AgentOptions {
   std::string endpoints;                // where other agents get a lesson; "" until there is one
   bool checkpoints = false;             // room for a state on its way to the disk ...
   std::uint64_t checkpoint_memory = 0;  // ... of at most so many bytes; 0: no limit
+  std::string resumed_fingerprint;      // of the checkpoint that the job goes on from; "": of none
 };
 
 class AgentCore {

@@ -48,6 +48,10 @@ void AgentCore::forget_dead_launch() {
 
 void AgentCore::on_join(const core::Join& join) {
   if (first_) forget_dead_launch();
+  std::string warning;
+  const core::Status resumed =
+      check_resumed(join, options_.resumed_fingerprint, options_.any_fingerprint, &warning);
+  if (!resumed.ok()) return refuse(join.member, resumed.message());
   if (!first_) {
     const core::ArenaSpec spec{.slots = options_.slots,
                                .shards = options_.shards,
@@ -69,11 +73,10 @@ void AgentCore::on_join(const core::Join& join) {
     arena_ = std::move(*arena);
     first_ = join;
   } else {
-    std::string warning;
     const core::Status status = check_declaration(join, *first_, options_.any_fingerprint, &warning);
     if (!status.ok()) return refuse(join.member, status.message());
-    if (!warning.empty()) emit(Warn{warning});
   }
+  if (!warning.empty()) emit(Warn{warning});
   members_.at(join.member).join = join;
   give_line(join.member);
 }

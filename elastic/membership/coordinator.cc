@@ -17,6 +17,18 @@ std::string cause_of(const core::MemberLost& lost) {
   return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
 }
 
+// An agent speaks for its own members only, and for those of which nobody else has said anything.
+bool may_speak(const MemberTable& members, core::NodeId node, core::MemberId member) {
+  const Record* r = members.look(member);
+  return r == nullptr || r->seat.node == node;
+}
+
+std::vector<core::LineReport> own_lines(const MemberTable& members, core::NodeId node,
+                                        std::vector<core::LineReport> lines) {
+  std::erase_if(lines, [&](const core::LineReport& line) { return !may_speak(members, node, line.member); });
+  return lines;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past)
@@ -28,6 +40,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
       nodes_(policy.by_node),
       lessons_(incarnation),
       history_(std::move(past.sentences)) {
+  policy_.target_follows = policy.target == 0;
   stage_ = job_.nodes.empty()               ? Stage::kNodes
            : incarnation_ > 1 || past.world ? Stage::kHello
                                             : Stage::kStarting;
@@ -122,11 +135,11 @@ Effects Coordinator::finish_call() {
 
 void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) {
-    on_ready(node, *ready);
+    if (may_speak(members_, node, ready->join.member)) on_ready(node, *ready);
   } else if (const auto* drained = std::get_if<core::MemberDrained>(&message.body)) {
-    on_drained(node, *drained);
+    if (may_speak(members_, node, drained->member)) on_drained(node, *drained);
   } else if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) {
-    on_lost(node, *lost);
+    if (may_speak(members_, node, lost->member)) on_lost(node, *lost);
   } else if (message.incarnation < incarnation_) {
     return;  // answers to an earlier incarnation; the facts above stay true
   } else if (const auto* report = std::get_if<core::Report>(&message.body)) {
@@ -140,7 +153,7 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   } else if (const auto* taught = std::get_if<core::Taught>(&message.body)) {
     copy_instead(lessons_.on_taught(scene(), node, *taught));
   } else if (const auto* learned = std::get_if<core::Learned>(&message.body)) {
-    copy_instead(lessons_.on_learned(scene(), *learned));
+    if (may_speak(members_, node, learned->member)) copy_instead(lessons_.on_learned(scene(), *learned));
   }
 }
 
@@ -161,7 +174,6 @@ Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
 void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   Record* r = members_.find(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
-  if (r->seat.node != node) return;  // who speaks for others is not heard
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
@@ -243,7 +255,8 @@ void Coordinator::not_replaced(const Record& lost) {
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   take_lines(node, report.lines);
   if (report.generation == 0) return;
-  if (stage_ == Stage::kRound && report.generation >= highest_) lines_[node] = report.lines;
+  if (stage_ == Stage::kRound && report.generation >= highest_)
+    lines_[node] = own_lines(members_, node, report.lines);
   if (stage_ == Stage::kSteady && report.generation >= world_.generation) {
     start_round(fmt::format("node {} closed generation {}", node, report.generation));
   }
@@ -267,7 +280,7 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
     if (stayed) not_replaced(*r);
   }
   take_lines(node, reply.lines);
-  lines_[node] = reply.lines;
+  lines_[node] = own_lines(members_, node, reply.lines);
 }
 
 void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineReport>& lines) {
@@ -312,6 +325,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
     return {false, fmt::format("resize {}: no member has joined yet", members)};
   }
   policy_.target = desired_ = members;
+  policy_.target_follows = false;
   backoff_.reset();
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   if (stage_ != Stage::kHello) shrink();

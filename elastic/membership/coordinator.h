@@ -1,7 +1,7 @@
 // The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members
-// and forms one World after the other as they come, leave and are lost. docs/architecture.md 2 and 4.
-// Not thread-safe, never blocks. The driver performs the effects in order, calls tick() once at the beginning
-// and whenever next_deadline() has passed.
+// and forms one World after the other as they come, leave and are lost. docs/architecture.md 2 and 4. Not
+// thread-safe, never blocks. The driver performs the effects in order, calls tick() once at the beginning and
+// whenever next_deadline() has passed.
 #pragma once
 
 #include <map>
@@ -30,14 +30,13 @@ class Coordinator {
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
   // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect, Taught,
-  // Learned. From the driver, which closes the connection to the agent to which a NodeLost is sent: NodeUp,
-  // NodeSilent, NodeLost, NodesKnown. From control commands, each answered by one ToClient: StatusRequest,
-  // ResizeRequest, NoticeRequest, KillRequest. Others, and answers to an earlier incarnation, are ignored.
+  // Learned. From the driver, which closes the connection to the agent to which a NodeLost is sent: NodeUp
+  // (again with other slots, 0 if the host is wanted back), NodeSilent, NodeLost, NodesKnown. From control
+  // commands, each answered by one ToClient: StatusRequest, ResizeRequest, NoticeRequest, KillRequest.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
-  // What `regroup status` prints.
   [[nodiscard]] std::string status_json(core::TimePoint now) const;
 
   [[nodiscard]] const core::World& world() const { return world_; }  // generation 0: none yet
@@ -46,7 +45,7 @@ class Coordinator {
  private:
   enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
   void on_agent(core::NodeId node, const core::Message& message);
-  [[nodiscard]] Record& recover(core::MemberId id, core::NodeId node, bool alive);
+  Record& recover(core::MemberId id, core::NodeId node, bool alive);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
   void somebody_was_ready();
   void on_drained(core::NodeId node, const core::MemberDrained& drained);
@@ -62,6 +61,8 @@ class Coordinator {
   [[nodiscard]] core::Reply kill(core::MemberId id);
   [[nodiscard]] bool on_nodes(const core::Body& body);
   void on_node_up(const core::NodeUp& up);
+  void leave_node(core::NodeId node);
+  void grow();
   void count_slots();
   void on_nodes_known();
   void end_without_room();
@@ -127,7 +128,6 @@ class Coordinator {
   MemberTable members_;
   Backoff backoff_;
   std::uint32_t desired_, journaled_ = 0;  // members to keep: the target, less those not replaced; on disk
-  std::optional<core::TimePoint> first_ready_;  // nothing: no member joined yet
   std::uint64_t ready_count_ = 0;
   std::uint32_t launched_ = 0;                          // members of the present launch; 0: none yet
   core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; given below, says the journal
@@ -138,7 +138,7 @@ class Coordinator {
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
   bool agreed_ = true;                                           // all hellos fit the journal
   std::string held_;                                             // why no World is formed, for status
-  std::optional<core::TimePoint> below_min_since_, straggling_since_;
+  std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // nobody has joined yet
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();
   // In this round, to wait: on which version of members_, for which target, when.
   std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;

@@ -13,12 +13,19 @@
 
 namespace regroup::membership {
 
+// The how many-th time that a job was begun, and how earlier ones ended: on a notice, by a failure, without a
+// word.
+struct Attempt {
+  std::uint32_t number = 1, preempted = 0, failed = 0, killed = 0;
+};
+
 struct JobInfo {
   std::string id;
   std::uint64_t seed = 0;
   // Where members can be started, one agent each. Empty: the driver tells of them, with NodeUp and NodeLost,
   // and of the first ones with NodesKnown, which the coordinator waits for.
   std::vector<core::NodeId> nodes{0};
+  Attempt attempt = {};  // for status
 };
 
 // Who sent a message: the agent of node `id` (of what is said of nodes: whoever holds their connections), or

@@ -38,14 +38,49 @@ bool Coordinator::on_nodes(const core::Body& body) {
 }
 
 void Coordinator::on_node_up(const core::NodeUp& up) {
-  if (nodes_.contains(up.node)) return;
+  if (const NodeTable::Node* known = nodes_.find(up.node)) {
+    if (known->slots == up.slots) return;
+    nodes_.resize(up.node, up.slots);
+    count_slots();
+    remember(fmt::format("host {} has {} slots now", up.name, up.slots));
+    if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
+    if (first_ready_) leave_node(up.node);
+    return grow();
+  }
   nodes_.add(up.node, {up.name, up.slots});
   count_slots();
   if (stage_ == Stage::kNodes) return;
+  grow();
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // It has no member of this World, so all that it can say in the open round is that it has none.
   if (stage_ == Stage::kRound) emit(ToAgent{up.node, core::Revoke{highest_}});
+}
+
+// Who is one too many there leaves as on a notice, the newest first: the host is wanted back, all or in part.
+void Coordinator::leave_node(core::NodeId node) {
+  const std::uint32_t wanted = desired_, slots = nodes_.find(node)->slots;
+  const auto all = members_.on_node(node);
+  std::vector<core::MemberId> there(all.begin(), all.end());
+  std::erase_if(there, [&](core::MemberId m) { return members_.look(m)->state >= MemberState::kLost; });
+  if (there.size() <= slots || policy_.oversubscribe * slots > 0) return;
+  std::ranges::sort(there);
+  for (std::size_t i = slots; i < there.size(); ++i) {
+    Record* r = members_.find(there[i]);
+    if (!r->leave_wanted && r->state <= MemberState::kActive) ask_to_leave(r);
+  }
+  // Who left for the sake of its host does not make the job smaller, if there is room elsewhere.
+  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, policy_.slots));
+  journal_intent();
+}
+
+// A job whose size nobody has said grows with its hosts.
+void Coordinator::grow() {
+  const std::uint32_t size = std::clamp(policy_.slots, policy_.min, policy_.max);
+  if (!policy_.target_follows || size <= desired_ || !first_ready_ || members_.any_finished()) return;
+  policy_.target = desired_ = size;
+  backoff_.reset();
+  journal_intent();
 }
 
 void Coordinator::count_slots() {

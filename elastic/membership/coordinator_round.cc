@@ -81,6 +81,9 @@ void Coordinator::end_hello() {
     if (r.drained) settle_drained(&r);
   }
   shrink();
+  for (const auto& [id, node] : nodes_.all()) {
+    if (node.slots == 0) leave_node(id);  // the predecessor may have died before it asked
+  }
   stage_ = Stage::kSteady;
   if (agreed_) {
     note(fmt::format("incarnation {} of the coordinator goes on with generation {}", incarnation_, highest_));

@@ -13,5 +13,8 @@ namespace regroup::membership {
 // fingerprint is let in, and `warning` says so.
 [[nodiscard]] core::Status check_declaration(const core::Join& join, const core::Join& first,
                                              bool any_fingerprint, std::string* warning);
+// The same of the fingerprint of the checkpoint that the job goes on from.
+[[nodiscard]] core::Status check_resumed(const core::Join& join, const std::string& fingerprint,
+                                         bool any_fingerprint, std::string* warning);
 
 }  // namespace regroup::membership

@@ -73,7 +73,7 @@ void MemberTable::count() const {
 
 void MemberTable::count(const Record& r) const {
   if (r.kill_at) earliest_kill_ = std::min(earliest_kill_, *r.kill_at);
-  const std::uint32_t now = traits_of(r), changed = now ^ r.counted;
+  const std::uint32_t now = traits_of(r), changed = now ^ r.counted_;
   if (changed == 0) return;
   for (unsigned trait = 0; trait < kTraits; ++trait) {
     if ((changed >> trait & 1) != 0) counts_[trait] += (now >> trait & 1) != 0 ? 1 : -1;
@@ -88,7 +88,7 @@ void MemberTable::count(const Record& r) const {
     else
       waiting_.erase(r.id);
   }
-  r.counted = now;
+  r.counted_ = now;
   ++version_;
 }
 

@@ -48,7 +48,7 @@ struct Record : Member {
 
  private:
   friend class MemberTable;
-  mutable std::uint32_t counted = 0;  // its traits
+  mutable std::uint32_t counted_ = 0;  // its traits
 };
 
 // Counts are kept as records change, so that a question costs the same among ten thousand members as among

@@ -19,6 +19,7 @@ struct Policy {
   std::uint32_t min = 1;
   std::uint32_t max = 1;
   std::uint32_t target = 1;      // --start at first, then what `resize` asked for; 0: as many as slots
+  bool target_follows = false;   // the target grows with the slots: nobody has said it
   std::uint32_t spares = 0;      // that many more are kept warm, where there are slots
   std::uint32_t slots = 1;       // what the allocation allows to run at once; of nodes that come: theirs
   bool oversubscribe = false;    // nodes that come take more than their slots

@@ -21,6 +21,14 @@ void NodeTable::erase(core::NodeId id) {
   nodes_.erase(id);
 }
 
+void NodeTable::resize(core::NodeId id, std::uint32_t slots) {
+  Node& node = nodes_.at(id);
+  places_.erase(place_of(id));
+  slots_ += slots - node.slots;
+  node.slots = slots;
+  places_.insert(place_of(id));
+}
+
 void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
   const bool here = contains(id);  // members of one that comes may be known before it is
   if (here) places_.erase(place_of(id));
@@ -31,8 +39,9 @@ void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
 NodeTable::Place NodeTable::place_of(core::NodeId id) const {
   const auto found = load_.find(id);
   const std::uint32_t used = found == load_.end() ? 0 : found->second;
-  const bool full = used >= nodes_.at(id).slots;
-  return {full, full || by_node_ ? used : 0, id};
+  const std::uint32_t slots = nodes_.at(id).slots;
+  const Room room = slots == 0 ? Room::kNone : used >= slots ? Room::kFull : Room::kFree;
+  return {room, room != Room::kFree || by_node_ ? used : 0, id};
 }
 
 std::optional<core::Contacts> NodeTable::gather(core::NodeId from, const core::Contacts& contacts,

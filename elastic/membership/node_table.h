@@ -27,6 +27,7 @@ class NodeTable {
 
   void add(core::NodeId id, const Node& node);
   void erase(core::NodeId id);
+  void resize(core::NodeId id, std::uint32_t slots);
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
@@ -44,8 +45,8 @@ class NodeTable {
                                                      const core::World& world);
 
  private:
-  using Place =
-      std::tuple<bool, std::uint32_t, core::NodeId>;  // full, processes that matter; the least is next
+  enum class Room : std::uint8_t { kFree, kFull, kNone };       // kNone: it has no slot at all
+  using Place = std::tuple<Room, std::uint32_t, core::NodeId>;  // processes that matter; the least is next
   [[nodiscard]] Place place_of(core::NodeId id) const;
 
   const bool by_node_;

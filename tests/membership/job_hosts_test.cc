@@ -106,6 +106,43 @@ TEST_F(HostsTest, ALostHostTakesItsMembersAndTheOthersGoOn) {
   expect_success(job);
 }
 
+TEST_F(HostsTest, AHostThatIsWantedBackIsLeftAtAStepBoundary) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(3));
+  job.resize_host(1, 0);
+  ASSERT_TRUE(job.steady(2, 4));
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 0, 2, 2));
+  EXPECT_THAT(job.journal->why, testing::Not(testing::HasSubstr("was lost")));
+  EXPECT_FALSE(job.heard("was lost"));
+  ASSERT_TRUE(job.run_until([&] { return job.living_on(1) == 0; }));
+  job.lose_host(1);
+  expect_success(job);
+}
+
+TEST_F(HostsTest, WhoseSizeNobodySaidGrowsWithItsHosts) {
+  SimOptions o = three_hosts();
+  o.policy.target = 0;
+  job_.emplace(o);
+  SimJob& job = *job_;
+  ASSERT_TRUE(job.steady(1, 6));
+  job.resize_host(2, 0);
+  ASSERT_TRUE(job.steady(2, 4));
+  (void)job.add_host(2);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 0, 1, 1, 3, 3));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, ACoordinatorThatComesLaterAsksForTheHostBackAgain) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(3));
+  job.resize_host(1, 0);
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.run_until([&] { return job.living_on(1) == 0; }));
+  EXPECT_FALSE(job.heard("was lost"));
+  expect_success(job);
+}
+
 TEST_F(HostsTest, WhatIsSealedOnALostHostIsComputedAgain) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(2));

@@ -77,6 +77,22 @@ TEST_F(RulesTest, AWorldIsFormedOfTheReportsOfAllHosts) {
   EXPECT_EQ(coordinator_->world().resume, Position::of(8));
 }
 
+TEST_F(RulesTest, AnAgentSpeaksForItsOwnMembersOnly) {
+  (void)hello(0);
+  EXPECT_EQ(nodes_told<core::Revoke>(from(0, core::MemberLost{.member = 5, .joined = true, .signal = 9})),
+            Nodes{});
+  (void)from(0, core::MemberDrained{5});
+  EXPECT_EQ(nodes_told<core::Revoke>(from(1, core::MemberLost{.member = 5, .joined = true, .signal = 9})),
+            (Nodes{0, 1}))
+      << "it is as alive as before";
+  (void)from(
+      0, core::Report{
+             3, {line(4, Phase::kClosed, Position::of(8)), line(5, Phase::kCommitted, Position::of(90))}});
+  (void)from(1, core::Report{3, {line(5, Phase::kClosed, Position::of(8), false)}});
+  EXPECT_EQ(coordinator_->world().generation, 4U);
+  EXPECT_EQ(coordinator_->world().resume.step(), 7U);
+}
+
 // A message has its limit, addresses of many members none.
 TEST_F(RulesTest, ContactsOfManyGoInParts) {
   (void)hello(0);

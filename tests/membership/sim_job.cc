@@ -49,6 +49,16 @@ void SimJob::lose_host(core::NodeId node) {
   say_of_nodes(core::NodeLost{node, fmt::format("host h{} is lost", node)});
 }
 
+void SimJob::resize_host(core::NodeId node, std::uint32_t slots) {
+  nodes_.at(node).slots = slots;
+  say_of_nodes(core::NodeUp{node, fmt::format("h{}", node), slots});
+}
+
+std::size_t SimJob::living_on(core::NodeId node) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(members, [&](const auto& m) { return m.second.node == node && m.second.alive; }));
+}
+
 std::vector<core::NodeId> SimJob::hosts() const {
   std::vector<core::NodeId> up;
   for (const auto& [id, node] : nodes_) {

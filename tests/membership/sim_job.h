@@ -49,6 +49,8 @@ class SimJob {
   // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody speaks for it.
   core::NodeId add_host(std::uint32_t slots);
   void lose_host(core::NodeId node);
+  void resize_host(core::NodeId node, std::uint32_t slots);
+  [[nodiscard]] std::size_t living_on(core::NodeId node) const;
   [[nodiscard]] std::vector<core::NodeId> hosts() const;  // that are there
 
   SimMember& member(core::MemberId id) { return members.at(id); }
