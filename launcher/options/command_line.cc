@@ -26,7 +26,10 @@ constexpr Control kControls[] = {{"status", Verb::kStatus, ""},
 
 // Verbs whose words are read elsewhere.
 constexpr std::pair<std::string_view, Verb> kOthers[] = {
-    {"bench", Verb::kBench}, {"checkpoint", Verb::kCheckpoint}, {"place", Verb::kPlace}};
+    {"bench", Verb::kBench},           {"checkpoint", Verb::kCheckpoint},
+    {"place", Verb::kPlace},           {"topo", Verb::kTopo},
+
+    {"allocation", Verb::kAllocation}, {"join", Verb::kJoin}};
 
 // Options of a control command; the other words are returned.
 core::Result<Words> control_words(const Control& control, const Words& args, Options& out) {

@@ -16,48 +16,19 @@ namespace {
 using core::invalid_argument;
 using core::Status;
 
-bool is_local(const Surroundings& around, const std::string& given) {
-  const std::string name = lower(given);
-  if (name == "localhost" || name.starts_with("localhost.") || name.starts_with("127.") || name == "::1" ||
-      name == "+n0") {
-    return true;
-  }
-  const bool address = name.find_first_not_of("0123456789.") == std::string::npos;
-  return std::any_of(around.host_names.begin(), around.host_names.end(), [&](const std::string& known) {
-    const std::string mine = lower(known);
-    if (mine == name) return true;
-    const bool one_is_short = (mine.find('.') == std::string::npos) != (name.find('.') == std::string::npos);
-    return !address && one_is_short && mine.substr(0, mine.find('.')) == name.substr(0, name.find('.'));
-  });
+bool is_local(const Surroundings& around, const std::string& name) {
+  return is_this_host(around.host_names, name);
 }
 
 std::string own_name(const Surroundings& around) {
   return around.host_names.empty() ? "localhost" : around.host_names[0];
 }
 
-// All names of this host become one; slots add up.
-std::vector<HostRequest> by_one_name(const Surroundings& around, const std::vector<HostRequest>& hosts) {
-  std::vector<HostRequest> out;
-  for (HostRequest host : hosts) {
-    host.here = is_local(around, host.name);
-    if (host.here) host.name = own_name(around);
-    const auto known =
-        std::find_if(out.begin(), out.end(), [&](const auto& each) { return each.name == host.name; });
-    if (known == out.end()) {
-      out.push_back(host);
-    } else {
-      if (known->user.empty()) known->user = host.user;
-      known->slots = known->slots == 0 || host.slots == 0 ? 0 : known->slots + host.slots;
-      known->max_slots = std::max(known->max_slots, host.max_slots);
-    }
-  }
-  return out;
-}
-
 // Whether the first hosts of a list do, those after this one being spare: members fill a host before the
-// next.
+// next, unless GPUs decide.
 bool fits_here(const Options& options, const HostRequest& local) {
   const MapBy& map = options.mapping.map;
+  if (options.mapping.packing || options.mapping.gpus > 0) return false;
   const bool by_host =
       map.kind != MapBy::Kind::kDefault && map.kind != MapBy::Kind::kSlot && map.kind != MapBy::Kind::kUnit;
   const bool over_nodes = map.kind == MapBy::Kind::kUnit && map.unit == Unit::kNode;
@@ -111,13 +82,42 @@ Status take_rank_file(Draft& draft) {
   auto places = parse_rank_file(*text, path);
   if (!places.ok()) return draft.refuse(kBadMapFile, places.status());
   for (RankPlace& place : *places) {
-    if (!is_local(draft.around, place.host)) {
-      return invalid_argument(fmt::format("{}: host {}: several hosts: not yet; this one is {}", path,
-                                          place.host, own_name(draft.around)));
-    }
-    place.host = own_name(draft.around);
+    if (is_local(draft.around, place.host)) place.host = own_name(draft.around);
   }
   mapping.ranks = std::move(*places);
+  return {};
+}
+
+// Agents go to the hosts of -H and the host file only.
+Status check_rank_hosts(const Draft& draft) {
+  const Options& out = draft.out;
+  for (const RankPlace& place : out.mapping.ranks) {
+    const bool known = std::any_of(out.hosts.begin(), out.hosts.end(),
+                                   [&](const HostRequest& host) { return host.name == place.host; });
+    if (known || (out.hosts.empty() && place.host == own_name(draft.around))) continue;
+    return invalid_argument(fmt::format("{}: rank {}: host {} is not among those of -H or --hostfile",
+                                        out.mapping.map.file, place.rank, place.host));
+  }
+  return {};
+}
+
+// Whatever was granted is used; -H and host files choose among it.
+Status take_grant(Draft& draft) {
+  Options& out = draft.out;
+  const bool discovered = !out.discovery.script.empty();
+  if (discovered && !out.hosts.empty())
+    return invalid_argument("--host-discovery-script: -H and host files say which hosts there are, too");
+  if (discovered ? !draft.around.discover : !draft.around.grant) return {};
+  auto grant =
+      discovered ? draft.around.discover(out.discovery, out.allocator) : draft.around.grant(out.allocator);
+  if (!grant.ok()) return grant.status();
+  out.grant = std::move(*grant);
+  if (out.grant.by.empty()) return {};
+  out.notes.insert(out.notes.end(), out.grant.warnings.begin(), out.grant.warnings.end());
+  auto hosts = within_grant(out.grant, out.hosts, out.oversubscribe);
+  if (!hosts.ok()) return hosts.status();
+  out.hosts = std::move(*hosts);
+  if (!discovered) std::erase_if(out.hosts, [](const HostRequest& host) { return host.slots == 0; });
   return {};
 }
 
@@ -134,9 +134,12 @@ Status resolve_hosts(Draft& draft) {
   for (const AppDraft& app : draft.done) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
-  auto hosts = filter_hosts(by_one_name(draft.around, draft.listed), by_one_name(draft.around, wanted));
+  auto hosts = filter_hosts(by_one_name(draft.around.host_names, draft.listed),
+                            by_one_name(draft.around.host_names, wanted));
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
+  if (Status status = take_grant(draft); !status.ok()) return status;
+  if (map == MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(draft));
   if (!out.mapping.map.no_local) return {};
   std::erase_if(out.hosts, [](const HostRequest& host) { return host.here; });
   if (!out.hosts.empty()) return {};
@@ -144,21 +147,29 @@ Status resolve_hosts(Draft& draft) {
                                       own_name(draft.around)));
 }
 
+// Hosts that nobody needs now are kept for those who come later.
+bool may_grow(const Options& out) {
+  const bool followed = !out.discovery.script.empty();
+  const bool fits = !followed && out.hosts.size() == 1 && fits_here(out, out.hosts[0]);
+  return out.elastic && !out.grant.by.empty() && !fits;
+}
+
 Status choose_hosts(Draft& draft) {
   Options& out = draft.out;
-  if (!out.several_hosts()) return {};
+  out.growable = may_grow(out);
+  if (!out.several_hosts() || out.growable) return {};
   const auto other =
       std::find_if(out.hosts.begin(), out.hosts.end(), [](const auto& host) { return !host.here; });
   if (out.hosts[0].here && fits_here(out, out.hosts[0])) {
     std::vector<std::string> spare;
     for (auto host = out.hosts.begin() + 1; host != out.hosts.end(); ++host) spare.push_back(host->name);
     out.hosts.resize(1);
-    out.notes.push_back(fmt::format("not needed, hence not used: host {}", fmt::join(spare, ", ")));
+    if (out.grant.by.empty())
+      out.notes.push_back(fmt::format("not needed, hence not used: host {}", fmt::join(spare, ", ")));
     return {};
   }
   const char* what = nullptr;
-  if (!out.job_file.empty() || (!out.apps.empty() && !out.apps[0].role.empty())) what = "roles";
-  if (out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all";
+  if (out.elastic && out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all of an elastic job";
   if (what == nullptr) return {};
   return invalid_argument(fmt::format("host {}: {} on several hosts: not yet; this one is {}", other->name,
                                       what, own_name(draft.around)));

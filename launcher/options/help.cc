@@ -72,7 +72,7 @@ constexpr std::string_view kUsage =
     "       regroup checkpoint VERB ...             list, verify, compare checkpoints\n"
     "       regroup place --machine FILE -np N      where ranks would go, and why\n"
     "       regroup topo [--machine FILE]           what is in a machine; pictures\n"
-    "       regroup status [--json|--follow] [JOB]  what an elastic job does, and why\n"
+    "       regroup status [--json|--follow] [JOB]  what a job does, uses, and why\n"
     "       regroup resize MEMBERS [JOB]            let it have so many members\n"
     "       regroup notice MEMBER [JOB]             let a member leave after its step\n"
     "       regroup kill-member MEMBER [JOB]        SIGKILL a member\n"

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "launcher/options/values.h"
 
@@ -19,6 +21,9 @@ HostRequest* find_host(std::vector<HostRequest>& hosts, std::string_view name) {
       std::find_if(hosts.begin(), hosts.end(), [&](const auto& host) { return host.name == name; });
   return found == hosts.end() ? nullptr : &*found;
 }
+
+// Where each name stands: files may name ten thousand.
+using Index = std::unordered_map<std::string, std::size_t>;
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.find_first_of("=^,;'\"\\") == std::string_view::npos &&
@@ -121,17 +126,25 @@ void take_user(HostRequest& known, const HostRequest& host) {
 }
 
 // What a line adds to what stands already.
-void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::vector<std::string>& unsized) {
-  HostRequest* known = find_host(hosts, host.name);
-  const bool repeated = std::count(unsized.begin(), unsized.end(), host.name) > 0;
-  if (host.slots == 0) unsized.push_back(host.name);
-  if (known == nullptr) {
-    hosts.push_back(host);
-    return;
-  }
-  take_user(*known, host);
-  known->slots += (repeated && known->slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
-  known->max_slots = std::max(known->max_slots, host.max_slots);
+void add(std::vector<HostRequest>& hosts, const HostRequest& host, std::unordered_set<std::string>& unsized,
+         Index& index) {
+  const auto [at, fresh] = index.try_emplace(host.name, hosts.size());
+  const bool repeated = unsized.contains(host.name);
+  if (host.slots == 0) unsized.insert(host.name);
+  if (fresh) return hosts.push_back(host);
+  HostRequest& known = hosts[at->second];
+  take_user(known, host);
+  known.slots += (repeated && known.slots == 0 ? 1 : 0) + std::max(host.slots, 1U);
+  known.max_slots = std::max(known.max_slots, host.max_slots);
+}
+
+std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
+
+bool same_host(const HostRequest& a, const HostRequest& b) {
+  if (a.name == b.name || (a.here && b.here)) return true;
+  const bool one_is_short =
+      (a.name.find('.') == std::string::npos) != (b.name.find('.') == std::string::npos);
+  return one_is_short && short_name(a.name) == short_name(b.name);
 }
 
 }  // namespace
@@ -163,7 +176,8 @@ core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
   std::vector<HostRequest> hosts;
   std::vector<std::string> lines;  // the name in each
   std::vector<std::string> excluded;
-  std::vector<std::string> unsized;  // hosts that stood in a line without slots
+  std::unordered_set<std::string> unsized;  // hosts that stood in a line without slots
+  Index index;
   std::size_t number = 0;
   for (const std::string& whole : split(text, "\n")) {
     ++number;
@@ -176,15 +190,17 @@ core::Result<std::vector<HostRequest>> parse_host_file(std::string_view text, st
     if (line->exclude) {
       excluded.push_back(line->host.name);
     } else {
-      add(hosts, line->host, unsized);
+      add(hosts, line->host, unsized, index);
       lines.push_back(line->host.name);
     }
   }
   const auto is_excluded = [&](const std::string& name) {
     return std::count(excluded.begin(), excluded.end(), name) > 0;
   };
-  std::erase_if(hosts, [&](const auto& host) { return is_excluded(host.name); });
-  std::erase_if(lines, is_excluded);
+  if (!excluded.empty()) {
+    std::erase_if(hosts, [&](const auto& host) { return is_excluded(host.name); });
+    std::erase_if(lines, is_excluded);
+  }
   if (hosts.empty()) return invalid_argument(fmt::format("{}: it names no host", file));
   if (mentions != nullptr) mentions->insert(mentions->end(), lines.begin(), lines.end());
   return hosts;
@@ -204,6 +220,69 @@ core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostReques
     out.push_back(*found);
     if (!want.user.empty()) out.back().user = want.user;
     if (want.slots > 1) out.back().slots = want.slots;
+  }
+  return out;
+}
+
+core::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
+                                                    const std::vector<HostRequest>& wanted,
+                                                    bool oversubscribe) {
+  if (wanted.empty()) return grant.hosts;
+  std::vector<HostRequest> out;
+  for (const HostRequest& want : wanted) {
+    const auto found =
+        std::ranges::find_if(grant.hosts, [&](const auto& host) { return same_host(host, want); });
+    if (found == grant.hosts.end()) {
+      return invalid_argument(fmt::format(
+          "host {}: {} does not grant it (`regroup allocation` shows what it does; --allocator none "
+          "uses other hosts)",
+          want.name, grant.by));
+    }
+    HostRequest& host = out.emplace_back(*found);
+    host.max_slots = want.max_slots;
+    if (!want.user.empty()) host.user = want.user;
+    if (want.slots == 0) continue;
+    if (want.slots > found->slots && !oversubscribe) {
+      return invalid_argument(
+          fmt::format("host {}: {} slots are wanted, {} grants {}; --oversubscribe allows more", want.name,
+                      want.slots, grant.by, found->slots));
+    }
+    host.slots = want.slots;
+  }
+  return out;
+}
+
+bool is_this_host(const std::vector<std::string>& host_names, const std::string& given) {
+  const std::string name = lower(given);
+  if (name == "localhost" || name.starts_with("localhost.") || name.starts_with("127.") || name == "::1" ||
+      name == "+n0") {
+    return true;
+  }
+  const bool address = name.find_first_not_of("0123456789.") == std::string::npos;
+  return std::any_of(host_names.begin(), host_names.end(), [&](const std::string& known) {
+    const std::string mine = lower(known);
+    if (mine == name) return true;
+    const bool one_is_short = (mine.find('.') == std::string::npos) != (name.find('.') == std::string::npos);
+    return !address && one_is_short && mine.substr(0, mine.find('.')) == name.substr(0, name.find('.'));
+  });
+}
+
+std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
+                                     const std::vector<HostRequest>& hosts) {
+  std::vector<HostRequest> out;
+  std::unordered_map<std::string, std::size_t> index;
+  for (HostRequest host : hosts) {
+    host.here = is_this_host(host_names, host.name);
+    if (host.here) host.name = host_names.empty() ? "localhost" : host_names[0];
+    const auto [at, fresh] = index.try_emplace(host.name, out.size());
+    if (fresh) {
+      out.push_back(host);
+    } else {
+      HostRequest& known = out[at->second];
+      if (known.user.empty()) known.user = host.user;
+      known.slots = known.slots == 0 || host.slots == 0 ? 0 : known.slots + host.slots;
+      known.max_slots = std::max(known.max_slots, host.max_slots);
+    }
   }
   return out;
 }

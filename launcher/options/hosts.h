@@ -16,8 +16,28 @@ struct HostRequest {
   std::uint32_t max_slots = 0;  // 0: not said; slots that may not be exceeded even when oversubscribing
   bool here = false;            // it is this machine
   std::string user = {};        // to log in there as; "": not said
+  std::string address = {};     // what an allocator's own command calls it; "": its name
+  // Of what it has, those that an allocator has granted, where it says so: numbers of the operating system,
+  // and numbers or UUIDs.
+  std::vector<int> cores = {};
+  std::vector<std::string> gpus = {};
   bool operator==(const HostRequest&) const = default;
 };
+
+// What an allocator has granted, and how agents get there: a command line of `before`, the host's address and
+// `after`, behind which a shell's may stand. Without `before`: by ssh.
+struct Grant {
+  std::string by;  // "Slurm job 7"; "": nobody has granted anything
+  std::vector<HostRequest> hosts;
+  std::vector<std::string> before, after;
+  std::vector<std::string> warnings;  // sentences
+};
+
+// One of this host's own names, or one that any host has for itself.
+[[nodiscard]] bool is_this_host(const std::vector<std::string>& host_names, const std::string& name);
+// All names of this host, the first of which is `host_names`' first, become one; slots add up.
+[[nodiscard]] std::vector<HostRequest> by_one_name(const std::vector<std::string>& host_names,
+                                                   const std::vector<HostRequest>& hosts);
 
 // "a,b:4,a": each mention is one slot, :N is N; mentions add up. "b:*" are all it has, "user@b" says as whom
 // it is reached. Each mention's name is added to `mentions`, if any. kInvalidArgument names the word.
@@ -37,5 +57,12 @@ void add_mention(std::vector<HostRequest>& hosts, const HostRequest& host);
 // beyond a mention; all of the other if one is empty. kInvalidArgument: a wanted host is not listed.
 [[nodiscard]] core::Result<std::vector<HostRequest>> filter_hosts(const std::vector<HostRequest>& listed,
                                                                   const std::vector<HostRequest>& wanted);
+
+// Those of `grant` that `wanted` names, with its slots where it says any; all if it names none. A host is
+// also known by the short form of its name. kInvalidArgument: one is not granted, or, unless `oversubscribe`,
+// has fewer slots than are wanted.
+[[nodiscard]] core::Result<std::vector<HostRequest>> within_grant(const Grant& grant,
+                                                                  const std::vector<HostRequest>& wanted,
+                                                                  bool oversubscribe);
 
 }  // namespace regroup::launcher

@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "launcher/options/rankfile.h"
+#include "launcher/options/request.h"
 
 namespace regroup::launcher {
 
@@ -71,10 +72,14 @@ struct Mapping {
   MapBy map;
   RankBy rank;
   BindTo bind;
-  std::vector<RankPlace> ranks;        // of the rank file
-  std::vector<std::string> sequence;   // --map-by seq: the host of each rank
-  std::optional<Packing> packing;      // --placement: each member gets a GPU
-  std::string machine;                 // --topology: file that describes this machine; "": look at it
+  std::vector<RankPlace> ranks;       // of the rank file
+  std::vector<std::string> sequence;  // --map-by seq: the host of each rank
+  std::optional<Packing> packing;     // --placement: each member gets a GPU
+  std::uint32_t gpus = 0;             // --gpus-per-rank: so many; 0: not said
+  std::string gpu_label;              // --gpu-label: only GPUs of this label or product; "": any
+  MemoryPolicy memory = MemoryPolicy::kKernel;
+  std::string machine;                 // --topology: file that describes each host; "": look at it
+  std::string fabric;                  // --fabric: file that describes the network between hosts; "": none
   std::vector<std::uint32_t> cpu_set;  // members use no other processors; empty: all of the affinity mask
   bool operator==(const Mapping&) const = default;
 };

@@ -17,20 +17,6 @@
 
 namespace regroup::launcher {
 
-enum class Verb : std::uint8_t {
-  kRun,
-  kHelp,
-  kVersion,
-  kGenerate,
-  kStatus,
-  kResize,
-  kNotice,
-  kKillMember,
-  kBench,
-  kCheckpoint,
-  kPlace
-};
-
 // What is printed on standard output before the job starts.
 struct Display {
   bool map = false;
@@ -70,8 +56,13 @@ struct Options {
   std::vector<HostRequest> hosts;               // each once; empty: not said, this one alone
   std::vector<std::string> ssh_command{"ssh"};  // reaches a host when its name is appended
   bool fork_agents = false;                     // all run on this one: to try things out
-  std::string agent_prefix;                     // under which bin/regroup is there, where it is; "": as here
-  std::optional<std::uint32_t> tree_radix;      // agents that one starts; 0: all are started from here
+  bool by_ssh = false;                          // the user said so
+  std::string allocator;                    // --allocator; "": whoever is there, "none": this machine alone
+  Grant grant;                              // of it; `hosts` are among its hosts
+  bool growable = false;                    // other hosts may come, although none is needed now
+  DiscoveryRequest discovery;               // names the hosts, in place of the allocator
+  std::string agent_prefix;                 // under which bin/regroup is there, where it is; "": as here
+  std::optional<std::uint32_t> tree_radix;  // agents that one starts; 0: all are started from here
   Mapping mapping;
   bool oversubscribe = false;
   bool no_oversubscribe = false;  // --nooversubscribe was said, also where it is the default (hydra)
@@ -91,6 +82,10 @@ struct Options {
   core::Duration ready_timeout = std::chrono::seconds(300);
   core::Duration orphan_timeout = std::chrono::seconds(10);
   core::Duration term_grace = std::chrono::seconds(5);
+  bool term_grace_said = false;
+  NoticeRequest notice;
+  std::optional<core::Duration> notice_grace;       // from a notice to the end; none: as the allocator has it
+  std::optional<int> notice_status;                 // exit status of a job that a notice ended
   std::optional<std::vector<int>> forward_signals;  // in place of the default ones
   std::optional<std::uint32_t> max_restarts;
   RestartPolicy restart_policy = RestartPolicy::kEnd;
@@ -102,20 +97,20 @@ struct Options {
   std::vector<std::string> elastic_options;  // those given that only an elastic job has, as they were written
   std::vector<std::string> notes;            // a line each, for standard error
 
-  // Control commands
-  std::uint32_t number = 0;  // members of resize, or a member's id
+  std::uint32_t number = 0;  // of a control command: members of resize, or a member's id
   std::string job;           // "": the user's only one
   bool json = false;
   bool follow = false;
   bool prometheus = false;
 
-  std::vector<std::string> helper_words;  // kBench, kCheckpoint, kPlace: what follows the verb
+  std::vector<std::string> helper_words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kJoin
 
   Environment environment;  // of this process, unchanged
 
-  // Others than this machine are needed.
+  // Others than this machine are needed, or may come.
   [[nodiscard]] bool several_hosts() const {
-    return std::any_of(hosts.begin(), hosts.end(), [](const HostRequest& host) { return !host.here; });
+    return growable ||
+           std::any_of(hosts.begin(), hosts.end(), [](const HostRequest& host) { return !host.here; });
   }
 };
 
@@ -126,6 +121,10 @@ struct Surroundings {
   std::vector<std::string> host_names;  // of this machine; localhost and 127.0.0.1 need not be named
   std::function<core::Result<std::string>(const std::string& path)> read_file;
   std::function<bool(const std::string& path)> is_executable;
+  // By the allocator of that name, or any; none: there are no allocators.
+  std::function<core::Result<Grant>(const std::string& allocator)> grant;
+  // By that script; reached as `allocator` has it.
+  std::function<core::Result<Grant>(const DiscoveryRequest& request, const std::string& allocator)> discover;
 };
 
 inline constexpr int kHydraFailed = 255;  // exit status of all that hydra refuses, or ends itself

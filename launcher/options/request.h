@@ -2,15 +2,35 @@
 // they run under. Parsers fill it in; launcher/cmd turns it into processes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
+
 namespace regroup::launcher {
 
 using Environment = std::map<std::string, std::string>;
+
+enum class Verb : std::uint8_t {
+  kRun,
+  kHelp,
+  kVersion,
+  kGenerate,
+  kStatus,
+  kResize,
+  kNotice,
+  kKillMember,
+  kBench,
+  kCheckpoint,
+  kPlace,
+  kTopo,
+  kAllocation,
+  kJoin
+};
 
 // Of one member; 0: none.
 struct Limits {
@@ -51,14 +71,33 @@ struct StdinRequest {
   enum class To : std::uint8_t { kRank, kAll, kNone };
   To to = To::kRank;
   std::uint32_t rank = 0;
+  bool own = false;  // descriptor 0 is a pipe of this process, and nobody else's
 };
 
 // Whose rules of exit status and signals hold.
 enum class Compat : std::uint8_t { kOpenMpi, kMpich };
 
+// Where this host may hear that it is taken away: launcher/notice. "": nowhere.
+struct NoticeRequest {
+  std::string file, command, address;
+  core::Duration every = std::chrono::seconds(1);
+  [[nodiscard]] bool any() const { return !file.empty() || !command.empty() || !address.empty(); }
+};
+
+// --host-discovery-script: a command that prints HOST or HOST:SLOTS a line. "": there is none.
+struct DiscoveryRequest {
+  std::string script;
+  std::uint32_t slots = 0;  // of a host that comes without; 0: as many as it has cores
+};
+
+// --mem-bind: where members' memory comes from. kKernel: as the system does it, from the node of the core
+// that touches it first.
+enum class MemoryPolicy : std::uint8_t { kKernel, kLocal, kBind, kPrefer, kInterleave };
+
 // --checkpoint and what belongs to it.
 struct CheckpointRequest {
   std::string directory;      // "": none are made
+  std::string shared;         // a second one, behind it; "": none
   std::uint64_t every = 100;  // steps
   std::uint64_t memory = 0;   // most that a snapshot may take; 0: no limit
   std::uint32_t keep = 3;

@@ -47,6 +47,27 @@ Status set_timeout(Draft& draft, const Given& given) {
   return {};
 }
 
+Status set_notice_url(Draft& draft, const Given& given) {
+  if (!given.value().starts_with("http://"))
+    return bad_value(given.name, given.value(), "http://HOST[:PORT][/PATH] is wanted");
+  draft.out.notice.address = given.value();
+  return {};
+}
+
+Status set_notice_every(Draft& draft, const Given& given) {
+  REGROUP_RETURN_IF_ERROR(parse_seconds(given.name, given.value(), draft.out.notice.every));
+  if (draft.out.notice.every >= std::chrono::milliseconds(10)) return {};
+  return bad_value(given.name, given.value(), "at least 0.01 is wanted");
+}
+
+Status set_notice_status(Draft& draft, const Given& given) {
+  std::uint32_t status = 0;
+  REGROUP_RETURN_IF_ERROR(parse_count(given.name, given.value(), 0, status));
+  if (status > 255) return bad_value(given.name, given.value(), "at most 255 is possible");
+  draft.out.notice_status = static_cast<int>(status);
+  return {};
+}
+
 // A list of Open MPI 5: most of it is mpirun's old options under new names.
 Status set_runtime(Draft& draft, const Given& given) {
   for (const std::string& whole : split(given.value(), ",")) {
@@ -87,7 +108,34 @@ std::vector<Spec> end_options() {
       {{"term-grace"},
        "SECONDS",
        "from SIGTERM to SIGKILL when a job is ended (default: 5)",
-       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.term_grace); }},
+       [](D& d, G& g) {
+         d.out.term_grace_said = true;
+         return parse_seconds(g.name, g.value(), d.out.term_grace);
+       }},
+      {{"notice-file"},
+       "PATH",
+       "looked at on every host: `shrink|suspend|kill [within=SECONDS] [who=HOST,...]` in it takes hosts "
+       "back",
+       [](D& d, G& g) { return d.out.notice.file = g.value(), Status(); }},
+      {{"notice-command"},
+       "COMMAND",
+       "run on every host again and again: what it prints is such a notice, or nothing",
+       [](D& d, G& g) { return d.out.notice.command = g.value(), Status(); }},
+      {{"notice-url"},
+       "URL",
+       "asked on every host: a cloud's metadata address (EC2, Google, Azure), or one that answers such a "
+       "notice",
+       set_notice_url},
+      {{"notice-every"}, "SECONDS", "how often these are asked (default: 1)", set_notice_every},
+      {{"notice-grace"},
+       "SECONDS",
+       "from a notice to the loss of a host, where the notice does not say (default: the allocator's, else "
+       "30)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.notice_grace.emplace()); }},
+      {{"notice-status"},
+       "STATUS",
+       "exit status of a job that SIGTERM or a notice ended, by which its allocator starts it again, or not",
+       set_notice_status},
       {{"forward-signals"},
        "LIST|none",
        "pass on these signals instead of the usual ones: USR1,USR2",

@@ -45,6 +45,7 @@ Status set_ssh_command(Draft& draft, const Given& given) {
   if (!words.ok()) return bad_value(given.name, given.value(), words.status().message());
   if (words->empty()) return bad_value(given.name, given.value(), "a command is missing");
   draft.out.ssh_command = std::move(*words);
+  draft.out.by_ssh = true;
   return {};
 }
 
@@ -52,6 +53,7 @@ Status set_ssh_command(Draft& draft, const Given& given) {
 Status set_way(Draft& draft, const Given& given) {
   const std::string way = lower(given.value());
   draft.out.fork_agents = way == "fork";
+  draft.out.by_ssh = way == "ssh" || way == "rsh";
   if (way != "fork" && way != "ssh" && way != "rsh")
     draft.ignored.push_back(fmt::format("{} {}", given.name, given.value()));
   return {};
@@ -101,6 +103,19 @@ std::vector<Spec> host_options() {
        "ssh|fork",
        "how agents are started on other hosts; fork: all on this one, to try things out",
        set_way},
+      {{"allocator"},
+       "NAME",
+       "who has granted hosts: slurm, lsf, pbs, gridengine, flux or kubernetes (default: found out); none: "
+       "nobody",
+       [](Draft& d, const Given& g) { return d.out.allocator = g.value(), Status(); }},
+      {{"host-discovery-script"},
+       "COMMAND",
+       "prints HOST or HOST:SLOTS a line, and is run once a second: an elastic job follows it (Horovod's)",
+       [](Draft& d, const Given& g) { return d.out.discovery.script = g.value(), Status(); }},
+      {{"slots-per-host"},
+       "N",
+       "slots of its hosts that come without (default: as many as they have cores)",
+       [](Draft& d, const Given& g) { return parse_count(g.name, g.value(), 1, d.out.discovery.slots); }},
       {{"tree-radix"},
        "N",
        "agents that are started from here, and by each of them where there are more (default: 64; 0: all "

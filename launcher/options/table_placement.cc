@@ -36,6 +36,17 @@ Status set_cpu_set(Draft& draft, const Given& given) {
   return refused(given, parse_cpu_list(given.value(), draft.out.mapping.cpu_set));
 }
 
+Status set_memory(Draft& draft, const Given& given) {
+  constexpr std::pair<std::string_view, MemoryPolicy> kPolicies[] = {
+      {"none", MemoryPolicy::kKernel},   {"firsttouch", MemoryPolicy::kKernel},
+      {"local", MemoryPolicy::kLocal},   {"bind", MemoryPolicy::kBind},
+      {"prefer", MemoryPolicy::kPrefer}, {"interleave", MemoryPolicy::kInterleave}};
+  for (const auto& [name, policy] : kPolicies) {
+    if (lower(given.value()) == name) return draft.out.mapping.memory = policy, Status();
+  }
+  return bad_value(given.name, given.value(), "there are none, firsttouch, local, bind, prefer, interleave");
+}
+
 // N:OBJECT, several of them with commas; one is taken.
 Status set_ppr(Draft& draft, const Given& given) {
   if (given.value().find(',') != std::string::npos) {
@@ -100,8 +111,20 @@ std::vector<Spec> placement_options() {
        kYes},
       {{"topology"},
        "FILE",
-       "describes this machine's GPUs and NICs, instead of looking for them",
+       "describes each host's GPUs and NICs, instead of looking for them; read on each host",
        [](D& d, G& g) { return d.out.mapping.machine = g.value(), Status(); }},
+      {{"fabric"},
+       "FILE",
+       "describes the network between hosts: topology.conf of Slurm, nodes of Kubernetes, or YAML",
+       [](D& d, G& g) { return d.out.mapping.fabric = g.value(), Status(); }},
+      {{"gpus-per-rank"},
+       "N",
+       "so many GPUs for each, chosen as --placement says (default: 1)",
+       [](D& d, G& g) { return parse_count(g.name, g.value(), 1, d.out.mapping.gpus); }},
+      {{"gpu-label"},
+       "NAME",
+       "only GPUs of this label or product",
+       [](D& d, G& g) { return d.out.mapping.gpu_label = g.value(), Status(); }},
       {{"rank-by"},
        "OBJECT",
        "number them by slot, node, fill, span or an object",
@@ -113,6 +136,11 @@ std::vector<Spec> placement_options() {
        [](D& d, G& g) { return refused(g, parse_bind_to(g.value(), d.out.mapping.bind)); },
        kJob,
        kYes},
+      {{"mem-bind"},
+       "none|local|bind|prefer|interleave",
+       "take memory from the NUMA nodes of a member's cores: none (default) and firsttouch leave that to the "
+       "system",
+       set_memory},
       {{"binding"},
        "OBJECT",
        "as --bind-to; hydra's word",

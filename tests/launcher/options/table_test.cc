@@ -45,6 +45,7 @@ Words sample_values(const Spec& spec) {
                                                        {"hosts", {"here"}},
                                                        {"role", {"worker=2"}},
                                                        {"with-ft", {"ulfm"}},
+                                                       {"notice-url", {"http://a/"}},
                                                        {"forward-signals", {"USR1"}},
                                                        {"runtime-options", {"timeout=1"}},
                                                        {"output", {"tag"}},
