@@ -91,11 +91,12 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     if (!error) return done_(core::Fd(socket_.release()));
     if (!failures_.empty()) failures_ += "; ";
     failures_ += fmt::format("{}: {}", to_string(endpoints_[at_]), late ? "no answer" : error.message());
+    refused_ = refused_ && error == asio::error::connection_refused;
     ++at_;
     next();
   }
   void finish() {
-    done_(core::Status(core::Code::kUnavailable,
+    done_(core::Status(refused_ && !failures_.empty() ? core::Code::kPeerLost : core::Code::kUnavailable,
                        failures_.empty() ? "connect: no address was given" : "connect: " + failures_));
   }
 
@@ -106,6 +107,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   asio::steady_timer timer_;
   std::size_t at_ = 0;
   std::string failures_;
+  bool refused_ = true;
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 [[nodiscard]] core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port);
 
 // Connects to the first of `endpoints` that accepts, in their order, each within its share of `limit`. `done`
-// is called once, from the loop; its error says of each address why not. The socket does not block.
+// is called once, from the loop; its error says of each address why not: kPeerLost if all refuse, so that
+// nobody listens, else kUnavailable. The socket does not block.
 void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
           std::function<void(core::Result<core::Fd>)> done);
 

@@ -38,8 +38,14 @@ core::Result<Ends> make_ends() {
 
 }  // namespace
 
-PipedProcess::PipedProcess(boost::asio::io_context& loop, Events events)
-    : events_(std::move(events)), in_(loop), pidfd_(loop), out_(loop, false), err_(loop, true) {}
+PipedProcess::PipedProcess(boost::asio::io_context& loop, pid_t pid, Events events)
+    : events_(std::move(events)),
+      in_(loop),
+      pidfd_(loop),
+      out_(loop, false),
+      err_(loop, true),
+      pid_(pid),
+      kept_(pid) {}
 
 core::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_context& loop, SpawnSpec spec,
                                                                 Events events) {
@@ -57,7 +63,7 @@ core::Result<std::shared_ptr<PipedProcess>> PipedProcess::start(boost::asio::io_
     ::waitpid(*pid, nullptr, 0);
     return why;
   }
-  std::shared_ptr<PipedProcess> self(new PipedProcess(loop, std::move(events)));
+  std::shared_ptr<PipedProcess> self(new PipedProcess(loop, *pid, std::move(events)));
   self->in_.assign(in->ours.release());
   self->out_.pipe.assign(out->ours.release());
   self->err_.pipe.assign(err->ours.release());
@@ -75,7 +81,9 @@ void PipedProcess::abandon() {
 }
 
 void PipedProcess::kill() {
-  if (pidfd_.is_open()) ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), SIGKILL, nullptr, 0);
+  if (!pidfd_.is_open()) return;
+  if (!kept_.status()) ::kill(-pid_, SIGKILL);  // not reaped yet, so the group of spawn() is its own
+  ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), SIGKILL, nullptr, 0);
 }
 
 void PipedProcess::wait_output(Stream& stream) {
@@ -146,11 +154,12 @@ void PipedProcess::wait_end() {
 
 void PipedProcess::on_end() {
   siginfo_t info{};
-  // Whoever reaped it before us has taken its status along.
-  const bool known = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.native_handle()),
-                              &info, WEXITED | WNOHANG) == 0 &&
-                     info.si_pid != 0;
-  const int status = !known ? SIGKILL : info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+  const bool ours = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd_.native_handle()), &info,
+                             WEXITED | WNOHANG) == 0 &&
+                    info.si_pid != 0;
+  const int status = !ours                        ? kept_.status().value_or(SIGKILL)
+                     : info.si_code == CLD_EXITED ? info.si_status << 8
+                                                  : info.si_status;
   boost::system::error_code ignored;
   for (Stream* stream : {&out_, &err_}) {
     // What is there, but not what somebody else goes on to write.

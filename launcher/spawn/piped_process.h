@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "core/status.h"
+#include "launcher/supervise/kept_child.h"
 #include "launcher/supervise/spawn.h"
 
 namespace regroup::launcher {
@@ -39,6 +40,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   // it.
   [[nodiscard]] int input() { return in_.is_open() ? in_.native_handle() : -1; }
   void close_input();
+  // With all of its process group.
   void kill();
 
  private:
@@ -48,7 +50,7 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
     bool error;
     std::string rest;  // of a line that has not ended
   };
-  PipedProcess(boost::asio::io_context& loop, Events events);
+  PipedProcess(boost::asio::io_context& loop, pid_t pid, Events events);
 
   void wait_output(Stream& stream);
   // Bytes that came; 0 at the end, -1 if there is nothing now.
@@ -63,6 +65,8 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
   Stream out_, err_;
   std::string to_write_;
   bool writing_ = false;
+  const pid_t pid_;
+  const KeptChild kept_;
 };
 
 }  // namespace regroup::launcher

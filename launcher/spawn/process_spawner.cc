@@ -29,7 +29,8 @@ std::vector<std::string> quiet_options(core::Duration limit) {
 core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context& loop,
                                                         std::shared_ptr<const JobSecret> secret,
                                                         SpawnEvents events, SpawnOptions options,
-                                                        std::vector<std::string> command) {
+                                                        std::vector<std::string> command,
+                                                        std::vector<std::string> after) {
   if (command.empty()) return core::invalid_argument("the command that reaches other hosts is empty");
   auto path = find_program(command[0], "", options.environment);
   if (!path.ok()) return path.status();
@@ -37,9 +38,9 @@ core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(boost::asio::io_context&
     const auto quiet = quiet_options(options.limit);
     command.insert(command.end(), quiet.begin(), quiet.end());
   }
-  return std::unique_ptr<Spawner>(
-      std::make_unique<ProcessSpawner>(loop, std::move(secret), std::move(events), std::move(options),
-                                       ProcessSpawner::Way{*path, std::move(command), true}));
+  return std::unique_ptr<Spawner>(std::make_unique<ProcessSpawner>(
+      loop, std::move(secret), std::move(events), std::move(options),
+      ProcessSpawner::Way{*path, std::move(command), true, std::move(after)}));
 }
 
 core::Result<std::unique_ptr<Spawner>> make_fork_spawner(boost::asio::io_context& loop,
@@ -91,7 +92,8 @@ void ProcessSpawner::fill() {
 core::Status ProcessSpawner::launch(Agent& agent) {
   const core::NodeId node = agent.order.node;
   const std::string& user = agent.order.user;
-  if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_name(agent.order.host, "host"));
+  const std::string& address = agent.order.address.empty() ? agent.order.host : agent.order.address;
+  if (way_.append_host) REGROUP_RETURN_IF_ERROR(check_name(address, "host"));
   if (const core::Status bad = user.empty() ? core::Status() : check_name(user, "user"); !bad.ok())
     return {bad.code(), fmt::format("{}: {}", agent.order.host, bad.message())};
   auto script = script_of(agent.order);
@@ -99,8 +101,13 @@ core::Status ProcessSpawner::launch(Agent& agent) {
   SpawnSpec spec;
   spec.path = way_.path;
   spec.argv = way_.command;
-  if (way_.append_host && !user.empty()) spec.argv.insert(spec.argv.end(), {"-l", user});
-  if (way_.append_host) spec.argv.insert(spec.argv.end(), {agent.order.host, "/bin/sh"});
+  if (way_.append_host && !user.empty() && way_.after.empty())
+    spec.argv.insert(spec.argv.end(), {"-l", user});
+  if (way_.append_host) {
+    spec.argv.push_back(address);
+    spec.argv.insert(spec.argv.end(), way_.after.begin(), way_.after.end());
+    spec.argv.emplace_back("/bin/sh");
+  }
   spec.environment = to_strings(options_.environment);
   auto process = PipedProcess::start(
       loop_, std::move(spec),
@@ -138,10 +145,10 @@ void ProcessSpawner::on_line(core::NodeId node, std::string_view line, bool erro
 void ProcessSpawner::on_up(Agent& agent) {
   const core::NodeId node = agent.order.node;
   const auto alive = alive_;  // a handler may end us
-  agent.timer.cancel();
   if (!secret_->write(agent.process->input()).ok()) {
-    return agent.process->close_input();  // it has gone: its end will say why
+    return agent.process->close_input();  // it has gone: its end, of which `answer` is a part, will say why
   }
+  agent.timer.cancel();
   agent.up = true;
   --on_their_way_;
   const std::vector<std::string> held = std::exchange(agent.held, {});
@@ -171,9 +178,9 @@ core::Status ProcessSpawner::reason(const Agent& agent, int wait_status) const {
                                                std::chrono::duration<double>(options_.limit).count(),
                                                agent.last_line.empty() ? "" : ": " + agent.last_line));
   }
-  const core::Status answered = explain(agent.answer, agent.order);
-  return answered.ok() ? explain(Ending{tool_, wait_status, agent.up, agent.last_line}, agent.order)
-                       : answered;
+  // The program was begun once that was said, also where it had ended before it could be given the secret.
+  const bool begun = agent.answer == Answer::kHere;
+  return explain(Ending{tool_, wait_status, begun, agent.last_line}, agent.order);
 }
 
 void ProcessSpawner::report_later(core::NodeId node, core::Status why) {

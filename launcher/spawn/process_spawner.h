@@ -29,11 +29,12 @@ struct SpawnOptions {
   core::Duration limit = std::chrono::seconds(5);  // from the start of the local process until `up`
 };
 
-// `command` reaches a host when its name and "/bin/sh" are appended; one named ssh also gets the options that
-// keep it from asking (host keys are the user's matter). kNotFound names the program.
+// `command` reaches a host when its address, `after` and "/bin/sh" are appended: ssh, or an allocator's own
+// command. One named ssh also gets the options that keep it from asking (host keys are the user's matter).
+// kNotFound names the program.
 [[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_ssh_spawner(
     boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
-    SpawnOptions options, std::vector<std::string> command = {"ssh"});
+    SpawnOptions options, std::vector<std::string> command = {"ssh"}, std::vector<std::string> after = {});
 // All on this host, whatever orders say.
 [[nodiscard]] core::Result<std::unique_ptr<Spawner>> make_fork_spawner(
     boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
@@ -46,6 +47,7 @@ class ProcessSpawner final : public Spawner {
     std::string path;
     std::vector<std::string> command;
     bool append_host = false;
+    std::vector<std::string> after = {};  // the host
   };
   ProcessSpawner(boost::asio::io_context& loop, std::shared_ptr<const JobSecret> secret, SpawnEvents events,
                  SpawnOptions options, Way way);

@@ -19,6 +19,7 @@ struct AgentOrder {
   std::string wdir;                    // "": wherever it starts
   std::string user = {};               // to log in there as; "": as ssh has it
   std::string preferred = {};          // a program that runs in place of `program` where it is there
+  std::string address = {};            // what the command that reaches it calls the host; "": as `host`
 };
 
 // Called from the loop, never from within a Spawner's function.

@@ -11,8 +11,12 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
+
+#include "launcher/supervise/kept_child.h"
 
 namespace regroup::launcher {
 namespace {
@@ -41,6 +45,19 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return found;
 }
 
+bool is_exiting(pid_t pid) {
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING, which is older than any file that the process closes
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_ends = stat.rfind(')');  // the name may hold anything
+  if (name_ends == std::string::npos) return false;
+  std::istringstream rest(stat.substr(name_ends + 1));
+  std::string skipped;
+  for (int before = 0; before < 6; ++before) rest >> skipped;  // the state to the foreground process group
+  unsigned flags = 0;
+  return (rest >> flags) && (flags & kExiting) != 0;
+}
+
 bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped, bool dying) {
   const core::SystemClock clock;
   const core::TimePoint deadline = clock.now() + limit;
@@ -53,6 +70,7 @@ bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)
     if (pid < 0 && errno == ECHILD) return true;
     if (pid > 0) {
       if (reaped) reaped(pid, status);
+      KeptChild::reaped(pid, status);
       killed = dying;  // else its children, ours now, are to be found
       continue;
     }

@@ -141,7 +141,11 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
   EXPECT_EQ(failure(*spawner, no_folder).message(), "node2: cannot change to folder /no/such/folder");
   EXPECT_EQ(failure(*spawner, plain).message(), "node3: " + plain.program + " is not executable");
   EXPECT_TRUE(told_.up.empty() && told_.lines[1].empty() && told_.lines[2].empty() && told_.lines[3].empty());
-  EXPECT_THAT(failure(*spawner, broken).message(), HasSubstr("node4: cannot run " + broken.program));
+  // Its end may be there before the line that it was begun is read.
+  for (core::NodeId node = 4; node < 24; ++node) {
+    broken.node = node;
+    EXPECT_THAT(failure(*spawner, broken).message(), HasSubstr("node4: cannot run " + broken.program));
+  }
 }
 
 TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {

@@ -1,0 +1,44 @@
+// A command that is run for what it prints: a user's script, an allocator's tool.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "launcher/options/request.h"
+#include "launcher/spawn/piped_process.h"
+
+namespace regroup::launcher {
+
+// Used by the loop's thread.
+class Hook : public std::enable_shared_from_this<Hook> {
+ public:
+  // Lines of its standard output, 64 MiB at most. kUnavailable: how it ended, and its last complaint;
+  // kDeadlineExceeded: it ran longer than `limit` and was killed, with its process group.
+  using Done = std::function<void(core::Result<std::string>)>;
+  // Runs `words` in `environment`, its standard input empty. `done` is called once, from the loop.
+  static std::shared_ptr<Hook> start(boost::asio::io_context& loop, const std::vector<std::string>& words,
+                                     const Environment& environment, core::Duration limit, Done done);
+  // `done` is not called any more, and what runs is killed.
+  void abandon();
+
+ private:
+  Hook(boost::asio::io_context& loop, Done done) : timer_(loop), done_(std::move(done)) {}
+  void run(boost::asio::io_context& loop, const std::vector<std::string>& words,
+           const Environment& environment, core::Duration limit);
+  void on_line(std::string_view line, bool error);
+  void on_end(int wait_status);
+  void end(core::Result<std::string> result);
+
+  boost::asio::steady_timer timer_;
+  Done done_;
+  std::shared_ptr<PipedProcess> process_;
+  std::string printed_, complaint_;
+};
+
+}  // namespace regroup::launcher
