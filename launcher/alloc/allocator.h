@@ -15,6 +15,11 @@ struct Host {
   std::string name;
   std::uint32_t slots = 1;  // members that may run there: cores, unless the allocator says otherwise
   std::vector<int> cores;   // operating system numbers; empty: unknown
+  std::vector<std::string> gpus = {};  // numbers or UUIDs there; empty: none, or unknown
+  std::uint32_t gpu_count = 0;         // also where nobody says which they are
+  std::string address = {};            // what the allocator's own command calls it; "": name
+  bool here = false;                   // this process runs there
+  std::uint32_t quota = 0;             // processors' worth of time that `slots` may use; 0: no limit
   bool operator==(const Host&) const = default;
 };
 
@@ -39,8 +44,13 @@ class Allocator {
 };
 
 // This machine alone: one slot per core of which the affinity mask of the calling process has a hardware
-// thread; Host::cores are the threads. `sysfs` is where the kernel tells which share a core.
-[[nodiscard]] std::unique_ptr<Allocator> make_this_machine(std::string sysfs = "/sys");
+// thread, but no more than cpu_quota(`cgroup_root`); Host::cores are the threads. `sysfs` is where the kernel
+// tells which share a core.
+[[nodiscard]] std::unique_ptr<Allocator> make_this_machine(std::string sysfs = "/sys",
+                                                           std::string cgroup_root = "");
+
+// "node1 slots=2 cores=0,1,2,3", and what limits its slots.
+[[nodiscard]] std::string this_machine_text(const Host& host);
 
 // Grants what it was told to.
 class FakeAllocator final : public Allocator {

@@ -1,9 +1,11 @@
 // The allocator of a job without a resource manager: slots are the cores this process may run on, as
-// containers, taskset and cgroups leave them.
+// containers, taskset and control groups leave them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include <string>
 
 #include "launcher/alloc/allocator.h"
+#include "launcher/alloc/cpu_quota.h"
 
 namespace regroup::launcher {
 namespace {
@@ -38,38 +41,49 @@ std::size_t count_cores(const std::vector<int>& threads, const std::string& sysf
 
 class ThisMachine final : public Allocator {
  public:
-  explicit ThisMachine(std::string sysfs) : sysfs_(std::move(sysfs)) {}
+  ThisMachine(std::string sysfs, std::string cgroup_root)
+      : sysfs_(std::move(sysfs)), cgroup_root_(std::move(cgroup_root)) {}
 
   [[nodiscard]] core::Result<Allocation> allocation() override {
     // A machine may have more cores than a cpu_set_t: the kernel refuses a set that is too small.
     for (std::size_t cores = CPU_SETSIZE; cores <= (1U << 20); cores *= 2) {
       std::vector<cpu_set_t> set(CPU_ALLOC_SIZE(cores) / sizeof(cpu_set_t));
       const std::size_t bytes = set.size() * sizeof(cpu_set_t);
-      if (::sched_getaffinity(0, bytes, set.data()) == 0) return granted(set.data(), bytes, sysfs_);
+      if (::sched_getaffinity(0, bytes, set.data()) == 0) return granted(set.data(), bytes);
       if (errno != EINVAL) break;
     }
     return core::system_error("sched_getaffinity", "this process", errno);
   }
 
  private:
-  static Allocation granted(const cpu_set_t* set, std::size_t bytes, const std::string& sysfs) {
+  [[nodiscard]] Allocation granted(const cpu_set_t* set, std::size_t bytes) const {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
     Host host{name.data(), 0, {}};
     for (std::size_t core = 0; core < bytes * 8; ++core) {
       if (CPU_ISSET_S(core, bytes, set)) host.cores.push_back(static_cast<int>(core));
     }
-    host.slots = static_cast<std::uint32_t>(count_cores(host.cores, sysfs));
+    host.slots = static_cast<std::uint32_t>(count_cores(host.cores, sysfs_));
+    host.quota = cpu_quota(cgroup_root_);
+    if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
     return {1, {std::move(host)}};
   }
 
-  std::string sysfs_;
+  std::string sysfs_, cgroup_root_;
 };
 
 }  // namespace
 
-std::unique_ptr<Allocator> make_this_machine(std::string sysfs) {
-  return std::make_unique<ThisMachine>(std::move(sysfs));
+std::unique_ptr<Allocator> make_this_machine(std::string sysfs, std::string cgroup_root) {
+  return std::make_unique<ThisMachine>(std::move(sysfs), std::move(cgroup_root));
+}
+
+std::string this_machine_text(const Host& host) {
+  std::string out = fmt::format("{} slots={} cores={}", host.name, host.slots, fmt::join(host.cores, ","));
+  if (host.quota > 0)
+    out += fmt::format(" (its control group grants the time of {} processor{})", host.quota,
+                       host.quota == 1 ? "" : "s");
+  return out;
 }
 
 }  // namespace regroup::launcher

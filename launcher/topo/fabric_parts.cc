@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "launcher/topo/host_names.h"
+#include "launcher/alloc/host_list.h"
 #include "launcher/topo/text_input.h"
 
 namespace regroup::launcher {
@@ -81,7 +81,7 @@ class Builder {
     for (const std::string& name : part.hosts) {
       const auto [at, fresh] = hosts_.emplace(name, out_.hosts.size());
       if (fresh) out_.hosts.push_back({name});
-      if (out_.hosts.size() > kMaxHosts) return fail(part, fmt::format("more than {} hosts", kMaxHosts));
+      if (out_.hosts.size() > kMostHosts) return fail(part, fmt::format("more than {} hosts", kMostHosts));
       FabricHost& host = out_.hosts[at->second];
       std::uint32_t& place = part.kind == FabricKind::kNvlink ? host.nvlink : host.leaf;
       if (place != kNoPart)

@@ -8,8 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "launcher/alloc/host_list.h"
 #include "launcher/topo/fabric_parts.h"
-#include "launcher/topo/host_names.h"
 #include "launcher/topo/text_input.h"
 
 namespace regroup::launcher {
@@ -18,6 +18,10 @@ namespace {
 using Parts = std::vector<FabricPart>;
 
 constexpr std::size_t kMaxFabricBytes = std::size_t{64} << 20, kMaxYamlBytes = std::size_t{4} << 20;
+
+std::string why_none(const core::Result<std::vector<std::string>>& names) {
+  return names.ok() ? "it is empty" : names.status().message();
+}
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
@@ -40,10 +44,12 @@ core::Result<std::vector<SlurmLine>> slurm_lines(const std::string& text, const 
   for (const std::string_view raw : split(text, '\n')) {
     ++number;
     if (joined.empty()) first = number;
-    std::string_view line = trimmed(raw.substr(0, raw.find('#')));
+    std::string_view line = raw.substr(0, raw.find('#'));
+    if (joined.empty() || joined.back() == ',') line = trimmed(line);  // a list goes on
+    while (!line.empty() && trimmed(line.substr(line.size() - 1)).empty()) line.remove_suffix(1);
     const bool goes_on = line.ends_with('\\');
     if (goes_on) line.remove_suffix(1);
-    joined += std::string(line) + " ";
+    joined += line;
     if (goes_on) continue;
     SlurmLine next;
     next.number = first;
@@ -80,11 +86,15 @@ core::Result<Parts> read_slurm(const std::string& text, const std::string& sourc
     for (const auto& [key, names] :
          {std::pair("nodes", &part.hosts), std::pair("switches", &part.children)}) {
       if (line.values.count(key) == 0) continue;
-      auto expanded = expand_hosts(value(key));
-      if (!expanded)
+      if (lower_case(value(key)) == "all")
+        return input_error(source, line.number,
+                           fmt::format("{}={}: which there are is not in this file; their names are wanted",
+                                       key, value(key)));
+      auto expanded = expand_host_list(value(key));
+      if (!expanded.ok() || expanded->empty())
         return input_error(
             source, line.number,
-            fmt::format("{}={} is no list of at most {} names", key, value(key).substr(0, 60), kMaxHosts));
+            fmt::format("{}={} is no list of hosts: {}", key, value(key).substr(0, 60), why_none(expanded)));
       *names = std::move(*expanded);
     }
     for (const auto& [key, ignored] : line.values) {
@@ -238,10 +248,10 @@ class YamlReader {
     if (key == "name") {
       part.name = value;
     } else if (key == "hosts") {
-      auto hosts = expand_hosts(value);
-      if (!hosts)
-        return fail(
-            node, fmt::format("hosts: '{}' is no list of at most {} names", value.substr(0, 60), kMaxHosts));
+      auto hosts = expand_host_list(value);
+      if (!hosts.ok() || hosts->empty())
+        return fail(node,
+                    fmt::format("hosts: '{}' is no list of hosts: {}", value.substr(0, 60), why_none(hosts)));
       part.hosts = std::move(*hosts);
     } else if (key == "gbytes") {
       const auto gbytes = real_number(value, 0, 1e9);

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "launcher/alloc/cpu_quota.h"
+
 namespace regroup::launcher {
 namespace {
 
@@ -48,6 +50,53 @@ TEST(ThisMachine, ThreadsOfOneCoreAreOneSlot) {
   EXPECT_EQ(make_this_machine(sysfs)->allocation()->slots(), threads.size());
   EXPECT_EQ(make_this_machine(sysfs / "nothing")->allocation()->slots(), threads.size());
   std::filesystem::remove_all(sysfs);
+}
+
+class Quota : public testing::Test {
+ protected:
+  ~Quota() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((root_ / name).parent_path());
+    std::ofstream(root_ / name) << text << "\n";
+  }
+  [[nodiscard]] Host host() const {
+    auto out = make_this_machine("/sys", root_)->allocation();
+    EXPECT_TRUE(out.ok());
+    return out->hosts.at(0);
+  }
+  const std::filesystem::path root_ = testing::TempDir() + "quota-" + std::to_string(::getpid());
+};
+
+TEST_F(Quota, OfVersion2IsTheLeastOfAllGroupsAbove) {
+  write("proc/self/cgroup", "0::/jobs/one");
+  write("proc/self/mountinfo", "31 1 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw");
+  write("sys/fs/cgroup/jobs/one/cgroup.controllers", "cpu memory");
+  write("sys/fs/cgroup/jobs/one/cpu.max", "max 100000");
+  const Host free = host();
+  EXPECT_EQ(free.quota, 0U);
+  EXPECT_EQ(cpu_quota(root_), 0U);
+  EXPECT_EQ(this_machine_text(free).find("control group"), std::string::npos);
+  write("sys/fs/cgroup/jobs/cpu.max", "250000 100000");
+  EXPECT_EQ(cpu_quota(root_), 3U);
+  write("sys/fs/cgroup/jobs/one/cpu.max", "20000 100000");
+  const Host little = host();
+  EXPECT_EQ(little.slots, 1U);
+  EXPECT_EQ(little.quota, 1U);
+  EXPECT_EQ(little.cores, free.cores);
+  EXPECT_NE(this_machine_text(little).find("grants the time of 1 processor)"), std::string::npos);
+  write("sys/fs/cgroup/jobs/one/cpu.max", "99900000 100000");
+  write("sys/fs/cgroup/jobs/cpu.max", "max 100000");
+  EXPECT_EQ(host().slots, free.slots) << "more than there are cores";
+}
+
+TEST_F(Quota, OfVersion1) {
+  write("proc/self/cgroup", "4:cpu,cpuacct:/box");
+  write("proc/self/mountinfo", "31 1 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct");
+  write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1");
+  write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "50000");
+  EXPECT_EQ(cpu_quota(root_), 0U);
+  write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "60000");
+  EXPECT_EQ(cpu_quota(root_), 2U);
 }
 
 TEST(FakeAllocator, CountsItsChanges) {

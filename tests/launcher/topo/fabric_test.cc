@@ -1,8 +1,7 @@
 // The network between hosts, as Slurm, Kubernetes and people write it.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "launcher/topo/host_names.h"
 #include "launcher/topo/load_fabric.h"
 
 namespace regroup::launcher {
@@ -36,34 +35,6 @@ std::string way(const Fabric& fabric, const std::string& a, const std::string& b
                      path.meet == kNoPart ? "-" : fabric.nodes[path.meet].name, path.gbytes);
 }
 
-TEST(HostNames, AreExpandedAsSlurmWritesThem) {
-  constexpr std::pair<const char*, const char*> kRows[] = {
-      {"a", "a"},
-      {"a,b", "a b"},
-      {"gpu[08-10]", "gpu08 gpu09 gpu10"},
-      {"n[1,3-4]x,m", "n1x n3x n4x m"},
-      {"r[0-1]n[0-1]", "r0n0 r0n1 r1n0 r1n1"},
-      {"n[3-1]", nullptr},
-      {"n[1-2", nullptr},
-      {"n1-2]", nullptr},
-      {"n[[1]]", nullptr},
-      {"n[]", nullptr},
-      {"n[a]", nullptr},
-      {"a,,b", nullptr},
-      {"", nullptr},
-      {"n[0-999999999]", nullptr},
-      {"n[0-9999]m[0-9999]", nullptr},
-      {"n[0-99999999999999999999]", nullptr},
-  };
-  for (const auto& [text, names] : kRows) {
-    const auto expanded = expand_hosts(text);
-    ASSERT_EQ(expanded.has_value(), names != nullptr) << text;
-    if (expanded) {
-      EXPECT_EQ(fmt::format("{}", fmt::join(*expanded, " ")), names);
-    }
-  }
-}
-
 TEST(SlurmFabric, ReadsATree) {
   const Fabric tree = fabric(
       "# three levels\nSwitchName=s0 Nodes=n[0-1] LinkSpeed=100\nswitchname=s1 nodes=n[2-3]\n"
@@ -79,6 +50,18 @@ TEST(SlurmFabric, ReadsATree) {
   }
 }
 
+TEST(SlurmFabric, ListsGoOnInTheNextLine) {
+  for (const char* text :
+       {"SwitchName=s Nodes=a[0-1],\\\nb[0-1],c\n", "SwitchName=s Nodes=a[0-1],\\\n  b[0-1],c\n",
+        "SwitchName=s\\\n Nodes=a[0-1],b\\\n[0-1],c\n"})
+    EXPECT_EQ(fabric(text).hosts.size(), 5U) << text;
+}
+
+TEST(SlurmFabric, DoesNotTakeAllForAHost) {
+  EXPECT_EQ(message_of("SwitchName=s Nodes=n1\nSwitchName=t Nodes=ALL\n"),
+            "f:2: nodes=ALL: which there are is not in this file; their names are wanted");
+}
+
 TEST(SlurmFabric, ReadsBlocks) {
   const Fabric blocks =
       fabric("BlockName=b1 Nodes=n[01-18]\nBlockName=b2 Nodes=n[19-36]\nBlockSizes=18,36\n");
@@ -90,7 +73,8 @@ TEST(SlurmFabric, ReadsBlocks) {
 
 TEST(SlurmFabric, SaysFileAndLineOfWhatIsWrong) {
   constexpr std::pair<const char*, const char*> kBad[] = {
-      {"SwitchName=a Nodes=n[0-99999999]\n", "f:1: nodes=n[0-99999999] is no list of at most"},
+      {"SwitchName=a Nodes=n[0-99999999]\n",
+       "f:1: nodes=n[0-99999999] is no list of hosts: 'n[0-99999999]' stands for more than"},
       {"SwitchName=a Nodes=n[2-1]\n", "f:1: nodes=n[2-1] is no list"},
       {"SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "f:2: 'a' is there twice"},
       {"\nSwitchName=a Switches=b\n", "f:2: switch 'b' below 'a' is not described"},

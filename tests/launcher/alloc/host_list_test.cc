@@ -1,0 +1,72 @@
+// The grammar of Slurm's and Flux's host lists, and what is refused.
+#include "launcher/alloc/host_list.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+namespace regroup::launcher {
+namespace {
+
+TEST(HostList, IsExpandedAsSlurmWritesIt) {
+  constexpr std::pair<const char*, const char*> kRows[] = {
+      {"", ""},
+      {"a", "a"},
+      {"a,b", "a b"},
+      {"gpu[08-10]", "gpu08 gpu09 gpu10"},
+      {"gpu[2-4,012],bar", "gpu2 gpu3 gpu4 gpu012 bar"},
+      {"n[1,3-4]x,m", "n1x n3x n4x m"},
+      {"r[0-1]n[0-1]", "r0n0 r0n1 r1n0 r1n1"},
+      {"n[098-101]", "n098 n099 n100 n101"},
+      {"a.b-c.d", "a.b-c.d"},
+  };
+  for (const auto& [text, names] : kRows) {
+    const auto expanded = expand_host_list(text);
+    ASSERT_TRUE(expanded.ok()) << text << ": " << expanded.status().message();
+    EXPECT_EQ(fmt::format("{}", fmt::join(*expanded, " ")), names);
+  }
+}
+
+TEST(HostList, SaysWhatIsWrong) {
+  constexpr std::pair<const char*, const char*> kRows[] = {
+      {"n[3-1]", "'3-1': this range runs backwards"},
+      {"n[1-2", "'n[1-2': a bracket has no other"},
+      {"n1-2]", "'n1-2]': a bracket has no other"},
+      {"n[[1]]", "'n[[1]]': a bracket has no other"},
+      {"n[]", "'': an empty bracket"},
+      {"n[a]", "'a': a number or a range of numbers is wanted"},
+      {"n[-1]", "'-1': a number or a range of numbers is wanted"},
+      {"n[1-]", "'1-': a number or a range of numbers is wanted"},
+      {"a,,b", "'a,,b': a name is missing"},
+      {"a,", "'a,': a name is missing"},
+      {",a", "',a': a name is missing"},
+      {"n[0-999999999]", "'n[0-999999999]' stands for more than 200000 names"},
+      {"n[0-9999]m[0-9999]", "'n[0-9999]m[0-9999]' stands for more than 200000 names"},
+      {"n[0-99999999999999999999]", "'0-99999999999999999999': a number or a range of numbers is wanted"},
+      {"n[0][0][0][0][0][0][0][0][0]", "'n[0][0][0][0][0][0][0][0][0]': too many brackets"},
+      {"n[1\n2]", "'1?2': a number or a range of numbers is wanted"},
+  };
+  for (const auto& [text, why] : kRows) {
+    const auto expanded = expand_host_list(text);
+    ASSERT_FALSE(expanded.ok()) << text;
+    EXPECT_EQ(expanded.status().message(), why);
+  }
+}
+
+TEST(HostList, CountsBeforeItWrites) {
+  std::string many;
+  for (int i = 0; i < 300; ++i) many += "n[0-999],";
+  many += "last";
+  EXPECT_FALSE(expand_host_list(many).ok());
+  EXPECT_EQ(expand_host_list("n[0-199999]")->size(), 200'000U);
+}
+
+TEST(Numbers, AreRangesToo) {
+  EXPECT_EQ(*expand_numbers("0-2, 8"), (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_TRUE(expand_numbers("")->empty());
+  EXPECT_FALSE(expand_numbers("0-99999999").ok());
+  EXPECT_FALSE(expand_numbers("GPU-12ab").ok());
+}
+
+}  // namespace
+}  // namespace regroup::launcher
