@@ -1,0 +1,117 @@
+// IBM Spectrum LSF 10.1 reference, "Environment variables set for job execution"; OpenLava has LSB_HOSTS and
+// LSB_MCPU_HOSTS only.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "launcher/alloc/host_list.h"
+#include "launcher/alloc/reading.h"
+#include "launcher/alloc/text.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+
+// "hA 2 hB 4"
+Status read_pairs(const AllocInput& input, HostSum& sum) {
+  const std::string name = "LSB_MCPU_HOSTS";
+  for (std::string_view rest = input.value(name), host, number; next_blank_word(rest, host);) {
+    std::uint32_t slots = 0;
+    if (!next_blank_word(rest, number) || !whole(number, slots) || slots == 0)
+      return invalid_argument(
+          fmt::format("{}: behind host {} a number of slots is wanted", name, printable_word(host)));
+    REGROUP_RETURN_IF_ERROR(sum.add(host, slots));
+  }
+  return {};
+}
+
+// A word for each slot.
+Status read_words(std::string_view text, HostSum& sum) {
+  for (std::string_view host; next_blank_word(text, host);) REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
+  return {};
+}
+
+// On machines of IBM's job step manager the first slot is the node where the script runs, which takes no
+// members.
+void drop_launch_node(const AllocInput& input, std::vector<Host>& hosts, Reading& reading) {
+  if (!input.has("CSM_ALLOCATION_ID") || hosts.size() < 2 || hosts.front().slots != 1) return;
+  reading.facts.push_back(fmt::format("{}: host {}, the first, is the launch node",
+                                      fact(input, "CSM_ALLOCATION_ID"), hosts[0].name));
+  hosts.erase(hosts.begin());
+}
+
+// "Host1 0,1,2,3 0 2": for each rank host, processors, NUMA nodes and memory policy.
+Status read_affinity(const AllocInput& input, HostSum& sum, Reading& reading) {
+  const std::string name = "LSB_AFFINITY_HOSTFILE";
+  if (!input.has(name)) return {};
+  auto text = read_named_file(input, name);
+  if (!text.ok()) {  // mpirun users unset it; a file that has gone must not end a job
+    reading.warnings.push_back(fmt::format("{}: members are not bound by it", text.status().message()));
+    return {};
+  }
+  std::size_t line = 0;
+  for (std::string_view rest = *text, row; next_part(rest, '\n', row);) {
+    ++line;
+    std::string_view host, cpus;
+    if (!next_blank_word(row, host)) continue;
+    Host* known = sum.find(host);
+    if (known == nullptr)
+      return invalid_argument(fmt::format("{}={}, line {}: host {} is none of the job's", name,
+                                          input.value(name), line, printable_word(host)));
+    if (!next_blank_word(row, cpus)) continue;
+    const auto numbers = expand_numbers(cpus);
+    if (!numbers.ok())
+      return invalid_argument(
+          fmt::format("{}={}, line {}: {}", name, input.value(name), line, numbers.status().message()));
+    known->cores.insert(known->cores.end(), numbers->begin(), numbers->end());
+  }
+  if (line > 0) reading.facts.push_back(fact(input, name));
+  return {};
+}
+
+void add_gpus(const AllocInput& input, std::vector<Host>& hosts, Reading& reading) {
+  const auto ids = expand_numbers(input.value("CUDA_VISIBLE_DEVICES"));
+  for (Host& host : hosts) {
+    if (!host.here || !ids.ok() || ids->empty()) continue;
+    reading.facts.push_back(fact(input, "CUDA_VISIBLE_DEVICES"));
+    for (const int id : *ids) host.gpus.push_back(std::to_string(id));
+    host.gpu_count = static_cast<std::uint32_t>(host.gpus.size());
+  }
+}
+
+}  // namespace
+
+core::Result<Reading> read_lsf(const AllocInput& input) {
+  Reading reading;
+  reading.id = input.value("LSB_JOBID");
+  const std::string source = input.has("LSB_MCPU_HOSTS")      ? "LSB_MCPU_HOSTS"
+                             : input.has("LSB_DJOB_HOSTFILE") ? "LSB_DJOB_HOSTFILE"
+                                                              : "LSB_HOSTS";
+  HostSum sum(source);
+  if (source == "LSB_MCPU_HOSTS") {
+    REGROUP_RETURN_IF_ERROR(read_pairs(input, sum));
+  } else if (source == "LSB_DJOB_HOSTFILE") {
+    const auto text = read_named_file(input, source);
+    if (!text.ok()) return text.status();
+    REGROUP_RETURN_IF_ERROR(read_words(*text, sum));
+  } else {
+    REGROUP_RETURN_IF_ERROR(read_words(input.value(source), sum));
+  }
+  if (sum.hosts().empty())
+    return invalid_argument(
+        "LSB_JOBID is set, but LSB_MCPU_HOSTS, LSB_DJOB_HOSTFILE and LSB_HOSTS name no host");
+  reading.facts.push_back(fact(input, source));
+  check_count(input, "LSB_DJOB_NUMPROC", sum.slots(), source, reading);
+  REGROUP_RETURN_IF_ERROR(read_affinity(input, sum, reading));
+  sum.mark_here(input.host_name);
+  add_gpus(input, sum.hosts(), reading);
+  reading.allocation.hosts = std::move(sum.hosts());
+  drop_launch_node(input, reading.allocation.hosts, reading);
+  // OpenLava has no blaunch, and none of these variables either.
+  if (input.has("LSB_DJOB_HOSTFILE") || input.has("LSB_DJOB_NUMPROC")) reading.reach.before = {"blaunch"};
+  return reading;
+}
+
+}  // namespace regroup::launcher

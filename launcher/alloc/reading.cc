@@ -1,0 +1,107 @@
+// What the readers of all allocators share.
+#include "launcher/alloc/reading.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/alloc/host_list.h"
+#include "launcher/alloc/text.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+
+constexpr std::uint64_t kMostSlots = 1 << 20;  // of a host
+constexpr std::size_t kLongestName = 255;
+
+bool is_host_name(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestName && name.front() != '-' &&
+         std::ranges::all_of(name, [](unsigned char c) { return c > ' ' && c != 0x7f; });
+}
+
+std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
+
+}  // namespace
+
+const std::string& AllocInput::value(const std::string& name) const {
+  static const std::string kNone;
+  const auto found = environment.find(name);
+  return found == environment.end() ? kNone : found->second;
+}
+
+Status HostSum::add(std::string_view name, std::uint64_t slots) {
+  Host* known = find(name);
+  if (known == nullptr) return append(name, slots);
+  if (slots > kMostSlots || known->slots + slots > kMostSlots)
+    return invalid_argument(
+        fmt::format("{}: host {} has more than {} slots", source_, known->name, kMostSlots));
+  known->slots += static_cast<std::uint32_t>(slots);
+  slots_ += slots;
+  return {};
+}
+
+Status HostSum::add_once(std::string_view name, std::uint64_t slots) {
+  if (find(name) != nullptr)
+    return invalid_argument(fmt::format("{}: host {} is named twice", source_, printable_word(name)));
+  return append(name, slots);
+}
+
+Status HostSum::append(std::string_view name, std::uint64_t slots) {
+  if (!is_host_name(name))
+    return invalid_argument(fmt::format("{}: '{}' is no name of a host", source_, printable_word(name)));
+  if (hosts_.size() == kMostHosts)
+    return invalid_argument(fmt::format("{}: more than {} hosts", source_, kMostHosts));
+  if (slots > kMostSlots)
+    return invalid_argument(fmt::format("{}: host {} has more than {} slots", source_, name, kMostSlots));
+  index_.emplace(name, hosts_.size());
+  Host& host = hosts_.emplace_back();
+  host.name = name;
+  host.slots = static_cast<std::uint32_t>(slots);
+  slots_ += slots;
+  return {};
+}
+
+Host* HostSum::find(std::string_view name) {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &hosts_[found->second];
+}
+
+void HostSum::mark_here(std::string_view name) {
+  if (name.empty()) return;
+  if (Host* host = find(name)) {
+    host->here = true;
+    return;
+  }
+  const auto like = std::ranges::find_if(hosts_, [&](const Host& host) {
+    const bool one_is_short =
+        (host.name.find('.') == std::string::npos) != (name.find('.') == std::string::npos);
+    return one_is_short && short_name(host.name) == short_name(name);
+  });
+  if (like != hosts_.end()) like->here = true;
+}
+
+std::string fact(const AllocInput& input, const std::string& name) {
+  return fmt::format("{}={}", name, printable_word(input.value(name)));
+}
+
+core::Result<std::string> read_named_file(const AllocInput& input, const std::string& name) {
+  const std::string& path = input.value(name);
+  if (!input.read_file) return invalid_argument(fmt::format("{}={}: no file can be read", name, path));
+  auto text = input.read_file(path);
+  if (text.ok()) return text;
+  return Status(text.code(), fmt::format("{}: {}", name, text.status().message()));
+}
+
+void check_count(const AllocInput& input, const std::string& name, std::uint64_t found,
+                 const std::string& believed, Reading& reading) {
+  if (!input.has(name)) return;
+  std::uint64_t said = 0;
+  if (whole(input.value(name), said) && said == found) return;
+  reading.warnings.push_back(
+      fmt::format("{}, but {} says {}: {} is believed", fact(input, name), believed, found, believed));
+}
+
+}  // namespace regroup::launcher
