@@ -1,0 +1,47 @@
+// sge_pe(5) and submit(1) of Grid Engine 8.1.9, "$pe_hostfile".
+#include <fmt/format.h>
+
+#include "launcher/alloc/reading.h"
+#include "launcher/alloc/text.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+
+// "host slots queue@host binding", one for each queue of a host. The binding is of sockets and cores, which
+// only the host itself can number.
+Status read_line(std::string_view line, const std::string& where, HostSum& sum) {
+  std::string_view host, number;
+  std::uint32_t slots = 0;
+  if (!next_blank_word(line, host)) return {};
+  if (!next_blank_word(line, number) || !whole(number, slots) || slots == 0)
+    return invalid_argument(
+        fmt::format("{}: behind host {} a number of slots is wanted", where, printable_word(host)));
+  return sum.add(host, slots);
+}
+
+}  // namespace
+
+core::Result<Reading> read_grid_engine(const AllocInput& input) {
+  Reading reading;
+  reading.id = input.value("JOB_ID");
+  const std::string source = "PE_HOSTFILE=" + input.value("PE_HOSTFILE");
+  const auto text = read_named_file(input, "PE_HOSTFILE");
+  if (!text.ok()) return text.status();
+  HostSum sum(source);
+  std::size_t number = 0;
+  for (std::string_view rest = *text, line; next_part(rest, '\n', line);)
+    REGROUP_RETURN_IF_ERROR(read_line(line, fmt::format("{}, line {}", source, ++number), sum));
+  if (sum.hosts().empty()) return invalid_argument(source + ": it names no host");
+  reading.facts.push_back(fact(input, "PE_HOSTFILE"));
+  check_count(input, "NSLOTS", sum.slots(), "PE_HOSTFILE", reading);
+  check_count(input, "NHOSTS", sum.hosts().size(), "PE_HOSTFILE", reading);
+  sum.mark_here(input.host_name);
+  reading.allocation.hosts = std::move(sum.hosts());
+  reading.reach.before = {"qrsh", "-inherit"};
+  return reading;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,119 @@
+// MPI Operator v2 (pkg/controller/mpi_job_controller.go: newConfigMap, updateDiscoverHostsInConfigMap),
+// Indexed Jobs (kubernetes.io, "Indexed Job for Parallel Processing with Static Work Assignment") and JobSet
+// (jobset.sigs.k8s.io, pod names <jobset>-<replicatedjob>-<job index>-<pod index>.<subdomain>).
+#include <fmt/format.h>
+
+#include "launcher/alloc/host_list.h"
+#include "launcher/alloc/reading.h"
+#include "launcher/alloc/text.h"
+#include "launcher/options/hosts.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Result;
+using core::Status;
+
+constexpr const char* kHostFiles[] = {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
+                                      "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"};
+
+// A pod's name has random letters behind its host name: it is found by its labels (Kubernetes 1.28).
+constexpr const char* kToPod =
+    "found=$(kubectl get pods --output=name --field-selector=status.phase=Running "
+    "--selector=batch.kubernetes.io/job-name=\"${1%-*}\",batch.kubernetes.io/"
+    "job-completion-index=\"${1##*-}\") "
+    "|| exit; for pod in $found; do shift; exec kubectl exec --stdin \"$pod\" -- \"$@\"; done; "
+    "echo \"no pod of host $1 runs\" >&2; exit 1";
+
+// Pods have sshd; where the operator brings its own way, that is taken.
+Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& name) {
+  Reading reading;
+  const auto text = read_named_file(input, name);
+  if (!text.ok()) return text.status();
+  auto listed = parse_host_file(*text, input.value(name));
+  if (!listed.ok()) return invalid_argument(fmt::format("{}: {}", name, listed.status().message()));
+  HostSum sum(input.value(name));
+  for (const HostRequest& host : *listed)
+    REGROUP_RETURN_IF_ERROR(sum.add(host.name, std::max(1U, host.slots)));
+  reading.facts.push_back(fact(input, name));
+  sum.mark_here(input.host_name);
+  reading.allocation.hosts = std::move(sum.hosts());
+  if (input.has("OMPI_MCA_plm_rsh_agent")) {
+    reading.facts.push_back(fact(input, "OMPI_MCA_plm_rsh_agent"));
+    std::string_view rest = input.value("OMPI_MCA_plm_rsh_agent");
+    for (std::string_view word; next_blank_word(rest, word);) reading.reach.before.emplace_back(word);
+  }
+  return reading;
+}
+
+// "train-3" is the fourth pod of "train"; the others differ in that number only.
+Result<Reading> read_indexed(const AllocInput& input) {
+  Reading reading;
+  const std::string counter = input.has("REGROUP_PODS") ? "REGROUP_PODS" : "PET_NNODES";
+  std::uint32_t pods = 0, index = 0;
+  if (!whole(input.value(counter), pods) || pods == 0 || pods > kMostHosts) {
+    return invalid_argument(fmt::format(
+        "JOB_COMPLETION_INDEX is set, but {} does not say how many pods there are: set REGROUP_PODS to "
+        "spec.completions (docs/allocators.md)",
+        input.has(counter) ? fact(input, counter) : "REGROUP_PODS"));
+  }
+  if (!whole(input.value("JOB_COMPLETION_INDEX"), index) || index >= pods)
+    return invalid_argument(
+        fmt::format("{}: below {} ({}) is wanted", fact(input, "JOB_COMPLETION_INDEX"), pods, counter));
+  const std::string_view own = std::string_view(input.host_name).substr(0, input.host_name.find('.'));
+  const std::size_t dash = own.rfind('-');
+  if (dash == std::string_view::npos || own.substr(dash + 1) != input.value("JOB_COMPLETION_INDEX"))
+    return invalid_argument(
+        fmt::format("host name {} does not end in -{}, as that of a pod of an Indexed Job does",
+                    printable_word(own), input.value("JOB_COMPLETION_INDEX")));
+  std::uint32_t slots = 1;
+  if (input.has("PET_NPROC_PER_NODE") && whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
+    reading.facts.push_back(fact(input, "PET_NPROC_PER_NODE"));
+  const std::string& service = input.value("REGROUP_SUBDOMAIN");  // of the headless service
+  HostSum sum("JOB_COMPLETION_INDEX");
+  for (std::uint32_t i = 0; i < pods; ++i) {
+    const std::string pod = fmt::format("{}-{}", own.substr(0, dash), i);
+    REGROUP_RETURN_IF_ERROR(sum.add_once(service.empty() ? pod : pod + "." + service, std::max(1U, slots)));
+    sum.hosts().back().address = pod;
+    sum.hosts().back().here = i == index;
+  }
+  reading.facts.push_back(fact(input, "JOB_COMPLETION_INDEX"));
+  reading.facts.push_back(fact(input, counter));
+  reading.allocation.hosts = std::move(sum.hosts());
+  reading.reach = {{"/bin/sh", "-c", kToPod, "kubectl"}, {}, "kubectl exec"};
+  return reading;
+}
+
+}  // namespace
+
+Result<Reading> read_kubernetes(const AllocInput& input) {
+  for (const char* name : kHostFiles) {
+    if (input.has(name)) return read_mpi_operator(input, name);
+  }
+  return read_indexed(input);
+}
+
+Result<std::vector<Host>> read_discovered(std::string_view text, const std::string& source,
+                                          std::uint32_t slots) {
+  HostSum sum(source);
+  std::size_t number = 0;
+  for (std::string_view line; next_part(text, '\n', line);) {
+    ++number;
+    line = trimmed_word(line);
+    if (line.empty()) continue;
+    const std::size_t colon = line.rfind(':');
+    std::uint32_t own = slots;
+    if (colon != std::string_view::npos && (!whole(line.substr(colon + 1), own) || own == 0))
+      return invalid_argument(
+          fmt::format("{}, line {}: '{}' is no HOST or HOST:SLOTS", source, number, printable_word(line)));
+    const std::string_view host = line.substr(0, colon);
+    if (host.find_first_of(kBlanks) != std::string_view::npos)
+      return invalid_argument(
+          fmt::format("{}, line {}: '{}' is no HOST or HOST:SLOTS", source, number, printable_word(line)));
+    REGROUP_RETURN_IF_ERROR(sum.add_once(host, own));
+  }
+  return std::move(sum.hosts());
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,83 @@
+// PBS Professional 2024 User's Guide, chapter "Multiprocessor Jobs", and Torque 6.1 administrator's guide,
+// "Exported batch environment variables".
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launcher/alloc/reading.h"
+#include "launcher/alloc/text.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::invalid_argument;
+using core::Status;
+
+// Lines "host-gpu0".
+Status read_gpus(const AllocInput& input, HostSum& sum, Reading& reading) {
+  if (!input.has("PBS_GPUFILE")) return {};
+  const auto text = read_named_file(input, "PBS_GPUFILE");
+  if (!text.ok()) return text.status();
+  std::size_t number = 0;
+  for (std::string_view rest = *text, line; next_part(rest, '\n', line);) {
+    ++number;
+    line = trimmed_word(line);
+    if (line.empty()) continue;
+    const std::size_t mark = line.rfind("-gpu");
+    Host* host = mark == std::string_view::npos ? nullptr : sum.find(line.substr(0, mark));
+    std::uint32_t gpu = 0;
+    if (host == nullptr || !whole(line.substr(mark + 4), gpu))
+      return invalid_argument(
+          fmt::format("PBS_GPUFILE={}, line {}: '{}' is no HOST-gpuN of a host of the job",
+                      input.value("PBS_GPUFILE"), number, printable_word(line)));
+    host->gpus.push_back(std::to_string(gpu));
+    host->gpu_count = static_cast<std::uint32_t>(host->gpus.size());
+  }
+  if (number > 0) reading.facts.push_back(fact(input, "PBS_GPUFILE"));
+  return {};
+}
+
+// Where the file has each host once, PBS_PPN says how many it takes.
+Status apply_ppn(const AllocInput& input, HostSum& sum, Reading& reading) {
+  if (!input.has("PBS_PPN") || sum.slots() != sum.hosts().size()) return {};
+  std::uint32_t each = 0;
+  if (!whole(input.value("PBS_PPN"), each) || each == 0)
+    return invalid_argument(fmt::format("{}: a positive number is wanted", fact(input, "PBS_PPN")));
+  reading.facts.push_back(fact(input, "PBS_PPN"));
+  for (Host& host : sum.hosts()) host.slots = each;
+  return {};
+}
+
+}  // namespace
+
+core::Result<Reading> read_pbs(const AllocInput& input) {
+  Reading reading;
+  reading.id = input.value("PBS_JOBID");
+  if (!input.has("PBS_NODEFILE"))
+    return invalid_argument("PBS_JOBID is set, but PBS_NODEFILE names no file of hosts");
+  const auto text = read_named_file(input, "PBS_NODEFILE");
+  if (!text.ok()) {
+    return Status(text.code(),
+                  fmt::format("{}; it lies on the first host of the job only, where the script runs",
+                              text.status().message()));
+  }
+  HostSum sum("PBS_NODEFILE=" + input.value("PBS_NODEFILE"));
+  for (std::string_view rest = *text, line; next_part(rest, '\n', line);) {
+    line = trimmed_word(line);
+    if (!line.empty()) REGROUP_RETURN_IF_ERROR(sum.add(line, 1));
+  }
+  if (sum.hosts().empty())
+    return invalid_argument(fmt::format("{}: it names no host", fact(input, "PBS_NODEFILE")));
+  reading.facts.push_back(fact(input, "PBS_NODEFILE"));
+  REGROUP_RETURN_IF_ERROR(apply_ppn(input, sum, reading));
+  REGROUP_RETURN_IF_ERROR(read_gpus(input, sum, reading));
+  sum.mark_here(input.host_name);
+  reading.allocation.hosts = std::move(sum.hosts());
+  check_count(input, "PBS_NP", reading.allocation.slots(), "PBS_NODEFILE", reading);
+  check_count(input, "PBS_NUM_NODES", reading.allocation.hosts.size(), "PBS_NODEFILE", reading);
+  // By ssh: what tm_spawn starts (pbs_tmrsh, pbsdsh) has no standard input, by which agents get the job's
+  // secret.
+  return reading;
+}
+
+}  // namespace regroup::launcher
