@@ -1,0 +1,43 @@
+// The allocators that there are, in the order in which they are looked for: one row each in allocators.cc.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/alloc/reading.h"
+
+namespace regroup::launcher {
+
+struct Viability {
+  bool ok = false;
+  std::string reason;  // a sentence, either way
+};
+
+struct AllocatorRow {
+  const char* name;   // of --allocator
+  const char* title;  // in sentences
+  Viability (*viable)(const AllocInput& input);
+  core::Result<Reading> (*read)(const AllocInput& input);
+  const char* growth;  // how such a job grows and shrinks, a sentence
+  core::Result<Grace> (*grace)(const AllocInput& input);
+};
+[[nodiscard]] const std::vector<AllocatorRow>& allocators();
+
+// An allocation, and where it comes from.
+struct Granted {
+  const AllocatorRow* by = nullptr;  // none: no allocator has granted anything, this machine is all there is
+  Reading reading;
+};
+
+// The first that is viable, or the one named: "none" is this machine alone, "" the first. kInvalidArgument:
+// there is none of that name; kUnavailable: it is not viable here, and why; or its reader's error.
+[[nodiscard]] core::Result<Granted> find_allocation(const AllocInput& input, std::string_view name);
+
+// What `regroup allocation` prints: who granted what, from which variables, and who was not asked and why.
+[[nodiscard]] std::string allocation_text(const AllocInput& input, const Granted& granted);
+// The same for programs: {"allocator", "job", "number", "slots", "facts", "warnings", "hosts": [{...}]}.
+[[nodiscard]] std::string allocation_json(const Granted& granted);
+
+}  // namespace regroup::launcher

@@ -1,0 +1,95 @@
+// How long from an allocator's signal to the end: scontrol(1), queue_conf(5), and what manuals name as
+// default.
+#include <fmt/format.h>
+
+#include "launcher/alloc/reading.h"
+#include "launcher/alloc/text.h"
+
+namespace regroup::launcher {
+namespace {
+
+using core::Result;
+using std::chrono::seconds;
+
+Result<std::string> run(const AllocInput& input, const std::vector<std::string>& command) {
+  if (!input.run) return core::invalid_argument("no command can be run");
+  auto text = input.run(command);
+  if (text.ok()) return text;
+  return core::Status(text.code(), fmt::format("{} {}: {}", command[0], command[1], text.status().message()));
+}
+
+// The number behind `name` and "=" or blanks.
+std::optional<std::uint32_t> number_after(std::string_view text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  if (at == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(at + name.size());
+  text.remove_prefix(std::min(text.find_first_not_of("= \t"), text.size()));
+  std::uint32_t number = 0;
+  if (!whole(text.substr(0, text.find_first_not_of("0123456789")), number)) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+// At a preemption steps get SIGTERM and have GraceTime; the batch shell gets it when that is over, and has
+// KillWait, as all have at scancel and at the time limit.
+Result<Grace> slurm_grace(const AllocInput& input) {
+  const std::string& partition = input.value("SLURM_JOB_PARTITION");
+  if (partition.empty()) return core::invalid_argument("SLURM_JOB_PARTITION is not set");
+  const auto config = run(input, {"scontrol", "show", "config"});
+  if (!config.ok()) return config.status();
+  const auto wait = number_after(*config, "KillWait");
+  if (!wait) return core::invalid_argument("scontrol show config: it tells no KillWait");
+  const auto shown = run(input, {"scontrol", "show", "partition", partition, "-o"});
+  if (!shown.ok()) return shown.status();
+  const auto grace = number_after(*shown, "GraceTime=");
+  if (!grace) return core::invalid_argument(fmt::format("partition {}: it tells no GraceTime", partition));
+  const bool preempted = *grace > 0;
+  return Grace{seconds(preempted ? *grace : *wait), seconds(*wait),
+               preempted ? fmt::format("GraceTime of partition {}", partition) : "KillWait"};
+}
+
+// qsub -notify: so long before SIGSTOP or SIGKILL.
+Result<Grace> grid_engine_grace(const AllocInput& input) {
+  const std::string& queue = input.value("QUEUE");
+  if (queue.empty()) return core::invalid_argument("QUEUE is not set");
+  const auto shown = run(input, {"qconf", "-sq", queue});
+  if (!shown.ok()) return shown.status();
+  for (std::string_view rest = *shown, line; next_part(rest, '\n', line);) {
+    std::string_view word;
+    if (!next_blank_word(line, word) || word != "notify" || !next_blank_word(line, word)) continue;
+    std::uint32_t total = 0, part = 0;
+    for (std::string_view piece; next_part(word, ':', piece);) {
+      if (!whole(piece, part) || part > 86'400) return core::invalid_argument("qconf -sq: notify is no time");
+      total = total * 60 + part;
+    }
+    return Grace{seconds(total), seconds(total), fmt::format("notify of queue {}", queue)};
+  }
+  return core::invalid_argument(fmt::format("queue {}: it tells no notify", queue));
+}
+
+Result<Grace> lsf_grace(const AllocInput&) {
+  return Grace{seconds(10), seconds(10), "LSF's JOB_TERMINATE_INTERVAL, unless it was changed"};
+}
+Result<Grace> pbs_grace(const AllocInput&) {
+  return Grace{seconds(10), seconds(10), "PBS's kill_delay, unless it was changed"};
+}
+Result<Grace> flux_grace(const AllocInput&) {
+  return Grace{seconds(5), seconds(5), "Flux's kill-timeout, unless it was changed"};
+}
+// Of pods of an Indexed Job, where the service account may look at them.
+Result<Grace> kubernetes_grace(const AllocInput& input) {
+  const std::string host = input.host_name.substr(0, input.host_name.find('.'));
+  const std::size_t dash = host.rfind('-');
+  std::uint32_t said = 0;
+  if (input.has("JOB_COMPLETION_INDEX") && dash != std::string::npos) {
+    const auto text = run(input, {"kubectl", "get", "pods", "--request-timeout=5s",
+                                  "--selector=batch.kubernetes.io/job-name=" + host.substr(0, dash),
+                                  "--output=jsonpath={.items[0].spec.terminationGracePeriodSeconds}"});
+    if (text.ok() && whole(trimmed_word(*text), said) && said > 0 && said <= 86'400)
+      return Grace{seconds(said), seconds(said), "terminationGracePeriodSeconds of its pods"};
+  }
+  return Grace{seconds(30), seconds(30), "terminationGracePeriodSeconds, unless it was changed"};
+}
+
+}  // namespace regroup::launcher
