@@ -1,0 +1,54 @@
+// Any bytes as a job's surroundings: refused or understood, and what is understood is consistent. The input
+// is cut at each byte 0: the first part is what every file holds and every command prints, the rest are
+// NAME=VALUE.
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/alloc/allocators.h"
+#include "launcher/alloc/host_list.h"
+#include "launcher/options/values.h"
+
+using namespace regroup;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check(const launcher::Granted& granted, const launcher::AllocInput& input) {
+  std::set<std::string> names;
+  for (const launcher::Host& host : granted.reading.allocation.hosts) {
+    require(!host.name.empty() && host.name.front() != '-' && names.insert(host.name).second);
+    require(host.gpus.empty() || host.gpu_count == host.gpus.size());
+  }
+  require(!allocation_text(input, granted).empty() && !allocation_json(granted).empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const std::vector<std::string> parts = launcher::split(bytes, std::string_view("\0", 1));
+  launcher::AllocInput input;
+  input.host_name = "n1";
+  input.read_file = [&](const std::string&) -> core::Result<std::string> { return parts[0]; };
+  input.run = [&](const std::vector<std::string>&) -> core::Result<std::string> { return parts[0]; };
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::size_t equals = parts[i].find('=');
+    if (equals != std::string::npos)
+      input.environment[parts[i].substr(0, equals)] = parts[i].substr(equals + 1);
+  }
+  for (const launcher::AllocatorRow& row : launcher::allocators()) {
+    const auto granted = find_allocation(input, row.name);
+    if (granted.ok()) check(*granted, input);
+    if (!granted.ok()) require(!granted.status().message().empty());
+  }
+  static_cast<void>(launcher::read_discovered(parts[0], "script", 1));
+  static_cast<void>(launcher::expand_host_list(parts[0], 1000));
+  return 0;
+}

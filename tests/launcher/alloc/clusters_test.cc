@@ -1,0 +1,261 @@
+// One table for each allocator: what stands in a job's surroundings, and what is understood of it.
+#include "tests/launcher/alloc/clusters.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::launcher {
+namespace {
+
+struct Row {
+  Environment change;  // "-": taken out
+  const char* expected;
+};
+
+template <std::size_t N>
+void check(const Recorded& recorded, const Row (&rows)[N]) {
+  for (const Row& row : rows) {
+    Recorded changed = recorded;
+    for (const auto& [name, value] : row.change) {
+      changed.environment[name] = value;
+      if (value == "-") changed.environment.erase(name);
+    }
+    EXPECT_EQ(understood(changed), row.expected);
+  }
+}
+
+TEST(Slurm, IsRead) {
+  constexpr const char* kNoCounts =
+      "error: Slurm: SLURM_JOB_NODELIST=n[1-3], but neither SLURM_TASKS_PER_NODE nor SLURM_JOB_CPUS_PER_NODE "
+      "says "
+      "how many members its hosts take (--allocator none uses this machine alone)";
+  const Row rows[] = {
+      {{}, "slurm n1:2* n2:2 n3:1"},
+      {{{"SLURM_NTASKS", "-"}}, "slurm n1:2* n2:2 n3:2"},
+      {{{"SLURM_NTASKS", "1"}}, "slurm n1:1* n2:0 n3:0"},
+      {{{"SLURM_TASKS_PER_NODE", "2(x2),1"}}, "slurm n1:2* n2:2 n3:1"},
+      {{{"SLURM_TASKS_PER_NODE", "1,8,1"}, {"SLURM_NTASKS", "10"}}, "slurm n1:1* n2:8 n3:1"},
+      {{{"SLURM_NTASKS", "8"}},
+       "slurm n1:2* n2:2 n3:2\nnote: SLURM_NTASKS=8, but SLURM_TASKS_PER_NODE has room for 6: "
+       "SLURM_TASKS_PER_NODE is believed"},
+      {{{"SLURM_JOB_NUM_NODES", "4"}},
+       "slurm n1:2* n2:2 n3:1\nnote: SLURM_JOB_NUM_NODES=4, but SLURM_JOB_NODELIST says 3: "
+       "SLURM_JOB_NODELIST is "
+       "believed"},
+      {{{"SLURM_TASKS_PER_NODE", "-"}, {"SLURM_NTASKS", "-"}}, "slurm n1:8* n2:8 n3:8"},
+      {{{"SLURM_TASKS_PER_NODE", "-"}, {"SLURM_NTASKS", "-"}, {"SLURM_CPUS_PER_TASK", "3"}},
+       "slurm n1:2* n2:2 n3:2"},
+      {{{"SLURM_TASKS_PER_NODE", "-"}, {"SLURM_JOB_CPUS_PER_NODE", "-"}}, kNoCounts},
+      {{{"SLURMD_NODENAME", "-"}}, "slurm n1:2* n2:2 n3:1"},
+      {{{"SLURMD_NODENAME", "login"}}, "slurm n1:2 n2:2 n3:1"},
+      {{{"SLURM_PROCID", "0"},
+        {"SLURM_STEP_NODELIST", "n2"},
+        {"SLURM_STEP_TASKS_PER_NODE", "2"},
+        {"SLURM_STEP_NUM_TASKS", "2"}},
+       "slurm n2:2"},
+  };
+  check(slurm_job(), rows);
+}
+
+TEST(Slurm, RefusesWhatItCannotMatch) {
+  const auto refused = [](const char* name, const char* value) {
+    Recorded changed = slurm_job();
+    changed.environment[name] = value;
+    const std::string text = understood(changed);
+    const std::string end = " (--allocator none uses this machine alone)";
+    EXPECT_TRUE(text.ends_with(end)) << text;
+    return text.substr(0, text.size() - std::min(end.size(), text.size()));
+  };
+  const auto nodes = [&](const char* value) { return refused("SLURM_JOB_NODELIST", value); };
+  const auto tasks = [&](const char* value) { return refused("SLURM_TASKS_PER_NODE", value); };
+  EXPECT_EQ(nodes("n[3-1]"), "error: Slurm: SLURM_JOB_NODELIST: '3-1': this range runs backwards");
+  EXPECT_EQ(nodes("n1,n2,n1"), "error: Slurm: SLURM_JOB_NODELIST: host n1 is named twice");
+  EXPECT_EQ(nodes("n[0-999999999]"),
+            "error: Slurm: SLURM_JOB_NODELIST: 'n[0-999999999]' stands for more than 200000 names");
+  EXPECT_EQ(nodes("-oProxyCommand=x,n2,n3"),
+            "error: Slurm: SLURM_JOB_NODELIST: '-oProxyCommand=x' is no name of a host");
+  EXPECT_EQ(tasks("2(x3"), "error: Slurm: SLURM_TASKS_PER_NODE=2(x3: '2(x3': N or N(xTIMES) is wanted");
+  EXPECT_EQ(tasks("2(x4)"),
+            "error: Slurm: SLURM_TASKS_PER_NODE=2(x4): '2(x4)': it counts more hosts than the 3 of the list");
+  EXPECT_EQ(tasks("2"), "error: Slurm: SLURM_TASKS_PER_NODE=2: '': 1 counts for 3 hosts");
+  EXPECT_EQ(tasks("99999999(x3)"), "error: Slurm: SLURM_JOB_NODELIST: host n1 has more than 1048576 slots");
+}
+
+TEST(Slurm, KnowsTheNumbersOfItsOwnGpus) {
+  Recorded job = slurm_job();
+  job.environment["SLURM_JOB_GPUS"] = "2,4-5";
+  job.environment["SLURM_GPUS_PER_NODE"] = "v100:3";
+  const auto granted = find_allocation(job.input(), "");
+  ASSERT_TRUE(granted.ok());
+  const std::vector<Host>& hosts = granted->reading.allocation.hosts;
+  EXPECT_EQ(hosts[0].gpus, (std::vector<std::string>{"2", "4", "5"}));
+  EXPECT_TRUE(hosts[1].gpus.empty());
+  EXPECT_EQ(hosts[1].gpu_count, 3U);
+}
+
+TEST(Lsf, IsRead) {
+  const Row rows[] = {
+      {{}, "lsf hA:2* hB:4"},
+      {{{"LSB_MCPU_HOSTS", "-"}}, "lsf hA:2* hB:4"},
+      {{{"LSB_MCPU_HOSTS", "-"}, {"LSB_DJOB_HOSTFILE", "-"}, {"LSB_HOSTS", "hA hB hA hB hB hB"}},
+       "lsf hA:2* hB:4"},
+      {{{"LSB_DJOB_NUMPROC", "7"}},
+       "lsf hA:2* hB:4\nnote: LSB_DJOB_NUMPROC=7, but LSB_MCPU_HOSTS says 6: LSB_MCPU_HOSTS is believed"},
+      {{{"LSB_MCPU_HOSTS", "batch1 1 hA 2 hB 4"}, {"LSB_DJOB_NUMPROC", "-"}, {"CSM_ALLOCATION_ID", "3"}},
+       "lsf hA:2* hB:4"},
+      {{{"LSB_MCPU_HOSTS", "hA 2 hB"}},
+       "error: LSF: LSB_MCPU_HOSTS: behind host hB a number of slots is wanted (--allocator none uses this "
+       "machine alone)"},
+      {{{"LSB_MCPU_HOSTS", "hA 2 hB x"}},
+       "error: LSF: LSB_MCPU_HOSTS: behind host hB a number of slots is wanted (--allocator none uses this "
+       "machine alone)"},
+      {{{"LSB_AFFINITY_HOSTFILE", "/gone"}},
+       "lsf hA:2* hB:4\nnote: LSB_AFFINITY_HOSTFILE: open(/gone): No such file: members are not bound by it"},
+  };
+  check(lsf_job(), rows);
+}
+
+TEST(Lsf, AffinityNamesProcessorsOfEachRank) {
+  Recorded job = lsf_job();
+  job.environment["LSB_AFFINITY_HOSTFILE"] = "/aff";
+  job.files["/aff"] = "hA 0,1 0 2\nhA 2-3\n\nhB 5\n";
+  const auto granted = find_allocation(job.input(), "lsf");
+  ASSERT_TRUE(granted.ok()) << granted.status().message();
+  EXPECT_EQ(granted->reading.allocation.hosts[0].cores, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(granted->reading.allocation.hosts[1].cores, std::vector<int>{5});
+  job.files["/aff"] = "";  // no affinity was asked for
+  EXPECT_EQ(understood(job), "lsf hA:2* hB:4");
+  job.files["/aff"] = "hA 0\nhC 1\n";
+  EXPECT_EQ(
+      understood(job),
+      "error: LSF: LSB_AFFINITY_HOSTFILE=/aff, line 2: host hC is none of the job's (--allocator none uses "
+      "this machine alone)");
+}
+
+TEST(Pbs, IsRead) {
+  const Row rows[] = {
+      {{}, "pbs vmA:2* vmB:1"},
+      {{{"PBS_NP", "3"}}, "pbs vmA:2* vmB:1"},
+      {{{"PBS_NP", "4"}},
+       "pbs vmA:2* vmB:1\nnote: PBS_NP=4, but PBS_NODEFILE says 3: PBS_NODEFILE is believed"},
+      {{{"PBS_NODEFILE", "-"}},
+       "error: PBS: PBS_JOBID is set, but PBS_NODEFILE names no file of hosts (--allocator none uses this "
+       "machine "
+       "alone)"},
+      {{{"PBS_NODEFILE", "/elsewhere"}},
+       "error: PBS: PBS_NODEFILE: open(/elsewhere): No such file; it lies on the first host of the job only, "
+       "where "
+       "the script runs (--allocator none uses this machine alone)"},
+  };
+  check(pbs_job(), rows);
+  Recorded smp = pbs_job();
+  smp.files["/pbs/nodes"] = "vmA\nvmB\n";
+  smp.environment["PBS_PPN"] = "16";
+  EXPECT_EQ(understood(smp), "pbs vmA:16* vmB:16");
+  Recorded gpus = pbs_job();
+  gpus.environment["PBS_GPUFILE"] = "/gpus";
+  gpus.files["/gpus"] = "vmA-gpu1\nvmB-gpu0\n";
+  EXPECT_EQ(find_allocation(gpus.input(), "")->reading.allocation.hosts[0].gpus,
+            std::vector<std::string>{"1"});
+  gpus.files["/gpus"] = "vmA-gpu1\nvmC-gpu0\n";
+  EXPECT_EQ(
+      understood(gpus),
+      "error: PBS: PBS_GPUFILE=/gpus, line 2: 'vmC-gpu0' is no HOST-gpuN of a host of the job (--allocator "
+      "none uses this machine alone)");
+}
+
+TEST(GridEngine, IsRead) {
+  Recorded job = grid_engine_job();
+  EXPECT_EQ(understood(job), "gridengine vm:3*");
+  job.files["/sge/pe"] = "vm 1 all.q@vm <NULL>\nb 4 all.q@b 0,0:0,1\nvm 2 gpu.q@vm UNDEFINED\n";
+  EXPECT_EQ(understood(job),
+            "gridengine vm:3* b:4\nnote: NSLOTS=3, but PE_HOSTFILE says 7: PE_HOSTFILE is believed\n"
+            "note: NHOSTS=1, but PE_HOSTFILE says 2: PE_HOSTFILE is believed");
+  job.files["/sge/pe"] = "vm 1 q\nb none q\n";
+  EXPECT_EQ(understood(job),
+            "error: Grid Engine: PE_HOSTFILE=/sge/pe, line 2: behind host b a number of slots is wanted "
+            "(--allocator none uses this machine alone)");
+  job.environment.erase("PE_HOSTFILE");
+  EXPECT_EQ(understood(job), "none");  // JOB_ID alone may be anybody's
+}
+
+TEST(Flux, IsRead) {
+  Recorded job = flux_job();
+  EXPECT_EQ(understood(job), "flux fluke82:4* fluke83:4 fluke8:4 fluke9:4");
+  const auto granted = find_allocation(job.input(), "");
+  EXPECT_EQ(granted->reading.allocation.hosts[1].address, "20");
+  EXPECT_EQ(granted->reading.allocation.hosts[1].gpus, (std::vector<std::string>{"0", "1"}));
+  const std::pair<const char*, const char*> refused[] = {
+      {"rubbish", "it is no resource set (RFC 20)"},
+      {R"({"version": 2, "execution": {}})", "only version 1 of R is known"},
+      {R"({"version": 1, "execution": {"R_lite": [{"rank": "0-1"}], "nodelist": ["a"]}})",
+       "R_lite has 2 ranks, nodelist 1 names"},
+      {R"({"version": 1, "execution": {"R_lite": [{"rank": 3}], "nodelist": ["a"]}})", "rank is no text"},
+      {R"({"version": 1, "execution": {"R_lite": {}, "nodelist": []}})", "R_lite is no list"},
+  };
+  for (const auto& [text, why] : refused) {
+    job.printed = text;
+    EXPECT_EQ(understood(job),
+              fmt::format("error: Flux: flux resource R: {} (--allocator none uses this machine "
+                          "alone)",
+                          why));
+  }
+}
+
+TEST(Kubernetes, MpiOperatorWritesAHostFile) {
+  Recorded job = operator_job();
+  EXPECT_EQ(understood(job), "kubernetes mpi-worker-0.mpi.default.svc:2 mpi-worker-1.mpi.default.svc:2");
+  job.files["/etc/mpi/hostfile"] = "mpi-worker-0.mpi.default.svc slots=zwei\n";
+  EXPECT_EQ(
+      understood(job),
+      "error: Kubernetes: OMPI_MCA_orte_default_hostfile: /etc/mpi/hostfile, line 1: field 'slots=zwei': a "
+      "positive whole number is wanted (--allocator none uses this machine alone)");
+  Recorded intel = operator_job();
+  intel.environment = {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"I_MPI_HYDRA_HOST_FILE", "/h"}};
+  intel.files["/h"] = "mpi-worker-0.mpi.default.svc:3\n";
+  EXPECT_EQ(understood(intel), "kubernetes mpi-worker-0.mpi.default.svc:3");
+}
+
+TEST(Kubernetes, PodsOfAnIndexedJobKnowEachOther) {
+  Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+                {"JOB_COMPLETION_INDEX", "1"},
+                {"REGROUP_PODS", "3"},
+                {"REGROUP_SUBDOMAIN", "train.default.svc"}},
+               {},
+               "train-1"};
+  EXPECT_EQ(
+      understood(job),
+      "kubernetes train-0.train.default.svc:1 train-1.train.default.svc:1* train-2.train.default.svc:1");
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.allocation.hosts[2].address, "train-2");
+  job.environment["PET_NPROC_PER_NODE"] = "4";
+  EXPECT_EQ(
+      understood(job),
+      "kubernetes train-0.train.default.svc:4 train-1.train.default.svc:4* train-2.train.default.svc:4");
+  job.environment["JOB_COMPLETION_INDEX"] = "3";
+  EXPECT_EQ(
+      understood(job),
+      "error: Kubernetes: JOB_COMPLETION_INDEX=3: below 3 (REGROUP_PODS) is wanted (--allocator none uses "
+      "this machine alone)");
+  job.environment.erase("REGROUP_PODS");
+  EXPECT_EQ(understood(job), "none");
+}
+
+TEST(Discovery, ReadsHostsWithOrWithoutSlots) {
+  const auto hosts = read_discovered("a:4\n\nb\n c.d:1 \n", "find.sh", 2);
+  ASSERT_TRUE(hosts.ok());
+  EXPECT_EQ(hosts->size(), 3U);
+  EXPECT_EQ((*hosts)[1].slots, 2U);
+  EXPECT_TRUE(read_discovered("", "find.sh", 1)->empty());
+  const std::pair<const char*, const char*> refused[] = {
+      {"a\nTraceback (most recent call last):\n",
+       "find.sh, line 2: 'Traceback (most recent call last):' is no "
+       "HOST or HOST:SLOTS"},
+      {"a:0\n", "find.sh, line 1: 'a:0' is no HOST or HOST:SLOTS"},
+      {"a b\n", "find.sh, line 1: 'a b' is no HOST or HOST:SLOTS"},
+      {"a\na\n", "find.sh: host a is named twice"},
+  };
+  for (const auto& [text, why] : refused)
+    EXPECT_EQ(read_discovered(text, "find.sh", 1).status().message(), why);
+}
+
+}  // namespace
+}  // namespace regroup::launcher
