@@ -1,0 +1,157 @@
+// A source is asked again once it has answered, so that one that hangs is asked by one process at a time.
+#include "launcher/notice/notice_watch.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <utility>
+
+#include "launcher/notice/http.h"
+#include "launcher/spawn/hook.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::chrono::seconds kLimit{10};  // of a command, or of an address
+constexpr std::size_t kMostText = 64 << 10;
+constexpr const char* kTokenHeader = "X-aws-ec2-metadata-token";
+
+}  // namespace
+
+struct NoticeWatch::Source {
+  enum class Kind { kFile, kCommand, kAddress };
+  Source(boost::asio::io_context& loop, Kind kind, std::string option, std::string what)
+      : kind(kind), option(std::move(option)), what(std::move(what)), timer(loop) {}
+  const Kind kind;
+  const std::string option, what;  // "--notice-file", "/run/notice"
+  boost::asio::steady_timer timer;
+  std::shared_ptr<Hook> hook;  // that runs
+  std::string last_failure, token;
+  bool over = false;  // it has given its notice, or nobody listens any more
+};
+
+NoticeWatch::NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, std::string host,
+                         Environment environment, Events events)
+    : loop_(loop),
+      request_(std::move(sources)),
+      host_(std::move(host)),
+      environment_(std::move(environment)),
+      events_(std::move(events)) {
+  const auto add = [&](Source::Kind kind, const char* option, const std::string& what) {
+    if (!what.empty()) sources_.push_back(std::make_shared<Source>(loop_, kind, option, what));
+  };
+  add(Source::Kind::kFile, "--notice-file", request_.file);
+  add(Source::Kind::kCommand, "--notice-command", request_.command);
+  add(Source::Kind::kAddress, "--notice-url", request_.address);
+}
+
+NoticeWatch::~NoticeWatch() { stop(); }
+
+void NoticeWatch::start() {
+  for (const auto& source : sources_) ask(*source);
+}
+
+void NoticeWatch::stop() {
+  for (const auto& source : sources_) {
+    source->over = true;
+    source->timer.cancel();
+    if (source->hook) std::exchange(source->hook, nullptr)->abandon();
+  }
+}
+
+void NoticeWatch::ask_later(Source& source) {
+  if (source.over) return;
+  source.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(request_.every));
+  source.timer.async_wait([this, &source](const boost::system::error_code& error) {
+    if (!error && !source.over) ask(source);
+  });
+}
+
+void NoticeWatch::ask(Source& source) {
+  if (source.kind == Source::Kind::kFile) return ask_file(source);
+  if (source.kind == Source::Kind::kCommand) return ask_command(source);
+  ask_address(source, source.token);
+}
+
+// An empty file is none: who writes one makes it first.
+void NoticeWatch::ask_file(Source& source) {
+  struct stat info {};
+  if (::stat(source.what.c_str(), &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return on_text(source, "");
+    return failed(source, core::system_error("stat", source.what, errno).message());
+  }
+  if (!S_ISREG(info.st_mode)) return failed(source, "it is no regular file");
+  std::ifstream file(source.what, std::ios::binary);
+  if (!file) return failed(source, core::system_error("open", source.what, errno).message());
+  std::string text(kMostText, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(file ? kMostText : static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  on_text(source, text);
+}
+
+void NoticeWatch::ask_command(Source& source) {
+  source.hook = Hook::start(loop_, {"/bin/sh", "-c", source.what}, environment_, kLimit,
+                            [this, &source](core::Result<std::string> text) {
+                              source.hook.reset();
+                              if (!text.ok()) return failed(source, text.status().message());
+                              on_text(source, *text);
+                            });
+}
+
+// 404: nothing is announced. EC2 wants a token first, Google and Azure a header.
+void NoticeWatch::ask_address(Source& source, const std::string& token) {
+  auto address = parse_http_address(source.what);
+  if (!address.ok()) return failed(source, address.status().message());
+  HttpQuestion question{"GET", std::move(*address), {{"Metadata-Flavor", "Google"}, {"Metadata", "true"}}};
+  if (!token.empty()) question.headers.emplace_back(kTokenHeader, token);
+  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](core::Result<HttpAnswer> answer) {
+    if (source.over) return;
+    if (!answer.ok()) return failed(source, answer.status().message());
+    if (answer->status == 200) return on_text(source, answer->body);
+    if (answer->status == 404 || answer->status == 204) return on_text(source, "");
+    if (answer->status == 401 && source.token.empty()) return ask_token(source);
+    source.token.clear();  // it may have expired
+    failed(source, fmt::format("it answered with status {}", answer->status));
+  });
+}
+
+void NoticeWatch::ask_token(Source& source) {
+  auto address = parse_http_address(source.what);
+  if (!address.ok()) return failed(source, address.status().message());
+  address->target = "/latest/api/token";
+  const HttpQuestion question{
+      "PUT", std::move(*address), {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}};
+  ask_http(loop_, question, kLimit, [this, keep = sources_, &source](core::Result<HttpAnswer> answer) {
+    if (source.over) return;
+    if (!answer.ok()) return failed(source, answer.status().message());
+    if (answer->status != 200 || answer->body.empty() ||
+        answer->body.find_first_of("\r\n") != std::string::npos)
+      return failed(source, fmt::format("it wants a token, and gives none (status {})", answer->status));
+    source.token = answer->body;
+    ask_address(source, source.token);
+  });
+}
+
+void NoticeWatch::on_text(Source& source, const std::string& text) {
+  if (source.over) return;
+  const auto notice = parse_notice(text, static_cast<std::int64_t>(::time(nullptr)));
+  if (!notice.ok()) return failed(source, notice.status().message());
+  source.last_failure.clear();
+  if (!notice->has_value() || !is_for(**notice, host_)) return ask_later(source);
+  source.over = true;
+  events_.noticed(**notice, source.option + " " + source.what);
+}
+
+void NoticeWatch::failed(Source& source, const std::string& why) {
+  if (source.over) return;
+  if (std::exchange(source.last_failure, why) != why)
+    events_.said(fmt::format("{} {}: {}; it is asked again every {:g} s", source.option, source.what, why,
+                             std::chrono::duration<double>(request_.every).count()));
+  ask_later(source);
+}
+
+}  // namespace regroup::launcher
