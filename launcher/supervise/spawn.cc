@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,7 @@ struct ChildArgs {
   int inherited;
   const cpu_set_t* cores;  // nullptr: none
   std::size_t cores_size;
+  const MemoryOrder& memory;
   const std::vector<int>& groups;
   rlim_t data_bytes;  // 0: none
   std::uint64_t open_files;
@@ -78,6 +80,14 @@ bool limit_data(const ChildArgs& args) {
   return args.data_bytes == 0 || ::setrlimit(RLIMIT_DATA, &limit) == 0;
 }
 
+// The program inherits it.
+bool set_memory_policy(const MemoryOrder& order) {
+  if (order.mode == 0) return true;
+  const unsigned long bits = order.nodes.size() * 8 * sizeof(unsigned long) + 1;  // the kernel takes one off
+  return ::syscall(SYS_set_mempolicy, order.mode, order.nodes.empty() ? nullptr : order.nodes.data(),
+                   order.nodes.empty() ? 0 : bits) == 0;
+}
+
 [[noreturn]] void run_child(const ChildArgs& args, Failure& failure) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -93,6 +103,8 @@ bool limit_data(const ChildArgs& args) {
     failure.call = "dup2";
   } else if (args.cores != nullptr && ::sched_setaffinity(0, args.cores_size, args.cores) != 0) {
     failure.call = "sched_setaffinity";
+  } else if (!set_memory_policy(args.memory)) {
+    failure.call = "set_mempolicy";
   } else if (args.wdir[0] != '\0' && ::chdir(args.wdir) != 0) {
     failure.call = "chdir";
   } else {
@@ -128,11 +140,11 @@ core::Result<pid_t> spawn(const SpawnSpec& spec) {
   const std::vector<char*> argv = pointers(spec.argv);
   const std::vector<char*> envp = pointers(spec.environment);
   Failure failure;
-  const pid_t pid =
-      start({spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out, spec.err,
-             spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(),
-             mask.size() * sizeof(cpu_set_t), spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
-            failure);
+  const pid_t pid = start(
+      {spec.path.c_str(), argv.data(), envp.data(), spec.wdir.c_str(), spec.in, spec.out, spec.err,
+       spec.priority, spec.inherited, mask.empty() ? nullptr : mask.data(), mask.size() * sizeof(cpu_set_t),
+       spec.memory, spec.groups, spec.data_bytes, spec.open_files, ::getpid()},
+      failure);
   if (pid < 0) return core::system_error("vfork", spec.path, errno);
   if (failure.call == nullptr) return pid;
   const bool folder = std::string(failure.call) == "chdir";

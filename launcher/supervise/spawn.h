@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "launcher/supervise/memory_policy.h"
 #include "launcher/supervise/priority.h"
 
 namespace regroup::launcher {
@@ -21,6 +22,7 @@ struct SpawnSpec {
   Priority priority;
   int inherited = -1;            // becomes kInheritedFd (app.h); -1: none
   std::vector<int> cores;        // to run on; empty: as the caller
+  MemoryOrder memory;            // its memory policy
   std::vector<int> groups;       // cgroup.procs of control groups to enter
   std::uint64_t data_bytes = 0;  // RLIMIT_DATA; 0: as the caller
   std::uint64_t open_files = 0;  // soft RLIMIT_NOFILE; 0: as the caller

@@ -1,0 +1,25 @@
+// Where the memory of a member comes from: --mem-bind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/options/request.h"
+
+namespace regroup::launcher {
+
+// For set_mempolicy(2).
+struct MemoryOrder {
+  int mode = 0;                      // MPOL_DEFAULT: nothing is set
+  std::vector<unsigned long> nodes;  // a mask; empty: none
+};
+
+// Of a member that is bound to `cores` (operating system numbers; empty: to none). Only nodes that this
+// process may use (cpuset.mems) are named. kInvalidArgument: none is left, or it must be bound for that.
+// `root` replaces
+// "/" in tests.
+[[nodiscard]] core::Result<MemoryOrder> memory_order(MemoryPolicy policy, const std::vector<int>& cores,
+                                                     const std::string& root = "");
+
+}  // namespace regroup::launcher
