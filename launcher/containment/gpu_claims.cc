@@ -1,0 +1,159 @@
+// A claim is the name "regroup-gpu-SCOPE/GPU", which one socket can have; "regroup-gpu-SCOPE/GPU=JOB.PID"
+// beside it tells who that is. Both are read from /proc/net/unix: nobody has to answer. A job inside of job J
+// claims "GPU~J".
+#include "launcher/containment/gpu_claims.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <sstream>
+
+#include "core/crc32c.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr std::size_t kLongestGpu = 64;  // of the 107 characters that a name may have
+
+std::uint32_t checksum(const std::string& text) {
+  return core::crc32c(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+std::string prefix_of(const ClaimScope& scope) {
+  return fmt::format("regroup-gpu-{:08x}/", checksum(scope.name));
+}
+
+// As it may stand in a name: /proc/net/unix is read word by word.
+std::string plain(const std::string& gpu) {
+  std::string out = gpu;
+  for (char& c : out) c = std::isgraph(static_cast<unsigned char>(c)) != 0 && c != '=' && c != '~' ? c : '_';
+  return out;
+}
+
+std::string shortened(const std::string& name) {
+  if (name.size() <= kLongestGpu) return name;
+  return fmt::format("{}.{:08x}", name.substr(0, kLongestGpu - 9), checksum(name));
+}
+
+pid_t parent_of(pid_t pid, const std::string& root) {
+  std::ifstream file(fmt::format("{}/proc/{}/stat", root, pid));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(name_end + 1));
+  char state = 0;
+  pid_t parent = 0;
+  return rest >> state >> parent ? parent : 0;
+}
+
+bool is_above_us(pid_t pid, const std::string& root) {
+  constexpr int kMost = 1000;
+  pid_t at = ::getpid();
+  for (int i = 0; at > 1 && i < kMost; ++i) {
+    if (at == pid) return true;
+    at = parent_of(at, root);
+  }
+  return false;
+}
+
+GpuOwner owner_in(const std::string& text) {
+  const std::size_t dot = text.rfind('.');
+  GpuOwner out{text.substr(0, dot), 0};
+  // Anybody may have written it, and it comes to a terminal.
+  if (!std::ranges::all_of(out.job, [](unsigned char c) { return std::isalnum(c) != 0; })) out.job.clear();
+  if (dot != std::string::npos) std::from_chars(text.data() + dot + 1, text.data() + text.size(), out.pid);
+  return out;
+}
+
+core::Result<core::Fd> take_name(const std::string& name) {
+  core::Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!out.valid()) return core::system_error("socket", name, errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(out.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) return out;
+  if (errno == EADDRINUSE) return core::Status(core::Code::kUnavailable, name);
+  return core::system_error("bind", name, errno);
+}
+
+}  // namespace
+
+ClaimScope claim_scope(const Environment& environment, const std::string& job) {
+  const auto value = [&environment](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  return {value("REGROUP_GPU_CLAIMS"), job, value("REGROUP_JOB")};
+}
+
+std::string GpuOwner::text() const {
+  if (job.empty()) return "another job";
+  return pid > 0 ? fmt::format("job {} (process {})", job, pid) : fmt::format("job {}", job);
+}
+
+ClaimedGpus::ClaimedGpus(const ClaimScope& scope, const std::string& root) : scope_(scope), root_(root) {
+  if (scope.name == "none") return;
+  std::ifstream file(root + "/proc/net/unix");
+  const std::string begin = "@" + prefix_of(scope);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t at = line.rfind(' ');
+    if (at == std::string::npos || line.compare(at + 1, begin.size(), begin) != 0) continue;
+    const std::string name = line.substr(at + 1 + begin.size());
+    const std::size_t equals = name.find('=');
+    GpuOwner& owner = owners_[name.substr(0, equals)];
+    if (equals != std::string::npos) owner = owner_in(name.substr(equals + 1));
+  }
+}
+
+bool ClaimedGpus::encloses(const GpuOwner& owner) const {
+  if (owner.job.empty() || owner.job == scope_.job) return false;
+  return owner.job == scope_.outer || is_above_us(owner.pid, root_);
+}
+
+std::string ClaimedGpus::own_name(const std::string& gpu) const {
+  constexpr int kDeepest = 64;  // jobs within jobs
+  std::string name = shortened(plain(gpu));
+  auto at = owners_.find(name);
+  for (int i = 0; i < kDeepest && at != owners_.end() && encloses(at->second); ++i, at = owners_.find(name))
+    name = shortened(name + "~" + at->second.job);
+  return name;
+}
+
+const GpuOwner* ClaimedGpus::owner(const std::string& gpu) const {
+  const auto found = owners_.find(own_name(gpu));
+  if (found == owners_.end() || (!scope_.job.empty() && found->second.job == scope_.job)) return nullptr;
+  return &found->second;
+}
+
+core::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
+  if (scope.name == "none" || held_.contains(gpu)) return {};
+  const ClaimedGpus claimed(scope);
+  const std::string name = prefix_of(scope) + claimed.own_name(gpu);
+  auto taken = take_name(name);
+  if (taken.code() == core::Code::kUnavailable) {
+    const ClaimedGpus now(scope);
+    const GpuOwner* const owner = now.owner(gpu);
+    if (owner == nullptr && now.owners_.contains(now.own_name(gpu))) return {};  // this job's, elsewhere
+    return {core::Code::kUnavailable,
+            fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text())};
+  }
+  if (!taken.ok()) return taken.status();
+  auto owner = take_name(fmt::format("{}={}.{}", name, scope.job, ::getpid()));
+  if (!owner.ok()) return owner.status();
+  held_[gpu] = {std::move(*taken), std::move(*owner)};
+  return {};
+}
+
+}  // namespace regroup::launcher

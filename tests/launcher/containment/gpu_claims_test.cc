@@ -1,0 +1,127 @@
+// A GPU is one job's, until that job's process is gone.
+#include "launcher/containment/gpu_claims.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+namespace regroup::launcher {
+namespace {
+
+using testing::HasSubstr;
+
+class GpuClaimsTest : public testing::Test {
+ protected:
+  [[nodiscard]] ClaimScope of(const std::string& job, const std::string& outer = "") const {
+    return {name_, job, outer};
+  }
+  const std::string name_ = fmt::format("test {}", ::getpid());  // nobody else's
+};
+
+// A process beside this one that holds `gpu` for `job` until told to end.
+class Holder {
+ public:
+  Holder(const ClaimScope& scope, const std::string& gpu) {
+    std::array<int, 2> pipe{};
+    EXPECT_EQ(::pipe(pipe.data()), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      GpuClaims claims;
+      const char done = claims.claim(scope, gpu).ok() ? 'y' : 'n';
+      if (::write(pipe[1], &done, 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    ::close(pipe[1]);  // or the end of the child would not be read
+    char done = 0;
+    EXPECT_EQ(::read(pipe[0], &done, 1), 1);
+    EXPECT_EQ(done, 'y');
+    ::close(pipe[0]);
+  }
+  ~Holder() { end(); }
+  void end() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+TEST_F(GpuClaimsTest, OneJobHasItAndIsNamed) {
+  EXPECT_EQ(ClaimedGpus(of("b")).owner("GPU-1"), nullptr);
+  const Holder a(of("aaaa"), "GPU-1");
+  const ClaimedGpus seen(of("b"));
+  ASSERT_NE(seen.owner("GPU-1"), nullptr);
+  EXPECT_EQ(seen.owner("GPU-1")->text(), fmt::format("job aaaa (process {})", a.pid()));
+  EXPECT_EQ(seen.owner("GPU-2"), nullptr);
+  GpuClaims claims;
+  const core::Status refused = claims.claim(of("b"), "GPU-1");
+  EXPECT_EQ(refused.code(), core::Code::kUnavailable);
+  EXPECT_EQ(refused.message(), fmt::format("GPU GPU-1 has been taken by job aaaa (process {})", a.pid()));
+  EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());
+  EXPECT_TRUE(claims.claim(of("b"), "GPU-2").ok());  // it has it
+}
+
+TEST_F(GpuClaimsTest, AProcessThatIsKilledGivesItBack) {
+  Holder a(of("aaaa"), "GPU-1");
+  a.end();
+  EXPECT_EQ(ClaimedGpus(of("b")).owner("GPU-1"), nullptr);
+  GpuClaims claims;
+  EXPECT_TRUE(claims.claim(of("b"), "GPU-1").ok());
+}
+
+TEST_F(GpuClaimsTest, AJobIsNotInItsOwnWay) {
+  const Holder a(of("aaaa"), "GPU-1");
+  EXPECT_EQ(ClaimedGpus(of("aaaa")).owner("GPU-1"), nullptr);
+  GpuClaims claims;  // of another agent of the job
+  EXPECT_TRUE(claims.claim(of("aaaa"), "GPU-1").ok());
+}
+
+TEST_F(GpuClaimsTest, JobsInsideOfItShareWhatItHasButNotWithEachOther) {
+  const Holder a(of("aaaa"), "GPU-1");
+  EXPECT_EQ(ClaimedGpus(of("in1", "aaaa")).owner("GPU-1"), nullptr);
+  const Holder first(of("in1", "aaaa"), "GPU-1");
+  const ClaimedGpus inside(of("in2", "aaaa")), outside(of("b"));
+  ASSERT_NE(inside.owner("GPU-1"), nullptr);
+  EXPECT_EQ(inside.owner("GPU-1")->job, "in1");
+  GpuClaims claims;
+  EXPECT_THAT(claims.claim(of("in2", "aaaa"), "GPU-1").message(), HasSubstr("taken by job in1"));
+  ASSERT_NE(outside.owner("GPU-1"), nullptr);
+  EXPECT_EQ(outside.owner("GPU-1")->job, "aaaa");
+}
+
+TEST_F(GpuClaimsTest, AJobAboveThisProcessIsKnownByItsProcess) {
+  GpuClaims claims;
+  ASSERT_TRUE(claims.claim(of("aaaa"), "GPU-1").ok());
+  const Holder inside(of("in1"), "GPU-1");  // a child of this process
+  const ClaimedGpus seen(of("b"));          // of this process, which has it for aaaa
+  ASSERT_NE(seen.owner("GPU-1"), nullptr);
+  EXPECT_EQ(seen.owner("GPU-1")->job, "in1");
+}
+
+TEST_F(GpuClaimsTest, ScopesAreApartAndNoneIsNone) {
+  const Holder a(of("aaaa"), "GPU-1");
+  EXPECT_EQ(ClaimedGpus({name_ + "x", "b", ""}).owner("GPU-1"), nullptr);
+  GpuClaims one, other;
+  EXPECT_TRUE(one.claim({"none", "b", ""}, "GPU-1").ok());
+  EXPECT_TRUE(other.claim({"none", "c", ""}, "GPU-1").ok());
+}
+
+TEST_F(GpuClaimsTest, LongAndOddNamesAreTold) {
+  const std::string first(200, 'x'), second = std::string(199, 'x') + "y";
+  const Holder a(of("aaaa"), first), odd(of("aaaa"), "0000:01:00.0 = ~ GPU");
+  const ClaimedGpus seen(of("b"));
+  EXPECT_NE(seen.owner(first), nullptr);
+  EXPECT_EQ(seen.owner(second), nullptr);
+  EXPECT_NE(seen.owner("0000:01:00.0 = ~ GPU"), nullptr);
+}
+
+}  // namespace
+}  // namespace regroup::launcher
