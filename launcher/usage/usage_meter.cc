@@ -24,7 +24,7 @@ std::vector<UsageSample> UsageMeter::sample(const std::vector<UsageTarget>& targ
   std::vector<UsageSample> out;
   for (const UsageTarget& target : targets) {
     if (!groups.contains(target.pid)) continue;
-    UsageSample& one = out.emplace_back(UsageSample{target, usage_of(target, groups), 0, {}});
+    UsageSample& one = out.emplace_back(UsageSample{target, usage_of(target, groups), 0, {}, {}});
     before_[target.member] = {now, one.usage.cpu_seconds};
     if (const auto last = before.find(target.member); last != before.end() && now > last->second.at) {
       const double seconds = std::chrono::duration<double>(now - last->second.at).count();

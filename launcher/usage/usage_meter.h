@@ -36,6 +36,7 @@ struct UsageSample {
   Usage usage;
   double cpus = 0;  // processors busy since the sample before, on average; 0 at the first
   std::vector<GpuUse> gpus;
+  std::string host = {};  // "": not said
 };
 
 class UsageMeter {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -13,6 +14,8 @@
 
 namespace regroup::launcher {
 namespace {
+
+constexpr core::Duration kFirst = std::chrono::milliseconds(200);  // who asks early is to see members
 
 core::Status write_all(int fd, const std::string& text, const std::string& path) {
   for (std::size_t done = 0; done < text.size();) {
@@ -44,22 +47,38 @@ core::Status UsageReporter::start() {
     if (::fstat(log_.get(), &info) == 0 && info.st_size == 0)
       REGROUP_RETURN_IF_ERROR(write_all(log_.get(), usage_csv_header(), options_.log));
   }
-  wait();
+  wait(std::min<core::Duration>(options_.every, kFirst));
   return {};
 }
 
-void UsageReporter::wait() {
-  timer_.expires_after(options_.every);
+void UsageReporter::wait(core::Duration time) {
+  timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     report();
-    wait();
+    wait(options_.every);
   });
 }
 
+void UsageReporter::add(const std::string& host, const std::string& json) {
+  auto samples = usage_from_json(json);
+  if (!samples.ok()) return;
+  for (UsageSample& one : *samples) one.host = host;
+  others_[host] = {std::move(*samples), clock_.now(), false};
+}
+
+// A host that has said nothing for three samples is left out of the status.
 void UsageReporter::report() {
-  const std::vector<UsageSample> samples = meter_.sample(targets_(), clock_.now());
+  const core::TimePoint now = clock_.now();
+  std::vector<UsageSample> samples = meter_.sample(targets_(), now);
+  for (UsageSample& one : samples) one.host = options_.host;
+  if (options_.tell) options_.tell(usage_json(samples));
   if (log_.valid()) write_log(samples);
+  for (auto& [host, other] : others_) {
+    if (log_.valid() && !std::exchange(other.logged, true)) write_log(other.samples);
+    if (now - other.came < 3 * options_.every)
+      samples.insert(samples.end(), other.samples.begin(), other.samples.end());
+  }
   if (!options_.status_file.empty()) write_status(samples);
 }
 
@@ -81,7 +100,7 @@ void UsageReporter::write_status(const std::vector<UsageSample>& samples) {
 }
 
 void UsageReporter::complain(const core::Status& status) {
-  if (status.ok() || std::exchange(complained_, true)) return;
+  if (status.ok() || !log_.valid() || std::exchange(complained_, true)) return;
   say_(status.message() + "; usage is not told");
 }
 

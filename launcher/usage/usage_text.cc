@@ -66,7 +66,8 @@ std::string member_labels(const std::string& job, const json& member) {
 }  // namespace
 
 std::string usage_csv_header() {
-  return "time,member,rank,pid,cpu_seconds,cpus,memory_bytes,processes,gpu,gpu_busy_percent,gpu_memory_bytes,"
+  return "time,host,member,rank,pid,cpu_seconds,cpus,memory_bytes,processes,gpu,gpu_busy_percent,gpu_memory_"
+         "bytes,"
          "gpu_watts\n";
 }
 
@@ -74,8 +75,8 @@ std::string usage_csv(double seconds, const std::vector<UsageSample>& samples) {
   std::string out;
   for (const UsageSample& one : samples) {
     const std::string left =
-        fmt::format("{:.3f},{},{},{},{:.2f},{:.2f},{},{}", seconds, one.of.member, one.of.rank, one.of.pid,
-                    one.usage.cpu_seconds, one.cpus, one.usage.memory_bytes, one.usage.processes);
+        fmt::format("{:.3f},{},{},{},{},{:.2f},{:.2f},{},{}", seconds, one.host, one.of.member, one.of.rank,
+                    one.of.pid, one.usage.cpu_seconds, one.cpus, one.usage.memory_bytes, one.usage.processes);
     if (one.gpus.empty()) out += left + ",,,,\n";
     for (const GpuUse& gpu : one.gpus)
       out +=
@@ -97,13 +98,41 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
     }
     members.push_back({{"id", one.of.member},
                        {"rank", one.of.rank},
+                       {"host", one.host},
                        {"pid", one.of.pid},
                        {"cpu_seconds", one.usage.cpu_seconds},
                        {"cpus", one.cpus},
                        {"memory_bytes", one.usage.memory_bytes},
+                       {"processes", one.usage.processes},
                        {"gpus", std::move(gpus)}});
   }
-  return json{{"members", std::move(members)}}.dump() + "\n";
+  return json{{"members", std::move(members)}}.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
+  constexpr std::size_t kMost = 65536;
+  const core::Status refused(core::Code::kDataLoss, "what a host said of usage is not whole");
+  const json told = json::parse(text, nullptr, false);
+  if (!told.is_object() || !told.contains("members") || told["members"].size() > kMost) return refused;
+  std::vector<UsageSample> out;
+  try {
+    for (const json& member : told["members"]) {
+      UsageSample& one = out.emplace_back();
+      member.at("id").get_to(one.of.member);
+      member.at("rank").get_to(one.of.rank);
+      member.at("pid").get_to(one.of.pid);
+      member.at("cpu_seconds").get_to(one.usage.cpu_seconds);
+      member.at("cpus").get_to(one.cpus);
+      member.at("memory_bytes").get_to(one.usage.memory_bytes);
+      member.at("processes").get_to(one.usage.processes);
+      for (const json& gpu : member.at("gpus"))
+        one.gpus.push_back({gpu.at("uuid"), gpu.at("busy_percent"), gpu.at("memory_used"),
+                            gpu.at("memory_total"), gpu.at("watts")});
+    }
+  } catch (const json::exception&) {
+    return refused;
+  }
+  return out;
 }
 
 std::string prometheus_text(const std::string& status_json) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/status.h"
 #include "launcher/usage/usage_meter.h"
 
 namespace regroup::launcher {
@@ -12,8 +13,11 @@ namespace regroup::launcher {
 // A line for each sample and GPU (or one, without GPUs). `seconds`: since 1970.
 [[nodiscard]] std::string usage_csv(double seconds, const std::vector<UsageSample>& samples);
 
-// {"members": [{"id", "rank", "pid", "cpu_seconds", "cpus", "memory_bytes", "gpus": [...]}]}
+// {"members": [{"id", "rank", "host", "pid", "cpu_seconds", "cpus", "memory_bytes", "processes", "gpus":
+// [...]}]}
 [[nodiscard]] std::string usage_json(const std::vector<UsageSample>& samples);
+// kDataLoss: it is not such a text, or has more than 65,536 members.
+[[nodiscard]] core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text);
 
 // Of a status with such members in it (`regroup status --json`): the text format of Prometheus, version
 // 0.0.4.

@@ -101,13 +101,22 @@ TEST_F(UsageTest, ControlGroupsCountBeforeProcesses) {
 }
 
 TEST(UsageText, CsvHasAsManyFieldsAsItsHeader) {
-  const UsageSample sample{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}};
+  const UsageSample sample{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}, "h"};
   UsageSample plain = sample;
   plain.gpus.clear();
-  EXPECT_EQ(usage_csv(12.5, {sample}), "12.500,3,1,10,1.50,0.75,4096,2,GPU-a,93,5,250.0\n");
+  EXPECT_EQ(usage_csv(12.5, {sample}), "12.500,h,3,1,10,1.50,0.75,4096,2,GPU-a,93,5,250.0\n");
   const auto commas = [](const std::string& text) { return std::count(text.begin(), text.end(), ','); };
   EXPECT_EQ(commas(usage_csv(1, {plain})), commas(usage_csv_header()));
   EXPECT_EQ(commas(usage_csv(1, {sample})), commas(usage_csv_header()));
+}
+
+TEST(UsageText, JsonIsReadAgain) {
+  const UsageSample sample{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}};
+  const auto read = usage_from_json(usage_json({sample}));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(usage_csv(1, *read), usage_csv(1, {sample}));
+  for (const char* text : {"", "[]", "{}", R"({"members": [{}]})", R"({"members": [{"id": "x"}]})"})
+    EXPECT_FALSE(usage_from_json(text).ok()) << text;
 }
 
 TEST(UsageText, PrometheusNamesJobMemberAndGpu) {
@@ -153,6 +162,33 @@ TEST_F(UsageTest, ReporterWritesLogAndStatusOfLivingProcesses) {
   EXPECT_EQ(line + "\n", usage_csv_header());
   EXPECT_TRUE(std::getline(log, line));
   EXPECT_EQ(said, "");
+}
+
+TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
+  boost::asio::io_context loop(1);
+  UsageOptions options;
+  options.status_file = root_ / "usage";
+  options.every = std::chrono::milliseconds(5);
+  options.host = "here";
+  std::string told;
+  options.tell = [&told](const std::string& json) { told = json; };
+  UsageReporter reporter(
+      loop, options,
+      [] {
+        return std::vector<UsageTarget>{{7, 0, ::getpgrp(), {}, {}}};
+      },
+      [](const std::string&) {});
+  ASSERT_TRUE(reporter.start().ok());
+  reporter.add("there", usage_json({{{8, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {}}}));
+  reporter.add("broken", "no json");
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
+  std::ifstream file(options.status_file);
+  const auto all = nlohmann::json::parse(file)["members"];
+  EXPECT_EQ(all[0]["host"], "here");
+  EXPECT_EQ(all[1]["host"], "there");
+  EXPECT_EQ(all[1]["id"], 8);
+  EXPECT_EQ(nlohmann::json::parse(told)["members"].size(), 1U);  // its own only
 }
 
 TEST_F(UsageTest, ReporterRefusesALogThatCannotBe) {
