@@ -15,8 +15,15 @@ namespace {
 
 constexpr core::Duration kKillLimit = std::chrono::seconds(2);
 constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
+constexpr core::Duration kClearing =
+    std::chrono::seconds(1);  // of a notice's time, for what comes after members
 
 }  // namespace
+
+std::string ran_too_long(core::Duration timeout) {
+  return fmt::format("the job ran longer than --timeout {:g} allows: ending it",
+                     std::chrono::duration<double>(timeout).count());
+}
 
 void AgentJob::on_coordinator(core::Fd, std::int32_t) {}
 
@@ -52,9 +59,8 @@ int Agent::run() {
   if (status.ok()) status = job_->start();
   if (!status.ok()) fail_start(status.message());
   if (options_.timeout.count() > 0) {
-    start_timer(timeout_, options_.timeout, [this] {
-      say(fmt::format("the job ran longer than --timeout {:g} allows: ending it",
-                      std::chrono::duration<double>(options_.timeout).count()));
+    start_timer(timeout_, options_.timeout - options_.spent, [this] {
+      say(ran_too_long(options_.timeout));
       terminate(options_.timeout_status);
       limit_drain(kDrainLimit);
     });
@@ -73,13 +79,21 @@ void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, 
   });
 }
 
-void Agent::terminate(int exit_status) {
+void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
   if (ending()) return;
   exit_status_ = exit_status;
+  job_->on_notice(core::SystemClock().now() + options_.term_grace);
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
-  start_timer(grace_, options_.term_grace, [this] { signal_all(SIGKILL); });
+  start_timer(grace_, grace.value_or(options_.term_grace), [this] { signal_all(SIGKILL); });
   finish_if_over();
+}
+
+void Agent::on_notice(std::optional<core::Duration> within) {
+  if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
+  noticed_ = noticed_ || !ending();
+  terminate(options_.notice_status.value_or(options_.stopped_status), within);
+  limit_drain(kDrainLimit);
 }
 
 void Agent::fail_start(const std::string& why) {
@@ -101,10 +115,14 @@ void Agent::signal_all(int signal) {
 void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
   switch (word) {
     case Word::kSignal:
-      return signal_all(value);
-    case Word::kStop:
+      if (!job_->on_signal(value)) signal_all(value);
+      return;
+    case Word::kStop: {
+      const bool users = value == SIGINT || value == SIGQUIT || value == SIGHUP;
+      if (!users) return on_notice(std::nullopt);
       terminate(options_.stopped_status);
       return limit_drain(kDrainLimit);
+    }
     case Word::kKill:
       kill(options_.stopped_status);
       return limit_drain(core::Duration::zero());
@@ -135,8 +153,8 @@ void Agent::finish_if_over() {
   finishing_ = true;
   grace_.cancel();
   orphan_.cancel();
-  start_drain_timer();
   job_->finish([this] { clear_up(); });
+  start_drain_timer();
 }
 
 void Agent::clear_up() {
@@ -155,7 +173,8 @@ void Agent::limit_drain(core::Duration limit) {
 
 void Agent::start_drain_timer() {
   if (!drain_limit_) return;
-  start_timer(drain_, *drain_limit_, [this] {
+  const bool at_once = *drain_limit_ <= core::Duration::zero();
+  start_timer(drain_, at_once ? *drain_limit_ : *drain_limit_ + job_->still_needs(), [this] {
     abandoned_ = true;
     if (*exit_status_ == 0) exit_status_ = 1;  // output is lost
     clear_up();

@@ -36,6 +36,12 @@ class AgentJob {
   virtual void on_exit(const MemberExit& exit) = 0;
   // A coordinator can be spoken to through `socket`.
   virtual void on_coordinator(core::Fd socket, std::int32_t incarnation);
+  // A signal that the guardian passes on; false: it goes to all members.
+  [[nodiscard]] virtual bool on_signal(int) { return false; }
+  // This host, or all of the job, has to be gone by then. Said before the members are told.
+  virtual void on_notice(core::TimePoint) {}
+  // How long finish() may take in any case.
+  [[nodiscard]] virtual core::Duration still_needs() const { return core::Duration::zero(); }
   // How long to go on when the guardian is gone.
   [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
   // Those that end with the job; may be none.
@@ -59,12 +65,16 @@ struct AgentOptions {
   CrewOptions crew;
   HeldPort port;  // MASTER_PORT, kept free until the members start
   core::Duration term_grace = std::chrono::seconds(5);
-  core::Duration timeout{};  // of the whole job; 0: none
-  int stopped_status = 1;    // the job's exit status when a signal to the guardian ended it ...
+  core::Duration timeout{};  // of the whole job; 0: none. Of it has passed:
+  core::Duration spent{};
+  int stopped_status = 1;                 // the job's exit status when a signal to the guardian ended it ...
+  std::optional<int> notice_status = {};  // ... if it was none of SIGINT, SIGQUIT and SIGHUP, or a notice did
   int timeout_status = kTimedOut;
   int start_failed_status = kStartFailed;
   UsageOptions usage = {};  // of the members on this node
 };
+
+[[nodiscard]] std::string ran_too_long(core::Duration timeout);  // what the user is told then
 
 class Agent {
  public:
@@ -82,16 +92,24 @@ class Agent {
   void release_port() { options_.port.socket.reset(); }
   // "regroup: TEXT" on standard error, between the members' lines.
   void say(const std::string& text);
-  // Ends the job: SIGTERM to all members, SIGKILL after term_grace. The first call fixes the exit status.
-  void terminate(int exit_status);
+  // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the exit status.
+  void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
+  // This host, and with it the job, is lost after `within`, if that is known.
+  void on_notice(std::optional<core::Duration> within);
   // Says why a member could not be started, and ends the job at once.
   void fail_start(const std::string& why);
   // Ends the job at once.
   void kill(int exit_status);
+  // What members of another host use: usage_reporter.h.
+  void add_usage(const std::string& host, const std::string& json) {
+    if (usage_) usage_->add(host, json);
+  }
   // A member has ended, here or elsewhere.
   void on_member_exit(const MemberExit& exit);
-  // Other hosts were lost: their members were perhaps the last.
-  void look_whether_over() { finish_if_over(); }
+  void look_whether_over() { finish_if_over(); }  // other hosts were lost, perhaps with the last members
+  // Once it is over: what it told the guardian; whether a signal or a notice had asked for it.
+  [[nodiscard]] int exit_status() const { return exit_status_.value_or(1); }
+  [[nodiscard]] bool noticed() const { return noticed_; }
   // Nothing is decided any more: the job is being ended.
   [[nodiscard]] bool ending() const { return exit_status_.has_value(); }
 
@@ -124,7 +142,7 @@ class Agent {
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;
   std::optional<core::Duration> drain_limit_;  // from the members' end on; none: until all is written
-  bool finishing_ = false, cleared_ = false, leaving_ = false;
+  bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
   bool abandoned_ = false;  // output that nobody takes is waited for no more
 };
 

@@ -8,14 +8,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "launcher/supervise/descendants.h"
+#include "launcher/supervise/kept_child.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
 
 namespace regroup::launcher {
 namespace {
+
+constexpr std::chrono::milliseconds kTeardown{200};
+constexpr timespec kRecheck{0, 1'000'000};
 
 MemberExit exit_of(core::MemberId member, std::uint32_t rank, pid_t pid, int status) {
   MemberExit exit{member, rank, pid};
@@ -92,7 +100,21 @@ void Crew::set_app(std::uint32_t number, App app) {
   options_.apps[number] = std::move(app);
 }
 
+// Those of REGROUP_PLACEMENT that are to be this job's alone.
+core::Status Crew::claim_gpus(const Environment& given) {
+  const auto placement = given.find("REGROUP_PLACEMENT");
+  if (placement == given.end()) return {};
+  const nlohmann::json told = nlohmann::json::parse(placement->second, nullptr, false);
+  if (!told.is_object()) return {};
+  for (const nlohmann::json& gpu : told.value("gpus", nlohmann::json::array())) {
+    if (gpu.contains("claim"))
+      REGROUP_RETURN_IF_ERROR(claims_.claim(options_.claims, gpu.value("claim", "")));
+  }
+  return {};
+}
+
 core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {
+  REGROUP_RETURN_IF_ERROR(claim_gpus(extras.environment));
   const App& app = options_.apps.at(place.app);
   Environment environment = member_environment(app.environment, place, options_.job, options_.master,
                                                options_.agent_socket, extras.threads);
@@ -113,6 +135,9 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   for (const core::Fd& door : restraint.doors) spec.groups.push_back(door.get());
   spec.data_bytes = restraint.data_bytes;
   spec.open_files = options_.open_files;
+  auto memory = memory_order(options_.memory, spec.cores);
+  if (!memory.ok()) return memory.status();
+  spec.memory = std::move(*memory);
   auto pid = spawn(spec);
   if (!pid.ok()) return pid.status();
   running_[place.member] = {*pid, place.rank, gpus_in(environment)};
@@ -151,17 +176,39 @@ void Crew::reap() {
     const pid_t pid = info.si_pid;
     const bool ours = std::any_of(running_.begin(), running_.end(),
                                   [pid](const auto& entry) { return entry.second.pid == pid; });
-    if (ours) ::kill(-pid, SIGKILL);
-    int status = 0;
-    if (::waitpid(pid, &status, 0) == pid) reaped(pid, status);
+    reap_child(pid, ours);
     info = {};
+  }
+}
+
+void Crew::reap_child(pid_t pid, bool ours) {
+  if (ours) ::kill(-pid, SIGKILL);
+  int status = 0;
+  if (::waitpid(pid, &status, 0) == pid) reaped(pid, status);
+}
+
+// The kernel closes a process's files, which is what its peers hear of, a moment before it can be reaped.
+void Crew::reap_dying(core::MemberId but) {
+  const auto deadline = std::chrono::steady_clock::now() + kTeardown;
+  const auto dying = [&] {
+    return std::find_if(running_.begin(), running_.end(), [&](const auto& entry) {
+      return entry.first != but && is_exiting(entry.second.pid);
+    });
+  };
+  for (auto at = dying(); at != running_.end() && std::chrono::steady_clock::now() < deadline; at = dying()) {
+    siginfo_t info{};
+    const pid_t pid = at->second.pid;
+    const auto id = static_cast<id_t>(pid);
+    const bool over = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+    if (over) reap_child(pid, true);
+    if (!over) ::nanosleep(&kRecheck, nullptr);
   }
 }
 
 void Crew::reaped(pid_t pid, int status) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [pid](const auto& entry) { return entry.second.pid == pid; });
-  if (found == running_.end()) return;  // an orphan that a member left
+  if (found == running_.end()) return KeptChild::reaped(pid, status);  // or an orphan that a member left
   MemberExit exit = exit_of(found->first, found->second.rank, pid, status);
   exit.exceeded_memory = limiter_.exceeded_memory(exit.member);
   running_.erase(found);

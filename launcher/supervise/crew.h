@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
+#include "launcher/containment/gpu_claims.h"
 #include "launcher/containment/job_record.h"
 #include "launcher/containment/limiter.h"
 #include "launcher/supervise/app.h"
@@ -38,11 +39,13 @@ struct CrewOptions {
   OutputRequest output;
   StdinRequest stdin_to;
   Priority priority;
+  MemoryPolicy memory = MemoryPolicy::kKernel;
   std::uint64_t open_files = 0;       // soft RLIMIT_NOFILE of members; 0: the agent's
   bool verbose = false;               // tell of each start and end of a member
   bool tell_exit_codes = false;       // at the end of the job, of all members
   bool quiet = false;                 // no warnings
   std::shared_ptr<JobRecord> record;  // may be none; gets to know of control groups
+  ClaimScope claims;                  // of the GPUs that members are given
 };
 
 struct MemberExit {
@@ -80,6 +83,9 @@ class Crew {
   // Takes the exit statuses that are there, of members and of orphans they left; SIGKILLs what is left of the
   // process group of a dead member.
   void reap();
+  // The same, but only of members that are on their way out, and not of `but`; waits for those, 200 ms at
+  // most.
+  void reap_dying(core::MemberId but);
   // The same for a child that somebody else reaped.
   void reaped(pid_t pid, int status);
   // All writers are dead: forward what is in the pipes.
@@ -106,7 +112,9 @@ class Crew {
     std::vector<std::string> gpus;  // uuids of those it was given
   };
 
+  void reap_child(pid_t pid, bool ours);
   void tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores);
+  [[nodiscard]] core::Status claim_gpus(const Environment& given);
   [[nodiscard]] core::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
 
   CrewOptions options_;
@@ -114,6 +122,7 @@ class Crew {
   Sink& err_;
   ExitHandler exited_;
   Limiter limiter_;
+  GpuClaims claims_;  // as long as the job
   std::map<core::MemberId, Process> running_;
   std::map<core::MemberId, MemberExit> exits_;  // kept only to be told
 };

@@ -39,9 +39,10 @@ std::string how(int status) {
 }
 
 // SIGHUP stays ignored if it was (nohup).
-std::vector<int> watched_signals(const std::vector<int>& forwarded) {
+std::vector<int> watched_signals(const std::vector<int>& forwarded, const std::vector<int>& notices) {
   std::vector<int> out{SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGTSTP};
   out.insert(out.end(), forwarded.begin(), forwarded.end());
+  out.insert(out.end(), notices.begin(), notices.end());
   struct sigaction hangup {};
   ::sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) out.push_back(SIGHUP);
@@ -71,11 +72,12 @@ struct Guardian::Watch {
 };
 
 Guardian::Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard,
-                   std::vector<int> forwarded)
+                   std::vector<int> forwarded, std::vector<int> notices)
     : agent_main_(std::move(agent)),
       coordinator_main_(std::move(coordinator)),
       guard_options_(std::move(guard)),
-      forwarded_(std::move(forwarded)) {}
+      forwarded_(std::move(forwarded)),
+      notices_(std::move(notices)) {}
 
 Guardian::~Guardian() = default;
 
@@ -85,7 +87,7 @@ int Guardian::run() {
   if (status.ok() && coordinator_main_) status = start_coordinator();
   if (status.ok()) {
     watch_ = std::make_unique<Watch>(*this, std::move(agent_socket_));
-    status = watch_->signals.start(watched_signals(forwarded_));
+    status = watch_->signals.start(watched_signals(forwarded_, notices_));
   }
   if (!status.ok()) {
     say(status.message());

@@ -30,10 +30,11 @@ using CoordinatorMain = std::function<int(core::Fd agent, std::uint32_t incarnat
 
 class Guardian {
  public:
-  // Without a `coordinator` the job is rigid. `forwarded`: the signals that go to all members, SIGTSTP as
-  // SIGSTOP. SIGTSTP stops the guardian too. Others of SIGINT, SIGTERM, SIGQUIT and SIGHUP end the job, as a
-  // second SIGINT always does; all else is ignored.
-  Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard, std::vector<int> forwarded);
+  // Without a `coordinator` the job is rigid. `notices`: further signals that end it. `forwarded`: the
+  // signals that go to all members, SIGTSTP as SIGSTOP. SIGTSTP stops the guardian too. Others of SIGINT,
+  // SIGTERM, SIGQUIT and SIGHUP end the job, as a second SIGINT always does; all else is ignored.
+  Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard, std::vector<int> forwarded,
+           std::vector<int> notices = {});
   ~Guardian();
   // Forks the processes of the job and returns its exit status. For a process with one thread, signals
   // blocked.
@@ -60,7 +61,7 @@ class Guardian {
   AgentMain agent_main_;
   CoordinatorMain coordinator_main_;
   GuardOptions guard_options_;
-  std::vector<int> forwarded_;
+  std::vector<int> forwarded_, notices_;
   core::Fd agent_socket_;
   std::unique_ptr<Watch> watch_;
   std::optional<Guard> guard_;

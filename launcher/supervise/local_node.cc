@@ -38,17 +38,47 @@ void LocalNode::signal(core::MemberId member, int signal) { agent_.crew().signal
 
 void LocalNode::settle() {
   if (mpi_) mpi_->settle();
+  tell_aborted(false);
 }
 
 void LocalNode::tell(const pmi::Message& message) {
   if (mpi_) mpi_->tell(message);
+  if (const auto* closed = std::get_if<pmi::CloseSpace>(&message))
+    std::erase_if(members_, [&](const auto& entry) { return entry.first.space == closed->space; });
+}
+
+// Open MPI's ranks call MPI_Abort when they see the connection of another close, which is a moment before
+// that one can be reaped here: whoever was first to go is told of first.
+void LocalNode::on_aborted(const pmi::Aborted& aborted) {
+  aborted_.push_back(aborted);
+  boost::asio::post(agent_.loop(), [this] {
+    if (aborted_.empty()) return;
+    const auto found = members_.find(aborted_.front().seat);
+    if (found != members_.end()) agent_.crew().reap_dying(found->second);
+    tell_aborted(true);
+  });
+}
+
+// Not all: of those who have ended since, whose exit is told next.
+void LocalNode::tell_aborted(bool all) {
+  for (std::size_t i = 0; i < aborted_.size();) {
+    const auto found = members_.find(aborted_[i].seat);
+    const bool runs = found != members_.end() && agent_.crew().pid_of(found->second) != 0;
+    if (runs && !all) {
+      ++i;
+      continue;
+    }
+    const pmi::Aborted aborted = aborted_[i];
+    aborted_.erase(aborted_.begin() + static_cast<std::ptrdiff_t>(i));
+    events_.mpi(aborted);
+  }
 }
 
 pmi::MpiEvents LocalNode::mpi_events() {
   pmi::MpiEvents events;
   events.connected = [this](const pmi::Connected& connected) { events_.mpi(connected); };
   events.finalized = [this](const pmi::Finalized& finalized) { events_.mpi(finalized); };
-  events.aborted = [this](const pmi::Aborted& aborted) { events_.mpi(aborted); };
+  events.aborted = [this](const pmi::Aborted& aborted) { on_aborted(aborted); };
   events.met = [this](const pmi::Met& met) { events_.mpi(met); };
   events.parted = [this](const pmi::Parted& parted) { events_.mpi(parted); };
   events.spawn = [this](const pmi::Spawn& spawn) { events_.mpi(spawn); };
@@ -77,8 +107,18 @@ void LocalNode::open(const SpaceOrder& order) {
   const pmi::OpenSpace& space = order.space;
   if (!mpi_)
     return events_.started(space.space, start_members(order, std::vector<Extras>(order.members.size())));
+  if (order.again) return reopen(order);
   mpi_->open(space, [this, order](std::vector<Extras> extras) {
     if (!agent_.ending()) events_.started(order.space.space, start_members(order, std::move(extras)));
+  });
+}
+
+void LocalNode::reopen(const SpaceOrder& order) {
+  mpi_->reopen({order.space.space, order.members.at(0).place.rank}, [this, order](Extras extras) {
+    if (agent_.ending()) return;
+    std::vector<Extras> one;
+    one.push_back(std::move(extras));
+    events_.started(order.space.space, start_members(order, std::move(one)));
   });
 }
 
@@ -95,6 +135,7 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
               fmt::format("{} could not be started: {}", pmi::name_of({place.space, place.rank}),
                           status.message())};
     }
+    members_[{place.space, place.rank}] = place.member;
   }
   agent_.release_port();
   return {};

@@ -28,7 +28,10 @@ class LocalNode final : public Node {
 
  private:
   [[nodiscard]] pmi::MpiEvents mpi_events();
+  void on_aborted(const pmi::Aborted& aborted);
+  void tell_aborted(bool all);
   void open(const SpaceOrder& order);
+  void reopen(const SpaceOrder& order);
   [[nodiscard]] core::Status start_members(const SpaceOrder& order, std::vector<Extras> extras);
 
   Agent& agent_;
@@ -36,6 +39,8 @@ class LocalNode final : public Node {
   const NodeEvents events_;
   std::unique_ptr<pmi::Mpi> mpi_;                  // from the first start() on
   std::map<std::uint32_t, core::Status> missing_;  // programs that are not here, by number
+  std::map<pmi::Seat, core::MemberId> members_;    // that were started, until their space is closed
+  std::vector<pmi::Aborted> aborted_;              // not told yet
 };
 
 }  // namespace regroup::launcher

@@ -27,6 +27,7 @@ struct MemberOrder {
 struct SpaceOrder {
   pmi::OpenSpace space;              // tells of those on other nodes, too
   std::vector<MemberOrder> members;  // of this node, in rank order
+  bool again = false;  // the space is open: the one of `members` takes its seat, where nobody called MPI_Init
 };
 
 // Called from the loop, never from within a Node's function.
@@ -40,6 +41,8 @@ struct NodeEvents {
   // exits that followed them; Contribute, Fetch and Fetched.
   std::function<void(const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // for the user: something is missing
+  // What members of another host use, as usage_json() writes it.
+  std::function<void(const std::string& host, const std::string& json)> used = {};
 };
 
 // Used by the loop's thread.

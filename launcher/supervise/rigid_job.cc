@@ -18,27 +18,6 @@ namespace {
 
 constexpr int kHostLost = 1;
 constexpr int kNoProgram = 66;  // as Open MPI 5
-constexpr std::int32_t kPmixNotFound = -46;
-
-// Members of a space that begins with member `first`, in rank order. `host_of` by rank; empty: one host.
-std::vector<Place> places_of(const std::vector<std::uint32_t>& counts, core::MemberId first,
-                             std::uint32_t first_app, std::uint32_t space,
-                             const std::vector<std::uint32_t>& host_of) {
-  const std::uint32_t size = std::accumulate(counts.begin(), counts.end(), 0U);
-  std::map<std::uint32_t, std::uint32_t> on_host;
-  std::vector<Place> places;
-  for (std::uint32_t app = 0; app < counts.size(); ++app) {
-    for (std::uint32_t index = 0; index < counts[app]; ++index) {
-      const auto rank = static_cast<std::uint32_t>(places.size());
-      Place place{first + rank, rank, size, first_app + app, index, space};
-      place.host = host_of.empty() ? 0 : host_of[rank];
-      place.local_rank = on_host[place.host]++;
-      places.push_back(place);
-    }
-  }
-  for (Place& place : places) place.local_size = on_host[place.host];
-  return places;
-}
 
 }  // namespace
 
@@ -48,7 +27,12 @@ RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHost
       seats_(options_.cores.size()),
       apps_(agent.crew().options().apps),
       local_(agent, options_.helper, events()),
-      others_(std::move(others)) {}
+      others_(std::move(others)),
+      exchange_([this](std::uint32_t host) { return host < options_.hosts.size() ? &node(host) : nullptr; },
+                [this](pmi::Seat seat) {
+                  const Rank* rank = find(seat);
+                  return rank == nullptr ? std::nullopt : std::optional(rank->host);
+                }) {}
 
 NodeEvents RigidJob::events() {
   NodeEvents events;
@@ -58,6 +42,7 @@ NodeEvents RigidJob::events() {
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
+  events.used = [this](const std::string& host, const std::string& json) { agent_.add_usage(host, json); };
   return events;
 }
 
@@ -132,7 +117,7 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
 
 std::vector<std::size_t> RigidJob::take_seats(const std::vector<Place>& places) {
   std::vector<std::size_t> seats;
-  if (places.at(0).space > 0 && places.size() > seats_.free()) return seats;
+  if (places.at(0).space > 0 && (several() || places.size() > seats_.free())) return seats;
   for (const Place& place : places) {
     if (const auto seat = seats_.take(place.member)) seats.push_back(*seat);
   }
@@ -224,24 +209,7 @@ void RigidJob::on_mpi(const pmi::Message& message) {
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     on_spawn(*spawn);
   } else {
-    on_exchange(message);
-  }
-}
-
-// Between regroup-pmi of one host and of others. A host that is not there ends the job elsewhere.
-void RigidJob::on_exchange(const pmi::Message& message) {
-  const auto known = [this](std::uint32_t host) { return host < options_.hosts.size(); };
-  if (const auto* part = std::get_if<pmi::Contribute>(&message)) {
-    const auto gathered = exchange_.add(*part);
-    for (const std::uint32_t host : part->hosts) {
-      if (gathered && known(host)) node(host).tell(*gathered);
-    }
-  } else if (const auto* fetch = std::get_if<pmi::Fetch>(&message)) {
-    if (const Rank* rank = find(fetch->of)) return node(rank->host).tell(*fetch);
-    if (known(fetch->host))
-      node(fetch->host).tell(pmi::Fetched{fetch->request, fetch->host, kPmixNotFound, {}});
-  } else if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) {
-    if (known(fetched->host)) node(fetched->host).tell(*fetched);
+    exchange_.pass(message);
   }
 }
 

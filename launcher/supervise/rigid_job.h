@@ -11,19 +11,14 @@
 #include <vector>
 
 #include "launcher/options/request.h"
-#include "launcher/pmi/exchange.h"
 #include "launcher/pmi/families.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/core_seats.h"
+#include "launcher/supervise/host_exchange.h"
 #include "launcher/supervise/local_node.h"
+#include "launcher/supervise/places.h"
 
 namespace regroup::launcher {
-
-// This host is number 0, whether members run on it or not; the OtherHosts follow.
-struct JobHost {
-  std::string name;
-  std::uint32_t slots = 0;  // cores there are for members; 0: not known
-};
 
 struct RigidOptions {
   std::vector<std::uint32_t> counts;  // members of each App; ranks go through the Apps in order
@@ -85,7 +80,6 @@ class RigidJob final : public AgentJob {
   void on_started(std::uint32_t space, const core::Status& status);
   void on_lost(const core::Status& why);
   void on_mpi(const pmi::Message& message);
-  void on_exchange(const pmi::Message& message);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
   [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,
@@ -108,13 +102,13 @@ class RigidJob final : public AgentJob {
   std::map<std::uint32_t, World> worlds_;  // by space
   pmi::Families families_;
   CoreSeats seats_;
-  pmi::Exchange exchange_;
   core::MemberId next_member_ = 0;
   std::vector<App> apps_;     // by number; those that nobody runs any more are empty
   std::uint32_t spaces_ = 0;  // opened
   int status_ = 0;            // of those that ended without ending the job
   LocalNode local_;
   std::unique_ptr<OtherHosts> others_;
+  HostExchange exchange_;
 };
 
 }  // namespace regroup::launcher

@@ -1,6 +1,8 @@
 // Words over SOCK_SEQPACKET.
 #include "launcher/supervise/words.h"
 
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -24,6 +26,23 @@ core::Result<std::pair<core::Fd, core::Fd>> word_sockets() {
     return core::system_error("socketpair", "guardian and agent", errno);
   }
   return std::pair(core::Fd(fds[0]), core::Fd(fds[1]));
+}
+
+bool end_is_asked(int socket) {
+  pollfd one{socket, POLLIN, 0};
+  if (::poll(&one, 1, 0) <= 0) return false;
+  if ((one.revents & (POLLHUP | POLLERR)) != 0) return true;
+  Packet first{};
+  int waiting = 0;
+  if (::recv(socket, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) != sizeof first) return true;
+  if (first.word == Word::kStop || first.word == Word::kKill) return true;
+  return ::ioctl(socket, FIONREAD, &waiting) == 0 && waiting > static_cast<int>(sizeof first);
+}
+
+void forget_words(int socket) {
+  Packet packet{};
+  while (::recv(socket, &packet, sizeof packet, MSG_DONTWAIT) > 0) {
+  }
 }
 
 WordSocket::WordSocket(boost::asio::io_context& loop, core::Fd socket, Handler handler,
