@@ -3,6 +3,9 @@
 #include "launcher/topo/sysfs.h"
 
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <charconv>
@@ -37,22 +40,12 @@ std::int64_t number_value(const fs::path& path, std::int64_t otherwise) {
   return whole_number(value(path), -1, INT64_MAX).value_or(otherwise);
 }
 
-// Names in a folder, in order; none if it cannot be read. Those that end in digits count by them.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> out;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (out.size() < kMaxNodes) out.push_back(it->path().filename());
-  }
-  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a.size(), a) < std::pair(b.size(), b);
-  });
-  return out;
-}
-
 class Reader {
  public:
-  explicit Reader(const SysfsRoots& roots) : roots_(roots), sys_(roots.sys) {}
+  explicit Reader(const SysfsRoots& roots)
+      : roots_(roots),
+        sys_(roots.sys),
+        addressed_(roots.addressed ? *roots.addressed : addressed_interfaces()) {}
 
   MachineParts read() {
     parts_.source = roots_.sys;
@@ -208,6 +201,8 @@ class Reader {
       Nic nic;
       nic.name = nic.interface = name;
       nic.gbits = interface_gbits(name);
+      nic.up = interface_up(roots_, name);
+      nic.addressed = nic.up && addressed_.contains(name);
       out.ports.push_back(std::move(nic));
     }
     if (!out.ports.empty()) parts_.devices.push_back(std::move(out));
@@ -216,7 +211,7 @@ class Reader {
   double interface_gbits(const std::string& name) const {
     const std::int64_t megabits = number_value(sys_ / "class/net" / name / "speed", 0);
     return megabits > 0 && megabits < 100'000'000 ? static_cast<double>(megabits) / 1000
-                                                  : 0;  // -1: it is down
+                                                  : 0;  // -1: it is down, or virtio that was told no speed
   }
 
   void add_port(PciDevice& out, const std::string& name, const std::string& port,
@@ -236,6 +231,9 @@ class Reader {
       if (nic.gbits == 0) nic.gbits = interface_gbits(interface);
       break;
     }
+    nic.up = port_up(roots_, name, port);
+    nic.addressed =
+        !nic.interface.empty() && interface_up(roots_, nic.interface) && addressed_.contains(nic.interface);
     out.ports.push_back(std::move(nic));
   }
 
@@ -251,7 +249,9 @@ class Reader {
       bus_of[node] = fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, location >> 8 & 0xFF,
                                  location >> 3 & 0x1F, location & 7);
       name_arch(bus_of[node], words.count("gfx_target_version") != 0 ? words.at("gfx_target_version") : 0);
+      name_uuid(bus_of[node], value(nodes / node / "properties"));
     }
+    drop_shared_uuids();
     for (const auto& [node, bus] : bus_of) {
       for (const std::string& link : names_in(nodes / node / "io_links")) {
         const auto words = properties(nodes / node / "io_links" / link / "properties");
@@ -278,6 +278,32 @@ class Reader {
     }
   }
 
+  // As ROCr calls it: GPU- and the kernel's unique_id in 16 hexadecimal digits. 0: the card has none.
+  void name_uuid(const std::string& bus, const std::string& properties) {
+    constexpr std::string_view kName = "unique_id ";
+    std::uint64_t id = 0;
+    for (const std::string_view line : split(properties, '\n')) {
+      if (!line.starts_with(kName)) continue;
+      const auto [end, error] = std::from_chars(line.data() + kName.size(), line.data() + line.size(), id);
+      if (error != std::errc() || end != line.data() + line.size()) id = 0;
+    }
+    for (PciDevice& device : parts_.devices) {
+      if (id != 0 && device.gpu && device.link.bus_id == bus)
+        device.gpu->uuid = fmt::format("GPU-{:016x}", id);
+    }
+  }
+
+  // Parts of one card may have one uuid together, which then names none of them.
+  void drop_shared_uuids() {
+    std::map<std::string, int> seen;
+    for (const PciDevice& device : parts_.devices) {
+      if (device.gpu) ++seen[device.gpu->uuid];
+    }
+    for (PciDevice& device : parts_.devices) {
+      if (device.gpu && seen[device.gpu->uuid] > 1) device.gpu->uuid.clear();
+    }
+  }
+
   void add_xgmi(const std::string& from, const std::map<std::string, std::int64_t>& words,
                 const std::map<std::string, std::string>& bus_of) {
     constexpr std::int64_t kXgmi = 11, kOneLink = 50'000;  // MB/s
@@ -292,10 +318,38 @@ class Reader {
 
   const SysfsRoots& roots_;
   const fs::path sys_;
+  const std::set<std::string> addressed_;
   MachineParts parts_;
 };
 
 }  // namespace
+
+std::set<std::string> addressed_interfaces() {
+  std::set<std::string> out;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return out;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    const auto* six = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
+    const bool far = one->ifa_addr->sa_family == AF_INET ||
+                     (one->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr));
+    if (far) out.insert(one->ifa_name);
+  }
+  ::freeifaddrs(all);
+  return out;
+}
+
+bool interface_up(const SysfsRoots& roots, const std::string& interface) {
+  const std::string state = value(fs::path(roots.sys) / "class/net" / interface / "operstate");
+  return state.empty() || state == "up" || state == "unknown";  // some drivers do not tell
+}
+
+// "4: ACTIVE", "5: ACTIVE_DEFER"; a port in INIT waits for its subnet manager.
+bool port_up(const SysfsRoots& roots, const std::string& device, const std::string& port) {
+  const std::string state =
+      value(fs::path(roots.sys) / "class/infiniband" / device / "ports" / port / "state");
+  return state.empty() || state.find("ACTIVE") != std::string::npos;
+}
 
 MachineParts read_sysfs(const SysfsRoots& roots) { return Reader(roots).read(); }
 

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 #include "core/fd.h"
 
@@ -116,6 +117,18 @@ core::Result<std::string> read_text_file(const std::string& path, std::size_t mo
     out.append(buffer, static_cast<std::size_t>(got));
     if (out.size() > most) return input_error(path, 0, fmt::format("longer than {} bytes", most));
   }
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (out.size() < kMaxNodes) out.push_back(it->path().filename());
+  }
+  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), a) < std::pair(b.size(), b);
+  });
+  return out;
 }
 
 core::Status check_machine(const Machine& machine, std::string_view source) {

@@ -43,6 +43,10 @@ inline constexpr int kMaxCpu = 65535;
 [[nodiscard]] core::Result<std::string> read_text_file(const std::string& path,
                                                        std::size_t most = kMaxTopologyBytes);
 
+// Names in a folder, in order, at most kMaxNodes of them; none if it cannot be read. Those that end in digits
+// count by them.
+[[nodiscard]] std::vector<std::string> names_in(const std::string& folder);
+
 // Whether a machine just read is one: every end has a node, bounds hold. The error says what is wrong.
 [[nodiscard]] core::Status check_machine(const Machine& machine, std::string_view source);
 
