@@ -14,7 +14,7 @@ namespace {
 constexpr double kUnknownWire = 10.0 / 8;  // as NCCL takes it
 
 std::string node_name(const Machine& machine, std::uint32_t number) {
-  const Node& node = machine.nodes[number];
+  const MachineNode& node = machine.nodes[number];
   switch (node.kind) {
     case NodeKind::kGpu:
       return fmt::format("GPU {}", machine.gpus[node.index].number);
@@ -27,7 +27,7 @@ std::string node_name(const Machine& machine, std::uint32_t number) {
     case NodeKind::kNvSwitch:
       return "the NVSwitches";
     case NodeKind::kCard:
-      return fmt::format("network card {}", node.index);
+      return fmt::format("card {}", node.index);
   }
   return "?";
 }
@@ -77,7 +77,10 @@ double slowed(const Machine& machine, const Path& path) {
 Routes::Routes(const Machine& machine)
     : machine_(machine), ends_(static_cast<std::uint32_t>(machine.ends())) {
   for (const Link& link : machine.links) capacity_.push_back(link.gbytes);
-  for (const Nic& nic : machine.nics) capacity_.push_back(nic.gbits > 0 ? nic.gbits / 8 : kUnknownWire);
+  for (std::size_t nic = 0; nic < machine.nics.size(); ++nic) {
+    const double wire = wire_gbytes(machine, nic);
+    capacity_.push_back(wire > 0 ? wire : kUnknownWire);
+  }
   std::optional<Machine> plain;
   starts_.push_back(0);
   for (std::uint32_t from = 0; from < ends_; ++from) {

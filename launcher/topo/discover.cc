@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/crc32c.h"
+#include "launcher/topo/device_state.h"
 #include "launcher/topo/machine_builder.h"
 #include "launcher/topo/machine_cache.h"
 #include "launcher/topo/nvml.h"
@@ -17,7 +19,25 @@
 namespace regroup::launcher {
 namespace {
 
+// A divided GPU has neither NVLinks nor, without slices, any use.
+void leave_out_divided(MachineParts& parts, Nvml::Found& found) {
+  const auto divided = [&found](const std::string& bus_id) {
+    return std::find(found.divided.begin(), found.divided.end(), bus_id) != found.divided.end();
+  };
+  std::erase_if(found.links, [&](const GpuLink& link) { return divided(link.target); });
+  std::erase_if(found.gpus, [&](const Gpu& gpu) {
+    const bool useless = divided(gpu.bus_id) && gpu.mig.empty();
+    if (useless)
+      parts.guesses.push_back(fmt::format(
+          "GPU {} ({}) is in MIG mode and has no MIG device: it is left out (nvidia-smi mig makes them, "
+          "nvidia-smi -mig 0 gives it back whole)",
+          gpu.number, gpu.bus_id));
+    return useless;
+  });
+}
+
 void take(MachineParts& parts, Nvml::Found found) {
+  leave_out_divided(parts, found);
   std::erase_if(parts.devices, [&found](const PciDevice& device) {  // one that this process may not see
     const auto same = [&device](const Gpu& gpu) { return gpu.bus_id == device.link.bus_id; };
     const bool nvidia = device.gpu && !device.gpu->arch.starts_with("gfx");
@@ -39,7 +59,13 @@ void take(MachineParts& parts, Nvml::Found found) {
   parts.links.insert(parts.links.end(), found.links.begin(), found.links.end());
 }
 
-core::Result<Machine> look(const DiscoverOptions& options) {
+struct Looked {
+  core::Result<Machine> machine;
+  bool whole = true;  // NVML told what there is
+};
+
+Looked look(const DiscoverOptions& options) {
+  bool whole = true;
   MachineParts parts = read_sysfs(options.roots);
   const bool nvidia = std::any_of(parts.devices.begin(), parts.devices.end(), [](const PciDevice& device) {
     return device.gpu && !device.gpu->arch.starts_with("gfx");
@@ -51,6 +77,7 @@ core::Result<Machine> look(const DiscoverOptions& options) {
       take(parts, std::move(*found));
       parts.links_known = true;
     } else {
+      whole = false;
       parts.guesses.push_back(
           fmt::format("NVLinks, uuids and MIG are not known: {}", found.status().message()));
     }
@@ -58,7 +85,17 @@ core::Result<Machine> look(const DiscoverOptions& options) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   parts.name = host.data();
-  return build_machine(std::move(parts));
+  return {build_machine(std::move(parts)), whole};
+}
+
+// "": the cache cannot tell whether it is of this machine as it is now.
+std::string cache_key(const DiscoverOptions& options) {
+  if (options.cache_folder.empty()) return "";
+  const auto boot = read_text_file(options.boot_id, 4096);
+  const std::string id = boot.ok() ? std::string(trimmed(*boot)) : std::string();
+  if (id.empty()) return "";
+  const std::string state = device_state(options.roots);
+  return fmt::format("{}-{:08x}", id, core::crc32c(std::as_bytes(std::span(state.data(), state.size()))));
 }
 
 }  // namespace
@@ -66,18 +103,16 @@ core::Result<Machine> look(const DiscoverOptions& options) {
 core::Result<Machine> discover_machine(const DiscoverOptions& options) {
   core::Result<Topology> processors = options.processors ? *options.processors : read_this_machine();
   if (!processors.ok()) return processors.status();
-  const auto boot = read_text_file(options.boot_id, 4096);
-  const std::string key = boot.ok() ? std::string(trimmed(*boot)) : std::string();
-  const bool cached = !options.cache_folder.empty() && !key.empty();
-  if (cached) {
+  const std::string key = cache_key(options);
+  if (!key.empty() && !options.fresh) {
     if (auto machine = read_machine_cache(options.cache_folder, key)) {
       machine->processors = std::move(*processors);
       return std::move(*machine);
     }
   }
-  auto machine = look(options);
+  auto [machine, whole] = look(options);
   if (!machine.ok()) return machine;
-  if (cached) write_machine_cache(options.cache_folder, key, *machine);
+  if (!key.empty() && whole) write_machine_cache(options.cache_folder, key, *machine);
   machine->processors = std::move(*processors);
   return machine;
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "launcher/topo/hwloc_machine.h"
 #include "launcher/topo/machine_text.h"
 #include "launcher/topo/nccl_xml.h"
@@ -13,12 +15,14 @@
 namespace regroup::launcher {
 namespace {
 
+constexpr std::string_view kNcclRoot = "system";
+
 core::Result<Machine> parse_xml(const std::string& text, const std::string& source) {
   auto xml = XmlInput::parse(text, source);
   if (!xml.ok()) return xml.status();
   const std::string_view root = xml->root().name();
   if (root == "topology") return read_hwloc_xml(*xml, text);
-  if (root == "system") return read_nccl_xml(*xml);
+  if (root == kNcclRoot) return read_nccl_xml(*xml);
   return xml->error(xml->root(), fmt::format("<{}> is neither hwloc's <topology> nor NCCL's <system>", root));
 }
 
@@ -29,6 +33,16 @@ core::Result<Machine> parse_machine(const std::string& text, const std::string& 
   if (start.starts_with('<')) return parse_xml(text, source);
   if (looks_like_nvidia_smi(text)) return parse_nvidia_smi(text, source);
   return parse_machine_text(text, source);
+}
+
+std::string nccl_topology_file(const std::string& path) {
+  const auto text = path.empty() ? core::Result<std::string>(std::string()) : read_text_file(path);
+  if (!text.ok() || !trimmed(*text).starts_with('<')) return "";
+  const auto xml = XmlInput::parse(*text, path);
+  if (!xml.ok() || xml->root().name() != kNcclRoot) return "";
+  std::error_code error;
+  const std::filesystem::path out = std::filesystem::absolute(path, error);
+  return error ? "" : out.lexically_normal().string();
 }
 
 core::Result<Machine> load_machine(const std::string& path) {

@@ -13,4 +13,7 @@ namespace regroup::launcher {
 [[nodiscard]] core::Result<Machine> load_machine(const std::string& path);
 [[nodiscard]] core::Result<Machine> parse_machine(const std::string& text, const std::string& source);
 
+// Where NCCL finds this file, absolute, if it is NCCL's XML; "" if it is not.
+[[nodiscard]] std::string nccl_topology_file(const std::string& path);
+
 }  // namespace regroup::launcher

@@ -50,7 +50,7 @@ std::uint32_t add_pci_switch(Machine& machine, Switch pci) {
 
 std::uint32_t add_plain_node(Machine& machine, NodeKind kind) {
   const auto same = std::count_if(machine.nodes.begin(), machine.nodes.end(),
-                                  [kind](const Node& node) { return node.kind == kind; });
+                                  [kind](const MachineNode& node) { return node.kind == kind; });
   return add_node(machine, kind, static_cast<std::size_t>(same));
 }
 
@@ -68,7 +68,7 @@ void order_gpus(Machine& machine) {
     gpus.push_back(std::move(machine.gpus[order[i]]));
   }
   machine.gpus = std::move(gpus);
-  for (Node& node : machine.nodes) {
+  for (MachineNode& node : machine.nodes) {
     if (node.kind == NodeKind::kGpu) node.index = place[node.index];
   }
 }

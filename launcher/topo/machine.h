@@ -31,21 +31,20 @@ enum class PathClass : std::uint8_t {
 [[nodiscard]] std::string_view path_class_name(PathClass path);  // "NVL"
 
 struct MigSlice {
-  std::string uuid;
-  std::string profile;  // "1g.10gb"
+  std::string uuid, profile;       // "1g.10gb"
+  std::uint64_t memory_bytes = 0;  // 0: not known
   bool operator==(const MigSlice&) const = default;
 };
 
 struct Gpu {
-  int number = 0;      // as nvidia-smi, NCCL or the file counts
-  std::string bus_id;  // "0000:34:00.0", lower case; "": not known
-  std::string uuid;
-  std::string product;              // "Tesla V100-SXM3-32GB-H"
+  int number = 0;                   // as nvidia-smi, NCCL or the file counts
+  std::string bus_id;               // "0000:34:00.0", lower case; "": not known
+  std::string uuid, product;        // "Tesla V100-SXM3-32GB-H"
   std::string arch;                 // "sm70", "gfx942"; "": not known
   std::uint32_t numa = kNoPart;     // index into Machine::numas
   std::uint64_t memory_bytes = 0;   // 0: not known
   std::vector<std::string> labels;  // "old", "new": for people and for requests
-  std::vector<MigSlice> mig;        // empty: not divided
+  std::vector<MigSlice> mig;        // this GPU is that slice of one that is divided; empty: it is whole
   bool operator==(const Gpu&) const = default;
 };
 
@@ -59,9 +58,10 @@ struct Nic {
   std::string bus_id;  // "": not known
   NicKind kind = NicKind::kEthernet;
   int port = 1;
-  double gbits = 0;              // speed of the wire; 0: not known
-  std::uint32_t numa = kNoPart;  // index into Machine::numas
-  std::string interface;         // of the system's network ("ib0", "eth0"); "": none
+  double gbits = 0;                  // speed of the wire; 0: not known
+  std::uint32_t numa = kNoPart;      // index into Machine::numas
+  std::string interface;             // of the system's network ("ib0", "eth0"); "": none
+  bool up = true, addressed = true;  // its wire carries data; its interface is up, with an address
   bool operator==(const Nic&) const = default;
 };
 
@@ -75,19 +75,19 @@ struct NumaNode {
 // Stands for all NVSwitches of a board whose number nobody says.
 inline constexpr std::string_view kNvSwitchesOfBoard = "nvswitches";
 
-// A PCIe switch or NVSwitch.
 struct Switch {
-  std::string name;  // bus id, or what the file calls it
+  std::string name;  // of a PCIe switch or NVSwitch: bus id, or what the file calls it
   bool operator==(const Switch&) const = default;
 };
 
-// kCard: a network card that several ports share. kNvSwitch: all NVSwitches of one NVLink domain, as in NCCL.
+// kCard: a network card that several ports share, a GPU that MIG slices share. kNvSwitch: all NVSwitches of
+// one NVLink domain, as in NCCL.
 enum class NodeKind : std::uint8_t { kGpu, kNic, kNuma, kPciSwitch, kNvSwitch, kCard };
 
-struct Node {
+struct MachineNode {
   NodeKind kind = NodeKind::kNuma;
   std::uint32_t index = 0;  // into gpus, nics, numas, pci_switches; an NVLink domain, a card: its number
-  bool operator==(const Node&) const = default;
+  bool operator==(const MachineNode&) const = default;
 };
 
 enum class LinkKind : std::uint8_t { kNvlink, kXgmi, kC2c, kPci, kSys };
@@ -122,7 +122,7 @@ struct Machine {
   std::vector<Nic> nics;
   std::vector<NumaNode> numas;
   std::vector<Switch> pci_switches, nv_switches;
-  std::vector<Node> nodes;
+  std::vector<MachineNode> nodes;
   std::vector<Link> links;
   std::vector<Path> paths;           // ends() x ends(), row by row; filled by find_paths()
   std::vector<Path> direct;          // gpus x nics, row by row: without the help of another GPU (PXN)

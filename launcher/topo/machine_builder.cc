@@ -104,9 +104,24 @@ class Builder {
   core::Status add_one_gpu(PciDevice& device, std::uint32_t above, std::uint32_t near) {
     device.gpu->bus_id = device.link.bus_id;
     device.gpu->numa = near;
+    if (!device.gpu->mig.empty()) return add_slices(device, above);
     const std::uint32_t node = add_gpu(machine_, *device.gpu);
     link_up(node, above, device.link);
     return take_bus_id(device.link.bus_id, node, device.line);
+  }
+
+  core::Status add_slices(const PciDevice& device, std::uint32_t above) {
+    const std::uint32_t card = add_plain_node(machine_, NodeKind::kCard);
+    link_up(card, above, device.link);
+    for (const MigSlice& slice : device.gpu->mig) {
+      Gpu gpu = *device.gpu;
+      gpu.uuid = slice.uuid;
+      gpu.product += " MIG " + slice.profile;
+      gpu.memory_bytes = slice.memory_bytes;
+      gpu.mig = {slice};
+      link_up(add_gpu(machine_, std::move(gpu)), card, device.link);
+    }
+    return take_bus_id(device.link.bus_id, card, device.line);
   }
 
   core::Status add_card(PciDevice& device, std::uint32_t above, std::uint32_t near) {

@@ -56,8 +56,9 @@ struct MachineParts {
   std::vector<std::string> guesses;
 };
 
-// GPUs are counted by their number, NICs as they come; where no NVLink is listed, those of the product are
-// filled in. kInvalidArgument, "SOURCE:LINE: ...": a bus id twice, a link of one side only, beyond the
+// GPUs are counted by their number, each MIG slice as one (with the number of its GPU, on whose PCIe link all
+// of its slices are, and without NVLinks), NICs as they come; where no NVLink is listed, those of the product
+// are filled in. kInvalidArgument, "SOURCE:LINE: ...": a bus id twice, a link of one side only, beyond the
 // bounds.
 [[nodiscard]] core::Result<Machine> build_machine(MachineParts parts);
 

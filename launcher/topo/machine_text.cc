@@ -176,6 +176,21 @@ class Reader {
     return fail(fmt::format("bus={} is no PCI address", setting("bus")));
   }
 
+  // `port`: of a network card, 0: a GPU. Ports of one card share its bus id.
+  core::Status take_bus(const std::string& id, int port) {
+    if (id.empty()) return {};
+    const auto at = places_.find(std::string(setting("at")));
+    const bool card = at != places_.end() && machine_.nodes[at->second].kind == NodeKind::kCard;
+    const std::pair<std::uint32_t, int> here(card && port > 0 ? at->second : kNoPart, port);
+    const auto [first, last] = buses_.equal_range(id);
+    const bool shared = std::all_of(first, last, [&](const auto& other) {
+      return here.first != kNoPart && other.second.first == here.first && other.second.second != port;
+    });
+    if (!shared) return fail(fmt::format("bus id {} is there twice", id));
+    buses_.emplace(id, here);
+    return {};
+  }
+
   core::Status read_gpus() {
     const auto numbers = number_list(words_[0], static_cast<int>(kMaxEnds));
     if (!numbers) return fail(fmt::format("'{}' is no list of GPUs", words_[0]));
@@ -196,6 +211,7 @@ class Reader {
       for (const std::string_view label : split(setting("label"), ',')) {
         if (!label.empty()) gpu.labels.emplace_back(label);
       }
+      REGROUP_RETURN_IF_ERROR(take_bus(gpu.bus_id, 0));
       REGROUP_RETURN_IF_ERROR(hang(fmt::format("gpu:{}", number), add_gpu(machine_, std::move(gpu))));
       machine_.gpus.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
     }
@@ -231,6 +247,7 @@ class Reader {
     nic.port = static_cast<int>(*port);
     nic.bus_id = *id;
     nic.interface = setting("interface");
+    REGROUP_RETURN_IF_ERROR(take_bus(nic.bus_id, nic.port));
     REGROUP_RETURN_IF_ERROR(hang(words_[0], add_nic(machine_, std::move(nic))));
     machine_.nics.back().numa = numa_above(static_cast<std::uint32_t>(machine_.nodes.size() - 1));
     return {};
@@ -243,7 +260,7 @@ class Reader {
 
   // Speed of one link: as said, or that of the GPU.
   core::Result<double> one_link(std::uint32_t node) const {
-    const Node& at = machine_.nodes[node];
+    const MachineNode& at = machine_.nodes[node];
     const std::string arch = at.kind == NodeKind::kGpu ? machine_.gpus[at.index].arch : "";
     if (settings_.count("gbytes") == 0 && arch.empty())
       return fail(fmt::format("'{}' lacks gbytes=, and its GPU has no arch=", word_));
@@ -308,7 +325,8 @@ class Reader {
   std::string_view word_;
   std::vector<std::string_view> words_;
   std::map<std::string_view, std::string_view> settings_;
-  std::map<std::string, std::uint32_t> places_;  // by name, its node
+  std::map<std::string, std::uint32_t> places_;                      // by name, its node
+  std::multimap<std::string, std::pair<std::uint32_t, int>> buses_;  // its card's node, else kNoPart; port
   double numa_gbytes_ = 10;
   Machine machine_;
 };

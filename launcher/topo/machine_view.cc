@@ -47,7 +47,6 @@ std::string gpu_text(const Machine& machine, std::uint32_t index, const ViewOpti
     if (!part.empty()) out += "  " + part;
   }
   for (const std::string& label : gpu.labels) out += fmt::format("  [{}]", label);
-  if (!gpu.mig.empty()) out += fmt::format("  {} MIG slices", gpu.mig.size());
   if (index < options.rank_of_gpu.size() && options.rank_of_gpu[index] >= 0)
     out += fmt::format("  <- rank {}", options.rank_of_gpu[index]);
   return out;
@@ -58,6 +57,7 @@ std::string nic_text(const Nic& nic) {
   if (nic.gbits > 0) out += fmt::format(" {:g} Gb/s", nic.gbits);
   if (!nic.interface.empty() && nic.interface != nic.name) out += "  " + nic.interface;
   if (!nic.bus_id.empty() && nic.bus_id != nic.name) out += "  " + nic.bus_id;
+  if (!nic.up) out += "  down";
   return out;
 }
 
@@ -67,7 +67,7 @@ std::string numa_text(const NumaNode& numa) {
 }
 
 std::string node_text(const Machine& machine, std::uint32_t node, const ViewOptions& options) {
-  const Node& it = machine.nodes[node];
+  const MachineNode& it = machine.nodes[node];
   switch (it.kind) {
     case NodeKind::kGpu:
       return painted(gpu_text(machine, it.index, options), "1", options);
@@ -152,7 +152,7 @@ std::vector<std::string> gpu_link_lines(const Machine& machine) {
   for (const Link& link : machine.links) {
     if (link.kind == LinkKind::kPci || link.kind == LinkKind::kSys) continue;
     Group& group = groups[{link.kind, link.lanes, link.gbytes}];
-    const Node &a = machine.nodes[link.a], &b = machine.nodes[link.b];
+    const MachineNode &a = machine.nodes[link.a], &b = machine.nodes[link.b];
     const int number = machine.gpus[(a.kind == NodeKind::kGpu ? a : b).index].number;
     if (a.kind == NodeKind::kNvSwitch || b.kind == NodeKind::kNvSwitch) {
       group.to_switch.push_back(number);

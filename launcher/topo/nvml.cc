@@ -96,15 +96,20 @@ std::string profile_of(const std::string& name) {
   return at == std::string::npos ? name : name.substr(at + 4);
 }
 
+bool is_divided(const Functions& f, Device device) {
+  unsigned now = 0, later = 0;
+  return f.mig_mode != nullptr && f.mig_mode(device, &now, &later) == 0 && now != 0;
+}
+
 std::vector<MigSlice> mig_slices(const Functions& f, Device device) {
   std::vector<MigSlice> out;
-  unsigned now = 0, later = 0, count = 0;
-  if (f.mig_mode == nullptr || f.mig_count == nullptr || f.mig_by_index == nullptr) return out;
-  if (f.mig_mode(device, &now, &later) != 0 || now == 0 || f.mig_count(device, &count) != 0) return out;
+  unsigned count = 0;
+  if (f.mig_count == nullptr || f.mig_by_index == nullptr || f.mig_count(device, &count) != 0) return out;
   for (unsigned i = 0; i < count && i < 64; ++i) {
     Device slice = nullptr;
-    if (f.mig_by_index(device, i, &slice) == 0)
-      out.push_back({text_of(f.uuid, slice), profile_of(text_of(f.name, slice))});
+    if (f.mig_by_index(device, i, &slice) != 0) continue;
+    out.push_back({text_of(f.uuid, slice), profile_of(text_of(f.name, slice))});
+    if (Memory memory{}; f.memory(slice, &memory) == 0) out.back().memory_bytes = memory.total;
   }
   return out;
 }
@@ -182,8 +187,12 @@ core::Result<Nvml::Found> Nvml::gpus() const {
     int major = 0, minor = 0;
     if (f.capability(device, &major, &minor) == 0) gpu.arch = fmt::format("sm{}{}", major, minor);
     if (Memory memory{}; f.memory(device, &memory) == 0) gpu.memory_bytes = memory.total;
-    gpu.mig = mig_slices(f, device);
-    add_links(f, device, gpu.bus_id, out.links);
+    if (is_divided(f, device)) {  // its NVLinks carry nothing
+      out.divided.push_back(gpu.bus_id);
+      gpu.mig = mig_slices(f, device);
+    } else {
+      add_links(f, device, gpu.bus_id, out.links);
+    }
     out.gpus.push_back(std::move(gpu));
   }
   return out;

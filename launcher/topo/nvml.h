@@ -30,6 +30,7 @@ class Nvml {
   struct Found {
     std::vector<Gpu> gpus;
     std::vector<GpuLink> links;
+    std::vector<std::string> divided;  // bus ids of those in MIG mode, also without a slice
   };
   // All GPUs that this process may see, and their active NVLinks as each end tells them.
   [[nodiscard]] core::Result<Found> gpus() const;

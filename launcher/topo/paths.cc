@@ -121,7 +121,7 @@ Path path_to(const Machine& machine, const std::vector<Reach>& reach, std::uint3
 std::vector<std::uint32_t> end_nodes(const Machine& machine) {
   std::vector<std::uint32_t> out(machine.ends(), kNoPart);
   for (std::uint32_t i = 0; i < machine.nodes.size(); ++i) {
-    const Node& node = machine.nodes[i];
+    const MachineNode& node = machine.nodes[i];
     if (node.kind == NodeKind::kGpu) out[machine.gpu_end(node.index)] = i;
     if (node.kind == NodeKind::kNic) out[machine.nic_end(node.index)] = i;
     if (node.kind == NodeKind::kNuma) out[machine.numa_end(node.index)] = i;
@@ -134,12 +134,17 @@ void narrow(const Machine& machine, std::size_t from, std::size_t to, Path& path
   const std::size_t gpus = machine.gpus.size(), nics = gpus + machine.nics.size();
   for (const std::size_t end : {from, to}) {
     if (end < gpus || end >= nics) continue;
-    const double wire = machine.nics[end - gpus].gbits / 8;
+    const double wire = wire_gbytes(machine, end - gpus);
     if (wire > 0) path.gbytes = std::min(path.gbytes, wire);
   }
   constexpr double kIntelLoses = 6.0 / 5.0;
   if (machine.vendor == "intel" && from < gpus && to < gpus && passes(machine, path, NodeKind::kNuma))
     path.gbytes /= kIntelLoses;
+}
+
+bool is_down(const Machine& machine, std::size_t end) {
+  const std::size_t gpus = machine.gpus.size();
+  return end >= gpus && end < gpus + machine.nics.size() && !machine.nics[end - gpus].up;
 }
 
 Path reversed(Path path) {
@@ -183,7 +188,8 @@ void find_paths(Machine& machine) {
   for (std::size_t from = 0; from < size; ++from) {
     const std::vector<Reach> reach = reach_from(machine, edges, nodes[from]);
     for (std::size_t to = from; to < size; ++to) {
-      Path path = path_to(machine, reach, nodes[to]);
+      const bool off = from != to && (is_down(machine, from) || is_down(machine, to));
+      Path path = off ? Path() : path_to(machine, reach, nodes[to]);
       narrow(machine, from, to, path);
       machine.paths[to * size + from] = reversed(path);
       machine.paths[from * size + to] = std::move(path);
@@ -198,6 +204,16 @@ void find_paths(Machine& machine) {
     for (std::size_t nic = 0; nic < machine.nics.size(); ++nic)
       try_pxn(machine, machine.gpu_end(gpu), machine.nic_end(nic));
   }
+}
+
+double wire_gbytes(const Machine& machine, std::size_t nic) {
+  constexpr double kMost = 10.0 / 8;
+  if (machine.nics[nic].gbits > 0) return machine.nics[nic].gbits / 8;
+  double slowest = 0;
+  for (const Nic& other : machine.nics) {
+    if (other.up && other.gbits > 0 && (slowest == 0 || other.gbits / 8 < slowest)) slowest = other.gbits / 8;
+  }
+  return std::min(kMost, slowest / 2);
 }
 
 double link_gbytes(std::string_view arch) {

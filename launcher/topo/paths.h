@@ -25,8 +25,13 @@ void order_gpus(Machine& machine);
 
 // Fills in `paths` and `direct`: fewest hops, among those the widest; through a GPU over NVLink one hop at
 // most. Classes as in NCCL; GPU to GPU through an Intel processor loses a sixth; to a NIC over the GPU next
-// to it (PXN) where that is wider or avoids the processors. O(ends x links).
+// to it (PXN) where that is wider or avoids the processors. A NIC that is down has
+// none (kDis). O(ends x links).
 void find_paths(Machine& machine);
+
+// GB/s of a NIC's wire; 0: of no NIC here is it known. One that nobody tells comes after all others that are
+// up, and counts 10 Gb/s at most, as in NCCL.
+[[nodiscard]] double wire_gbytes(const Machine& machine, std::size_t nic);
 
 // GB/s each way of one NVLink of this architecture ("sm90"), or of one xGMI link ("gfx942").
 [[nodiscard]] double link_gbytes(std::string_view arch);

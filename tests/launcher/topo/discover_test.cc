@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "launcher/topo/host_nics.h"
+#include "launcher/topo/load_machine.h"
 #include "launcher/topo/machine_cache.h"
 #include "launcher/topo/nvml.h"
 #include "launcher/topo/text_input.h"
@@ -52,11 +54,21 @@ class Discover : public testing::Test {
     file("boot", "boot-1");
     fs::create_directories(root_ / "cache");
     DiscoverOptions out;
-    out.roots = {root_ / "sys", root_ / "cpuinfo"};
+    out.roots = {root_ / "sys", root_ / "cpuinfo", root_ / "dev", root_ / "nvidia"};
     out.boot_id = root_ / "boot";
     out.nvml = FAKE_NVML;
     out.processors = Topology();
     return out;
+  }
+
+  // What no key tells, so that a look at the machine differs from what was kept.
+  void change_what_is_found() {
+    file("sys/devices/system/node/node0/cpulist", fmt::format("0-{}", looks_++));
+  }
+
+  bool is_anew(const DiscoverOptions& options) {
+    change_what_is_found();
+    return found(options).numas[0].cpus.size() == static_cast<std::size_t>(looks_);
   }
 
   Machine found(const DiscoverOptions& options) const {
@@ -68,6 +80,7 @@ class Discover : public testing::Test {
   [[nodiscard]] fs::path cache() const { return root_ / "cache" / "machine.json"; }
 
   fs::path root_;
+  int looks_ = 0;
 };
 
 std::string brief(const Path& path) {
@@ -88,15 +101,75 @@ TEST_F(Discover, SysfsTellsCardsWithKindSpeedAndPlace) {
               testing::Contains(HasSubstr("0000:00:06.0: near which NUMA node is not known")));
 }
 
+TEST_F(Discover, TellsWhichCardsAreUp) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  options.roots.addressed = {"ens1f0", "eth0", "eth1"};
+  const auto states = [&] {
+    std::map<std::string, std::string> out;
+    for (const Nic& nic : found(options).nics)
+      out[fmt::format("{}:{}", nic.name, nic.port)] =
+          fmt::format("{}{}", nic.up ? "up" : "down", nic.addressed ? " addressed" : "");
+    return out;
+  };
+  const auto port = [&](const char* state) { file("sys/class/infiniband/mlx5_0/ports/1/state", state); };
+  port("4: ACTIVE");
+  file("sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN");
+  file("sys/class/net/ens1f0/operstate", "down");
+  file("sys/class/net/eth0/operstate", "lowerlayerdown");
+  file("sys/class/net/eth1/operstate", "up");  // virtio: without speed
+  auto now = states();
+  EXPECT_EQ(now["mlx5_0:1"], "up") << "ib0 has no address";
+  EXPECT_EQ(now["mlx5_1:1"], "down");
+  EXPECT_EQ(now["mlx5_1:2"], "up") << "what no file tells is taken to be";
+  EXPECT_EQ(now["eth0:1"], "down");
+  EXPECT_EQ(now["eth1:1"], "up addressed");
+  port("2: INIT");  // no subnet manager: seen although the cache knows it as up
+  now = states();
+  EXPECT_EQ(now["mlx5_0:1"], "down");
+  options.roots.addressed = {};
+  EXPECT_EQ(states()["eth1:1"], "up");
+}
+
+TEST_F(Discover, CardsOfAFileAreFoundByTheirBusId) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.roots.addressed = {"ens1f1"};
+  const auto file = parse_machine(
+      "numa 0\nnic net0 at=numa:0 bus=1c:00.0 kind=ib\ncard c at=numa:0\n"
+      "nic net1 at=c bus=5f:00.0 kind=roce port=2\nnic net2 at=numa:0 bus=0101:00:00.0 kind=ib\n"
+      "nic eth0 at=numa:0\nnic net3 at=numa:0\n",
+      "test");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const std::vector<Nic> nics = host_nics(*file, options.roots);
+  ASSERT_EQ(nics.size(), 5U);
+  EXPECT_EQ(nics[0].name, "mlx5_0");
+  EXPECT_EQ(nics[1].name, "mlx5_1");
+  EXPECT_EQ(nics[1].port, 2);
+  EXPECT_EQ(nics[1].interface, "ens1f1");
+  EXPECT_TRUE(nics[1].addressed);
+  EXPECT_EQ(nics[2].name, "") << "another host's";
+  EXPECT_EQ(nics[3].name, "eth0") << "no bus id, but its name";
+  EXPECT_EQ(nics[4].name, "");
+}
+
 TEST_F(Discover, NvmlTellsGpusAndLinksAndSysfsWhereTheySit) {
   const Machine machine = found(tree("nvidia-ib"));
-  ASSERT_EQ(machine.gpus.size(), 4U);
+  ASSERT_EQ(machine.gpus.size(), 5U);
   EXPECT_EQ(machine.gpus[1].bus_id, "0000:1b:00.0");
   EXPECT_EQ(machine.gpus[1].uuid, "GPU-1");
   EXPECT_EQ(machine.gpus[1].arch, "sm80");
   EXPECT_EQ(machine.gpus[2].memory_bytes, 40ULL << 30);
-  EXPECT_THAT(machine.gpus[3].mig,
-              ElementsAre(MigSlice{"MIG-100", "3g.20gb"}, MigSlice{"MIG-101", "3g.20gb"}));
+  for (const std::size_t slice : {3, 4}) {
+    const Gpu& gpu = machine.gpus[slice];
+    EXPECT_EQ(gpu.number, 3);
+    EXPECT_EQ(gpu.uuid, slice == 3 ? "MIG-100" : "MIG-101");
+    EXPECT_EQ(gpu.product, "NVIDIA A100-SXM4-40GB MIG 3g.20gb");
+    EXPECT_EQ(gpu.memory_bytes, 20ULL << 30);
+    EXPECT_THAT(gpu.mig, ElementsAre(MigSlice{gpu.uuid, "3g.20gb", 20ULL << 30}));
+  }
+  EXPECT_EQ(brief(machine.path(3, 4)), "PIX 12") << "of one GPU: over its PCIe link, not over NVLink";
+  EXPECT_THAT(machine.guesses,
+              testing::Contains(HasSubstr("GPU 4 (0000:3f:00.0) is in MIG mode and has no")));
   EXPECT_EQ(machine.numas[machine.gpus[3].numa].number, 1);
   EXPECT_EQ(machine.numas[1].package, 1U);
   EXPECT_EQ(brief(machine.path(0, 1)), "NVL 40");
@@ -124,6 +197,9 @@ TEST_F(Discover, AmdGpusAndXgmiComeFromSysfs) {
   const Machine machine = found(tree("amd-xgmi"));
   ASSERT_EQ(machine.gpus.size(), 4U);
   EXPECT_EQ(machine.gpus[0].arch, "gfx90a");
+  EXPECT_EQ(machine.gpus[0].uuid, "GPU-d1af48b5779bd3a4");  // above what is signed
+  EXPECT_EQ(machine.gpus[1].uuid, "GPU-0000000000000123");
+  EXPECT_EQ(machine.gpus[2].uuid, "");  // it has that of another
   EXPECT_EQ(brief(machine.path(0, 1)), "NVL 144");
   EXPECT_EQ(brief(machine.path(0, 2)), "NVL 36");
   EXPECT_EQ(brief(machine.path(0, 3)), "NVB 36");
@@ -150,17 +226,58 @@ TEST_F(Discover, TheCacheIsTheSameMachineWithoutLooking) {
   struct stat info {};
   ASSERT_EQ(::stat(cache().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600U);
-  options.roots.sys = root_ / "gone";  // whatever is found now comes from the cache
+  change_what_is_found();
   EXPECT_EQ(found(options), first);
+}
+
+TEST_F(Discover, OtherDevicesThatMayBeUsedAreLookedAtAnew) {
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl"}) file(fs::path("dev") / name, "");
+  file("nvidia/capabilities/gpu3/mig/gi1/access", "");
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  file("sys/module/nvidia/version", "550.90");
+  const auto anew = [&](std::string_view what) {
+    EXPECT_TRUE(is_anew(options)) << what;
+    EXPECT_FALSE(is_anew(options)) << what << ": then it is kept";
+  };
+  anew("nothing was kept");
+  fs::remove(root_ / "dev/nvidia1");  // as a device control group of another job leaves it
+  anew("a device less");
+  file("sys/module/nvidia/version", "560.28");
+  anew("another driver");
+  file("nvidia/capabilities/gpu3/mig/gi2/access", "");
+  anew("an instance of MIG more");
+  fs::create_directories(root_ / "sys/bus/pci/devices/0000:77:00.0");
+  anew("a card that came");
+}
+
+TEST_F(Discover, AFailureOfNvmlIsNotKept) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  options.nvml = "libnot-there.so";
+  EXPECT_EQ(found(options).gpus[1].uuid, "");
+  options.nvml = FAKE_NVML;
+  EXPECT_EQ(found(options).gpus[1].uuid, "GPU-1");
+}
+
+TEST_F(Discover, FreshReplacesTheCache) {
+  DiscoverOptions options = tree("nvidia-ib");
+  options.cache_folder = root_ / "cache";
+  EXPECT_TRUE(is_anew(options));
+  options.fresh = true;
+  EXPECT_TRUE(is_anew(options));
+  options.fresh = false;
+  change_what_is_found();
+  EXPECT_EQ(found(options).numas[0].cpus.size(), 2U);  // as the fresh look found it
 }
 
 TEST_F(Discover, AnotherBootIsLookedAtAnew) {
   DiscoverOptions options = tree("nvidia-ib");
   options.cache_folder = root_ / "cache";
-  ASSERT_EQ(found(options).gpus.size(), 4U);
+  EXPECT_TRUE(is_anew(options));
+  EXPECT_FALSE(is_anew(options));
   file("boot", "boot-2");
-  options.roots.sys = root_ / "gone";
-  EXPECT_TRUE(found(options).gpus.empty());
+  EXPECT_TRUE(is_anew(options));
 }
 
 TEST_F(Discover, ADamagedOrForeignCacheIsReplaced) {
@@ -168,9 +285,11 @@ TEST_F(Discover, ADamagedOrForeignCacheIsReplaced) {
   options.cache_folder = root_ / "cache";
   const Machine first = found(options);
   const std::string good = *read_text_file(cache());
+  const std::string key(split(good, ' ')[2]);
+  ASSERT_TRUE(read_machine_cache(root_ / "cache", key).has_value());
   const auto again = [&](const std::string& text) {
     std::ofstream(cache(), std::ios::trunc) << text;
-    EXPECT_FALSE(read_machine_cache(root_ / "cache", "boot-1").has_value());
+    EXPECT_FALSE(read_machine_cache(root_ / "cache", key).has_value());
     EXPECT_EQ(found(options), first);
     EXPECT_EQ(*read_text_file(cache()), good);
   };
@@ -180,9 +299,9 @@ TEST_F(Discover, ADamagedOrForeignCacheIsReplaced) {
   flipped[good.size() / 2] ^= 1;
   again(flipped);
   std::string other = good;
-  again(other.replace(good.find(" 1 "), 3, " 2 "));
+  again(other.replace(good.find(' '), 3, " 2 "));  // an older version
   fs::permissions(cache(), fs::perms::others_read, fs::perm_options::add);
-  EXPECT_FALSE(read_machine_cache(root_ / "cache", "boot-1").has_value());
+  EXPECT_FALSE(read_machine_cache(root_ / "cache", key).has_value());
 }
 
 TEST(Nvml, SamplesAGpuByItsUuid) {

@@ -1,5 +1,5 @@
-// A libnvidia-ml.so for tests: four GPUs. 0 and 1 are joined by two links, 2 has two to an NVSwitch and one
-// that is down, 3 is divided by MIG.
+// A libnvidia-ml.so for tests: five GPUs. 0 and 1 are joined by two links, the others have two to an NVSwitch
+// and one that is down, 3 is divided by MIG, 4 is in MIG mode without a device.
 #include <cstdio>
 #include <cstring>
 
@@ -19,15 +19,15 @@ struct Busy {
 };
 
 // A device is a pointer to its number; MIG slices are 100 and 101.
-static int kNumbers[] = {0, 1, 2, 3, 100, 101};
+static int kNumbers[] = {0, 1, 2, 3, 4, 100, 101};
 static int number(void* device) { return *static_cast<int*>(device); }
 static const char* const kBus[] = {"00000000:1A:00.0", "00000000:1B:00.0", "00000000:3D:00.0",
-                                   "00000000:3E:00.0"};
+                                   "00000000:3E:00.0", "00000000:3F:00.0"};
 
 FAKE int nvmlInit_v2() { return 0; }
 FAKE int nvmlShutdown() { return 0; }
 FAKE const char* nvmlErrorString(int code) { return code == 0 ? "Success" : "Not Found"; }
-FAKE int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 4, 0; }
+FAKE int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 5, 0; }
 FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   return *device = &kNumbers[index], 0;
 }
@@ -44,11 +44,11 @@ FAKE int nvmlDeviceGetUUID(void* device, char* uuid, unsigned size) {
 }
 FAKE int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
   int found = -1;
-  if (std::sscanf(uuid, "GPU-%d", &found) != 1 || found < 0 || found > 3) return 6;
+  if (std::sscanf(uuid, "GPU-%d", &found) != 1 || found < 0 || found > 4) return 6;
   return *device = &kNumbers[found], 0;
 }
 FAKE int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
-  memory->total = 40ULL << 30;
+  memory->total = (number(device) >= 100 ? 20ULL : 40ULL) << 30;
   memory->used = (number(device) + 1ULL) << 30;
   return 0;
 }
@@ -56,23 +56,24 @@ FAKE int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
   return *major = 8, *minor = 0, 0;
 }
 FAKE int nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* active) {
-  if (link >= 3 || number(device) == 3) return 2;
+  (void)device;
+  if (link >= 3) return 2;
   return *active = link < 2 ? 1 : 0, 0;
 }
 FAKE int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned, Pci* pci) {
   const int from = number(device);
-  return std::strcpy(pci->bus_id, from == 2 ? "00000000:C4:00.0" : kBus[1 - from]), 0;
+  return std::strcpy(pci->bus_id, from >= 2 ? "00000000:C4:00.0" : kBus[1 - from]), 0;
 }
 FAKE int nvmlDeviceGetNvLinkRemoteDeviceType(void* device, unsigned, unsigned* type) {
-  return *type = number(device) == 2 ? 2 : 0, 0;
+  return *type = number(device) >= 2 ? 2 : 0, 0;
 }
 FAKE int nvmlDeviceGetMigMode(void* device, unsigned* now, unsigned* later) {
-  return *now = *later = number(device) == 3, 0;
+  return *now = *later = number(device) >= 3, 0;
 }
 FAKE int nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) { return *count = 7, 0; }
-FAKE int nvmlDeviceGetMigDeviceHandleByIndex(void*, unsigned index, void** device) {
-  if (index > 1) return 6;
-  return *device = &kNumbers[4 + index], 0;
+FAKE int nvmlDeviceGetMigDeviceHandleByIndex(void* gpu, unsigned index, void** device) {
+  if (index > 1 || number(gpu) != 3) return 6;
+  return *device = &kNumbers[5 + index], 0;
 }
 FAKE int nvmlDeviceGetUtilizationRates(void* device, Busy* busy) {
   return busy->gpu = 10U * static_cast<unsigned>(number(device)), 0;

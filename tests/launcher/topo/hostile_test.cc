@@ -59,6 +59,17 @@ TEST(Hostile, ABusIdThatIsThereTwiceIsNamedWithItsLine) {
   EXPECT_THAT(message_of(hwloc), testing::ContainsRegex("^f:[0-9]+: bus id 0000:34:00.0 is there twice"));
 }
 
+TEST(Hostile, TheSmallLanguageKnowsABusIdOnce) {
+  EXPECT_THAT(message_of("numa 0\ngpu 0 at=numa:0 bus=1:0\nnic a at=numa:0 bus=0000:01:00.0\n"),
+              HasSubstr("f:3: bus id 0000:01:00.0 is there twice"));
+  EXPECT_THAT(message_of("numa 0\nnic a at=numa:0 bus=1:0 port=1\nnic b at=numa:0 bus=1:0 port=2\n"),
+              HasSubstr("f:3: bus id"));
+  EXPECT_THAT(message_of("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0\n"),
+              HasSubstr("f:4: bus id"));
+  EXPECT_TRUE(
+      parse_machine("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0 port=2\n", "f").ok());
+}
+
 TEST(Hostile, ASwitchInsideItselfIsACycle) {
   EXPECT_THAT(message_of("<system>\n<cpu numaid=\"0\">\n<pci busid=\"0:1:0\">\n<pci busid=\"0:1:0\">\n"
                          "<pci busid=\"0:2:0\" class=\"0x030200\"/></pci></pci></cpu></system>"),
