@@ -23,7 +23,8 @@ int fail(std::string_view why) {
 regroup::core::Result<Machine> machine_of(const Options& options, const std::string& cache) {
   if (!options.machine.empty()) return regroup::launcher::load_machine(options.machine);
   regroup::launcher::DiscoverOptions discover;
-  if (!options.fresh && cache != "-") discover.cache_folder = cache;
+  if (cache != "-") discover.cache_folder = cache;
+  discover.fresh = options.fresh;
   return regroup::launcher::discover_machine(discover);
 }
 

@@ -14,7 +14,7 @@ struct Options {
   std::string machine;  // a file; "": this machine
   std::string svg, png;
   std::vector<int> gpu_of_rank;
-  bool fresh = false;  // neither read nor write the cache
+  bool fresh = false;  // replace what the cache says
   enum class Colours { kAuto, kAlways, kNever } colours = Colours::kAuto;
 };
 

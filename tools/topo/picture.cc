@@ -197,8 +197,8 @@ class Layout {
     const double x = middle(box), most = box.width - 8;
     label({x, box.y + 15}, nic.name, 11, kInk, most, true);
     label({x, box.y + 31},
-          nic.gbits > 0 ? fmt::format("{} {:g}G", launcher::nic_kind_name(nic.kind), nic.gbits)
-                        : std::string(launcher::nic_kind_name(nic.kind)),
+          fmt::format("{}{}{}", launcher::nic_kind_name(nic.kind),
+                      nic.gbits > 0 ? fmt::format(" {:g}G", nic.gbits) : "", nic.up ? "" : " down"),
           9.5, kInk, most);
     if (nic.bus_id != nic.name) label({x, box.y + 45}, nic.bus_id, 9, kFaint, most);
     out_.boxes.push_back(box);
@@ -235,6 +235,7 @@ class Layout {
         out_.labels.push_back(
             {{middle(gpu) + 7, y - 22}, fmt::format("x{}", link->lanes), 9.5, false, kFaint, 60, true});
       }
+      legend_["NVLink to NVSwitches"] = kLanes[2];
       out_.boxes.push_back({first, y, last - first, kBar, kNvSwitch, kGpuEdge});
       label({(first + last) / 2, y + kBar / 2},
             fmt::format("{}: {} links of each GPU, {} GB/s each way", launcher::nvswitches_text(machine_),

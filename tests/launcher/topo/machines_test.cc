@@ -1,16 +1,5 @@
 // Class and bandwidth of every pair of every machine in tests/machines are tests/golden/machines/NAME.txt.
-// They were checked by hand once against the table of reference machines of the design page and the data
-// sheets:
-//   dgx-1v, dgx-1p   each pair's NVLinks, 40/20 and 18 GB/s by NCCL's model; PIX pairs share a NIC;
-//                    without a link one GPU between (NVB), never SYS
-//   hwloc-dgx2       16 GPUs, 12 switches, 6 links each: NVL 120 for all 120 pairs; its file names no NIC
-//   power8-p100      0-1 and 2-3 NVL 36 (two links of 18), across sockets SYS 32; 2 links to the processor
-//   ndv4, p4d        12 links each: NVL 240 for all pairs; ndv4 PIX to 2 NICs, p4d PIX to 1 of 100 Gb/s
-//   ndv5, h100x8     18 links each: NVL 370.8; one NIC of 400 Gb/s in PIX at 48 (PCIe generation 5)
-//   mi250x           4 links 01 23 45 67 = 144, 2 links 06 24 = 72, 1 link 02 13 15 37 46 57 = 36; others NVB
-//   mi300x           full mesh, 48 each; NIC behind three levels of switches, PXB
-//   pcie-8gpu        4 GPUs PXB below each of two switches (generation 3), PHB 10 between them; one NIC
-//   g5, ncv4         PCIe only: PHB inside a NUMA node, SYS across
+// How they were checked: its README, and reference_test.cc.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -63,6 +52,16 @@ std::string golden_text(const Machine& machine) {
 }
 
 class Machines : public testing::TestWithParam<std::string> {};
+
+TEST(NcclTopologyFile, IsAbsoluteWhereItIsNccls) {
+  const std::string here = std::filesystem::current_path();
+  for (const char* name : {"nccl-aws-p4d-24xl.xml", "nccl-mi250x-frontier.xml", "nccl-azure-ndv4.xml"})
+    EXPECT_EQ(nccl_topology_file(std::string("tests/machines/../machines/") + name),
+              here + "/tests/machines/" + name);
+  for (const char* name : {"hwloc-dgx2.xml", "dgx-1v.topo", "not-there.xml"})
+    EXPECT_EQ(nccl_topology_file(std::string("tests/machines/") + name), "") << name;
+  EXPECT_EQ(nccl_topology_file(""), "");
+}
 
 TEST_P(Machines, EveryPairIsAsInTheGoldenFile) {
   const auto machine = load_machine(GetParam());

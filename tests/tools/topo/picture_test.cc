@@ -49,6 +49,14 @@ TEST(Picture, NoBoxLiesOverAnotherOrOutside) {
   }
 }
 
+TEST(Picture, TheLegendTellsNvLinksToNvSwitches) {
+  const auto machine = launcher::load_machine("tests/machines/hwloc-dgx2.xml");
+  ASSERT_TRUE(machine.ok());
+  const Picture picture = picture_of(*machine, {});
+  EXPECT_TRUE(std::any_of(picture.labels.begin(), picture.labels.end(),
+                          [](const Label& label) { return label.text == "NVLink to NVSwitches"; }));
+}
+
 TEST(Picture, RanksStandOnTheirGpus) {
   const auto machine = launcher::load_machine("tests/machines/dgx-1v.topo");
   ASSERT_TRUE(machine.ok());
