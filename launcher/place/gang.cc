@@ -7,6 +7,10 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <tuple>
+
+#include "launcher/place/rails.h"
 
 namespace regroup::launcher {
 namespace {
@@ -14,7 +18,7 @@ namespace {
 struct HostClass {
   std::uint32_t machine = 0;
   GpuSet free = 0;
-  std::uint32_t room = 0;             // sets
+  std::uint32_t room = 0;             // sets: of as many GPUs, and no more than slots
   std::vector<std::uint32_t> shares;  // indices into the allocation
   std::vector<double> gbytes;         // by number of sets, of rings through the NICs: a bound, or ...
   std::vector<bool> known;            // ... what they carry
@@ -22,18 +26,23 @@ struct HostClass {
 
 using Classes = std::vector<HostClass>;
 
-Classes classes_of(Judges& judges, const std::vector<HostShare>& allocation, const GangRequest& request) {
-  std::map<std::pair<std::uint32_t, GpuSet>, std::uint32_t> numbers;
+// `class_of`: by share, the number of its class.
+Classes classes_of(Judges& judges, const std::vector<HostShare>& allocation, const GangRequest& request,
+                   std::vector<std::uint32_t>& class_of) {
+  class_of.assign(allocation.size(), kNoPart);
+  std::map<std::tuple<std::uint32_t, GpuSet, std::uint32_t>, std::uint32_t> numbers;
   Classes out;
   for (std::uint32_t i = 0; i < allocation.size(); ++i) {
     const HostShare& share = allocation[i];
     const std::uint32_t machine = judges.fabric().hosts[share.host].machine;
     std::uint32_t room = count_of(share.free) / request.gpus;
     if (request.per_host != 0) room = std::min(room, request.per_host);
+    if (request.ranks != 0 && share.slots != 0) room = std::min(room, share.slots / request.ranks);
     if (room == 0) continue;
-    const auto [at, added] = numbers.try_emplace({machine, share.free}, out.size());
+    const auto [at, added] = numbers.try_emplace({machine, share.free, room}, out.size());
     if (added) out.push_back({machine, share.free, room, {}, {}, {}});
     out[at->second].shares.push_back(i);
+    class_of[i] = at->second;
   }
   return out;
 }
@@ -45,7 +54,13 @@ class Chooser {
         fabric_(judges.fabric()),
         allocation_(allocation),
         request_(request),
-        classes_(classes_of(judges, allocation, request)) {}
+        classes_(classes_of(judges, allocation, request, class_of_)) {
+    constexpr std::size_t kMostWidths = 8;
+    std::set<double> widths{0};
+    for (const FabricNode& node : fabric_.nodes) widths.insert(node.up_gbytes);
+    uplinks_.assign(widths.begin(), widths.end());
+    uplinks_.resize(std::min(uplinks_.size(), kMostWidths));
+  }
 
   std::vector<HostPart> choose() {
     one_host();
@@ -121,21 +136,35 @@ class Chooser {
         return;
       const std::optional<std::uint32_t> most = most_per_host(*next);
       if (!most) return;
-      std::vector<Taken> taken = take(*next, *most);
-      if (learn(taken)) continue;  // some of it was a bound: choose again
-      offer(std::move(taken), Reach::kOutward);
+      if (!offer_from(*next, *most)) continue;  // some of it was a bound: choose again
       if (indifferent) return;
       least = *next;
     }
   }
 
+  // Hosts that offer `least`, with `most` sets on each; where the network between them is narrower, with more
+  // on each, so that fewer hosts do, perhaps of one switch, and without those behind the narrowest links.
+  // False: something was learned, and nothing offered.
+  bool offer_from(double least, std::uint32_t most) {
+    const auto wide = [&] { return score_.gbytes > least || about_equal(score_.gbytes, least); };
+    for (std::uint32_t each = most; each <= largest_room(); ++each) {
+      for (const double wider_than : uplinks_) {
+        std::vector<Taken> taken = take(least, each, wider_than);
+        if (taken.empty()) break;
+        if (learn(taken)) return false;
+        offer(taken, Reach::kOutward);
+        if (request_.packing != Packing::kBest || wide()) return true;
+      }
+    }
+    return true;
+  }
+
   void bound_all() {
     for (HostClass& one : classes_) {
-      MachineJudge& judge = judges_.of_machine(one.machine);
+      const std::vector<double> bounds = judges_.of_machine(one.machine).outward_bounds(one.free);
       one.gbytes.assign(one.room + 1, 0.0);
       one.known.assign(one.room + 1, false);
-      for (std::uint32_t sets = 1; sets <= one.room; ++sets)
-        one.gbytes[sets] = judge.bound(one.free, sets * request_.gpus, Reach::kOutward);
+      for (std::uint32_t sets = 1; sets <= one.room; ++sets) one.gbytes[sets] = bounds[sets * request_.gpus];
     }
   }
 
@@ -169,11 +198,16 @@ class Chooser {
     return out;
   }
 
+  [[nodiscard]] std::uint32_t largest_room() const {
+    std::uint32_t out = 0;
+    for (const HostClass& one : classes_) out = std::max(out, one.room);
+    return out;
+  }
+
   // Few ranks share a host's NICs where that costs no bandwidth; not to pack, or to leave whole hosts to
   // others.
   [[nodiscard]] std::optional<std::uint32_t> most_per_host(double least) const {
-    std::uint32_t largest = 0;
-    for (const HostClass& one : classes_) largest = std::max(largest, one.room);
+    const std::uint32_t largest = largest_room();
     const bool few = request_.packing == Packing::kBest || request_.packing == Packing::kSpread;
     for (std::uint32_t most = few ? 1 : largest; most <= largest; ++most) {
       if (room(least, most) >= request_.sets) return most;
@@ -182,7 +216,7 @@ class Chooser {
   }
 
   // Hosts of the smallest part of the network that has room enough, those of one switch one after the other.
-  [[nodiscard]] std::vector<Taken> take(double least, std::uint32_t most) const {
+  [[nodiscard]] std::vector<Taken> take(double least, std::uint32_t most, double wider_than) const {
     struct Offer {
       Taken taken;
       std::uint32_t leaf = kNoPart, free = 0;
@@ -201,7 +235,7 @@ class Chooser {
     }
     const std::uint32_t top = smallest_part(below);
     if (top != kNoPart) {
-      std::erase_if(offers, [&](const Offer& offer) { return !lies_under(offer.leaf, top); });
+      std::erase_if(offers, [&](const Offer& offer) { return !lies_under(offer.leaf, top, wider_than); });
     }
     const auto room_of = [&](const Offer& offer) { return offer.leaf == kNoPart ? 0 : below[offer.leaf]; };
     const bool any = request_.packing == Packing::kAny;
@@ -225,8 +259,12 @@ class Chooser {
     return out;
   }
 
-  [[nodiscard]] bool lies_under(std::uint32_t node, std::uint32_t top) const {
-    while (node != kNoPart && node != top) node = fabric_.nodes[node].parent;
+  // All links of the way up being wider than that.
+  [[nodiscard]] bool lies_under(std::uint32_t node, std::uint32_t top, double wider_than) const {
+    for (; node != kNoPart && node != top; node = fabric_.nodes[node].parent) {
+      const double up = fabric_.nodes[node].up_gbytes;
+      if (up > 0 && up <= wider_than) return false;
+    }
     return node == top;
   }
 
@@ -242,18 +280,11 @@ class Chooser {
     return hosts;
   }
 
-  [[nodiscard]] HostClass& class_of(std::uint32_t share) {
-    const HostShare& host = allocation_[share];
-    return *std::find_if(classes_.begin(), classes_.end(), [&](const HostClass& one) {
-      return one.free == host.free && one.machine == fabric_.hosts[host.host].machine;
-    });
-  }
-
   // Whether something that was a bound is known now, and is less.
   bool learn(const std::vector<Taken>& taken) {
     bool less = false;
     for (const Taken& one : taken) {
-      HostClass& of = class_of(one.share);
+      HostClass& of = classes_[class_of_[one.share]];
       if (of.known[one.sets]) continue;
       const double gbytes = judges_.of_machine(of.machine)
                                 .best(of.free, one.sets * request_.gpus, 0, Reach::kOutward)
@@ -266,7 +297,7 @@ class Chooser {
   }
 
   // Takes it if it is better than what there is.
-  void offer(std::vector<Taken> taken, Reach reach) {
+  void offer(const std::vector<Taken>& taken, Reach reach) {
     if (taken.empty()) return;
     std::vector<HostPart> parts;
     for (const Taken& one : taken) {
@@ -275,6 +306,7 @@ class Chooser {
       parts.push_back(
           {share.host, judge.best(share.free, one.sets * request_.gpus, 0, reach).gpus, share.free});
     }
+    if (reach == Reach::kOutward) keep_to_rails(judges_, parts);
     const Prediction predicted = predict(judges_, parts);
     if (predicted.gbytes <= 0 || (!best_.empty() && !better(predicted))) return;
     best_ = std::move(parts);
@@ -293,7 +325,9 @@ class Chooser {
   const Fabric& fabric_;
   const std::vector<HostShare>& allocation_;
   const GangRequest& request_;
+  std::vector<std::uint32_t> class_of_;
   Classes classes_;
+  std::vector<double> uplinks_;  // widths of links between switches by rising width, behind a 0
   std::vector<HostPart> best_;
   Prediction score_;
 };

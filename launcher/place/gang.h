@@ -45,7 +45,8 @@ struct GangRequest {
   std::uint32_t gpus = 1;      // of each
   std::uint32_t per_host = 0;  // sets; 0: any number
   Packing packing = Packing::kBest;
-  GpuSet keep = 0;  // of the only host
+  GpuSet keep = 0;          // of the only host
+  std::uint32_t ranks = 0;  // of each set, where hosts' slots are heeded; 0: they are not
 };
 
 // Empty: they do not fit, or nothing joins the hosts on which they would. Hosts of one switch follow each

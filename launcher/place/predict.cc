@@ -6,6 +6,7 @@
 #include <set>
 
 #include "launcher/place/gang.h"
+#include "launcher/place/rails.h"
 
 namespace regroup::launcher {
 namespace {
@@ -78,7 +79,11 @@ Prediction predict(Judges& judges, const std::vector<HostPart>& parts) {
       out.outward = std::min(out.outward, judge.nic_gbytes() / count_of(part.gpus));
     }
   }
-  if (reach == Reach::kOutward) narrow_uplinks(fabric, parts, out);
+  if (reach != Reach::kOutward) return out;
+  std::string why;
+  const double gbytes = over_rails(judges, parts, out.gbytes, &why);
+  if (!why.empty()) narrow_to(out, gbytes, why);
+  narrow_uplinks(fabric, parts, out);
   return out;
 }
 

@@ -41,10 +41,10 @@ std::vector<std::vector<int>> cpus(const core::Result<Placement>& placement) {
 }
 
 TEST(Place, MoreMembersThanCoresAreLeftUnboundUnlessABindingIsAskedFor) {
-  auto placement = place(two_packages(), request(9));
+  auto placement = place_on_processors(two_packages(), request(9));
   EXPECT_THAT(cpus(placement), testing::Each(testing::IsEmpty()));
   EXPECT_THAT(placement->ranks[0].why, HasSubstr("9 members on 8 cores"));
-  auto refused = place(two_packages(), request(9, "", "core"));
+  auto refused = place_on_processors(two_packages(), request(9, "", "core"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.code(), core::Code::kResourceExhausted);
   EXPECT_THAT(refused.status().message(), HasSubstr("--bind-to core"));
@@ -52,30 +52,31 @@ TEST(Place, MoreMembersThanCoresAreLeftUnboundUnlessABindingIsAskedFor) {
 }
 
 TEST(Place, ACoreIsAllItsThreads) {
-  EXPECT_THAT(cpus(place(two_packages(), request(2))), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
-  EXPECT_THAT(cpus(place(two_packages(), request(2, "", "hwthread"))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(2))),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(2, "", "hwthread"))),
               ElementsAre(ElementsAre(0), ElementsAre(1)));
 }
 
 TEST(Place, AFullObjectIsPassedOver) {
   const Topology uneven = restricted(two_packages(), {0, 1, 8, 9, 10, 11, 12, 13});
-  EXPECT_THAT(cpus(place(uneven, request(4, "package", "core"))),
+  EXPECT_THAT(cpus(place_on_processors(uneven, request(4, "package", "core"))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(10, 11), ElementsAre(12, 13)));
 }
 
 TEST(Place, AnAffinityMaskMayHoldHalfACore) {
-  EXPECT_THAT(cpus(place(restricted(two_packages(), {1, 4, 5}), request(2))),
+  EXPECT_THAT(cpus(place_on_processors(restricted(two_packages(), {1, 4, 5}), request(2))),
               ElementsAre(ElementsAre(1), ElementsAre(4, 5)));
 }
 
 TEST(Place, ACpuSetLimitsTheMapping) {
   PlaceRequest wanted = request(3, "package", "core");
   wanted.mapping.cpu_set = {2, 3, 7};
-  auto placement = place(two_packages(), wanted);
+  auto placement = place_on_processors(two_packages(), wanted);
   EXPECT_THAT(cpus(placement), ElementsAre(ElementsAre(4, 5), ElementsAre(6, 7), ElementsAre(14, 15)));
   EXPECT_EQ(binding_text(two_packages(), placement->ranks[2].threads, false), "package[1][core:L7]");
   wanted.mapping.cpu_set = {8};
-  auto refused = place(two_packages(), wanted);
+  auto refused = place_on_processors(two_packages(), wanted);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("--cpu-set: there is no core 8 for this job, only 0-7"));
 }
@@ -93,7 +94,7 @@ TEST(Place, LocalityNamesWhatThreadsLieIn) {
 TEST(Place, RankingByACoarserObjectGoesRoundIt) {
   PlaceRequest wanted = request(8, "core");
   ASSERT_TRUE(parse_rank_by("package", wanted.mapping.rank).ok());
-  auto placement = place(two_packages(), wanted);
+  auto placement = place_on_processors(two_packages(), wanted);
   ASSERT_TRUE(placement.ok());
   EXPECT_EQ(placement->ranks[1].object, "core 4");
   EXPECT_EQ(placement->ranks[2].object, "core 1");
@@ -106,23 +107,23 @@ TEST(Place, WhatTheMachineLacksIsNamed) {
        {std::tuple{"l3cache", "", "--map-by l3cache: this machine has no l3cache"},
         std::tuple{"", "l2cache", "this machine has no l2cache"},
         std::tuple{"core:PE=2", "", "--map-by core:PE=2: no core has 2 cores"}}) {
-    auto refused = place(*plain, request(2, map, bind));
+    auto refused = place_on_processors(*plain, request(2, map, bind));
     ASSERT_FALSE(refused.ok()) << map << bind;
     EXPECT_THAT(refused.status().message(), HasSubstr(text));
   }
 }
 
 TEST(Place, HydraBindsOnlyWhenAskedAndCountsRoundAndRound) {
-  EXPECT_THAT(cpus(place(two_packages(), request(3, "", "", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "", Compat::kMpich))),
               testing::Each(testing::IsEmpty()));
-  EXPECT_THAT(cpus(place(two_packages(), request(3, "", "core:3", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "core:3", Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5), ElementsAre(6, 7, 8, 9, 10, 11),
                           ElementsAre(0, 1, 12, 13, 14, 15)));
-  EXPECT_THAT(cpus(place(two_packages(), request(3, "package", "core", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "package", "core", Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(8, 9), ElementsAre(2, 3)));
-  EXPECT_THAT(cpus(place(two_packages(), request(3, "", "user:0+1,5", Compat::kMpich))),
+  EXPECT_THAT(cpus(place_on_processors(two_packages(), request(3, "", "user:0+1,5", Compat::kMpich))),
               ElementsAre(ElementsAre(0, 1), ElementsAre(5), ElementsAre(0, 1)));
-  EXPECT_FALSE(place(two_packages(), request(1, "", "user:99", Compat::kMpich)).ok());
+  EXPECT_FALSE(place_on_processors(two_packages(), request(1, "", "user:99", Compat::kMpich)).ok());
 }
 
 // Whatever is asked for on whatever machine: every member has a place within the mask, and where sharing was
@@ -146,7 +147,7 @@ TEST(Place, HoldsItsRulesOnRandomRequests) {
                 pick(std::initializer_list<Compat>{Compat::kOpenMpi, Compat::kMpich}));
     ASSERT_TRUE(
         parse_rank_by(pick(Words{"slot", "fill", "span", "node", "package"}), wanted.mapping.rank).ok());
-    auto placement = place(*machine, wanted);
+    auto placement = place_on_processors(*machine, wanted);
     if (!placement.ok()) {
       ASSERT_THAT(placement.status().message(), testing::Not(testing::IsEmpty()));
       continue;
