@@ -1,6 +1,8 @@
-// Which sets an elastic job can spare: always the one whose loss leaves the fastest rings, and of equals one
-// of the host that has fewest left, so that whole hosts become free.
+// Which sets an elastic job can spare. Of few, the order in which the rest is never far from the fastest of
+// its size; of more, always the one whose loss leaves the fastest rings. Of equals one of the host that has
+// fewest left, so that whole hosts become free.
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -9,7 +11,8 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::uint32_t kMostTried = 64;  // sets; of more, hosts are given up from the smallest on
+constexpr std::uint32_t kMostOrdered = 8;  // sets, whose orders are all tried
+constexpr std::uint32_t kMostTried = 64;   // sets; of more, hosts are given up from the smallest on
 
 using Left = std::map<std::uint32_t, std::map<std::uint32_t, GpuSet>>;  // by host, sets with their GPUs
 
@@ -52,6 +55,99 @@ std::pair<std::uint32_t, std::uint32_t> cheapest(Judges& judges, const Left& lef
   return out;
 }
 
+// All orders in which sets can go, from the last on: which one goes first from each group of sets.
+class Orders {
+ public:
+  Orders(Judges& judges, const Left& left, std::uint32_t least) : judges_(judges), least_(least) {
+    for (const auto& [host, sets] : left) {
+      for (const auto& [set, gpus] : sets) sets_.push_back({host, set, gpus});
+    }
+    known_.resize(std::size_t{1} << sets_.size());
+    best_of_size_.resize(sets_.size() + 1);
+    for (std::uint32_t group = 1; group < known_.size(); ++group) {
+      known_[group].speed = speed(group);
+      double& best = best_of_size_[size_of(group)];
+      best = std::max(best, known_[group].speed);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::uint32_t> best() {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t group = (1U << sets_.size()) - 1; size_of(group) > least_;) {
+      const std::uint32_t first = value(group).first;
+      out.push_back(sets_[first].number);
+      group &= ~(1U << first);
+    }
+    return out;
+  }
+
+ private:
+  struct Set {
+    std::uint32_t host = 0, number = 0;
+    GpuSet gpus = 0;
+  };
+  struct Value {
+    double speed = 0;
+    // Of all groups from this one on, speeds as parts of the best of their size: the least, and all together.
+    double least = -1;
+    double sum = 0;
+    std::uint32_t first = 0;
+  };
+  static std::uint32_t size_of(std::uint32_t group) {
+    return static_cast<std::uint32_t>(std::popcount(group));
+  }
+
+  [[nodiscard]] double speed(std::uint32_t group) {
+    constexpr double kMost = 1e6,
+                     kOutward = 1e-6;  // one rank alone is without bound; NICs decide between equals
+    std::map<std::uint32_t, HostPart> parts;
+    for (std::uint32_t i = 0; i < sets_.size(); ++i) {
+      if ((group >> i & 1) == 0) continue;
+      HostPart& part = parts[sets_[i].host];
+      part.host = sets_[i].host;
+      part.gpus = part.free = part.gpus | sets_[i].gpus;
+    }
+    std::vector<HostPart> list;
+    for (const auto& [host, part] : parts) list.push_back(part);
+    const Prediction here = predict(judges_, list);
+    return std::min(here.gbytes, kMost) + kOutward * std::min(here.outward, kMost);
+  }
+
+  [[nodiscard]] std::uint32_t on_host(std::uint32_t group, std::uint32_t host) const {
+    std::uint32_t out = 0;
+    for (std::uint32_t i = 0; i < sets_.size(); ++i) out += (group >> i & 1) != 0 && sets_[i].host == host;
+    return out;
+  }
+
+  const Value& value(std::uint32_t group) {
+    Value& out = known_[group];
+    if (out.least >= 0) return out;
+    double least = -1, sum = 0;
+    std::uint32_t fewest = 0;
+    for (std::uint32_t i = 0; size_of(group) > least_ && i < sets_.size(); ++i) {
+      if ((group >> i & 1) == 0) continue;
+      const Value& rest = value(group & ~(1U << i));
+      const std::uint32_t there = on_host(group, sets_[i].host);
+      const bool as_good = least >= 0 && about_equal(rest.least, least);
+      const bool same = as_good && about_equal(rest.sum, sum);
+      const bool better = same ? there <= fewest : as_good ? rest.sum > sum : rest.least > least;
+      if (!better) continue;
+      least = rest.least, sum = rest.sum, out.first = i;
+      fewest = there;
+    }
+    const double part = out.speed / std::max(best_of_size_[size_of(group)], 1e-9);
+    out.least = least < 0 ? part : std::min(least, part);
+    out.sum = sum + part;
+    return out;
+  }
+
+  Judges& judges_;
+  const std::uint32_t least_;
+  std::vector<Set> sets_;
+  std::vector<Value> known_;  // by group, a bit for each of sets_
+  std::vector<double> best_of_size_;
+};
+
 }  // namespace
 
 std::vector<std::uint32_t> give_up_order(Judges& judges, const std::vector<DeviceSpot>& ranks,
@@ -60,6 +156,7 @@ std::vector<std::uint32_t> give_up_order(Judges& judges, const std::vector<Devic
   for (const DeviceSpot& spot : ranks) {
     for (const std::uint32_t gpu : spot.gpus) left[spot.host][spot.set] |= bit_of(gpu);
   }
+  if (sets <= kMostOrdered && sets > least) return Orders(judges, left, least).best();
   std::vector<std::uint32_t> out;
   for (; sets > least; --sets) {
     const auto [host, set] = sets > kMostTried ? last_of_smallest(left) : cheapest(judges, left);

@@ -108,7 +108,11 @@ class Planner {
   RingPlan plan() {
     prices_.clear();
     for (const std::uint32_t row : rows_) prices_.push_back(1 / routes_.capacity(row));
-    for (std::size_t round = 0; round < kMostRounds && add_rings(round == 0); ++round) prices_ = lp_.prices();
+    const double most = bound();
+    for (std::size_t round = 0; round < kMostRounds && add_rings(round == 0); ++round) {
+      if (lp_.value() >= most * kWorthIt) break;
+      prices_ = lp_.prices();
+    }
     return result();
   }
 
@@ -128,6 +132,37 @@ class Planner {
       for (const std::uint32_t to : gpus_) note(from, to);
       for (const std::uint32_t to : nics_) note(from, to);
     }
+    return out;
+  }
+
+  // What the links next to any GPU carry, or all wires: each ring passes the GPU, and a NIC.
+  [[nodiscard]] double bound() const {
+    double out = kNever;
+    for (const std::uint32_t gpu : gpus_) {
+      std::vector<std::uint32_t> next;
+      for (const auto& others : {gpus_, nics_}) {
+        for (const std::uint32_t to : others) {
+          const std::span<const Use> uses = routes_.between(gpu, to);
+          if (!uses.empty()) next.push_back(uses.front().row);
+        }
+      }
+      out = std::min(out, carried(next));
+    }
+    std::vector<std::uint32_t> wires;
+    for (const std::uint32_t nic : nics_) {
+      for (const std::uint32_t gpu : gpus_) {
+        const std::span<const Use> uses = routes_.between(gpu, nic);
+        if (!uses.empty()) wires.push_back(uses.back().row);
+      }
+    }
+    return wires.empty() ? out : std::min(out, carried(wires));
+  }
+
+  [[nodiscard]] double carried(std::vector<std::uint32_t> rows) const {
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    double out = 0;
+    for (const std::uint32_t row : rows) out += routes_.capacity(row);
     return out;
   }
 

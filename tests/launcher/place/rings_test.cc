@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -260,33 +261,104 @@ std::vector<HostPart> lowest_ancestor(const Fabric& fabric, std::vector<HostShar
   return out;
 }
 
+void expect_best(const Fabric& fabric, const std::vector<HostShare>& allocation, std::uint32_t sets,
+                 const std::vector<std::vector<HostPart>>& rivals, const std::string& what) {
+  DeviceRequest request;
+  request.sets = sets;
+  auto ours = place_on_devices(fabric, allocation, request);
+  Judges judges(fabric);
+  for (const std::vector<HostPart>& theirs : rivals) {
+    const double gbytes = predict(judges, theirs).gbytes;
+    if (gbytes <= 0) continue;
+    ASSERT_TRUE(ours.ok()) << ours.status().message();
+    EXPECT_GE(ours->predicted.gbytes, gbytes * (1 - 1e-6)) << what << ", " << sets << " ranks";
+  }
+}
+
+std::vector<HostShare> random_shares(std::mt19937& random, std::size_t hosts, std::size_t gpus, bool all) {
+  std::vector<HostShare> out;
+  const GpuSet every = bit_of(gpus) - 1;
+  for (std::uint32_t host = 0; host < hosts; ++host)
+    out.push_back({host, all ? every : random() & every, {}});
+  return out;
+}
+
+std::uint32_t room_of(const std::vector<HostShare>& shares) {
+  std::uint32_t out = 0;
+  for (const HostShare& share : shares) out += count_of(share.free);
+  return out;
+}
+
+// Switches of two levels with narrow uplinks, two kinds of hosts.
+TEST(Placement, IsNeverWorseThanSimpleRulesUnderNarrowUplinks) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    const int gpus = 2 + round % 7;
+    const std::size_t hosts = 4 + random() % 6, switches = 2 + random() % 2;
+    Fabric fabric = flat_fabric(random_machine(random, gpus), host_names(hosts));
+    fabric.machines.push_back(random_machine(random, gpus));
+    fabric.nodes = {{"root", FabricKind::kSwitch, kNoPart, 1}};
+    for (std::size_t i = 0; i < switches; ++i) {
+      const double up = std::array{0.5, 2.0, 6.0, 25.0}[random() % 4];
+      fabric.nodes.push_back({"s" + std::to_string(i), FabricKind::kSwitch, 0, 0, up});
+    }
+    for (FabricHost& host : fabric.hosts) {
+      host.leaf = 1 + static_cast<std::uint32_t>(random() % switches);
+      host.machine = round % 2 == 0 ? 0 : static_cast<std::uint32_t>(random() % 2);
+    }
+    const auto allocation = random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
+    const std::uint32_t free = room_of(allocation);
+    if (free < 2) continue;
+    const std::uint32_t sets = 2 + static_cast<std::uint32_t>(random()) % (free - 1);
+    std::vector<std::vector<HostPart>> rivals{first_fit(allocation, sets), best_fit(allocation, sets),
+                                              lowest_ancestor(fabric, allocation, sets)};
+    for (std::uint32_t leaf = 1; leaf <= switches; ++leaf) {  // of one switch alone
+      std::vector<HostShare> below;
+      for (const HostShare& share : allocation) {
+        if (fabric.hosts[share.host].leaf == leaf) below.push_back(share);
+      }
+      if (room_of(below) < sets) continue;
+      rivals.push_back(best_fit(below, sets));
+      rivals.push_back(lowest_ancestor(fabric, below, sets));
+    }
+    expect_best(fabric, allocation, sets, rivals, fmt::format("round {}", round));
+  }
+}
+
+// Whole hosts of one switch before halves of hosts of two.
+TEST(Placement, StaysUnderASwitchWithANarrowUplink) {
+  Fabric fabric = flat_fabric(dgx_1v(), host_names(8));
+  fabric.nodes = {{"root", FabricKind::kSwitch, kNoPart, 1}};
+  for (const char* name : {"s1", "s2"}) fabric.nodes.push_back({name, FabricKind::kSwitch, 0, 0, 10.0});
+  std::vector<HostShare> allocation;
+  for (std::uint32_t host = 0; host < 8; ++host) {
+    fabric.hosts[host].leaf = 1 + host / 4;
+    allocation.push_back({host, 0xff, {}});
+  }
+  DeviceRequest request;
+  request.sets = 32;
+  const auto out = place_on_devices(fabric, allocation, request);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_GT(out->predicted.gbytes, 10.1);
+  std::set<std::uint32_t> leaves;
+  for (const DeviceSpot& spot : out->ranks) leaves.insert(fabric.hosts[spot.host].leaf);
+  EXPECT_EQ(leaves.size(), 1U);
+}
+
 TEST(Placement, IsNeverWorseThanSimpleRules) {
   std::mt19937 random(4);
   for (int round = 0; round < 60; ++round) {
     const int gpus = 2 + round % 11;
     const std::size_t hosts = 1 + random() % 5;
     const Fabric fabric = flat_fabric(random_machine(random, gpus), host_names(hosts));
-    std::vector<HostShare> allocation;
-    std::uint32_t free = 0;
-    for (std::uint32_t host = 0; host < hosts; ++host) {
-      const GpuSet all = bit_of(static_cast<std::size_t>(gpus)) - 1;
-      allocation.push_back({host, round % 3 == 0 ? all : random() & all, {}});
-      free += count_of(allocation.back().free);
-    }
+    const auto allocation = random_shares(random, hosts, static_cast<std::size_t>(gpus), round % 3 == 0);
+    const std::uint32_t free = room_of(allocation);
     if (free < 2) continue;
-    DeviceRequest request;
-    request.sets = 2 + static_cast<std::uint32_t>(random()) % (free - 1);
-    auto ours = place_on_devices(fabric, allocation, request);
-    Judges judges(fabric);
-    for (const std::vector<HostPart>& theirs :
-         {first_fit(allocation, request.sets), best_fit(allocation, request.sets),
-          lowest_ancestor(fabric, allocation, request.sets)}) {
-      const double gbytes = predict(judges, theirs).gbytes;
-      if (gbytes <= 0) continue;
-      ASSERT_TRUE(ours.ok()) << ours.status().message();
-      EXPECT_GE(ours->predicted.gbytes, gbytes * (1 - 1e-6))
-          << "round " << round << ", " << request.sets << " ranks";
-    }
+    const std::uint32_t sets = 2 + static_cast<std::uint32_t>(random()) % (free - 1);
+    expect_best(
+        fabric, allocation, sets,
+        {first_fit(allocation, sets), best_fit(allocation, sets), lowest_ancestor(fabric, allocation, sets)},
+        fmt::format("round {}", round));
   }
 }
 
