@@ -88,13 +88,28 @@ Allocation only(const Fabric& fabric, Allocation allocation, const std::string& 
   return allocation;
 }
 
-std::vector<std::string> products(const Fabric& fabric, const Allocation& allocation) {
+// GPUs of one product may be of several kinds: whoever labels them says so.
+std::string kind_of(const Gpu& gpu) {
+  return gpu.labels.empty() ? gpu.product : fmt::format("{} ({})", gpu.product, fmt::join(gpu.labels, ", "));
+}
+
+Allocation of_kind(const Fabric& fabric, Allocation allocation, const std::string& kind) {
+  for (HostShare& share : allocation) {
+    const Machine& machine = machine_of(fabric, share);
+    for (const std::uint32_t gpu : members_of(share.free)) {
+      if (kind_of(machine.gpus[gpu]) != kind) share.free &= ~bit_of(gpu);
+    }
+  }
+  return allocation;
+}
+
+std::vector<std::string> kinds_of(const Fabric& fabric, const Allocation& allocation) {
   std::set<std::pair<std::uint32_t, GpuSet>> seen;
   std::set<std::string> out;
   for (const HostShare& share : allocation) {
     if (!seen.emplace(fabric.hosts[share.host].machine, share.free).second) continue;
     const Machine& machine = machine_of(fabric, share);
-    for (const std::uint32_t gpu : members_of(share.free)) out.insert(machine.gpus[gpu].product);
+    for (const std::uint32_t gpu : members_of(share.free)) out.insert(kind_of(machine.gpus[gpu]));
   }
   return {out.begin(), out.end()};
 }
@@ -102,7 +117,8 @@ std::vector<std::string> products(const Fabric& fabric, const Allocation& alloca
 std::uint64_t room(const Allocation& allocation, const DeviceRequest& request) {
   std::uint64_t out = 0;
   for (const HostShare& share : allocation) {
-    const std::uint32_t here = count_of(share.free) / request.set.gpus;
+    std::uint32_t here = count_of(share.free) / request.set.gpus;
+    if (request.heed_slots && share.slots != 0) here = std::min(here, share.slots / request.set.ranks);
     out += request.sets_per_host == 0 ? here : std::min(here, request.sets_per_host);
   }
   return out;
@@ -125,6 +141,11 @@ Status does_not_fit(const Fabric& fabric, const Allocation& allocation, const De
       request.set.ranks == 1 ? "ranks" : fmt::format("sets of {} ranks", request.set.ranks);
   const std::string most =
       request.sets_per_host == 0 ? "" : fmt::format(", at most {} on a host,", request.sets_per_host);
+  const bool slots =
+      request.heed_slots && std::any_of(allocation.begin(), allocation.end(), [&](auto& share) {
+        return share.slots != 0 && share.slots < count_of(share.free);
+      });
+  const std::string slots_text = slots ? "; its hosts have fewer slots, --oversubscribe exceeds them" : "";
   const std::string label = request.label.empty() ? "" : fmt::format(" that are called {}", request.label);
   if (fits >= request.sets) {
     return {Code::kResourceExhausted,
@@ -132,10 +153,11 @@ Status does_not_fit(const Fabric& fabric, const Allocation& allocation, const De
                 "{} {} with {} each do not fit: nothing joins the {} free GPUs{} that they would get ({})",
                 request.sets, what, each, gpus, label, fmt::join(hosts, ", "))};
   }
-  return {Code::kResourceExhausted,
-          fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest that fits is {}",
-                      request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
-                      fits == 0 ? std::string("none") : fmt::format("{}", fits))};
+  return {
+      Code::kResourceExhausted,
+      fmt::format("{} {} with {} each{} do not fit into {} free GPUs{} ({}); the nearest that fits is {}{}",
+                  request.sets, what, each, most, gpus, label, fmt::join(hosts, ", "),
+                  fits == 0 ? std::string("none") : fmt::format("{}", fits), slots_text)};
 }
 
 struct Chosen {
@@ -146,8 +168,8 @@ struct Chosen {
 
 Chosen choose(Judges& judges, Allocation allocation, const DeviceRequest& request) {
   Chosen out;
-  const GangRequest gang{request.sets, request.set.gpus, request.sets_per_host, request.packing,
-                         request.keep};
+  const GangRequest gang{request.sets,    request.set.gpus, request.sets_per_host,
+                         request.packing, request.keep,     request.heed_slots ? request.set.ranks : 0};
   if (room(allocation, request) >= request.sets) out.parts = choose_hosts(judges, allocation, gang);
   if (!out.parts.empty()) out.predicted = predict(judges, out.parts);
   out.from = std::move(allocation);
@@ -157,12 +179,12 @@ Chosen choose(Judges& judges, Allocation allocation, const DeviceRequest& reques
 // GPUs of one product if that is possible: a step takes as long as the slowest rank.
 Chosen choose_alike(Judges& judges, const Allocation& allocation, const DeviceRequest& request,
                     std::vector<std::string>& why) {
-  const std::vector<std::string> kinds = products(judges.fabric(), allocation);
+  const std::vector<std::string> kinds = kinds_of(judges.fabric(), allocation);
   if (kinds.size() < 2) return choose(judges, allocation, request);
   Chosen out;
   std::string kind;
   for (const std::string& one : kinds) {
-    Chosen here = choose(judges, only(judges.fabric(), allocation, one), request);
+    Chosen here = choose(judges, of_kind(judges.fabric(), allocation, one), request);
     if (here.parts.empty() || (!out.parts.empty() && here.predicted.gbytes <= out.predicted.gbytes)) continue;
     out = std::move(here);
     kind = one;
@@ -246,8 +268,8 @@ void tell(Judges& judges, const Chosen& chosen, const DeviceRequest& request, De
 
 }  // namespace
 
-Result<DevicePlacement> place_on_devices(const Fabric& fabric, const Allocation& allocation,
-                                         const DeviceRequest& request) {
+Result<DevicePlacement> choose_devices(const Fabric& fabric, const Allocation& allocation,
+                                       const DeviceRequest& request) {
   REGROUP_RETURN_IF_ERROR(check(fabric, allocation, request));
   Judges judges(fabric);
   DevicePlacement out;
@@ -267,10 +289,22 @@ Result<DevicePlacement> place_on_devices(const Fabric& fabric, const Allocation&
   out.predicted = chosen.predicted;
   const Reach reach = std::isinf(out.predicted.outward) ? Reach::kInside : Reach::kOutward;
   out.ranks = ranks_of(judges, chosen.parts, request.set, reach, deal_nics);
+  if (request.by_node) out.ranks = dealt_over_hosts(std::move(out.ranks), request.set.ranks);
   if (request.min_sets > 0) out.give_up = give_up_order(judges, out.ranks, request.sets, request.min_sets);
-  add_hubs(fabric, allocation, request.hubs, out.ranks);
-  REGROUP_RETURN_IF_ERROR(give_cpus(fabric, allocation, request.set, out.ranks));
   tell(judges, chosen, request, out);
+  return out;
+}
+
+Result<DevicePlacement> place_on_devices(const Fabric& fabric, const Allocation& allocation,
+                                         const DeviceRequest& request) {
+  auto out = choose_devices(fabric, allocation, request);
+  if (!out.ok()) return out;
+  add_hubs(fabric, allocation, request.hubs, out->ranks);
+  std::vector<std::uint32_t> cores(
+      request.sets * request.set.ranks,
+      request.set.cpus == 0 ? 0 : std::max(1U, request.set.cpus / request.set.ranks));
+  cores.resize(out->ranks.size());
+  REGROUP_RETURN_IF_ERROR(give_cpus(fabric, allocation, cores, out->ranks));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// Which GPUs, NICs and processors each rank gets, on machines and networks as launcher/topo tells of them: a
-// pure function. docs/placement.md explains the score; place.h deals out processors as mpirun does.
+// Which GPUs and NICs ranks get, on machines and networks as launcher/topo tells of them: the part of
+// job_place.h that docs/placement.md explains the score of.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,11 @@ namespace regroup::launcher {
 
 // What a job may use of a host.
 struct HostShare {
-  std::uint32_t host = 0;  // index into Fabric::hosts
-  GpuSet free = 0;         // others have the rest
-  std::vector<int> cpus;   // operating system numbers, ascending; empty: all
+  std::uint32_t host = 0;       // index into Fabric::hosts
+  GpuSet free = 0;              // others have the rest
+  std::vector<int> cpus;        // operating system numbers, ascending; empty: all
+  std::uint32_t slots = 0;      // ranks that it is meant for; 0: any number
+  std::uint32_t max_slots = 0;  // those that it may never have more of; 0: any number
 };
 
 // Ranks that share GPUs of one host, as jsrun has it.
@@ -43,6 +45,8 @@ struct DeviceRequest {
   std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any
   GpuSet keep = 0;     // these must be among them, of the only host
   std::vector<HubRole> hubs;
+  bool by_node = false;     // neighbours in rank are on different hosts
+  bool heed_slots = false;  // no host gets more ranks than slots
 };
 
 struct DeviceSpot {
@@ -70,8 +74,14 @@ struct DevicePlacement {
   std::vector<std::string> why;        // a sentence for each decision
 };
 
-// kResourceExhausted: says what is missing and the nearest that fits. kInvalidArgument: what is asked for
-// contradicts itself, or a machine has more than kMostGpus.
+// GPUs, and no processors yet, of `request.sets` sets: no hubs. kResourceExhausted: says what is missing and
+// the nearest that fits. kInvalidArgument: what is asked for contradicts itself, or a machine has more than
+// kMostGpus.
+[[nodiscard]] core::Result<DevicePlacement> choose_devices(const Fabric& fabric,
+                                                           const std::vector<HostShare>& allocation,
+                                                           const DeviceRequest& request);
+
+// The same with hubs and processors.
 [[nodiscard]] core::Result<DevicePlacement> place_on_devices(const Fabric& fabric,
                                                              const std::vector<HostShare>& allocation,
                                                              const DeviceRequest& request);

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "launcher/topo/paths.h"
 
@@ -70,6 +72,15 @@ std::string where_text(const Machine& machine, const DeviceSpot& spot) {
   return out;
 }
 
+// By host and NUMA node.
+std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> ranks_near_nodes(
+    const std::vector<DeviceSpot>& ranks) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> out;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    out[{ranks[rank].host, ranks[rank].numa}].push_back(rank);
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, Reach reach) {
@@ -118,33 +129,128 @@ std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& pa
       spot.numa = machine.gpus[spot.gpus.front()].numa;
       spot.nics = nearest_nics(machine, spot.gpus.front());
       spot.why = fmt::format("{}:{}", judges.fabric().hosts[part.host].name, where_text(machine, spot));
-      for (std::uint32_t rank = 0; rank < set.ranks; ++rank) out.push_back(spot);
+      for (std::uint32_t rank = 0; rank < set.ranks; ++rank) {  // near one of the set's GPUs, each in turn
+        spot.numa = machine.gpus[spot.gpus[rank * set.gpus / set.ranks]].numa;
+        out.push_back(spot);
+      }
     }
   }
   return out;
 }
 
-core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation, const ResourceSet& set,
-                       std::vector<DeviceSpot>& ranks) {
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<DeviceSpot*>> at;
-  for (DeviceSpot& spot : ranks) at[{spot.host, spot.numa}].push_back(&spot);
-  for (auto& [where, spots] : at) {
+std::vector<DeviceSpot> dealt_over_hosts(std::vector<DeviceSpot> ranks, std::uint32_t each) {
+  std::map<std::uint32_t, std::vector<DeviceSpot>> by_host;
+  for (DeviceSpot& spot : ranks) by_host[spot.host].push_back(std::move(spot));
+  std::vector<DeviceSpot> out;
+  for (std::size_t turn = 0; out.size() < ranks.size(); turn += each) {
+    for (auto& [host, spots] : by_host) {
+      for (std::size_t i = turn; i < std::min<std::size_t>(turn + each, spots.size()); ++i)
+        out.push_back(std::move(spots[i]));
+    }
+  }
+  return out;
+}
+
+void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> taken;
+  for (const bool hubs : {false, true}) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      DeviceSpot& spot = ranks[rank];
+      if (spot.gpus.empty() != hubs) continue;
+      const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
+      const auto left = [&](std::uint32_t numa) {
+        const std::size_t all = cores_of(machine, numa, share_of(allocation, spot.host).cpus).size();
+        return all - std::min(all, taken[{spot.host, numa}]);
+      };
+      if (hubs && cores[rank] > 0 && !machine.numas.empty() && left(spot.numa) < cores[rank]) {
+        for (std::uint32_t numa = 0; numa < machine.numas.size(); ++numa) {
+          if (left(numa) > left(spot.numa)) spot.numa = numa;
+        }
+      }
+      taken[{spot.host, spot.numa}] += cores[rank];
+    }
+  }
+}
+
+std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::vector<HostShare>& left) {
+  std::size_t out = 0;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::vector<int>>, std::size_t> known;  // cores
+  for (HostShare& share : left) {
+    const std::uint32_t machine_number = fabric.hosts[share.host].machine;
+    const Machine& machine = fabric.machines[machine_number];
+    for (const std::uint32_t gpu : members_of(share.free)) {
+      const std::uint32_t numa = machine.gpus[gpu].numa;
+      const auto [at, is_new] = known.try_emplace({machine_number, numa, share.cpus}, 0);
+      if (is_new) at->second = cores_of(machine, numa, share.cpus).size();
+      if (at->second >= least) continue;
+      share.free &= ~bit_of(gpu);
+      ++out;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::vector<std::uint32_t>& cores,
+                                             const std::vector<DeviceSpot>& ranks,
+                                             std::vector<HostShare>& left) {
+  std::vector<std::string> why;
+  for (const auto& [where, near] : ranks_near_nodes(ranks)) {
+    const auto [host, numa] = where;
+    const auto share = std::ranges::find(left, host, &HostShare::host);
+    if (share == left.end() || numa == kNoPart) continue;
+    const Machine& machine = fabric.machines[fabric.hosts[host].machine];
+    const std::size_t there = cores_of(machine, numa, share->cpus).size();
+    std::size_t wanted = 0;
+    GpuSet kept = 0;
+    for (const bool moves : {false, true}) {  // who has no GPU stays where it is
+      for (const std::size_t rank : near) {
+        if (ranks[rank].gpus.empty() == moves) continue;
+        wanted += cores[rank];
+        for (const std::uint32_t gpu : ranks[rank].gpus) kept |= wanted <= there ? bit_of(gpu) : 0;
+      }
+    }
+    if (wanted <= there) continue;
+    for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+      if (machine.gpus[gpu].numa == numa && (kept & bit_of(gpu)) == 0) share->free &= ~bit_of(gpu);
+    }
+    why.push_back(fmt::format("{}: of the GPUs near NUMA node {} {} get a member: {} core{} there",
+                              fabric.hosts[host].name, machine.numas[numa].number,
+                              kept == 0 ? "none" : std::to_string(std::popcount(kept)), there,
+                              there == 1 ? "" : "s"));
+  }
+  return why;
+}
+
+core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                       const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks) {
+  for (const auto& [where, near] : ranks_near_nodes(ranks)) {
     const auto [host, numa] = where;
     const Machine& machine = fabric.machines[fabric.hosts[host].machine];
-    const Cores cores = cores_of(machine, numa, share_of(allocation, host).cpus);
-    const std::size_t wanted = set.cpus / std::max(1U, set.ranks);
-    const std::size_t each = set.cpus > 0 ? std::max<std::size_t>(1, wanted) : cores.size() / spots.size();
-    if (set.cpus > 0 && each * spots.size() > cores.size()) {
-      return {
-          core::Code::kResourceExhausted,
-          fmt::format("{}: {} ranks near NUMA node {} with {} cores each are asked for, it has {} cores; the "
-                      "nearest that fits is {} each",
-                      fabric.hosts[host].name, spots.size(),
-                      numa == kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number), each,
-                      cores.size(), cores.size() / spots.size())};
+    const Cores there = cores_of(machine, numa, share_of(allocation, host).cpus);
+    std::size_t wanted = 0, sharing = 0;
+    for (const std::size_t rank : near) {
+      wanted += cores[rank];
+      sharing += cores[rank] == 0 ? 1 : 0;
     }
-    for (std::size_t i = 0; i < spots.size(); ++i)
-      spots[i]->cpus = each == 0 ? cut(cores, 0, cores.size()) : cut(cores, i * each, (i + 1) * each);
+    if (wanted > there.size()) {
+      return {core::Code::kResourceExhausted,
+              fmt::format("{}: {} ranks near NUMA node {} ask for {} cores, it has {}; {}",
+                          fabric.hosts[host].name, near.size() - sharing,
+                          numa == kNoPart ? std::string("?") : std::to_string(machine.numas[numa].number),
+                          wanted, there.size(),
+                          there.size() < near.size() - sharing
+                              ? "not one for each"
+                              : fmt::format("the nearest that fits is {} each",
+                                            there.size() / (near.size() - sharing)))};
+    }
+    const std::size_t each = sharing == 0 ? 0 : (there.size() - wanted) / sharing;
+    std::size_t next = 0;
+    for (const std::size_t rank : near) {
+      const std::size_t mine = cores[rank] > 0 ? cores[rank] : each;
+      ranks[rank].cpus = mine == 0 ? cut(there, 0, there.size()) : cut(there, next, next + mine);
+      next += mine;
+    }
   }
   return {};
 }
@@ -161,7 +267,7 @@ void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
   const auto busy = [&](std::uint32_t host, double more) {
     const Machine& machine = fabric.machines[fabric.hosts[host].machine];
     double wire = 0;
-    for (const Nic& nic : machine.nics) wire += nic.gbits;
+    for (const Nic& nic : machine.nics) wire += nic.up ? nic.gbits : 0;
     return (load[host] + more) / std::max(wire, 1.0);
   };
   for (const HubRole& hub : hubs) {
@@ -180,8 +286,10 @@ void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
       spot.host = best;
       spot.set = kNoPart;
       spot.role = hub.name;
-      for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) spot.nics.push_back(nic);
-      if (!machine.nics.empty()) spot.numa = machine.nics.front().numa;
+      for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+        if (machine.nics[nic].up) spot.nics.push_back(nic);
+      }
+      if (!spot.nics.empty()) spot.numa = machine.nics[spot.nics.front()].numa;
       spot.why = fmt::format("{}: {} {} where the busiest NIC of the job stays least busy",
                              fabric.hosts[best].name, hub.name, i);
       ranks.push_back(std::move(spot));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
@@ -23,11 +24,29 @@ namespace regroup::launcher {
 void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
               const std::vector<HubRole>& hubs, std::vector<DeviceSpot>& ranks);
 
-// Gives each rank whole cores of its NUMA node: `set.cpus` shared by its set, or an equal share of those that
-// the allocation has there; with more ranks than cores they share all. kResourceExhausted: there are not so
-// many.
+// The same, neighbours in rank on different hosts; ranks of one set, `each` of them, stay together.
+[[nodiscard]] std::vector<DeviceSpot> dealt_over_hosts(std::vector<DeviceSpot> ranks, std::uint32_t each);
+
+// Gives each rank whole cores of its NUMA node: `cores`, by rank, or where that is 0 an equal share of those
+// that the others leave of what the allocation has there; with more such ranks than cores they share all.
+// kResourceExhausted: there are not so many.
 [[nodiscard]] core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
-                                     const ResourceSet& set, std::vector<DeviceSpot>& ranks);
+                                     const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks);
+
+// Who has no GPU and asks for `cores` goes to the NUMA node of its host that has most of them left, unless
+// that of its NIC has enough.
+void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
+                 const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks);
+
+// Takes GPUs away from `left` that have fewer than `least` cores near them. How many.
+std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::vector<HostShare>& left);
+
+// Where ranks near a NUMA node ask for more `cores` than it has, takes away from `left` the GPUs near it, but
+// for those of the first ranks that it has cores for. A sentence for each such node.
+[[nodiscard]] std::vector<std::string> leave_crowded_nodes(const Fabric& fabric,
+                                                           const std::vector<std::uint32_t>& cores,
+                                                           const std::vector<DeviceSpot>& ranks,
+                                                           std::vector<HostShare>& left);
 
 // The order in which sets are given up while `least` are left.
 [[nodiscard]] std::vector<std::uint32_t> give_up_order(Judges& judges, const std::vector<DeviceSpot>& ranks,

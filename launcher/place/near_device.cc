@@ -13,7 +13,10 @@ core::Result<std::uint32_t> find_device(const Machine& machine, const std::strin
                                         const std::string& name) {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
-    if (machine.nics[i].name == name || machine.nics[i].interface == name) return machine.nic_end(i);
+    if (machine.nics[i].name == name || machine.nics[i].interface == name) {
+      if (machine.nics[i].up) return machine.nic_end(i);
+      return core::invalid_argument(fmt::format("--map-by device={}: on {} it is down", name, host));
+    }
     known.push_back(machine.nics[i].name);
   }
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
@@ -46,6 +49,7 @@ core::Result<std::vector<HostPart>> choose_near(const Fabric& fabric,
     const Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
     std::uint32_t sets = std::min(left, count_of(share.free) / request.set.gpus);
     if (request.sets_per_host != 0) sets = std::min(sets, request.sets_per_host);
+    if (request.heed_slots && share.slots != 0) sets = std::min(sets, share.slots / request.set.ranks);
     if (sets == 0) continue;
     auto device = find_device(machine, fabric.hosts[share.host].name, request.device);
     if (!device.ok()) return device.status();

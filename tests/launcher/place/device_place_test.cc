@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "launcher/place/gang.h"
+#include "launcher/topo/paths.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {
@@ -210,6 +211,58 @@ TEST(DevicePlace, GivesUpWhatTheRestDoesNotMiss) {
   EXPECT_EQ(placement.ranks[placement.give_up[0]].gpus, std::vector<std::uint32_t>{4});
 }
 
+// The least of what groups are worth, each as a part of the best of its size, that losing GPUs in this order
+// leaves.
+double least_part(const std::vector<double>& speed, const std::vector<double>& best, GpuSet all,
+                  const std::vector<std::uint32_t>& order) {
+  double out = 1;
+  for (const std::uint32_t gpu : order) {
+    all &= ~bit_of(gpu);
+    out = std::min(out, speed[all] / best[count_of(all)]);
+  }
+  return out;
+}
+
+TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
+  const Machine machine = dgx_1v();
+  std::vector<double> speed(256), best(9);
+  for (GpuSet group = 1; group < 256; ++group) {
+    speed[group] = count_of(group) > 1 ? inside(machine, group) : 1;
+  }
+  for (const GpuSet all : {set_of({0, 1, 2, 3, 4, 5}), set_of({0, 2, 3, 5, 6, 7}), GpuSet{0xff}}) {
+    std::ranges::fill(best, 0);
+    for (GpuSet group = 1; group < 256; ++group) {
+      if ((group & ~all) == 0) best[count_of(group)] = std::max(best[count_of(group)], speed[group]);
+    }
+    DeviceRequest request;
+    request.sets = count_of(all);
+    request.min_sets = 3;
+    const DevicePlacement placement = placed(one_host(machine), {{0, all, {}}}, request);
+    std::vector<std::uint32_t> ours;
+    for (const std::uint32_t set : placement.give_up) ours.push_back(placement.ranks[set].gpus[0]);
+    ASSERT_EQ(ours.size(), count_of(all) - 3);
+    std::vector<std::uint32_t> order = members_of(all);
+    double most = 0;
+    do {
+      most = std::max(most, least_part(speed, best, all, {order.begin(), order.end() - 3}));
+    } while (std::ranges::next_permutation(order).found);
+    EXPECT_NEAR(least_part(speed, best, all, ours), most, 1e-6) << all;
+  }
+}
+
+TEST(DevicePlace, KeepsLabelsApart) {
+  Machine machine = machine_of_text(
+      "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=A arch=sm80 memory=16 label=old\n"
+      "gpu 2-3 at=numa:0 model=A arch=sm80 memory=16 label=new\n");
+  DeviceRequest request;
+  request.sets = 2;
+  const DevicePlacement two = placed(one_host(machine), {{0, set_of({1, 2, 3}), {}}}, request);
+  EXPECT_EQ(taken(two)[0], set_of({2, 3}));
+  request.sets = 3;
+  const DevicePlacement three = placed(one_host(machine), {{0, set_of({1, 2, 3}), {}}}, request);
+  EXPECT_THAT(three.why, testing::Contains(testing::HasSubstr("mixed")));
+}
+
 TEST(DevicePlace, KeepsKindsApart) {
   const Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=old arch=sm70 memory=16\n"
@@ -235,6 +288,33 @@ TEST(DevicePlace, PutsServersWhereNicsAreIdle) {
   ASSERT_EQ(placement.ranks.size(), 6U);
   EXPECT_EQ(placement.ranks[4].role, "ps");
   EXPECT_TRUE(placement.ranks[4].gpus.empty());
+}
+
+// The first host has twice the NICs, but one carries nothing.
+TEST(DevicePlace, NicsThatAreDownServeNobody) {
+  Machine two = machine_of_text(
+      "machine two\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\ngpu 0 at=numa:0 model=T arch=sm75\n"
+      "nic eth0 at=numa:0 kind=ethernet speed=100\nnic eth1 at=numa:1 kind=ethernet speed=10\n");
+  const Machine one = machine_of_text(
+      "machine one\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=T arch=sm75\nnic eth0 at=numa:0 kind=ethernet "
+      "speed=40\n");
+  DeviceRequest request;
+  request.sets = 2;
+  request.hubs = {{"ps", 1}};
+  for (const bool up : {true, false}) {
+    two.nics[0].up = up;
+    find_paths(two);
+    Fabric fabric = flat_fabric(two, {"a", "b"});
+    fabric.machines.push_back(one);
+    fabric.hosts[1].machine = 1;
+    const DeviceSpot hub = placed(fabric, whole_fabric(fabric), request).ranks.at(2);
+    EXPECT_EQ(hub.host, up ? 0U : 1U);
+    request.sets = 1;  // and it stays on the only host, near the NIC that is up
+    const DeviceSpot alone = placed(one_host(two), whole_fabric(one_host(two)), request).ranks.at(1);
+    EXPECT_EQ(alone.nics, up ? std::vector<std::uint32_t>({0, 1}) : std::vector<std::uint32_t>({1}));
+    EXPECT_EQ(alone.numa, up ? 0U : 1U);
+    request.sets = 2;
+  }
 }
 
 TEST(DevicePlace, DevicesAreNear) {
