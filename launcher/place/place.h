@@ -1,4 +1,5 @@
-// Which processors each member gets: mapping, ranking and binding of mpirun, as a pure function.
+// Which processors members get on one host: mapping, ranking and binding of mpirun, as a pure function. Over
+// hosts and GPUs: job_place.h.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct PlaceRequest {
   Compat compat = Compat::kOpenMpi;
   std::vector<std::uint32_t> counts;  // members of each program; ranks go through the programs in order
   bool oversubscribe = false;         // was said: members are not bound unless a binding is asked for
+  std::string why_unbound = {};       // nobody is bound, for this reason; "": as the mapping says
 
   [[nodiscard]] std::uint32_t members() const { return std::accumulate(counts.begin(), counts.end(), 0U); }
 };
@@ -42,7 +44,7 @@ struct Policy {
 // Errors: kInvalidArgument names the options that contradict each other.
 [[nodiscard]] core::Result<Policy> policy_of(const PlaceRequest& request);
 
-// Whether place() needs to know the machine, or leaves every member where the system puts it.
+// Whether place_on_processors() needs to know the machine, or leaves every member where the system puts it.
 [[nodiscard]] bool needs_topology(const Policy& policy);
 
 struct Spot {
@@ -60,7 +62,8 @@ struct Placement {
 
 // One spot for each rank. kInvalidArgument: what was asked for does not exist or contradicts itself;
 // kResourceExhausted: it does not fit. Messages begin with the option and name what there is.
-[[nodiscard]] core::Result<Placement> place(const Topology& topology, const PlaceRequest& request);
+[[nodiscard]] core::Result<Placement> place_on_processors(const Topology& topology,
+                                                          const PlaceRequest& request);
 
 // As Open MPI 5 writes a binding: "package[0][core:L0-1] package[1][core:L4]", "package[0][hwt:L3]" if a cpu
 // is a hardware thread, "UNBOUND".

@@ -41,7 +41,9 @@ void default_bind(const PlaceRequest& request, Policy& out) {
     out.bind_unit = out.map.unit == Unit::kNode ? Unit::kNuma : out.map.unit;
   }
   const bool exact = out.map.cpus > 0 || out.map.kind == Map::kRankFile || out.map.kind == Map::kCpuList;
-  if (bind.kind == Bind::kNone) {
+  if (!request.why_unbound.empty()) {
+    out.why_unbound = request.why_unbound;
+  } else if (bind.kind == Bind::kNone) {
     out.why_unbound = "--bind-to none";
   } else if (bind.kind == Bind::kDefault && request.compat == Compat::kMpich && !exact) {
     out.why_unbound = "no -bind-to was given";
