@@ -53,9 +53,13 @@ class Mapper {
     return room(host, most == 0 ? ~std::uint32_t{0} : most);
   }
   [[nodiscard]] std::uint32_t room(std::uint32_t host, std::uint32_t slots) const {
-    const std::uint32_t free = slots > used_[host] ? slots - used_[host] : 0;
-    if (most_of_app_ == 0) return free;
-    return std::min(free, most_of_app_ > of_app_[host] ? most_of_app_ - of_app_[host] : 0);
+    std::uint32_t free = slots > used_[host] ? slots - used_[host] : 0;
+    const auto leave = [&](std::uint32_t most) {
+      free = std::min(free, most > of_app_[host] ? most - of_app_[host] : 0);
+    };
+    if (most_of_app_ != 0) leave(most_of_app_);
+    if (!request_.most.empty()) leave(request_.most[host]);
+    return free;
   }
 
   void take(std::uint32_t host, std::uint32_t count, std::vector<std::uint32_t>& added) {

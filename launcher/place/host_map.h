@@ -16,6 +16,7 @@ struct HostMapRequest {
   std::vector<HostRequest> hosts;       // in their order, slots known
   std::vector<std::uint32_t> counts;    // members of each program; ranks go through the programs in order
   std::vector<std::uint32_t> per_host;  // most of each program on a host (-N); 0: any number
+  std::vector<std::uint32_t> most;      // by host, the same for it alone (ppr); empty: any number
   MapBy map;
   std::vector<std::string> sequence;  // --map-by seq: by rank, the name of its host
   bool oversubscribe = false;         // slots may be exceeded; max_slots never are

@@ -266,7 +266,7 @@ Status place_by_objects(const Topology& topology, const PlaceRequest& request, P
 
 }  // namespace
 
-Result<Placement> place(const Topology& whole, const PlaceRequest& request) {
+Result<Placement> place_on_processors(const Topology& whole, const PlaceRequest& request) {
   const bool listed = request.mapping.map.kind != MapBy::Kind::kDefault && !request.mapping.cpu_set.empty();
   auto allowed = listed ? only_cpu_set(whole, request.mapping) : Result<Topology>(whole);
   if (!allowed.ok()) return allowed.status();
