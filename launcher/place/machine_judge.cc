@@ -10,7 +10,8 @@ namespace regroup::launcher {
 
 namespace {
 
-constexpr std::size_t kMostSets = 256;  // that are all tried
+constexpr std::size_t kMostSets = 256;       // that are all tried
+constexpr std::size_t kMostTurns = 1 << 14;  // GPUs times sets, of those that exchanges try
 
 // How many ways there are to choose `count` of `from`, or anything above kMostSets.
 std::size_t ways(std::uint32_t from, std::uint32_t count) {
@@ -64,7 +65,11 @@ struct MachineJudge::Search {
 };
 
 MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(machine) {
-  for (std::size_t i = 0; i < machine.nics.size(); ++i) nic_ends_.push_back(machine.nic_end(i));
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    if (machine.nics[i].up) nic_ends_.push_back(machine.nic_end(i));
+  }
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu)
+    outward_ports_.push_back(port(gpu, 0, Reach::kOutward));
 }
 
 const RingPlan& MachineJudge::rings(GpuSet gpus, Reach reach) {
@@ -76,6 +81,17 @@ const RingPlan& MachineJudge::rings(GpuSet gpus, Reach reach) {
   } else if (!nic_ends_.empty()) {
     at->second = plan_rings(routes_, ends, nic_ends_);
   }
+  return at->second;
+}
+
+const RingPlan& MachineJudge::rings_through(GpuSet gpus, NicSet nics) {
+  auto [at, added] = through_.try_emplace({gpus, nics});
+  if (!added) return at->second;
+  std::vector<std::uint32_t> ends;
+  for (const std::uint32_t nic : members_of(nics)) {
+    if (nic < machine_.nics.size() && machine_.nics[nic].up) ends.push_back(machine_.nic_end(nic));
+  }
+  if (!ends.empty()) at->second = plan_rings(routes_, members_of(gpus), ends);
   return at->second;
 }
 
@@ -104,8 +120,9 @@ std::uint32_t MachineJudge::numas(GpuSet gpus) const {
 
 double MachineJudge::nic_gbytes() const {
   double out = 0;
-  for (std::size_t i = 0; i < machine_.nics.size(); ++i)
-    out += routes_.capacity(static_cast<std::uint32_t>(machine_.links.size() + i));
+  for (std::size_t i = 0; i < machine_.nics.size(); ++i) {
+    if (machine_.nics[i].up) out += routes_.capacity(static_cast<std::uint32_t>(machine_.links.size() + i));
+  }
   return out;
 }
 
@@ -126,14 +143,24 @@ double MachineJudge::port(std::uint32_t gpu, GpuSet towards, Reach reach) const 
   return out;
 }
 
+std::vector<double> MachineJudge::outward_bounds(GpuSet free) const {
+  std::vector<double> ports;
+  for (const std::uint32_t gpu : members_of(free)) ports.push_back(outward_ports_[gpu]);
+  std::sort(ports.begin(), ports.end(), std::greater<>());
+  const double wires = nic_gbytes();
+  std::vector<double> out = {0};
+  double sum = 0;
+  for (const double each : ports) out.push_back(std::min(sum += each, wires));
+  return out;
+}
+
 double MachineJudge::bound(GpuSet free, std::uint32_t count, Reach reach) const {
+  if (reach == Reach::kOutward) return outward_bounds(free)[count];
+  if (count < 2) return HUGE_VAL;
   std::vector<double> ports;
   for (const std::uint32_t gpu : members_of(free)) ports.push_back(port(gpu, free, reach));
   std::sort(ports.begin(), ports.end(), std::greater<>());
-  if (reach == Reach::kInside) return count < 2 ? HUGE_VAL : ports[count - 1];
-  double out = 0;
-  for (std::uint32_t i = 0; i < count; ++i) out += ports[i];
-  return std::min(out, nic_gbytes());
+  return ports[count - 1];
 }
 
 // Whether `gpus` may come to `least` GB/s: no ring carries more than the links next to each GPU.
@@ -203,12 +230,15 @@ void MachineJudge::try_grown(Search& search) {
     const GpuSet grown = grown_from(search, seed);
     if (!search.found || grown != search.best.gpus) try_set(search, grown);
   }
+  std::size_t left = kMostTurns / search.count;  // exchanges: large sets are judged for longer
   for (bool better = true; better && !about_equal(search.best.score.gbytes, search.bound);) {
     better = false;
     const GpuSet before = search.best.gpus;
     for (const std::uint32_t out : members_of(before & ~search.keep)) {
-      for (const std::uint32_t in : members_of(search.free & ~before))
+      for (const std::uint32_t in : members_of(search.free & ~before)) {
+        if (left-- == 0) return;
         try_set(search, (before & ~bit_of(out)) | bit_of(in));
+      }
     }
     better = search.best.gpus != before;
   }

@@ -14,6 +14,7 @@ namespace regroup::launcher {
 // GPUs of one machine by their index in Machine::gpus; more than 64 are refused before.
 using GpuSet = std::uint64_t;
 inline constexpr std::size_t kMostGpus = 64;
+using NicSet = std::uint64_t;  // the first 64 of a machine, by their index in Machine::nics
 
 [[nodiscard]] constexpr std::uint32_t count_of(GpuSet set) {
   return static_cast<std::uint32_t>(std::popcount(set));
@@ -55,6 +56,10 @@ class MachineJudge {
   [[nodiscard]] double nic_gbytes() const;  // of all NICs' wires together
   // At most this is possible for `count` of `free`.
   [[nodiscard]] double bound(GpuSet free, std::uint32_t count, Reach reach) const;
+  // The same for 0, 1, ... of `free`, outward.
+  [[nodiscard]] std::vector<double> outward_bounds(GpuSet free) const;
+  // Outward, through these NICs only (bit i: Machine::nics[i]).
+  [[nodiscard]] const RingPlan& rings_through(GpuSet gpus, NicSet nics);
 
   // The best `count` GPUs of `free` with all of `keep` among them. Up to 256 sets are all tried, which covers
   // machines of 8; of more, sets grown from each GPU are improved by exchanges. 1 <= count <= |free|.
@@ -74,7 +79,9 @@ class MachineJudge {
   const Machine& machine_;
   Routes routes_;
   std::vector<std::uint32_t> nic_ends_;
+  std::vector<double> outward_ports_;  // by GPU: of the links next to it that lead to NICs
   std::map<GpuSet, RingPlan> plans_[2];
+  std::map<std::pair<GpuSet, NicSet>, RingPlan> through_;
   std::map<std::pair<std::pair<GpuSet, GpuSet>, std::uint32_t>, SetChoice> choices_[2];
 };
 

@@ -7,10 +7,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
-
-#include "launcher/options/values.h"
 
 namespace regroup::launcher {
 namespace {
@@ -19,14 +19,42 @@ bool is_amd(const Gpu& gpu) { return gpu.arch.starts_with("gfx"); }
 
 bool is_verbs(const Nic& nic) { return nic.kind == NicKind::kInfiniband || nic.kind == NicKind::kRoce; }
 
-// As CUDA takes it: all by uuid, or all by number.
-std::string visible(const Machine& machine, const std::vector<std::uint32_t>& gpus) {
+const std::string& uuid_of(const Machine& machine, const HostDevices* own, std::uint32_t gpu) {
+  return own != nullptr && gpu < own->uuids.size() ? own->uuids[gpu] : machine.gpus[gpu].uuid;
+}
+
+// nullptr: the host does not have it, or it is down.
+const Nic* nic_of(const Machine& machine, const HostDevices* own, std::uint32_t number) {
+  const bool told = own != nullptr && number < own->nics.size();
+  const Nic& nic = told ? own->nics[number] : machine.nics[number];
+  return nic.up && machine.nics[number].up && !nic.name.empty() ? &nic : nullptr;
+}
+
+const HostDevices* own_of(const std::vector<HostDevices>& devices, std::uint32_t host) {
+  return host < devices.size() ? &devices[host] : nullptr;
+}
+
+// As CUDA takes it: all by uuid, or all by number. A number counts in the order of PCI, as NVML does; CUDA's
+// own order has the fastest first.
+void set_gpus(const Machine& machine, const HostDevices* own, const std::vector<std::uint32_t>& gpus,
+              const Environment& users, Environment& rank) {
   const bool named = std::all_of(gpus.begin(), gpus.end(),
-                                 [&](std::uint32_t gpu) { return !machine.gpus[gpu].uuid.empty(); });
+                                 [&](std::uint32_t gpu) { return !uuid_of(machine, own, gpu).empty(); });
   std::vector<std::string> out;
   for (const std::uint32_t gpu : gpus)
-    out.push_back(named ? machine.gpus[gpu].uuid : std::to_string(machine.gpus[gpu].number));
-  return fmt::format("{}", fmt::join(out, ","));
+    out.push_back(named ? uuid_of(machine, own, gpu) : std::to_string(machine.gpus[gpu].number));
+  const std::string list = fmt::format("{}", fmt::join(out, ","));
+  if (machine.gpus.empty() || !is_amd(machine.gpus.front())) {
+    rank["CUDA_VISIBLE_DEVICES"] = list;
+    if (!named) rank["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+    return;
+  }
+  rank["ROCR_VISIBLE_DEVICES"] = list;
+  std::vector<std::size_t> within(gpus.size());  // these count what ROCR_VISIBLE_DEVICES leaves
+  std::iota(within.begin(), within.end(), 0U);
+  for (const char* name : {"HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}) {
+    if (users.contains(name)) rank[name] = fmt::format("{}", fmt::join(within, ","));
+  }
 }
 
 // "mlx5_0:1"; UCX takes other cards by the name of their interface.
@@ -39,21 +67,25 @@ struct HostNics {
   std::set<std::string> verbs, interfaces;
 };
 
-HostNics nics_of(const Machine& machine, const DevicePlacement& placement, std::uint32_t host) {
-  HostNics out;
-  for (const DeviceSpot& spot : placement.ranks) {
-    if (spot.host != host) continue;
+std::map<std::uint32_t, HostNics> nics_of(const Fabric& fabric, const std::vector<DeviceSpot>& ranks,
+                                          const std::vector<HostDevices>& devices) {
+  std::map<std::uint32_t, HostNics> all;
+  for (const DeviceSpot& spot : ranks) {
+    const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
+    HostNics& out = all[spot.host];
     for (const std::uint32_t number : spot.nics) {
-      const Nic& nic = machine.nics[number];
-      if (is_verbs(nic)) out.verbs.insert(fmt::format("{}:{}", nic.name, nic.port));
-      const std::string interface = !nic.interface.empty() ? nic.interface : nic.name;
-      if (nic.kind == NicKind::kEthernet || !nic.interface.empty()) out.interfaces.insert(interface);
+      const Nic* const nic = nic_of(machine, own_of(devices, spot.host), number);
+      if (nic == nullptr) continue;
+      if (is_verbs(*nic)) out.verbs.insert(fmt::format("{}:{}", nic->name, nic->port));
+      const std::string interface = !nic->interface.empty() ? nic->interface : nic->name;
+      const bool known = nic->kind == NicKind::kEthernet || !nic->interface.empty();
+      if (known && nic->addressed) out.interfaces.insert(interface);
     }
   }
-  return out;
+  return all;
 }
 
-std::string as_json(const Fabric& fabric, const DeviceSpot& spot) {
+std::string as_json(const Fabric& fabric, const DeviceSpot& spot, const HostDevices* own) {
   const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
   nlohmann::json out = {{"host", fabric.hosts[spot.host].name},
                         {"gpus", nlohmann::json::array()},
@@ -62,63 +94,46 @@ std::string as_json(const Fabric& fabric, const DeviceSpot& spot) {
                         {"why", spot.why}};
   for (const std::uint32_t gpu : spot.gpus) {
     out["gpus"].push_back({{"number", machine.gpus[gpu].number},
-                           {"uuid", machine.gpus[gpu].uuid},
+                           {"uuid", uuid_of(machine, own, gpu)},
                            {"product", machine.gpus[gpu].product}});
+    const bool claimed = own != nullptr && gpu < own->claims.size() && !own->claims[gpu].empty();
+    if (claimed) out["gpus"].back()["claim"] = own->claims[gpu];
   }
-  for (const std::uint32_t nic : spot.nics) out["nics"].push_back(machine.nics[nic].name);
+  for (const std::uint32_t number : spot.nics) {
+    const Nic* const nic = nic_of(machine, own, number);
+    out["nics"].push_back((nic != nullptr ? *nic : machine.nics[number]).name);
+  }
+  if (!spot.role.empty()) out["role"] = spot.role;
   if (spot.numa != kNoPart) out["numa"] = machine.numas[spot.numa].number;
   return out.dump();
 }
 
 }  // namespace
 
-std::vector<Environment> rank_environments(const Fabric& fabric, const DevicePlacement& placement,
-                                           std::uint32_t host, const std::string& nccl_topology,
-                                           const Environment& own) {
-  const Machine& machine = fabric.machines[fabric.hosts[host].machine];
-  const HostNics nics = nics_of(machine, placement, host);
+std::vector<Environment> rank_environments(const Fabric& fabric, const std::vector<DeviceSpot>& ranks,
+                                           const std::string& nccl_topology, const Environment& own,
+                                           const std::vector<HostDevices>& devices) {
+  const std::map<std::uint32_t, HostNics> nics_on = nics_of(fabric, ranks, devices);
   std::vector<Environment> out;
-  for (const DeviceSpot& spot : placement.ranks) {
+  for (const DeviceSpot& spot : ranks) {
+    const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
+    const HostNics& nics = nics_on.at(spot.host);
+    const HostDevices* const named = own_of(devices, spot.host);
     Environment& rank = out.emplace_back();
-    if (spot.host != host) continue;
     const auto set = [&](const std::string& name, const std::string& value) {
       if (!value.empty() && !own.contains(name)) rank[name] = value;
     };
-    if (!spot.gpus.empty()) {
-      const bool amd = is_amd(machine.gpus[spot.gpus.front()]);
-      rank[amd ? "ROCR_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES"] = visible(machine, spot.gpus);
-    }
+    set_gpus(machine, named, spot.gpus, own, rank);
     std::vector<std::string> near;
-    for (const std::uint32_t nic : spot.nics) near.push_back(ucx_name(machine.nics[nic]));
+    for (const std::uint32_t nic : spot.nics) {
+      if (const Nic* const here = nic_of(machine, named, nic)) near.push_back(ucx_name(*here));
+    }
     set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(near, ",")));
     if (!nics.verbs.empty()) set("NCCL_IB_HCA", fmt::format("={}", fmt::join(nics.verbs, ",")));
     if (!nics.interfaces.empty())
       set("NCCL_SOCKET_IFNAME", fmt::format("={}", fmt::join(nics.interfaces, ",")));
     set("NCCL_TOPO_FILE", nccl_topology);
-    rank["REGROUP_PLACEMENT"] = as_json(fabric, spot);
-  }
-  return out;
-}
-
-core::Result<GpuSet> visible_gpus(const Machine& machine, const Environment& own) {
-  const auto set = own.find("CUDA_VISIBLE_DEVICES");
-  if (set == own.end())
-    return machine.gpus.size() >= kMostGpus ? ~GpuSet{0} : bit_of(machine.gpus.size()) - 1;
-  GpuSet out = 0;
-  for (const std::string& word : split(set->second, ",")) {
-    const std::string name(trim(word));
-    if (name.empty()) continue;
-    std::size_t found = machine.gpus.size();
-    for (std::size_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) {
-      const Gpu& gpu = machine.gpus[i];
-      if (name == std::to_string(gpu.number) || (name.starts_with("GPU-") && gpu.uuid.starts_with(name)))
-        found = i;
-    }
-    if (found == machine.gpus.size()) {
-      return core::invalid_argument(
-          fmt::format("CUDA_VISIBLE_DEVICES={}: {} is no GPU of this machine", set->second, name));
-    }
-    out |= bit_of(found);
+    rank["REGROUP_PLACEMENT"] = as_json(fabric, spot, named);
   }
   return out;
 }

@@ -5,11 +5,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/place/visible_gpus.h"
+#include "launcher/topo/paths.h"
 #include "tests/launcher/place/machines.h"
 
 namespace regroup::launcher {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Key;
@@ -33,9 +36,10 @@ DevicePlacement placed(const Fabric& fabric, GpuSet free, std::uint32_t ranks) {
 
 TEST(RankEnvironment, NamesGpusByUuidAndNicsByPort) {
   const Fabric fabric = one_host(named());
-  const auto ranks = rank_environments(fabric, placed(fabric, set_of({0, 3}), 2), 0, "/x/topo.xml", {});
+  const auto ranks = rank_environments(fabric, placed(fabric, set_of({0, 3}), 2).ranks, "/x/topo.xml", {});
   ASSERT_EQ(ranks.size(), 2U);
   EXPECT_EQ(ranks[0].at("CUDA_VISIBLE_DEVICES"), "GPU-0abc");
+  EXPECT_THAT(ranks[0], Not(Contains(Key("CUDA_DEVICE_ORDER"))));
   EXPECT_EQ(ranks[1].at("CUDA_VISIBLE_DEVICES"), "GPU-3abc");
   EXPECT_EQ(ranks[0].at("UCX_NET_DEVICES"), "mlx5_0:1");
   EXPECT_EQ(ranks[1].at("UCX_NET_DEVICES"), "mlx5_1:1");
@@ -50,24 +54,73 @@ TEST(RankEnvironment, NamesGpusByUuidAndNicsByPort) {
   EXPECT_THAT(std::string(told["why"]), HasSubstr("GPU 3, mlx5_1 is near it"));
 }
 
+TEST(RankEnvironment, LeavesOutNicsThatAreDownOrSlow) {
+  Machine machine = named();
+  machine.nics[0].up = false;
+  find_paths(machine);
+  const Fabric fabric = one_host(machine);
+  const Environment rank = rank_environments(fabric, placed(fabric, set_of({0}), 1).ranks, "", {})[0];
+  EXPECT_THAT(rank.at("UCX_NET_DEVICES"), Not(HasSubstr("mlx5_0")));
+  EXPECT_THAT(rank.at("NCCL_IB_HCA"), AllOf(HasSubstr("mlx5_"), Not(HasSubstr("mlx5_0"))));
+  const Fabric untold =
+      one_host(machine_of_text("numa 0\ngpu 0 at=numa:0 model=A arch=sm80\nnic eth0 at=numa:0 kind=ethernet\n"
+                               "nic eth1 at=numa:0 kind=ethernet speed=25\n"));
+  const Environment slow = rank_environments(untold, placed(untold, 1, 1).ranks, "", {})[0];
+  EXPECT_EQ(slow.at("UCX_NET_DEVICES"), "eth1");  // what eth0 carries nobody tells
+}
+
+TEST(RankEnvironment, NamesInterfacesWithAnAddressOnly) {
+  Machine machine = machine_of_text(
+      "numa 0\ngpu 0 at=numa:0 model=A arch=sm80\nnic mlx5_0 at=numa:0 kind=roce speed=100 interface=ens1\n"
+      "nic mlx5_1 at=numa:0 kind=roce speed=100 interface=ens2\n");
+  machine.nics[0].addressed = false;
+  const Fabric fabric = one_host(machine);
+  const Environment rank = rank_environments(fabric, placed(fabric, 1, 1).ranks, "", {})[0];
+  EXPECT_EQ(rank.at("NCCL_IB_HCA"), "=mlx5_0:1,mlx5_1:1");
+  EXPECT_EQ(rank.at("NCCL_SOCKET_IFNAME"), "=ens2");
+}
+
+TEST(RankEnvironment, NamesNicsAsTheHostDoes) {
+  const Fabric fabric = one_host(named());  // from a file
+  const auto ranks = placed(fabric, set_of({0, 3}), 2).ranks;
+  HostDevices own;
+  own.nics.resize(4);
+  EXPECT_THAT(rank_environments(fabric, ranks, "", {}, {own})[0],
+              AllOf(Not(Contains(Key("UCX_NET_DEVICES"))), Not(Contains(Key("NCCL_IB_HCA"))),
+                    Not(Contains(Key("NCCL_SOCKET_IFNAME")))));
+  own.nics[1].name = "mlx5_7";
+  own.nics[1].kind = NicKind::kRoce;
+  own.nics[1].interface = "ens7";
+  const auto told = rank_environments(fabric, ranks, "", {}, {own});
+  EXPECT_THAT(told[0], Not(Contains(Key("UCX_NET_DEVICES"))));
+  EXPECT_EQ(told[1].at("UCX_NET_DEVICES"), "mlx5_7:1");
+  EXPECT_EQ(told[0].at("NCCL_IB_HCA"), "=mlx5_7:1");
+  EXPECT_EQ(told[0].at("NCCL_SOCKET_IFNAME"), "=ens7");
+}
+
 TEST(RankEnvironment, LeavesWhatTheUserSays) {
   const Fabric fabric = one_host(named());
-  const auto ranks = rank_environments(fabric, placed(fabric, 1, 1), 0, "", {{"NCCL_IB_HCA", "mlx5_2"}});
+  const auto ranks = rank_environments(fabric, placed(fabric, 1, 1).ranks, "", {{"NCCL_IB_HCA", "mlx5_2"}});
   EXPECT_THAT(ranks[0], Not(Contains(Key("NCCL_IB_HCA"))));
   EXPECT_THAT(ranks[0], Not(Contains(Key("NCCL_TOPO_FILE"))));
 }
 
 TEST(RankEnvironment, NumbersGpusWithoutUuidAndSpeaksToAmd) {
   const Fabric fabric = one_host(dgx_1v());
-  EXPECT_EQ(rank_environments(fabric, placed(fabric, 4, 1), 0, "", {})[0].at("CUDA_VISIBLE_DEVICES"), "2");
+  const Environment by_number = rank_environments(fabric, placed(fabric, 4, 1).ranks, "", {})[0];
+  EXPECT_EQ(by_number.at("CUDA_VISIBLE_DEVICES"), "2");
+  EXPECT_EQ(by_number.at("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
   const Fabric amd = one_host(
       machine_of_text("cpu amd\nnuma 0 cpus=0-3\ngpu 0 at=numa:0 model=MI250X arch=gfx90a memory=64\n"
                       "nic eth0 at=numa:0 kind=ethernet speed=100 interface=ens1\n"));
-  const Environment rank = rank_environments(amd, placed(amd, 1, 1), 0, "", {})[0];
+  const Environment rank = rank_environments(amd, placed(amd, 1, 1).ranks, "", {})[0];
   EXPECT_THAT(rank, Contains(Pair("ROCR_VISIBLE_DEVICES", "0")));
   EXPECT_THAT(rank, Contains(Pair("NCCL_SOCKET_IFNAME", "=ens1")));
   EXPECT_THAT(rank, Contains(Pair("UCX_NET_DEVICES", "ens1")));
   EXPECT_THAT(rank, Not(Contains(Key("CUDA_VISIBLE_DEVICES"))));
+  const Environment nested =
+      rank_environments(amd, placed(amd, 1, 1).ranks, "", {{"HIP_VISIBLE_DEVICES", "2"}})[0];
+  EXPECT_EQ(nested.at("HIP_VISIBLE_DEVICES"), "0");  // of the one that it has
 }
 
 TEST(VisibleGpus, FollowsTheEnvironment) {
@@ -77,6 +130,58 @@ TEST(VisibleGpus, FollowsTheEnvironment) {
   EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", ""}}), 0U);
   EXPECT_THAT(visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "9"}}).status().message(),
               HasSubstr("CUDA_VISIBLE_DEVICES=9: 9 is no GPU"));
+  EXPECT_THAT(visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "GPU-"}}).status().message(),
+              HasSubstr("GPU- is the beginning of several"));
+  EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "2,-1,3"}}), set_of({2}));
+  EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}), 0U);
+  EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "1"}}), 0xffU);  // none of AMD here
+}
+
+TEST(VisibleGpus, OfAmdHaveUuidsToo) {
+  Machine machine = machine_of_text("numa 0\ngpu 0-2 at=numa:0 model=MI250X arch=gfx90a\n");
+  machine.gpus[1].uuid = "GPU-d1af48b5779bd3a4";
+  machine.gpus[2].uuid = "GPU-0000000000000123";
+  EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "GPU-D1AF48B5779BD3A4"}}), set_of({1}));
+  EXPECT_EQ(*visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "0,GPU-00"}, {"HIP_VISIBLE_DEVICES", "1"}}),
+            set_of({2}));
+  EXPECT_EQ(visible_gpus(machine, {{"HIP_VISIBLE_DEVICES", "GPU-77"}}).status().message(),
+            "HIP_VISIBLE_DEVICES=GPU-77: GPU-77 is no GPU of this machine");
+  const Environment rank =
+      rank_environments(one_host(machine), placed(one_host(machine), 2, 1).ranks, "", {})[0];
+  EXPECT_EQ(rank.at("ROCR_VISIBLE_DEVICES"), "GPU-d1af48b5779bd3a4");
+}
+
+TEST(VisibleGpus, TakeMigDevicesByUuidAndTheFirstByNumber) {
+  Machine machine = dgx_1v();
+  machine.gpus[1].number = 0;  // two slices of GPU 0
+  machine.gpus[0].uuid = "MIG-aaaa";
+  machine.gpus[1].uuid = "MIG-bbbb";
+  EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "MIG-bb"}}), set_of({1}));
+  EXPECT_EQ(*visible_gpus(machine, {{"CUDA_VISIBLE_DEVICES", "0"}}), set_of({0}));
+}
+
+TEST(VisibleGpus, OfAmdNestTheirVariables) {
+  const Machine machine = machine_of_text("numa 0\ngpu 0-3 at=numa:0 model=MI250X arch=gfx90a\n");
+  const auto left = [&](const Environment& own) {
+    const auto out = visible_gpus(machine, own);
+    EXPECT_TRUE(out.ok()) << out.status().message();
+    return out.ok() ? *out : 0;
+  };
+  EXPECT_EQ(left({{"ROCR_VISIBLE_DEVICES", "3,1"}}), set_of({1, 3}));
+  EXPECT_EQ(left({{"ROCR_VISIBLE_DEVICES", "3,1"}, {"HIP_VISIBLE_DEVICES", "0"}}), set_of({3}));
+  EXPECT_EQ(left({{"HIP_VISIBLE_DEVICES", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}}), set_of({2}));
+  EXPECT_EQ(left({{"CUDA_VISIBLE_DEVICES", "1"}, {"GPU_DEVICE_ORDINAL", "3"}}), set_of({1}));
+  EXPECT_EQ(left({{"GPU_DEVICE_ORDINAL", "3,-1,0"}}), set_of({3}));
+  EXPECT_EQ(left({{"HIP_VISIBLE_DEVICES", ""}}), set_of({0, 1, 2, 3}));  // as if it were not set
+  EXPECT_EQ(left({{"ROCR_VISIBLE_DEVICES", ""}}), 0U);
+  EXPECT_EQ(visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "1,GPU-d1af"}}).status().message(),
+            "ROCR_VISIBLE_DEVICES=1,GPU-d1af: GPU-d1af cannot be told from others, for the uuids of this "
+            "machine's GPUs are not known; say its number");
+  EXPECT_EQ(visible_gpus(machine, {{"ROCR_VISIBLE_DEVICES", "3,1"}, {"HIP_VISIBLE_DEVICES", "3"}})
+                .status()
+                .message(),
+            "HIP_VISIBLE_DEVICES=3: 3 is none of the 2 GPU(s) that ROCR_VISIBLE_DEVICES=3,1 leaves, which it "
+            "counts from 0");
 }
 
 }  // namespace
