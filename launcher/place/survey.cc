@@ -1,0 +1,122 @@
+// Processors are always those of the host itself: what a file says of them may not be there.
+#include "launcher/place/survey.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "launcher/containment/gpu_claims.h"
+#include "launcher/place/visible_gpus.h"
+#include "launcher/topo/discover.h"
+#include "launcher/topo/host_nics.h"
+#include "launcher/topo/load_machine.h"
+#include "launcher/topo/machine_json.h"
+#include "launcher/topo/paths.h"
+#include "launcher/topo/read_topology.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+void find_nics(HostSurvey& survey, const SysfsRoots& roots) {
+  survey.nics = host_nics(survey.machine, roots);
+  bool any_down = false;
+  for (std::size_t i = 0; i < survey.nics.size(); ++i) {
+    if (survey.nics[i].up) continue;
+    survey.machine.nics[i].up = false;
+    any_down = true;
+  }
+  if (any_down) find_paths(survey.machine);
+}
+
+}  // namespace
+
+core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> cpus, const Environment& own,
+                                     const std::string& cache_folder, const SysfsRoots& roots) {
+  auto processors = read_this_machine();
+  if (!processors.ok()) return processors.status();
+  if (!processors->this_machine)
+    return core::Status(core::Code::kUnavailable,
+                        "HWLOC_XMLFILE or HWLOC_SYNTHETIC describes another machine");
+  HostSurvey out;
+  out.cpus = std::move(cpus);
+  if (order.devices) {
+    DiscoverOptions discover;
+    discover.roots = roots;
+    discover.cache_folder = cache_folder;
+    discover.processors = *processors;
+    auto machine = order.topology.empty() ? discover_machine(discover) : load_machine(order.topology);
+    if (!machine.ok()) return machine.status();
+    out.machine = std::move(*machine);
+    if (!order.topology.empty()) find_nics(out, roots);
+    auto free = visible_gpus(out.machine, own);
+    if (!free.ok()) return free.status();
+    out.free = *free;
+    const ClaimedGpus claimed(claim_scope(own, order.job));
+    for (const std::uint32_t gpu : members_of(out.free)) {
+      if (const GpuOwner* owner = claimed.owner(claim_name(out.machine.gpus[gpu])))
+        out.claimed[gpu] = owner->text();
+    }
+  }
+  out.machine.processors = std::move(*processors);
+  return out;
+}
+
+GpuSet idle_gpus(const HostSurvey& survey) {
+  GpuSet out = survey.free;
+  for (const auto& [gpu, by] : survey.claimed) out &= ~bit_of(gpu);
+  return out;
+}
+
+std::string claim_name(const Gpu& gpu) {
+  return !gpu.uuid.empty()     ? gpu.uuid
+         : !gpu.bus_id.empty() ? gpu.bus_id
+                               : fmt::format("number {}", gpu.number);
+}
+
+std::string survey_to_json(const HostSurvey& survey) {
+  nlohmann::json claimed = nlohmann::json::array();
+  for (const auto& [gpu, by] : survey.claimed) claimed.push_back({gpu, by});
+  return fmt::format(R"({{"cpus":{},"free":{},"claimed":{},"quota":{},"nics":{},"machine":{}}})",
+                     nlohmann::json(survey.cpus).dump(), survey.free, claimed.dump(), survey.quota,
+                     nics_to_json(survey.nics), machine_to_json(survey.machine));
+}
+
+core::Result<HostSurvey> survey_from_json(std::string_view text) {
+  const core::Status refused(core::Code::kDataLoss, "what a host said of itself is not whole");
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("machine")) return refused;
+  auto machine = machine_from_json(json["machine"].dump());
+  if (!machine.ok()) return machine.status();
+  HostSurvey out;
+  out.machine = std::move(*machine);
+  if (!json.contains("nics")) return refused;
+  auto nics = nics_from_json(json["nics"].dump());
+  if (!nics.ok()) return nics.status();
+  out.nics = std::move(*nics);
+  if (!out.nics.empty() && out.nics.size() != out.machine.nics.size()) return refused;
+  try {
+    json.at("cpus").get_to(out.cpus);
+    json.at("free").get_to(out.free);
+    for (const nlohmann::json& one : json.at("claimed"))
+      out.claimed[one.at(0).get<std::uint32_t>()] = one.at(1).get<std::string>();
+    json.at("quota").get_to(out.quota);
+  } catch (const nlohmann::json::exception&) {
+    return refused;
+  }
+  std::set<int> there;
+  for (const HwThread& thread : out.machine.processors.threads) there.insert(thread.os);
+  const bool known =
+      std::all_of(out.cpus.begin(), out.cpus.end(), [&](int cpu) { return there.contains(cpu); });
+  const GpuSet all = out.machine.gpus.size() >= kMostGpus ? ~GpuSet{0} : bit_of(out.machine.gpus.size()) - 1;
+  if (!known || !std::is_sorted(out.cpus.begin(), out.cpus.end()) || (out.free & ~all) != 0) return refused;
+  for (const auto& [gpu, by] : out.claimed) {
+    if (gpu >= out.machine.gpus.size() || gpu >= kMostGpus) return refused;
+  }
+  return out;
+}
+
+}  // namespace regroup::launcher

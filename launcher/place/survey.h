@@ -1,0 +1,50 @@
+// What a host says of itself to the head of a job, before members are placed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/options/request.h"
+#include "launcher/place/machine_judge.h"
+#include "launcher/topo/machine.h"
+#include "launcher/topo/sysfs.h"
+
+namespace regroup::launcher {
+
+struct SurveyOrder {
+  bool devices = false;  // GPUs and NICs, too
+  std::string topology;  // file that describes them, read on that host; "": it looks for them
+  std::string job = {};  // that asks: GPUs which it has are free for it
+};
+
+struct HostSurvey {
+  Machine machine;        // with the processors of the host
+  std::vector<int> cpus;  // of these, those that the job may use
+  GpuSet free = 0;        // visible_gpus()
+  std::map<std::uint32_t, std::string> claimed =
+      {};                   // of these, what other jobs have, and which (gpu_claims.h)
+  std::uint32_t quota = 0;  // Host::quota, as the caller knows it
+  std::vector<Nic> nics;    // by NIC of a machine from a file, as host_nics() has them; else empty
+};
+
+// Of `free`, what no other job has.
+[[nodiscard]] GpuSet idle_gpus(const HostSurvey& survey);
+
+// What a GPU is claimed by: its uuid, else its bus id, else its number.
+[[nodiscard]] std::string claim_name(const Gpu& gpu);
+
+// Of this host. `cpus`: those that the calling process may use; `own`: its environment; `cache_folder`: see
+// discover.h. A NIC that a file describes and that is down here counts as down. Not beside other threads.
+// kUnavailable: processors cannot be told; errors name file and line.
+[[nodiscard]] core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> cpus,
+                                                   const Environment& own, const std::string& cache_folder,
+                                                   const SysfsRoots& roots = {});
+
+// As JSON. kDataLoss: it is not such a text.
+[[nodiscard]] std::string survey_to_json(const HostSurvey& survey);
+[[nodiscard]] core::Result<HostSurvey> survey_from_json(std::string_view text);
+
+}  // namespace regroup::launcher
