@@ -1,4 +1,4 @@
-// The decision is place()'s; here are the cases in which the machine is not asked, or does not answer.
+// The decision is place_job()'s; here is what this host alone decides.
 #include "launcher/place/members.h"
 
 #include <fmt/format.h>
@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
-#include "launcher/place/device_members.h"
+#include "launcher/place/site.h"
 #include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
@@ -15,22 +16,6 @@ namespace {
 
 using core::Result;
 using core::Status;
-
-bool shows_machine(const Options& options) {
-  return options.display.map || options.display.topology || options.display.bindings;
-}
-
-PlaceRequest request_of(const Options& options, const std::vector<std::uint32_t>& counts) {
-  return {options.mapping, options.compat, counts, options.oversubscribe};
-}
-
-PlacedJob unbound(const Policy& policy, const PlaceRequest& request, const std::string& why) {
-  Placement placement{policy, {}};
-  placement.policy.bound = false;
-  placement.policy.why_unbound = why;
-  placement.ranks.assign(request.members(), Spot{{}, {}, "host", fmt::format("not bound: {}", why)});
-  return {std::nullopt, std::move(placement)};
-}
 
 // The machine as this job may use it.
 Result<Topology> usable_topology(const Options& options, const Allocation& allocation) {
@@ -47,6 +32,12 @@ bool described(const Options& options) {
   return options.environment.contains("HWLOC_XMLFILE") || options.environment.contains("HWLOC_SYNTHETIC");
 }
 
+Machine processors_only(Topology topology) {
+  Machine out;
+  out.processors = std::move(topology);
+  return out;
+}
+
 Status take_described_machine(Allocation& allocation) {
   auto topology = read_this_machine();
   if (!topology.ok()) return topology.status();
@@ -59,16 +50,24 @@ Status take_described_machine(Allocation& allocation) {
 
 }  // namespace
 
+const Topology* PlacedJob::topology_of(std::size_t rank) const {
+  const std::uint32_t host = placement.hosts.at(rank);
+  return host < topologies.size() && !topologies[host].threads.empty() ? &topologies[host] : nullptr;
+}
+
 PlacedJob PlacedJob::with_spare() const {
   PlacedJob out = *this;
   const Policy& policy = placement.policy;
-  if (!policy.bound || !topology || policy.bind_unit > Unit::kCore) return out;
+  if (!policy.bound || topologies.size() != 1 || policy.bind_unit > Unit::kCore) return out;
+  const Topology& topology = topologies.front();
   std::set<std::uint32_t> taken;
-  for (const Spot& spot : placement.ranks) taken.insert(spot.threads.begin(), spot.threads.end());
-  for (const ThreadSet& cpu : parts_of(*topology, policy.hwthreads ? Unit::kHwThread : Unit::kCore)) {
+  for (const Spot& spot : placement.spots) taken.insert(spot.threads.begin(), spot.threads.end());
+  for (const ThreadSet& cpu : parts_of(topology, policy.hwthreads ? Unit::kHwThread : Unit::kCore)) {
     const bool free =
         std::none_of(cpu.begin(), cpu.end(), [&](auto thread) { return taken.contains(thread); });
-    if (free) out.placement.ranks.push_back({os_numbers(*topology, cpu), cpu, "host", "left over"});
+    if (!free) continue;
+    out.placement.spots.push_back({os_numbers(topology, cpu), cpu, "host", "left over"});
+    out.placement.hosts.push_back(0);
   }
   return out;
 }
@@ -76,44 +75,59 @@ PlacedJob PlacedJob::with_spare() const {
 std::vector<std::vector<int>> PlacedJob::cores() const {
   std::vector<std::vector<int>> out;
   if (!placement.policy.bound) return out;
-  for (const Spot& spot : placement.ranks) out.push_back(spot.cpus);
+  for (const Spot& spot : placement.spots) out.push_back(spot.cpus);
   return out;
 }
 
 std::vector<pmi::Binding> PlacedJob::bindings() const {
   std::vector<pmi::Binding> out;
-  if (!placement.policy.bound || !topology) return out;
-  for (const Spot& spot : placement.ranks) {
-    out.push_back({ranges(spot.cpus), locality_text(*topology, spot.threads)});
+  if (!placement.policy.bound || topologies.empty()) return out;
+  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+    const Spot& spot = placement.spots[rank];
+    const Topology* const topology = topology_of(rank);
+    out.push_back({ranges(spot.cpus), topology == nullptr ? "" : locality_text(*topology, spot.threads)});
   }
   return out;
 }
 
-std::vector<std::uint32_t> PlacedJob::threads(std::uint32_t slots) const {
-  const auto members = static_cast<std::uint32_t>(placement.ranks.size());
-  if (!placement.policy.bound || !topology)
-    return std::vector<std::uint32_t>(members, std::max(1U, slots / std::max(1U, members)));
-  std::map<std::vector<int>, std::uint32_t> sharers;
-  for (const Spot& spot : placement.ranks) ++sharers[spot.cpus];
+std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& slots) const {
+  std::map<std::uint32_t, std::uint32_t> members_on;
+  std::map<std::pair<std::uint32_t, std::vector<int>>, std::uint32_t> sharers;
+  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+    ++members_on[placement.hosts[rank]];
+    ++sharers[{placement.hosts[rank], placement.spots[rank].cpus}];
+  }
   std::vector<std::uint32_t> out;
-  for (const Spot& spot : placement.ranks) {
+  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+    const std::uint32_t host = placement.hosts[rank];
+    const Spot& spot = placement.spots[rank];
+    const Topology* const topology = topology_of(rank);
+    if (spot.threads.empty() || topology == nullptr) {
+      out.push_back(std::max(1U, host < slots.size() ? slots[host] / members_on[host] : 1U));
+      continue;
+    }
     std::set<std::uint32_t> cores;
     for (const std::uint32_t thread : spot.threads) cores.insert(topology->threads[thread].part(Unit::kCore));
     const auto units =
         static_cast<std::uint32_t>(placement.policy.hwthreads ? spot.threads.size() : cores.size());
-    out.push_back(std::max(1U, units / sharers[spot.cpus]));
+    const std::uint32_t quota = host < quotas.size() ? quotas[host] : 0;
+    const std::uint32_t own = units / sharers[{host, spot.cpus}];
+    out.push_back(std::max(1U, quota > 0 ? std::min(own, quota / members_on[host]) : own));
   }
   return out;
 }
 
 Status prepare_members(Options& options, Allocation& allocation) {
-  if (options.do_not_launch && described(options))
+  if (options.do_not_launch && described(options)) {
     REGROUP_RETURN_IF_ERROR(take_described_machine(allocation));
+    allocation.hosts.at(0).quota = 0;
+  }
   const MapBy& map = options.mapping.map;
   Host& host = allocation.hosts.at(0);
   const bool threads =
       map.hwthread_cpus.value_or(map.kind == MapBy::Kind::kUnit && map.unit == Unit::kHwThread);
   if (threads) host.slots = static_cast<std::uint32_t>(host.cores.size());
+  if (host.quota > 0) host.slots = std::min(host.slots, host.quota);
   if (map.kind != MapBy::Kind::kPerUnit || options.max != 0) return {};
   auto topology = usable_topology(options, allocation);
   if (!topology.ok()) return topology.status();
@@ -124,25 +138,25 @@ Status prepare_members(Options& options, Allocation& allocation) {
 }
 
 Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
-                                const std::vector<std::uint32_t>& counts) {
-  if (wants_devices(options)) return place_with_devices(options, allocation, counts);
-  const PlaceRequest request = request_of(options, counts);
-  auto policy = policy_of(request);
-  if (!policy.ok()) return policy.status();
-  if (options.elastic && !policy->bind_asked)
-    return unbound(*policy, request, "members of an elastic job are bound where --bind-to says so");
-  if (!needs_topology(*policy) && !shows_machine(options))
-    return unbound(*policy, request, policy->why_unbound);
-  auto topology = usable_topology(options, allocation);
-  const bool asked = policy->bind_asked && !options.mapping.bind.if_supported;
-  if (!topology.ok()) {
-    const std::string& why = topology.status().message();
-    if (!asked && !options.display.topology) return unbound(*policy, request, why);
-    return Status(topology.code(), fmt::format("--bind-to, --display topo: {}", why));
+                                const std::vector<std::uint32_t>& counts, const MemberNeeds& needs,
+                                const std::string& cache_folder) {
+  const JobRequest request = job_request(options, counts, needs);
+  const auto policy = policy_of(request.ranks);
+  if (!request.on_devices() && !policy.ok()) return policy.status();
+  const auto order = survey_for(options, needs);
+  const Host& host = allocation.hosts.at(0);
+  SiteHost here{host.name, 0, 0, HostSurvey()};
+  if (order && options.do_not_launch && !order->devices && described(options)) {
+    auto topology = read_this_machine();
+    here.survey = topology.ok()
+                      ? Result<HostSurvey>(HostSurvey{processors_only(std::move(*topology)), host.cores, 0})
+                      : Result<HostSurvey>(topology.status());
+  } else if (order) {
+    here.survey = survey_host(*order, host.cores, options.environment, cache_folder);
+    if (here.survey.ok() && !options.hosts.empty()) keep_granted(options.hosts.front(), *here.survey);
   }
-  auto placement = place(*topology, request);
-  if (!placement.ok()) return placement.status();
-  return PlacedJob{std::move(*topology), std::move(*placement)};
+  if (here.survey.ok()) here.survey->quota = host.quota;
+  return place_on_site(options, {std::move(here)}, request);
 }
 
 }  // namespace regroup::launcher

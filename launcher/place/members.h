@@ -1,25 +1,35 @@
-// From options to placed members: reads the machine where that is needed, and shows the result.
+// From options to placed members, on this host: reads the machine where that is needed. And what is shown of
+// members, on any number of hosts. Over several hosts: site.h.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/options/options.h"
-#include "launcher/place/place.h"
+#include "launcher/place/job_place.h"
 #include "launcher/pmi/messages.h"
 #include "launcher/topo/topology.h"
 
 namespace regroup::launcher {
 
-struct PlacedJob {
-  std::optional<Topology> topology;  // where one was needed
-  Placement placement;
-  std::vector<Environment> environments = {};  // by rank, of their devices; empty: they were given none
-  std::vector<std::string> why = {};           // a sentence for each decision on devices
+// By program, where its members are placed by GPUs; empty: what the options say.
+struct MemberNeeds {
+  std::vector<std::uint32_t> gpus;   // of each member
+  std::vector<std::uint32_t> cores;  // of each; 0: not said
+  std::vector<std::string> roles;
+};
 
+struct PlacedJob {
+  std::vector<Topology> topologies;  // by host, where they were needed; empty: they were not
+  JobPlacement placement;
+  std::vector<Environment> environments = {};  // by rank, of their devices; empty: they were given none
+  std::vector<std::string> warnings = {};      // of GPUs that other jobs have as well
+  std::vector<std::uint32_t> quotas = {};      // by host, as Host::quota; one without an entry has no limit
+
+  // Of the host that the rank is on; none: nobody asked for it.
+  [[nodiscard]] const Topology* topology_of(std::size_t rank) const;
   // The same with a further rank for each cpu that nobody has, where members are bound to cpus of their own.
   [[nodiscard]] PlacedJob with_spare() const;
   // By rank, operating system numbers; an empty list: not bound.
@@ -27,20 +37,24 @@ struct PlacedJob {
   // The same for MPI programs; empty if nobody is bound.
   [[nodiscard]] std::vector<pmi::Binding> bindings() const;
   // By rank: its share, at least 1, of the cores (or hardware threads, where those are dealt out) that it may
-  // use; of all `slots`, if it is not bound.
-  [[nodiscard]] std::vector<std::uint32_t> threads(std::uint32_t slots) const;
+  // use; of all `slots` of its host, if it is not bound; no more than its share of its host's quota.
+  [[nodiscard]] std::vector<std::uint32_t> threads(const std::vector<std::uint32_t>& slots) const;
 };
 
 // Before members are counted: with --do-not-launch HWLOC_XMLFILE or HWLOC_SYNTHETIC put their machine in
 // place of this one; slots may be hardware threads; ppr:N:OBJECT without -np says how many members there are.
 [[nodiscard]] core::Status prepare_members(Options& options, Allocation& allocation);
 
-// `counts`: members of each program. Reads the machine only if members are bound, dealt out over its parts,
-// or shown. A binding that nobody asked for and that is not possible is left out.
+// `counts`: members of each program. Reads the machine only if members are bound, get GPUs, are dealt out
+// over its parts, or shown; what it finds of GPUs is kept in `cache_folder` (discover.h). A binding that
+// nobody asked for and that is not possible is left out.
 [[nodiscard]] core::Result<PlacedJob> place_members(const Options& options, const Allocation& allocation,
-                                                    const std::vector<std::uint32_t>& counts);
+                                                    const std::vector<std::uint32_t>& counts,
+                                                    const MemberNeeds& needs = {},
+                                                    const std::string& cache_folder = "");
 
-// What --display asks for on standard output: topo, allocation, map; "" if nothing.
+// What --display asks for on standard output: topo, allocation, map; "" if nothing. `allocation`: the hosts
+// that the placement counts.
 [[nodiscard]] std::string display_text(const Options& options, const Allocation& allocation,
                                        const PlacedJob& job, const std::vector<std::uint32_t>& counts);
 

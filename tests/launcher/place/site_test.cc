@@ -1,0 +1,99 @@
+// What hosts say of themselves comes to placed members.
+#include "launcher/place/site.h"
+
+#include <gmock/gmock.h>
+
+#include "launcher/topo/read_topology.h"
+#include "tests/launcher/place/machines.h"
+
+namespace regroup::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+HostSurvey of_eight_cores() {
+  HostSurvey out;
+  auto read = synthetic_topology("package:2 [numa] core:4 pu:1");
+  EXPECT_TRUE(read.ok()) << read.status().message();
+  out.machine.processors = *read;
+  for (const HwThread& thread : out.machine.processors.threads) out.cpus.push_back(thread.os);
+  return out;
+}
+
+// As another host says it.
+HostSurvey with_quota(std::uint32_t quota) {
+  HostSurvey survey = of_eight_cores();
+  survey.quota = quota;
+  auto told = survey_from_json(survey_to_json(survey));
+  EXPECT_TRUE(told.ok()) << told.status().message();
+  return *told;
+}
+
+TEST(Site, AQuotaOfEachHostBoundsThreadsOfItsMembers) {
+  Options options;
+  options.mapping.bind = {.kind = BindTo::Kind::kUnit, .unit = Unit::kPackage};
+  options.apps.resize(1);
+  JobRequest request = job_request(options, {4}, {});
+  const auto placed =
+      place_on_site(options, {{"a", 2, 0, with_quota(0)}, {"b", 2, 0, with_quota(3)}}, request);
+  ASSERT_TRUE(placed.ok()) << placed.status().message();
+  ASSERT_THAT(placed->placement.hosts, ElementsAre(0, 0, 1, 1));
+  // Two members of each host share a package of four cores, or have one each.
+  const std::vector<std::uint32_t> free = placed->threads({2, 2});
+  EXPECT_EQ(free[0], free[1]);
+  EXPECT_GE(free[0], 2U);
+  EXPECT_EQ(free[2], 1U);
+  EXPECT_EQ(free[3], 1U);
+}
+
+TEST(Site, ASurveyWithoutAQuotaIsNotWhole) {
+  std::string text = survey_to_json(of_eight_cores());
+  text.erase(text.find("\"quota\""), std::string("\"quota\":0,").size());
+  EXPECT_EQ(survey_from_json(text).code(), core::Code::kDataLoss);
+}
+
+HostSurvey with_claims() {
+  HostSurvey survey = of_eight_cores();
+  const Topology processors = survey.machine.processors;
+  survey.machine = dgx_1v();
+  survey.machine.processors = processors;
+  survey.free = set_of({0, 1, 2, 3, 4, 5, 6, 7});
+  survey.claimed = {{0, "job a"}, {4, "job b"}};
+  return survey;
+}
+
+TEST(Site, OnlyGpusThatWereGrantedAreTakenOrShared) {
+  Options options;
+  options.mapping.gpus = 1;
+  options.apps.resize(1);
+  HostSurvey survey = with_claims();
+  keep_granted({.name = "a", .gpus = {"4", "5"}}, survey);
+  EXPECT_EQ(survey.free, set_of({4, 5}));
+  const JobRequest request = job_request(options, {2}, {});
+  const auto refused = place_on_site(options, {{"a", 2, 0, survey}}, request);
+  EXPECT_THAT(refused.status().message(), HasSubstr("not free: GPU 4 of a, which job b has ("));
+
+  options.oversubscribe = true;
+  const auto shared = place_on_site(options, {{"a", 2, 0, survey}}, job_request(options, {2}, {}));
+  ASSERT_TRUE(shared.ok()) << shared.status().message();
+  GpuSet given = 0;
+  for (const DeviceSpot& spot : shared->placement.devices) {
+    for (const std::uint32_t gpu : spot.gpus) given |= bit_of(gpu);
+  }
+  EXPECT_EQ(given, set_of({4, 5}));
+  EXPECT_THAT(shared->warnings, ElementsAre("GPU 4 of a is shared with job b"));
+}
+
+TEST(Site, NumbersOfAnAllocatorDoNotHoldWhereNoMoreGpusAreSeen) {
+  HostSurvey survey = with_claims();
+  survey.free = set_of({0, 1});
+  keep_granted({.name = "a", .cores = {90, 91}, .gpus = {"4", "5"}}, survey);
+  EXPECT_EQ(survey.free, set_of({0, 1}));
+  EXPECT_EQ(survey.cpus.size(), 8U);
+  keep_granted({.name = "a", .cores = {2, 3, 90}}, survey);
+  EXPECT_THAT(survey.cpus, ElementsAre(2, 3));
+}
+
+}  // namespace
+}  // namespace regroup::launcher
