@@ -25,14 +25,9 @@ core::Result<launcher::Fabric> hosts_of(const PlaceCommand& command, const launc
 core::Status place_and_print(const PlaceCommand& command) {
   auto machine = launcher::load_machine(command.machine);
   if (!machine.ok()) return machine.status();
-  if (machine->gpus.empty())
-    return core::invalid_argument(
-        fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
   auto fabric = hosts_of(command, *machine);
   if (!fabric.ok()) return fabric.status();
-  std::vector<launcher::HostShare> allocation = launcher::whole_fabric(*fabric);
-  for (launcher::HostShare& share : allocation) share.free &= command.free.value_or(share.free);
-  auto placement = launcher::place_on_devices(*fabric, allocation, command.request);
+  auto placement = launcher::place_command(command, *fabric);
   if (!placement.ok()) return placement.status();
   fmt::print("{}", command.json ? launcher::place_json(*fabric, *placement)
                                 : launcher::place_text(command, *fabric, *placement));

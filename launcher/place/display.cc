@@ -60,12 +60,16 @@ std::string policy_text(const Policy& policy) {
     case MapBy::Kind::kCpuList:
       out = "by list of processors";
       break;
+    case MapBy::Kind::kDistance:
+      out = "by GPU";
+      break;
     default:
       out = "by slot";
       break;
   }
   if (!policy.bound) return fmt::format("{}, not bound: {}", out, policy.why_unbound);
-  if (policy.map.kind == MapBy::Kind::kRankFile || policy.map.kind == MapBy::Kind::kCpuList)
+  const bool share = policy.map.kind == MapBy::Kind::kDistance && !policy.bind_asked;
+  if (share || policy.map.kind == MapBy::Kind::kRankFile || policy.map.kind == MapBy::Kind::kCpuList)
     return out + ", bound";
   if (policy.cpus > 1)
     return fmt::format("{}, bound to {} {}s each", out, policy.cpus,
@@ -73,25 +77,37 @@ std::string policy_text(const Policy& policy) {
   return fmt::format("{}, bound to {}", out, unit_name(policy.bind_unit));
 }
 
-std::string map_text(const Options& options, const std::string& host, const PlacedJob& job,
+std::string binding_of(const PlacedJob& job, std::size_t rank) {
+  const Topology* const topology = job.topology_of(rank);
+  if (topology == nullptr) return "UNBOUND";
+  return binding_text(*topology, job.placement.spots[rank].threads, job.placement.policy.hwthreads);
+}
+
+// With the host of each, where there are several, and what was decided on GPUs.
+std::string map_text(const Options& options, const Allocation& allocation, const PlacedJob& job,
                      const std::vector<std::uint32_t>& counts) {
+  const bool several = allocation.hosts.size() > 1;
   std::vector<Row> rows = {{"rank", "program", "on", "processors", "binding"}};
+  if (several) rows[0].insert(rows[0].begin() + 2, "host");
   if (options.verbose) rows[0].emplace_back("why");
   std::size_t rank = 0;
   for (std::size_t app = 0; app < counts.size(); ++app) {
-    for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.ranks.size(); ++i, ++rank) {
-      const Spot& spot = job.placement.ranks[rank];
-      const std::string binding =
-          job.topology ? binding_text(*job.topology, spot.threads, job.placement.policy.hwthreads)
-                       : "UNBOUND";
+    for (std::uint32_t i = 0; i < counts[app] && rank < job.placement.spots.size(); ++i, ++rank) {
+      const Spot& spot = job.placement.spots[rank];
       rows.push_back({std::to_string(rank), name_of(options.apps.at(app)), spot.object,
-                      spot.cpus.empty() ? "any" : ranges(spot.cpus), binding});
+                      spot.cpus.empty() ? "any" : ranges(spot.cpus), binding_of(job, rank)});
+      if (several)
+        rows.back().insert(rows.back().begin() + 2, allocation.hosts.at(job.placement.hosts[rank]).name);
       if (options.verbose) rows.back().push_back(spot.why);
     }
   }
-  return fmt::format("map: {} {} on {}, {}\n{}", rank, rank == 1 ? "member" : "members", host,
-                     policy_text(job.placement.policy),
-                     table(rows, {true, false, false, false, false, false}));
+  const std::string where =
+      several ? fmt::format("{} hosts", allocation.hosts.size()) : allocation.hosts.at(0).name;
+  std::string out = fmt::format("map: {} {} on {}, {}\n{}", rank, rank == 1 ? "member" : "members", where,
+                                policy_text(job.placement.policy),
+                                table(rows, {true, false, false, false, false, false, false}));
+  for (const std::string& why : job.placement.why) out += fmt::format("  {}\n", why);
+  return out;
 }
 
 }  // namespace
@@ -99,23 +115,22 @@ std::string map_text(const Options& options, const std::string& host, const Plac
 std::string display_text(const Options& options, const Allocation& allocation, const PlacedJob& job,
                          const std::vector<std::uint32_t>& counts) {
   std::string out;
-  const std::string& host = allocation.hosts.at(0).name;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : "\n") + part; };
-  if (options.display.topology && job.topology) add(describe(*job.topology, host));
+  for (std::size_t host = 0; options.display.topology && host < job.topologies.size(); ++host)
+    add(describe(job.topologies[host], allocation.hosts.at(host).name));
   if (options.display.allocation) add(allocation_text(allocation));
-  if (options.display.map) add(map_text(options, host, job, counts));
+  if (options.display.map) add(map_text(options, allocation, job, counts));
   return out;
 }
 
 std::string bindings_text(const Allocation& allocation, const PlacedJob& job, int pid) {
   std::string out;
-  for (std::size_t rank = 0; rank < job.placement.ranks.size(); ++rank) {
-    const Spot& spot = job.placement.ranks[rank];
-    const std::string what = spot.threads.empty() || !job.topology
-                                 ? "is not bound (or bound to all available processors)"
-                                 : fmt::format("bound to {}", binding_text(*job.topology, spot.threads,
-                                                                           job.placement.policy.hwthreads));
-    out += fmt::format("[{}:{}] Rank {} {}\n", allocation.hosts.at(0).name, pid, rank, what);
+  for (std::size_t rank = 0; rank < job.placement.spots.size(); ++rank) {
+    const bool bound = !job.placement.spots[rank].threads.empty() && job.topology_of(rank) != nullptr;
+    const std::string what = bound ? fmt::format("bound to {}", binding_of(job, rank))
+                                   : "is not bound (or bound to all available processors)";
+    out += fmt::format("[{}:{}] Rank {} {}\n", allocation.hosts.at(job.placement.hosts[rank]).name, pid, rank,
+                       what);
   }
   return out;
 }

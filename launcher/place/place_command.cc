@@ -26,11 +26,24 @@ struct Word {
   Status (*apply)(PlaceCommand& command, const std::string& name, const std::string& value);
 };
 
+constexpr std::uint32_t kMostRanks = 65536;  // as of a job
+constexpr std::uint32_t kMostHosts = 1 << 17;
+
 Status count(const std::string& name, const std::string& text, std::uint32_t least, std::uint32_t& out) {
-  return parse_count(name, text, least, out);
+  REGROUP_RETURN_IF_ERROR(parse_count(name, text, least, out));
+  const std::uint32_t most = name == "--hosts" ? kMostHosts : kMostRanks;
+  return out <= most ? Status() : bad_value(name, text, fmt::format("at most {} are possible", most));
+}
+
+Status check_ranks(const PlaceCommand& command) {
+  std::uint64_t ranks = std::uint64_t{command.request.sets} * command.request.set.ranks;
+  for (const HubRole& hub : command.request.hubs) ranks += hub.count;
+  if (ranks <= kMostRanks) return {};
+  return invalid_argument(fmt::format("{} ranks: at most {} are possible", ranks, kMostRanks));
 }
 
 Status packing(PlaceCommand& command, const std::string& name, const std::string& text) {
+  command.of_gpus = true;
   const Status status = parse_packing(text, command.request.packing);
   return status.ok() ? status : bad_value(name, text, status.message());
 }
@@ -59,10 +72,16 @@ Status number(const std::string& name, const std::string& text, double& out) {
   return good ? Status() : bad_value(name, text, "no positive number");
 }
 
+Status refused(const std::string& name, const std::string& text, const Status& status) {
+  return status.ok() ? status : bad_value(name, text, status.message());
+}
+
 Status map_by(PlaceCommand& command, const std::string& name, const std::string& text) {
   constexpr std::string_view kDevice = "device=";
-  if (!text.starts_with(kDevice) || text.size() == kDevice.size())
+  if (!text.starts_with(kDevice)) return refused(name, text, parse_map_by(text, command.mapping.map));
+  if (text.size() == kDevice.size())
     return bad_value(name, text, "device=NAME is wanted: gpu, nic, or a NIC or GPU such as mlx5_0, gpu3");
+  command.of_gpus = true;
   return command.request.device = text.substr(kDevice.size()), Status();
 }
 
@@ -93,8 +112,11 @@ const std::vector<Word>& words_known() {
        [](C& c, S& n, S& v) { return count(n, v, 1, c.request.set.ranks); }},
       {{"gpu-per-rs", "g"},
        "N",
-       "GPUs of a resource set (default: 1)",
-       [](C& c, S& n, S& v) { return count(n, v, 1, c.request.set.gpus); }},
+       "GPUs of a resource set (default: 1); 0: ranks are placed by processors",
+       [](C& c, S& n, S& v) {
+         c.of_gpus = v != "0";
+         return count(n, v, 0, c.request.set.gpus);
+       }},
       {{"cpu-per-rs", "c"},
        "N",
        "cores of a resource set (default: its share)",
@@ -112,26 +134,35 @@ const std::vector<Word>& words_known() {
        "fastest rings (default), fewest hosts, most hosts, or what others miss least",
        packing},
       {{"map-by"},
-       "device=NAME",
-       "near a NIC or GPU; device=nic: neighbours in rank at different NICs",
+       "OBJECT",
+       "device=NAME: near a NIC or GPU; device=nic: neighbours in rank at different NICs; or as mpirun has "
+       "it",
        map_by},
+      {{"rank-by"},
+       "OBJECT",
+       "as mpirun has it",
+       [](C& c, S& n, S& v) { return refused(n, v, parse_rank_by(v, c.mapping.rank)); }},
+      {{"bind-to"},
+       "OBJECT",
+       "as mpirun has it; with GPUs, of the cores near them",
+       [](C& c, S& n, S& v) { return refused(n, v, parse_bind_to(v, c.mapping.bind)); }},
       {{"label"},
        "NAME",
        "only GPUs of this label or product",
-       [](C& c, S&, S& v) { return c.request.label = v, Status(); }},
+       [](C& c, S&, S& v) { return c.of_gpus = true, c.request.label = v, Status(); }},
       {{"free"},
        "GPUS",
        "others have the rest, 0,2-5 (default: all are free)",
-       [](C& c, S& n, S& v) { return c.free.emplace(), gpu_numbers(n, v, *c.free); }},
+       [](C& c, S& n, S& v) { return c.of_gpus = true, c.free.emplace(), gpu_numbers(n, v, *c.free); }},
       {{"keep"},
        "GPUS",
        "these must be among them",
-       [](C& c, S& n, S& v) { return gpu_numbers(n, v, c.request.keep); }},
+       [](C& c, S& n, S& v) { return c.of_gpus = true, gpu_numbers(n, v, c.request.keep); }},
       {{"ps"},
        "N",
        "parameter servers beside the ranks, without GPUs",
        [](C& c, S& n, S& v) {
-         return c.request.hubs = {{"ps", 0}}, count(n, v, 1, c.request.hubs[0].count);
+         return c.of_gpus = true, c.request.hubs = {{"ps", 0}}, count(n, v, 1, c.request.hubs[0].count);
        }},
       {{"gradient"},
        "BYTES",
@@ -164,45 +195,87 @@ Status unknown(const std::string& given) {
                                       like.empty() ? "" : fmt::format(" Did you mean --{}?", like)));
 }
 
-struct RankLine {
-  std::string host, gpus, nics, numa, cpus;
-};
+using Line = std::vector<std::string>;
 
-RankLine line_of(const Fabric& fabric, const DeviceSpot& spot) {
-  const FabricHost& host = fabric.hosts[spot.host];
-  const Machine& machine = fabric.machines[host.machine];
+std::string words(const std::vector<std::string>& list) {
+  return list.empty() ? std::string("-") : fmt::format("{}", fmt::join(list, ","));
+}
+
+Line line_of(const Fabric& fabric, const DeviceSpot& spot) {
+  const Machine& machine = fabric.machines[fabric.hosts[spot.host].machine];
   std::vector<std::string> gpus, nics;
   for (const std::uint32_t gpu : spot.gpus) gpus.push_back(std::to_string(machine.gpus[gpu].number));
   for (const std::uint32_t nic : spot.nics) nics.push_back(machine.nics[nic].name);
-  const auto list = [](const std::vector<std::string>& words) {
-    return words.empty() ? std::string("-") : fmt::format("{}", fmt::join(words, ","));
-  };
-  return {host.name, list(gpus), list(nics),
+  return {words(gpus), words(nics),
           spot.numa == kNoPart ? "-" : std::to_string(machine.numas[spot.numa].number),
           (spot.cpus.empty() ? "-" : ranges(spot.cpus)) + (spot.role.empty() ? "" : "  " + spot.role)};
 }
 
 // As wide as what stands in them.
-std::string rank_table(const Fabric& fabric, const std::vector<DeviceSpot>& ranks) {
-  std::vector<RankLine> lines = {{"host", "GPU", "NIC", "NUMA", "processors"}};
-  for (const DeviceSpot& spot : ranks) lines.push_back(line_of(fabric, spot));
-  std::size_t host = 0, gpus = 0, nics = 0;
-  for (const RankLine& line : lines) {
-    host = std::max(host, line.host.size());
-    gpus = std::max(gpus, line.gpus.size());
-    nics = std::max(nics, line.nics.size());
+std::string rank_table(const Fabric& fabric, const JobPlacement& placement) {
+  const bool devices = !placement.devices.empty();
+  std::vector<Line> lines = {devices ? Line{"rank", "host", "GPU", "NIC", "NUMA", "processors"}
+                                     : Line{"rank", "host", "on", "processors"}};
+  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+    const Spot& spot = placement.spots[rank];
+    Line line = devices ? line_of(fabric, placement.devices[rank])
+                        : Line{spot.object, spot.cpus.empty() ? "any" : ranges(spot.cpus)};
+    line.insert(line.begin(), {std::to_string(rank), fabric.hosts[placement.hosts[rank]].name});
+    lines.push_back(std::move(line));
+  }
+  std::vector<std::size_t> wide(lines[0].size());
+  for (const Line& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) wide[i] = std::max(wide[i], line[i].size());
   }
   std::string out;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const RankLine& line = lines[i];
-    out += fmt::format("{:>5}  {:<{}}  {:<{}}  {:<{}}  {:>4}  {}\n", i == 0 ? "rank" : std::to_string(i - 1),
-                       line.host, host, line.gpus, gpus, line.nics, nics, line.numa, line.cpus);
+  for (const Line& line : lines) {
+    std::string text = fmt::format("{:>5}", line[0]);
+    for (std::size_t i = 1; i < line.size(); ++i) text += fmt::format("  {:<{}}", line[i], wide[i]);
+    out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
   }
   return out;
 }
 
-std::string step_text(const PlaceCommand& command, const DevicePlacement& placement) {
-  if (command.gradient_bytes <= 0 || command.step_seconds <= 0) return "";
+// Of a machine of which only NUMA nodes are known: each of their processors is a core.
+Topology processors_of(const Machine& machine) {
+  Topology out = machine.processors;
+  if (!out.threads.empty()) return out;
+  out.this_machine = false;
+  for (std::uint32_t numa = 0; numa < machine.numas.size(); ++numa) {
+    for (const int cpu : machine.numas[numa].cpus) {
+      const auto number = static_cast<std::uint32_t>(out.threads.size());
+      HwThread& thread = out.threads.emplace_back();
+      thread.os = cpu;
+      thread.parts = {number, number, kNoPart, kNoPart, kNoPart, numa, machine.numas[numa].package, 0};
+    }
+  }
+  return out;
+}
+
+// What `numbers` of `option` are called by their bits, as indices of the machine's GPUs.
+Status gpus_numbered(const PlaceCommand& command, const char* option, const Machine& machine, GpuSet numbers,
+                     GpuSet& out) {
+  GpuSet there = 0;
+  out = 0;
+  for (std::size_t i = 0; i < machine.gpus.size() && i < kMostGpus; ++i) {
+    const int number = machine.gpus[i].number;
+    if (number < 0 || number >= static_cast<int>(kMostGpus)) continue;
+    there |= bit_of(static_cast<std::size_t>(number));
+    if ((numbers & bit_of(static_cast<std::size_t>(number))) != 0) out |= bit_of(i);
+  }
+  const GpuSet absent = numbers & ~there;
+  if (absent == 0) return {};
+  const auto text = [](GpuSet set) {
+    std::vector<int> list;
+    for (const std::uint32_t one : members_of(set)) list.push_back(static_cast<int>(one));
+    return ranges(list);
+  };
+  return invalid_argument(
+      fmt::format("{}: {} has no GPU {}; it has {}", option, command.machine, text(absent), text(there)));
+}
+
+std::string step_text(const PlaceCommand& command, const JobPlacement& placement) {
+  if (command.gradient_bytes <= 0 || command.step_seconds <= 0 || placement.devices.empty()) return "";
   const auto ranks = command.request.sets * command.request.set.ranks;
   const double seconds =
       predicted_step(placement.predicted, ranks, command.gradient_bytes, command.step_seconds);
@@ -230,6 +303,7 @@ Result<PlaceCommand> parse_place_command(const std::vector<std::string>& words) 
     REGROUP_RETURN_IF_ERROR(word->apply(out, name, value));
   }
   if (!out.help && out.machine.empty()) return invalid_argument("regroup place: --machine FILE is missing");
+  REGROUP_RETURN_IF_ERROR(check_ranks(out));
   return out;
 }
 
@@ -249,41 +323,73 @@ std::string place_help() {
   return out;
 }
 
-std::string place_text(const PlaceCommand& command, const Fabric& fabric, const DevicePlacement& placement) {
-  std::string out;
-  if (command.explain) {
-    for (const std::string& sentence : placement.why) out += sentence + "\n";
+Result<JobPlacement> place_command(const PlaceCommand& command, const Fabric& fabric) {
+  const bool any_gpu = !fabric.machines.front().gpus.empty();
+  if (!any_gpu && command.of_gpus)
+    return invalid_argument(fmt::format("{}: this machine has no GPU to place ranks on", command.machine));
+  const bool by_gpus = any_gpu && command.request.set.gpus > 0;
+  GpuSet free = ~GpuSet{0}, keep = 0;
+  const Machine& machine = fabric.machines.front();
+  if (command.free) REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--free", machine, *command.free, free));
+  REGROUP_RETURN_IF_ERROR(gpus_numbered(command, "--keep", machine, command.request.keep, keep));
+  std::vector<HostShare> hosts = whole_fabric(fabric);
+  Fabric known = fabric;
+  for (Machine& machine : known.machines) machine.processors = processors_of(machine);
+  for (HostShare& host : hosts) {
+    host.free &= free;
+    if (!by_gpus)
+      host.slots = static_cast<std::uint32_t>(parts_of(known.machines[0].processors, Unit::kCore).size());
   }
+  JobRequest request;
+  request.ranks.mapping = command.mapping;
+  request.ranks.counts = {command.request.sets * command.request.set.ranks};
+  request.devices = command.request;
+  request.devices.keep = keep;
+  if (by_gpus) request.gpus = {command.request.set.gpus};
+  for (const HubRole& hub : command.request.hubs) {
+    request.ranks.counts.push_back(hub.count);
+    request.gpus.push_back(0);
+    request.roles = {"", hub.name};
+  }
+  return place_job(known, hosts, request);
+}
+
+std::string place_text(const PlaceCommand& command, const Fabric& fabric, const JobPlacement& placement) {
+  std::string out;
+  for (std::size_t i = 0; command.explain && i < placement.why.size(); ++i) out += placement.why[i] + "\n";
+  for (std::size_t rank = 0; command.explain && placement.devices.empty() && rank < placement.spots.size();
+       ++rank)
+    out += fmt::format("rank {}: {}\n", rank, placement.spots[rank].why);
   out += step_text(command, placement);
-  out += rank_table(fabric, placement.ranks);
+  out += rank_table(fabric, placement);
   return out;
 }
 
-std::string place_json(const Fabric& fabric, const DevicePlacement& placement) {
+std::string place_json(const Fabric& fabric, const JobPlacement& placement) {
   using nlohmann::json;
   const auto finite = [](double value) { return std::isinf(value) ? json() : json(value); };
   json ranks = json::array();
-  for (const DeviceSpot& spot : placement.ranks) {
-    const FabricHost& host = fabric.hosts[spot.host];
+  for (std::size_t rank = 0; rank < placement.spots.size(); ++rank) {
+    const FabricHost& host = fabric.hosts[placement.hosts[rank]];
     const Machine& machine = fabric.machines[host.machine];
-    json one = {{"host", host.name},
-                {"cpus", spot.cpus},
-                {"gpus", json::array()},
-                {"nics", json::array()},
-                {"why", spot.why}};
+    const Spot& bound = placement.spots[rank];
+    const DeviceSpot spot = placement.devices.empty() ? DeviceSpot() : placement.devices[rank];
+    json one = {{"host", host.name},     {"on", bound.object},    {"cpus", bound.cpus},
+                {"gpus", json::array()}, {"nics", json::array()}, {"why", bound.why}};
     for (const std::uint32_t gpu : spot.gpus) one["gpus"].push_back(machine.gpus[gpu].number);
     for (const std::uint32_t nic : spot.nics) one["nics"].push_back(machine.nics[nic].name);
-    if (spot.set != kNoPart) one["set"] = spot.set;
+    if (!spot.gpus.empty()) one["set"] = spot.set;
     if (!spot.role.empty()) one["role"] = spot.role;
     if (spot.numa != kNoPart) one["numa"] = machine.numas[spot.numa].number;
     ranks.push_back(std::move(one));
   }
-  const json out = {{"gbytes", finite(placement.predicted.gbytes)},
-                    {"outward_gbytes", finite(placement.predicted.outward)},
-                    {"narrow", placement.predicted.narrow},
-                    {"give_up", placement.give_up},
-                    {"why", placement.why},
-                    {"ranks", std::move(ranks)}};
+  json out = {{"why", placement.why}, {"ranks", std::move(ranks)}};
+  if (!placement.devices.empty()) {
+    out["gbytes"] = finite(placement.predicted.gbytes);
+    out["outward_gbytes"] = finite(placement.predicted.outward);
+    out["narrow"] = placement.predicted.narrow;
+    out["give_up"] = placement.give_up;
+  }
   return out.dump(2) + "\n";
 }
 

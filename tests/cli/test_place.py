@@ -41,6 +41,23 @@ def test_several_hosts_by_every_policy():
     assert hosts == {"best": 1, "pack": 1, "spread": 8}
 
 
+def test_mpiruns_words_go_to_the_same_function():
+    words = ("-np", "4", "-g", "0", "--map-by", "package", "--bind-to", "core", "--json")
+    told = json.loads(place(*words).stdout)["ranks"]
+    assert [(rank["on"], rank["cpus"]) for rank in told] == [
+        ("package 0", [0]),
+        ("package 0", [1]),
+        ("package 1", [20]),
+        ("package 1", [21]),
+    ]
+    hosts = json.loads(place("-np", "4", "--hosts", "2", "--map-by", "node", "--json").stdout)["ranks"]
+    assert [rank["host"] for rank in hosts] == ["DGX-1V-0", "DGX-1V-1"] * 2
+    assert all(rank["gpus"] for rank in hosts)
+    assert "GPUs decide where members go" in place("-np", "4", "--map-by", "package").stderr
+    near = json.loads(place("-np", "1", "--bind-to", "core", "--json").stdout)["ranks"][0]
+    assert len(near["cpus"]) == 1 and near["gpus"]
+
+
 def test_predicts_a_step():
     answer = place("-np", "2", "--gradient", "438e6", "--step", "0.7")
     assert "a step of 0.700 s on one GPU takes 0.700 s, 1.00 times as long" in answer.stdout
@@ -55,6 +72,8 @@ def test_predicts_a_step():
         (["--placement", "tight"], "there are best, pack, spread, any"),
         (["-np"], "N is missing"),
         (["--free", "0-99"], "GPU 64 is above 63"),
+        (["--free", "0,7-9"], "dgx-1v.topo has no GPU 8-9; it has 0-7"),
+        (["--keep", "12"], "--keep: "),
         (["--step", "nan"], "no positive number"),
         (["--map-by", "device=mlx5_9"], "it has mlx5_0, mlx5_1"),
     ],
@@ -67,5 +86,6 @@ def test_refusals(words, says):
 
 def test_machines_without_gpu_or_file(tmp_path):
     (tmp_path / "cpu.topo").write_text("numa 0 cpus=0-3\n")
-    assert "has no GPU" in place("-np", "1", machine=str(tmp_path / "cpu.topo")).stderr
+    words = ("-np", "1", "--placement", "best")
+    assert "has no GPU" in place(*words, machine=str(tmp_path / "cpu.topo")).stderr
     assert "none.topo" in place("-np", "1", machine=str(tmp_path / "none.topo")).stderr

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "launcher/options/options.h"
-#include "launcher/place/place.h"
+#include "launcher/place/job_place.h"
 #include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
@@ -47,10 +47,14 @@ std::string placed(const Topology& topology, const std::string& line) {
   std::vector<std::uint32_t> counts;
   for (const AppRequest& app : options->apps)
     counts.push_back(app.count.value_or(members_of_ppr(topology, options->mapping)));
-  auto placement = place(topology, {options->mapping, options->compat, counts, options->oversubscribe});
+  Machine only;
+  only.processors = topology;
+  JobRequest request;
+  request.ranks = {options->mapping, options->compat, counts, options->oversubscribe};
+  auto placement = place_job(flat_fabric(only, {"here"}), {{0, 0, {}}}, request);
   if (!placement.ok()) return "error: " + placement.status().message();
   std::vector<std::string> out;
-  for (const Spot& spot : placement->ranks) {
+  for (const Spot& spot : placement->spots) {
     out.push_back(binding_text(topology, spot.threads, placement->policy.hwthreads));
   }
   return fmt::format("{}", fmt::join(out, " | "));

@@ -1,0 +1,67 @@
+// Any bytes as the words of `regroup place`, cut at each byte 0: refused or understood, and what is
+// understood is placed on a small cluster, or refused with a sentence, never so that two ranks have one GPU.
+// The same bytes as what a host says of itself.
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/options/values.h"
+#include "launcher/place/place_command.h"
+#include "launcher/place/survey.h"
+#include "launcher/topo/machine_text.h"
+
+using namespace regroup;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+constexpr std::uint32_t kMostRanks = 64;
+
+const launcher::Fabric& cluster() {
+  static const launcher::Fabric kCluster = [] {
+    auto machine = launcher::parse_machine_text(
+        "cpu intel sys=10\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\nswitch p0 at=numa:0\nswitch p1 at=numa:1\n"
+        "gpu 0-1 at=p0 model=A arch=sm80 memory=8 label=old\ngpu 2-3 at=p1 model=B arch=sm80 memory=8\n"
+        "nic mlx5_0 at=p0 kind=ib speed=100\nnic mlx5_1 at=p1 kind=ib speed=100\nnvlink 0 1\nnvlink 2 3 "
+        "links=2\n",
+        "fuzz");
+    require(machine.ok());
+    return launcher::flat_fabric(*machine, {"a", "b", "c"});
+  }();
+  return kCluster;
+}
+
+void place(const launcher::PlaceCommand& command) {
+  const launcher::DeviceRequest& request = command.request;
+  const std::uint32_t hubs = request.hubs.empty() ? 0 : request.hubs[0].count;
+  if (std::uint64_t{request.sets} * request.set.ranks > kMostRanks || hubs > kMostRanks) return;
+  const auto placement = launcher::place_command(command, cluster());
+  if (!placement.ok()) return require(!placement.status().message().empty());
+  require(placement->spots.size() == request.sets * request.set.ranks + hubs);
+  require(!launcher::place_text(command, cluster(), *placement).empty());
+  require(!launcher::place_json(cluster(), *placement).empty());
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+  for (const launcher::DeviceSpot& spot : placement->devices) {
+    for (const std::uint32_t gpu : spot.gpus) {
+      const bool fresh = seen.emplace(spot.host, gpu).second;
+      require(fresh || request.set.ranks > 1);  // ranks of one set share theirs
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto command = launcher::parse_place_command(launcher::split(bytes, std::string_view("\0", 1)));
+  require(command.ok() || !command.status().message().empty());
+  if (command.ok() && !command->help) place(*command);
+  if (const auto survey = launcher::survey_from_json(bytes); survey.ok())
+    require(launcher::survey_from_json(launcher::survey_to_json(*survey)).ok());
+  return 0;
+}
