@@ -1,7 +1,6 @@
 // What the head of a job (the agent of the host where regroup was called) and its agents on other hosts say
-// to each other, as plain data. Each agent is asked with Setup after its Hello; then programs and orders
-// follow. What one side sends, the other handles in that order. Where agents are a tree, those between the
-// two pass it on.
+// to each other. Each agent is asked with Setup after its Hello; then programs and orders follow, which are
+// handled in that order. Where agents are a tree, those between the two pass on what is said.
 #pragma once
 
 #include <chrono>
@@ -14,6 +13,8 @@
 
 #include "core/message.h"
 #include "core/status.h"
+#include "launcher/node/checkpoint_plan.h"
+#include "launcher/node/host_notice.h"
 #include "launcher/node/tree_messages.h"
 #include "launcher/options/request.h"
 #include "launcher/pmi/messages.h"
@@ -23,7 +24,19 @@
 namespace regroup::node {
 
 // --- head -> agent
-// Of an elastic job: what its agents have in common.
+// What does this host have? May come before Setup. Answered by Surveyed.
+struct Survey {
+  bool devices = false;  // GPUs and NICs, too
+  std::string topology;  // file that describes them; "": look for them
+  // Instead of all that: to be held there for members as long as the agent lives; 0: any one.
+  std::vector<std::uint16_t> ports = {};
+};
+// What one of the members that a host may have is given.
+struct Seat {
+  std::vector<int> cores;             // operating system numbers it is bound to; empty: not bound
+  launcher::Environment environment;  // of its devices
+};
+// Of an elastic job: what its agents have in common, and the seats of that host.
 struct ElasticSetup {
   std::uint32_t lines = 1;  // of an arena
   std::uint32_t shards = 1;
@@ -31,6 +44,10 @@ struct ElasticSetup {
   bool any_fingerprint = false;
   std::uint32_t kept_results = 0;  // for learners
   std::uint64_t learn_above = 0;
+  std::vector<Seat> seats = {};  // empty: members are neither bound nor given devices
+  CheckpointPlan checkpoints = {};
+  // Where the head takes in an agent whose parent is gone; "": the agent ends with its parent.
+  std::string head = {};
 };
 // What all members on that host have in common.
 struct Setup {
@@ -41,7 +58,10 @@ struct Setup {
   bool verbose = false;
   bool quiet = false;
   bool services = false;  // for MPI programs
+  bool usage = false;     // what members use is to be told
+  launcher::MemoryPolicy memory = launcher::MemoryPolicy::kKernel;
   launcher::Master master;
+  launcher::NoticeRequest notice = {};
   std::optional<ElasticSetup> elastic = {};  // then members are started by Membership, and run program 0
 };
 // A program; without a path it is looked for there.
@@ -72,6 +92,10 @@ struct Hello {
   std::uint32_t slots = 0;  // cores that members may use
   std::uint16_t port = 0;   // that is free there, for MASTER_PORT
 };
+struct Surveyed {
+  core::Status status;
+  std::string host;  // JSON, for who asked; "": `status` says why
+};
 struct SpaceStarted {
   std::uint32_t space = 0;
   core::Status status;
@@ -81,6 +105,9 @@ struct Exited {
 };
 struct Said {
   std::string text;
+};
+struct Used {
+  std::string json;  // what members there use, as usage_json() writes it
 };
 // Sent every kBeat to the parent, so that a host that has stopped is told from one that has nothing to say;
 // agents that have children send it to them, too.
@@ -114,8 +141,9 @@ struct Taken {
 };
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
-using Message = std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited,
-                             Said, Beat, Done, Services, Data, Taken, Membership, StartAgents, Reach,
-                             EndAgent, ChildNews, Relayed, Gathered>;
+using Message =
+    std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said, Beat,
+                 Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews, Relayed,
+                 Gathered, Survey, Surveyed, Used, Heard, HostNotice>;
 
 }  // namespace regroup::node

@@ -55,6 +55,20 @@ struct Relayed {
   std::vector<core::NodeId> nodes;
   std::vector<std::byte> message;
   bool answered = false;  // by each of them; up: it is such an answer
+  // Of the message in the conversation between the head and each of `nodes` (conversation.h); empty: it has
+  // none.
+  std::vector<std::uint64_t> numbers = {};
+};
+// All of the conversation up to this number has come. Has no number itself.
+struct Heard {
+  enum class Then : std::uint8_t {
+    kNothing,
+    kAdopt,  // agent -> head, the first message on a new link: my parent is gone. Answered by kAgain, or by
+             // EndAgent: it is not wanted any more
+    kAgain,  // head -> agent, to one that was adopted, and to all below it: say again all that is above it
+  };
+  std::uint64_t number = 0;
+  Then then = Then::kNothing;
 };
 // --- agent -> head
 // The answers of many, each of one node.

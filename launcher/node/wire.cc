@@ -10,7 +10,10 @@
 
 #include "core/arena.h"
 #include "core/wire.h"
+#include "launcher/node/checkpoint_wire.h"
+#include "launcher/node/notice_wire.h"
 #include "launcher/node/wire_generated.h"
+#include "launcher/node/wire_parts.h"
 #include "launcher/pmi/wire.h"
 
 namespace regroup::node {
@@ -19,16 +22,8 @@ namespace {
 using core::Code;
 using core::Result;
 using core::Status;
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes to_bytes(std::span<const std::byte> bytes) {
-  const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  return {begin, begin + bytes.size()};
-}
-std::vector<std::byte> from_bytes(const Bytes& bytes) {
-  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-  return {begin, begin + bytes.size()};
-}
+using node::plain;
+using node::table;
 
 // One overload pair per message. Numbers of enumerations are checked by `valid`.
 fb::SetupT table(const Setup& m) {
@@ -42,20 +37,30 @@ fb::SetupT table(const Setup& m) {
   t.output->stdout_pattern = m.output.stdout_pattern, t.output->stderr_pattern = m.output.stderr_pattern;
   t.stdin_to = static_cast<std::uint8_t>(m.stdin_to.to), t.stdin_rank = m.stdin_to.rank;
   t.verbose = m.verbose, t.quiet = m.quiet, t.services = m.services;
+  t.usage = m.usage, t.memory = static_cast<std::uint8_t>(m.memory);
   t.master_address = m.master.address, t.master_port = m.master.port;
+  t.notice = table(m.notice);
   if (m.elastic) {
     t.elastic = std::make_unique<fb::ElasticT>();
     t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
+    t.elastic->head = m.elastic->head;
     t.elastic->kept_results = m.elastic->kept_results, t.elastic->learn_above = m.elastic->learn_above;
+    for (const Seat& seat : m.elastic->seats) {
+      t.elastic->seats.push_back(std::make_unique<fb::SeatT>());
+      t.elastic->seats.back()->cores = seat.cores;
+      t.elastic->seats.back()->environment = variables(seat.environment);
+    }
+    t.elastic->checkpoints = checkpoints(m.elastic->checkpoints);
   }
   return t;
 }
 Result<Setup> plain(const fb::SetupT& t) {
   constexpr auto kMostTag = static_cast<std::uint8_t>(launcher::OutputRequest::Tag::kRank);
+  constexpr auto kMostMemory = static_cast<std::uint8_t>(launcher::MemoryPolicy::kInterleave);
   constexpr auto kMostStdin = static_cast<std::uint8_t>(launcher::StdinRequest::To::kNone);
-  if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin)
-    return Status(Code::kDataLoss, "Setup: no such kind of output or input");
+  if (!t.output || t.output->tag > kMostTag || t.stdin_to > kMostStdin || t.memory > kMostMemory)
+    return Status(Code::kDataLoss, "Setup: no such kind of output, input or memory");
   Setup m;
   m.host = t.host, m.name = t.name;
   m.output = {static_cast<launcher::OutputRequest::Tag>(t.output->tag),
@@ -70,28 +75,21 @@ Result<Setup> plain(const fb::SetupT& t) {
               t.output->raw};
   m.stdin_to = {static_cast<launcher::StdinRequest::To>(t.stdin_to), t.stdin_rank};
   m.verbose = t.verbose, m.quiet = t.quiet, m.services = t.services;
+  m.usage = t.usage, m.memory = static_cast<launcher::MemoryPolicy>(t.memory);
   m.master = {t.master_address, t.master_port};
+  if (t.notice) m.notice = plain(*t.notice);
   if (!t.elastic) return m;
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
+  m.elastic->head = t.elastic->head;
+  for (const auto& seat : t.elastic->seats)
+    m.elastic->seats.push_back({seat->cores, plain_environment(seat->environment)});
+  if (t.elastic->checkpoints) m.elastic->checkpoints = plain_checkpoints(*t.elastic->checkpoints);
   const bool possible = m.elastic->lines >= 1 && m.elastic->lines < core::kMaxSlots &&
                         m.elastic->shards >= 1 && m.elastic->shards <= core::kMaxShards &&
                         m.elastic->kept_results <= core::kMaxKeptResults;
   if (!possible) return Status(Code::kDataLoss, "Setup: no such arena exists");
   return m;
-}
-std::vector<std::unique_ptr<fb::VariableT>> variables(const launcher::Environment& environment) {
-  std::vector<std::unique_ptr<fb::VariableT>> out;
-  for (const auto& [name, value] : environment) {
-    out.push_back(std::make_unique<fb::VariableT>());
-    out.back()->name = name, out.back()->value = value;
-  }
-  return out;
-}
-launcher::Environment plain_environment(const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
-  launcher::Environment out;
-  for (const auto& variable : variables) out[variable->name] = variable->value;
-  return out;
 }
 fb::AddAppT table(const AddApp& m) {
   fb::AddAppT t;
@@ -115,7 +113,7 @@ fb::DropAppT table(const DropApp& m) {
 Result<DropApp> plain(const fb::DropAppT& t) { return DropApp{t.number}; }
 fb::StartSpaceT table(const StartSpace& m) {
   fb::StartSpaceT t;
-  t.space = to_bytes(pmi::encode(m.order.space));
+  t.space = to_bytes(pmi::encode(m.order.space)), t.again = m.order.again;
   for (const auto& [place, threads, cores, environment] : m.order.members) {
     auto member = std::make_unique<fb::MemberT>();
     member->member = place.member, member->rank = place.rank, member->world_size = place.world_size;
@@ -133,7 +131,8 @@ Result<StartSpace> plain(const fb::StartSpaceT& t) {
   if (!space.ok()) return space.status();
   auto* open = std::get_if<pmi::OpenSpace>(&*space);
   if (open == nullptr) return Status(Code::kDataLoss, "StartSpace: no space");
-  StartSpace m{{std::move(*open), {}}};
+  if (t.again && t.members.size() != 1) return Status(Code::kDataLoss, "StartSpace: again, but not one");
+  StartSpace m{{std::move(*open), {}, t.again}};
   for (const auto& in : t.members) {
     launcher::MemberOrder order{{in->member, in->rank, in->world_size, in->app, in->index, in->space},
                                 in->threads,
@@ -161,14 +160,31 @@ fb::HelloT table(const Hello& m) {
 Result<Hello> plain(const fb::HelloT& t) { return Hello{t.version, t.host_name, t.slots, t.port}; }
 fb::SpaceStartedT table(const SpaceStarted& m) {
   fb::SpaceStartedT t;
-  t.space = m.space, t.code = static_cast<std::uint8_t>(m.status.code()), t.error = m.status.message();
+  t.space = m.space;
+  set_status(m.status, t);
   return t;
 }
 Result<SpaceStarted> plain(const fb::SpaceStartedT& t) {
-  if (t.code == static_cast<std::uint8_t>(Code::kOk)) return SpaceStarted{t.space, {}};
-  if (t.code > static_cast<std::uint8_t>(Code::kInternal))
-    return Status(Code::kDataLoss, "SpaceStarted: code");
-  return SpaceStarted{t.space, Status(static_cast<Code>(t.code), t.error)};
+  SpaceStarted m{t.space, {}};
+  REGROUP_RETURN_IF_ERROR(plain_status(t, "SpaceStarted: code", &m.status));
+  return m;
+}
+fb::SurveyT table(const Survey& m) {
+  fb::SurveyT t;
+  t.devices = m.devices, t.topology = m.topology, t.ports = m.ports;
+  return t;
+}
+Result<Survey> plain(const fb::SurveyT& t) { return Survey{t.devices, t.topology, t.ports}; }
+fb::SurveyedT table(const Surveyed& m) {
+  fb::SurveyedT t;
+  t.host = m.host;
+  set_status(m.status, t);
+  return t;
+}
+Result<Surveyed> plain(const fb::SurveyedT& t) {
+  Surveyed m{{}, t.host};
+  REGROUP_RETURN_IF_ERROR(plain_status(t, "Surveyed: code", &m.status));
+  return m;
 }
 fb::ExitedT table(const Exited& m) {
   fb::ExitedT t;
@@ -185,6 +201,12 @@ fb::SaidT table(const Said& m) {
   return t;
 }
 Result<Said> plain(const fb::SaidT& t) { return Said{t.text}; }
+fb::UsedT table(const Used& m) {
+  fb::UsedT t;
+  t.json = m.json;
+  return t;
+}
+Result<Used> plain(const fb::UsedT& t) { return Used{t.json}; }
 fb::BeatT table(const Beat&) { return {}; }
 Result<Beat> plain(const fb::BeatT&) { return Beat{}; }
 fb::DoneT table(const Done& m) {
@@ -280,12 +302,14 @@ Result<ChildNews> plain(const fb::ChildNewsT& t) {
 }
 fb::RelayedT table(const Relayed& m) {
   fb::RelayedT t;
-  t.nodes = m.nodes, t.message = to_bytes(m.message), t.answered = m.answered;
+  t.nodes = m.nodes, t.message = to_bytes(m.message), t.answered = m.answered, t.numbers = m.numbers;
   return t;
 }
 Result<Relayed> plain(const fb::RelayedT& t) {
   if (t.nodes.empty()) return Status(Code::kDataLoss, "Relayed: for nobody");
-  return Relayed{t.nodes, from_bytes(t.message), t.answered};
+  if (!t.numbers.empty() && t.numbers.size() != t.nodes.size())
+    return Status(Code::kDataLoss, "Relayed: not a number for each");
+  return Relayed{t.nodes, from_bytes(t.message), t.answered, t.numbers};
 }
 fb::GatheredT table(const Gathered& m) {
   fb::GatheredT t;
@@ -301,6 +325,17 @@ Result<Gathered> plain(const fb::GatheredT& t) {
     m.messages.push_back(std::move(*one));
   }
   return m;
+}
+
+fb::HeardT table(const Heard& m) {
+  fb::HeardT t;
+  t.number = m.number, t.then = static_cast<std::uint8_t>(m.then);
+  return t;
+}
+Result<Heard> plain(const fb::HeardT& t) {
+  const auto then = static_cast<Heard::Then>(t.then);
+  if (then > Heard::Then::kAgain) return Status(Code::kDataLoss, "Heard: no such kind");
+  return Heard{t.number, then};
 }
 
 // The union member for alternative I of Message, tried from I on.

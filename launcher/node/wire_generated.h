@@ -25,9 +25,25 @@ struct Output;
 struct OutputBuilder;
 struct OutputT;
 
+struct NoticeSources;
+struct NoticeSourcesBuilder;
+struct NoticeSourcesT;
+
+struct Seat;
+struct SeatBuilder;
+struct SeatT;
+
+struct Checkpoints;
+struct CheckpointsBuilder;
+struct CheckpointsT;
+
 struct Elastic;
 struct ElasticBuilder;
 struct ElasticT;
+
+struct Survey;
+struct SurveyBuilder;
+struct SurveyT;
 
 struct Setup;
 struct SetupBuilder;
@@ -77,6 +93,10 @@ struct Hello;
 struct HelloBuilder;
 struct HelloT;
 
+struct Surveyed;
+struct SurveyedBuilder;
+struct SurveyedT;
+
 struct SpaceStarted;
 struct SpaceStartedBuilder;
 struct SpaceStartedT;
@@ -88,6 +108,14 @@ struct ExitedT;
 struct Said;
 struct SaidBuilder;
 struct SaidT;
+
+struct Used;
+struct UsedBuilder;
+struct UsedT;
+
+struct HostNotice;
+struct HostNoticeBuilder;
+struct HostNoticeT;
 
 struct Beat;
 struct BeatBuilder;
@@ -125,6 +153,10 @@ struct Gathered;
 struct GatheredBuilder;
 struct GatheredT;
 
+struct Heard;
+struct HeardBuilder;
+struct HeardT;
+
 struct Message;
 struct MessageBuilder;
 struct MessageT;
@@ -153,11 +185,16 @@ enum class Body : uint8_t {
   ChildNews = 20,
   Relayed = 21,
   Gathered = 22,
+  Survey = 23,
+  Surveyed = 24,
+  Used = 25,
+  Heard = 26,
+  HostNotice = 27,
   MIN = NONE,
-  MAX = Gathered
+  MAX = HostNotice
 };
 
-inline const Body (&EnumValuesBody())[23] {
+inline const Body (&EnumValuesBody())[28] {
   static const Body values[] = {
     Body::NONE,
     Body::Setup,
@@ -181,13 +218,18 @@ inline const Body (&EnumValuesBody())[23] {
     Body::EndAgent,
     Body::ChildNews,
     Body::Relayed,
-    Body::Gathered
+    Body::Gathered,
+    Body::Survey,
+    Body::Surveyed,
+    Body::Used,
+    Body::Heard,
+    Body::HostNotice
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[24] = {
+  static const char * const names[29] = {
     "NONE",
     "Setup",
     "AddApp",
@@ -211,13 +253,18 @@ inline const char * const *EnumNamesBody() {
     "ChildNews",
     "Relayed",
     "Gathered",
+    "Survey",
+    "Surveyed",
+    "Used",
+    "Heard",
+    "HostNotice",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::Gathered)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::HostNotice)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -314,6 +361,26 @@ template<> struct BodyTraits<regroup::node::fb::Gathered> {
   static const Body enum_value = Body::Gathered;
 };
 
+template<> struct BodyTraits<regroup::node::fb::Survey> {
+  static const Body enum_value = Body::Survey;
+};
+
+template<> struct BodyTraits<regroup::node::fb::Surveyed> {
+  static const Body enum_value = Body::Surveyed;
+};
+
+template<> struct BodyTraits<regroup::node::fb::Used> {
+  static const Body enum_value = Body::Used;
+};
+
+template<> struct BodyTraits<regroup::node::fb::Heard> {
+  static const Body enum_value = Body::Heard;
+};
+
+template<> struct BodyTraits<regroup::node::fb::HostNotice> {
+  static const Body enum_value = Body::HostNotice;
+};
+
 template<typename T> struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
 };
@@ -404,6 +471,26 @@ template<> struct BodyUnionTraits<regroup::node::fb::RelayedT> {
 
 template<> struct BodyUnionTraits<regroup::node::fb::GatheredT> {
   static const Body enum_value = Body::Gathered;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::SurveyT> {
+  static const Body enum_value = Body::Survey;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::SurveyedT> {
+  static const Body enum_value = Body::Surveyed;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::UsedT> {
+  static const Body enum_value = Body::Used;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::HeardT> {
+  static const Body enum_value = Body::Heard;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::HostNoticeT> {
+  static const Body enum_value = Body::HostNotice;
 };
 
 struct BodyUnion {
@@ -611,6 +698,46 @@ struct BodyUnion {
   const regroup::node::fb::GatheredT *AsGathered() const {
     return type == Body::Gathered ?
       reinterpret_cast<const regroup::node::fb::GatheredT *>(value) : nullptr;
+  }
+  regroup::node::fb::SurveyT *AsSurvey() {
+    return type == Body::Survey ?
+      reinterpret_cast<regroup::node::fb::SurveyT *>(value) : nullptr;
+  }
+  const regroup::node::fb::SurveyT *AsSurvey() const {
+    return type == Body::Survey ?
+      reinterpret_cast<const regroup::node::fb::SurveyT *>(value) : nullptr;
+  }
+  regroup::node::fb::SurveyedT *AsSurveyed() {
+    return type == Body::Surveyed ?
+      reinterpret_cast<regroup::node::fb::SurveyedT *>(value) : nullptr;
+  }
+  const regroup::node::fb::SurveyedT *AsSurveyed() const {
+    return type == Body::Surveyed ?
+      reinterpret_cast<const regroup::node::fb::SurveyedT *>(value) : nullptr;
+  }
+  regroup::node::fb::UsedT *AsUsed() {
+    return type == Body::Used ?
+      reinterpret_cast<regroup::node::fb::UsedT *>(value) : nullptr;
+  }
+  const regroup::node::fb::UsedT *AsUsed() const {
+    return type == Body::Used ?
+      reinterpret_cast<const regroup::node::fb::UsedT *>(value) : nullptr;
+  }
+  regroup::node::fb::HeardT *AsHeard() {
+    return type == Body::Heard ?
+      reinterpret_cast<regroup::node::fb::HeardT *>(value) : nullptr;
+  }
+  const regroup::node::fb::HeardT *AsHeard() const {
+    return type == Body::Heard ?
+      reinterpret_cast<const regroup::node::fb::HeardT *>(value) : nullptr;
+  }
+  regroup::node::fb::HostNoticeT *AsHostNotice() {
+    return type == Body::HostNotice ?
+      reinterpret_cast<regroup::node::fb::HostNoticeT *>(value) : nullptr;
+  }
+  const regroup::node::fb::HostNoticeT *AsHostNotice() const {
+    return type == Body::HostNotice ?
+      reinterpret_cast<const regroup::node::fb::HostNoticeT *>(value) : nullptr;
   }
 };
 
@@ -876,6 +1003,424 @@ inline flatbuffers::Offset<Output> CreateOutputDirect(
 
 flatbuffers::Offset<Output> CreateOutput(flatbuffers::FlatBufferBuilder &_fbb, const OutputT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct NoticeSourcesT : public flatbuffers::NativeTable {
+  typedef NoticeSources TableType;
+  std::string file{};
+  std::string command{};
+  std::string address{};
+  uint32_t every_ms = 0;
+};
+
+struct NoticeSources FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef NoticeSourcesT NativeTableType;
+  typedef NoticeSourcesBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_FILE = 4,
+    VT_COMMAND = 6,
+    VT_ADDRESS = 8,
+    VT_EVERY_MS = 10
+  };
+  const flatbuffers::String *file() const {
+    return GetPointer<const flatbuffers::String *>(VT_FILE);
+  }
+  const flatbuffers::String *command() const {
+    return GetPointer<const flatbuffers::String *>(VT_COMMAND);
+  }
+  const flatbuffers::String *address() const {
+    return GetPointer<const flatbuffers::String *>(VT_ADDRESS);
+  }
+  uint32_t every_ms() const {
+    return GetField<uint32_t>(VT_EVERY_MS, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_FILE) &&
+           verifier.VerifyString(file()) &&
+           VerifyOffset(verifier, VT_COMMAND) &&
+           verifier.VerifyString(command()) &&
+           VerifyOffset(verifier, VT_ADDRESS) &&
+           verifier.VerifyString(address()) &&
+           VerifyField<uint32_t>(verifier, VT_EVERY_MS, 4) &&
+           verifier.EndTable();
+  }
+  NoticeSourcesT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(NoticeSourcesT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<NoticeSources> Pack(flatbuffers::FlatBufferBuilder &_fbb, const NoticeSourcesT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct NoticeSourcesBuilder {
+  typedef NoticeSources Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_file(flatbuffers::Offset<flatbuffers::String> file) {
+    fbb_.AddOffset(NoticeSources::VT_FILE, file);
+  }
+  void add_command(flatbuffers::Offset<flatbuffers::String> command) {
+    fbb_.AddOffset(NoticeSources::VT_COMMAND, command);
+  }
+  void add_address(flatbuffers::Offset<flatbuffers::String> address) {
+    fbb_.AddOffset(NoticeSources::VT_ADDRESS, address);
+  }
+  void add_every_ms(uint32_t every_ms) {
+    fbb_.AddElement<uint32_t>(NoticeSources::VT_EVERY_MS, every_ms, 0);
+  }
+  explicit NoticeSourcesBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<NoticeSources> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<NoticeSources>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<NoticeSources> CreateNoticeSources(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> file = 0,
+    flatbuffers::Offset<flatbuffers::String> command = 0,
+    flatbuffers::Offset<flatbuffers::String> address = 0,
+    uint32_t every_ms = 0) {
+  NoticeSourcesBuilder builder_(_fbb);
+  builder_.add_every_ms(every_ms);
+  builder_.add_address(address);
+  builder_.add_command(command);
+  builder_.add_file(file);
+  return builder_.Finish();
+}
+
+struct NoticeSources::Traits {
+  using type = NoticeSources;
+  static auto constexpr Create = CreateNoticeSources;
+};
+
+inline flatbuffers::Offset<NoticeSources> CreateNoticeSourcesDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *file = nullptr,
+    const char *command = nullptr,
+    const char *address = nullptr,
+    uint32_t every_ms = 0) {
+  auto file__ = file ? _fbb.CreateString(file) : 0;
+  auto command__ = command ? _fbb.CreateString(command) : 0;
+  auto address__ = address ? _fbb.CreateString(address) : 0;
+  return regroup::node::fb::CreateNoticeSources(
+      _fbb,
+      file__,
+      command__,
+      address__,
+      every_ms);
+}
+
+flatbuffers::Offset<NoticeSources> CreateNoticeSources(flatbuffers::FlatBufferBuilder &_fbb, const NoticeSourcesT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct SeatT : public flatbuffers::NativeTable {
+  typedef Seat TableType;
+  std::vector<int32_t> cores{};
+  std::vector<std::unique_ptr<regroup::node::fb::VariableT>> environment{};
+  SeatT() = default;
+  SeatT(const SeatT &o);
+  SeatT(SeatT&&) FLATBUFFERS_NOEXCEPT = default;
+  SeatT &operator=(SeatT o) FLATBUFFERS_NOEXCEPT;
+};
+
+struct Seat FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef SeatT NativeTableType;
+  typedef SeatBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_CORES = 4,
+    VT_ENVIRONMENT = 6
+  };
+  const flatbuffers::Vector<int32_t> *cores() const {
+    return GetPointer<const flatbuffers::Vector<int32_t> *>(VT_CORES);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>> *environment() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>> *>(VT_ENVIRONMENT);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_CORES) &&
+           verifier.VerifyVector(cores()) &&
+           VerifyOffset(verifier, VT_ENVIRONMENT) &&
+           verifier.VerifyVector(environment()) &&
+           verifier.VerifyVectorOfTables(environment()) &&
+           verifier.EndTable();
+  }
+  SeatT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(SeatT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Seat> Pack(flatbuffers::FlatBufferBuilder &_fbb, const SeatT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct SeatBuilder {
+  typedef Seat Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_cores(flatbuffers::Offset<flatbuffers::Vector<int32_t>> cores) {
+    fbb_.AddOffset(Seat::VT_CORES, cores);
+  }
+  void add_environment(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>>> environment) {
+    fbb_.AddOffset(Seat::VT_ENVIRONMENT, environment);
+  }
+  explicit SeatBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Seat> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Seat>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Seat> CreateSeat(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<int32_t>> cores = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Variable>>> environment = 0) {
+  SeatBuilder builder_(_fbb);
+  builder_.add_environment(environment);
+  builder_.add_cores(cores);
+  return builder_.Finish();
+}
+
+struct Seat::Traits {
+  using type = Seat;
+  static auto constexpr Create = CreateSeat;
+};
+
+inline flatbuffers::Offset<Seat> CreateSeatDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<int32_t> *cores = nullptr,
+    const std::vector<flatbuffers::Offset<regroup::node::fb::Variable>> *environment = nullptr) {
+  auto cores__ = cores ? _fbb.CreateVector<int32_t>(*cores) : 0;
+  auto environment__ = environment ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Variable>>(*environment) : 0;
+  return regroup::node::fb::CreateSeat(
+      _fbb,
+      cores__,
+      environment__);
+}
+
+flatbuffers::Offset<Seat> CreateSeat(flatbuffers::FlatBufferBuilder &_fbb, const SeatT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct CheckpointsT : public flatbuffers::NativeTable {
+  typedef Checkpoints TableType;
+  std::string directory{};
+  uint64_t every = 0;
+  uint32_t keep_last = 0;
+  uint64_t keep_every = 0;
+  uint64_t memory = 0;
+  std::string job{};
+  uint64_t seed = 0;
+  uint32_t shards = 0;
+  std::string resume_path{};
+  uint64_t resume_step = 0;
+  std::string resume_fingerprint{};
+  std::string shared{};
+};
+
+struct Checkpoints FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef CheckpointsT NativeTableType;
+  typedef CheckpointsBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_DIRECTORY = 4,
+    VT_EVERY = 6,
+    VT_KEEP_LAST = 8,
+    VT_KEEP_EVERY = 10,
+    VT_MEMORY = 12,
+    VT_JOB = 14,
+    VT_SEED = 16,
+    VT_SHARDS = 18,
+    VT_RESUME_PATH = 20,
+    VT_RESUME_STEP = 22,
+    VT_RESUME_FINGERPRINT = 24,
+    VT_SHARED = 26
+  };
+  const flatbuffers::String *directory() const {
+    return GetPointer<const flatbuffers::String *>(VT_DIRECTORY);
+  }
+  uint64_t every() const {
+    return GetField<uint64_t>(VT_EVERY, 0);
+  }
+  uint32_t keep_last() const {
+    return GetField<uint32_t>(VT_KEEP_LAST, 0);
+  }
+  uint64_t keep_every() const {
+    return GetField<uint64_t>(VT_KEEP_EVERY, 0);
+  }
+  uint64_t memory() const {
+    return GetField<uint64_t>(VT_MEMORY, 0);
+  }
+  const flatbuffers::String *job() const {
+    return GetPointer<const flatbuffers::String *>(VT_JOB);
+  }
+  uint64_t seed() const {
+    return GetField<uint64_t>(VT_SEED, 0);
+  }
+  uint32_t shards() const {
+    return GetField<uint32_t>(VT_SHARDS, 0);
+  }
+  const flatbuffers::String *resume_path() const {
+    return GetPointer<const flatbuffers::String *>(VT_RESUME_PATH);
+  }
+  uint64_t resume_step() const {
+    return GetField<uint64_t>(VT_RESUME_STEP, 0);
+  }
+  const flatbuffers::String *resume_fingerprint() const {
+    return GetPointer<const flatbuffers::String *>(VT_RESUME_FINGERPRINT);
+  }
+  const flatbuffers::String *shared() const {
+    return GetPointer<const flatbuffers::String *>(VT_SHARED);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_DIRECTORY) &&
+           verifier.VerifyString(directory()) &&
+           VerifyField<uint64_t>(verifier, VT_EVERY, 8) &&
+           VerifyField<uint32_t>(verifier, VT_KEEP_LAST, 4) &&
+           VerifyField<uint64_t>(verifier, VT_KEEP_EVERY, 8) &&
+           VerifyField<uint64_t>(verifier, VT_MEMORY, 8) &&
+           VerifyOffset(verifier, VT_JOB) &&
+           verifier.VerifyString(job()) &&
+           VerifyField<uint64_t>(verifier, VT_SEED, 8) &&
+           VerifyField<uint32_t>(verifier, VT_SHARDS, 4) &&
+           VerifyOffset(verifier, VT_RESUME_PATH) &&
+           verifier.VerifyString(resume_path()) &&
+           VerifyField<uint64_t>(verifier, VT_RESUME_STEP, 8) &&
+           VerifyOffset(verifier, VT_RESUME_FINGERPRINT) &&
+           verifier.VerifyString(resume_fingerprint()) &&
+           VerifyOffset(verifier, VT_SHARED) &&
+           verifier.VerifyString(shared()) &&
+           verifier.EndTable();
+  }
+  CheckpointsT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(CheckpointsT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Checkpoints> Pack(flatbuffers::FlatBufferBuilder &_fbb, const CheckpointsT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct CheckpointsBuilder {
+  typedef Checkpoints Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_directory(flatbuffers::Offset<flatbuffers::String> directory) {
+    fbb_.AddOffset(Checkpoints::VT_DIRECTORY, directory);
+  }
+  void add_every(uint64_t every) {
+    fbb_.AddElement<uint64_t>(Checkpoints::VT_EVERY, every, 0);
+  }
+  void add_keep_last(uint32_t keep_last) {
+    fbb_.AddElement<uint32_t>(Checkpoints::VT_KEEP_LAST, keep_last, 0);
+  }
+  void add_keep_every(uint64_t keep_every) {
+    fbb_.AddElement<uint64_t>(Checkpoints::VT_KEEP_EVERY, keep_every, 0);
+  }
+  void add_memory(uint64_t memory) {
+    fbb_.AddElement<uint64_t>(Checkpoints::VT_MEMORY, memory, 0);
+  }
+  void add_job(flatbuffers::Offset<flatbuffers::String> job) {
+    fbb_.AddOffset(Checkpoints::VT_JOB, job);
+  }
+  void add_seed(uint64_t seed) {
+    fbb_.AddElement<uint64_t>(Checkpoints::VT_SEED, seed, 0);
+  }
+  void add_shards(uint32_t shards) {
+    fbb_.AddElement<uint32_t>(Checkpoints::VT_SHARDS, shards, 0);
+  }
+  void add_resume_path(flatbuffers::Offset<flatbuffers::String> resume_path) {
+    fbb_.AddOffset(Checkpoints::VT_RESUME_PATH, resume_path);
+  }
+  void add_resume_step(uint64_t resume_step) {
+    fbb_.AddElement<uint64_t>(Checkpoints::VT_RESUME_STEP, resume_step, 0);
+  }
+  void add_resume_fingerprint(flatbuffers::Offset<flatbuffers::String> resume_fingerprint) {
+    fbb_.AddOffset(Checkpoints::VT_RESUME_FINGERPRINT, resume_fingerprint);
+  }
+  void add_shared(flatbuffers::Offset<flatbuffers::String> shared) {
+    fbb_.AddOffset(Checkpoints::VT_SHARED, shared);
+  }
+  explicit CheckpointsBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Checkpoints> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Checkpoints>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Checkpoints> CreateCheckpoints(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> directory = 0,
+    uint64_t every = 0,
+    uint32_t keep_last = 0,
+    uint64_t keep_every = 0,
+    uint64_t memory = 0,
+    flatbuffers::Offset<flatbuffers::String> job = 0,
+    uint64_t seed = 0,
+    uint32_t shards = 0,
+    flatbuffers::Offset<flatbuffers::String> resume_path = 0,
+    uint64_t resume_step = 0,
+    flatbuffers::Offset<flatbuffers::String> resume_fingerprint = 0,
+    flatbuffers::Offset<flatbuffers::String> shared = 0) {
+  CheckpointsBuilder builder_(_fbb);
+  builder_.add_resume_step(resume_step);
+  builder_.add_seed(seed);
+  builder_.add_memory(memory);
+  builder_.add_keep_every(keep_every);
+  builder_.add_every(every);
+  builder_.add_shared(shared);
+  builder_.add_resume_fingerprint(resume_fingerprint);
+  builder_.add_resume_path(resume_path);
+  builder_.add_shards(shards);
+  builder_.add_job(job);
+  builder_.add_keep_last(keep_last);
+  builder_.add_directory(directory);
+  return builder_.Finish();
+}
+
+struct Checkpoints::Traits {
+  using type = Checkpoints;
+  static auto constexpr Create = CreateCheckpoints;
+};
+
+inline flatbuffers::Offset<Checkpoints> CreateCheckpointsDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *directory = nullptr,
+    uint64_t every = 0,
+    uint32_t keep_last = 0,
+    uint64_t keep_every = 0,
+    uint64_t memory = 0,
+    const char *job = nullptr,
+    uint64_t seed = 0,
+    uint32_t shards = 0,
+    const char *resume_path = nullptr,
+    uint64_t resume_step = 0,
+    const char *resume_fingerprint = nullptr,
+    const char *shared = nullptr) {
+  auto directory__ = directory ? _fbb.CreateString(directory) : 0;
+  auto job__ = job ? _fbb.CreateString(job) : 0;
+  auto resume_path__ = resume_path ? _fbb.CreateString(resume_path) : 0;
+  auto resume_fingerprint__ = resume_fingerprint ? _fbb.CreateString(resume_fingerprint) : 0;
+  auto shared__ = shared ? _fbb.CreateString(shared) : 0;
+  return regroup::node::fb::CreateCheckpoints(
+      _fbb,
+      directory__,
+      every,
+      keep_last,
+      keep_every,
+      memory,
+      job__,
+      seed,
+      shards,
+      resume_path__,
+      resume_step,
+      resume_fingerprint__,
+      shared__);
+}
+
+flatbuffers::Offset<Checkpoints> CreateCheckpoints(flatbuffers::FlatBufferBuilder &_fbb, const CheckpointsT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct ElasticT : public flatbuffers::NativeTable {
   typedef Elastic TableType;
   uint32_t lines = 0;
@@ -884,6 +1429,13 @@ struct ElasticT : public flatbuffers::NativeTable {
   bool any_fingerprint = false;
   uint32_t kept_results = 0;
   uint64_t learn_above = 0;
+  std::vector<std::unique_ptr<regroup::node::fb::SeatT>> seats{};
+  std::unique_ptr<regroup::node::fb::CheckpointsT> checkpoints{};
+  std::string head{};
+  ElasticT() = default;
+  ElasticT(const ElasticT &o);
+  ElasticT(ElasticT&&) FLATBUFFERS_NOEXCEPT = default;
+  ElasticT &operator=(ElasticT o) FLATBUFFERS_NOEXCEPT;
 };
 
 struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -896,7 +1448,10 @@ struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_SEED = 8,
     VT_ANY_FINGERPRINT = 10,
     VT_KEPT_RESULTS = 12,
-    VT_LEARN_ABOVE = 14
+    VT_LEARN_ABOVE = 14,
+    VT_SEATS = 16,
+    VT_CHECKPOINTS = 18,
+    VT_HEAD = 20
   };
   uint32_t lines() const {
     return GetField<uint32_t>(VT_LINES, 0);
@@ -916,6 +1471,15 @@ struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint64_t learn_above() const {
     return GetField<uint64_t>(VT_LEARN_ABOVE, 0);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Seat>> *seats() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Seat>> *>(VT_SEATS);
+  }
+  const regroup::node::fb::Checkpoints *checkpoints() const {
+    return GetPointer<const regroup::node::fb::Checkpoints *>(VT_CHECKPOINTS);
+  }
+  const flatbuffers::String *head() const {
+    return GetPointer<const flatbuffers::String *>(VT_HEAD);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_LINES, 4) &&
@@ -924,6 +1488,13 @@ struct Elastic FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint8_t>(verifier, VT_ANY_FINGERPRINT, 1) &&
            VerifyField<uint32_t>(verifier, VT_KEPT_RESULTS, 4) &&
            VerifyField<uint64_t>(verifier, VT_LEARN_ABOVE, 8) &&
+           VerifyOffset(verifier, VT_SEATS) &&
+           verifier.VerifyVector(seats()) &&
+           verifier.VerifyVectorOfTables(seats()) &&
+           VerifyOffset(verifier, VT_CHECKPOINTS) &&
+           verifier.VerifyTable(checkpoints()) &&
+           VerifyOffset(verifier, VT_HEAD) &&
+           verifier.VerifyString(head()) &&
            verifier.EndTable();
   }
   ElasticT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -953,6 +1524,15 @@ struct ElasticBuilder {
   void add_learn_above(uint64_t learn_above) {
     fbb_.AddElement<uint64_t>(Elastic::VT_LEARN_ABOVE, learn_above, 0);
   }
+  void add_seats(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Seat>>> seats) {
+    fbb_.AddOffset(Elastic::VT_SEATS, seats);
+  }
+  void add_checkpoints(flatbuffers::Offset<regroup::node::fb::Checkpoints> checkpoints) {
+    fbb_.AddOffset(Elastic::VT_CHECKPOINTS, checkpoints);
+  }
+  void add_head(flatbuffers::Offset<flatbuffers::String> head) {
+    fbb_.AddOffset(Elastic::VT_HEAD, head);
+  }
   explicit ElasticBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -971,10 +1551,16 @@ inline flatbuffers::Offset<Elastic> CreateElastic(
     uint64_t seed = 0,
     bool any_fingerprint = false,
     uint32_t kept_results = 0,
-    uint64_t learn_above = 0) {
+    uint64_t learn_above = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Seat>>> seats = 0,
+    flatbuffers::Offset<regroup::node::fb::Checkpoints> checkpoints = 0,
+    flatbuffers::Offset<flatbuffers::String> head = 0) {
   ElasticBuilder builder_(_fbb);
   builder_.add_learn_above(learn_above);
   builder_.add_seed(seed);
+  builder_.add_head(head);
+  builder_.add_checkpoints(checkpoints);
+  builder_.add_seats(seats);
   builder_.add_kept_results(kept_results);
   builder_.add_shards(shards);
   builder_.add_lines(lines);
@@ -987,7 +1573,129 @@ struct Elastic::Traits {
   static auto constexpr Create = CreateElastic;
 };
 
+inline flatbuffers::Offset<Elastic> CreateElasticDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t lines = 0,
+    uint32_t shards = 0,
+    uint64_t seed = 0,
+    bool any_fingerprint = false,
+    uint32_t kept_results = 0,
+    uint64_t learn_above = 0,
+    const std::vector<flatbuffers::Offset<regroup::node::fb::Seat>> *seats = nullptr,
+    flatbuffers::Offset<regroup::node::fb::Checkpoints> checkpoints = 0,
+    const char *head = nullptr) {
+  auto seats__ = seats ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Seat>>(*seats) : 0;
+  auto head__ = head ? _fbb.CreateString(head) : 0;
+  return regroup::node::fb::CreateElastic(
+      _fbb,
+      lines,
+      shards,
+      seed,
+      any_fingerprint,
+      kept_results,
+      learn_above,
+      seats__,
+      checkpoints,
+      head__);
+}
+
 flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct SurveyT : public flatbuffers::NativeTable {
+  typedef Survey TableType;
+  bool devices = false;
+  std::string topology{};
+  std::vector<uint16_t> ports{};
+};
+
+struct Survey FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef SurveyT NativeTableType;
+  typedef SurveyBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_DEVICES = 4,
+    VT_TOPOLOGY = 6,
+    VT_PORTS = 8
+  };
+  bool devices() const {
+    return GetField<uint8_t>(VT_DEVICES, 0) != 0;
+  }
+  const flatbuffers::String *topology() const {
+    return GetPointer<const flatbuffers::String *>(VT_TOPOLOGY);
+  }
+  const flatbuffers::Vector<uint16_t> *ports() const {
+    return GetPointer<const flatbuffers::Vector<uint16_t> *>(VT_PORTS);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint8_t>(verifier, VT_DEVICES, 1) &&
+           VerifyOffset(verifier, VT_TOPOLOGY) &&
+           verifier.VerifyString(topology()) &&
+           VerifyOffset(verifier, VT_PORTS) &&
+           verifier.VerifyVector(ports()) &&
+           verifier.EndTable();
+  }
+  SurveyT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(SurveyT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Survey> Pack(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct SurveyBuilder {
+  typedef Survey Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_devices(bool devices) {
+    fbb_.AddElement<uint8_t>(Survey::VT_DEVICES, static_cast<uint8_t>(devices), 0);
+  }
+  void add_topology(flatbuffers::Offset<flatbuffers::String> topology) {
+    fbb_.AddOffset(Survey::VT_TOPOLOGY, topology);
+  }
+  void add_ports(flatbuffers::Offset<flatbuffers::Vector<uint16_t>> ports) {
+    fbb_.AddOffset(Survey::VT_PORTS, ports);
+  }
+  explicit SurveyBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Survey> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Survey>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Survey> CreateSurvey(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    bool devices = false,
+    flatbuffers::Offset<flatbuffers::String> topology = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint16_t>> ports = 0) {
+  SurveyBuilder builder_(_fbb);
+  builder_.add_ports(ports);
+  builder_.add_topology(topology);
+  builder_.add_devices(devices);
+  return builder_.Finish();
+}
+
+struct Survey::Traits {
+  using type = Survey;
+  static auto constexpr Create = CreateSurvey;
+};
+
+inline flatbuffers::Offset<Survey> CreateSurveyDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    bool devices = false,
+    const char *topology = nullptr,
+    const std::vector<uint16_t> *ports = nullptr) {
+  auto topology__ = topology ? _fbb.CreateString(topology) : 0;
+  auto ports__ = ports ? _fbb.CreateVector<uint16_t>(*ports) : 0;
+  return regroup::node::fb::CreateSurvey(
+      _fbb,
+      devices,
+      topology__,
+      ports__);
+}
+
+flatbuffers::Offset<Survey> CreateSurvey(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct SetupT : public flatbuffers::NativeTable {
   typedef Setup TableType;
@@ -1002,6 +1710,9 @@ struct SetupT : public flatbuffers::NativeTable {
   std::string master_address{};
   uint16_t master_port = 0;
   std::unique_ptr<regroup::node::fb::ElasticT> elastic{};
+  bool usage = false;
+  uint8_t memory = 0;
+  std::unique_ptr<regroup::node::fb::NoticeSourcesT> notice{};
   SetupT() = default;
   SetupT(const SetupT &o);
   SetupT(SetupT&&) FLATBUFFERS_NOEXCEPT = default;
@@ -1023,7 +1734,10 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_SERVICES = 18,
     VT_MASTER_ADDRESS = 20,
     VT_MASTER_PORT = 22,
-    VT_ELASTIC = 24
+    VT_ELASTIC = 24,
+    VT_USAGE = 26,
+    VT_MEMORY = 28,
+    VT_NOTICE = 30
   };
   uint32_t host() const {
     return GetField<uint32_t>(VT_HOST, 0);
@@ -1058,6 +1772,15 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::node::fb::Elastic *elastic() const {
     return GetPointer<const regroup::node::fb::Elastic *>(VT_ELASTIC);
   }
+  bool usage() const {
+    return GetField<uint8_t>(VT_USAGE, 0) != 0;
+  }
+  uint8_t memory() const {
+    return GetField<uint8_t>(VT_MEMORY, 0);
+  }
+  const regroup::node::fb::NoticeSources *notice() const {
+    return GetPointer<const regroup::node::fb::NoticeSources *>(VT_NOTICE);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
@@ -1075,6 +1798,10 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint16_t>(verifier, VT_MASTER_PORT, 2) &&
            VerifyOffset(verifier, VT_ELASTIC) &&
            verifier.VerifyTable(elastic()) &&
+           VerifyField<uint8_t>(verifier, VT_USAGE, 1) &&
+           VerifyField<uint8_t>(verifier, VT_MEMORY, 1) &&
+           VerifyOffset(verifier, VT_NOTICE) &&
+           verifier.VerifyTable(notice()) &&
            verifier.EndTable();
   }
   SetupT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -1119,6 +1846,15 @@ struct SetupBuilder {
   void add_elastic(flatbuffers::Offset<regroup::node::fb::Elastic> elastic) {
     fbb_.AddOffset(Setup::VT_ELASTIC, elastic);
   }
+  void add_usage(bool usage) {
+    fbb_.AddElement<uint8_t>(Setup::VT_USAGE, static_cast<uint8_t>(usage), 0);
+  }
+  void add_memory(uint8_t memory) {
+    fbb_.AddElement<uint8_t>(Setup::VT_MEMORY, memory, 0);
+  }
+  void add_notice(flatbuffers::Offset<regroup::node::fb::NoticeSources> notice) {
+    fbb_.AddOffset(Setup::VT_NOTICE, notice);
+  }
   explicit SetupBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1142,8 +1878,12 @@ inline flatbuffers::Offset<Setup> CreateSetup(
     bool services = false,
     flatbuffers::Offset<flatbuffers::String> master_address = 0,
     uint16_t master_port = 0,
-    flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0) {
+    flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0,
+    bool usage = false,
+    uint8_t memory = 0,
+    flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0) {
   SetupBuilder builder_(_fbb);
+  builder_.add_notice(notice);
   builder_.add_elastic(elastic);
   builder_.add_master_address(master_address);
   builder_.add_stdin_rank(stdin_rank);
@@ -1151,6 +1891,8 @@ inline flatbuffers::Offset<Setup> CreateSetup(
   builder_.add_name(name);
   builder_.add_host(host);
   builder_.add_master_port(master_port);
+  builder_.add_memory(memory);
+  builder_.add_usage(usage);
   builder_.add_services(services);
   builder_.add_quiet(quiet);
   builder_.add_verbose(verbose);
@@ -1175,7 +1917,10 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
     bool services = false,
     const char *master_address = nullptr,
     uint16_t master_port = 0,
-    flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0) {
+    flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0,
+    bool usage = false,
+    uint8_t memory = 0,
+    flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto master_address__ = master_address ? _fbb.CreateString(master_address) : 0;
   return regroup::node::fb::CreateSetup(
@@ -1190,7 +1935,10 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
       services,
       master_address__,
       master_port,
-      elastic);
+      elastic,
+      usage,
+      memory,
+      notice);
 }
 
 flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_fbb, const SetupT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -1635,6 +2383,7 @@ struct StartSpaceT : public flatbuffers::NativeTable {
   typedef StartSpace TableType;
   std::vector<uint8_t> space{};
   std::vector<std::unique_ptr<regroup::node::fb::MemberT>> members{};
+  bool again = false;
   StartSpaceT() = default;
   StartSpaceT(const StartSpaceT &o);
   StartSpaceT(StartSpaceT&&) FLATBUFFERS_NOEXCEPT = default;
@@ -1647,13 +2396,17 @@ struct StartSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   struct Traits;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_SPACE = 4,
-    VT_MEMBERS = 6
+    VT_MEMBERS = 6,
+    VT_AGAIN = 8
   };
   const flatbuffers::Vector<uint8_t> *space() const {
     return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_SPACE);
   }
   const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Member>> *members() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Member>> *>(VT_MEMBERS);
+  }
+  bool again() const {
+    return GetField<uint8_t>(VT_AGAIN, 0) != 0;
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -1662,6 +2415,7 @@ struct StartSpace FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_MEMBERS) &&
            verifier.VerifyVector(members()) &&
            verifier.VerifyVectorOfTables(members()) &&
+           VerifyField<uint8_t>(verifier, VT_AGAIN, 1) &&
            verifier.EndTable();
   }
   StartSpaceT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -1679,6 +2433,9 @@ struct StartSpaceBuilder {
   void add_members(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Member>>> members) {
     fbb_.AddOffset(StartSpace::VT_MEMBERS, members);
   }
+  void add_again(bool again) {
+    fbb_.AddElement<uint8_t>(StartSpace::VT_AGAIN, static_cast<uint8_t>(again), 0);
+  }
   explicit StartSpaceBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1693,10 +2450,12 @@ struct StartSpaceBuilder {
 inline flatbuffers::Offset<StartSpace> CreateStartSpace(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<flatbuffers::Vector<uint8_t>> space = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Member>>> members = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<regroup::node::fb::Member>>> members = 0,
+    bool again = false) {
   StartSpaceBuilder builder_(_fbb);
   builder_.add_members(members);
   builder_.add_space(space);
+  builder_.add_again(again);
   return builder_.Finish();
 }
 
@@ -1708,13 +2467,15 @@ struct StartSpace::Traits {
 inline flatbuffers::Offset<StartSpace> CreateStartSpaceDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     const std::vector<uint8_t> *space = nullptr,
-    const std::vector<flatbuffers::Offset<regroup::node::fb::Member>> *members = nullptr) {
+    const std::vector<flatbuffers::Offset<regroup::node::fb::Member>> *members = nullptr,
+    bool again = false) {
   auto space__ = space ? _fbb.CreateVector<uint8_t>(*space) : 0;
   auto members__ = members ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Member>>(*members) : 0;
   return regroup::node::fb::CreateStartSpace(
       _fbb,
       space__,
-      members__);
+      members__,
+      again);
 }
 
 flatbuffers::Offset<StartSpace> CreateStartSpace(flatbuffers::FlatBufferBuilder &_fbb, const StartSpaceT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -2350,6 +3111,102 @@ inline flatbuffers::Offset<Hello> CreateHelloDirect(
 
 flatbuffers::Offset<Hello> CreateHello(flatbuffers::FlatBufferBuilder &_fbb, const HelloT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct SurveyedT : public flatbuffers::NativeTable {
+  typedef Surveyed TableType;
+  uint8_t code = 0;
+  std::string error{};
+  std::string host{};
+};
+
+struct Surveyed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef SurveyedT NativeTableType;
+  typedef SurveyedBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_CODE = 4,
+    VT_ERROR = 6,
+    VT_HOST = 8
+  };
+  uint8_t code() const {
+    return GetField<uint8_t>(VT_CODE, 0);
+  }
+  const flatbuffers::String *error() const {
+    return GetPointer<const flatbuffers::String *>(VT_ERROR);
+  }
+  const flatbuffers::String *host() const {
+    return GetPointer<const flatbuffers::String *>(VT_HOST);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint8_t>(verifier, VT_CODE, 1) &&
+           VerifyOffset(verifier, VT_ERROR) &&
+           verifier.VerifyString(error()) &&
+           VerifyOffset(verifier, VT_HOST) &&
+           verifier.VerifyString(host()) &&
+           verifier.EndTable();
+  }
+  SurveyedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(SurveyedT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Surveyed> Pack(flatbuffers::FlatBufferBuilder &_fbb, const SurveyedT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct SurveyedBuilder {
+  typedef Surveyed Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_code(uint8_t code) {
+    fbb_.AddElement<uint8_t>(Surveyed::VT_CODE, code, 0);
+  }
+  void add_error(flatbuffers::Offset<flatbuffers::String> error) {
+    fbb_.AddOffset(Surveyed::VT_ERROR, error);
+  }
+  void add_host(flatbuffers::Offset<flatbuffers::String> host) {
+    fbb_.AddOffset(Surveyed::VT_HOST, host);
+  }
+  explicit SurveyedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Surveyed> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Surveyed>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Surveyed> CreateSurveyed(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint8_t code = 0,
+    flatbuffers::Offset<flatbuffers::String> error = 0,
+    flatbuffers::Offset<flatbuffers::String> host = 0) {
+  SurveyedBuilder builder_(_fbb);
+  builder_.add_host(host);
+  builder_.add_error(error);
+  builder_.add_code(code);
+  return builder_.Finish();
+}
+
+struct Surveyed::Traits {
+  using type = Surveyed;
+  static auto constexpr Create = CreateSurveyed;
+};
+
+inline flatbuffers::Offset<Surveyed> CreateSurveyedDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint8_t code = 0,
+    const char *error = nullptr,
+    const char *host = nullptr) {
+  auto error__ = error ? _fbb.CreateString(error) : 0;
+  auto host__ = host ? _fbb.CreateString(host) : 0;
+  return regroup::node::fb::CreateSurveyed(
+      _fbb,
+      code,
+      error__,
+      host__);
+}
+
+flatbuffers::Offset<Surveyed> CreateSurveyed(flatbuffers::FlatBufferBuilder &_fbb, const SurveyedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct SpaceStartedT : public flatbuffers::NativeTable {
   typedef SpaceStarted TableType;
   uint32_t space = 0;
@@ -2624,6 +3481,155 @@ inline flatbuffers::Offset<Said> CreateSaidDirect(
 }
 
 flatbuffers::Offset<Said> CreateSaid(flatbuffers::FlatBufferBuilder &_fbb, const SaidT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct UsedT : public flatbuffers::NativeTable {
+  typedef Used TableType;
+  std::string json{};
+};
+
+struct Used FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef UsedT NativeTableType;
+  typedef UsedBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_JSON = 4
+  };
+  const flatbuffers::String *json() const {
+    return GetPointer<const flatbuffers::String *>(VT_JSON);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_JSON) &&
+           verifier.VerifyString(json()) &&
+           verifier.EndTable();
+  }
+  UsedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(UsedT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Used> Pack(flatbuffers::FlatBufferBuilder &_fbb, const UsedT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct UsedBuilder {
+  typedef Used Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_json(flatbuffers::Offset<flatbuffers::String> json) {
+    fbb_.AddOffset(Used::VT_JSON, json);
+  }
+  explicit UsedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Used> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Used>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Used> CreateUsed(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> json = 0) {
+  UsedBuilder builder_(_fbb);
+  builder_.add_json(json);
+  return builder_.Finish();
+}
+
+struct Used::Traits {
+  using type = Used;
+  static auto constexpr Create = CreateUsed;
+};
+
+inline flatbuffers::Offset<Used> CreateUsedDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *json = nullptr) {
+  auto json__ = json ? _fbb.CreateString(json) : 0;
+  return regroup::node::fb::CreateUsed(
+      _fbb,
+      json__);
+}
+
+flatbuffers::Offset<Used> CreateUsed(flatbuffers::FlatBufferBuilder &_fbb, const UsedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct HostNoticeT : public flatbuffers::NativeTable {
+  typedef HostNotice TableType;
+  uint32_t within_ms = 0;
+  std::string why{};
+};
+
+struct HostNotice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef HostNoticeT NativeTableType;
+  typedef HostNoticeBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_WITHIN_MS = 4,
+    VT_WHY = 6
+  };
+  uint32_t within_ms() const {
+    return GetField<uint32_t>(VT_WITHIN_MS, 0);
+  }
+  const flatbuffers::String *why() const {
+    return GetPointer<const flatbuffers::String *>(VT_WHY);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint32_t>(verifier, VT_WITHIN_MS, 4) &&
+           VerifyOffset(verifier, VT_WHY) &&
+           verifier.VerifyString(why()) &&
+           verifier.EndTable();
+  }
+  HostNoticeT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(HostNoticeT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<HostNotice> Pack(flatbuffers::FlatBufferBuilder &_fbb, const HostNoticeT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct HostNoticeBuilder {
+  typedef HostNotice Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_within_ms(uint32_t within_ms) {
+    fbb_.AddElement<uint32_t>(HostNotice::VT_WITHIN_MS, within_ms, 0);
+  }
+  void add_why(flatbuffers::Offset<flatbuffers::String> why) {
+    fbb_.AddOffset(HostNotice::VT_WHY, why);
+  }
+  explicit HostNoticeBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<HostNotice> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<HostNotice>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<HostNotice> CreateHostNotice(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t within_ms = 0,
+    flatbuffers::Offset<flatbuffers::String> why = 0) {
+  HostNoticeBuilder builder_(_fbb);
+  builder_.add_why(why);
+  builder_.add_within_ms(within_ms);
+  return builder_.Finish();
+}
+
+struct HostNotice::Traits {
+  using type = HostNotice;
+  static auto constexpr Create = CreateHostNotice;
+};
+
+inline flatbuffers::Offset<HostNotice> CreateHostNoticeDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint32_t within_ms = 0,
+    const char *why = nullptr) {
+  auto why__ = why ? _fbb.CreateString(why) : 0;
+  return regroup::node::fb::CreateHostNotice(
+      _fbb,
+      within_ms,
+      why__);
+}
+
+flatbuffers::Offset<HostNotice> CreateHostNotice(flatbuffers::FlatBufferBuilder &_fbb, const HostNoticeT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct BeatT : public flatbuffers::NativeTable {
   typedef Beat TableType;
@@ -3150,6 +4156,7 @@ struct RelayedT : public flatbuffers::NativeTable {
   std::vector<uint32_t> nodes{};
   std::vector<uint8_t> message{};
   bool answered = false;
+  std::vector<uint64_t> numbers{};
 };
 
 struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -3159,7 +4166,8 @@ struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_NODES = 4,
     VT_MESSAGE = 6,
-    VT_ANSWERED = 8
+    VT_ANSWERED = 8,
+    VT_NUMBERS = 10
   };
   const flatbuffers::Vector<uint32_t> *nodes() const {
     return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_NODES);
@@ -3170,6 +4178,9 @@ struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool answered() const {
     return GetField<uint8_t>(VT_ANSWERED, 0) != 0;
   }
+  const flatbuffers::Vector<uint64_t> *numbers() const {
+    return GetPointer<const flatbuffers::Vector<uint64_t> *>(VT_NUMBERS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_NODES) &&
@@ -3177,6 +4188,8 @@ struct Relayed FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_MESSAGE) &&
            verifier.VerifyVector(message()) &&
            VerifyField<uint8_t>(verifier, VT_ANSWERED, 1) &&
+           VerifyOffset(verifier, VT_NUMBERS) &&
+           verifier.VerifyVector(numbers()) &&
            verifier.EndTable();
   }
   RelayedT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -3197,6 +4210,9 @@ struct RelayedBuilder {
   void add_answered(bool answered) {
     fbb_.AddElement<uint8_t>(Relayed::VT_ANSWERED, static_cast<uint8_t>(answered), 0);
   }
+  void add_numbers(flatbuffers::Offset<flatbuffers::Vector<uint64_t>> numbers) {
+    fbb_.AddOffset(Relayed::VT_NUMBERS, numbers);
+  }
   explicit RelayedBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3212,8 +4228,10 @@ inline flatbuffers::Offset<Relayed> CreateRelayed(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> nodes = 0,
     flatbuffers::Offset<flatbuffers::Vector<uint8_t>> message = 0,
-    bool answered = false) {
+    bool answered = false,
+    flatbuffers::Offset<flatbuffers::Vector<uint64_t>> numbers = 0) {
   RelayedBuilder builder_(_fbb);
+  builder_.add_numbers(numbers);
   builder_.add_message(message);
   builder_.add_nodes(nodes);
   builder_.add_answered(answered);
@@ -3229,14 +4247,17 @@ inline flatbuffers::Offset<Relayed> CreateRelayedDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     const std::vector<uint32_t> *nodes = nullptr,
     const std::vector<uint8_t> *message = nullptr,
-    bool answered = false) {
+    bool answered = false,
+    const std::vector<uint64_t> *numbers = nullptr) {
   auto nodes__ = nodes ? _fbb.CreateVector<uint32_t>(*nodes) : 0;
   auto message__ = message ? _fbb.CreateVector<uint8_t>(*message) : 0;
+  auto numbers__ = numbers ? _fbb.CreateVector<uint64_t>(*numbers) : 0;
   return regroup::node::fb::CreateRelayed(
       _fbb,
       nodes__,
       message__,
-      answered);
+      answered,
+      numbers__);
 }
 
 flatbuffers::Offset<Relayed> CreateRelayed(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -3313,6 +4334,75 @@ inline flatbuffers::Offset<Gathered> CreateGatheredDirect(
 }
 
 flatbuffers::Offset<Gathered> CreateGathered(flatbuffers::FlatBufferBuilder &_fbb, const GatheredT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct HeardT : public flatbuffers::NativeTable {
+  typedef Heard TableType;
+  uint64_t number = 0;
+  uint8_t then = 0;
+};
+
+struct Heard FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef HeardT NativeTableType;
+  typedef HeardBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NUMBER = 4,
+    VT_THEN = 6
+  };
+  uint64_t number() const {
+    return GetField<uint64_t>(VT_NUMBER, 0);
+  }
+  uint8_t then() const {
+    return GetField<uint8_t>(VT_THEN, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint64_t>(verifier, VT_NUMBER, 8) &&
+           VerifyField<uint8_t>(verifier, VT_THEN, 1) &&
+           verifier.EndTable();
+  }
+  HeardT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(HeardT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Heard> Pack(flatbuffers::FlatBufferBuilder &_fbb, const HeardT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct HeardBuilder {
+  typedef Heard Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_number(uint64_t number) {
+    fbb_.AddElement<uint64_t>(Heard::VT_NUMBER, number, 0);
+  }
+  void add_then(uint8_t then) {
+    fbb_.AddElement<uint8_t>(Heard::VT_THEN, then, 0);
+  }
+  explicit HeardBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Heard> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Heard>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Heard> CreateHeard(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    uint64_t number = 0,
+    uint8_t then = 0) {
+  HeardBuilder builder_(_fbb);
+  builder_.add_number(number);
+  builder_.add_then(then);
+  return builder_.Finish();
+}
+
+struct Heard::Traits {
+  using type = Heard;
+  static auto constexpr Create = CreateHeard;
+};
+
+flatbuffers::Offset<Heard> CreateHeard(flatbuffers::FlatBufferBuilder &_fbb, const HeardT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct MessageT : public flatbuffers::NativeTable {
   typedef Message TableType;
@@ -3404,6 +4494,21 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   }
   const regroup::node::fb::Gathered *body_as_Gathered() const {
     return body_type() == regroup::node::fb::Body::Gathered ? static_cast<const regroup::node::fb::Gathered *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Survey *body_as_Survey() const {
+    return body_type() == regroup::node::fb::Body::Survey ? static_cast<const regroup::node::fb::Survey *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Surveyed *body_as_Surveyed() const {
+    return body_type() == regroup::node::fb::Body::Surveyed ? static_cast<const regroup::node::fb::Surveyed *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Used *body_as_Used() const {
+    return body_type() == regroup::node::fb::Body::Used ? static_cast<const regroup::node::fb::Used *>(body()) : nullptr;
+  }
+  const regroup::node::fb::Heard *body_as_Heard() const {
+    return body_type() == regroup::node::fb::Body::Heard ? static_cast<const regroup::node::fb::Heard *>(body()) : nullptr;
+  }
+  const regroup::node::fb::HostNotice *body_as_HostNotice() const {
+    return body_type() == regroup::node::fb::Body::HostNotice ? static_cast<const regroup::node::fb::HostNotice *>(body()) : nullptr;
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -3504,6 +4609,26 @@ template<> inline const regroup::node::fb::Relayed *Message::body_as<regroup::no
 
 template<> inline const regroup::node::fb::Gathered *Message::body_as<regroup::node::fb::Gathered>() const {
   return body_as_Gathered();
+}
+
+template<> inline const regroup::node::fb::Survey *Message::body_as<regroup::node::fb::Survey>() const {
+  return body_as_Survey();
+}
+
+template<> inline const regroup::node::fb::Surveyed *Message::body_as<regroup::node::fb::Surveyed>() const {
+  return body_as_Surveyed();
+}
+
+template<> inline const regroup::node::fb::Used *Message::body_as<regroup::node::fb::Used>() const {
+  return body_as_Used();
+}
+
+template<> inline const regroup::node::fb::Heard *Message::body_as<regroup::node::fb::Heard>() const {
+  return body_as_Heard();
+}
+
+template<> inline const regroup::node::fb::HostNotice *Message::body_as<regroup::node::fb::HostNotice>() const {
+  return body_as_HostNotice();
 }
 
 struct MessageBuilder {
@@ -3628,6 +4753,167 @@ inline flatbuffers::Offset<Output> CreateOutput(flatbuffers::FlatBufferBuilder &
       _raw);
 }
 
+inline NoticeSourcesT *NoticeSources::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<NoticeSourcesT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void NoticeSources::UnPackTo(NoticeSourcesT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = file(); if (_e) _o->file = _e->str(); }
+  { auto _e = command(); if (_e) _o->command = _e->str(); }
+  { auto _e = address(); if (_e) _o->address = _e->str(); }
+  { auto _e = every_ms(); _o->every_ms = _e; }
+}
+
+inline flatbuffers::Offset<NoticeSources> NoticeSources::Pack(flatbuffers::FlatBufferBuilder &_fbb, const NoticeSourcesT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateNoticeSources(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<NoticeSources> CreateNoticeSources(flatbuffers::FlatBufferBuilder &_fbb, const NoticeSourcesT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const NoticeSourcesT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _file = _o->file.empty() ? 0 : _fbb.CreateString(_o->file);
+  auto _command = _o->command.empty() ? 0 : _fbb.CreateString(_o->command);
+  auto _address = _o->address.empty() ? 0 : _fbb.CreateString(_o->address);
+  auto _every_ms = _o->every_ms;
+  return regroup::node::fb::CreateNoticeSources(
+      _fbb,
+      _file,
+      _command,
+      _address,
+      _every_ms);
+}
+
+inline SeatT::SeatT(const SeatT &o)
+      : cores(o.cores) {
+  environment.reserve(o.environment.size());
+  for (const auto &environment_ : o.environment) { environment.emplace_back((environment_) ? new regroup::node::fb::VariableT(*environment_) : nullptr); }
+}
+
+inline SeatT &SeatT::operator=(SeatT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(cores, o.cores);
+  std::swap(environment, o.environment);
+  return *this;
+}
+
+inline SeatT *Seat::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<SeatT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Seat::UnPackTo(SeatT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = cores(); if (_e) { _o->cores.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->cores[_i] = _e->Get(_i); } } }
+  { auto _e = environment(); if (_e) { _o->environment.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->environment[_i] = std::unique_ptr<regroup::node::fb::VariableT>(_e->Get(_i)->UnPack(_resolver)); } } }
+}
+
+inline flatbuffers::Offset<Seat> Seat::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SeatT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateSeat(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Seat> CreateSeat(flatbuffers::FlatBufferBuilder &_fbb, const SeatT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const SeatT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _cores = _o->cores.size() ? _fbb.CreateVector(_o->cores) : 0;
+  auto _environment = _o->environment.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Variable>> (_o->environment.size(), [](size_t i, _VectorArgs *__va) { return CreateVariable(*__va->__fbb, __va->__o->environment[i].get(), __va->__rehasher); }, &_va ) : 0;
+  return regroup::node::fb::CreateSeat(
+      _fbb,
+      _cores,
+      _environment);
+}
+
+inline CheckpointsT *Checkpoints::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<CheckpointsT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Checkpoints::UnPackTo(CheckpointsT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = directory(); if (_e) _o->directory = _e->str(); }
+  { auto _e = every(); _o->every = _e; }
+  { auto _e = keep_last(); _o->keep_last = _e; }
+  { auto _e = keep_every(); _o->keep_every = _e; }
+  { auto _e = memory(); _o->memory = _e; }
+  { auto _e = job(); if (_e) _o->job = _e->str(); }
+  { auto _e = seed(); _o->seed = _e; }
+  { auto _e = shards(); _o->shards = _e; }
+  { auto _e = resume_path(); if (_e) _o->resume_path = _e->str(); }
+  { auto _e = resume_step(); _o->resume_step = _e; }
+  { auto _e = resume_fingerprint(); if (_e) _o->resume_fingerprint = _e->str(); }
+  { auto _e = shared(); if (_e) _o->shared = _e->str(); }
+}
+
+inline flatbuffers::Offset<Checkpoints> Checkpoints::Pack(flatbuffers::FlatBufferBuilder &_fbb, const CheckpointsT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateCheckpoints(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Checkpoints> CreateCheckpoints(flatbuffers::FlatBufferBuilder &_fbb, const CheckpointsT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const CheckpointsT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _directory = _o->directory.empty() ? 0 : _fbb.CreateString(_o->directory);
+  auto _every = _o->every;
+  auto _keep_last = _o->keep_last;
+  auto _keep_every = _o->keep_every;
+  auto _memory = _o->memory;
+  auto _job = _o->job.empty() ? 0 : _fbb.CreateString(_o->job);
+  auto _seed = _o->seed;
+  auto _shards = _o->shards;
+  auto _resume_path = _o->resume_path.empty() ? 0 : _fbb.CreateString(_o->resume_path);
+  auto _resume_step = _o->resume_step;
+  auto _resume_fingerprint = _o->resume_fingerprint.empty() ? 0 : _fbb.CreateString(_o->resume_fingerprint);
+  auto _shared = _o->shared.empty() ? 0 : _fbb.CreateString(_o->shared);
+  return regroup::node::fb::CreateCheckpoints(
+      _fbb,
+      _directory,
+      _every,
+      _keep_last,
+      _keep_every,
+      _memory,
+      _job,
+      _seed,
+      _shards,
+      _resume_path,
+      _resume_step,
+      _resume_fingerprint,
+      _shared);
+}
+
+inline ElasticT::ElasticT(const ElasticT &o)
+      : lines(o.lines),
+        shards(o.shards),
+        seed(o.seed),
+        any_fingerprint(o.any_fingerprint),
+        kept_results(o.kept_results),
+        learn_above(o.learn_above),
+        checkpoints((o.checkpoints) ? new regroup::node::fb::CheckpointsT(*o.checkpoints) : nullptr),
+        head(o.head) {
+  seats.reserve(o.seats.size());
+  for (const auto &seats_ : o.seats) { seats.emplace_back((seats_) ? new regroup::node::fb::SeatT(*seats_) : nullptr); }
+}
+
+inline ElasticT &ElasticT::operator=(ElasticT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(lines, o.lines);
+  std::swap(shards, o.shards);
+  std::swap(seed, o.seed);
+  std::swap(any_fingerprint, o.any_fingerprint);
+  std::swap(kept_results, o.kept_results);
+  std::swap(learn_above, o.learn_above);
+  std::swap(seats, o.seats);
+  std::swap(checkpoints, o.checkpoints);
+  std::swap(head, o.head);
+  return *this;
+}
+
 inline ElasticT *Elastic::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<ElasticT>();
   UnPackTo(_o.get(), _resolver);
@@ -3643,6 +4929,9 @@ inline void Elastic::UnPackTo(ElasticT *_o, const flatbuffers::resolver_function
   { auto _e = any_fingerprint(); _o->any_fingerprint = _e; }
   { auto _e = kept_results(); _o->kept_results = _e; }
   { auto _e = learn_above(); _o->learn_above = _e; }
+  { auto _e = seats(); if (_e) { _o->seats.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->seats[_i] = std::unique_ptr<regroup::node::fb::SeatT>(_e->Get(_i)->UnPack(_resolver)); } } }
+  { auto _e = checkpoints(); if (_e) _o->checkpoints = std::unique_ptr<regroup::node::fb::CheckpointsT>(_e->UnPack(_resolver)); }
+  { auto _e = head(); if (_e) _o->head = _e->str(); }
 }
 
 inline flatbuffers::Offset<Elastic> Elastic::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -3659,6 +4948,9 @@ inline flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder
   auto _any_fingerprint = _o->any_fingerprint;
   auto _kept_results = _o->kept_results;
   auto _learn_above = _o->learn_above;
+  auto _seats = _o->seats.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Seat>> (_o->seats.size(), [](size_t i, _VectorArgs *__va) { return CreateSeat(*__va->__fbb, __va->__o->seats[i].get(), __va->__rehasher); }, &_va ) : 0;
+  auto _checkpoints = _o->checkpoints ? CreateCheckpoints(_fbb, _o->checkpoints.get(), _rehasher) : 0;
+  auto _head = _o->head.empty() ? 0 : _fbb.CreateString(_o->head);
   return regroup::node::fb::CreateElastic(
       _fbb,
       _lines,
@@ -3666,7 +4958,42 @@ inline flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder
       _seed,
       _any_fingerprint,
       _kept_results,
-      _learn_above);
+      _learn_above,
+      _seats,
+      _checkpoints,
+      _head);
+}
+
+inline SurveyT *Survey::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<SurveyT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Survey::UnPackTo(SurveyT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = devices(); _o->devices = _e; }
+  { auto _e = topology(); if (_e) _o->topology = _e->str(); }
+  { auto _e = ports(); if (_e) { _o->ports.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->ports[_i] = _e->Get(_i); } } }
+}
+
+inline flatbuffers::Offset<Survey> Survey::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateSurvey(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Survey> CreateSurvey(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const SurveyT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _devices = _o->devices;
+  auto _topology = _o->topology.empty() ? 0 : _fbb.CreateString(_o->topology);
+  auto _ports = _o->ports.size() ? _fbb.CreateVector(_o->ports) : 0;
+  return regroup::node::fb::CreateSurvey(
+      _fbb,
+      _devices,
+      _topology,
+      _ports);
 }
 
 inline SetupT::SetupT(const SetupT &o)
@@ -3680,7 +5007,10 @@ inline SetupT::SetupT(const SetupT &o)
         services(o.services),
         master_address(o.master_address),
         master_port(o.master_port),
-        elastic((o.elastic) ? new regroup::node::fb::ElasticT(*o.elastic) : nullptr) {
+        elastic((o.elastic) ? new regroup::node::fb::ElasticT(*o.elastic) : nullptr),
+        usage(o.usage),
+        memory(o.memory),
+        notice((o.notice) ? new regroup::node::fb::NoticeSourcesT(*o.notice) : nullptr) {
 }
 
 inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
@@ -3695,6 +5025,9 @@ inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
   std::swap(master_address, o.master_address);
   std::swap(master_port, o.master_port);
   std::swap(elastic, o.elastic);
+  std::swap(usage, o.usage);
+  std::swap(memory, o.memory);
+  std::swap(notice, o.notice);
   return *this;
 }
 
@@ -3718,6 +5051,9 @@ inline void Setup::UnPackTo(SetupT *_o, const flatbuffers::resolver_function_t *
   { auto _e = master_address(); if (_e) _o->master_address = _e->str(); }
   { auto _e = master_port(); _o->master_port = _e; }
   { auto _e = elastic(); if (_e) _o->elastic = std::unique_ptr<regroup::node::fb::ElasticT>(_e->UnPack(_resolver)); }
+  { auto _e = usage(); _o->usage = _e; }
+  { auto _e = memory(); _o->memory = _e; }
+  { auto _e = notice(); if (_e) _o->notice = std::unique_ptr<regroup::node::fb::NoticeSourcesT>(_e->UnPack(_resolver)); }
 }
 
 inline flatbuffers::Offset<Setup> Setup::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SetupT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -3739,6 +5075,9 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
   auto _master_address = _o->master_address.empty() ? 0 : _fbb.CreateString(_o->master_address);
   auto _master_port = _o->master_port;
   auto _elastic = _o->elastic ? CreateElastic(_fbb, _o->elastic.get(), _rehasher) : 0;
+  auto _usage = _o->usage;
+  auto _memory = _o->memory;
+  auto _notice = _o->notice ? CreateNoticeSources(_fbb, _o->notice.get(), _rehasher) : 0;
   return regroup::node::fb::CreateSetup(
       _fbb,
       _host,
@@ -3751,7 +5090,10 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
       _services,
       _master_address,
       _master_port,
-      _elastic);
+      _elastic,
+      _usage,
+      _memory,
+      _notice);
 }
 
 inline AddAppT::AddAppT(const AddAppT &o)
@@ -3938,7 +5280,8 @@ inline flatbuffers::Offset<Member> CreateMember(flatbuffers::FlatBufferBuilder &
 }
 
 inline StartSpaceT::StartSpaceT(const StartSpaceT &o)
-      : space(o.space) {
+      : space(o.space),
+        again(o.again) {
   members.reserve(o.members.size());
   for (const auto &members_ : o.members) { members.emplace_back((members_) ? new regroup::node::fb::MemberT(*members_) : nullptr); }
 }
@@ -3946,6 +5289,7 @@ inline StartSpaceT::StartSpaceT(const StartSpaceT &o)
 inline StartSpaceT &StartSpaceT::operator=(StartSpaceT o) FLATBUFFERS_NOEXCEPT {
   std::swap(space, o.space);
   std::swap(members, o.members);
+  std::swap(again, o.again);
   return *this;
 }
 
@@ -3960,6 +5304,7 @@ inline void StartSpace::UnPackTo(StartSpaceT *_o, const flatbuffers::resolver_fu
   (void)_resolver;
   { auto _e = space(); if (_e) { _o->space.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->space.begin()); } }
   { auto _e = members(); if (_e) { _o->members.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->members[_i] = std::unique_ptr<regroup::node::fb::MemberT>(_e->Get(_i)->UnPack(_resolver)); } } }
+  { auto _e = again(); _o->again = _e; }
 }
 
 inline flatbuffers::Offset<StartSpace> StartSpace::Pack(flatbuffers::FlatBufferBuilder &_fbb, const StartSpaceT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -3972,10 +5317,12 @@ inline flatbuffers::Offset<StartSpace> CreateStartSpace(flatbuffers::FlatBufferB
   struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const StartSpaceT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
   auto _space = _o->space.size() ? _fbb.CreateVector(_o->space) : 0;
   auto _members = _o->members.size() ? _fbb.CreateVector<flatbuffers::Offset<regroup::node::fb::Member>> (_o->members.size(), [](size_t i, _VectorArgs *__va) { return CreateMember(*__va->__fbb, __va->__o->members[i].get(), __va->__rehasher); }, &_va ) : 0;
+  auto _again = _o->again;
   return regroup::node::fb::CreateStartSpace(
       _fbb,
       _space,
-      _members);
+      _members,
+      _again);
 }
 
 inline SignalT *Signal::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -4221,6 +5568,38 @@ inline flatbuffers::Offset<Hello> CreateHello(flatbuffers::FlatBufferBuilder &_f
       _port);
 }
 
+inline SurveyedT *Surveyed::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<SurveyedT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Surveyed::UnPackTo(SurveyedT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = code(); _o->code = _e; }
+  { auto _e = error(); if (_e) _o->error = _e->str(); }
+  { auto _e = host(); if (_e) _o->host = _e->str(); }
+}
+
+inline flatbuffers::Offset<Surveyed> Surveyed::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SurveyedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateSurveyed(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Surveyed> CreateSurveyed(flatbuffers::FlatBufferBuilder &_fbb, const SurveyedT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const SurveyedT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _code = _o->code;
+  auto _error = _o->error.empty() ? 0 : _fbb.CreateString(_o->error);
+  auto _host = _o->host.empty() ? 0 : _fbb.CreateString(_o->host);
+  return regroup::node::fb::CreateSurveyed(
+      _fbb,
+      _code,
+      _error,
+      _host);
+}
+
 inline SpaceStartedT *SpaceStarted::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<SpaceStartedT>();
   UnPackTo(_o.get(), _resolver);
@@ -4318,6 +5697,61 @@ inline flatbuffers::Offset<Said> CreateSaid(flatbuffers::FlatBufferBuilder &_fbb
   return regroup::node::fb::CreateSaid(
       _fbb,
       _text);
+}
+
+inline UsedT *Used::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<UsedT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Used::UnPackTo(UsedT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = json(); if (_e) _o->json = _e->str(); }
+}
+
+inline flatbuffers::Offset<Used> Used::Pack(flatbuffers::FlatBufferBuilder &_fbb, const UsedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateUsed(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Used> CreateUsed(flatbuffers::FlatBufferBuilder &_fbb, const UsedT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const UsedT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _json = _o->json.empty() ? 0 : _fbb.CreateString(_o->json);
+  return regroup::node::fb::CreateUsed(
+      _fbb,
+      _json);
+}
+
+inline HostNoticeT *HostNotice::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<HostNoticeT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void HostNotice::UnPackTo(HostNoticeT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = within_ms(); _o->within_ms = _e; }
+  { auto _e = why(); if (_e) _o->why = _e->str(); }
+}
+
+inline flatbuffers::Offset<HostNotice> HostNotice::Pack(flatbuffers::FlatBufferBuilder &_fbb, const HostNoticeT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateHostNotice(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<HostNotice> CreateHostNotice(flatbuffers::FlatBufferBuilder &_fbb, const HostNoticeT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const HostNoticeT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _within_ms = _o->within_ms;
+  auto _why = _o->why.empty() ? 0 : _fbb.CreateString(_o->why);
+  return regroup::node::fb::CreateHostNotice(
+      _fbb,
+      _within_ms,
+      _why);
 }
 
 inline BeatT *Beat::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -4532,6 +5966,7 @@ inline void Relayed::UnPackTo(RelayedT *_o, const flatbuffers::resolver_function
   { auto _e = nodes(); if (_e) { _o->nodes.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->nodes[_i] = _e->Get(_i); } } }
   { auto _e = message(); if (_e) { _o->message.resize(_e->size()); std::copy(_e->begin(), _e->end(), _o->message.begin()); } }
   { auto _e = answered(); _o->answered = _e; }
+  { auto _e = numbers(); if (_e) { _o->numbers.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->numbers[_i] = _e->Get(_i); } } }
 }
 
 inline flatbuffers::Offset<Relayed> Relayed::Pack(flatbuffers::FlatBufferBuilder &_fbb, const RelayedT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -4545,11 +5980,13 @@ inline flatbuffers::Offset<Relayed> CreateRelayed(flatbuffers::FlatBufferBuilder
   auto _nodes = _o->nodes.size() ? _fbb.CreateVector(_o->nodes) : 0;
   auto _message = _o->message.size() ? _fbb.CreateVector(_o->message) : 0;
   auto _answered = _o->answered;
+  auto _numbers = _o->numbers.size() ? _fbb.CreateVector(_o->numbers) : 0;
   return regroup::node::fb::CreateRelayed(
       _fbb,
       _nodes,
       _message,
-      _answered);
+      _answered,
+      _numbers);
 }
 
 inline GatheredT::GatheredT(const GatheredT &o) {
@@ -4586,6 +6023,35 @@ inline flatbuffers::Offset<Gathered> CreateGathered(flatbuffers::FlatBufferBuild
   return regroup::node::fb::CreateGathered(
       _fbb,
       _messages);
+}
+
+inline HeardT *Heard::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<HeardT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Heard::UnPackTo(HeardT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = number(); _o->number = _e; }
+  { auto _e = then(); _o->then = _e; }
+}
+
+inline flatbuffers::Offset<Heard> Heard::Pack(flatbuffers::FlatBufferBuilder &_fbb, const HeardT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateHeard(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Heard> CreateHeard(flatbuffers::FlatBufferBuilder &_fbb, const HeardT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const HeardT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _number = _o->number;
+  auto _then = _o->then;
+  return regroup::node::fb::CreateHeard(
+      _fbb,
+      _number,
+      _then);
 }
 
 inline MessageT *Message::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
@@ -4713,6 +6179,26 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::node::fb::Gathered *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::Survey: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Survey *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Surveyed: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Surveyed *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Used: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Used *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::Heard: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Heard *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::HostNotice: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::HostNotice *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default: return true;
   }
 }
@@ -4820,6 +6306,26 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::node::fb::Gathered *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::Survey: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Survey *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Surveyed: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Surveyed *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Used: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Used *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::Heard: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::Heard *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::HostNotice: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::HostNotice *>(obj);
+      return ptr->UnPack(resolver);
+    }
     default: return nullptr;
   }
 }
@@ -4915,6 +6421,26 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::node::fb::GatheredT *>(value);
       return CreateGathered(_fbb, ptr, _rehasher).Union();
     }
+    case Body::Survey: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::SurveyT *>(value);
+      return CreateSurvey(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Surveyed: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::SurveyedT *>(value);
+      return CreateSurveyed(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Used: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::UsedT *>(value);
+      return CreateUsed(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::Heard: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::HeardT *>(value);
+      return CreateHeard(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::HostNotice: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::HostNoticeT *>(value);
+      return CreateHostNotice(_fbb, ptr, _rehasher).Union();
+    }
     default: return 0;
   }
 }
@@ -5007,6 +6533,26 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::Gathered: {
       value = new regroup::node::fb::GatheredT(*reinterpret_cast<regroup::node::fb::GatheredT *>(u.value));
+      break;
+    }
+    case Body::Survey: {
+      value = new regroup::node::fb::SurveyT(*reinterpret_cast<regroup::node::fb::SurveyT *>(u.value));
+      break;
+    }
+    case Body::Surveyed: {
+      value = new regroup::node::fb::SurveyedT(*reinterpret_cast<regroup::node::fb::SurveyedT *>(u.value));
+      break;
+    }
+    case Body::Used: {
+      value = new regroup::node::fb::UsedT(*reinterpret_cast<regroup::node::fb::UsedT *>(u.value));
+      break;
+    }
+    case Body::Heard: {
+      value = new regroup::node::fb::HeardT(*reinterpret_cast<regroup::node::fb::HeardT *>(u.value));
+      break;
+    }
+    case Body::HostNotice: {
+      value = new regroup::node::fb::HostNoticeT(*reinterpret_cast<regroup::node::fb::HostNoticeT *>(u.value));
       break;
     }
     default:
@@ -5123,6 +6669,31 @@ inline void BodyUnion::Reset() {
     }
     case Body::Gathered: {
       auto ptr = reinterpret_cast<regroup::node::fb::GatheredT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Survey: {
+      auto ptr = reinterpret_cast<regroup::node::fb::SurveyT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Surveyed: {
+      auto ptr = reinterpret_cast<regroup::node::fb::SurveyedT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Used: {
+      auto ptr = reinterpret_cast<regroup::node::fb::UsedT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::Heard: {
+      auto ptr = reinterpret_cast<regroup::node::fb::HeardT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::HostNotice: {
+      auto ptr = reinterpret_cast<regroup::node::fb::HostNoticeT *>(value);
       delete ptr;
       break;
     }

@@ -40,6 +40,39 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
   EXPECT_EQ(out.master.port, 4711);
 }
 
+TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
+  EXPECT_TRUE(through(Survey{true, "/x.topo"}).devices);
+  EXPECT_EQ(through(Survey{false, "/x.topo"}).topology, "/x.topo");
+  EXPECT_EQ(through(Surveyed{{}, "{}"}).host, "{}");
+  const Surveyed refused = through(Surveyed{{core::Code::kUnavailable, "no hwloc"}, ""});
+  EXPECT_EQ(refused.status.code(), core::Code::kUnavailable);
+  EXPECT_EQ(refused.status.message(), "no hwloc");
+  EXPECT_EQ(through(Used{"{\"members\":[]}"}).json, "{\"members\":[]}");
+  node::Setup setup;
+  setup.usage = true;
+  setup.memory = launcher::MemoryPolicy::kInterleave;
+  const CheckpointPlan plan{.directory = "/local",
+                            .shared = "/shared",
+                            .every = 100,
+                            .keep_last = 5,
+                            .keep_every = 1000,
+                            .memory = 1 << 30,
+                            .job = "j1",
+                            .seed = 7,
+                            .shards = 4,
+                            .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}};
+  setup.elastic =
+      ElasticSetup{.lines = 3, .shards = 4, .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
+  const node::Setup out = through(setup);
+  EXPECT_TRUE(out.usage);
+  EXPECT_EQ(out.memory, launcher::MemoryPolicy::kInterleave);
+  EXPECT_EQ(out.elastic->checkpoints, setup.elastic->checkpoints);
+  ASSERT_EQ(out.elastic->seats.size(), 2U);
+  EXPECT_EQ(out.elastic->seats[0].cores, (std::vector<int>{0, 2}));
+  EXPECT_EQ(out.elastic->seats[0].environment.at("A"), "1");
+  EXPECT_TRUE(out.elastic->seats[1].cores.empty());
+}
+
 TEST(NodeWire, ProgramsKeepWhatTheyAreStartedWith) {
   const AddApp add{7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};
   const AddApp out = through(add);

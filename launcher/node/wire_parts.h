@@ -1,0 +1,55 @@
+// Parts of messages that several of them have, between plain data and FlatBuffers. For wire.cc alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "launcher/node/wire_generated.h"
+#include "launcher/supervise/environment.h"
+
+namespace regroup::node {
+
+using core::Code;
+using core::Status;
+using Bytes = std::vector<std::uint8_t>;
+
+inline Bytes to_bytes(std::span<const std::byte> bytes) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+inline std::vector<std::byte> from_bytes(const Bytes& bytes) {
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+inline std::vector<std::unique_ptr<fb::VariableT>> variables(const launcher::Environment& environment) {
+  std::vector<std::unique_ptr<fb::VariableT>> out;
+  for (const auto& [name, value] : environment) {
+    out.push_back(std::make_unique<fb::VariableT>());
+    out.back()->name = name, out.back()->value = value;
+  }
+  return out;
+}
+inline launcher::Environment plain_environment(const std::vector<std::unique_ptr<fb::VariableT>>& variables) {
+  launcher::Environment out;
+  for (const auto& variable : variables) out[variable->name] = variable->value;
+  return out;
+}
+template <class Table>
+void set_status(const Status& status, Table& t) {
+  t.code = static_cast<std::uint8_t>(status.code()), t.error = status.message();
+}
+template <class Table>
+Status plain_status(const Table& t, const char* what, Status* out) {
+  if (t.code > static_cast<std::uint8_t>(Code::kInternal)) return {Code::kDataLoss, what};
+  const auto code = static_cast<Code>(t.code);
+  *out = code == Code::kOk ? Status() : Status(code, t.error);
+  return {};
+}
+
+}  // namespace regroup::node
