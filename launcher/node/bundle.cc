@@ -7,12 +7,15 @@
 
 namespace regroup::node {
 
-void Bundle::add(core::NodeId via, core::NodeId node, std::vector<std::byte> message) {
+void Bundle::add(core::NodeId via, core::NodeId node, std::vector<std::byte> message, std::uint64_t number) {
   Relayed& held = held_[via];
   const bool another = std::ranges::find(held.nodes, node) == held.nodes.end();
-  if (!held.nodes.empty() && (!another || held.message != message)) out_(via, std::exchange(held, {}));
+  const bool alike = held.numbers.empty() == (number == 0);
+  if (!held.nodes.empty() && (!another || !alike || held.message != message))
+    out_(via, std::exchange(held, {}));
   if (held.nodes.empty()) held.message = std::move(message);
   held.nodes.push_back(node);
+  if (number != 0) held.numbers.push_back(number);
   if (std::exchange(posted_, true)) return;
   boost::asio::post(loop_, [this, alive = alive_] {
     if (!*alive) return;

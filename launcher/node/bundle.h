@@ -26,8 +26,10 @@ class Bundle {
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
 
-  // A message as encode() made it, for `node`, which is below `via`.
-  void add(core::NodeId via, core::NodeId node, std::vector<std::byte> message);
+  // A message as encode() made it, for `node`, which is `via` or below it. 0: it has no number.
+  void add(core::NodeId via, core::NodeId node, std::vector<std::byte> message, std::uint64_t number = 0);
+  // What is held for this child will not be sent.
+  void drop(core::NodeId via) { held_.erase(via); }
   // Now, what is held.
   void flush();
 

@@ -27,19 +27,38 @@ bool wants_answer(const Message& message) {
 }
 
 std::vector<Parcel> Courier::down(std::span<const core::NodeId> nodes, std::span<const std::byte> message,
-                                  bool answered) const {
-  std::map<core::NodeId, std::vector<core::NodeId>> hops;
-  for (const core::NodeId node : nodes) {
-    if (const auto hop = tree_.next_hop(tree_.root(), node)) hops[*hop].push_back(node);
+                                  bool answered, std::span<const std::uint64_t> numbers) const {
+  struct Hop {
+    bool itself = false;  // gets it without a number
+    bool numbered = false;
+    Relayed others;
+  };
+  std::map<core::NodeId, Hop> hops;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const auto to = tree_.next_hop(tree_.root(), nodes[i]);
+    if (!to) continue;
+    Hop& hop = hops[*to];
+    const std::uint64_t number = numbers.empty() ? 0 : numbers[i];
+    hop.numbered = hop.numbered || number != 0;
+    if (*to == nodes[i] && number == 0) {
+      hop.itself = true;
+    } else {
+      hop.others.nodes.push_back(nodes[i]);
+      hop.others.numbers.push_back(number);
+    }
   }
   const auto shared = [](std::vector<std::byte> bytes) {
     return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
   };
   const auto plain = shared({message.begin(), message.end()});
   std::vector<Parcel> out;
-  for (auto& [hop, below] : hops) {
-    if (std::erase(below, hop) > 0) out.push_back({hop, plain});
-    if (!below.empty()) out.push_back({hop, shared(encode(Relayed{below, *plain, answered}))});
+  for (auto& [child, hop] : hops) {
+    if (hop.itself) out.push_back({child, plain});
+    if (hop.others.nodes.empty()) continue;
+    hop.others.message = *plain;
+    hop.others.answered = answered;
+    if (!hop.numbered) hop.others.numbers.clear();
+    out.push_back({child, shared(encode(hop.others))});
   }
   return out;
 }
@@ -48,7 +67,7 @@ std::vector<Parcel> Courier::relay(const Relayed& relayed) {
   for (const core::NodeId node : relayed.nodes) {
     if (relayed.answered && tree_.within(node, tree_.root())) waiting_.insert(node);
   }
-  return down(relayed.nodes, relayed.message, relayed.answered);
+  return down(relayed.nodes, relayed.message, relayed.answered, relayed.numbers);
 }
 
 std::optional<std::vector<Message>> Courier::up(core::NodeId child, const Message& message) {
@@ -70,7 +89,8 @@ std::optional<std::vector<Message>> Courier::up(core::NodeId child, const Messag
 bool Courier::may_say(core::NodeId child, const Relayed& relayed) const {
   if (relayed.nodes.size() != 1) return false;
   const core::NodeId node = relayed.nodes.front();
-  return node != child && (!tree_.has(node) || tree_.within(node, child));
+  if (node == child) return !relayed.numbers.empty();
+  return !tree_.has(node) || tree_.within(node, child);
 }
 
 void Courier::take(Relayed relayed, std::vector<Message>* out) {

@@ -31,9 +31,10 @@ class Courier {
   [[nodiscard]] const Tree& tree() const { return tree_; }
 
   // The head's: to `nodes`; those that are not below it are left out. Each child gets it once. `answered`:
-  // they all answer it.
+  // they all answer it. `numbers`: of each, 0 for one who has none; empty: nobody has.
   [[nodiscard]] std::vector<Parcel> down(std::span<const core::NodeId> nodes,
-                                         std::span<const std::byte> message, bool answered) const;
+                                         std::span<const std::byte> message, bool answered,
+                                         std::span<const std::uint64_t> numbers = {}) const;
   // An agent's: what has come from above for those below.
   [[nodiscard]] std::vector<Parcel> relay(const Relayed& relayed);
 

@@ -42,6 +42,7 @@ class Link {
   void pause() { channel_->pause(); }
   void resume() { channel_->resume(); }
   void close() { channel_->close(); }
+  void close_when_sent() { channel_->close_when_sent(); }
   [[nodiscard]] bool open() const { return channel_->open(); }
   [[nodiscard]] const launcher::SecureChannel& channel() const { return *channel_; }
 

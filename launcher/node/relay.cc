@@ -99,12 +99,17 @@ void Relay::forget(core::NodeId child) {
 }
 
 void Relay::tell(ChildNews::Kind kind, core::NodeId child, std::string text, core::Code code) {
-  up(ChildNews{kind, child, std::move(text), code});
+  uplink_.send(ChildNews{kind, child, std::move(text), code});
+  look_at_queue();
 }
 
 void Relay::up(const Message& message) {
   if (!uplink_.open()) return;
-  uplink_.send(message);
+  uplink_.pass(message);
+  look_at_queue();
+}
+
+void Relay::look_at_queue() {
   if (waiting_ || !children_ || uplink_.queued() <= kMostQueued) return;
   waiting_ = true;
   children_->pause();
@@ -112,6 +117,10 @@ void Relay::up(const Message& message) {
     waiting_ = false;
     children_->resume();
   });
+}
+
+void Relay::moved() {
+  if (std::exchange(waiting_, false)) children_->resume();
 }
 
 void Relay::when_empty(std::function<void()> then) {

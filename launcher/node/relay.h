@@ -30,6 +30,8 @@ class Relay {
   void when_empty(std::function<void()> then);
   // Ends all, and waits for none of them.
   void close();
+  // The uplink leads elsewhere now.
+  void moved();
 
   // Of what waits to go up; beyond that, children wait.
   static constexpr std::size_t kMostQueued = 2 << 20;
@@ -50,6 +52,7 @@ class Relay {
   void on_left();
   void tell(ChildNews::Kind kind, core::NodeId child, std::string text, core::Code code = core::Code::kOk);
   void up(const Message& message);
+  void look_at_queue();
 
   boost::asio::io_context& loop_;
   const NodeAgentOptions options_;

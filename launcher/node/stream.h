@@ -54,6 +54,8 @@ class StreamTarget : public std::enable_shared_from_this<StreamTarget> {
   StreamTarget(boost::asio::io_context& loop, core::Fd pipe, Taken taken);
   void write(std::span<const std::byte> bytes, bool end);
   void stop();
+  // What the pipe has not taken yet.
+  [[nodiscard]] std::size_t pending() const { return pending_.size() - sent_; }
 
  private:
   void push();

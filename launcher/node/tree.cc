@@ -31,6 +31,10 @@ void Tree::cut(core::NodeId node) {
   entry.parent.reset();
 }
 
+void Tree::detach(core::NodeId node) {
+  if (has(node)) cut(node);
+}
+
 void Tree::remove(core::NodeId node) {
   if (!has(node)) return;
   cut(node);

@@ -27,6 +27,8 @@ class Tree {
   bool add(core::NodeId node, core::NodeId parent);
   // With all below it. False, as above, also where `parent` is below `node`.
   bool move(core::NodeId node, core::NodeId parent);
+  // It stays, with all below it, and has no parent until it is moved. Not the root.
+  void detach(core::NodeId node);
   // Its children stay, with all below them, and have no parent until they are moved. Not the root.
   void remove(core::NodeId node);
   // With all below it. Not the root.

@@ -66,6 +66,22 @@ TEST_F(CourierTest, EachChildGetsItOnceWithTheNamesOfThoseBelow) {
   EXPECT_EQ(parcels[2].bytes, parcels[0].bytes) << "one copy for all";
 }
 
+TEST_F(CourierTest, NumbersGoAlongToEach) {
+  const std::vector<std::byte> message = encode(Membership{{1, core::Revoke{1}}});
+  const auto parcels =
+      courier_.down(Nodes{2, 4, 3, 6}, message, true, std::vector<std::uint64_t>{0, 9, 8, 7});
+  ASSERT_EQ(parcels.size(), 3U);
+  EXPECT_EQ(*parcels[0].bytes, message) << "2 has no number";
+  const auto through_2 = decode(*parcels[1].bytes), to_3 = decode(*parcels[2].bytes);
+  ASSERT_TRUE(through_2.ok() && to_3.ok());
+  EXPECT_EQ(std::get<Relayed>(*through_2).nodes, (Nodes{4, 6}));
+  EXPECT_EQ(std::get<Relayed>(*through_2).numbers, (std::vector<std::uint64_t>{9, 7}));
+  EXPECT_EQ(std::get<Relayed>(*to_3).nodes, (Nodes{3}));
+  EXPECT_EQ(std::get<Relayed>(*to_3).numbers, (std::vector<std::uint64_t>{8}));
+  EXPECT_FALSE(courier_.up(2, Relayed{{2}, message})) << "an envelope for itself has a number";
+  EXPECT_TRUE(courier_.up(2, Relayed{{2}, message, false, {1}}));
+}
+
 TEST_F(CourierTest, AnswersGoUpTogetherOnceTheLastIsThere) {
   ask({2, 3, 4, 5, 6});
   EXPECT_EQ(up(3, report(1)), std::vector<Nodes>{});

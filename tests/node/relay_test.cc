@@ -42,7 +42,7 @@ class NodeRelay : public testing::Test {
     options_.secret = secret_;
     options_.environment = {{"PATH", "/usr/bin:/bin"}};
     uplink_ = std::make_unique<Uplink>(
-        loop_, connect(kSelf, kHead, listener_.port()), false,
+        loop_, connect(kSelf, kHead, listener_.port()), kSelf, false,
         Link::Handlers{[this](const Message& message) { EXPECT_TRUE(relay_->take(message)); },
                        [](const core::Status&) {}});
     relay_ = std::make_unique<Relay>(loop_, options_, *uplink_);
