@@ -59,7 +59,7 @@ class Beginning {
         launcher::SecureChannel::client(loop_, context, std::move(socket), options_.parent, Link::limits());
     if (!channel.ok()) return channel.status();
     (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
-    ways_.up = std::make_unique<Uplink>(loop_, *channel, options_.parent != kHead,
+    ways_.up = std::make_unique<Uplink>(loop_, *channel, options_.node, options_.parent != kHead,
                                         Link::Handlers{[this](const Message& message) { take(message); },
                                                        [this](const core::Status& why) { status_ = why; }});
     ways_.down = std::make_unique<Relay>(loop_, options_, *ways_.up);
@@ -70,9 +70,14 @@ class Beginning {
   // What follows Setup is for the NodeJob.
   void take(const Message& message) {
     if (ways_.down->take(message)) return;
+    if (const auto* survey = std::get_if<Survey>(&message)) {
+      Surveyed answer{{core::Code::kUnavailable, "nobody looks at this host"}, {}};
+      if (options_.survey) options_.survey(*survey, answer);
+      return ways_.up->send(answer);
+    }
     const auto* setup = std::get_if<Setup>(&message);
     if (setup == nullptr) {
-      status_ = core::invalid_argument("the first message of the head must be Setup");
+      status_ = core::invalid_argument("before Setup the head may ask for a survey only");
     } else {
       setup_ = *setup;
     }
@@ -112,12 +117,15 @@ launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setu
   launcher::AgentOptions agent;
   agent.crew.job = options.job;
   agent.crew.record = options.record;
+  agent.crew.claims = launcher::claim_scope(options.environment, options.job);
   agent.crew.master = setup.master;
   agent.crew.output = setup.output;
   agent.crew.stdin_to = setup.stdin_to;
+  agent.crew.stdin_to.own = true;  // take_streams()
   agent.crew.verbose = setup.verbose;
   agent.crew.quiet = setup.quiet;
   if (setup.elastic) agent.crew.agent_socket = options.agent_socket;
+  agent.crew.memory = setup.memory;
   agent.crew.priority = launcher::current_priority();
   agent.crew.open_files = launcher::raise_open_files();
   agent.port = std::move(port);
@@ -140,7 +148,7 @@ int fail(const core::Status& why) {
 launcher::Environment environment_there(launcher::Environment sent, const launcher::Environment& own) {
   constexpr std::array<const char*, 10> kOfHost{"HOME", "HOSTNAME", "LOGNAME", "MAIL", "SHELL",
                                                 "TEMP", "TMP",      "TMPDIR",  "USER", "XAUTHORITY"};
-  constexpr std::array<const char*, 4> kOfLogin{"DBUS_", "SSH_", "SLURM_", "XDG_"};
+  constexpr std::array<const char*, 5> kOfLogin{"DBUS_", "SSH_", "SLURM_", "SLURMD_", "XDG_"};
   const auto belongs = [&](const std::string& name) {
     for (const char* one : kOfHost) {
       if (name == one) return true;
@@ -167,6 +175,12 @@ int run_node_agent(NodeAgentOptions options, core::Fd guardian, const Membership
   if (!streams.ok()) return fail(streams.status());
   Ways ways = beginning.take_ways();
   launcher::AgentOptions agent = agent_options(options, *setup, std::move(*port));
+  if (setup->usage) {
+    agent.usage.read_gpu = options.read_gpu;
+    agent.usage.tell = [up = ways.up.get()](const std::string& json) {
+      if (up->open()) up->send(Used{json});
+    };
+  }
   return launcher::Agent(loop, std::move(agent), std::move(guardian),
                          [&](launcher::Agent& self) {
                            return std::make_unique<NodeJob>(self, std::move(ways), std::move(*streams),

@@ -2,6 +2,7 @@
 // of the job or, in a tree, another agent, and does what the head says.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,12 @@
 
 namespace regroup::node {
 
+struct Survey;
+struct Surveyed;
+
+// Of a host whose agent is told that it ends, if nobody has said otherwise.
+inline constexpr std::chrono::seconds kNoticeGrace{30};
+
 struct NodeAgentOptions {
   std::string job;  // its id
   core::NodeId node = 0;
@@ -27,7 +34,9 @@ struct NodeAgentOptions {
   std::string folder;                 // for regroup-pmi: private, exists; "": none
   std::string agent_socket;           // where members of an elastic job connect
   std::shared_ptr<const launcher::JobSecret> secret;
-  std::shared_ptr<launcher::JobRecord> record;  // may be none
+  std::shared_ptr<launcher::JobRecord> record;                             // may be none
+  std::function<void(const Survey& order, Surveyed& answer)> survey = {};  // says what this host has
+  launcher::UsageMeter::GpuReader read_gpu = {};
 };
 
 struct Setup;

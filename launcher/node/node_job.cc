@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <utility>
 #include <variant>
 
 #include "launcher/pmi/helper.h"
+#include "launcher/supervise/signals.h"
 
 namespace regroup::node {
 namespace {
@@ -36,11 +39,31 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
       environment_(options.environment),
       own_error_(std::move(streams.own_error)),
       local_(agent, helper_options(setup, options), events()),
+      watch_(agent.loop(), setup.notice, setup.name, options.environment,
+             {[this](const launcher::Notice& notice, const std::string& source) {
+                const auto within = notice.within
+                                        ? std::chrono::ceil<std::chrono::milliseconds>(*notice.within)
+                                        : std::chrono::milliseconds(HostNotice::kNotSaid);
+                wanted_back(
+                    static_cast<std::uint32_t>(std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
+                    fmt::format("{} of {}", launcher::kind_name(notice.kind), source));
+              },
+              [this](const std::string& text) { link_->send(Said{text}); }}),
       life_(agent.loop(), streams.life.release()),
-      input_(std::make_shared<StreamTarget>(
-          agent.loop(), std::move(streams.pipes[0]), [this](std::size_t bytes, bool broken) {
-            link_->send(Taken{0, static_cast<std::uint32_t>(bytes), broken});
-          })) {
+      input_(
+          std::make_shared<StreamTarget>(agent.loop(), std::move(streams.pipes[0]),
+                                         [this](std::size_t bytes, bool broken) {
+                                           link_->send(Taken{0, static_cast<std::uint32_t>(bytes), broken});
+                                         })),
+      node_(options.node) {
+  if (setup.elastic && !setup.elastic->head.empty() && link_->below()) {
+    adoption_ = std::make_unique<Adoption>(
+        agent.loop(), options, setup.elastic->head,
+        Adoption::Events{
+            [this](std::shared_ptr<launcher::SecureChannel> way) { link_->adopt(std::move(way)); },
+            [this](const core::Status&) { end_all(); }});
+    link_->on_adopted([this] { ways_.down->moved(); });
+  }
   if (setup.elastic) {
     membership_ =
         membership(agent, setup, [this](const core::Message& message) { link_->send(Membership{message}); });
@@ -61,6 +84,7 @@ core::Status NodeJob::start() {
   outputs_[1]->start();
   outputs_[2]->start();
   watch_life();
+  watch_.start();
   return membership_ ? membership_->start() : core::Status();
 }
 
@@ -75,6 +99,8 @@ launcher::NodeEvents NodeJob::events() {
 }
 
 void NodeJob::on_message(const Message& message) {
+  if (const auto* end = std::get_if<EndAgent>(&message); end != nullptr && end->node == node_)
+    return end_all();  // we were given up before we came
   if (!ways_.down->take(message)) std::visit([this](const auto& body) { on(body); }, message);
 }
 
@@ -91,6 +117,8 @@ void NodeJob::on(const DropApp& drop) { local_.drop_app(drop.number); }
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 
 void NodeJob::on(const Signal& signal) {
+  if (signal.all && signal.signal == SIGTERM && membership_)  // the whole job ends
+    membership_->on_notice(core::SystemClock().now() + launcher::AgentOptions().term_grace);
   if (signal.all) agent_.crew().signal_all(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
@@ -119,9 +147,30 @@ void NodeJob::on_exit(const launcher::MemberExit& exit) {
   link_->send(Exited{exit});
 }
 
-// The head has taken our last message, or is gone.
+// Allocators send it to all processes of the host: our members have had it, too.
+bool NodeJob::on_signal(int signal) {
+  wanted_back(HostNotice::kNotSaid, launcher::signal_name(signal));
+  return true;
+}
+
+// Of whoever has lent the host. The first to a host of an elastic job asks for it back; the head sees that
+// its members leave.
+void NodeJob::wanted_back(std::uint32_t within_ms, const std::string& why) {
+  if (!membership_ || std::exchange(noticed_, true)) return agent_.terminate(1);
+  const bool told = within_ms != HostNotice::kNotSaid;
+  const core::Duration within = told ? std::chrono::milliseconds(within_ms) : core::Duration(kNoticeGrace);
+  membership_->on_notice(core::SystemClock().now() + within);
+  link_->send(HostNotice{within_ms, why});
+}
+
+// The head has taken our last message, or is gone; or an agent between us is.
 void NodeJob::on_closed() {
   if (then_) return std::exchange(then_, nullptr)();
+  if (may_move()) return adoption_->look();
+  end_all();
+}
+
+void NodeJob::end_all() {
   outputs_[1]->stop();  // nobody will take what members write
   outputs_[2]->stop();
   ways_.down->close();
@@ -133,14 +182,23 @@ void NodeJob::watch_life() {
     if (error) return;
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
-    if (then_) return;
+    // What is our parent's ends with it; the head's door tells whether the job does, too.
+    if (then_ || adoption_) return;
     ways_.down->close();
     agent_.kill(1);
   });
 }
 
 // The head reaches those below only through us.
-void NodeJob::finish(const std::function<void()>& then) { ways_.down->when_empty(then); }
+void NodeJob::finish(const std::function<void()>& then) {
+  watch_.stop();
+  const auto settled = [this, then] { ways_.down->when_empty(then); };
+  membership_ ? membership_->finish(settled) : settled();
+}
+
+core::Duration NodeJob::still_needs() const {
+  return membership_ ? membership_->still_needs() : core::Duration::zero();
+}
 
 void NodeJob::leave(const std::function<void()>& then) {
   if (!link_->open()) return then();

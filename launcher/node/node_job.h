@@ -10,11 +10,13 @@
 
 #include "core/fd.h"
 #include "core/status.h"
+#include "launcher/node/adoption.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/node/relay.h"
 #include "launcher/node/stream.h"
 #include "launcher/node/uplink.h"
+#include "launcher/notice/notice_watch.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/local_node.h"
 
@@ -40,11 +42,14 @@ class NodeJob final : public launcher::AgentJob {
 
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
+  [[nodiscard]] bool on_signal(int signal) override;
   void finish(const std::function<void()>& then) override;
+  [[nodiscard]] core::Duration still_needs() const override;
   void leave(const std::function<void()>& then) override;
 
  private:
   [[nodiscard]] launcher::NodeEvents events();
+  void wanted_back(std::uint32_t within_ms, const std::string& why);
   void on_message(const Message& message);
   void on(const AddApp& add);
   void on(const DropApp& drop);
@@ -58,6 +63,8 @@ class NodeJob final : public launcher::AgentJob {
   template <class Other>
   void on(const Other&) {}  // Setup, once more; and what only agents say
   void on_closed();
+  void end_all();
+  [[nodiscard]] bool may_move() const { return adoption_ && link_->below(); }
   void watch_life();
   void leave_if_sent();
 
@@ -68,10 +75,14 @@ class NodeJob final : public launcher::AgentJob {
   const core::Fd own_error_;
   launcher::LocalNode local_;
   std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
+  launcher::NoticeWatch watch_;
   boost::asio::posix::stream_descriptor life_;
   std::shared_ptr<StreamTarget> input_;
   std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // 1 and 2
   std::function<void()> then_;                            // in leave()
+  const core::NodeId node_;
+  std::unique_ptr<Adoption> adoption_;  // of an elastic job, below another agent
+  bool noticed_ = false;
   bool done_ = false;
 };
 

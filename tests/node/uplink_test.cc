@@ -1,0 +1,120 @@
+// An agent below another one, over real connections: the test is its parent, which is lost, and the head.
+#include "launcher/node/uplink.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/node/wire.h"
+#include "tests/net/net_test.h"
+
+namespace regroup::node {
+namespace {
+
+using launcher::run_until;
+using launcher::SecureChannel;
+
+constexpr core::NodeId kHead = 0, kSelf = 1, kParent = 2, kBelow = 5;
+
+class NodeUplink : public testing::Test {
+ protected:
+  struct Door {
+    Door(boost::asio::io_context& loop, const std::shared_ptr<const launcher::JobSecret>& secret,
+         core::NodeId self)
+        : listener(loop, launcher::node(secret, self), [this](std::shared_ptr<SecureChannel> channel) {
+            link = std::make_unique<Link>(std::move(channel),
+                                          Link::Handlers{[this](const Message& message) {
+                                                           if (!std::holds_alternative<Beat>(message))
+                                                             came.push_back(message);
+                                                         },
+                                                         [](const core::Status&) {}});
+          }) {
+      EXPECT_TRUE(listener.start(0).ok());
+    }
+    // What the agent has said, and its numbers.
+    [[nodiscard]] std::vector<std::string> said() const {
+      std::vector<std::string> out;
+      for (const Message& message : came) {
+        const auto* relayed = std::get_if<Relayed>(&message);
+        if (relayed == nullptr) continue;
+        EXPECT_EQ(relayed->nodes, std::vector<core::NodeId>{kSelf});
+        const auto text = decode(relayed->message);
+        EXPECT_TRUE(text.ok());
+        out.push_back(std::get<Said>(*text).text + std::to_string(relayed->numbers.at(0)));
+      }
+      return out;
+    }
+    std::unique_ptr<Link> link;
+    std::vector<Message> came;
+    launcher::SecureListener listener;
+  };
+
+  std::shared_ptr<SecureChannel> connect(core::NodeId to, std::uint16_t port) {
+    auto channel = SecureChannel::client(loop_, launcher::node(secret_, kSelf), launcher::connect_to(port),
+                                         to, Link::limits());
+    EXPECT_TRUE(channel.ok());
+    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    return *channel;
+  }
+  [[nodiscard]] std::size_t heard() const { return heard_.size(); }
+  [[nodiscard]] std::string text(std::size_t at) const { return std::get<Said>(heard_.at(at)).text; }
+
+  boost::asio::io_context loop_;
+  std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
+  Door parent_{loop_, secret_, kParent}, head_{loop_, secret_, kHead};
+  std::vector<Message> heard_;
+  int closed_ = 0;
+  Uplink uplink_{loop_, connect(kParent, parent_.listener.port()), kSelf, true,
+                 Link::Handlers{[this](const Message& message) { heard_.push_back(message); },
+                                [this](const core::Status&) { ++closed_; }}};
+};
+
+TEST_F(NodeUplink, WhatIsSaidThroughAnotherHasNumbersBothWays) {
+  uplink_.send(Said{"a"});
+  uplink_.send(Said{"b"});
+  ASSERT_TRUE(run_until(loop_, [this] { return parent_.came.size() == 2; }));
+  EXPECT_EQ(parent_.said(), (std::vector<std::string>{"a1", "b2"}));
+  parent_.link->send(Relayed{{kSelf, kBelow}, encode(Said{"to both"}), false, {1, 7}});
+  ASSERT_TRUE(run_until(loop_, [this] { return heard() == 2; }));
+  const auto& others = std::get<Relayed>(heard_[0]);
+  EXPECT_EQ(others.nodes, std::vector<core::NodeId>{kBelow});
+  EXPECT_EQ(others.numbers, std::vector<std::uint64_t>{7});
+  EXPECT_EQ(text(1), "to both");
+}
+
+TEST_F(NodeUplink, GoesOnWithTheHeadWhereItsParentIsGone) {
+  uplink_.send(Said{"a"});
+  uplink_.send(Said{"b"});
+  ASSERT_TRUE(run_until(loop_, [this] { return parent_.came.size() == 2; }));
+  parent_.link->send(Relayed{{kSelf}, encode(Said{"one"}), false, {1}});
+  ASSERT_TRUE(run_until(loop_, [this] { return heard() == 1; }));
+  parent_.link->close();
+  ASSERT_TRUE(run_until(loop_, [this] { return closed_ == 1; }));
+  EXPECT_TRUE(uplink_.below());
+  uplink_.send(Said{"c"});  // nobody hears it yet
+  bool adopted = false;
+  uplink_.on_adopted([&] { adopted = true; });
+  uplink_.adopt(connect(kHead, head_.listener.port()));
+  uplink_.send(Said{"d"});
+  EXPECT_FALSE(uplink_.open());
+  ASSERT_TRUE(run_until(loop_, [this] { return !head_.came.empty(); }));
+  const auto& first = std::get<Heard>(head_.came.at(0));
+  EXPECT_EQ(first.then, Heard::Then::kAdopt);
+  EXPECT_EQ(first.number, 1U);
+  head_.link->send(Heard{1, Heard::Then::kAgain});  // "a" had come
+  head_.link->send(Relayed{{kSelf}, encode(Said{"one"}), false, {1}});
+  head_.link->send(Relayed{{kSelf}, encode(Said{"two"}), false, {2}});
+  ASSERT_TRUE(run_until(loop_, [this] { return head_.came.size() == 4 && heard() == 2; }));
+  EXPECT_EQ(head_.said(), (std::vector<std::string>{"b2", "c3", "d4"}));
+  EXPECT_EQ(text(1), "two") << "what was heard before is not heard again";
+  EXPECT_TRUE(adopted && uplink_.open());
+  EXPECT_FALSE(uplink_.below());
+}
+
+TEST_F(NodeUplink, BytesThatAreNoMessageEndTheLink) {
+  ASSERT_TRUE(run_until(loop_, [this] { return parent_.link != nullptr; }));
+  parent_.link->send(Relayed{{kSelf}, std::vector<std::byte>(8), false, {1}});
+  ASSERT_TRUE(run_until(loop_, [this] { return closed_ == 1; }));
+  EXPECT_FALSE(uplink_.open());
+}
+
+}  // namespace
+}  // namespace regroup::node
