@@ -1,6 +1,7 @@
 // Borrowed input to pipes, one block at a time.
 #include "launcher/supervise/stdin_feed.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -16,8 +17,8 @@ constexpr std::chrono::milliseconds kLookAgain{250};
 
 }  // namespace
 
-StdinFeed::StdinFeed(boost::asio::io_context& loop, int input)
-    : readiness_(loop), input_(input), terminal_(::isatty(input) == 1), look_again_(loop) {}
+StdinFeed::StdinFeed(boost::asio::io_context& loop, int input, bool own)
+    : readiness_(loop), input_(input), own_(own), terminal_(::isatty(input) == 1), look_again_(loop) {}
 
 void StdinFeed::add(core::Fd pipe) {
   members_.push_back(std::make_unique<Member>(
@@ -54,7 +55,7 @@ void StdinFeed::wait_foreground() {
 void StdinFeed::read() {
   const bool taken = std::any_of(members_.begin(), members_.end(),
                                  [](const auto& member) { return member->pipe.is_open(); });
-  if (!taken) return;
+  if (!taken) return close_own();
   if (in_background()) return wait_foreground();
   const ssize_t count = ::read(input_, bytes_.data(), bytes_.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_input();
@@ -65,6 +66,12 @@ void StdinFeed::read() {
   }
   for (const auto& member : members_) write(*member);
   next_if_taken();
+}
+
+void StdinFeed::close_own() {
+  if (!own_) return;
+  const core::Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (nothing.valid()) ::dup2(nothing.get(), input_);
 }
 
 void StdinFeed::write(Member& member) {

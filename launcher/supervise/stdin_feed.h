@@ -21,8 +21,9 @@ namespace regroup::launcher {
 // process group is in its foreground. Kept alive by its own pending operations until stop().
 class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
  public:
-  // `input` is borrowed.
-  StdinFeed(boost::asio::io_context& loop, int input);
+  // `input` is borrowed; or, if it is our `own`, becomes /dev/null when nobody takes any more, so that who
+  // writes to it learns that.
+  StdinFeed(boost::asio::io_context& loop, int input, bool own = false);
   // `pipe` is a writing end, non-blocking. Before start() only.
   void add(core::Fd pipe);
   [[nodiscard]] std::size_t members() const { return members_.size(); }
@@ -41,9 +42,11 @@ class StdinFeed : public std::enable_shared_from_this<StdinFeed> {
   void read();
   void write(Member& member);
   void next_if_taken();
+  void close_own();
 
   Readiness readiness_;
   int input_;
+  bool own_;
   bool terminal_;
   boost::asio::steady_timer look_again_;
   std::vector<std::unique_ptr<Member>> members_;

@@ -78,9 +78,10 @@ void Streams::start(MemberPipes pipes, const Place& place) {
 }
 
 void Streams::feed(core::Fd pipe, const Place& place) {
-  if (!feed_) feed_ = std::make_shared<StdinFeed>(loop_, STDIN_FILENO);
+  if (!feed_) feed_ = std::make_shared<StdinFeed>(loop_, STDIN_FILENO, input_.own);
   feed_->add(std::move(pipe));
-  feeding_ = input_.to == StdinRequest::To::kRank || feed_->members() == place.world_size;
+  feeding_ =
+      input_.to == StdinRequest::To::kRank || feed_->members() == place.local_size.value_or(place.world_size);
   if (feeding_) feed_->start();
 }
 
