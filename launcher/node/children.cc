@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <variant>
 
 #include "launcher/net/tcp.h"
@@ -12,6 +13,8 @@
 
 namespace regroup::node {
 namespace {
+
+constexpr core::Duration kAllocators = std::chrono::seconds(20);  // to reach a host: they have queues
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -44,8 +47,12 @@ core::Status Children::listen() {
   return {};
 }
 
-core::Result<launcher::Spawner*> Children::way(bool forked) {
-  auto& made = forked ? forker_ : spawner_;
+core::Result<launcher::Spawner*> Children::way(const Order& order) {
+  std::vector<std::string> command = order.way.before.empty() ? options_.ssh : order.way.before;
+  std::vector<std::string> key = command;
+  key.emplace_back("HOST");
+  key.insert(key.end(), order.way.after.begin(), order.way.after.end());
+  auto& made = order.forked ? forker_ : spawners_[key];
   if (made) return made.get();
   launcher::SpawnEvents events{
       .up = [this](core::NodeId node) { on_spawned(node); },
@@ -53,28 +60,30 @@ core::Result<launcher::Spawner*> Children::way(bool forked) {
       .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
   launcher::SpawnOptions spawn;
   spawn.environment = options_.environment;
-  spawn.limit = options_.limit;
+  spawn.limit =
+      order.way.before.empty() ? options_.limit : std::max<core::Duration>(options_.limit, kAllocators);
   auto spawner =
-      forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
-             : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
-                                          options_.ssh);
+      order.forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
+                   : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
+                                                std::move(command), order.way.after);
   if (!spawner.ok()) return spawner.status();
   made = std::move(*spawner);
   return made.get();
 }
 
 core::Status Children::start(const Order& order) {
-  auto by = way(order.forked);
+  auto by = way(order);
   if (!by.ok()) return by.status();
-  if (!children_.try_emplace(order.node, loop_, order.name, **by).second) return {};
+  if (!children_.try_emplace(order.node, loop_, order.name, *by).second) return {};
   (*by)->start(
       {order.node,
        order.name,
        options_.program,
        {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self), endpoints_},
        options_.wdir,
-       order.user,
-       options_.preferred});
+       order.way.before.empty() ? order.user : "",  // an allocator knows whose job it is
+       options_.preferred,
+       order.way.address});
   return {};
 }
 
@@ -101,7 +110,8 @@ void Children::on_spawned(core::NodeId node) {
 void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
   const core::NodeId node = channel->peer();
   Child* child = find(node);
-  if (child == nullptr || child->over || child->link) return channel->close();
+  if (child == nullptr) return on_orphan(std::move(channel));
+  if (child->over || child->link) return channel->close();
   const std::string address = host_of(channel->address());
   child->link = std::make_unique<Link>(
       std::move(channel),
@@ -114,6 +124,17 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
   if (paused_) child->link->pause();
   if (!std::exchange(watching_, true)) watch();
   events_.linked(node, address);
+}
+
+void Children::on_orphan(std::shared_ptr<launcher::SecureChannel> channel) {
+  const core::NodeId node = channel->peer();
+  const auto name = events_.orphan ? events_.orphan(node) : std::nullopt;
+  if (name && children_.try_emplace(node, loop_, *name, nullptr).second) return on_linked(std::move(channel));
+  std::erase_if(refused_, [](const auto& link) { return !link->open(); });
+  refused_.push_back(std::make_unique<Link>(
+      std::move(channel), Link::Handlers{[](const Message&) {}, [](const core::Status&) {}}));
+  refused_.back()->send(EndAgent{node});
+  refused_.back()->close_when_sent();
 }
 
 void Children::on_message(core::NodeId node, const Message& message) {
@@ -183,13 +204,18 @@ void Children::send(core::NodeId node, std::span<const std::byte> bytes) {
   if (child != nullptr && child->link && !child->over) child->link->send_encoded(bytes);
 }
 
+bool Children::linked(core::NodeId node) const {
+  const auto found = children_.find(node);
+  return found != children_.end() && found->second.link && !found->second.over;
+}
+
 void Children::end(core::NodeId node) {
   Child* child = find(node);
   if (child == nullptr || std::exchange(child->over, true)) return;
   child->timer.cancel();
   if (child->link) child->link->close();
   if (child->runs) {
-    child->way.end(node);
+    child->way->end(node);
   } else {
     children_.erase(node);
   }

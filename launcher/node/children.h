@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,12 @@ namespace regroup::node {
 inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
 inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
 
+// How a host is reached, where not by ssh: a command of `before`, its address ("": its name) and `after`.
+struct HostWay {
+  std::vector<std::string> before, after;
+  std::string address;
+};
+
 struct ChildrenOptions {
   std::string job;        // its id
   core::NodeId self = 0;  // whose children they are
@@ -34,7 +41,7 @@ struct ChildrenOptions {
   std::string from;       // ends sentences about an agent that did not come up: "" or " (from NAME)"
   std::shared_ptr<const launcher::JobSecret> secret;
   launcher::Environment environment;               // of ssh
-  std::vector<std::string> ssh{"ssh"};             // the command that reaches a host
+  std::vector<std::string> ssh{"ssh"};             // the command that reaches a host, unless it has its own
   std::string program, preferred, wdir;            // of agents
   core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
   bool beats = false;                              // they hear from us
@@ -48,6 +55,7 @@ class Children {
     std::string name;       // of its host
     std::string user;       // to log in there as; "": as ssh has it
     bool forked = false;    // here, whatever the name says
+    HostWay way = {};
   };
   // Called from the loop.
   struct Events {
@@ -59,6 +67,9 @@ class Children {
     // host. It has been ended.
     std::function<void(core::NodeId, const core::Status& why)> lost;
     std::function<void()> left;  // the process of one that was lost or ended is gone
+    // An agent whom nobody here has started connects: the name of its host if it is to be a child, as if it
+    // had been; else it is told to end. May be empty.
+    std::function<std::optional<std::string>(core::NodeId)> orphan = {};
   };
   [[nodiscard]] static core::Result<std::unique_ptr<Children>> make(boost::asio::io_context& loop,
                                                                     ChildrenOptions options, Events events);
@@ -68,11 +79,14 @@ class Children {
   [[nodiscard]] core::Status start(const Order& order);
   // A message as encode() made it. Nothing happens if the child is not linked.
   void send(core::NodeId node, std::span<const std::byte> bytes);
+  [[nodiscard]] bool linked(core::NodeId node) const;
   // Closes the link, and asks its process to leave.
   void end(core::NodeId node);
   void end_all();
   // Of a child's host; "?" for none.
   [[nodiscard]] std::string name(core::NodeId node) const;
+  // Where this process listens, as launcher::to_string() writes it.
+  [[nodiscard]] const std::string& endpoints() const { return endpoints_; }
   // No process of a child is left.
   [[nodiscard]] bool empty() const;
   // Nothing that they send is taken until resume().
@@ -81,23 +95,24 @@ class Children {
 
  private:
   struct Child {
-    Child(boost::asio::io_context& loop, std::string n, launcher::Spawner& w)
-        : name(std::move(n)), way(w), timer(loop) {}
+    Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* w)
+        : name(std::move(n)), way(w), timer(loop), runs(w != nullptr) {}
     const std::string name;
-    launcher::Spawner& way;
+    launcher::Spawner* const way;     // none: somebody else has started it
     boost::asio::steady_timer timer;  // of its first message
     std::unique_ptr<Link> link;
     int unheard = 0;     // beats that did not come
     bool heard = false;  // its first message has come
-    bool runs = true;    // its process, here
+    bool runs;           // its process, here
     bool over = false;
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] core::Status listen();
-  [[nodiscard]] core::Result<launcher::Spawner*> way(bool forked);
+  [[nodiscard]] core::Result<launcher::Spawner*> way(const Order& order);
   [[nodiscard]] Child* find(core::NodeId node);
   void on_spawned(core::NodeId node);
   void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
+  void on_orphan(std::shared_ptr<launcher::SecureChannel> channel);
   void on_message(core::NodeId node, const Message& message);
   void on_left(core::NodeId node, const core::Status& why);
   void watch();
@@ -109,8 +124,10 @@ class Children {
   const Events events_;
   std::unique_ptr<launcher::SecureListener> listener_;
   std::string endpoints_;
-  std::unique_ptr<launcher::Spawner> spawner_, forker_;
+  std::unique_ptr<launcher::Spawner> forker_;
+  std::map<std::vector<std::string>, std::unique_ptr<launcher::Spawner>> spawners_;  // by their commands
   std::map<core::NodeId, Child> children_;
+  std::vector<std::unique_ptr<Link>> refused_;  // told to end
   boost::asio::steady_timer beat_;
   bool watching_ = false, paused_ = false;
 };

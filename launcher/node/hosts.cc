@@ -17,6 +17,8 @@ namespace regroup::node {
 namespace {
 
 constexpr core::NodeId kHead = 0;
+constexpr std::chrono::seconds kSurveyLimit{10};
+constexpr std::chrono::milliseconds kAskAgain{100};
 
 }  // namespace
 
@@ -77,20 +79,25 @@ Children::Events Hosts::events() {
     if (RemoteNode* node = find(child)) node->fail(why);
   };
   events.left = [this] { finish_if_done(); };
+  events.orphan = [this](core::NodeId node) { return orphan(node); };
   return events;
 }
 
 void Hosts::add_slot(std::size_t index) {
   Slot& slot = slots_[index];
-  const core::NodeId id = slot.id = ++last_id_;
+  if (slot.node) retired_.push_back(std::move(slot.node));
+  slot = {.id = ++last_id_, .node = {}};
+  const core::NodeId id = slot.id;
+  host_of_.push_back(index);
   RemoteNode::Events events;
   events.send = [this, id](const Message& message) { send(id, message); };
   events.up = [this, id] { on_up(id); };
   events.ended = [this, id](const core::Status& why) { on_ended(id, why); };
+  events.noticed = [this, index](const HostNotice& notice) { elastic_.noticed(index, notice); };
   events.membership = [this, id](const core::Message& message) {
-    if (elastic_.membership) elastic_.membership(id, message);
+    if (!elastic_.membership) return refuse(id);  // nobody has asked anything yet
+    elastic_.membership(id, message);
   };
-  if (slot.node) retired_.push_back(std::move(slot.node));
   slot.node = std::make_unique<RemoteNode>(loop_, name(index), options_.version, std::move(events));
 }
 
@@ -101,13 +108,15 @@ void Hosts::plant() {
     const bool here = options_.hosts[i].here;
     const auto parent = here ? std::nullopt : parent_in_row(row.size(), options_.radix);
     tree_.add(id(i), parent ? row[*parent] : kHead);
+    if (parent) slots_[i].talk = std::make_unique<Conversation>();
     if (!here) row.push_back(id(i));
   }
 }
 
 core::Status Hosts::start_child(std::size_t index) {
   const HostsOptions::Host& host = options_.hosts[index];
-  return children_->start({id(index), host.name, host.user, host.here || options_.ssh.empty()});
+  const bool forked = host.here || (options_.ssh.empty() && host.way.before.empty());
+  return children_->start({id(index), host.name, host.user, forked, host.way});
 }
 
 // Those on the way there learn of its children before these can say a word.
@@ -135,30 +144,7 @@ void Hosts::start_below(core::NodeId node) {
   send(node, start);
 }
 
-void Hosts::send(core::NodeId node, const Message& message) { send_encoded(node, encode(message)); }
-
-void Hosts::send_encoded(core::NodeId node, const std::vector<std::byte>& bytes) {
-  const auto via = tree_.next_hop(kHead, node);
-  if (via && *via == node) return children_->send(node, bytes);
-  if (via) bundle_.add(*via, node, bytes);
-}
-
-bool Hosts::is_up(std::size_t index) const {
-  return slots_.at(index).node->state() == RemoteNode::State::kUp;
-}
-
-std::optional<std::size_t> Hosts::index_of(core::NodeId node) const {
-  const auto found = std::ranges::find(slots_, node, &Slot::id);
-  if (found == slots_.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - slots_.begin());
-}
-
-RemoteNode* Hosts::find(core::NodeId node) {
-  const auto index = index_of(node);
-  return index ? slots_[*index].node.get() : nullptr;
-}
-
-std::vector<core::Status> Hosts::bring_up() {
+std::vector<core::Status> Hosts::bring_up(const std::function<bool()>& over) {
   const auto starting = [this] {
     return std::ranges::any_of(
         slots_, [](const Slot& slot) { return slot.node->state() == RemoteNode::State::kStarting; });
@@ -169,8 +155,9 @@ std::vector<core::Status> Hosts::bring_up() {
   const auto deadline =
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(3 * levels * options_.limit) + rounds;
-  while (starting()) {
-    if (loop_.run_one_until(deadline) > 0) continue;
+  while (starting() && !(over && over())) {
+    const auto now = std::chrono::steady_clock::now();
+    if (loop_.run_one_until(std::min(deadline, now + kAskAgain)) > 0 || now < deadline) continue;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].node->state() != RemoteNode::State::kStarting) continue;
       slots_[i].node->fail(
@@ -180,90 +167,33 @@ std::vector<core::Status> Hosts::bring_up() {
   return failures_;
 }
 
-void Hosts::on_message(core::NodeId child, const Message& message) {
-  if (const auto* gathered = std::get_if<Gathered>(&message)) {
-    for (const Relayed& relayed : gathered->messages) unwrap(child, relayed);
-  } else if (const auto* relayed = std::get_if<Relayed>(&message)) {
-    unwrap(child, *relayed);
-  } else {
-    receive(child, message);
+// What comes too late finds its place, and nobody there.
+std::vector<core::Result<std::string>> Hosts::survey(const std::vector<Survey>& orders) {
+  struct Answers {
+    std::vector<std::optional<core::Result<std::string>>> said;
+    std::size_t open = 0;
+  };
+  const auto answers = std::make_shared<Answers>();
+  answers->said.resize(slots_.size());
+  answers->open = slots_.size();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    survey(i, orders.at(i), [answers, i](core::Result<std::string> answer) {
+      answers->said[i] = std::move(answer);
+      --answers->open;
+    });
   }
-}
-
-void Hosts::unwrap(core::NodeId child, const Relayed& relayed) {
-  for (const core::NodeId node : relayed.nodes) {
-    if (!tree_.has(node)) continue;  // it was given up meanwhile
-    if (node == child || !tree_.within(node, child)) return refuse(child);
-    const auto said = decode(relayed.message);
-    if (!said.ok()) return refuse(node);
-    receive(node, *said);
+  const auto deadline = std::chrono::steady_clock::now() + kSurveyLimit;
+  while (answers->open > 0 && loop_.run_one_until(deadline) > 0) {
   }
-}
-
-void Hosts::receive(core::NodeId node, const Message& message) {
-  if (const auto* news = std::get_if<ChildNews>(&message)) return on_news(node, *news);
-  if (RemoteNode* remote = find(node)) remote->receive(message);
-}
-
-void Hosts::on_news(core::NodeId parent, const ChildNews& news) {
-  RemoteNode* child = find(news.node);
-  if (child == nullptr || !tree_.has(news.node)) return;
-  if (tree_.parent(news.node) != parent) return refuse(parent);
-  using Kind = ChildNews::Kind;
-  if (news.kind == Kind::kLinked) child->attach(news.text);
-  if (news.kind == Kind::kSaid) on_line(news.node, launcher::printable(news.text));
-  if (news.kind == Kind::kSilent || news.kind == Kind::kHeard)
-    on_silent(news.node, news.kind == Kind::kSilent);
-  if (news.kind == Kind::kLost) child->fail({news.code, launcher::printable(news.text)});
-}
-
-void Hosts::on_silent(core::NodeId node, bool silent) {
-  if (elastic_.silent && find(node) != nullptr) elastic_.silent(node, silent);
-}
-
-void Hosts::on_line(core::NodeId node, const std::string& line) {
-  const auto index = index_of(node);
-  if (options_.verbose && index) said_(fmt::format("host {}: {}", name(*index), line));
-}
-
-void Hosts::refuse(core::NodeId node) {
-  const auto index = index_of(node);
-  if (index)
-    give_up(node, core::invalid_argument(
-                      fmt::format("host {}: its agent said what only others may say", name(*index))));
-}
-
-void Hosts::on_up(core::NodeId node) {
-  start_below(node);
-  const auto index = index_of(node);
-  if (out_ != nullptr && index && elastic_.came) elastic_.came(*index);
-}
-
-// Those below it are lost with it, and not said to be so: they are well, but nobody tells them what to do.
-void Hosts::on_ended(core::NodeId node, const core::Status& why) {
-  const bool orphan = !tree_.has(node);
-  std::vector<core::NodeId> below = tree_.below(node);
-  end_agent(node);
-  tree_.prune(node);
-  const auto index = index_of(node);
-  if (!why.ok() && !orphan) failures_.push_back(why);
-  if (lost_ && index && !why.ok()) lost_(*index, why);
-  for (const core::NodeId each : below) {
-    const auto other = index_of(each);
-    if (each != node && other && index)
-      slots_[*other].node->fail(
-          {core::Code::kPeerLost, fmt::format("host {}: the agent of host {}, which it was reached through, "
-                                              "is gone",
-                                              name(*other), name(*index))});
+  std::vector<core::Result<std::string>> out;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    auto& said = answers->said[i];
+    if (said) out.push_back(std::move(*said));
+    if (!said)
+      out.emplace_back(
+          core::deadline_exceeded(fmt::format("host {}: it did not say within 10 s what it has", name(i))));
   }
-  finish_if_done();
-}
-
-void Hosts::end_agent(core::NodeId node) {
-  const auto parent = tree_.parent(node);
-  if (!parent) return;
-  if (*parent == kHead) return children_->end(node);
-  send(*parent, EndAgent{node});
+  return out;
 }
 
 void Hosts::bring_back(std::size_t index) {
@@ -273,9 +203,22 @@ void Hosts::bring_back(std::size_t index) {
   if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
 }
 
+std::size_t Hosts::add(HostsOptions::Host host) {
+  const std::size_t index = slots_.size();
+  options_.hosts.push_back(std::move(host));
+  slots_.emplace_back();
+  add_slot(index);
+  tree_.add(id(index), kHead);
+  if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
+  return index;
+}
+
 void Hosts::set_up(std::size_t index, const Setup& setup, const launcher::App& app) {
   RemoteNode& node = *slots_.at(index).node;
-  node.set_up(setup);
+  Setup own = setup;
+  if (own.elastic && slots_[index].talk) own.elastic->head = children_->endpoints();
+  node.set_up(own);
+  slots_[index].set_up = true;
   node.serve(events_, *out_, *err_);
   node.add_app(0, app);
 }
@@ -289,13 +232,18 @@ void Hosts::tell_membership(core::NodeId node, const core::Message& message) {
 }
 
 void Hosts::tell_membership(const core::Message& message) {
+  const Message said = Membership{message};
+  const auto bytes = std::make_shared<const std::vector<std::byte>>(encode(said));
   std::vector<core::NodeId> all;
+  std::vector<std::uint64_t> numbers;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    if (is_up(index)) all.push_back(id(index));
+    if (!is_up(index)) continue;
+    all.push_back(id(index));
+    const auto& talk = slots_[index].talk;
+    numbers.push_back(talk ? talk->say(bytes, wants_answer(said)) : 0);
   }
   bundle_.flush();  // what was said before comes before
-  const Message said = Membership{message};
-  for (const Parcel& parcel : courier_.down(all, encode(said), wants_answer(said)))
+  for (const Parcel& parcel : courier_.down(all, *bytes, wants_answer(said), numbers))
     children_->send(parcel.child, *parcel.bytes);
 }
 
@@ -304,11 +252,12 @@ std::string Hosts::own_address() const {
   return endpoints.ok() && !endpoints->empty() ? endpoints->front().address().to_string() : "127.0.0.1";
 }
 
-void Hosts::set_up(const std::vector<Setup>& setups) {
+core::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (setups.at(i).stdin_to.to == launcher::StdinRequest::To::kRank) reader_ = i;
+    if (setups.at(i).stdin_to.to != launcher::StdinRequest::To::kNone) readers_.push_back(i);
     slots_[i].node->set_up(setups[i]);
   }
+  return readers_.empty() ? core::Status() : input_.open(loop_, here);
 }
 
 void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) {
@@ -319,7 +268,8 @@ void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, l
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (is_up(i) && !elastic_.came) slots_[i].node->serve(events_, out, err);
   }
-  if (reader_) slots_[*reader_].node->feed_input();
+  for (const std::size_t i : readers_) input_.add(slots_[i].node->open_input());
+  input_.start();
 }
 
 void Hosts::signal_all(int signal) {
@@ -334,6 +284,7 @@ std::size_t Hosts::running() const {
 
 void Hosts::finish(std::function<void()> then) {
   finished_ = std::move(then);
+  input_.stop();
   const auto finish = [this](RemoteNode& node) {
     node.on_drained([this] { finish_if_done(); });
     node.finish();

@@ -5,43 +5,25 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <cstddef>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
 #include "core/status.h"
 #include "launcher/node/bundle.h"
 #include "launcher/node/children.h"
+#include "launcher/node/conversation.h"
 #include "launcher/node/courier.h"
+#include "launcher/node/hosts_options.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/remote_node.h"
-#include "launcher/node/tree.h"
+#include "launcher/node/shared_input.h"
 #include "launcher/supervise/node.h"
 
 namespace regroup::node {
-
-struct HostsOptions {
-  std::string job;      // its id
-  std::string version;  // of this regroup: agents must be of the same
-  struct Host {
-    std::string name;       // as the user wrote it
-    bool here = false;      // this host: its agent is forked
-    std::string user = {};  // to log in there as; "": as ssh has it
-  };
-  std::vector<Host> hosts;
-  std::string program;                  // regroup, by its path there
-  std::string preferred;                // another one, that is taken where it is there; "": none
-  std::string wdir;                     // where members run
-  launcher::Environment environment;    // of ssh
-  std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
-  core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
-  bool verbose = false;                            // agents' own output is shown
-  std::size_t radix = 0;                           // agents that one may have below it; 0: all are the head's
-};
 
 // Used by the loop's thread.
 class Hosts final : public launcher::OtherHosts {
@@ -51,38 +33,51 @@ class Hosts final : public launcher::OtherHosts {
       boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
   ~Hosts() override;
 
-  // Of an elastic job, before serve(), after which each host has its own set_up(): what agents have to say to
-  // the coordinator, who is not heard for a second, or again, and who has come up after bring_up(). They name
-  // the node; that of a host changes each time it comes.
+  // Of an elastic job, before serve(), after which each host has its own set_up(): what agents tell the
+  // coordinator, who is not heard for a second, or again, who has come up after bring_up(). Nodes change.
   struct Elastic {
     std::function<void(core::NodeId, const core::Message&)> membership;
     std::function<void(core::NodeId, bool)> silent;
+    std::function<void(std::size_t, const HostNotice&)> noticed = [](auto, const auto&) {};  // wanted back
     std::function<void(std::size_t index)> came;
+    std::function<void(std::size_t index)> left;  // after dismiss()
   };
   void set_elastic(Elastic elastic) { elastic_ = std::move(elastic); }
-  // Runs the loop until each agent has said Hello or failed: of those, why, one sentence each; of an agent
-  // that others were to be started by, not of these. No longer than three limits for each level of the tree
-  // and a second for every 32 hosts.
-  [[nodiscard]] std::vector<core::Status> bring_up();
+  // Runs the loop until each agent has said Hello or failed: of those, why; not of those below such a one.
+  // Three limits for each level of the tree, and a second for every 32 hosts, at most; or until `over`, asked
+  // ten times a second, says so.
+  [[nodiscard]] std::vector<core::Status> bring_up(const std::function<bool()>& over = {});
   [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
-  [[nodiscard]] bool is_up(std::size_t index) const;
+  [[nodiscard]] bool is_up(std::size_t index) const {
+    return slots_.at(index).node->state() == RemoteNode::State::kUp;
+  }
   [[nodiscard]] core::NodeId id(std::size_t index) const { return slots_.at(index).id; }
   // The host whose node that is now.
   [[nodiscard]] std::optional<std::size_t> index_of(core::NodeId node) const;
   // The address under which this host is reached from there, and that one from here.
   [[nodiscard]] std::string own_address() const;
   [[nodiscard]] std::string address(std::size_t index) const { return slots_.at(index).node->address(); }
-  // After bring_up(), before serve(). Standard input goes to the one whose Setup names a rank, if any.
-  void set_up(const std::vector<Setup>& setups);
+  // The answers by host, as `orders`, or why there is none; runs the loop, ten seconds at most. And of one,
+  // later.
+  [[nodiscard]] std::vector<core::Result<std::string>> survey(const std::vector<Survey>& orders);
+  void survey(std::size_t index, const Survey& order, RemoteNode::Answer then) {
+    slots_.at(index).node->survey(order, std::move(then));
+  }
+  // After bring_up(), before serve(). Standard input goes to those whose Setup says so; if there are any, and
+  // `here`, descriptor 0 becomes a pipe from which members here get it, too.
+  [[nodiscard]] core::Status set_up(const std::vector<Setup>& setups, bool here);
   // After serve(): a lost host is tried once more, as a new node. `lost` is called if that fails.
   void bring_back(std::size_t index);
+  // After serve(): one more, which comes or is lost like the others. Its index.
+  std::size_t add(HostsOptions::Host host);
+  // Its members have ended: its agent clears up and leaves.
+  void dismiss(std::size_t index) { slots_.at(index).node->finish(); }
+  [[nodiscard]] std::size_t members(std::size_t index) const { return slots_.at(index).node->running(); }
   // Of an elastic job: one that is up.
   void set_up(std::size_t index, const Setup& setup, const launcher::App& app);
-  // Gives a node up; `lost` is called.
-  void give_up(core::NodeId node, const core::Status& why);
+  void give_up(core::NodeId node, const core::Status& why);  // `lost` is called
   void tell_membership(core::NodeId node, const core::Message& message);
-  // The same to all that are up.
-  void tell_membership(const core::Message& message);
+  void tell_membership(const core::Message& message);  // to all that are up
 
   void serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) override;
   [[nodiscard]] std::size_t size() const override { return slots_.size(); }
@@ -99,6 +94,9 @@ class Hosts final : public launcher::OtherHosts {
   struct Slot {
     core::NodeId id = 0;
     std::unique_ptr<RemoteNode> node;
+    std::unique_ptr<Conversation> talk = {};                 // of one that was started below another
+    std::unique_ptr<boost::asio::steady_timer> orphan = {};  // since its parent is gone
+    bool set_up = false, moved = false;                      // moved: what comes by its first way is late
   };
   [[nodiscard]] core::Status start();
   [[nodiscard]] Children::Events events();
@@ -107,10 +105,15 @@ class Hosts final : public launcher::OtherHosts {
   [[nodiscard]] core::Status start_child(std::size_t index);
   void start_below(core::NodeId node);
   void send(core::NodeId node, const Message& message);
-  void send_encoded(core::NodeId node, const std::vector<std::byte>& bytes);
+  void send_encoded(core::NodeId node, const std::vector<std::byte>& bytes, std::uint64_t number);
   [[nodiscard]] RemoteNode* find(core::NodeId node);
+  [[nodiscard]] Slot* slot_of(core::NodeId node);
   void on_message(core::NodeId child, const Message& message);
   void unwrap(core::NodeId child, const Relayed& relayed);
+  void on_heard(core::NodeId node, const Heard& heard);
+  void adopt(core::NodeId node);
+  [[nodiscard]] std::optional<std::string> orphan(core::NodeId node);
+  [[nodiscard]] bool await(core::NodeId node, const core::Status& why);
   void receive(core::NodeId node, const Message& message);
   void on_news(core::NodeId parent, const ChildNews& news);
   void on_silent(core::NodeId node, bool silent);
@@ -122,13 +125,14 @@ class Hosts final : public launcher::OtherHosts {
   void finish_if_done();
 
   boost::asio::io_context& loop_;
-  const HostsOptions options_;
+  HostsOptions options_;  // hosts are added
   const std::function<void(const std::string&)> said_;
   Courier courier_;
   Tree& tree_;
   std::unique_ptr<Children> children_;
   Bundle bundle_;
   std::vector<Slot> slots_;                           // by host
+  std::vector<std::size_t> host_of_;                  // by node - 1, also of former ones
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // their output may still be on its way
   core::NodeId last_id_ = 0;
   std::vector<core::Status> failures_;
@@ -138,7 +142,8 @@ class Hosts final : public launcher::OtherHosts {
   launcher::Sink* out_ = nullptr;
   launcher::Sink* err_ = nullptr;
   std::function<void()> finished_;
-  std::optional<std::size_t> reader_;  // of standard input
+  std::vector<std::size_t> readers_;  // of standard input
+  SharedInput input_;
 };
 
 }  // namespace regroup::node

@@ -30,7 +30,8 @@ void RemoteNode::end(const core::Status& why) {
   if (std::exchange(state_, State::kEnded) == State::kEnded) return;
   starting_.clear();
   members_.clear();
-  if (feed_) feed_->stop();
+  if (answer_)
+    std::exchange(answer_, nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why);
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -60,6 +61,22 @@ void RemoteNode::on(const Hello& hello) {
   facts_ = hello;
   state_ = State::kUp;
   events_.up();
+}
+
+void RemoteNode::survey(const Survey& order, Answer then) {
+  if (state_ != State::kUp)
+    return then(core::Status(core::Code::kUnavailable, fmt::format("host {}: it is not up", name_)));
+  answer_ = std::move(then);
+  send(order);
+}
+
+void RemoteNode::on(const Surveyed& surveyed) {
+  if (!answer_) return;
+  const core::Status& why = surveyed.status;
+  std::exchange(answer_, nullptr)(
+      why.ok()
+          ? core::Result<std::string>(surveyed.host)
+          : core::Status(why.code(), fmt::format("host {}: {}", name_, launcher::printable(why.message()))));
 }
 
 void RemoteNode::set_up(const Setup& setup) { send(setup); }
@@ -141,13 +158,21 @@ void RemoteNode::on(const Said& said) {
   if (job_.said) job_.said(fmt::format("host {}: {}", name_, launcher::printable(said.text)));
 }
 
+void RemoteNode::on(const Used& used) {
+  if (job_.used) job_.used(name_, used.json);
+}
+
 void RemoteNode::on(const Services& services) {
   if (job_.mpi) job_.mpi(services.message);
 }
 
 void RemoteNode::on(const Data& data) {
   if (data.stream == 0 || !targets_.at(data.stream)) return;
-  targets_[data.stream]->write(data.bytes, data.end);
+  StreamTarget& target = *targets_[data.stream];
+  if (target.pending() + data.bytes.size() > kWindow)
+    return end(core::invalid_argument(
+        fmt::format("host {}: its agent sends more output than was asked for", name_)));
+  target.write(data.bytes, data.end);
 }
 
 void RemoteNode::on(const Taken& taken) {
@@ -156,17 +181,18 @@ void RemoteNode::on(const Taken& taken) {
   input_->taken(taken.bytes);
 }
 
-void RemoteNode::feed_input() {
+core::Fd RemoteNode::open_input() {
   std::array<int, 2> fds{};
-  if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0) return send(Data{0, true, {}});
+  if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
+    send(Data{0, true, {}});
+    return {};
+  }
   input_ = std::make_shared<StreamSource>(loop_, core::Fd(fds[0]),
                                           [this](std::span<const std::byte> bytes, bool end) {
                                             send(Data{0, end, {bytes.begin(), bytes.end()}});
                                           });
-  feed_ = std::make_shared<launcher::StdinFeed>(loop_, STDIN_FILENO);
-  feed_->add(core::Fd(fds[1]));
   input_->start();
-  feed_->start();
+  return core::Fd(fds[1]);
 }
 
 void RemoteNode::finish() {

@@ -17,7 +17,6 @@
 #include "launcher/node/stream.h"
 #include "launcher/supervise/node.h"
 #include "launcher/supervise/output.h"
-#include "launcher/supervise/stdin_feed.h"
 
 namespace regroup::node {
 
@@ -30,6 +29,7 @@ class RemoteNode final : public launcher::Node {
     std::function<void()> up;                        // it has said Hello
     std::function<void(const core::Status&)> ended;  // once: ok after Done, else why it is lost
     std::function<void(const core::Message&)> membership = [](const core::Message&) {};
+    std::function<void(const HostNotice&)> noticed = [](const HostNotice&) {};
   };
   RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events);
 
@@ -43,12 +43,16 @@ class RemoteNode final : public launcher::Node {
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] std::size_t running() const { return members_.size() + starting_.size(); }
 
+  // Before set_up(): `then` gets what the host says of itself, or why it does not.
+  using Answer = std::function<void(core::Result<std::string>)>;
+  void survey(const Survey& order, Answer then);
   void set_up(const Setup& setup);
   // To the coordinator's agent there, in an elastic job.
   void tell_membership(const core::Message& message);
   void serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
-  // Members there get what comes on standard input here.
-  void feed_input();
+  // The writing end of a pipe whose bytes go to members there; not valid: none can be made, and they get an
+  // end.
+  [[nodiscard]] core::Fd open_input();
   void signal_all(int signal);
   void finish();
   // It has left, and all that came has been given to the sinks. `changed` is called when that may be so.
@@ -66,8 +70,11 @@ class RemoteNode final : public launcher::Node {
   void send(const Message& message);
   void on(const Hello& hello);
   void on(const SpaceStarted& started);
+  void on(const Surveyed& surveyed);
   void on(const Exited& exited);
   void on(const Said& said);
+  void on(const Used& used);
+  void on(const HostNotice& notice) { events_.noticed(notice); }
   void on(const Services& services);
   void on(const Data& data);
   void on(const Taken& taken);
@@ -83,13 +90,13 @@ class RemoteNode final : public launcher::Node {
   const Events events_;
   State state_ = State::kStarting;
   Hello facts_;
+  Answer answer_;                                                  // of a survey that is on its way
   std::string address_;                                            // once it is linked
   std::map<std::uint32_t, std::vector<core::MemberId>> starting_;  // ordered, by space
   std::set<core::MemberId> members_;                               // started, and not ended
   launcher::NodeEvents job_;
   std::array<std::shared_ptr<StreamTarget>, 3> targets_;
   std::array<std::shared_ptr<launcher::Output>, 3> outputs_;
-  std::shared_ptr<launcher::StdinFeed> feed_;
   std::shared_ptr<StreamSource> input_;
   std::function<void()> changed_ = [] {};
   bool finishing_ = false;
