@@ -61,6 +61,9 @@ void Cluster::add_agent() {
   const auto row = node::parent_in_row(index, options_.radix);
   const core::NodeId parent = row ? static_cast<core::NodeId>(*row + 1) : 0;
   hub_.tree().add(node, parent);
+  agents_.back()->parent = parent;
+  talks_.emplace_back();
+  if (parent != 0) agents_.back()->talk.emplace(), talks_.back().emplace();
   for (auto above = hub_.tree().parent(node); above && *above != 0; above = hub_.tree().parent(*above))
     agents_[*above - 1]->courier.tree().add(node, parent);
 }
@@ -173,6 +176,35 @@ Cost Cluster::lose_switch(std::uint32_t hosts) {
         }
       },
       [&] { return world().generation == next && world().size() + hosts < last && all_know(&Agent::world); });
+}
+
+Cost Cluster::lose_inner(std::uint32_t after) {
+  const auto inner = std::ranges::find_if(agents_, [this](const auto& agent) {
+    const core::NodeId node = agent->courier.tree().root();
+    return agent->up && !hub_.tree().children(node).empty();
+  });
+  const core::NodeId node = (*inner)->courier.tree().root();
+  const auto& members = world().members;
+  const core::WorldMember victim = members.back().seat.node != node ? members.back() : members.front();
+  const std::uint32_t size = world().size();
+  return measure(
+      "an inner agent lost",
+      [&] {
+        network_.schedule(process(victim.seat.node), network_.now(), [this, victim] {
+          const core::NodeId at = victim.seat.node;
+          perform(at, agents_[at - 1]->core.on_line_dead(victim.seat.slot));
+          perform(at, agents_[at - 1]->core.on_reaped(victim.id, 4711, 0, 9));
+        });
+        for (std::uint32_t step = 0; step < after; ++step) (void)network_.step();
+        agents_[node - 1]->up = false;
+        network_.take_down(process(node));
+        const core::NodeId parent = *hub_.tree().parent(node);
+        network_.schedule(process(parent), network_.now(),
+                          [this, parent, node] { lose_child(parent, node); });
+        for (const core::NodeId child : hub_.tree().children(node))
+          network_.schedule(process(child), network_.now(), [this, child] { orphaned(child); });
+      },
+      [&] { return world().size() == size - 2 && all_know(&Agent::world); });
 }
 
 Cost Cluster::join() {

@@ -3,6 +3,7 @@
 // join, enter each World and compute nothing. docs/scale.md.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/coordinator.h"
 #include "launcher/cmd/journal.h"
+#include "launcher/node/conversation.h"
 #include "launcher/node/courier.h"
 #include "tests/scale/network.h"
 
@@ -44,6 +46,9 @@ class Cluster {
   [[nodiscard]] Cost fence();   // everybody's address of its data plane to everybody
   [[nodiscard]] Cost lose_member();
   [[nodiscard]] Cost lose_switch(std::uint32_t hosts);  // all links to the last ones break at once
+  // A member dies, `after` more things happen, then the first agent with others below it is lost, with all
+  // that it carries; its children connect to the hub. As often as there is such an agent.
+  [[nodiscard]] Cost lose_inner(std::uint32_t after);
   [[nodiscard]] Cost join();
 
   [[nodiscard]] const core::World& world() const { return coordinator_.world(); }
@@ -57,7 +62,9 @@ class Cluster {
     Agent(const membership::AgentOptions& options, core::NodeId node) : core(options), courier(node) {}
     membership::AgentCore core;
     node::Courier courier;
-    bool up = true;
+    core::NodeId parent = 0;
+    std::optional<node::Conversation> talk{};  // with the hub, through others
+    bool up = true, adopting = false;
     core::Generation world = 0, contacts = 0;  // it knows of
     std::size_t met = 0;                       // contacts of the newest
   };
@@ -75,26 +82,44 @@ class Cluster {
   void tick_later();
   // The hub.
   void tell_coordinator(core::Body body);
+  [[nodiscard]] std::shared_ptr<const node::Message> read(const Bytes& bytes);
   void from_coordinator(const core::Message& message);
   void at_hub(core::NodeId child, const node::Message& message);
-  void unwrap(const node::Relayed& relayed);
+  void unwrap(core::NodeId child, const node::Relayed& relayed);
+  void heard_at_hub(core::NodeId node, const node::Heard& heard);
+  void tell_agent(core::NodeId node, const Bytes& bytes, std::uint64_t number);
   // An agent.
   void at_agent(core::NodeId node, core::NodeId from, const Bytes& bytes);
+  void from_above(core::NodeId node, const node::Message& message);
+  void own(core::NodeId node, const node::Message& message);
+  void heard_at_agent(core::NodeId node, const node::Heard& heard);
+  void orphaned(core::NodeId node);
   void up(core::NodeId node, const node::Message& message);
+  void pass(core::NodeId node, const node::Message& message);
   void lose_child(core::NodeId node, core::NodeId child);
   void perform(core::NodeId node, membership::AgentEffects effects);
   void start_member(core::NodeId node, core::MemberId member);
   void enter(core::NodeId node);
   void forget_pages(core::NodeId node);
 
+  // What was decoded lately, and what that took.
+  struct Read {
+    Bytes bytes;
+    std::shared_ptr<const node::Message> message;
+    core::Duration sum{};
+    std::uint32_t times = 0;
+  };
+
   const ClusterOptions options_;
   Network network_;
+  std::deque<Read> reads_;
   core::FrameReader reader_;
   cmd::JournalFile journal_;
   membership::Coordinator coordinator_;
   core::TimePoint next_tick_{};
   node::Courier hub_{0};
-  std::vector<std::unique_ptr<Agent>> agents_;  // by node - 1
+  std::vector<std::optional<node::Conversation>> talks_;  // of the hub, by node - 1
+  std::vector<std::unique_ptr<Agent>> agents_;            // by node - 1
   std::map<core::MemberId, core::NodeId> node_of_;
   std::shared_ptr<const core::World> newest_;  // which all agents share once they have read it for themselves
   std::vector<std::string> broken_;

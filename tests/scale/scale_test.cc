@@ -83,5 +83,26 @@ TEST_F(ScaleTest, ATreeOfRadixEight) {
   EXPECT_LE(costs_["launch"].depth, 5 * levels_ + 6);
 }
 
+// Whenever it is lost, nobody else is, all of the others know the same World in the end, and nothing was said
+// twice. The first four are the hub's; then those that have been taken in have others below them, too.
+TEST_F(ScaleTest, InnerAgentsMayBeLostAtAnyMoment) {
+  for (std::uint32_t after = 0; after < 400; after += 9) {
+    ClusterOptions options;
+    options.agents = 40;
+    options.radix = 3;
+    options.each = std::chrono::microseconds(10);
+    options.journal = folder_ / ("journal-" + std::to_string(after));
+    Cluster cluster(options);
+    (void)cluster.launch();
+    std::uint32_t left = options.agents;
+    for (int inner = 0; inner < 4; ++inner) {
+      (void)cluster.lose_inner(after);
+      left -= 2;
+      ASSERT_EQ(cluster.broken(), std::vector<std::string>{}) << "after " << after << ", agent " << inner;
+      ASSERT_EQ(cluster.world().size(), left) << "after " << after << ", agent " << inner;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace regroup::scale
