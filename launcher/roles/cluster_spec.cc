@@ -62,7 +62,9 @@ void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint3
   if (std::none_of(cluster.roles.begin(), cluster.roles.end(), [](const Role& r) { return r.gpus > 0; }))
     return;
   std::uint32_t first = 0;
-  for (std::uint32_t i = 0; i < rank; ++i) first += gpus_of(tasks[i]);
+  for (std::uint32_t i = 0; i < rank; ++i) {
+    if (cluster.members[i].host == cluster.members[rank].host) first += gpus_of(tasks[i]);
+  }
   std::vector<std::uint32_t> mine(gpus_of(tasks[rank]));
   std::iota(mine.begin(), mine.end(), first);
   out["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(mine, ","));

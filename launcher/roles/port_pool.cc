@@ -7,86 +7,125 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 namespace regroup::launcher {
 namespace {
 
-constexpr const char* kHost = "127.0.0.1";
-
-// Holds `port`, or any one for 0, and returns it. With SO_REUSEADDR a second socket of our own could bind the
-// same port, so the caller keeps fixed ones apart.
-core::Result<std::uint16_t> hold(PortPool& pool, std::uint16_t port) {
-  core::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// With SO_REUSEADDR a second socket of our own could bind the same port, so the caller keeps fixed ones
+// apart.
+core::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, core::Fd& socket) {
+  socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(of.empty() ? INADDR_ANY : INADDR_LOOPBACK);
   address.sin_port = htons(port);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(socket.get(), generic, size) != 0 || ::getsockname(socket.get(), generic, &size) != 0) {
-    return core::system_error("bind", fmt::format("{}:{}", kHost, port), errno);
+    return core::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port), errno);
   }
-  pool.sockets.push_back(std::move(socket));
   return ntohs(address.sin_port);
 }
 
-core::Status hold_labelled(PortPool& pool, const Role& role, const Task& task, MemberPorts& member,
-                           std::set<std::uint64_t>& fixed) {
-  member.labelled.resize(role.ports.size());
-  for (std::size_t i = 0; i < role.ports.size(); ++i) {
-    const PortRequest& request = role.ports[i];
-    if (request.begin_at == 0) continue;
-    for (std::uint32_t n = 0; n < request.count; ++n) {
-      const std::uint64_t wanted = request.begin_at + std::uint64_t{task.index} * request.count + n;
-      if (wanted > 65535 || !fixed.insert(wanted).second) {
-        return core::invalid_argument(fmt::format("role {}, ports {}: port {} {}", role.name, request.label,
-                                                  wanted,
-                                                  wanted > 65535 ? "is above 65535" : "is asked for twice"));
+// Calls `port_of(rank, role, label, wanted)` for each port of each member in turn, wanted 0 being any one,
+// and keeps what it returns.
+template <class PortOf>
+void for_each_port(const std::vector<Role>& roles, std::vector<MemberPorts>& members, PortOf port_of) {
+  const std::vector<Task> tasks = tasks_of(roles);
+  members.resize(tasks.size());
+  for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
+    const Role& role = roles[tasks[rank].role];
+    members[rank].port = port_of(rank, role, std::string(), 0);
+    members[rank].labelled.assign(role.ports.size(), {});
+    for (std::size_t i = 0; i < role.ports.size(); ++i) {
+      const PortRequest& request = role.ports[i];
+      for (std::uint32_t n = 0; n < request.count; ++n) {
+        const std::uint64_t wanted =
+            request.begin_at == 0 ? 0
+                                  : request.begin_at + std::uint64_t{tasks[rank].index} * request.count + n;
+        members[rank].labelled[i].push_back(port_of(rank, role, request.label, wanted));
       }
-      auto port = hold(pool, static_cast<std::uint16_t>(wanted));
-      if (!port.ok()) return port.status();
-      member.labelled[i].push_back(*port);
     }
   }
-  return {};
 }
 
-core::Status hold_any(PortPool& pool, const Role& role, MemberPorts& member) {
-  auto port = hold(pool, 0);
-  if (!port.ok()) return port.status();
-  member.host = kHost;
-  member.port = *port;
-  for (std::size_t i = 0; i < role.ports.size(); ++i) {
-    while (member.labelled[i].size() < role.ports[i].count) {
-      auto one = hold(pool, 0);
-      if (!one.ok()) return one.status();
-      member.labelled[i].push_back(*one);
-    }
-  }
-  return {};
+std::uint32_t host_at(const std::vector<std::uint32_t>& host_of, std::size_t rank) {
+  return host_of.empty() ? 0 : host_of.at(rank);
 }
 
 }  // namespace
 
-core::Result<PortPool> hold_ports(const std::vector<Role>& roles) {
-  const std::vector<Task> tasks = tasks_of(roles);
-  PortPool pool;
-  pool.members.resize(tasks.size());
-  std::set<std::uint64_t> fixed;
-  for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
-    const Role& role = roles[tasks[rank].role];
-    REGROUP_RETURN_IF_ERROR(hold_labelled(pool, role, tasks[rank], pool.members[rank], fixed));
+core::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted, std::string_view address) {
+  HeldPorts out;
+  out.sockets.resize(wanted.size());
+  out.numbers.resize(wanted.size());
+  for (const bool fixed : {true, false}) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if ((wanted[i] != 0) != fixed) continue;
+      auto port = hold(wanted[i], address, out.sockets[i]);
+      if (!port.ok()) return port.status();
+      out.numbers[i] = *port;
+    }
   }
-  for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
-    REGROUP_RETURN_IF_ERROR(hold_any(pool, roles[tasks[rank].role], pool.members[rank]));
+  return out;
+}
+
+core::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(const std::vector<Role>& roles,
+                                                                   const std::vector<std::uint32_t>& host_of,
+                                                                   std::size_t hosts) {
+  std::vector<std::vector<std::uint16_t>> wanted(hosts);
+  std::vector<std::set<std::uint64_t>> fixed(hosts);
+  std::vector<MemberPorts> members;
+  core::Status status;
+  const auto note = [&](std::size_t rank, const Role& role, const std::string& label, std::uint64_t port) {
+    const std::uint32_t host = host_at(host_of, rank);
+    const bool taken = port != 0 && !fixed.at(host).insert(port).second;
+    if (status.ok() && (port > 65535 || taken))
+      status = core::invalid_argument(fmt::format("role {}, ports {}: port {} {}", role.name, label, port,
+                                                  port > 65535 ? "is above 65535" : "is asked for twice"));
+    wanted.at(host).push_back(static_cast<std::uint16_t>(port));
+    return std::uint16_t{0};
+  };
+  for_each_port(roles, members, note);
+  if (!status.ok()) return status;
+  wanted.at(host_at(host_of, 0)).push_back(0);
+  return wanted;
+}
+
+void give_ports(Cluster& cluster, const std::vector<std::uint32_t>& host_of,
+                const std::vector<std::vector<std::uint16_t>>& numbers,
+                const std::vector<std::string>& addresses) {
+  std::vector<std::size_t> given(numbers.size());
+  const auto next = [&](std::uint32_t host) { return numbers.at(host).at(given[host]++); };
+  const auto give = [&](std::size_t rank, const Role&, const std::string&, std::uint64_t) {
+    return next(host_at(host_of, rank));
+  };
+  for_each_port(cluster.roles, cluster.members, give);
+  cluster.coordinator_port = next(host_at(host_of, 0));
+  for (std::size_t rank = 0; rank < cluster.members.size(); ++rank)
+    cluster.members[rank].host = addresses.at(host_at(host_of, rank));
+}
+
+std::string ports_to_json(const std::vector<std::uint16_t>& numbers) {
+  return nlohmann::json{{"ports", numbers}}.dump();
+}
+
+core::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) {
+  const core::Status bad(core::Code::kDataLoss, "no list of ports");
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("ports") || !json["ports"].is_array()) return bad;
+  std::vector<std::uint16_t> out;
+  for (const auto& port : json["ports"]) {
+    if (!port.is_number_unsigned() || port.get<std::uint64_t>() == 0 || port.get<std::uint64_t>() > 65535)
+      return bad;
+    out.push_back(port.get<std::uint16_t>());
   }
-  auto coordinator = hold(pool, 0);
-  if (!coordinator.ok()) return coordinator.status();
-  pool.coordinator_port = *coordinator;
-  return pool;
+  return out;
 }
 
 }  // namespace regroup::launcher

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/fd.h"
@@ -12,15 +14,31 @@ namespace regroup::launcher {
 
 // Each socket is bound with SO_REUSEADDR and never listens: a server that sets SO_REUSEADDR (gRPC, and so
 // TensorFlow and JAX; Python's socketserver) can take the port meanwhile, and nobody gets it by chance.
-struct PortPool {
-  std::vector<core::Fd> sockets;     // closing them gives the ports up
-  std::vector<MemberPorts> members;  // by rank
-  std::uint16_t coordinator_port = 0;
+struct HeldPorts {
+  std::vector<core::Fd> sockets;  // closing them gives the ports up
+  std::vector<std::uint16_t> numbers;
 };
 
-// Ports of 127.0.0.1 for every member of `roles`, and one for a coordinator. The caller's process holds them;
-// they are not inherited through execve. kInvalidArgument names a role and a label with a port above 65535 or
-// asked for twice; otherwise the port that is taken is named.
-[[nodiscard]] core::Result<PortPool> hold_ports(const std::vector<Role>& roles);
+inline constexpr std::string_view kThisHost = "127.0.0.1";
+
+// One for each of `wanted`, 0 being any one, of `address`, "" being all of this host. The caller's process
+// holds them; they are not inherited through execve. The port that is taken is named.
+[[nodiscard]] core::Result<HeldPorts> hold_ports(const std::vector<std::uint16_t>& wanted,
+                                                 std::string_view address);
+
+// The ports that each of `hosts` hosts is to hold for its members of `roles` (`host_of` by rank; empty: all
+// are on the first), and the first member's for a coordinator, too; 0: any one. kInvalidArgument names a role
+// and a label with a port above 65535 or asked for twice on a host.
+[[nodiscard]] core::Result<std::vector<std::vector<std::uint16_t>>> ports_wanted(
+    const std::vector<Role>& roles, const std::vector<std::uint32_t>& host_of, std::size_t hosts);
+// What they got is what members of `cluster` are told: `numbers` by host, as ports_wanted() has them, and
+// under which address each host is reached.
+void give_ports(Cluster& cluster, const std::vector<std::uint32_t>& host_of,
+                const std::vector<std::vector<std::uint16_t>>& numbers,
+                const std::vector<std::string>& addresses);
+
+// As JSON, from an agent to the head. kDataLoss: it is not such a text.
+[[nodiscard]] std::string ports_to_json(const std::vector<std::uint16_t>& numbers);
+[[nodiscard]] core::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text);
 
 }  // namespace regroup::launcher

@@ -9,48 +9,99 @@
 
 namespace regroup::launcher {
 
-RoleJob::RoleJob(Agent& agent, RoleJobOptions options)
+RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others, HeldPorts held)
     : agent_(agent),
       options_(std::move(options)),
       rules_(options_.roles, options_.restart),
       tasks_(tasks_of(options_.roles)),
-      world_(agent.loop(), world_options(), agent.crew().options().apps.at(0),
-             {[this](const std::string& text) {
-                if (!agent_.ending() && !options_.quiet) agent_.say(text);
-              },
-              [this](const StartMember& start, Extras extras) { start_member(start, std::move(extras)); },
-              [this](std::uint32_t rank) { agent_.crew().signal(rank, SIGKILL); }}),
+      held_(std::move(held)),
+      local_(agent, options_.helper, node_events()),
+      others_(std::move(others)),
+      world_(
+          world_options(),
+          [this](std::uint32_t host) -> Node& { return host == 0 ? local_ : others_->node(host - 1); },
+          world_events()),
       grace_(agent.loop()) {}
 
-core::Status RoleJob::start() {
-  auto ports = hold_ports(options_.roles);
-  if (!ports.ok()) return ports.status();
-  ports_ = std::move(*ports);
-  cluster_ = {options_.name, options_.roles, ports_.members, ports_.coordinator_port};
-  perform(rules_.start());
-  return {};
+NodeEvents RoleJob::node_events() {
+  NodeEvents events;
+  events.started = [this](std::uint32_t space, const core::Status& status) {
+    if (agent_.ending()) return agent_.look_whether_over();
+    world_.on_started(space, status);
+  };
+  events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
+  events.mpi = [this](const pmi::Message& message) { world_.on_mpi(message); };
+  events.said = [this](const std::string& text) {
+    if (!agent_.ending() && !options_.quiet) agent_.say(text);
+  };
+  events.used = [this](const std::string& host, const std::string& json) { agent_.add_usage(host, json); };
+  return events;
 }
 
 RoleWorld::Options RoleJob::world_options() const {
-  RoleWorld::Options world{options_.helper, {}, options_.slots, options_.bindings};
+  RoleWorld::Options world{{}, options_.hosts, options_.host_of, options_.bindings};
   for (const Role& role : options_.roles) world.counts.push_back(role.count);
   return world;
 }
 
+RoleWorld::Events RoleJob::world_events() {
+  return {[this](const std::string& text) {
+            if (!agent_.ending() && !options_.quiet) agent_.say(text);
+          },
+          [this](const StartMember& start) { return order_of(start); },
+          [this](std::uint32_t rank) { world_.signal(rank, SIGKILL); },
+          [this](const core::Status& why) { on_failed_start(why); }};
+}
+
+core::Status RoleJob::start() {
+  cluster_ = {options_.name, options_.roles, options_.ports, options_.coordinator_port};
+  if (cluster_.members.empty()) REGROUP_RETURN_IF_ERROR(hold_here());
+  if (others_) {
+    others_->serve(
+        node_events(), [this](std::size_t, const core::Status& why) { on_lost(why); }, agent_.out(),
+        agent_.err());
+    const std::vector<App>& apps = agent_.crew().options().apps;
+    for (std::uint32_t app = 0; app < apps.size(); ++app) {
+      const App one = apps[app];  // the node of this host changes the list
+      local_.add_app(app, one);
+      for (std::size_t host = 0; host < others_->size(); ++host) others_->node(host).add_app(app, one);
+    }
+  }
+  perform(rules_.start());
+  return {};
+}
+
+core::Status RoleJob::hold_here() {
+  auto wanted = ports_wanted(options_.roles, {}, 1);
+  if (!wanted.ok()) return wanted.status();
+  auto held = hold_ports(wanted->front(), kThisHost);
+  if (!held.ok()) return held.status();
+  held_ = std::move(*held);
+  give_ports(cluster_, {}, {held_.numbers}, {std::string(kThisHost)});
+  return {};
+}
+
+// Its members are gone, or beyond reach, and what the others were told of the cluster names it.
+void RoleJob::on_lost(const core::Status& why) {
+  if (agent_.ending()) return agent_.look_whether_over();
+  agent_.say(why.message() + ": ending the job");
+  agent_.terminate(1);
+}
+
 void RoleJob::on_exit(const MemberExit& exit) {
   if (agent_.ending()) return;
-  world_.settle();
+  if (exit.host.empty()) local_.settle();
   world_.gone(exit.rank);
   perform(rules_.on_end(end_of(exit)));
 }
 
 // To leave without MPI_Finalize is a failure, as under mpirun: the others wait for it.
 MemberEnd RoleJob::end_of(const MemberExit& exit) const {
-  MemberEnd end{exit.rank, exit.status(), fmt::format("(pid {}) {}", exit.pid, exit.what()),
+  MemberEnd end{exit.rank, exit.status(), fmt::format("{} {}", exit.process(), exit.what()),
                 world_.standing(exit.rank)};
   if (const auto& abort = world_.abort_of(exit.rank)) {
     end.status = std::max(1, abort->status & 0xff);
-    end.what = fmt::format("(pid {}) called MPI_Abort with status {}{}{}", exit.pid, abort->status,
+    end.what = fmt::format("{} called MPI_Abort with status {}{}{}", exit.process(), abort->status,
                            abort->message.empty() ? "" : ": ", abort->message);
     return end;
   }
@@ -82,11 +133,11 @@ void RoleJob::perform_one(const StartLater& action) {
 
 void RoleJob::perform_one(const StopMembers&) {
   stopping_ = true;
-  agent_.crew().signal_all(SIGTERM);
-  agent_.crew().signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
+  world_.signal_all(SIGTERM);
+  world_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
   grace_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
   grace_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && stopping_) agent_.crew().signal_all(SIGKILL);
+    if (!error && stopping_) world_.signal_all(SIGKILL);
   });
   for (const std::uint32_t rank : world_.renew()) perform(rules_.on_end({rank, 1, "was not started"}));
 }
@@ -95,19 +146,17 @@ void RoleJob::perform_one(const EndJob& action) { agent_.terminate(action.status
 
 void RoleJob::perform_one(const Tell& action) { agent_.say(action.text); }
 
-void RoleJob::start_member(const StartMember& start, Extras extras) {
-  if (agent_.ending()) return;
-  const auto& [role, index] = tasks_[start.rank];
-  extras.environment.merge(cluster_environment(cluster_, start.rank));
-  extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
-  if (start.rank < options_.cores.size()) extras.cores = options_.cores[start.rank];
-  const auto size = static_cast<std::uint32_t>(tasks_.size());
-  const core::Status status = agent_.crew().start(
-      {start.rank, start.rank, size, static_cast<std::uint32_t>(role), index}, std::move(extras));
-  if (start.rank + 1 == size) agent_.release_port();
-  if (status.ok()) return;
-  agent_.fail_start(fmt::format("rank {} ({}) could not be started: {}", start.rank,
-                                task_name(options_.roles, tasks_[start.rank]), status.message()));
+MemberOrder RoleJob::order_of(const StartMember& start) const {
+  MemberOrder order;
+  if (start.rank < options_.environments.size()) order.environment = options_.environments[start.rank];
+  order.environment.merge(cluster_environment(cluster_, start.rank));
+  order.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restarts);
+  if (start.rank < options_.cores.size()) order.cores = options_.cores[start.rank];
+  return order;
+}
+
+void RoleJob::on_failed_start(const core::Status& why) {
+  if (!agent_.ending()) agent_.fail_start(why.message());
 }
 
 }  // namespace regroup::launcher

@@ -5,7 +5,9 @@
 
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "launcher/roles/role_rules.h"
 #include "launcher/roles/role_world.h"
 #include "launcher/supervise/agent.h"
+#include "launcher/supervise/local_node.h"
 
 namespace regroup::launcher {
 
@@ -24,7 +27,11 @@ struct RoleJobOptions {
   core::Duration term_grace = std::chrono::seconds(5);  // of members when the whole job starts again
   std::vector<std::vector<int>> cores;       // by rank, that members are bound to; empty: they are not bound
   std::vector<pmi::Binding> bindings;        // the same for MPI
-  std::uint32_t slots = 0;                   // cores there are for them; 0: not known
+  std::vector<Environment> environments;     // by rank, of their devices; empty: they have none
+  std::vector<JobHost> hosts;                // of the job, this one first
+  std::vector<std::uint32_t> host_of;        // by rank; empty: all run here
+  std::vector<MemberPorts> ports;            // by rank, held on their hosts; empty: they are held here
+  std::uint16_t coordinator_port = 0;        // the same, of Cluster
   bool quiet = false;                        // nothing is said of what MPI programs lack
   std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
 };
@@ -32,10 +39,14 @@ struct RoleJobOptions {
 // Used by the loop's thread.
 class RoleJob final : public AgentJob {
  public:
-  RoleJob(Agent& agent, RoleJobOptions options);
+  // `others`: none if all run on this host. `held`: of this host, while the job lives.
+  RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others = nullptr,
+          HeldPorts held = {});
   // Holds the ports. Members start a little later, when regroup-pmi is ready for them.
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
+  [[nodiscard]] OtherHosts* others() override { return others_.get(); }
+  void finish(const std::function<void()>& then) override { others_ ? others_->finish(then) : then(); }
 
  private:
   void perform(const std::vector<RoleAction>& actions);
@@ -44,17 +55,24 @@ class RoleJob final : public AgentJob {
   void perform_one(const StopMembers& action);
   void perform_one(const EndJob& action);
   void perform_one(const Tell& action);
+  [[nodiscard]] NodeEvents node_events();
   [[nodiscard]] RoleWorld::Options world_options() const;
+  [[nodiscard]] RoleWorld::Events world_events();
+  [[nodiscard]] core::Status hold_here();
   [[nodiscard]] MemberEnd end_of(const MemberExit& exit) const;
-  void start_member(const StartMember& start, Extras extras);
+  [[nodiscard]] MemberOrder order_of(const StartMember& start) const;
+  void on_failed_start(const core::Status& why);
+  void on_lost(const core::Status& why);
 
   Agent& agent_;
   RoleJobOptions options_;
   RoleRules rules_;
   std::vector<Task> tasks_;  // by rank
-  PortPool ports_;
+  HeldPorts held_;
   Cluster cluster_;
   std::map<std::uint32_t, boost::asio::steady_timer> back_off_;  // by rank
+  LocalNode local_;
+  std::unique_ptr<OtherHosts> others_;
   RoleWorld world_;
   boost::asio::steady_timer grace_;
   bool stopping_ = false;  // members have been asked to end, so that the whole job can start again

@@ -2,97 +2,126 @@
 // use, and RoleRules starts the whole job again.
 #include "launcher/roles/role_world.h"
 
-#include <fmt/format.h>
-
-#include <numeric>
+#include <algorithm>
+#include <csignal>
+#include <variant>
 
 namespace regroup::launcher {
 
-RoleWorld::RoleWorld(boost::asio::io_context& loop, Options options, App app, Events events)
-    : options_(std::move(options)), app_(std::move(app)), events_(std::move(events)) {
-  members_.resize(std::accumulate(options_.counts.begin(), options_.counts.end(), 0U));
-  if (options_.helper) mpi_ = std::make_unique<pmi::Mpi>(loop, *options_.helper, app_, this->events());
-}
+RoleWorld::RoleWorld(Options options, std::function<Node&(std::uint32_t host)> node_of, Events events)
+    : options_(std::move(options)),
+      node_of_(std::move(node_of)),
+      events_(std::move(events)),
+      places_(places_of(options_.counts, 0, 0, 0, options_.host_of)),
+      members_(places_.size()),
+      exchange_(
+          [this](std::uint32_t host) { return host < options_.hosts.size() ? &node_of_(host) : nullptr; },
+          [this](pmi::Seat seat) {
+            const bool here = seat.space == space_ && seat.rank < members_.size();
+            return here ? std::optional(this->host_of(seat.rank)) : std::nullopt;
+          }) {}
 
-pmi::MpiEvents RoleWorld::events() {
-  pmi::MpiEvents events;
-  events.connected = [this](const pmi::Connected& m) { stands(m.seat, MemberEnd::Mpi::kInside); };
-  events.finalized = [this](const pmi::Finalized& m) { stands(m.seat, MemberEnd::Mpi::kLeft); };
-  events.aborted = [this](const pmi::Aborted& aborted) {
-    if (aborted.seat.space != space_ || aborted.seat.rank >= members_.size()) return;
-    members_[aborted.seat.rank].abort = aborted;
-    events_.aborted(aborted.seat.rank);
-  };
-  events.spawn = [this](const pmi::Spawn& spawn) {
+void RoleWorld::on_mpi(const pmi::Message& message) {
+  if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
+    stands(connected->seat, MemberEnd::Mpi::kInside);
+  } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
+    stands(finalized->seat, MemberEnd::Mpi::kLeft);
+  } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
+    if (aborted->seat.space != space_ || aborted->seat.rank >= members_.size()) return;
+    members_[aborted->seat.rank].abort = *aborted;
+    events_.aborted(aborted->seat.rank);
+  } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     const std::string why = "MPI_Comm_spawn: not in a job of roles";
     events_.said(why);
-    mpi_->tell(pmi::SpawnDone{spawn.request, 0, why});
-  };
-  events.said = [this](const std::string& text) { events_.said(text); };
-  return events;
+    if (spawn->parent.rank < members_.size())
+      node_of_(host_of(spawn->parent.rank)).tell(pmi::SpawnDone{spawn->request, 0, why});
+  } else {
+    exchange_.pass(message);
+  }
 }
 
 void RoleWorld::stands(pmi::Seat seat, MemberEnd::Mpi standing) {
   if (seat.space == space_ && seat.rank < members_.size()) members_[seat.rank].standing = standing;
 }
 
-void RoleWorld::settle() {
-  if (mpi_) mpi_->settle();
+void RoleWorld::gone(std::uint32_t rank) {
+  node_of_(host_of(rank)).tell(pmi::MemberGone{{members_.at(rank).space, rank}});
 }
 
-void RoleWorld::gone(std::uint32_t rank) {
-  if (mpi_) mpi_->tell(pmi::MemberGone{{space_, rank}});
+void RoleWorld::signal_all(int number) {
+  for (std::uint32_t rank = 0; rank < members_.size(); ++rank) signal(rank, number);
+}
+
+pmi::OpenSpace RoleWorld::space_on(std::uint32_t host) const {
+  const bool several = options_.hosts.size() > 1;
+  std::uint32_t here = 0;
+  for (std::uint32_t rank = 0; rank < members_.size(); ++rank) here += host_of(rank) == host ? 1 : 0;
+  pmi::OpenSpace out;
+  out.space = space_;
+  out.host = host;
+  out.app_sizes = options_.counts;
+  out.bindings = options_.bindings;
+  out.oversubscribed = options_.hosts[host].slots != 0 && here > options_.hosts[host].slots;
+  for (const JobHost& one : options_.hosts) {
+    out.slots += one.slots;
+    if (several) out.hosts.push_back(one.name);
+  }
+  if (several) out.host_of = options_.host_of;
+  return out;
+}
+
+MemberOrder RoleWorld::order(std::uint32_t rank, const StartMember& start) {
+  MemberOrder out = events_.order_of(start);
+  out.place = places_[rank];
+  members_[rank].space = space_;
+  return out;
 }
 
 void RoleWorld::start(const StartMember& start) {
   Member& member = members_.at(start.rank);
   member.standing = MemberEnd::Mpi::kNever;
   member.abort.reset();
-  member.waiting = start;
-  if (!mpi_) return release(start.rank);
-  if (!opened_) return open();
-  if (member.extras) return release(start.rank);
-  if (opening_) return;
-  mpi_->reopen({space_, start.rank}, [this, space = space_, rank = start.rank](Extras extras) {
-    if (space != space_) return;
-    members_[rank].extras = std::move(extras);
-    release(rank);
-  });
+  if (!opened_) {
+    member.waiting = start;
+    if (std::ranges::all_of(members_, [](const Member& one) { return one.waiting.has_value(); })) open();
+    return;
+  }
+  const std::uint32_t host = host_of(start.rank);
+  node_of_(host).start({space_on(host), {order(start.rank, start)}, true});
 }
 
 std::vector<std::uint32_t> RoleWorld::renew() {
   ++space_;
-  opened_ = opening_ = false;
+  opened_ = false;
   std::vector<std::uint32_t> dropped;
   for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
     if (members_[rank].waiting) dropped.push_back(rank);
-    members_[rank] = {};
+    members_[rank].waiting.reset();
+    members_[rank].standing = MemberEnd::Mpi::kNever;
+    members_[rank].abort.reset();
   }
   return dropped;
 }
 
 void RoleWorld::open() {
-  opened_ = opening_ = true;
-  if (space_ > 0) mpi_->tell(pmi::CloseSpace{space_ - 1});
-  const bool oversubscribed = options_.slots != 0 && members_.size() > options_.slots;
-  mpi_->open({space_, options_.slots, oversubscribed, options_.counts, 0, options_.bindings},
-             [this, space = space_](std::vector<Extras> extras) {
-               if (space != space_) return;
-               opening_ = false;
-               for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
-                 members_[rank].extras = std::move(extras.at(rank));
-                 if (members_[rank].waiting) release(rank);
-               }
-             });
+  opened_ = true;
+  for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) {
+    if (space_ > 0) node_of_(host).tell(pmi::CloseSpace{space_ - 1});
+    SpaceOrder all{space_on(host), {}};
+    for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
+      if (host_of(rank) != host) continue;
+      all.members.push_back(order(rank, *std::exchange(members_[rank].waiting, std::nullopt)));
+    }
+    node_of_(host).start(std::move(all));
+  }
 }
 
-void RoleWorld::release(std::uint32_t rank) {
-  Member& member = members_[rank];
-  const StartMember start = *std::exchange(member.waiting, std::nullopt);
-  Extras extras = member.extras ? std::move(*member.extras) : Extras();
-  member.extras.reset();
-  if (options_.slots != 0 && members_.size() > options_.slots) pmi::add_yield_hints(extras, app_);
-  events_.may_start(start, std::move(extras));
+void RoleWorld::on_started(std::uint32_t space, const core::Status& status) {
+  if (!status.ok()) return events_.failed(status);
+  if (space == space_) return;
+  for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {  // renew() came before they were there
+    if (members_[rank].space == space) signal(rank, SIGKILL);
+  }
 }
 
 }  // namespace regroup::launcher

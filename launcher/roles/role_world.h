@@ -1,20 +1,19 @@
-// MPI for a job of roles: one MPI_COMM_WORLD over all its members, a new one each time the whole job starts.
+// The members of a job of roles on their hosts: one MPI_COMM_WORLD over all of them, a new one each time the
+// whole job starts.
 #pragma once
 
 #include <utility>
 
-#include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "launcher/pmi/mpi.h"
 #include "launcher/roles/role_rules.h"
-#include "launcher/supervise/app.h"
+#include "launcher/supervise/host_exchange.h"
+#include "launcher/supervise/node.h"
+#include "launcher/supervise/places.h"
 
 namespace regroup::launcher {
 
@@ -22,20 +21,22 @@ namespace regroup::launcher {
 class RoleWorld {
  public:
   struct Options {
-    std::optional<pmi::HelperOptions> helper;  // none: MPI programs get no services
-    std::vector<std::uint32_t> counts;         // members of each role
-    std::uint32_t slots = 0;                   // cores there are for them; 0: not known
-    std::vector<pmi::Binding> bindings;        // by rank; empty: nobody is bound
+    std::vector<std::uint32_t> counts;   // members of each role
+    std::vector<JobHost> hosts;          // of the job, at least one
+    std::vector<std::uint32_t> host_of;  // by rank; empty: all are on the first
+    std::vector<pmi::Binding> bindings;  // by rank; empty: nobody is bound
   };
   struct Events {
-    std::function<void(const std::string&)> said;                            // for the user
-    std::function<void(const StartMember& start, Extras extras)> may_start;  // the answer to start()
-    std::function<void(std::uint32_t rank)> aborted;  // called MPI_Abort, and may wait for its end
+    std::function<void(const std::string&)> said;             // for the user
+    std::function<MemberOrder(const StartMember&)> order_of;  // without its place
+    std::function<void(std::uint32_t rank)> aborted;          // called MPI_Abort, and may wait for its end
+    std::function<void(const core::Status&)> failed;          // a member could not be started
   };
-  // `app`: by which the libpmix is chosen.
-  RoleWorld(boost::asio::io_context& loop, Options options, App app, Events events);
+  // `node_of`: of Options::hosts; what they tell comes through on_started() and on_mpi().
+  RoleWorld(Options options, std::function<Node&(std::uint32_t host)> node_of, Events events);
 
-  // Calls may_start, at once or later, unless renew() comes first.
+  // The member starts, or the first time in a world all do, once that is wanted of all; unless renew() comes
+  // first.
   void start(const StartMember& start);
   // The world is over, and the next start() begins another; the ranks that will not be started any more.
   [[nodiscard]] std::vector<std::uint32_t> renew();
@@ -46,30 +47,36 @@ class RoleWorld {
   }
   // The member has ended.
   void gone(std::uint32_t rank);
-  // What dead members had told before they died is known when this returns.
-  void settle();
+  void signal(std::uint32_t rank, int signal) { node_of_(host_of(rank)).signal(rank, signal); }
+  void signal_all(int signal);
+
+  void on_started(std::uint32_t space, const core::Status& status);
+  void on_mpi(const pmi::Message& message);
 
  private:
   struct Member {
     MemberEnd::Mpi standing = MemberEnd::Mpi::kNever;
     std::optional<pmi::Aborted> abort;
-    std::optional<Extras> extras;        // of the first start in this world
-    std::optional<StartMember> waiting;  // for its extras
+    std::optional<StartMember> waiting;  // for the others
+    std::uint32_t space = 0;             // that it was started in
   };
 
-  [[nodiscard]] pmi::MpiEvents events();
+  [[nodiscard]] std::uint32_t host_of(std::uint32_t rank) const {
+    return options_.host_of.empty() ? 0 : options_.host_of.at(rank);
+  }
+  [[nodiscard]] pmi::OpenSpace space_on(std::uint32_t host) const;
+  [[nodiscard]] MemberOrder order(std::uint32_t rank, const StartMember& start);
   void stands(pmi::Seat seat, MemberEnd::Mpi standing);
   void open();
-  void release(std::uint32_t rank);
 
-  Options options_;
-  App app_;
-  Events events_;
-  std::vector<Member> members_;  // by rank
+  const Options options_;
+  const std::function<Node&(std::uint32_t)> node_of_;
+  const Events events_;
+  const std::vector<Place> places_;  // by rank
+  std::vector<Member> members_;      // by rank
+  HostExchange exchange_;
   std::uint32_t space_ = 0;
-  bool opened_ = false;   // regroup-pmi knows of this space_ ...
-  bool opening_ = false;  // ... and has not answered yet
-  std::unique_ptr<pmi::Mpi> mpi_;
+  bool opened_ = false;
 };
 
 }  // namespace regroup::launcher

@@ -83,7 +83,9 @@ TEST(ClusterSpec, SetsTheVariablesOfOpenPai) {
 }
 
 TEST(ClusterSpec, SharesOutGpusOnlyWhenAskedTo) {
-  const Cluster with = cluster_of({{"ps", 1}, {"worker", 2, 2}});
+  Cluster with = cluster_of({{"ps", 1}, {"worker", 2, 2}});
+  EXPECT_EQ(cluster_environment(with, 2).at("CUDA_VISIBLE_DEVICES"), "0,1");  // of another host
+  for (MemberPorts& member : with.members) member.host = "10.0.0.1";
   EXPECT_EQ(cluster_environment(with, 0).at("CUDA_VISIBLE_DEVICES"), "");
   EXPECT_EQ(cluster_environment(with, 1).at("CUDA_VISIBLE_DEVICES"), "0,1");
   EXPECT_EQ(cluster_environment(with, 2).at("CUDA_VISIBLE_DEVICES"), "2,3");

@@ -16,6 +16,21 @@ namespace {
 
 using testing::HasSubstr;
 
+// What a job on this host alone gets.
+struct Pool {
+  HeldPorts held;
+  Cluster cluster;
+};
+core::Result<Pool> pool_of(const std::vector<Role>& roles) {
+  auto wanted = ports_wanted(roles, {}, 1);
+  if (!wanted.ok()) return wanted.status();
+  auto held = hold_ports(wanted->front(), kThisHost);
+  if (!held.ok()) return held.status();
+  Pool pool{std::move(*held), {"", roles, {}, 0}};
+  give_ports(pool.cluster, {}, {pool.held.numbers}, {std::string(kThisHost)});
+  return pool;
+}
+
 // A server on all addresses, as gRPC's; the descriptor, or the errno as a negative number.
 int serve(std::uint16_t port, bool reuse, core::Fd& socket) {
   socket.reset(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -32,37 +47,37 @@ int serve(std::uint16_t port, bool reuse, core::Fd& socket) {
 }
 
 TEST(PortPool, ServersTakeTheirPortsAgainAndAgain) {
-  auto pool = hold_ports({{"worker", 2}});
+  auto pool = pool_of({{"worker", 2}});
   ASSERT_TRUE(pool.ok()) << pool.status().message();
   for (int life = 0; life < 3; ++life) {
     core::Fd first, second, coordinator;
-    EXPECT_EQ(serve(pool->members[0].port, true, first), 0);
-    EXPECT_EQ(serve(pool->members[1].port, true, second), 0);
-    EXPECT_EQ(serve(pool->coordinator_port, true, coordinator), 0);
+    EXPECT_EQ(serve(pool->cluster.members[0].port, true, first), 0);
+    EXPECT_EQ(serve(pool->cluster.members[1].port, true, second), 0);
+    EXPECT_EQ(serve(pool->cluster.coordinator_port, true, coordinator), 0);
     core::Fd stranger;
-    EXPECT_EQ(serve(pool->members[0].port, true, stranger), -EADDRINUSE);
+    EXPECT_EQ(serve(pool->cluster.members[0].port, true, stranger), -EADDRINUSE);
   }
 }
 
 TEST(PortPool, KeepsOthersAway) {
-  auto pool = hold_ports({{"worker", 1}});
+  auto pool = pool_of({{"worker", 1}});
   ASSERT_TRUE(pool.ok());
   core::Fd stranger;
-  EXPECT_EQ(serve(pool->members[0].port, false, stranger), -EADDRINUSE);
+  EXPECT_EQ(serve(pool->cluster.members[0].port, false, stranger), -EADDRINUSE);
 }
 
 TEST(PortPool, GivesEveryMemberPortsOfItsOwn) {
-  auto pool = hold_ports({{"worker", 3, 0, {{"a", 2}, {"b", 1}}}, {"ps", 2}});
+  auto pool = pool_of({{"worker", 3, 0, {{"a", 2}, {"b", 1}}}, {"ps", 2}});
   ASSERT_TRUE(pool.ok());
-  std::set<std::uint16_t> all{pool->coordinator_port};
-  for (const MemberPorts& member : pool->members) {
+  std::set<std::uint16_t> all{pool->cluster.coordinator_port};
+  for (const MemberPorts& member : pool->cluster.members) {
     EXPECT_EQ(member.host, "127.0.0.1");
     all.insert(member.port);
     for (const auto& ports : member.labelled) all.insert(ports.begin(), ports.end());
   }
-  EXPECT_EQ(pool->members[2].labelled[0].size(), 2U);
+  EXPECT_EQ(pool->cluster.members[2].labelled[0].size(), 2U);
   EXPECT_EQ(all.size(), 1U + 3 * (1 + 2 + 1) + 2);
-  for (const core::Fd& socket : pool->sockets) EXPECT_NE(::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC, 0);
+  for (const core::Fd& socket : pool->held.sockets) EXPECT_NE(::fcntl(socket.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
 // Ports that were free a moment ago.
@@ -81,25 +96,57 @@ std::uint16_t free_run(std::uint32_t length) {
 TEST(PortPool, CountsFixedPortsFromBeginAt) {
   const std::uint16_t begin = free_run(4);
   ASSERT_NE(begin, 0);
-  auto pool = hold_ports({{"worker", 2, 0, {{"a", 2, begin}}}});
+  auto pool = pool_of({{"worker", 2, 0, {{"a", 2, begin}}}});
   ASSERT_TRUE(pool.ok()) << pool.status().message();
   const auto port = [&](int i) { return static_cast<std::uint16_t>(begin + i); };
-  EXPECT_EQ(pool->members[0].labelled[0], (std::vector<std::uint16_t>{port(0), port(1)}));
-  EXPECT_EQ(pool->members[1].labelled[0], (std::vector<std::uint16_t>{port(2), port(3)}));
+  EXPECT_EQ(pool->cluster.members[0].labelled[0], (std::vector<std::uint16_t>{port(0), port(1)}));
+  EXPECT_EQ(pool->cluster.members[1].labelled[0], (std::vector<std::uint16_t>{port(2), port(3)}));
 }
 
 TEST(PortPool, SaysWhichFixedPortCannotBe) {
-  EXPECT_EQ(hold_ports({{"worker", 2, 0, {{"a", 1, 65535}}}}).status().message(),
+  EXPECT_EQ(pool_of({{"worker", 2, 0, {{"a", 1, 65535}}}}).status().message(),
             "role worker, ports a: port 65536 is above 65535");
   const std::uint16_t begin = free_run(3);
   ASSERT_NE(begin, 0);
   const auto next = static_cast<std::uint16_t>(begin + 1);
-  EXPECT_EQ(hold_ports({{"worker", 2, 0, {{"a", 1, begin}, {"b", 1, next}}}}).status().message(),
+  EXPECT_EQ(pool_of({{"worker", 2, 0, {{"a", 1, begin}, {"b", 1, next}}}}).status().message(),
             "role worker, ports a: port " + std::to_string(next) + " is asked for twice");
   core::Fd server;
   ASSERT_EQ(serve(begin, true, server), 0);
-  EXPECT_THAT(hold_ports({{"worker", 1, 0, {{"a", 1, begin}}}}).status().message(),
+  EXPECT_THAT(pool_of({{"worker", 1, 0, {{"a", 1, begin}}}}).status().message(),
               HasSubstr("127.0.0.1:" + std::to_string(begin)));
+}
+
+TEST(PortPool, DealsThePortsOfEachHostToItsMembers) {
+  const std::vector<Role> roles{{"ps", 1}, {"worker", 3, 0, {{"a", 1, 7000}}}};
+  const std::vector<std::uint32_t> host_of{1, 0, 1, 1};
+  const auto wanted = ports_wanted(roles, host_of, 3);
+  ASSERT_TRUE(wanted.ok()) << wanted.status().message();
+  const std::vector<std::vector<std::uint16_t>> all{{0, 7000}, {0, 0, 7001, 0, 7002, 0}, {}};
+  EXPECT_EQ(*wanted, all);
+  Cluster cluster{"", roles, {}, 0};
+  give_ports(cluster, host_of, {{11, 7000}, {21, 22, 7001, 24, 7002, 26}, {}}, {"10.0.0.1", "10.0.0.2", ""});
+  EXPECT_EQ(cluster.members[0].host, "10.0.0.2");
+  EXPECT_EQ(cluster.members[0].port, 21);
+  EXPECT_EQ(cluster.members[1].host, "10.0.0.1");
+  EXPECT_EQ(cluster.members[1].labelled[0], (std::vector<std::uint16_t>{7000}));
+  EXPECT_EQ(cluster.members[3].port, 24);
+  EXPECT_EQ(cluster.members[3].labelled[0], (std::vector<std::uint16_t>{7002}));
+  EXPECT_EQ(cluster.coordinator_port, 26);  // where rank 0 is
+}
+
+TEST(PortPool, OfAFixedPortThereIsOneOnEachHost) {
+  const std::vector<Role> roles{{"ps", 1, 0, {{"a", 1, 7000}}}, {"worker", 1, 0, {{"b", 1, 7000}}}};
+  EXPECT_TRUE(ports_wanted(roles, {0, 1}, 2).ok());
+  EXPECT_EQ(ports_wanted(roles, {1, 1}, 2).status().message(),
+            "role worker, ports b: port 7000 is asked for twice");
+}
+
+TEST(PortPool, ReadsOnlyPorts) {
+  EXPECT_EQ(*ports_from_json(ports_to_json({1, 65535})), (std::vector<std::uint16_t>{1, 65535}));
+  for (const char* text : {"", "{", "[]", "{}", R"({"ports":1})", R"({"ports":[0]})", R"({"ports":[65536]})",
+                           R"({"ports":["1"]})", R"({"ports":[-1]})"})
+    EXPECT_EQ(ports_from_json(text).status().code(), core::Code::kDataLoss) << text;
 }
 
 }  // namespace
