@@ -1,0 +1,107 @@
+// The file is replaced as a whole, and on disk before the job begins.
+#include "launcher/cmd/attempts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/fd.h"
+#include "launcher/cmd/start.h"
+
+namespace regroup::cmd {
+namespace {
+
+using membership::Attempt;
+using nlohmann::json;
+
+struct Kept {
+  Attempt attempt{0, 0, 0, 0};
+  bool running = false;
+};
+
+std::string path_in(const std::string& directory) { return directory + "/ATTEMPTS"; }
+
+core::Result<Kept> read_kept(const std::string& path) {
+  Kept kept;
+  std::ifstream file(path);
+  if (!file && errno == ENOENT) return kept;
+  const json value = json::parse(file, nullptr, false);
+  const auto number = [&](const char* name, std::uint32_t& out) {
+    const bool there = value.is_object() && value.contains(name) && value[name].is_number_unsigned();
+    if (there) out = value[name].get<std::uint32_t>();
+    return there;
+  };
+  const bool good = number("attempts", kept.attempt.number) && number("preempted", kept.attempt.preempted) &&
+                    number("failed", kept.attempt.failed) && number("killed", kept.attempt.killed);
+  if (!good) return core::Status(core::Code::kDataLoss, fmt::format("{}: it cannot be read", path));
+  kept.running = value.value("running", json()) == json(true);
+  return kept;
+}
+
+core::Status write_kept(const std::string& path, const Kept& kept) {
+  const std::string text = json{{"attempts", kept.attempt.number},
+                                {"preempted", kept.attempt.preempted},
+                                {"failed", kept.attempt.failed},
+                                {"killed", kept.attempt.killed},
+                                {"running", kept.running}}
+                               .dump() +
+                           "\n";
+  const std::string part = path + ".part";
+  core::Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) return core::system_error("open", part, errno);
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return core::system_error("write", part, errno);
+  if (::fsync(file.get()) != 0) return core::system_error("fsync", part, errno);
+  if (std::rename(part.c_str(), path.c_str()) != 0) return core::system_error("rename", part, errno);
+  return {};
+}
+
+// Slurm counts restarts; Grid Engine and LSF say only that it is one.
+std::uint32_t restarts_in(const launcher::Environment& environment) {
+  const auto value = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  std::uint32_t count = 0;
+  const std::string slurm = value("SLURM_RESTART_COUNT");
+  std::from_chars(slurm.data(), slurm.data() + slurm.size(), count);
+  const bool again = value("RESTARTED") == "1" || value("RESTARTED") == "2" || value("LSB_RESTART") == "Y";
+  return count > 0 ? count : again ? 1 : 0;
+}
+
+}  // namespace
+
+core::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
+  if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
+  auto kept = read_kept(path_in(directory));
+  if (!kept.ok()) fail(kept.status().message() + ": attempts are counted anew", 0);
+  Kept now = kept.ok() ? *kept : Kept();
+  if (now.running) ++now.attempt.killed;
+  ++now.attempt.number;
+  now.running = true;
+  const core::Status written = write_kept(path_in(directory), now);
+  if (!written.ok()) return written;
+  return now.attempt;
+}
+
+void keep_end(const std::string& directory, const launcher::Agent& agent) {
+  if (directory.empty()) return;
+  const std::string path = path_in(directory);
+  auto kept = read_kept(path);
+  core::Status status = kept.status();
+  if (status.ok()) {
+    kept->running = false;
+    kept->attempt.preempted += agent.noticed() ? 1 : 0;
+    kept->attempt.failed += !agent.noticed() && agent.exit_status() != 0 ? 1 : 0;
+    status = write_kept(path, *kept);
+  }
+  if (!status.ok()) fail(status.message(), 0);
+}
+
+}  // namespace regroup::cmd

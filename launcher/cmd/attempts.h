@@ -1,0 +1,24 @@
+// How often a job was begun that goes on from its checkpoints, and how it ended each time: kept beside them,
+// in DIRECTORY/ATTEMPTS, so that who starts it again finds it.
+#pragma once
+
+#include <string>
+
+#include "core/status.h"
+#include "elastic/membership/coordinator_effects.h"
+#include "launcher/options/request.h"
+#include "launcher/supervise/agent.h"
+
+namespace regroup::cmd {
+
+// Counts one more, which is running now; whoever calls holds the lock of the directory. Empty: nothing is
+// kept, and `environment` tells how often an allocator has started the job again. A file that cannot be read
+// counts as none, and is told of on standard error.
+[[nodiscard]] core::Result<membership::Attempt> count_attempt(const std::string& directory,
+                                                              const launcher::Environment& environment);
+
+// Keeps how the job of `agent`, which is over, ended. One of which nothing is kept was killed, by its
+// allocator as a rule. For the agent's process; says why it could not.
+void keep_end(const std::string& directory, const launcher::Agent& agent);
+
+}  // namespace regroup::cmd

@@ -1,0 +1,38 @@
+// Sleeps on the bell of an arena's save area, so that the agent need not look whether a snapshot is complete.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "core/arena.h"
+#include "core/status.h"
+
+namespace regroup::cmd {
+
+// A thread. Constructed, used and destroyed by the loop's.
+class SaveWatcher {
+ public:
+  // `rung` is called on the loop's thread, at least once after each ring, until this is destroyed. Has the
+  // arena, whose save area is not empty, mapped for itself: the agent may replace its own.
+  [[nodiscard]] static core::Result<std::unique_ptr<SaveWatcher>> start(boost::asio::io_context& loop,
+                                                                        const core::Arena& arena,
+                                                                        std::function<void()> rung);
+  ~SaveWatcher();
+  SaveWatcher(const SaveWatcher&) = delete;
+  SaveWatcher& operator=(const SaveWatcher&) = delete;
+
+ private:
+  SaveWatcher(boost::asio::io_context& loop, core::Arena arena, std::function<void()> rung);
+  void run();
+
+  boost::asio::io_context& loop_;
+  const core::Arena arena_;
+  const std::shared_ptr<std::function<void()>> rung_;  // empty once this is destroyed; the loop's thread
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace regroup::cmd

@@ -1,0 +1,51 @@
+// What becomes of checkpoints at a deadline, by bytes, bandwidth and time.
+#include "launcher/cmd/last_checkpoint.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::cmd {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using What = LastChoice::What;
+
+constexpr std::uint64_t kGiB = 1 << 30;
+
+TEST(LastCheckpoint, IsFinishedPersistedOrKept) {
+  const struct {
+    std::optional<core::Step> writing;
+    core::Duration since;
+    double gib_per_second;
+    core::Duration left;
+    What what;
+  } rows[] = {
+      {7, seconds(0), 1.0, seconds(2), What::kFinish},
+      {7, seconds(0), 1.0, seconds(1), What::kKeep},  // 1.2 s with the margin
+      {7, seconds(11), 0.1, seconds(2), What::kFinish},
+      {7, seconds(1), 0.1, seconds(2), What::kKeep},
+      {7, seconds(60), 0.1, milliseconds(10), What::kFinish},  // overdue: it may end any moment
+      {7, seconds(0), 0.0, seconds(1), What::kFinish},
+      {7, seconds(60), 1.0, seconds(0), What::kKeep},
+      {{}, {}, 1.0, seconds(2), What::kPersist},
+      {{}, {}, 1.0, seconds(1), What::kKeep},
+      {{}, {}, 0.0, seconds(1), What::kPersist},
+      {{}, {}, 0.0, seconds(-1), What::kKeep},
+  };
+  for (const auto& row : rows) {
+    const auto choice = choose_last({row.writing, row.since, kGiB, row.gib_per_second * kGiB, row.left});
+    EXPECT_EQ(choice.what, row.what) << choice.why;
+  }
+}
+
+TEST(LastCheckpoint, SaysWhy) {
+  EXPECT_EQ(
+      choose_last({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
+      "the checkpoint of step 7 that is being written (1024 MiB at 102 MiB/s) needs 10.0 s more, 5.0 s are "
+      "left");
+  EXPECT_EQ(choose_last({{}, {}, kGiB, 0, seconds(5)}).why,
+            "a last snapshot (1024 MiB) is tried within 5.0 s: how fast the disk is was not measured yet");
+}
+
+}  // namespace
+}  // namespace regroup::cmd
