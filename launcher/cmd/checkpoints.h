@@ -9,75 +9,95 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/file_lock.h"
 #include "core/save_mark.h"
 #include "core/status.h"
 #include "launcher/cmd/options.h"
+#include "launcher/cmd/save_watcher.h"
+#include "launcher/node/checkpoint_plan.h"
 #include "launcher/spawn/piped_process.h"
 
 namespace regroup::cmd {
 
-// The checkpoint that a job goes on from.
-struct Resume {
-  std::string path;
-  core::Step step = 0;
-  std::uint64_t seed = 0;
-  std::uint32_t shards = 1;
-};
+using node::CheckpointPlan;
+using node::Resume;
 
-struct CheckpointPlan {
-  std::string directory;  // absolute; empty: the job makes none
-  core::Step every = 0;
-  std::uint32_t keep_last = 3;
-  std::uint64_t keep_every = 0;
-  std::uint64_t memory = 0;  // most that a snapshot may take; 0: no limit
-  std::string job;
-  std::uint64_t seed = 0;
-  std::uint32_t shards = 1;
-  std::optional<Resume> resume;
-};
+// Makes the directory if need be, and its LOCK name the job.
+[[nodiscard]] core::Result<core::FileLock> take_directory(const std::string& path, const std::string& job);
 
-// Takes the directory of `options` for the job and looks for its newest good checkpoint, whose seed and
-// number of shards become those of the job. The lock is held as long as `lock` lives, here or in a child
+// Takes the directories of `options` for the job and looks for their newest good checkpoint, whose seed and
+// number of shards become those of the job. They are held as long as `locks` live, here or in a child
 // process. Blocks while that checkpoint is verified.
+// On `hosts`, several of them, the first of two directories is each host's own: what this one has there is
+// copied to the second, if it is newer, which is what the job goes on from and alone is held.
 [[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
-                                                               std::optional<core::FileLock>* lock);
+                                                               bool hosts,
+                                                               std::vector<core::FileLock>* locks);
+// Where this host may have what the job goes on from; empty: nowhere else.
+[[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
+
+// What the user is told of plan.resume, which is there.
+[[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
 // In the agent: waits for snapshots in the arena and has them written. Used by the loop's thread.
 class Checkpoints {
  public:
   using Say = std::function<void(const std::string&)>;
-  // `arena` gives the agent's, which may not be mapped yet.
-  Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std::function<const core::Arena&()> arena,
-              Say say, bool quiet);
+  // `arena` gives the agent's, which may not be mapped yet. `host`: name of this one in a job on several, of
+  // which another one says what the job goes on from; else empty.
+  Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std::string host,
+              std::function<const core::Arena&()> arena, Say say, bool quiet);
   ~Checkpoints();
   void start();
+  // The agent's arena may have been made, or another one.
+  void look_for_arena();
+  // This host has to go by then: weighs what is being written, or another snapshot, against it, and says what
+  // becomes of them and why. Nothing is written after the deadline.
+  void on_notice(core::TimePoint deadline);
+  // Until the deadline, while something is being written; else zero.
+  [[nodiscard]] core::Duration still_needs() const;
   // Calls `then` once nothing is being written any more and no snapshot waits.
   void finish(std::function<void()> then);
 
  private:
+  void check_directory();
+  void check_local();
+  void check(std::vector<std::string> argv, std::function<void()> failed);
+  void end_by(core::TimePoint deadline);
   void poll();
-  void wait_again();
   void write(core::Step step);
+  void copy();
+  void copied(int wait_status);
   void written(int wait_status);
   [[nodiscard]] core::Result<std::string> description(core::Step step) const;
   [[nodiscard]] core::Step newest_step() const;
   void free_area(core::Step step);
 
   const CheckpointPlan plan_;
+  const std::string host_;
   const std::function<const core::Arena&()> arena_;
   const Say say_;
   const bool quiet_;
   boost::asio::io_context& loop_;
-  boost::asio::steady_timer timer_;
-  std::shared_ptr<launcher::PipedProcess> process_;
+  boost::asio::steady_timer limit_;  // of what is still being written when the job is over
+  std::unique_ptr<SaveWatcher> watcher_;
+  int watched_ = -1;  // descriptor of the arena
+  std::shared_ptr<launcher::PipedProcess> process_, check_, copy_;
+  std::optional<core::FileLock> local_;  // of this host's own directory
   core::Step writing_ = 0;
   std::uint64_t attempts_ = 0, bytes_ = 0;
   core::TimePoint since_{};
+  double bandwidth_ = 0;  // bytes per second, of the newest that was written
+  std::optional<core::TimePoint> deadline_;
+  bool keep_ = false;    // nothing more is written
+  bool barred_ = false;  // nor ever: this host's own directory could not be prepared
   bool acknowledged_ = false;
-  std::string error_;
+  std::string error_, copy_error_, copy_step_;
+  bool copy_again_ = false;  // one more has been committed meanwhile
+  core::TimePoint copying_since_{};
   std::function<void()> then_;
 };
 

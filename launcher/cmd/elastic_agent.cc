@@ -41,7 +41,8 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
       lesson_timer_(agent.loop()),
       send_(std::move(send)),
       checkpoints_(
-          agent.loop(), options_.checkpoints, [this]() -> const core::Arena& { return core_.arena(); },
+          agent.loop(), options_.checkpoints, options_.host,
+          [this]() -> const core::Arena& { return core_.arena(); },
           [this](const std::string& text) { agent_.say(text); }, options_.quiet),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
@@ -223,6 +224,7 @@ void ElasticAgent::perform(const membership::AgentEffects& effects) {
   for (const membership::AgentEffect& effect : effects) {
     std::visit([this](const auto& it) { perform_one(it); }, effect);
   }
+  checkpoints_.look_for_arena();
   if (core_.lesson_on() && !std::exchange(attending_, true)) attend_lesson();
 }
 
@@ -260,6 +262,8 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
   if (const CheckpointPlan& plan = options_.checkpoints; !plan.directory.empty()) {
     extras.environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
     if (plan.resume) extras.environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;
+    if (const std::string local = local_copy(plan); !local.empty())
+      extras.environment["REGROUP_CHECKPOINT_LOCAL"] = local;
   }
   if (const auto seat = seats_.take(start.member)) {
     extras.cores = options_.cores[*seat];

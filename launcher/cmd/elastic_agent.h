@@ -40,6 +40,7 @@ struct ElasticAgentOptions {
   core::Duration join_deadline = std::chrono::seconds(10);  // of a connection, for its Join
   std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
   CheckpointPlan checkpoints = {};                          // none: an empty directory
+  std::string host = {};                                    // its name in a job on several; else empty
 };
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
@@ -58,6 +59,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_message(const core::Message& message) override;
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
+  void on_notice(core::TimePoint deadline) override { checkpoints_.on_notice(deadline); }
+  [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
 
  private:
   // A connection to our socket; `member` once it has said Join.
