@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "core/arena.h"
+#include "launcher/cmd/allocation.h"
+#include "launcher/cmd/discovery.h"
 
 namespace regroup::cmd {
 namespace {
@@ -24,6 +26,19 @@ using core::Status;
 
 constexpr std::size_t kLargestFile = 16 << 20;
 constexpr std::uint32_t kMostMembers = 65536;
+
+bool slots_given(const Options& options) {
+  return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
+                                               [](const auto& host) { return host.slots != 0; });
+}
+
+}  // namespace
+
+std::vector<std::string> host_names() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return {};
+  return {name.data()};
+}
 
 // Any file, a pipe too: -hostfile <(...) is usual.
 core::Result<std::string> read_file(const std::string& path) {
@@ -41,24 +56,19 @@ core::Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-std::vector<std::string> host_names() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return {};
-  return {name.data()};
-}
-
-bool slots_given(const Options& options) {
-  return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
-                                               [](const auto& host) { return host.slots != 0; });
-}
-
-}  // namespace
-
 core::Result<Options> parse_options(const std::vector<std::string>& args, launcher::Environment environment,
                                     const std::string& program, int* exit_status) {
   const launcher::Surroundings around{
-      program, std::move(environment), host_names(), read_file,
-      [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }};
+      program,
+      std::move(environment),
+      host_names(),
+      read_file,
+      [](const std::string& path) { return ::access(path.c_str(), X_OK) == 0; },
+      [&environment = around.environment](const std::string& name) { return grant_of(environment, name); },
+      [&environment = around.environment](const launcher::DiscoveryRequest& request,
+                                          const std::string& name) {
+        return discover_hosts(environment, request, name);
+      }};
   return launcher::parse_command_line(args, around, exit_status);
 }
 
@@ -132,8 +142,8 @@ std::string unheeded_options(const Options& options) {
     lines.emplace_back("--restart-policy: only for a job of roles, ignored");
   if ((options.elastic || roles) && (options.ulfm || options.keep_going))
     lines.emplace_back("--with-ft, --enable-recovery: only for a job of -np N, ignored");
-  if (options.mapping.packing && (options.several_hosts() || roles))
-    lines.emplace_back("--placement: only for a job of -np on this machine, ignored");
+  if (!options.mapping.fabric.empty() && !options.several_hosts())
+    lines.emplace_back("--fabric: only for a job on several hosts, ignored");
   return fmt::format("{}", fmt::join(lines, "\nregroup: "));
 }
 

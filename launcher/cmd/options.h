@@ -39,6 +39,12 @@ using launcher::kHydraFailed;
 // A sentence on options that this job does not heed; "" if there are none.
 [[nodiscard]] std::string unheeded_options(const Options& options);
 
+// Of this machine: that by which jobs call it first.
+[[nodiscard]] std::vector<std::string> host_names();
+
+// All of a file, or of a pipe; at most 16 MiB.
+[[nodiscard]] core::Result<std::string> read_file(const std::string& path);
+
 // Of this process: the one place where the launcher reads it.
 [[nodiscard]] launcher::Environment read_environment();
 

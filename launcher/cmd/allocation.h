@@ -1,0 +1,24 @@
+// The allocators in this process's surroundings, and `regroup allocation`.
+#pragma once
+
+#include "core/status.h"
+#include "launcher/alloc/reading.h"
+#include "launcher/cmd/options.h"
+
+namespace regroup::cmd {
+
+// What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
+[[nodiscard]] core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
+                                                     const std::string& allocator);
+// What a command prints; blocks. Errors are Hook's.
+[[nodiscard]] core::Result<std::string> command_output(const std::vector<std::string>& words,
+                                                       const launcher::Environment& environment,
+                                                       core::Duration limit);
+// How long from the allocator's word to the end; may run a command. An error says why that is not known, or
+// that there is no allocator.
+[[nodiscard]] core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
+                                                     const std::string& allocator);
+// regroup allocation [--json] [--allocator NAME]: the exit status.
+[[nodiscard]] int run_allocation(const Options& options);
+
+}  // namespace regroup::cmd
