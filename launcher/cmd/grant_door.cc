@@ -1,0 +1,89 @@
+// A client that does not read loses sentences, not the job its time.
+#include "launcher/cmd/grant_door.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::size_t kMostClients = 1024;
+constexpr std::size_t kLongestLine = 32 << 20;  // of ten thousand hosts
+
+}  // namespace
+
+GrantDoor::GrantDoor(boost::asio::io_context& loop, Events events)
+    : loop_(loop),
+      events_(std::move(events)),
+      listener_(loop, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
+
+core::Status GrantDoor::start(const std::string& path) { return listener_.start(path); }
+
+void GrantDoor::on_client(core::Fd socket) {
+  if (clients_.size() >= kMostClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) return;
+  const GrantId id = ++last_;
+  clients_.try_emplace(id, loop_).first->second.socket.assign(socket.release());
+  wait(id);
+}
+
+void GrantDoor::wait(GrantId id) {
+  auto& socket = clients_.at(id).socket;
+  socket.async_wait(socket.wait_read, [this, id](const boost::system::error_code& error) {
+    if (error || !clients_.contains(id)) return;
+    if (receive(id)) return wait(id);
+    const auto client = clients_.extract(id);
+    if (!client.empty() && client.mapped().accepted) events_.gone(id);
+  });
+}
+
+// False: it has gone, or is not wanted.
+bool GrantDoor::receive(GrantId id) {
+  std::array<char, 64 << 10> bytes;
+  const ssize_t count =
+      ::recv(clients_.at(id).socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
+  std::string& read = clients_.at(id).read;
+  read.append(bytes.data(), static_cast<std::size_t>(count));
+  for (std::size_t end = 0; (end = read.find('\n')) != std::string::npos;) {
+    const std::string line = read.substr(0, end);
+    read.erase(0, end + 1);
+    on_line(id, line);
+    if (!clients_.contains(id)) return false;
+  }
+  return read.size() <= kLongestLine;
+}
+
+void GrantDoor::on_line(GrantId id, const std::string& line) {
+  Client& client = clients_.at(id);
+  if (client.accepted) {
+    const auto recall = parse_recall(line);
+    if (recall.ok()) events_.recalled(id, *recall);
+    return;
+  }
+  const auto offer = parse_offer(line);
+  if (!offer.ok()) return end(id, offer.status().message(), false);
+  client.accepted = true;
+  const core::Status status = events_.offered(id, *offer);
+  if (!status.ok()) end(id, status.message(), false);
+}
+
+void GrantDoor::send(GrantId id, const Told& told) {
+  const auto client = clients_.find(id);
+  if (client == clients_.end()) return;
+  const std::string line = to_line(told);
+  static_cast<void>(
+      ::send(client->second.socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+void GrantDoor::tell(GrantId id, const std::string& text) { send(id, {text, false, true}); }
+
+void GrantDoor::end(GrantId id, const std::string& text, bool ok) {
+  send(id, {text, true, ok});
+  clients_.erase(id);
+}
+
+}  // namespace regroup::cmd

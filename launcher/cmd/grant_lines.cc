@@ -1,0 +1,113 @@
+// Both ends are of this user, and may be of different versions: what is not known is left out.
+#include "launcher/cmd/grant_lines.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace regroup::cmd {
+namespace {
+
+using core::invalid_argument;
+using nlohmann::json;
+
+constexpr std::int64_t kMostMilliseconds = 86'400'000;
+
+std::string line_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::int64_t milliseconds(core::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+core::Duration duration_in(const json& value, const char* name) {
+  const json& number = value.contains(name) ? value[name] : json();
+  if (!number.is_number_integer()) return {};
+  return std::chrono::milliseconds(
+      std::clamp<std::int64_t>(number.get<std::int64_t>(), 0, kMostMilliseconds));
+}
+
+std::string text_in(const json& value, const char* name) {
+  return value.contains(name) && value[name].is_string() ? value[name].get<std::string>() : "";
+}
+
+std::vector<std::string> texts_in(const json& value, const char* name) {
+  std::vector<std::string> out;
+  if (!value.contains(name) || !value[name].is_array()) return out;
+  for (const json& each : value[name]) {
+    if (each.is_string()) out.push_back(each.get<std::string>());
+  }
+  return out;
+}
+
+core::Result<json> parse(std::string_view line, std::string_view what) {
+  json value = json::parse(line, nullptr, false);
+  if (!value.is_object()) return invalid_argument(fmt::format("this is no {}", what));
+  return value;
+}
+
+}  // namespace
+
+std::string to_line(const Offer& offer) {
+  json hosts = json::array();
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    hosts.push_back(
+        {{"name", host.name}, {"slots", host.slots}, {"user", host.user}, {"address", host.address}});
+  }
+  return line_of({{"by", offer.grant.by},
+                  {"before", offer.grant.before},
+                  {"after", offer.grant.after},
+                  {"grace_ms", milliseconds(offer.grace)},
+                  {"hosts", std::move(hosts)}});
+}
+
+core::Result<Offer> parse_offer(std::string_view line) {
+  const auto value = parse(line, "offer of hosts");
+  if (!value.ok()) return value.status();
+  Offer offer;
+  offer.grant.by = text_in(*value, "by");
+  offer.grant.before = texts_in(*value, "before");
+  offer.grant.after = texts_in(*value, "after");
+  offer.grace = duration_in(*value, "grace_ms");
+  if (!value->contains("hosts") || !(*value)["hosts"].is_array() || (*value)["hosts"].empty())
+    return invalid_argument("this offer names no host");
+  for (const json& each : (*value)["hosts"]) {
+    launcher::HostRequest host;
+    if (each.is_object()) {
+      host.name = text_in(each, "name");
+      host.user = text_in(each, "user");
+      host.address = text_in(each, "address");
+      if (each.contains("slots") && each["slots"].is_number_unsigned())
+        host.slots = each["slots"].get<std::uint32_t>();
+    }
+    if (host.name.empty()) return invalid_argument("this offer names no host");
+    offer.grant.hosts.push_back(std::move(host));
+  }
+  return offer;
+}
+
+std::string to_line(const Recall& recall) {
+  return line_of({{"recall", recall.why}, {"within_ms", milliseconds(recall.within)}});
+}
+
+core::Result<Recall> parse_recall(std::string_view line) {
+  const auto value = parse(line, "recall of hosts");
+  if (!value.ok()) return value.status();
+  if (!value->contains("recall")) return invalid_argument("this is no recall of hosts");
+  return Recall{duration_in(*value, "within_ms"), text_in(*value, "recall")};
+}
+
+std::string to_line(const Told& told) {
+  return line_of({{"text", told.text}, {"over", told.over}, {"ok", told.ok}});
+}
+
+core::Result<Told> parse_told(std::string_view line) {
+  const auto value = parse(line, "answer of a job");
+  if (!value.ok()) return value.status();
+  return Told{text_in(*value, "text"), value->value("over", json()) == json(true),
+              value->value("ok", json()) == json(true)};
+}
+
+}  // namespace regroup::cmd

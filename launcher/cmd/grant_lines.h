@@ -1,0 +1,43 @@
+// What `regroup join` and the hub of a job say to each other: lines of JSON on a Unix socket of the user's.
+// docs/design/allocators.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "launcher/options/hosts.h"
+
+namespace regroup::cmd {
+
+// Hosts for a job that runs already. They stay whose they are: the offer ends with its connection.
+struct Offer {
+  launcher::Grant grant;
+  core::Duration grace{};  // from a notice to the loss of a host
+};
+// Joiner -> hub, first and once.
+[[nodiscard]] std::string to_line(const Offer& offer);
+// kInvalidArgument: it is no offer, or names no host, or one without slots.
+[[nodiscard]] core::Result<Offer> parse_offer(std::string_view line);
+
+// Joiner -> hub: the hosts are wanted back, and lost in `within`.
+struct Recall {
+  core::Duration within{};
+  std::string why;
+};
+[[nodiscard]] std::string to_line(const Recall& recall);
+[[nodiscard]] core::Result<Recall> parse_recall(std::string_view line);
+
+// Hub -> joiner: a sentence; `over`: the hosts are not used any more, and this is the last line.
+struct Told {
+  std::string text;
+  bool over = false;
+  bool ok = true;  // of the last one
+};
+[[nodiscard]] std::string to_line(const Told& told);
+[[nodiscard]] core::Result<Told> parse_told(std::string_view line);
+
+}  // namespace regroup::cmd
