@@ -1,0 +1,257 @@
+// Nothing of the job is here: its hub starts agents on these hosts by this allocation's means. What is left
+// to do is to hold the allocation, and to pass on that it ends.
+#include "launcher/cmd/join.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <optional>
+
+#include "launcher/cmd/allocation.h"
+#include "launcher/cmd/grant_lines.h"
+#include "launcher/cmd/job_files.h"
+#include "launcher/cmd/start.h"
+#include "launcher/options/values.h"
+#include "launcher/supervise/signals.h"
+#include "launcher/supervise/unix_socket.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kDefaultGrace{30};
+constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
+constexpr std::chrono::seconds kBeyond{5};  // the hub has so much longer than the allocator gives it
+constexpr const char* kHelp =
+    "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
+    "Gives the hosts of this allocation to a job of -np MIN:MAX that runs (JOB: its id, where there are "
+    "several),\n"
+    "until it is over or SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for them back; SIGTSTP "
+    "does so\n"
+    "until SIGCONT. Members "
+    "then\n"
+    "leave at the end of their step, within --grace (default: as the allocator has it, else 30 s), and this "
+    "command ends with 0.\n";
+
+struct JoinWords {
+  std::string job, allocator, hosts;
+  std::optional<core::Duration> grace;
+  bool help = false;
+};
+
+core::Result<JoinWords> read_words(const std::vector<std::string>& words) {
+  JoinWords out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool valued = word == "--grace" || word == "--allocator" || word == "-H" || word == "--host";
+    if (word == "--help" || word == "-h") {
+      out.help = true;
+    } else if (valued && i + 1 == words.size()) {
+      return core::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
+    } else if (word == "--grace") {
+      REGROUP_RETURN_IF_ERROR(launcher::parse_seconds(word, words[++i], out.grace.emplace()));
+    } else if (valued) {
+      (word == "--allocator" ? out.allocator : out.hosts) = words[i + 1];
+      ++i;
+    } else if (word.starts_with('-') || !out.job.empty()) {
+      return core::invalid_argument(fmt::format("regroup join: what is {}?", word));
+    } else {
+      out.job = word;
+    }
+  }
+  return out;
+}
+
+core::Result<launcher::Grant> hosts_of(const JoinWords& words, const launcher::Environment& environment) {
+  auto grant = grant_of(environment, words.hosts.empty() ? words.allocator : "none");
+  if (!grant.ok()) return grant;
+  if (!words.hosts.empty()) {
+    auto hosts = launcher::parse_host_list(words.hosts);
+    if (!hosts.ok()) return hosts.status();
+    return launcher::Grant{.by = "-H " + words.hosts, .hosts = std::move(*hosts)};
+  }
+  if (grant->by.empty()) {
+    return core::Status(
+        core::Code::kUnavailable,
+        "regroup join: no allocator has granted hosts here (`regroup allocation` says why); -H "
+        "HOST:SLOTS gives some that ssh reaches");
+  }
+  std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
+  // The hub runs the command in its own job: only srun can be told that it is for this one.
+  if (!grant->before.empty() && grant->before.front() != "srun") {
+    grant->before.clear(), grant->after.clear();
+    for (launcher::HostRequest& host : grant->hosts) host.address.clear();
+  }
+  return grant;
+}
+
+// Less what it takes to hand the hosts over.
+core::Duration usual_grace(const JoinWords& words, const launcher::Environment& environment) {
+  constexpr std::chrono::seconds kHandOver{2};
+  const auto grace =
+      words.hosts.empty() ? grace_of(environment, words.allocator) : core::internal_error("-H");
+  if (!grace.ok()) return kDefaultGrace;
+  return std::max<core::Duration>(grace->host - kHandOver, grace->host / 2);
+}
+
+class Joiner {
+ public:
+  using Connect = std::function<core::Result<core::Fd>()>;
+  Joiner(Connect connect, Offer offer)
+      : connect_(std::move(connect)),
+        offer_(std::move(offer)),
+        signals_(loop_, [this](int signal) { on_signal(signal); }),
+        socket_(loop_),
+        timer_(loop_) {}
+
+  int run() {
+    const core::Status status =
+        signals_.start({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP, SIGCONT});
+    if (!status.ok()) return fail(status.message(), 1);
+    if (const core::Status offered = offer(); !offered.ok()) {
+      return fail(fmt::format("join: this job takes no further hosts (it is no job of -np MIN:MAX on several "
+                              "hosts, or in an allocation): {}",
+                              offered.message()),
+                  1);
+    }
+    loop_.run();
+    return exit_status_;
+  }
+
+ private:
+  enum class Park { kNo, kLeaving, kParked };
+
+  core::Status offer() {
+    auto socket = connect_();
+    if (!socket.ok()) return socket.status();
+    socket_.assign(socket->release());
+    read_.clear();
+    send(to_line(offer_));
+    wait();
+    return {};
+  }
+
+  // SIGTSTP: a moment later all processes of this allocation are stopped. The job goes on without its hosts
+  // ...
+  void park() {
+    if (park_ != Park::kNo || recalled_) return;
+    park_ = Park::kLeaving;
+    fail("join: SIGTSTP: the job is to do without these hosts for a while", 0);
+    send(to_line(Recall{std::min(offer_.grace, kSuspendGrace), "SIGTSTP"}));
+  }
+  // ... until SIGCONT.
+  void go_on() {
+    continued_ = park_ != Park::kNo;
+    if (park_ != Park::kParked) return;
+    park_ = Park::kNo;
+    continued_ = false;
+    fail("join: SIGCONT: the hosts are offered again", 0);
+    if (!offer().ok()) end(fail("join: the job is over", 0));
+  }
+  void on_free() {
+    park_ = Park::kParked;
+    socket_.close();
+    if (continued_) go_on();
+  }
+
+  void send(const std::string& line) {
+    for (std::size_t sent = 0; sent < line.size();) {
+      const ssize_t count =
+          ::send(socket_.native_handle(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return;  // its end is read next
+      sent += static_cast<std::size_t>(count);
+    }
+  }
+
+  void wait() {
+    socket_.async_wait(socket_.wait_read, [this](const boost::system::error_code& error) {
+      if (!error && receive()) wait();
+    });
+  }
+
+  bool receive() {
+    std::array<char, 16 << 10> bytes;
+    const ssize_t count = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (count <= 0) {
+      end(fail("join: the job is gone", 1));
+      return false;
+    }
+    read_.append(bytes.data(), static_cast<std::size_t>(count));
+    for (std::size_t at = 0; (at = read_.find('\n')) != std::string::npos; read_.erase(0, at + 1)) {
+      const auto told = parse_told(std::string_view(read_).substr(0, at));
+      if (!told.ok()) continue;
+      if (!told->text.empty()) fail("join: " + told->text, 0);
+      if (!told->over) continue;
+      if (park_ == Park::kLeaving && told->ok) {
+        on_free();
+        return false;
+      }
+      end(told->ok ? 0 : 1);
+      return false;
+    }
+    return true;
+  }
+
+  // The first is the notice; who sends a second one does not want to wait.
+  void on_signal(int signal) {
+    if (signal == SIGTSTP) return park();
+    if (signal == SIGCONT) return go_on();
+    if (park_ == Park::kParked) return end(0);
+    if (recalled_)
+      return end(
+          fail(fmt::format("join: {} again: not waiting any longer", launcher::signal_name(signal)), 1));
+    recalled_ = true;
+    fail(fmt::format("join: {}: asking for the hosts back", launcher::signal_name(signal)), 0);
+    send(to_line(Recall{offer_.grace, launcher::signal_name(signal)}));
+    timer_.expires_after(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kBeyond));
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) end(fail("join: the job did not give the hosts back in time", 1));
+    });
+  }
+
+  void end(int exit_status) {
+    exit_status_ = exit_status;
+    loop_.stop();
+  }
+
+  const Connect connect_;
+  const Offer offer_;
+  boost::asio::io_context loop_{1};
+  launcher::SignalReader signals_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer timer_;
+  std::string read_;
+  bool recalled_ = false, continued_ = false;
+  Park park_ = Park::kNo;
+  int exit_status_ = 1;
+};
+
+}  // namespace
+
+int run_join(const Options& options) {
+  const auto words = read_words(options.helper_words);
+  if (!words.ok()) return fail(words.status().message(), 1);
+  if (words->help) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  const auto grant = hosts_of(*words, options.environment);
+  if (!grant.ok()) return fail(grant.status().message(), 1);
+  const auto files = find_job(options.environment, words->job);
+  if (!files.ok()) return fail(files.status().message(), 1);
+  const core::Duration grace = words->grace.value_or(usual_grace(*words, options.environment));
+  return Joiner([path = files->grants_socket()] { return launcher::connect_unix(path); }, {*grant, grace})
+      .run();
+}
+
+}  // namespace regroup::cmd
