@@ -5,16 +5,20 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
 #include "core/wire.h"
+#include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/job_files.h"
+#include "launcher/cmd/usage_columns.h"
 #include "launcher/supervise/unix_socket.h"
 #include "launcher/usage/usage_text.h"
 
@@ -69,21 +73,6 @@ class Client {
 
 std::string text_of(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
-// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" where nobody says.
-std::string usage_of(const json& member) {
-  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
-  if (!member.contains("memory_bytes")) return fmt::format("{:>6} {:>10} -", "-", "-");
-  std::string out = fmt::format("{:>6.2f} {:>6.0f} MiB", member.value("cpus", 0.0),
-                                member.value("memory_bytes", 0.0) / kMiB);
-  const json gpus = member.value("gpus", json::array());
-  if (gpus.empty()) out += " -";
-  for (const json& gpu : gpus) {
-    out += fmt::format(" {}% {:.1f}/{:.1f} GiB", gpu.value("busy_percent", 0),
-                       gpu.value("memory_used", 0.0) / kGiB, gpu.value("memory_total", 0.0) / kGiB);
-  }
-  return out;
-}
-
 // What the agent on this host last wrote of its members, put into theirs.
 void add_usage(const std::string& path, json& status) {
   std::ifstream file(path);
@@ -92,7 +81,7 @@ void add_usage(const std::string& path, json& status) {
   for (json& member : status["members"]) {
     for (const json& used : usage.value("members", json::array())) {
       if (used.value("id", json()) != member.value("id", json(-1))) continue;
-      for (const char* field : {"pid", "cpu_seconds", "cpus", "memory_bytes", "gpus"}) {
+      for (const char* field : {"pid", "host", "cpu_seconds", "cpus", "memory_bytes", "gpus"}) {
         if (used.contains(field)) member[field] = used[field];
       }
     }
@@ -105,14 +94,22 @@ std::string table(const json& status) {
                   status.value("job", ""), status.value("stage", ""), status.value("generation", 0),
                   status.value("size", 0), status.value("target", 0), status.value("min", 0),
                   status.value("max", 0), status.value("step", 0));
+  if (status.value("attempt", 1) > 1) {
+    out += fmt::format("attempt {}; before it, {} ended on a notice, {} failed, {} ended without a word\n",
+                       status.value("attempt", 1), status.value("preempted_before", 0),
+                       status.value("failed_before", 0), status.value("killed_before", 0));
+  }
   if (const std::string held = status.value("held", ""); !held.empty())
     out += fmt::format("waiting: {}\n", held);
-  out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12} {:>6} {:>10} {}\n", "member", "rank", "state", "step",
-                     "loss", "cpus", "memory", "GPUs");
-  for (const json& member : status.value("members", json::array())) {
-    out += fmt::format("{:>6} {:>5} {:>10} {:>8} {:>12} {}\n", text_of(member["id"]), text_of(member["rank"]),
-                       member.value("state", ""), text_of(member["step"]), text_of(member["loss"]),
-                       usage_of(member));
+  const json members = status.value("members", json::array());
+  std::size_t wide = 4;
+  for (const json& member : members) wide = std::max(wide, member.value("host", "-").size());
+  out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {:>6} {:>10} {}\n", "member", "rank", "host",
+                     wide, "state", "step", "loss", "cpus", "memory", "GPUs");
+  for (const json& member : members) {
+    out += fmt::format("{:>6} {:>5} {:<{}} {:>10} {:>8} {:>12} {}\n", text_of(member["id"]),
+                       text_of(member["rank"]), member.value("host", "-"), wide, member.value("state", ""),
+                       text_of(member["step"]), text_of(member["loss"]), usage_columns(member));
   }
   for (const json& event : status.value("history", json::array())) {
     out += fmt::format("{:9.3f} s  {}\n", event.value("at", 0.0), event.value("why", ""));
@@ -125,6 +122,7 @@ std::string one_line(const json& status) {
   for (const json& member : status.value("members", json::array())) {
     members += (members.empty() ? "" : " ") + text_of(member["id"]);
   }
+  if (status.contains("fixed")) return fmt::format("members {}  {}\n", members, status.value("stage", ""));
   return fmt::format("generation {}  step {}  members {}  {}\n", status.value("generation", 0),
                      status.value("step", 0), members, status.value("stage", ""));
 }
@@ -143,24 +141,27 @@ core::Result<std::string> status_of(Client& client) {
   return std::move(reply->json);
 }
 
-int show_status(const Options& options, Client& client, const std::string& usage) {
-  auto text = status_of(client);
+using Source = std::function<core::Result<std::string>()>;  // of a job's status
+
+int show_status(const Options& options, const Source& source, const std::string& usage) {
+  auto text = source();
   if (!text.ok()) return fail(text.status().message());
   json status = json::parse(*text);
-  add_usage(usage, status);
+  const bool fixed = status.contains("fixed");
+  if (!fixed) add_usage(usage, status);
   if (options.prometheus) {
     fmt::print("{}", launcher::prometheus_text(status.dump()));
   } else {
-    fmt::print("{}", options.json ? status.dump() + "\n" : table(status));
+    fmt::print("{}", options.json ? status.dump() + "\n" : fixed ? fixed_job_table(*text) : table(status));
   }
   return 0;
 }
 
 // A line whenever something changed, until the job is over.
-int follow_status(const Options& options, Client& client) {
+int follow_status(const Options& options, const Source& source) {
   std::string before;
   for (;;) {
-    auto text = status_of(client);
+    auto text = source();
     if (!text.ok()) return before.empty() ? fail(text.status().message()) : 0;
     const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
     if (line != before) fmt::print("{}", line);
@@ -176,17 +177,22 @@ core::Body request_of(const Options& options) {
   return core::KillRequest{options.number};
 }
 
+int tell_status(const Options& options, const JobFiles& files, const Source& source) {
+  return options.follow ? follow_status(options, source) : show_status(options, source, files.usage());
+}
+
 }  // namespace
 
 int run_control(const Options& options) {
-  auto files = find_job(options.environment, options.job);
+  const bool status = options.verb == Verb::kStatus;
+  auto files = find_job(options.environment, options.job, status ? JobKind::kAny : JobKind::kElastic);
   if (!files.ok()) return fail(files.status().message());
+  if (status && is_fixed(*files))
+    return tell_status(options, *files, [&files] { return fixed_job_status(*files); });
   auto socket = launcher::connect_unix(files->control_socket());
   if (!socket.ok()) return fail(socket.status().message());
   Client client(std::move(*socket));
-  if (options.verb == Verb::kStatus) {
-    return options.follow ? follow_status(options, client) : show_status(options, client, files->usage());
-  }
+  if (status) return tell_status(options, *files, [&client] { return status_of(client); });
   auto body = client.ask(request_of(options));
   if (!body.ok()) return fail(body.status().message());
   const auto* reply = std::get_if<core::Reply>(&*body);

@@ -1,8 +1,11 @@
-// A job is there when its coordinator accepts connections; folders of jobs that were killed do not count.
+// A job is there when its coordinator accepts connections or its file is locked; folders of jobs that were
+// killed do not count.
 #include "launcher/cmd/job_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +16,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/fd.h"
 #include "launcher/supervise/unix_socket.h"
 
 namespace regroup::cmd {
@@ -47,7 +51,7 @@ bool left_behind(const fs::directory_entry& entry) {
   const auto changed = std::chrono::system_clock::from_time_t(info.st_mtime);
   if (std::chrono::system_clock::now() - changed < kStarting) return false;
   const JobFiles files{entry.path().string()};
-  return deserted(files.control_socket()) && deserted(files.agent_socket());
+  return deserted(files.control_socket()) && deserted(files.agent_socket()) && !is_fixed(files);
 }
 
 void remove_what_was_left(const std::string& base) {
@@ -57,13 +61,19 @@ void remove_what_was_left(const std::string& base) {
   }
 }
 
-std::vector<std::string> running_jobs(const std::string& base) {
-  std::vector<std::string> found;
+struct Running {
+  std::vector<std::string> elastic, fixed;
+};
+
+Running running_jobs(const std::string& base) {
+  Running found;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(base, ignored)) {
     const JobFiles files{entry.path().string()};
     if (launcher::connect_unix(files.control_socket()).ok())
-      found.push_back(entry.path().filename().string());
+      found.elastic.push_back(files.id());
+    else if (is_fixed(files))
+      found.fixed.push_back(files.id());
   }
   return found;
 }
@@ -129,19 +139,32 @@ void remove_job_files(const JobFiles& files) {
   fs::remove_all(files.folder, ignored);
 }
 
-core::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id) {
+bool is_fixed(const JobFiles& files) {
+  const core::Fd file(::open(files.fixed().c_str(), O_RDONLY | O_CLOEXEC));
+  return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+core::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id,
+                                JobKind kind) {
   auto base = runtime_folder(environment);
   if (!base.ok()) return base.status();
-  const std::vector<std::string> jobs = running_jobs(*base);
+  const Running running = running_jobs(*base);
+  std::vector<std::string> jobs = running.elastic;
   if (id.empty() && jobs.size() == 1) return JobFiles{*base + "/" + jobs[0]};
-  for (const std::string& job : jobs) {
-    if (job == id) return JobFiles{*base + "/" + job};
-  }
+  if (kind == JobKind::kAny) jobs.insert(jobs.end(), running.fixed.begin(), running.fixed.end());
+  if (id.empty() && jobs.size() == 1) return JobFiles{*base + "/" + jobs[0]};
+  if (std::find(jobs.begin(), jobs.end(), id) != jobs.end()) return JobFiles{*base + "/" + id};
+  const bool fixed = std::find(running.fixed.begin(), running.fixed.end(), id) != running.fixed.end();
+  const std::string what = kind == JobKind::kAny ? "job" : "elastic job";
   const std::string there =
       jobs.empty() ? "none is running" : fmt::format("running: {}", fmt::join(jobs, ", "));
-  return core::Status(core::Code::kNotFound,
-                      id.empty() ? fmt::format("which elastic job? {}", there)
-                                 : fmt::format("no elastic job {} of this user; {}", id, there));
+  std::string told = fmt::format("no {} {} of this user; {}", what, id, there);
+  if (fixed)
+    told = fmt::format("job {} has a fixed number of members (-np N): only its status can be asked", id);
+  else if (id.empty())
+    told = jobs.empty() ? fmt::format("no {} of this user is running", what)
+                        : fmt::format("which {}? {}", what, there);
+  return core::Status(core::Code::kNotFound, told);
 }
 
 }  // namespace regroup::cmd

@@ -1,7 +1,7 @@
-// Where the files of an elastic job lie: a private folder per job, named by its id, in the user's folder of
-// sockets.
+// Where the files of a job lie: a private folder per job, named by its id, in the user's folder of sockets.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,10 @@ struct JobFiles {
 
   [[nodiscard]] std::string agent_socket() const { return folder + "/agent"; }
   [[nodiscard]] std::string control_socket() const { return folder + "/control"; }
-  [[nodiscard]] std::string usage() const { return folder + "/usage"; }  // of members on this host
+  [[nodiscard]] std::string grants_socket() const { return folder + "/grants"; }  // `regroup join`
+  [[nodiscard]] std::string usage() const { return folder + "/usage"; }           // of members on this host
+  [[nodiscard]] std::string fixed() const { return folder + "/fixed"; }           // fixed_job.h
+  [[nodiscard]] std::string id() const { return folder.substr(folder.rfind('/') + 1); }
   [[nodiscard]] std::string journal() const { return folder + "/journal"; }
 };
 
@@ -31,8 +34,13 @@ struct JobFiles {
 // Best effort: what is left is ignored by others.
 void remove_job_files(const JobFiles& files);
 
-// The job `id`, or if that is "" the only one there is. kNotFound says which there are.
-[[nodiscard]] core::Result<JobFiles> find_job(const launcher::Environment& environment,
-                                              const std::string& id);
+// It is a job without a coordinator (fixed_job.h), and runs.
+[[nodiscard]] bool is_fixed(const JobFiles& files);
+
+enum class JobKind : std::uint8_t { kElastic, kAny };
+// The job `id`, or if that is "" the only elastic one there is, else the only one. kNotFound says which there
+// are.
+[[nodiscard]] core::Result<JobFiles> find_job(const launcher::Environment& environment, const std::string& id,
+                                              JobKind kind = JobKind::kElastic);
 
 }  // namespace regroup::cmd

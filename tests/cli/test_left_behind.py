@@ -195,7 +195,7 @@ def test_living_jobs_are_left_alone(regroup, member):
     before = job.living().keys()
     assert regroup.run("-np", "1", "true").err == ""
     assert job.living().keys() == before
-    assert len(runtime_files(regroup)) == 2  # its record, its folder for MPI
+    assert len(runtime_files(regroup)) == 3  # its record, its folders for MPI and for `regroup status`
     job.process.terminate()
     assert job.wait() == 1
     assert_clean(regroup, job, 2)

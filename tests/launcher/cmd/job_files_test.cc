@@ -2,14 +2,18 @@
 #include "launcher/cmd/job_files.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
+#include "launcher/cmd/fixed_job.h"
 #include "launcher/supervise/unix_socket.h"
+#include "launcher/usage/usage_text.h"
 
 namespace regroup::cmd {
 namespace {
@@ -37,7 +41,8 @@ class JobFilesTest : public testing::Test {
 };
 
 TEST_F(JobFilesTest, TheOnlyJobNeedsNoName) {
-  EXPECT_EQ(find_job(environment_, "").status().message(), "which elastic job? none is running");
+  EXPECT_THAT(find_job(environment_, "").status().message(),
+              testing::StartsWith("no elastic job of this user is running"));
   const auto one = serve("one");
   auto found = find_job(environment_, "");
   ASSERT_TRUE(found.ok());
@@ -57,6 +62,35 @@ TEST_F(JobFilesTest, AJobThatWasKilledDoesNotCount) {
   EXPECT_FALSE(find_job(environment_, "dead").ok());
 }
 
+TEST_F(JobFilesTest, AJobOfAFixedNumberIsThereWhileItsFileIsLocked) {
+  auto fixed = announce_job(environment_, "0000aaaa", 3);
+  ASSERT_TRUE(fixed);
+  EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/0000aaaa");
+  EXPECT_EQ(find_job(environment_, "").status().message(), "no elastic job of this user is running");
+  EXPECT_EQ(find_job(environment_, "0000aaaa").status().message(),
+            "job 0000aaaa has a fixed number of members (-np N): only its status can be asked");
+  std::ofstream(fixed->files.usage())
+      << launcher::usage_json({{{0, 2, 4711, {}, {}}, {1.5, 8U << 20, 1}, 0.5, {}, "n1"}});
+  const std::string status = *fixed_job_status(fixed->files);
+  EXPECT_THAT(fixed_job_table(status), testing::HasSubstr("running with 3 members, a fixed number\n"));
+  EXPECT_THAT(fixed_job_table(status), testing::ContainsRegex("\n +0 +2 n1 +4711 +1.50 +0.50 +8 MiB -\n"));
+  {
+    const auto elastic = serve("one");  // scripts that ask for it go on to get it
+    EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/one");
+    const auto other = announce_job(environment_, "0000bbbb", 1);
+    EXPECT_EQ(find_job(environment_, "", JobKind::kAny)->folder, folder_ + "/regroup/one");
+    const auto two = serve("two");
+    EXPECT_THAT(find_job(environment_, "", JobKind::kAny).status().message(),
+                testing::StartsWith("which job? running: "));
+    remove_job_files(other->files);
+  }
+  const JobFiles files = fixed->files;
+  fixed.reset();  // as if it had been killed
+  EXPECT_FALSE(is_fixed(files));
+  EXPECT_EQ(find_job(environment_, "0000aaaa", JobKind::kAny).code(), core::Code::kNotFound);
+  EXPECT_EQ(fixed_job_status(files).code(), core::Code::kNotFound);
+}
+
 TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   const auto age = [](const JobFiles& files) {
     const timespec long_ago[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
@@ -70,10 +104,12 @@ TEST_F(JobFilesTest, RemovesWhatKilledJobsLeft) {
   {
     ASSERT_TRUE(launcher::Listener(loop_, [](core::Fd, pid_t) {}).start(left.control_socket()).ok());
   }
-  for (const JobFiles& files : {left, restarting, foreign}) age(files);
+  const auto fixed = announce_job(environment_, "0000000e", 1);
+  ASSERT_TRUE(fixed);
+  for (const JobFiles& files : {left, restarting, foreign, fixed->files}) age(files);
   make("0000000d");
   EXPECT_FALSE(std::filesystem::exists(left.folder));
-  for (const JobFiles& files : {restarting, young, foreign}) {
+  for (const JobFiles& files : {restarting, young, foreign, fixed->files}) {
     EXPECT_TRUE(std::filesystem::exists(files.folder)) << files.folder;
   }
 }

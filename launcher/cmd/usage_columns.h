@@ -1,0 +1,26 @@
+// What a member uses, as columns of a table.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace regroup::cmd {
+
+// "  1.98    812 MiB 93% 14.2/40.0 GiB"; "-" where nobody says.
+inline std::string usage_columns(const nlohmann::json& member) {
+  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+  if (!member.contains("memory_bytes")) return fmt::format("{:>6} {:>10} -", "-", "-");
+  std::string out = fmt::format("{:>6.2f} {:>6.0f} MiB", member.value("cpus", 0.0),
+                                member.value("memory_bytes", 0.0) / kMiB);
+  const nlohmann::json gpus = member.value("gpus", nlohmann::json::array());
+  if (gpus.empty()) out += " -";
+  for (const nlohmann::json& gpu : gpus) {
+    out += fmt::format(" {}% {:.1f}/{:.1f} GiB", gpu.value("busy_percent", 0),
+                       gpu.value("memory_used", 0.0) / kGiB, gpu.value("memory_total", 0.0) / kGiB);
+  }
+  return out;
+}
+
+}  // namespace regroup::cmd
