@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -14,6 +17,8 @@ namespace {
 
 constexpr core::Duration kFirstReturn = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr core::Duration kLastReturn = std::chrono::seconds(30);
+constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // of hosts that nobody holds any more
+constexpr std::chrono::milliseconds kLook{50};                // whether a host that leaves is empty
 constexpr core::Duration kWasBack = std::chrono::seconds(3);  // ... unless the host was there so long
 
 bool is_agents(const core::Body& body) {
@@ -28,7 +33,13 @@ bool is_agents(const core::Body& body) {
 }  // namespace
 
 ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::unique_ptr<node::Hosts> hosts)
-    : agent_(agent), options_(std::move(options)), hosts_(std::move(hosts)) {
+    : agent_(agent),
+      options_(std::move(options)),
+      hosts_(std::move(hosts)),
+      door_(agent.loop(),
+            {.offered = [this](GrantId id, const Offer& offer) { return on_offer(id, offer); },
+             .recalled = [this](GrantId id, const Recall& what) { recall(id, what.within, what.why); },
+             .gone = [this](GrantId id) { recall(id, kNoGrace, "`regroup join` is gone"); }}) {
   hosts_->set_elastic(
       {.membership = [this](core::NodeId node,
                             const core::Message& message) { on_agent_message(node, message); },
@@ -36,13 +47,9 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
            [this](core::NodeId node, bool silent) {
              tell_coordinator(core::NodeSilent{node, silent}, node);
            },
-       .came =
-           [this](std::size_t index) {
-             set_up(index);
-             if (const auto back = returns_.find(index); back != returns_.end())
-               back->second.came = core::SystemClock().now();
-             tell_coordinator(news_of(index), hosts_->id(index));
-           }});
+       .noticed = [this](std::size_t index, const node::HostNotice& notice) { on_notice(index, notice); },
+       .came = [this](std::size_t index) { options_.survey ? look_at(index) : came(index, {}); },
+       .left = [this](std::size_t index) { on_left(index, "is given back"); }});
 }
 
 core::Status ElasticHub::start() {
@@ -51,26 +58,61 @@ core::Status ElasticHub::start() {
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
+  events.used = [this](const std::string& host, const std::string& json) { agent_.add_usage(host, json); };
   hosts_->serve(
       std::move(events), [this](std::size_t index, const core::Status& why) { on_lost(index, why); },
       agent_.out(), agent_.err());
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    if (hosts_->is_up(index)) set_up(index);
+    if (hosts_->is_up(index))
+      set_up(index, index < options_.first.size() ? options_.first[index] : std::vector<node::Seat>());
     if (!hosts_->is_up(index)) bring_back_later(index);
   }
+  if (options_.grants_socket.empty()) return {};
+  if (const core::Status status = door_.start(options_.grants_socket); !status.ok() && !options_.quiet)
+    agent_.say(fmt::format("`regroup join` will not find this job: {}", status.message()));
   return {};
 }
 
-void ElasticHub::set_up(std::size_t index) {
+// It may have other GPUs than before it was lost.
+void ElasticHub::look_at(std::size_t index) {
+  hosts_->survey(index, *options_.survey,
+                 [this, index, id = hosts_->id(index)](const core::Result<std::string>& answer) {
+                   if (hosts_->id(index) != id || agent_.ending()) return;
+                   const std::uint32_t given = options_.slots.at(index);
+                   auto seats = answer.ok()
+                                    ? options_.seats(hosts_->name(index),
+                                                     given != 0 ? given : hosts_->facts(index).slots, *answer)
+                                    : ElasticHubOptions::Seats(answer.status());
+                   if (!seats.ok()) return hosts_->give_up(id, seats.status());
+                   came(index, std::move(*seats));
+                 });
+}
+
+void ElasticHub::came(std::size_t index, std::vector<node::Seat> seats) {
+  set_up(index, std::move(seats));
+  if (const auto back = returns_.find(index); back != returns_.end())
+    back->second.came = core::SystemClock().now();
+  tell_coordinator(news_of(index), hosts_->id(index));
+}
+
+void ElasticHub::set_up(std::size_t index, std::vector<node::Seat> seats) {
   node::Setup setup = options_.setup;
+  seats_.erase(index);
+  if (!seats.empty()) seats_[index] = static_cast<std::uint32_t>(seats.size());
+  if (setup.elastic) setup.elastic->seats = std::move(seats);
   setup.host = hosts_->id(index);
   setup.name = hosts_->name(index);
   hosts_->set_up(index, setup, options_.app);
 }
 
 core::NodeUp ElasticHub::news_of(std::size_t index) const {
+  if (leaving(index)) return {hosts_->id(index), hosts_->name(index), 0};
   const std::uint32_t given = options_.slots.at(index);
-  return {hosts_->id(index), hosts_->name(index), given != 0 ? given : hosts_->facts(index).slots};
+  const auto seats = seats_.find(index);
+  const std::uint32_t slots = seats != seats_.end() ? seats->second
+                              : given != 0          ? given
+                                                    : hosts_->facts(index).slots;
+  return {hosts_->id(index), hosts_->name(index), slots};
 }
 
 void ElasticHub::on_coordinator(core::Fd socket, std::int32_t) {
@@ -114,6 +156,26 @@ void ElasticHub::on_agent_message(core::NodeId node, const core::Message& messag
   if (coordinator_) coordinator_->send({message.incarnation, message.body, node});
 }
 
+void ElasticHub::on_notice(std::size_t index, const node::HostNotice& notice) {
+  const auto guest = guests_.find(index);
+  const bool granted = guest != guests_.end() && guest->second.grace > core::Duration::zero();
+  const core::Duration usual = granted ? guest->second.grace : options_.notice_grace;
+  const bool said = notice.within_ms != node::HostNotice::kNotSaid;
+  const core::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
+  give_back(index, within, notice.why);
+  end_without_hosts(within);
+}
+
+// Whoever takes the last host takes the job: its members have nobody to leave their state to.
+void ElasticHub::end_without_hosts(core::Duration within) {
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    if (hosts_->is_up(index) && !leaving(index)) return;
+  }
+  if (agent_.ending()) return;
+  say("no host is left: the job ends");
+  agent_.on_notice(within);
+}
+
 void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
   if (!agent_.ending()) {
     const core::NodeLost lost{hosts_->id(index), why.message()};
@@ -121,9 +183,23 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       tell_coordinator(lost, lost.node);
     else
       untold_.push_back(lost);
-    bring_back_later(index);
+    const auto guest = guests_.find(index);
+    if (guest != guests_.end() && guest->second.leaving)
+      on_left(index, "is lost");
+    else
+      bring_back_later(index);
   }
   agent_.look_whether_over();
+}
+
+// The jobs that gave hosts have nothing left to wait for.
+void ElasticHub::finish(const std::function<void()>& then) {
+  hosts_->finish([this, then] {
+    for (const auto& [index, guest] : guests_) {
+      if (guest.grant) door_.end(*guest.grant, "the job is over");
+    }
+    then();
+  });
 }
 
 void ElasticHub::bring_back_later(std::size_t index) {
@@ -133,8 +209,118 @@ void ElasticHub::bring_back_later(std::size_t index) {
   back.delay = std::clamp<core::Duration>(2 * back.delay, kFirstReturn, kLastReturn);
   back.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(back.delay));
   back.timer.async_wait([this, index](const boost::system::error_code& error) {
-    if (!error && !agent_.ending()) hosts_->bring_back(index);
+    if (!error && !agent_.ending() && !leaving(index)) hosts_->bring_back(index);
   });
+}
+
+bool ElasticHub::leaving(std::size_t index) const {
+  const auto guest = guests_.find(index);
+  return guest != guests_.end() && guest->second.leaving;
+}
+
+core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
+  if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto guest = guests_.find(index);
+    const bool gone = guest != guests_.end() && guest->second.left;
+    const auto named =
+        std::ranges::find(offer.grant.hosts, hosts_->name(index), &launcher::HostRequest::name);
+    if (!gone && named != offer.grant.hosts.end())
+      return core::invalid_argument(fmt::format("host {} is part of this job already", named->name));
+  }
+  std::uint32_t slots = 0;
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    // Before it is added: its failure may come at once.
+    Guest& guest = guests_.try_emplace(hosts_->size(), agent_.loop()).first->second;
+    guest.grant = id;
+    guest.grace = offer.grace;
+    slots += host.slots;
+    add(host, offer.grant);
+  }
+  const std::string what =
+      fmt::format("{} gives {} host{} with {} slots", offer.grant.by, offer.grant.hosts.size(),
+                  offer.grant.hosts.size() == 1 ? "" : "s", slots);
+  if (!options_.quiet) agent_.say(what);
+  door_.tell(id, what);
+  return {};
+}
+
+void ElasticHub::add(const launcher::HostRequest& host, const launcher::Grant& way) {
+  options_.slots.push_back(host.slots);
+  hosts_->add({host.name, host.here, host.user, {way.before, way.after, host.address}});
+}
+
+// A host that is on its way out comes again once it has gone.
+void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
+  if (agent_.ending()) return;
+  std::set<std::string> there;
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto guest = guests_.find(index);
+    if (guest != guests_.end() && (guest->second.left || guest->second.grant)) continue;
+    there.insert(hosts_->name(index));
+    const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
+    if (same == named.end()) {
+      give_back(index, options_.notice_grace, "it is named no more");
+    } else if (std::exchange(options_.slots.at(index), same->slots) != same->slots && hosts_->is_up(index)) {
+      tell_coordinator(news_of(index), hosts_->id(index));
+    }
+  }
+  for (const launcher::HostRequest& host : named) {
+    if (there.contains(host.name)) continue;
+    say(fmt::format("host {} is named: an agent is on its way", host.name));
+    add(host, way);
+  }
+}
+
+void ElasticHub::recall(GrantId id, core::Duration within, const std::string& why) {
+  std::vector<std::size_t> all;
+  for (const auto& [index, guest] : guests_) {
+    if (guest.grant == id) all.push_back(index);
+  }
+  for (const std::size_t index : all) give_back(index, within, why);
+  if (!all.empty()) end_without_hosts(within);
+}
+
+// The coordinator sees a host without slots: its members leave at the end of their step, and no others come.
+void ElasticHub::give_back(std::size_t index, core::Duration within, const std::string& why) {
+  Guest& guest = guests_.try_emplace(index, agent_.loop()).first->second;
+  if (guest.leaving || guest.left || agent_.ending()) return;
+  guest.leaving = true;
+  guest.deadline = core::SystemClock().now() + within;
+  if (const auto back = returns_.find(index); back != returns_.end()) back->second.timer.cancel();
+  if (!options_.quiet) {
+    agent_.say(fmt::format("host {} is wanted back within {:g} s ({})", hosts_->name(index),
+                           std::chrono::duration<double>(within).count(), why));
+  }
+  if (!hosts_->is_up(index)) return on_left(index, "is given back");
+  tell_coordinator(news_of(index), hosts_->id(index));
+  look_whether_empty(index);
+}
+
+void ElasticHub::look_whether_empty(std::size_t index) {
+  Guest& guest = guests_.at(index);
+  guest.timer.expires_after(kLook);
+  guest.timer.async_wait([this, index](const boost::system::error_code& error) {
+    const Guest& guest = guests_.at(index);
+    if (error || guest.left || agent_.ending()) return;
+    if (hosts_->members(index) == 0) return hosts_->dismiss(index);
+    if (core::SystemClock().now() < guest.deadline) return look_whether_empty(index);
+    hosts_->give_up(hosts_->id(index), {core::Code::kDeadlineExceeded,
+                                        fmt::format("host {}: its time is over, with {} members on it",
+                                                    hosts_->name(index), hosts_->members(index))});
+  });
+}
+
+void ElasticHub::on_left(std::size_t index, const std::string& how) {
+  Guest& guest = guests_.try_emplace(index, agent_.loop()).first->second;
+  if (std::exchange(guest.left, true)) return;
+  guest.timer.cancel();
+  tell_coordinator(core::NodeLost{hosts_->id(index), fmt::format("host {} {}", hosts_->name(index), how)},
+                   hosts_->id(index));
+  const bool all = guest.grant && std::ranges::all_of(guests_, [&](const auto& each) {
+                     return each.second.grant != guest.grant || each.second.left;
+                   });
+  if (all) door_.end(*guest.grant, "the hosts are free");
 }
 
 }  // namespace regroup::cmd

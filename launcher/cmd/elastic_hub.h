@@ -7,11 +7,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/message.h"
+#include "launcher/cmd/grant_door.h"
 #include "launcher/node/hosts.h"
+#include "launcher/node/node_agent.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/channel.h"
 
@@ -21,13 +25,27 @@ struct ElasticHubOptions {
   node::Setup setup;                 // of every host, but for its number and name
   launcher::App app;                 // looked for on each
   std::vector<std::uint32_t> slots;  // by host; 0: as many as it has cores
+  // What each host is asked before its members are given seats; none: they get none. `seats` makes them of
+  // the answer of a host with so many slots; those of the hosts that are up are in `first`.
+  std::optional<node::Survey> survey = {};
+  using Seats = core::Result<std::vector<node::Seat>>;
+  std::function<Seats(const std::string& name, std::uint32_t slots, const std::string& answer)> seats = {};
+  std::vector<std::vector<node::Seat>> first = {};  // by host
   core::Duration orphan_timeout{};
   bool quiet = false;
+  std::string grants_socket = {};                    // where further hosts are offered; "": nowhere
+  core::Duration notice_grace = node::kNoticeGrace;  // of a host whose agent is told that it ends
 };
 
 // Used by the loop's thread.
 class ElasticHub final : public launcher::AgentJob {
  public:
+  // All hosts but those of joiners are to be these: others come, and those that are not among them leave.
+  void follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way);
+  void say(const std::string& text) {
+    if (!options_.quiet && !agent_.ending()) agent_.say(text);
+  }
+
   // Those of `hosts` that are up are the first nodes of the job.
   ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::unique_ptr<node::Hosts> hosts);
 
@@ -36,9 +54,17 @@ class ElasticHub final : public launcher::AgentJob {
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] launcher::OtherHosts* others() override { return hosts_.get(); }
-  void finish(const std::function<void()>& then) override { hosts_->finish(then); }
+  void finish(const std::function<void()>& then) override;
 
  private:
+  struct Guest {  // a host that came by an offer, or is on its way out
+    explicit Guest(boost::asio::io_context& loop) : timer(loop) {}
+    std::optional<GrantId> grant;
+    core::Duration grace{};
+    core::TimePoint deadline{};  // of one that leaves
+    bool leaving = false, left = false;
+    boost::asio::steady_timer timer;
+  };
   struct Return {  // of a lost host
     explicit Return(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
@@ -47,18 +73,32 @@ class ElasticHub final : public launcher::AgentJob {
   };
   void on_order(const core::Message& message);
   void on_agent_message(core::NodeId node, const core::Message& message);
+  void on_notice(std::size_t index, const node::HostNotice& notice);
   void on_lost(std::size_t index, const core::Status& why);
   void bring_back_later(std::size_t index);
-  void set_up(std::size_t index);
+  void set_up(std::size_t index, std::vector<node::Seat> seats);
+  void look_at(std::size_t index);
+  void came(std::size_t index, std::vector<node::Seat> seats);
+  [[nodiscard]] core::Status on_offer(GrantId id, const Offer& offer);
+  void end_without_hosts(core::Duration within);
+  void add(const launcher::HostRequest& host, const launcher::Grant& way);
+  void recall(GrantId id, core::Duration within, const std::string& why);
+  void give_back(std::size_t index, core::Duration within, const std::string& why);
+  void look_whether_empty(std::size_t index);
+  void on_left(std::size_t index, const std::string& how);
+  [[nodiscard]] bool leaving(std::size_t index) const;
   void tell_coordinator(core::Body body, core::NodeId node = 0);
   [[nodiscard]] core::NodeUp news_of(std::size_t index) const;
 
   launcher::Agent& agent_;
-  const ElasticHubOptions options_;
+  ElasticHubOptions options_;  // slots of hosts that come are added
   const std::unique_ptr<node::Hosts> hosts_;
   std::shared_ptr<launcher::Channel> coordinator_;
-  std::vector<core::NodeLost> untold_;     // while there was no coordinator
-  std::map<std::size_t, Return> returns_;  // by host
+  std::vector<core::NodeLost> untold_;          // while there was no coordinator
+  std::map<std::size_t, Return> returns_;       // by host
+  std::map<std::size_t, std::uint32_t> seats_;  // by host, how many it has; those that are counted
+  std::map<std::size_t, Guest> guests_;         // by host
+  GrantDoor door_;
 };
 
 }  // namespace regroup::cmd

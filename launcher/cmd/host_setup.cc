@@ -11,13 +11,24 @@
 
 namespace regroup::cmd {
 
+namespace {
+
+// By the allocator, so that it accounts for what runs there; unless the user knows better.
+node::HostWay way_of(const Options& options, const launcher::HostRequest& host) {
+  if (options.by_ssh || options.fork_agents) return {};
+  return {options.grant.before, options.grant.after, host.address};
+}
+
+}  // namespace
+
 core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
                                                        const std::string& job, bool with_this) {
   node::HostsOptions hosts;
   hosts.job = job;
   hosts.version = REGROUP_VERSION;
   for (const launcher::HostRequest& host : options.hosts) {
-    if (!host.here || with_this) hosts.hosts.push_back({host.name, host.here, host.user});
+    if (!host.here || with_this)
+      hosts.hosts.push_back({host.name, host.here, host.user, way_of(options, host)});
   }
   std::error_code error;
   hosts.program = std::filesystem::read_symlink("/proc/self/exe", error).string();
@@ -26,8 +37,8 @@ core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& 
   hosts.environment = options.environment;
   hosts.ssh = options.fork_agents ? std::vector<std::string>() : options.ssh_command;
   hosts.verbose = options.verbose;
-  // An elastic job loses no more than the host that is lost: all of its agents are the head's own.
-  hosts.radix = with_this ? 0 : options.tree_radix.value_or(node::kRadix);
+  const bool by_grant = !options.by_ssh && !options.grant.before.empty();  // its command works from here only
+  hosts.radix = by_grant ? 0 : options.tree_radix.value_or(node::kRadix);
   return node::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 
@@ -37,14 +48,36 @@ node::Setup common_setup(const Options& options) {
   setup.stdin_to = options.stdin_to;
   setup.verbose = options.verbose;
   setup.quiet = options.quiet;
+  setup.memory = options.mapping.memory;
+  setup.notice = options.notice;
   return setup;
 }
 
+BringUp::BringUp(const Options& options, const core::Fd& guardian)
+    : options_(options), guardian_(guardian.get()), began_(core::SystemClock().now()) {}
+
+std::vector<core::Status> BringUp::run(node::Hosts& hosts) {
+  return hosts.bring_up([this] { return look(); });
+}
+
+core::Duration BringUp::spent() const { return core::SystemClock().now() - began_; }
+
+bool BringUp::look() {
+  const launcher::AgentOptions agent = agent_options(options_, {}, {});
+  if (launcher::end_is_asked(guardian_))
+    over_ = {agent.stopped_status, "the job was stopped while its agents came up"};
+  else if (options_.timeout.count() > 0 && spent() >= options_.timeout)
+    over_ = {agent.timeout_status, launcher::ran_too_long(options_.timeout)};
+  return over_.has_value();
+}
+
 int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, core::Fd guardian) {
-  fail(refusal.message, 0);
+  if (!refusal.message.empty()) fail(refusal.message, 0);
+  const int socket = guardian.get();
   launcher::WordSocket words(
       loop, std::move(guardian), [](launcher::Word, std::int32_t, core::Fd) {}, [] {});
   words.send(launcher::Word::kDone, refusal.exit_status);
+  launcher::forget_words(socket);  // behind it: a coordinator ends with the word that brings it
   return 0;
 }
 

@@ -3,8 +3,11 @@
 
 #include <boost/asio/io_context.hpp>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "core/clock.h"
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/cmd/job_plan.h"
@@ -22,7 +25,26 @@ namespace regroup::cmd {
 // What all hosts are told, but for their number and name, and what only one of them does.
 [[nodiscard]] node::Setup common_setup(const Options& options);
 
-// For the process of an agent that will not serve: says why, here and to the guardian. Its exit status.
+// Waits for the agents, as Hosts::bring_up(), until the guardian wants an end, or --timeout is over.
+class BringUp {
+ public:
+  BringUp(const Options& options, const core::Fd& guardian);
+  [[nodiscard]] std::vector<core::Status> run(node::Hosts& hosts);
+  // What became of the job meanwhile, if it is over.
+  [[nodiscard]] const std::optional<Refusal>& over() const { return over_; }
+  [[nodiscard]] core::Duration spent() const;
+
+ private:
+  [[nodiscard]] bool look();
+
+  const Options& options_;
+  const int guardian_;
+  const core::TimePoint began_;
+  std::optional<Refusal> over_;
+};
+
+// For the process of an agent that will not serve: says why, if there is more to say than the status, here
+// and to the guardian. Its exit status.
 [[nodiscard]] int refuse_job(boost::asio::io_context& loop, const Refusal& refusal, core::Fd guardian);
 
 }  // namespace regroup::cmd

@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <utility>
 
 #include "launcher/alloc/allocator.h"
@@ -16,6 +17,8 @@
 #include "launcher/net/job_secret.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
+#include "launcher/place/survey.h"
+#include "launcher/roles/port_pool.h"
 #include "launcher/supervise/guardian.h"
 
 namespace regroup::cmd {
@@ -35,19 +38,56 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
   return [options](launcher::Agent& agent, const node::Setup& setup,
                    std::function<void(const core::Message&)> send) {
     auto exchange = setup.elastic->kept_results > 0 ? make_exchange(agent, options) : nullptr;
+    std::vector<std::vector<int>> cores;
+    std::vector<launcher::Environment> environments;
+    for (const node::Seat& seat : setup.elastic->seats) {
+      cores.push_back(seat.cores);
+      environments.push_back(seat.environment);
+    }
+    const CheckpointPlan& plan = setup.elastic->checkpoints;
     ElasticAgentOptions elastic{.core = {.node = options.node,
                                          .slots = setup.elastic->lines,
                                          .shards = setup.elastic->shards,
                                          .seed = setup.elastic->seed,
                                          .any_fingerprint = setup.elastic->any_fingerprint,
                                          .kept_results = setup.elastic->kept_results,
-                                         .learn_above = setup.elastic->learn_above},
+                                         .learn_above = setup.elastic->learn_above,
+                                         .checkpoints = plan.every > 0,
+                                         .checkpoint_memory = plan.memory,
+                                         .resumed_fingerprint = plan.resume ? plan.resume->fingerprint : ""},
                                 .socket = options.agent_socket,
                                 .quiet = setup.quiet,
                                 .slots = options.slots,
-                                .lessons = std::move(exchange)};
+                                .cores = std::move(cores),
+                                .environments = std::move(environments),
+                                .lessons = std::move(exchange),
+                                .checkpoints = plan,
+                                .host = setup.name};
     return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
+}
+
+// Of all addresses: other hosts' members come to them.
+void hold_ports(const std::vector<std::uint16_t>& wanted, node::Surveyed& answer) {
+  static launcher::HeldPorts held;  // as long as this process
+  auto ports = launcher::hold_ports(wanted, "");
+  answer.status = ports.status();
+  if (!ports.ok()) return;
+  held = std::move(*ports);
+  answer.host = launcher::ports_to_json(held.numbers);
+}
+
+// For the head, which places members by it.
+void answer_survey(const launcher::Host& host, const launcher::Environment& environment,
+                   const std::string& cache_folder, const std::string& job, const node::Survey& order,
+                   node::Surveyed& answer) {
+  if (!order.ports.empty()) return hold_ports(order.ports, answer);
+  auto survey =
+      launcher::survey_host({order.devices, order.topology, job}, host.cores, environment, cache_folder);
+  answer.status = survey.status();
+  if (!survey.ok()) return;
+  survey->quota = host.quota;
+  answer.host = launcher::survey_to_json(*survey);
 }
 
 bool read_number(const std::string& text, core::NodeId& out) {
@@ -73,6 +113,12 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.environment = read_environment();
   options.secret = std::move(*secret);
   if (auto folder = runtime_folder(options.environment); folder.ok()) options.folder = std::move(*folder);
+  options.read_gpu = gpu_reader();
+  options.survey = [host = allocation->hosts.at(0), environment = options.environment,
+                    folder = options.folder,
+                    job = options.job](const node::Survey& order, node::Surveyed& answer) {
+    answer_survey(host, environment, folder, job, order, answer);
+  };
   options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
   // Not in a folder of its own: that is how a job looks whose coordinator is here.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);
@@ -81,7 +127,7 @@ int run_node_agent(const std::vector<std::string>& args) {
           [&](core::Fd guardian) {
             return node::run_node_agent(options, std::move(guardian), make_membership(options));
           },
-          nullptr, {options.record, {}, true}, {})
+          nullptr, {options.record, {}, true}, {SIGTERM})
           .run();
   ::unlink(options.agent_socket.c_str());
   return status;

@@ -8,16 +8,23 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "core/arena.h"
+#include "core/file_lock.h"
+#include "launcher/cmd/attempts.h"
+#include "launcher/cmd/checkpoints.h"
+#include "launcher/cmd/discovery.h"
 #include "launcher/cmd/elastic_coordinator.h"
 #include "launcher/cmd/elastic_hub.h"
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/start.h"
+#include "launcher/place/site.h"
 #include "launcher/supervise/guardian.h"
 
 namespace regroup::cmd {
@@ -31,32 +38,117 @@ std::uint32_t lines_of(const Options& options) {
   return std::min<std::uint32_t>(options.max + options.spares + kSpareLines, core::kMaxSlots - 1);
 }
 
+// What members of one host are given: as many GPUs as there are decide how many it takes.
+core::Result<std::vector<node::Seat>> seats_on(const Options& options, const std::string& name,
+                                               std::uint32_t slots, const std::string& answer) {
+  auto survey = launcher::survey_from_json(answer);
+  if (!survey.ok()) return survey.status();
+  const auto granted = std::ranges::find(options.hosts, name, &launcher::HostRequest::name);
+  if (granted != options.hosts.end()) launcher::keep_granted(*granted, *survey);
+  launcher::JobRequest request = launcher::job_request(options, {slots}, {});
+  if (request.on_devices()) {
+    std::uint32_t room = launcher::count_of(launcher::idle_gpus(*survey)) / request.gpus.at(0);
+    if (room == 0 && options.oversubscribe) room = launcher::count_of(survey->free) / request.gpus.at(0);
+    request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
+  }
+  auto placed = launcher::place_on_site(options, {{name, 0, 0, std::move(*survey)}}, request);
+  if (!placed.ok())
+    return core::Status(placed.code(), fmt::format("host {}: {}", name, placed.status().message()));
+  for (const std::string& warning : placed->warnings) {
+    if (!options.quiet) fail(warning, 0);
+  }
+  std::vector<node::Seat> out;
+  for (std::vector<int>& cores : placed->cores()) out.push_back({std::move(cores), {}});
+  out.resize(std::max(out.size(), placed->environments.size()));
+  for (std::size_t i = 0; i < placed->environments.size(); ++i)
+    out[i].environment = std::move(placed->environments[i]);
+  return out;
+}
+
+// Asks the hosts that are up. A host that cannot be used as it is asked for is an error now, not later.
+core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHubOptions& hub) {
+  const auto order = launcher::survey_for(options, {});
+  if (!order) return {};
+  hub.survey = node::Survey{order->devices, order->topology};
+  hub.seats = [options](const std::string& name, std::uint32_t slots, const std::string& answer) {
+    return seats_on(options, name, slots, answer);
+  };
+  const auto answers = hosts.survey(std::vector(hosts.size(), *hub.survey));
+  hub.first.resize(hosts.size());
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!hosts.is_up(i)) continue;
+    if (!answers[i].ok()) return answers[i].status();
+    const std::uint32_t given = options.hosts.at(i).slots;
+    auto seats = hub.seats(hosts.name(i), given != 0 ? given : hosts.facts(i).slots, *answers[i]);
+    if (!seats.ok()) return seats.status();
+    hub.first[i] = std::move(*seats);
+  }
+  return {};
+}
+
+// How agents get to hosts that come later.
+launcher::Grant way_to_all(const Options& options) {
+  if (options.by_ssh || options.fork_agents) return {};
+  return {
+      .by = {}, .hosts = {}, .before = options.grant.before, .after = options.grant.after, .warnings = {}};
+}
+
+// Beside the checkpoints that all hosts see.
+const std::string& attempts_in(const CheckpointPlan& plan) {
+  return plan.shared.empty() ? plan.directory : plan.shared;
+}
+
 // In the process of the hub, from before its Agent exists. The exit status of the process.
-int run_hub(const Options& options, const launcher::App& app, launcher::CrewOptions crew, core::Fd guardian) {
+int run_hub(const Options& options, const launcher::App& app, launcher::CrewOptions crew,
+            const JobFiles& files, const CheckpointPlan& checkpoints, core::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, crew.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
-  for (const core::Status& why : (*hosts)->bring_up()) fail(why.message(), 0);
+  BringUp coming(options, guardian);
+  for (const core::Status& why : coming.run(**hosts)) fail(why.message(), 0);
+  if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   ElasticHubOptions hub;
   hub.setup = common_setup(options);
   hub.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
+  hub.setup.usage = true;
   hub.setup.elastic =
-      node::ElasticSetup{lines_of(options),       options.shards,        options.seed,
-                         options.any_fingerprint, options.learner_steps, options.learner_state};
+      node::ElasticSetup{lines_of(options),     options.shards,        options.seed, options.any_fingerprint,
+                         options.learner_steps, options.learner_state, {},           checkpoints};
   for (std::size_t index = 0; index < (*hosts)->size() && hub.setup.master.address.empty(); ++index) {
     if ((*hosts)->is_up(index)) hub.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }
   hub.app = app;
+  if (const core::Status status = survey_hosts(options, **hosts, hub); !status.ok())
+    return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   for (const launcher::HostRequest& host : options.hosts) hub.slots.push_back(host.slots);
   hub.orphan_timeout = options.orphan_timeout;
+  hub.grants_socket = files.grants_socket();
   hub.quiet = options.quiet;
+  hub.notice_grace = notice_grace(options);
   crew.stdin_to.to = launcher::StdinRequest::To::kNone;
-  return launcher::Agent(loop, agent_options(options, std::move(crew), {}), std::move(guardian),
-                         [&](launcher::Agent& self) {
-                           return std::make_unique<ElasticHub>(self, std::move(hub), std::move(*hosts));
-                         })
-      .run();
+  launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
+  agent.usage.status_file = files.usage();
+  agent.spent = coming.spent();
+  ElasticHub* elastic = nullptr;  // the agent's
+  launcher::Agent self(loop, std::move(agent), std::move(guardian), [&](launcher::Agent& self) {
+    auto made = std::make_unique<ElasticHub>(self, std::move(hub), std::move(*hosts));
+    elastic = made.get();
+    return made;
+  });
+  std::optional<Discovery> discovery;
+  if (!options.discovery.script.empty()) {
+    const launcher::Grant way = way_to_all(options);
+    discovery.emplace(loop, options,
+                      Discovery::Events{[elastic, way](const std::vector<launcher::HostRequest>& named) {
+                                          elastic->follow(named, way);
+                                        },
+                                        [elastic](const std::string& text) { elastic->say(text); }});
+    discovery->start();
+  }
+  const int status = self.run();
+  keep_end(attempts_in(checkpoints), self);
+  return status;
 }
 
 bool by_node(const launcher::MapBy& map) {
@@ -64,7 +156,7 @@ bool by_node(const launcher::MapBy& map) {
 }
 
 CoordinatorOptions coordinator_options(const Options& options, std::uint32_t start, const std::string& job,
-                                       const JobFiles& files) {
+                                       const JobFiles& files, const CheckpointPlan& checkpoints) {
   CoordinatorOptions out;
   out.policy = {.min = options.min,
                 .max = options.max,
@@ -79,6 +171,7 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
                 .ready_timeout = options.ready_timeout,
                 .kept_results = options.learner_steps,
                 .learn_above = options.learner_state};
+  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = job, .seed = options.seed, .nodes = {}};
   out.files = files;
@@ -89,32 +182,41 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
 }  // namespace
 
 int run_elastic_on_hosts(Options options) {
-  if (!options.checkpoint.directory.empty())
-    return fail("--checkpoint: jobs on several hosts make no checkpoints yet", refused(options.compat));
   const std::uint32_t start = options.start;  // 0: as many as there are slots
   launcher::Allocation unbounded;
   unbounded.hosts.push_back({"", core::kMaxMembers, {}});
   auto planned = plan_job(options, unbounded);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
     return fail(refusal->message, refusal->exit_status);
-  const launcher::App app = std::get<JobPlan>(planned).apps.at(0);
+  launcher::App app = std::get<JobPlan>(planned).apps.at(0);
   if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
   launcher::CrewOptions crew = crew_of(options, {});
+  std::vector<core::FileLock> locks;
+  const auto checkpoints = prepare_checkpoints(&options, crew.job, true, &locks);
+  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
+  if (checkpoints->resume && !options.quiet) fail(resumes(*checkpoints), 0);
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return fail(files.status().message(), refused(options.compat));
-  const CoordinatorOptions coordinator = coordinator_options(options, start, crew.job, *files);
+  CoordinatorOptions coordinator = coordinator_options(options, start, crew.job, *files, *checkpoints);
+  const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
+  if (!attempt.ok()) return fail(attempt.status().message(), refused(options.compat));
+  coordinator.job.attempt = *attempt;
+  app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  options.term_grace = term_grace(options);
   const auto record = crew.record;
-  const int status = launcher::Guardian(
-                         [&](core::Fd guardian) {
-                           const int hub = run_hub(options, app, std::move(crew), std::move(guardian));
-                           remove_job_files(*files);  // the guardian may be dead
-                           return hub;
-                         },
-                         [&](core::Fd agent, core::Incarnation incarnation) {
-                           return run_coordinator(coordinator, std::move(agent), incarnation);
-                         },
-                         {record, options.orphan_timeout, options.quiet}, forwarded_signals(options))
-                         .run();
+  const int status =
+      launcher::Guardian(
+          [&](core::Fd guardian) {
+            const int hub = run_hub(options, app, std::move(crew), *files, *checkpoints, std::move(guardian));
+            remove_job_files(*files);  // the guardian may be dead
+            return hub;
+          },
+          [&](core::Fd agent, core::Incarnation incarnation) {
+            return run_coordinator(coordinator, std::move(agent), incarnation);
+          },
+          {record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
+          notice_signals(options))
+          .run();
   remove_job_files(*files);
   return status;
 }
