@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "launcher/cmd/start.h"
 #include "launcher/roles/job_file.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/environment.h"
@@ -34,7 +37,9 @@ void prefer_command_line(const Options& options, launcher::AppRequest& app) {
 
 // The programs and roles of --job take the place of those of the command line.
 core::Status take_job_file(Options& options, JobPlan& plan) {
-  auto file = launcher::read_job(options.job_file, options.job_environment, launcher::count_gpus());
+  auto file = launcher::read_job(
+      options.job_file, options.job_environment,
+      options.several_hosts() ? std::numeric_limits<std::uint32_t>::max() : launcher::count_gpus());
   if (!file.ok()) return file.status();
   for (launcher::AppRequest& app : file->apps) prefer_command_line(options, app);
   options.apps = std::move(file->apps);
@@ -115,6 +120,43 @@ std::variant<JobPlan, Refusal> plan_job(Options& options, const launcher::Alloca
     plan.counts.push_back(app.count.value_or(options.max));
   }
   return plan;
+}
+
+// Where no role says how many GPUs its members need, all do that compute: servers and evaluators do not.
+launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan) {
+  launcher::MemberNeeds out;
+  const bool said = std::any_of(plan.roles.begin(), plan.roles.end(),
+                                [](const launcher::Role& role) { return role.gpus > 0; });
+  for (std::size_t i = 0; i < plan.roles.size(); ++i) {
+    const launcher::Role& role = plan.roles[i];
+    const launcher::RoleKind kind = launcher::kind_of(role);
+    const bool computes = kind == launcher::RoleKind::kChief || kind == launcher::RoleKind::kWorker;
+    out.roles.push_back(role.name);
+    out.gpus.push_back(said ? role.gpus : computes ? std::max(1U, options.mapping.gpus) : 0);
+    out.cores.push_back(static_cast<std::uint32_t>(std::ceil(plan.apps.at(i).limits.cpus)));
+  }
+  return out;
+}
+
+launcher::RoleJobOptions role_options(const Options& options, const JobPlan& plan, const std::string& job,
+                                      const launcher::PlacedJob& placed) {
+  launcher::RoleJobOptions out;
+  out.name = plan.name.empty() ? job : plan.name;
+  out.roles = plan.roles;
+  out.restart.whole_job = options.restart_policy == launcher::RestartPolicy::kRestart;
+  if (options.max_restarts) out.restart.max_restarts = *options.max_restarts;
+  out.term_grace = options.term_grace;
+  out.cores = placed.cores();
+  out.bindings = placed.bindings();
+  out.environments = placed.environments;
+  out.quiet = options.quiet;
+  out.helper = helper_options(options, job);
+  return out;
+}
+
+int placing_failed(const Options& options) {
+  if (options.compat == launcher::Compat::kMpich) return kHydraFailed;
+  return launcher::binds_beyond_map(options.mapping) ? 77 : 213;
 }
 
 }  // namespace regroup::cmd

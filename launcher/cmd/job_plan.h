@@ -9,7 +9,8 @@
 
 #include "launcher/alloc/allocator.h"
 #include "launcher/cmd/options.h"
-#include "launcher/roles/cluster_spec.h"
+#include "launcher/place/members.h"
+#include "launcher/roles/role_job.h"
 #include "launcher/supervise/app.h"
 
 namespace regroup::cmd {
@@ -30,5 +31,16 @@ struct Refusal {
 // each looks for folders and programs itself.
 [[nodiscard]] std::variant<JobPlan, Refusal> plan_job(Options& options,
                                                       const launcher::Allocation& allocation);
+
+// What members of roles need; of a job without roles nothing but what the options say.
+[[nodiscard]] launcher::MemberNeeds needs_of(const Options& options, const JobPlan& plan);
+
+// Without its hosts and ports. `job`: its id.
+[[nodiscard]] launcher::RoleJobOptions role_options(const Options& options, const JobPlan& plan,
+                                                    const std::string& job,
+                                                    const launcher::PlacedJob& placed);
+
+// The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
+[[nodiscard]] int placing_failed(const Options& options);
 
 }  // namespace regroup::cmd

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cmd/allocation.h"
 #include "launcher/cmd/bench.h"
 #include "launcher/cmd/control.h"
 #include "launcher/cmd/helper.h"
+#include "launcher/cmd/join.h"
 #include "launcher/cmd/node_agent.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/place.h"
@@ -39,7 +41,6 @@ int main(int argc, char** argv) {
     regroup::launcher::block_signals();
     return regroup::cmd::run_node_agent({args.begin() + 1, args.end()});
   }
-  if (regroup::cmd::is_topo(program, args)) return regroup::cmd::run_topo({args.begin() + 1, args.end()});
   int refused = 1;
   auto options = regroup::cmd::parse_options(args, regroup::cmd::read_environment(), program, &refused);
   if (!options.ok()) {
@@ -61,6 +62,13 @@ int main(int argc, char** argv) {
       return regroup::cmd::become_helper("checkpoint", options->helper_words, options->environment);
     case regroup::cmd::Verb::kPlace:
       return regroup::cmd::run_place(options->helper_words);
+    case regroup::cmd::Verb::kTopo:
+      return regroup::cmd::run_topo(options->helper_words, options->environment);
+    case regroup::cmd::Verb::kAllocation:
+      return regroup::cmd::run_allocation(*options);
+    case regroup::cmd::Verb::kJoin:
+      regroup::launcher::block_signals();
+      return regroup::cmd::run_join(*options);
     default:
       return regroup::cmd::run_control(*options);
   }

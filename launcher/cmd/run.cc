@@ -13,8 +13,10 @@
 #include <utility>
 
 #include "launcher/alloc/allocator.h"
+#include "launcher/cmd/attempts.h"
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/cmd/elastic_coordinator.h"
+#include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/run_elastic_hosts.h"
@@ -46,22 +48,40 @@ core::Status report_pid(const std::string& to) {
 }
 
 int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
-              const launcher::JobFactory& job, const std::string& usage_file = "") {
+              const launcher::JobFactory& job, const std::string& usage_file = "",
+              const std::string& checkpoints = "") {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   crew.master.port = port->port;
   boost::asio::io_context loop(1);
   launcher::AgentOptions agent = agent_options(options, std::move(crew), std::move(*port));
   agent.usage.status_file = usage_file;
-  return launcher::Agent(loop, std::move(agent), std::move(guardian), job).run();
+  launcher::Agent self(loop, std::move(agent), std::move(guardian), job);
+  const auto watch = watch_notices(options, self);
+  const int status = self.run();
+  keep_end(checkpoints, self);
+  return status;
 }
 
 // A job without a coordinator.
-int run_alone(const Options& options, const launcher::CrewOptions& crew, const launcher::JobFactory& job) {
-  return launcher::Guardian(
-             [&](core::Fd guardian) { return run_agent(options, crew, std::move(guardian), job); }, nullptr,
-             {crew.record, {}, options.quiet}, forwarded_signals(options))
-      .run();
+int run_alone(const Options& options, const launcher::CrewOptions& crew, std::size_t members,
+              const launcher::JobFactory& job) {
+  const auto told = announce_job(options.environment, crew.job, static_cast<std::uint32_t>(members));
+  const auto forget = [&told] {
+    if (told) remove_job_files(told->files);
+  };
+  const int status =
+      launcher::Guardian(
+          [&](core::Fd guardian) {
+            const int agent =
+                run_agent(options, crew, std::move(guardian), job, told ? told->files.usage() : "");
+            forget();  // the guardian may be dead
+            return agent;
+          },
+          nullptr, {crew.record, {}, options.quiet}, forwarded_signals(options), notice_signals(options))
+          .run();
+  forget();
+  return status;
 }
 
 int run_rigid(const Options& options, const launcher::CrewOptions& crew,
@@ -81,30 +101,22 @@ int run_rigid(const Options& options, const launcher::CrewOptions& crew,
                                      helper_options(options, crew.job),
                                      seats.cores(),
                                      seats.bindings(),
-                                     placed.threads(slots),
+                                     placed.threads({slots}),
                                      placed.environments,
                                      most,
                                      options.term_grace};
-  return run_alone(options, crew, [&](launcher::Agent& agent) {
+  return run_alone(options, crew, placed.placement.spots.size(), [&](launcher::Agent& agent) {
     return std::make_unique<launcher::RigidJob>(agent, rigid);
   });
 }
 
 int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan,
               std::uint32_t slots, const launcher::PlacedJob& placed) {
-  launcher::RoleJobOptions roles;
-  roles.name = plan.name.empty() ? crew.job : plan.name;
-  roles.roles = plan.roles;
-  roles.restart.whole_job = options.restart_policy == launcher::RestartPolicy::kRestart;
-  if (options.max_restarts) roles.restart.max_restarts = *options.max_restarts;
-  roles.term_grace = options.term_grace;
-  roles.cores = placed.cores();
-  roles.bindings = placed.bindings();
-  roles.slots = slots;
-  roles.quiet = options.quiet;
-  roles.helper = helper_options(options, crew.job);
-  return run_alone(options, crew,
-                   [&](launcher::Agent& agent) { return std::make_unique<launcher::RoleJob>(agent, roles); });
+  launcher::RoleJobOptions roles = role_options(options, plan, crew.job, placed);
+  roles.hosts = {{"", slots}};
+  return run_alone(options, crew, placed.placement.spots.size(), [&](launcher::Agent& agent) {
+    return std::make_unique<launcher::RoleJob>(agent, std::move(roles));
+  });
 }
 
 CoordinatorOptions coordinator_options(const Options& options, const std::string& id, const JobFiles& files,
@@ -143,7 +155,8 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
            .kept_results = options.learner_steps,
            .learn_above = options.learner_state,
            .checkpoints = checkpoints.every > 0,
-           .checkpoint_memory = checkpoints.memory},
+           .checkpoint_memory = checkpoints.memory,
+           .resumed_fingerprint = checkpoints.resume ? checkpoints.resume->fingerprint : ""},
           files.agent_socket(),
           options.orphan_timeout,
           options.quiet,
@@ -158,28 +171,34 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
 
 int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,
                 const launcher::PlacedJob& placed) {
-  std::optional<core::FileLock> lock;
-  const auto checkpoints = prepare_checkpoints(&options, crew.job, &lock);
+  std::vector<core::FileLock> locks;
+  const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return fail(files.status().message(), refused(options.compat));
   crew.agent_socket = files->agent_socket();
-  const CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots, *checkpoints);
+  const auto attempt = count_attempt(checkpoints->directory, options.environment);
+  options.term_grace = term_grace(options);
+  if (!attempt.ok()) return fail(attempt.status().message(), refused(options.compat));
+  for (launcher::App& app : crew.apps) app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
+  CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots, *checkpoints);
+  coordinator.job.attempt = *attempt;
   const auto job = [&](launcher::Agent& agent) {
     return std::make_unique<ElasticAgent>(
         agent, elastic_options(options, *files, crew.job, slots, placed, *checkpoints));
   };
   const int status = launcher::Guardian(
                          [&](core::Fd guardian) {
-                           const int agent =
-                               run_agent(options, crew, std::move(guardian), job, files->usage());
+                           const int agent = run_agent(options, crew, std::move(guardian), job,
+                                                       files->usage(), checkpoints->directory);
                            remove_job_files(*files);  // the guardian may be dead
                            return agent;
                          },
                          [&](core::Fd agent, core::Incarnation incarnation) {
                            return run_coordinator(coordinator, std::move(agent), incarnation);
                          },
-                         {crew.record, options.orphan_timeout, options.quiet}, forwarded_signals(options))
+                         {crew.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
+                         notice_signals(options))
                          .run();
   remove_job_files(*files);
   return status;
@@ -189,12 +208,6 @@ int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots
 std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan& plan, std::uint32_t slots) {
   if (!options.elastic || options.oversubscribe) return plan.counts;
   return {std::min(options.max, slots_for(options, slots))};
-}
-
-// As Open MPI 5 has it.
-int placing_failed(const Options& options) {
-  if (options.compat == launcher::Compat::kMpich) return kHydraFailed;
-  return launcher::binds_beyond_map(options.mapping) ? 77 : 213;
 }
 
 }  // namespace
@@ -214,8 +227,13 @@ int run_job(Options options) {
     fmt::print(stderr, "regroup: {}\n", told);
   }
   const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
-  const auto placed = launcher::place_members(options, *allocation, counts);
+  const auto folder = runtime_folder(options.environment);
+  const auto placed = launcher::place_members(options, *allocation, counts, needs_of(options, plan),
+                                              folder.ok() ? *folder : "");
   if (!placed.ok()) return fail(placed.status().message(), placing_failed(options));
+  for (const std::string& warning : placed->warnings) {
+    if (!options.quiet) fail(warning, 0);
+  }
   launcher::print_display(options, *allocation, *placed, counts);
   if (options.do_not_launch) return 0;
   if (core::Status status = report_pid(options.report_pid); !status.ok()) {

@@ -1,19 +1,24 @@
-// Agents come up first: what their hosts have decides how many members there are and where they run.
+// Agents come up first and say what their hosts have: that decides how many members there are, where they run
+// and to what they are bound.
 #include "launcher/cmd/run_hosts.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
 
+#include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/host_setup.h"
+#include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/hosts.h"
-#include "launcher/place/host_map.h"
+#include "launcher/place/site.h"
+#include "launcher/roles/role_job.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/guardian.h"
 #include "launcher/supervise/rigid_job.h"
@@ -24,7 +29,7 @@ namespace {
 constexpr int kNoHost = 1;  // an agent could not be started
 
 // Host 0 is this one.
-struct Placed {
+struct Layout {
   std::vector<std::uint32_t> host_of;  // by rank
   std::vector<launcher::JobHost> hosts;
 };
@@ -33,28 +38,34 @@ struct Placed {
 class Head {
  public:
   Head(Options options, const launcher::Allocation& here, launcher::CrewOptions crew)
-      : options_(std::move(options)), here_(here), crew_(std::move(crew)) {}
+      : options_(std::move(options)), here_(here), crew_(std::move(crew)), job_(crew_.job) {}
 
   // The exit status of the process; the guardian has been told that of the job.
   int run(core::Fd guardian) {
-    auto refused = prepare();
+    BringUp bring_up(options_, guardian);
+    auto refused = prepare(bring_up);
     if (refused) return refuse_job(loop_, *refused, std::move(guardian));
     auto port = launcher::hold_port();
     if (!port.ok()) return refuse_job(loop_, {kNoHost, port.status().message()}, std::move(guardian));
-    set_up(*port);
-    const launcher::RigidOptions rigid = rigid_options();
+    told_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
+    if (const core::Status status = set_up(*port); !status.ok())
+      return refuse_job(loop_, {kNoHost, status.message()}, std::move(guardian));
     launcher::AgentOptions agent = agent_options(options_, std::move(crew_), std::move(*port));
-    return launcher::Agent(loop_, std::move(agent), std::move(guardian),
-                           [&](launcher::Agent& self) {
-                             return std::make_unique<launcher::RigidJob>(self, rigid, std::move(hosts_));
-                           })
-        .run();
+    agent.spent = bring_up.spent();
+    if (told_) agent.usage.status_file = told_->files.usage();
+    launcher::Agent self(loop_, std::move(agent), std::move(guardian),
+                         [this](launcher::Agent& self) { return make_job(self); });
+    const auto watch = watch_notices(options_, self);
+    const int status = self.run();
+    if (told_) remove_job_files(told_->files);  // the guardian may be dead
+    return status;
   }
 
  private:
-  std::optional<Refusal> prepare() {
-    if (auto refused = bring_up()) return refused;
-    take_slots();
+  std::optional<Refusal> prepare(BringUp& coming) {
+    if (auto refused = bring_up(coming)) return refused;
+    if (auto refused = look_around()) return refused;
+    if (auto refused = count_members()) return refused;
     auto planned = plan_job(options_, allocation_);
     if (auto* refused = std::get_if<Refusal>(&planned)) return std::move(*refused);
     plan_ = std::move(std::get<JobPlan>(planned));
@@ -62,87 +73,174 @@ class Head {
     return place();
   }
 
-  std::optional<Refusal> bring_up() {
+  std::optional<Refusal> bring_up(BringUp& coming) {
     auto made = send_agents(loop_, options_, crew_.job, false);
     if (!made.ok()) return Refusal{kNoHost, made.status().message()};
     hosts_ = std::move(*made);
-    const std::vector<core::Status> failures = hosts_->bring_up();
+    const std::vector<core::Status> failures = coming.run(*hosts_);
+    if (coming.over()) return coming.over();
     if (failures.empty()) return std::nullopt;
     std::string all;
     for (const core::Status& why : failures) all += (all.empty() ? "" : "\nregroup: ") + why.message();
     return Refusal{kNoHost, all};
   }
 
-  // Where nobody said how many a host has, as many as it has cores.
-  void take_slots() {
+  // Asks hosts what they have, if that matters. Where nobody said how many slots a host has, as many as it
+  // has cores.
+  std::optional<Refusal> look_around() {
+    const auto order = launcher::survey_for(options_, {});
+    std::vector<core::Result<std::string>> answers;
+    if (order)
+      answers = hosts_->survey(std::vector<node::Survey>(hosts_->size(), {order->devices, order->topology}));
+    const auto folder = runtime_folder(options_.environment);
     allocation_.hosts.clear();
     std::size_t other = 0;
     for (launcher::HostRequest& host : options_.hosts) {
       const std::uint32_t cores = host.here ? here_.slots() : hosts_->facts(other).slots;
-      if (!host.here) ++other;
       if (host.slots == 0) host.slots = cores;
+      cores_.push_back(cores);
       allocation_.hosts.push_back({host.name, host.slots, {}});
+      core::Result<launcher::HostSurvey> survey = launcher::HostSurvey();
+      if (order && host.here)
+        survey = launcher::survey_host(*order, here_.hosts.at(0).cores, options_.environment,
+                                       folder.ok() ? *folder : "");
+      if (host.here && survey.ok()) survey->quota = here_.hosts.at(0).quota;
+      if (order && !host.here) {
+        auto& answer = answers.at(other);
+        survey = answer.ok() ? launcher::survey_from_json(*answer) : answer.status();
+      }
+      if (survey.ok()) launcher::keep_granted(host, *survey);
+      if (survey.ok()) allocation_.hosts.back().cores = survey->cpus;
+      site_.push_back({host.name, host.slots, host.max_slots, std::move(survey)});
+      if (!host.here) ++other;
     }
-  }
-
-  std::optional<Refusal> place() {
-    launcher::HostMapRequest request;
-    request.hosts = options_.hosts;
-    request.counts = plan_.counts;
-    request.map = options_.mapping.map;
-    request.sequence = options_.mapping.sequence;
-    request.oversubscribe = options_.oversubscribe;
-    for (const launcher::AppRequest& app : options_.apps)
-      request.per_host.push_back(app.per_node.value_or(0));
-    auto mapped = launcher::map_to_hosts(request);
-    if (!mapped.ok()) return Refusal{refused(options_.compat), mapped.status().message()};
-    placed_.hosts = {{here_.hosts.at(0).name, 0}};
-    std::vector<std::uint32_t> numbers;  // of options_.hosts, in the job
-    for (const launcher::HostRequest& host : options_.hosts) {
-      numbers.push_back(host.here ? 0 : static_cast<std::uint32_t>(placed_.hosts.size()));
-      if (host.here) placed_.hosts[0].slots = host.slots;
-      if (!host.here) placed_.hosts.push_back({host.name, host.slots});
+    for (std::size_t i = 0; i < hosts_->size(); ++i) {
+      if (!hosts_->is_up(i)) return Refusal{kNoHost, fmt::format("host {} was lost", hosts_->name(i))};
     }
-    for (const std::uint32_t index : *mapped) placed_.host_of.push_back(numbers[index]);
     return std::nullopt;
   }
 
+  // ppr:N:OBJECT says how many there are, where -np does not.
+  std::optional<Refusal> count_members() {
+    if (options_.mapping.map.kind != launcher::MapBy::Kind::kPerUnit || options_.max != 0)
+      return std::nullopt;
+    const auto members = launcher::members_of_ppr(options_, site_);
+    if (!members.ok()) return Refusal{refused(options_.compat), members.status().message()};
+    options_.min = options_.max = *members;
+    return std::nullopt;
+  }
+
+  std::optional<Refusal> place() {
+    auto placed = launcher::place_on_site(
+        options_, std::move(site_), launcher::job_request(options_, plan_.counts, needs_of(options_, plan_)));
+    if (!placed.ok()) return Refusal{placing_failed(options_), placed.status().message()};
+    placed_ = std::move(*placed);
+    for (const std::string& warning : placed_.warnings) {
+      if (!options_.quiet) fail(warning, 0);
+    }
+    launcher::print_display(options_, allocation_, placed_, plan_.counts);
+    layout_.hosts = {{here_.hosts.at(0).name, 0}};
+    std::vector<std::uint32_t> numbers;  // of options_.hosts, in the job
+    for (const launcher::HostRequest& host : options_.hosts) {
+      numbers.push_back(host.here ? 0 : static_cast<std::uint32_t>(layout_.hosts.size()));
+      if (host.here) layout_.hosts[0].slots = host.slots;
+      if (!host.here) layout_.hosts.push_back({host.name, host.slots});
+    }
+    for (const std::uint32_t index : placed_.placement.hosts) layout_.host_of.push_back(numbers[index]);
+    return options_.do_not_launch ? std::optional(Refusal{0, ""}) : std::nullopt;
+  }
+
+  // Members of roles are told of all ports before any of them is there.
+  core::Status hold_ports() {
+    const auto wanted = launcher::ports_wanted(plan_.roles, layout_.host_of, layout_.hosts.size());
+    if (!wanted.ok()) return wanted.status();
+    auto here = launcher::hold_ports(wanted->at(0), "");
+    if (!here.ok()) return here.status();
+    held_ = std::move(*here);
+    std::vector<node::Survey> orders;
+    for (std::size_t i = 1; i < wanted->size(); ++i) orders.push_back({false, "", wanted->at(i)});
+    std::vector<std::vector<std::uint16_t>> numbers{held_.numbers};
+    std::vector<std::string> addresses{hosts_->own_address()};
+    std::size_t other = 0;
+    for (const auto& answer : hosts_->survey(orders)) {
+      const std::size_t count = orders[other].ports.size();
+      addresses.push_back(hosts_->address(other++));
+      numbers.emplace_back();
+      if (count == 0) continue;  // nobody runs there
+      if (!answer.ok()) return answer.status();
+      auto ports = launcher::ports_from_json(*answer);
+      if (!ports.ok() || ports->size() != count)
+        return {core::Code::kDataLoss,
+                fmt::format("host {}: it did not say which ports it holds", hosts_->name(other - 1))};
+      numbers.back() = std::move(*ports);
+    }
+    cluster_.roles = plan_.roles;
+    launcher::give_ports(cluster_, layout_.host_of, numbers, addresses);
+    return {};
+  }
+
   // Rank 0 is met where it runs.
-  void set_up(const launcher::HeldPort& port) {
-    const std::uint32_t first = placed_.host_of.empty() ? 0 : placed_.host_of[0];
+  core::Status set_up(const launcher::HeldPort& port) {
+    if (!plan_.roles.empty()) REGROUP_RETURN_IF_ERROR(hold_ports());
+    const std::uint32_t first = layout_.host_of.empty() ? 0 : layout_.host_of[0];
     if (first == 0) crew_.master = {hosts_->own_address(), port.port};
     if (first != 0) crew_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
-    const std::uint32_t reader = reader_of_input();
-    if (reader != 0) crew_.stdin_to.to = launcher::StdinRequest::To::kNone;
+    if (!reads_input(0)) crew_.stdin_to.to = launcher::StdinRequest::To::kNone;
     std::vector<node::Setup> setups;
-    for (std::uint32_t host = 1; host < placed_.hosts.size(); ++host) {
+    for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
       node::Setup setup = common_setup(options_);
       setup.host = host;
-      setup.name = placed_.hosts[host].name;
-      if (host != reader) setup.stdin_to.to = launcher::StdinRequest::To::kNone;
+      setup.name = layout_.hosts[host].name;
+      if (!reads_input(host)) setup.stdin_to.to = launcher::StdinRequest::To::kNone;
       setup.services = true;
+      setup.usage = told_ || !options_.usage_log.empty();
       setup.master = crew_.master;
       setups.push_back(std::move(setup));
     }
-    hosts_->set_up(setups);
+    const auto& of = layout_.host_of;
+    const bool shared = reads_input(0) && std::ranges::any_of(of, [this](std::uint32_t host) {
+                          return host != 0 && reads_input(host);
+                        });
+    crew_.stdin_to.own = shared;
+    return hosts_->set_up(setups, shared);
   }
 
-  // The host whose rank gets standard input; 0, too, if none does.
-  [[nodiscard]] std::uint32_t reader_of_input() const {
+  // A rank of that host gets standard input.
+  [[nodiscard]] bool reads_input(std::uint32_t host) const {
     const launcher::StdinRequest& input = options_.stdin_to;
-    const bool one = input.to == launcher::StdinRequest::To::kRank && input.rank < placed_.host_of.size();
-    return one ? placed_.host_of[input.rank] : 0;
+    const auto& of = layout_.host_of;
+    if (input.to == launcher::StdinRequest::To::kRank)
+      return input.rank < of.size() && of[input.rank] == host;
+    return input.to == launcher::StdinRequest::To::kAll && std::ranges::find(of, host) != of.end();
+  }
+
+  std::unique_ptr<launcher::AgentJob> make_job(launcher::Agent& self) {
+    if (plan_.roles.empty())
+      return std::make_unique<launcher::RigidJob>(self, rigid_options(), std::move(hosts_));
+    launcher::RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
+    roles.hosts = layout_.hosts;
+    roles.host_of = layout_.host_of;
+    roles.ports = std::move(cluster_.members);
+    roles.coordinator_port = cluster_.coordinator_port;
+    return std::make_unique<launcher::RoleJob>(self, std::move(roles), std::move(hosts_), std::move(held_));
   }
 
   launcher::RigidOptions rigid_options() {
     launcher::RigidOptions rigid;
     rigid.counts = plan_.counts;
-    rigid.hosts = placed_.hosts;
-    rigid.host_of = placed_.host_of;
+    rigid.hosts = layout_.hosts;
+    rigid.host_of = layout_.host_of;
     rigid.compat = options_.compat;
     rigid.fault_tolerant = options_.ulfm || options_.keep_going;
     rigid.quiet = options_.quiet;
-    rigid.helper = helper_options(options_, crew_.job);
+    rigid.cores = placed_.cores();
+    rigid.bindings = placed_.bindings();
+    rigid.environments = placed_.environments;
+    std::vector<std::uint32_t> slots;
+    for (std::size_t i = 0; i < cores_.size(); ++i)  // slots that were said may be more than a host has
+      slots.push_back(std::min(allocation_.hosts[i].slots, cores_[i]));
+    rigid.threads = placed_.threads(slots);
+    rigid.helper = helper_options(options_, job_);
     const bool limited = !options_.oversubscribe && options_.compat == launcher::Compat::kOpenMpi;
     rigid.most = limited ? slots_for(options_, 0) : 0;
     rigid.term_grace = options_.term_grace;
@@ -152,11 +250,18 @@ class Head {
   Options options_;
   const launcher::Allocation here_;
   launcher::CrewOptions crew_;
+  const std::string job_;  // its id
   launcher::Allocation allocation_;
   boost::asio::io_context loop_{1};
   std::unique_ptr<node::Hosts> hosts_;
   JobPlan plan_;
-  Placed placed_;
+  std::vector<std::uint32_t> cores_;      // as options_.hosts: what each has, its quota heeded
+  std::vector<launcher::SiteHost> site_;  // as options_.hosts
+  launcher::PlacedJob placed_;
+  Layout layout_;
+  std::optional<FixedJob> told_;
+  launcher::Cluster cluster_;  // of roles
+  launcher::HeldPorts held_;   // the ports of this host
 };
 
 }  // namespace
@@ -166,13 +271,18 @@ int run_on_hosts(Options options, const launcher::Allocation& here) {
   launcher::CrewOptions crew = crew_of(options, {});
   const auto record = crew.record;
   const std::vector<int> forwarded = forwarded_signals(options);
+  const std::vector<int> notices = notice_signals(options);
   const bool quiet = options.quiet;
-  return launcher::Guardian(
-             [&](core::Fd guardian) {
-               return Head(std::move(options), here, std::move(crew)).run(std::move(guardian));
-             },
-             nullptr, {record, {}, quiet}, forwarded)
-      .run();
+  const auto folder = runtime_folder(options.environment);
+  const JobFiles files{folder.ok() ? *folder + "/" + crew.job : ""};
+  const int status = launcher::Guardian(
+                         [&](core::Fd guardian) {
+                           return Head(std::move(options), here, std::move(crew)).run(std::move(guardian));
+                         },
+                         nullptr, {record, {}, quiet}, forwarded, notices)
+                         .run();
+  if (folder.ok()) remove_job_files(files);
+  return status;
 }
 
 }  // namespace regroup::cmd

@@ -5,10 +5,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <utility>
 
+#include "launcher/cmd/allocation.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/supervise/open_files.h"
 #include "launcher/supervise/priority.h"
@@ -41,11 +45,13 @@ launcher::CrewOptions crew_of(const Options& options, std::vector<launcher::App>
   crew.apps = std::move(apps);
   crew.job = new_job_id();
   crew.record = record_of(options.environment, crew.job);
+  crew.claims = launcher::claim_scope(options.environment, crew.job);
   crew.output = options.output;
   crew.stdin_to = options.stdin_to;
   crew.verbose = options.verbose;
   crew.tell_exit_codes = options.print_exit_codes;
   crew.quiet = options.quiet;
+  crew.memory = options.mapping.memory;
   crew.priority = launcher::current_priority();
   crew.open_files = launcher::raise_open_files();
   return crew;
@@ -67,18 +73,73 @@ launcher::UsageMeter::GpuReader gpu_reader() {
 launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
                                      launcher::HeldPort port) {
   launcher::AgentOptions agent{std::move(crew), std::move(port), options.term_grace, options.timeout};
+  agent.notice_status = options.notice_status;
   agent.usage.log = options.usage_log;
+  // Each look reads all of /proc: seldom in jobs of which many run on a host, and that nobody asked about.
+  if (!options.elastic && options.usage_log.empty()) agent.usage.every = std::chrono::seconds(10);
   agent.usage.read_gpu = gpu_reader();
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  agent.usage.host = name.data();
   if (options.compat == launcher::Compat::kMpich)
     agent.stopped_status = agent.timeout_status = agent.start_failed_status = kHydraFailed;
   return agent;
+}
+
+core::Duration notice_grace(const Options& options) {
+  constexpr std::chrono::seconds kUsual{30};
+  if (options.notice_grace) return *options.notice_grace;
+  if (options.grant.by.empty()) return kUsual;
+  const auto grace = grace_of(options.environment, options.allocator);
+  return grace.ok() ? grace->host : kUsual;
+}
+
+core::Duration term_grace(const Options& options) {
+  constexpr core::Duration kClearing = std::chrono::seconds(1);
+  if (options.term_grace_said || options.grant.by.empty()) return options.term_grace;
+  const auto grace = grace_of(options.environment, options.allocator);
+  return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : options.term_grace;
+}
+
+std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, launcher::Agent& agent) {
+  if (!options.notice.any()) return nullptr;
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  auto watch = std::make_unique<launcher::NoticeWatch>(
+      agent.loop(), options.notice, name.data(), options.environment,
+      launcher::NoticeWatch::Events{
+          [&options, &agent](const launcher::Notice& notice, const std::string& source) {
+            if (agent.ending()) return;
+            const core::Duration within = notice.within.value_or(notice_grace(options));
+            if (!options.quiet) {
+              agent.say(fmt::format("{}: {} within {:g} s: the job ends", source,
+                                    launcher::kind_name(notice.kind),
+                                    std::chrono::duration<double>(within).count()));
+            }
+            agent.on_notice(within);
+          },
+          [&options, &agent](const std::string& text) {
+            if (!options.quiet && !agent.ending()) agent.say(text);
+          }});
+  watch->start();
+  return watch;
 }
 
 // Hydra's rules are for jobs that hydra knows: members that are started again would outlive its SIGINT.
 std::vector<int> forwarded_signals(const Options& options) {
   if (options.forward_signals) return *options.forward_signals;
   const bool of_mpi = !options.elastic && !has_roles(options);
-  return launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
+  auto signals = launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
+  // Grid Engine's word before it stops or kills a job would kill members.
+  if (options.grant.by.starts_with("Grid Engine"))
+    std::erase_if(signals, [](int signal) { return signal == SIGUSR1 || signal == SIGUSR2; });
+  return signals;
+}
+
+// qsub -notify: SIGUSR2 some seconds before SIGKILL.
+std::vector<int> notice_signals(const Options& options) {
+  if (options.forward_signals || !options.grant.by.starts_with("Grid Engine")) return {};
+  return {SIGUSR2};
 }
 
 // Without a folder of our own to work in there are no services for MPI programs.

@@ -155,6 +155,7 @@ class Launcher:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         self.env.pop("OMP_NUM_THREADS", None)
         self.env["XDG_RUNTIME_DIR"] = self.runtime
+        self.env["REGROUP_GPU_CLAIMS"] = self.runtime  # GPUs of files are no other test's
         self.jobs: list[Job] = []
 
     def start(self, *args: str, env: dict[str, str] | None = None, **popen) -> Job:

@@ -73,6 +73,22 @@ def test_members_are_bound_as_under_mpirun_4(regroup, words):
     assert masks(job.out) == asked("openmpi-4", *words), job.err
 
 
+def test_memory_policy_reaches_the_member(regroup):
+    maps = ["sh", "-c", "cut -d' ' -f2 /proc/self/numa_maps | sort -u | head -1"]
+    for words, policy in (
+        (["--bind-to", "core", "--mem-bind", "bind"], "bind:0"),
+        (["--mem-bind", "interleave"], "interleave:0"),
+        (["--bind-to", "core", "--mem-bind", "prefer"], "prefer:0"),
+        ([], "default"),
+    ):
+        job = regroup.run("-np", "1", *words, *maps)
+        assert (job.wait(), job.out.strip()) == (0, policy), job.err
+    unbound = regroup.run("-np", "1", "--bind-to", "none", "--mem-bind", "bind", "true")
+    assert unbound.wait() == 213 and "--bind-to binds it" in unbound.err
+    wrong = regroup.run("-np", "1", "--mem-bind", "tight", "true")
+    assert wrong.wait() == 1 and "there are none, firsttouch" in wrong.err
+
+
 @pytest.fixture
 def host_file(tmp_path) -> str:
     """Open MPI 4 knows this host by its own name only, here."""
