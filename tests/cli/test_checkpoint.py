@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -119,9 +120,121 @@ def test_a_disk_that_fails_costs_checkpoints_and_not_the_job(regroup, member, tm
     until(lambda: named(job) >= 5, "a checkpoint")
     (tmp_path / "d").rename(tmp_path / "gone")
     (tmp_path / "d").write_text("a file now")
-    job.wait_err(r"the checkpoint of step \d+ failed, the one before stays: .*mkdir")
+    job.wait_err(r"the checkpoint of step \d+ failed, the one before stays: .*/d/LOCK")
     assert job.wait() == 0, job.err
     assert f"finished {4 * STEPS}.0" in job.out
+
+
+def test_a_slow_disk_delays_the_next_checkpoint_and_never_the_training(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2)
+    until(lambda: named(job) >= 5, "a checkpoint")
+    writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
+    os.kill(writer, signal.SIGSTOP)
+    seen, before = named(job), max(steps_of(job))
+    until(lambda: max(steps_of(job)) >= before + 40, "forty steps without a disk")
+    assert named(job) == seen
+    os.kill(writer, signal.SIGCONT)
+    waited = r"the checkpoint due after step (\d+) waited for the disk: step (\d+) is done \(--every 5\)"
+    until(
+        lambda: any(int(done) >= int(due) + 30 for due, done in re.findall(waited, job.err)),
+        "a line that says so",
+    )
+    assert job.wait() == 0, job.err
+    assert named(job) == checkpoints(tmp_path)[-1] > seen + 30
+
+
+def test_another_fingerprint_than_the_checkpoints_is_told(regroup, member, tmp_path):
+    words = [*QUICK, "--checkpoint", str(tmp_path), "--start", "2"]
+    job = regroup.start(*words, member, str(STEPS), "10", "isa=old libc=1")
+    until(lambda: named(job) >= 10, "checkpoints")
+    kill_everything(job)
+    again = regroup.start(*words, member, str(STEPS), "0", "isa=new libc=1")
+    assert again.wait() != 0
+    assert re.search(
+        r"member \d+ is refused: its numeric fingerprint is 'isa=new libc=1', that of the checkpoint which "
+        r"the job goes on from is 'isa=old libc=1': they differ in isa; with --bits=off the job goes on",
+        again.err,
+    )
+    bold = regroup.start(*words, "--bits=off", member, str(STEPS), "0", "isa=new libc=1")
+    assert_goes_on(bold, named(job))
+    assert "is let in under --bits=off: results are not reproducible bit by bit" in bold.err
+
+
+def test_copies_behind_the_training_bring_a_job_back_without_its_own_directory(regroup, member, tmp_path):
+    words = ["--checkpoint-shared", str(tmp_path / "shared")]
+    job = start(regroup, member, tmp_path / "local", 2, *words)
+    copied = job.wait_err(r"checkpoint of step (\d+): copied to \S+/shared after [\d.]+ s")
+    until(lambda: named(job) >= 30, "checkpoints")
+    kill_everything(job)
+    assert int(copied[1]) <= checkpoints(tmp_path / "shared")[-1]
+    shutil.rmtree(tmp_path / "local")
+    again = start(regroup, member, tmp_path / "local", 3, *words, pause_ms=5)
+    assert_goes_on(again, int(copied[1]))
+    assert f"from {tmp_path}/shared/step-" in again.err
+    assert checkpoints(tmp_path / "shared")[-1] == checkpoints(tmp_path / "local")[-1] == named(again)
+
+
+def test_the_newest_of_both_directories_is_used(regroup, member, tmp_path):
+    words = ["--checkpoint-shared", str(tmp_path / "shared")]
+    job = start(regroup, member, tmp_path / "local", 2, *words)
+    until(lambda: named(job) >= 20, "checkpoints")
+    kill_everything(job)
+    shutil.rmtree(tmp_path / "shared")
+    again = start(regroup, member, tmp_path / "local", 1, *words, pause_ms=0)
+    assert_goes_on(again, named(job))
+    assert f"from {tmp_path}/local/step-" in again.err
+    alone = regroup.run("-np", "1:1", "--checkpoint-shared", str(tmp_path), "true")
+    assert alone.process.returncode == 1
+    assert "--checkpoint-shared: it is behind a directory" in alone.err
+
+
+def stop(job) -> None:
+    job.process.send_signal(signal.SIGTERM)
+
+
+def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
+    words = ["--every", "1000", "--term-grace", "20"]
+    job = start(regroup, member, tmp_path, 2, *words)
+    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
+    stop(job)
+    assert job.wait() != 0
+    assert re.search(
+        r"a last checkpoint is made before the end: a last snapshot \(.* is tried within", job.err
+    )
+    assert named(job) == checkpoints(tmp_path)[-1] >= 20
+    job.assert_nothing_left(5)
+    assert_goes_on(start(regroup, member, tmp_path, 3, *words, pause_ms=0), named(job))
+
+
+def test_on_a_notice_the_checkpoint_being_written_is_finished(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2, "--term-grace", "20")
+    until(lambda: named(job) >= 5, "a checkpoint")
+    writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
+    os.kill(writer, signal.SIGSTOP)
+    before = named(job)
+    stop(job)
+    said = job.wait_err(r"is finished before the end: the checkpoint of step (\d+) that is being written")
+    os.kill(writer, signal.SIGCONT)
+    assert job.wait() != 0
+    assert named(job) >= int(said[1]) > before
+    assert_goes_on(start(regroup, member, tmp_path, 1, pause_ms=0), named(job))
+
+
+def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2, "--every", "60", "--term-grace", "1", pause_ms=40)
+    until(lambda: max(steps_of(job), default=0) >= 50, "steps")  # nobody looks for checkpoints any more
+    writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
+    os.kill(writer, signal.SIGSTOP)
+    before = max(steps_of(job))
+    until(lambda: max(steps_of(job)) >= before + 30, "more than a second")
+    os.kill(writer, signal.SIGCONT)
+    until(lambda: named(job) == 60, "a slow checkpoint")
+    stop(job)
+    assert job.wait() != 0
+    assert "the last checkpoint that is committed stays the last: a last snapshot" in job.err
+    assert re.search(r"needs [\d.]+ s more, 1.0 s are left", job.err)
+    assert checkpoints(tmp_path) == [60]
+    job.assert_nothing_left(5)
 
 
 def test_a_snapshot_larger_than_allowed_is_refused(regroup, member, tmp_path):
@@ -130,10 +243,12 @@ def test_a_snapshot_larger_than_allowed_is_refused(regroup, member, tmp_path):
     assert "--checkpoint-memory 1048576: a snapshot of this state takes" in job.err
 
 
-def train(regroup, folder: Path, size: int, *more: str):
-    """PyTorch members: dropout, Adam, two epochs of 29 steps."""
+def train(
+    regroup, folder: Path, size: int, *more: str, program=("tests/chaos/torch_member.py",), pace_us=3000
+):
+    """PyTorch members: dropout, Adam, two epochs of 29 steps; or another program."""
     folder.mkdir(exist_ok=True)
-    member = [sys.executable, str(ROOT / "tests/chaos/torch_member.py"), str(folder), "2", "3000"]
+    member = [sys.executable, str(ROOT / program[0]), str(folder), "2", str(pace_us), *program[1:]]
     words = ["--oversubscribe", "-np", "1:3", "--shards", "4", "--start", str(size), *more]
     path = f"{BIN.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}"
     return regroup.start(*words, *member, env={"PYTHONPATH": path})
@@ -158,3 +273,60 @@ def test_a_resumed_torch_job_has_the_bits_of_an_uninterrupted_one(regroup, tmp_p
     with h5py.File(newest / "model.h5") as view:
         assert view["model.0.weight"].shape == (32, 64)
         assert any(name.startswith("optimizer.state.") and name.endswith(".exp_avg") for name in view)
+
+
+def fused(kind: str = "regroup") -> dict:
+    """Two epochs of 75 steps, with an optimizer of regroup.optim or torch's own."""
+    return {"program": ("tests/cli/fused_member.py", kind)}
+
+
+def bytes_saved(directory: Path) -> tuple[int, int]:
+    """Of one checkpoint: what an optimizer's step computes in fp32, and the rest."""
+    with h5py.File(max(directory.glob("step-*")) / "model.h5") as view:
+        sizes = {name: view[name].size * view[name].dtype.itemsize for name in view}
+    ours = {
+        name
+        for name in sizes
+        if name.endswith((".exp_avg", ".exp_avg_sq"))
+        or (name.startswith("model.") and name.endswith((".weight", ".bias")))
+    }
+    return sum(sizes[name] for name in ours), sum(sizes[name] for name in sizes.keys() - ours)
+
+
+def saves_of(folder: Path) -> list[dict]:
+    return [json.loads(path.read_text()) for path in folder.glob("saves.*")]
+
+
+@pytest.mark.parametrize(("kind", "size"), [("regroup", 1), ("regroup", 3), ("torch", 2)])
+def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_nothing_of_it_is_copied(
+    regroup, kind, size, tmp_path
+):
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "5"]
+    job = train(regroup, tmp_path / "job", size, *keep, **fused(kind), pace_us=10_000)
+    assert job.wait(180) == 0, job.err
+    computed, rest = bytes_saved(tmp_path / "ckpt")
+    saves = saves_of(tmp_path / "job")
+    assert len(saves) == size and len({one["snapshots"] for one in saves}) == 1
+    snapshots = saves[0]["snapshots"]
+    assert snapshots >= 2 and computed > 20 * rest
+    copied, brought = sum(one["copied"] for one in saves), sum(one["fused"] for one in saves)
+    if kind == "torch":
+        assert brought == 0 and copied >= snapshots * computed
+    else:
+        assert brought == snapshots * computed
+        assert copied <= snapshots * (rest + 128)  # text, counters and BatchNorm's statistics
+
+
+def test_a_job_resumed_from_what_its_optimizer_wrote_has_the_same_bits(regroup, tmp_path):
+    undisturbed = train(regroup, tmp_path / "undisturbed", 1, **fused())
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "4"]
+    job = train(regroup, tmp_path / "first", 2, *keep, **fused(), pace_us=30_000)
+    until(lambda: named(job) >= 12, "checkpoints", 120)
+    kill_everything(job)
+    again = train(regroup, tmp_path / "again", 3, *keep, **fused())
+    assert again.wait(180) == 0, again.err
+    resumed = re.search(r"the job goes on after step (\d+), from", again.err)
+    assert resumed and int(resumed[1]) >= 12
+    assert all(one["fused"] > 0 for one in saves_of(tmp_path / "again"))
+    assert undisturbed.wait(180) == 0, undisturbed.err
+    assert weights_of(tmp_path / "again") == weights_of(tmp_path / "undisturbed") != set()

@@ -1,0 +1,81 @@
+"""A script that names hosts, and changes its mind: Horovod's contract."""
+
+import re
+
+import pytest
+from conftest import until
+from test_elastic import STEPS, assert_finished, members
+
+FORK = ["--launcher", "fork"]
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """The file whose lines the script prints; it fails without it."""
+    path = tmp_path / "hosts"
+    path.write_text("a:2\n")
+    return path
+
+
+def start(regroup, member, hosts, *options: str, pause_ms: str = "40"):
+    script = ["--host-discovery-script", f"cat {hosts}"]
+    words = [*FORK, *script, "--shards", "4", *options, "-np", "1:4", member, STEPS, pause_ms]
+    job = regroup.start(*words)
+    job.wait_err("generation 1: 2 members")
+    return job
+
+
+def test_hosts_that_are_named_come_and_those_that_are_not_leave(regroup, member, hosts):
+    job = start(regroup, member, hosts)
+    hosts.write_text("a:2\nb:2\n")
+    job.wait_err("host b is named: an agent is on its way")
+    until(lambda: len(members(regroup)) == 4, "four members")
+    hosts.write_text("b:2\n")
+    job.wait_err("host a is wanted back within 30 s")
+    job.wait_err("host a is given back")
+    until(lambda: len(members(regroup)) == 2, "two members")
+    hosts.write_text("b:2\na:1\n")
+    until(lambda: len(members(regroup)) == 3, "three members")
+    assert_finished(job, 3)
+    assert "was lost" not in job.err, job.err
+
+
+def test_a_host_with_other_slots_keeps_no_more_members_than_those(regroup, member, hosts):
+    job = start(regroup, member, hosts)
+    hosts.write_text("a:1\n")
+    until(lambda: len(members(regroup)) == 1, "one member")
+    assert_finished(job)
+
+
+def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, hosts):
+    job = start(regroup, member, hosts)
+    hosts.unlink()
+    job.wait_err(
+        r"--host-discovery-script cat \S+: it ended with status 1: cat: .*; the hosts stay as they are"
+    )
+    hosts.write_text("a:2\nnot one name\n")
+    job.wait_err(r"line 2: 'not one name' is no HOST or HOST:SLOTS; the hosts stay as they are")
+    hosts.write_text("a:2\nb:1\n")
+    until(lambda: len(members(regroup)) == 3, "three members")
+    assert_finished(job, 3)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("exit 4", "it ended with status 4"),
+        ("echo 'a:x'", "line 1: 'a:x' is no HOST or HOST:SLOTS"),
+        ("true", "it names no host to begin with"),
+        ("sleep 60", "it did not end within 10 s"),
+    ],
+)
+def test_a_script_that_fails_at_first_ends_the_job(regroup, script, expected):
+    job = regroup.run(*FORK, "--host-discovery-script", script, "-np", "1:2", "true")
+    assert job.wait() == 1
+    assert expected in job.err, job.err
+
+
+def test_other_lists_of_hosts_are_refused_beside_it(regroup):
+    job = regroup.run("--host-discovery-script", "echo a", "-H", "b", "-np", "1:2", "true")
+    assert job.wait() == 1
+    assert re.search("--host-discovery-script: -H and host files say which hosts there are", job.err), job.err

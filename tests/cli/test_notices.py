@@ -1,0 +1,157 @@
+"""Notices: a file, a command, a signal; what they do to a job on this host, and to one of several hosts."""
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import until
+from test_elastic import STEPS, assert_finished, members, status
+
+FAST = ["--notice-every", "0.05"]
+
+
+@pytest.mark.parametrize("count", ["2", "1:2"])
+def test_a_notice_ends_a_job_of_this_host(regroup, tmp_path, count):
+    notice = tmp_path / "notice"
+    member = "trap 'echo told; exit 0' TERM; echo up; while sleep 0.05; do :; done"
+    words = ["--notice-file", str(notice), *FAST, "--notice-status", "75", "--oversubscribe", "-np", count]
+    job = regroup.start(*words, "sh", "-c", member)
+    until(lambda: job.out.count("up") == 2, "members")
+    notice.write_text("rubbish")
+    job.wait_err(r"--notice-file \S+: 'rubbish' is no notice")
+    assert job.process.poll() is None
+    notice.write_text("kill within=10\n")
+    assert job.wait() == 75, job.err
+    assert f"--notice-file {notice}: kill within 10 s: the job ends" in job.err
+    assert job.out.count("told") == 2
+    job.assert_nothing_left(2)
+
+
+def test_members_that_do_not_leave_in_time_are_killed(regroup, tmp_path):
+    member = "trap '' TERM; echo up; while sleep 0.05; do :; done"
+    command = f"test -e {tmp_path}/go && echo kill within=1.5 || true"
+    job = regroup.start("--notice-command", command, *FAST, "-np", "1", "sh", "-c", member)
+    job.wait_out("up")
+    (tmp_path / "go").touch()
+    began = time.monotonic()
+    assert job.wait() == 1
+    assert time.monotonic() - began < 4, job.err
+    job.assert_nothing_left(2)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"), [(signal.SIGTERM, 99), (signal.SIGINT, 1), (signal.SIGHUP, 1)], ids=str
+)
+def test_the_status_by_which_an_allocator_starts_a_job_again(regroup, sent, expected):
+    job = regroup.start("--notice-status", "99", "-np", "1", "sh", "-c", "echo up; exec sleep 60")
+    job.wait_out("up")
+    job.process.send_signal(sent)
+    assert job.wait() == expected, job.err
+
+
+@pytest.fixture
+def two_hosts(regroup, member, tmp_path):
+    """A job of four members on two hosts, both of them this one, that are watched for a notice."""
+    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(tmp_path / "notice"), *FAST]
+    words += ["--notice-status", "75"]
+    job = regroup.start(*words, "--shards", "4", "-np", "1:4", member, STEPS, "20")
+    job.wait_err("generation 1: 4 members")
+    job.wait_out("^step 5 ")
+    return job
+
+
+def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
+    (tmp_path / "notice").write_text("shrink within=20 who=b\n")
+    two_hosts.wait_err(r"host b is wanted back within 20 s \(shrink of --notice-file \S+\)")
+    two_hosts.wait_err("host b is given back")
+    until(lambda: len(members(regroup)) == 2, "two members")
+    assert_finished(two_hosts, 2)
+    assert "was lost" not in two_hosts.err, two_hosts.err
+
+
+def test_a_notice_that_comes_too_late_costs_no_step(regroup, tmp_path, two_hosts):
+    (tmp_path / "notice").write_text("kill within=0 who=b\n")
+    two_hosts.wait_err("host b")
+    assert_finished(two_hosts, 2)
+
+
+def test_a_notice_for_all_hosts_is_the_end_of_the_job(tmp_path, two_hosts):
+    (tmp_path / "notice").write_text("kill within=20\n")
+    two_hosts.wait_err("no host is left: the job ends")
+    assert two_hosts.wait() == 75, two_hosts.err
+    assert two_hosts.err.count("is wanted back within 20 s") == 2
+    two_hosts.assert_nothing_left(2)
+
+
+def test_a_stopped_job_goes_on_where_it_was(regroup, two_hosts):
+    """Slurm suspends so: SIGTSTP, two seconds later SIGSTOP to all processes; SIGCONT to all."""
+    two_hosts.process.send_signal(signal.SIGTSTP)
+    time.sleep(1)
+    stopped = list(two_hosts.living())
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(7)  # longer than silence of an agent may last
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    before = status(regroup)["generation"]
+    assert_finished(two_hosts, 4)
+    assert before == 1
+    assert "was lost" not in two_hosts.err, two_hosts.err
+
+
+def attempt_of(regroup) -> list[int]:
+    found = status(regroup)
+    return [found[name] for name in ("attempt", "preempted_before", "failed_before", "killed_before")]
+
+
+def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
+    """Ended on a notice, killed without a word, failed; and each goes on from the newest checkpoint."""
+    words = [
+        "--oversubscribe",
+        "-np",
+        "1:2",
+        "--start",
+        "2",
+        "--checkpoint",
+        str(tmp_path),
+        "--every",
+        "5",
+        "--shards",
+        "4",
+    ]
+    words += ["--notice-status", "99", "--max-restarts", "0", "--wait", "1"]
+
+    def start(*program: str):
+        job = regroup.start(*words, "sh", "-c", 'echo attempt $REGROUP_ATTEMPT; exec "$@"', "sh", *program)
+        until(lambda: status(regroup).get("step", 0) > 10 or job.process.poll() is not None, "ten steps")
+        return job
+
+    first = start(member, STEPS, "10")
+    first.wait_err("checkpoint of step 10")
+    assert attempt_of(regroup) == [1, 0, 0, 0]
+    first.process.send_signal(signal.SIGTERM)
+    assert first.wait() == 99, first.err
+    second = start(member, STEPS, "10")
+    assert attempt_of(regroup) == [2, 1, 0, 0]
+    assert "attempt 2; before it, 1 ended on a notice" in regroup.control("status").stdout
+    assert second.out.count("attempt 2") == 2
+    second.wait_err("the job goes on after step")
+    for pid in [second.process.pid, *second.living()]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    second.process.wait(30)
+    second.assert_nothing_left(30)
+    third = regroup.start(*words, "sh", "-c", "exit 3")
+    assert third.wait() not in (0, 99), third.err
+    fourth = start(member, STEPS, "10")
+    assert attempt_of(regroup) == [4, 1, 1, 1]
+    assert_finished_late(fourth)
+
+
+def assert_finished_late(job) -> None:
+    assert job.wait() == 0, job.err
+    weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
+    assert set(weights) == {f"{4 * int(STEPS)}.0"}
