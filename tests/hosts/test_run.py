@@ -1,7 +1,10 @@
 """regroup -H: members on several hosts by a real ssh, their output, input, ends, and what cannot be."""
 
+import hashlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -135,6 +138,24 @@ def test_standard_input_reaches_the_rank_that_gets_it(hosts: Hosts, where: str):
         assert sorted(done.out.split()) == sorted([str(rank), str(len(text)), str(1 - rank), "0"]), done.err
 
 
+@pytest.mark.parametrize("where", ["node1,node2,node3", "node2,node3"])
+def test_standard_input_reaches_all_ranks(hosts: Hosts, where: str):
+    text = "".join(f"line {i}\n" for i in range(200_000))
+    count = where.count(",") + 1
+    counted = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(md5sum)"]
+    done = Done(start(hosts, "-H", where, "--stdin", "all", *counted, stdin=subprocess.PIPE), text=text)
+    digest = hashlib.md5(text.encode()).hexdigest()
+    assert sorted(done.out.splitlines()) == [f"{rank} {digest} -" for rank in range(count)], done.err
+
+
+def test_a_rank_that_reads_no_input_holds_nobody_up(hosts: Hosts):
+    text = "x" * 3_000_000
+    script = "[ $OMPI_COMM_WORLD_RANK = 1 ] && exec 0<&- && exec sleep 0.1; wc -c"
+    where = ("-H", "node1,node2,node3")
+    done = Done(start(hosts, *where, "--stdin", "all", "sh", "-c", script, stdin=subprocess.PIPE), text=text)
+    assert done.out.split() == ["3000000"] * 2, done.err
+
+
 def test_exit_status_names_rank_and_host(hosts: Hosts):
     script = "[ $OMPI_COMM_WORLD_RANK = 2 ] && exit 7; sleep 100"
     done = run(hosts, "-H", "node1,node2,node3", "sh", "-c", script)
@@ -180,6 +201,26 @@ def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
     assert done.seconds < 5 + 10  # the limit, and a busy machine
 
 
+@pytest.mark.parametrize("members", ["2", "1:2"])
+def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
+    ssh = hosts.folder / "slow_ssh"
+    ssh.write_text("#!/bin/sh\nexec sleep 20\n")
+    ssh.chmod(0o755)
+    slow = ("--ssh-command", str(ssh), "-H", "node2,node3", "-np", members)
+    done = run(hosts, *slow, "--timeout", "1", "true")
+    assert done.status == 241, done.err
+    assert done.err == "regroup: the job ran longer than --timeout 1 allows: ending it\n"
+    assert done.seconds < 3
+    job = start(hosts, *slow, "true")
+    until(lambda: left_on(hosts), "agents are on their way")
+    time.sleep(0.3)
+    os.kill(hosts[0].inner(job), signal.SIGINT)
+    done = Done(job)
+    assert done.status == 1
+    assert done.err == "regroup: the job was stopped while its agents came up\n"
+    assert done.seconds < 3
+
+
 def test_hosts_are_reached_as_the_user_who_is_named(hosts: Hosts, tmp_path: Path):
     done = run(hosts, "-H", "root@node2", "sh", "-c", "hostname; id -un")
     assert (done.status, done.out) == (0, "node2\nroot\n"), done.err
@@ -203,6 +244,24 @@ def test_an_agent_under_the_prefix_is_taken_where_it_is_there(hosts: Hosts):
         done = run(hosts, "-H", "node2,node3", "--prefix", str(prefix), "true")
         assert (done.status, done.err) == (0, "")
         assert "".join(sorted(mark.read_text().splitlines(keepends=True))) == used
+
+
+def test_another_version_is_named_with_its_host(hosts: Hosts):
+    """It is what runs on node2; node1 has only this one."""
+    elder, own = ROOT / "build/tests/bin/regroup_elder", hosts.folder / "elder/bin"
+    ours = hosts[0].run([REGROUP, "--version"]).stdout.split()[-1]
+    assert hosts[0].run([elder, "--version"]).stdout.split()[-1] == "0.0.9" != ours
+    own.mkdir(parents=True)
+    (own / "regroup").write_text(
+        f'#!/bin/sh\n[ $(hostname) = node2 ] && exec {elder} "$@"\nexec {REGROUP} "$@"\n'
+    )
+    (own / "regroup").chmod(0o755)
+    said = f"regroup: host node2: regroup there is 0.0.9, and {ours} here\n"
+    done = run(hosts, "-H", "node2,node3", "--prefix", str(own.parent), "true")
+    assert (done.status, done.err) == (1, said)
+    done = run(hosts, "-H", "node2,node3", "--prefix", str(own.parent), "-np", "1:2", "true")
+    assert done.status == 0  # it is done without
+    assert said in done.err
 
 
 def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
