@@ -1,0 +1,234 @@
+"""Jobs on several hosts that keep checkpoints: whoever snapshots is lost, with member, agent, host or link,
+and others make them; started again elsewhere a job ends with the bits of an undisturbed one."""
+
+import contextlib
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from hosts import Host, Hosts, until
+from training import BIN, EPOCHS, Start, Training, kill, left_on, processes, weights_alone
+
+BALLAST = 16 << 20  # bytes more of state, so that writing takes a while
+COMMITTED = re.compile(r"checkpoint of step (\d+): in \S+ after .* MiB/s, by host (\S+)\)")
+
+
+def keep(folder: Path, every: int = 5) -> list[str]:
+    return ["--checkpoint", str(folder), "--every", str(every)]
+
+
+def committed(job: Training) -> list[tuple[int, str]]:
+    """Steps that a line has promised, and by which host, as they came."""
+    return [(int(step), host) for step, host in COMMITTED.findall(job.text())]
+
+
+def newest(job: Training) -> int:
+    return max((step for step, _ in committed(job)), default=0)
+
+
+def by_name(job: Training, name: str) -> Host:
+    return next(host for host in job.hosts if host.name == name)
+
+
+def until_newer(job: Training, than: int) -> None:
+    until(lambda: newest(job) > than or job.process.poll() is not None, "a newer checkpoint", 60)
+    assert newest(job) > than, job.text()
+
+
+def kill_everything(job: Training) -> None:
+    """The power of the whole room fails."""
+    job.process.kill()
+    for host in job.hosts:
+        for pid in host.pids():
+            name = Path(f"/proc/{pid}/comm")
+            with contextlib.suppress(OSError):
+                if name.read_text().startswith(("regroup", "chaos_member")):
+                    os.kill(pid, signal.SIGKILL)
+    job.process.wait(30)
+    until(lambda: not left_on(job.hosts), "an end of all processes", 30)
+
+
+def expect_resumed(job: Training, at_least: int, undisturbed: str) -> None:
+    """It went on after a step that is at least that one, computed all that follow, and has the same bits."""
+    assert job.wait() == 0, job.text()
+    resumed = int(re.search(r"the job goes on after step (\d+), from", job.text())[1])
+    assert resumed >= at_least
+    assert min(step for step, _ in job.trails.shards()) == resumed + 1
+    assert set(job.trails.weights()) == {undisturbed}, job.text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("node1:2,node2:2", "2:4"), ("node3:1", "1:3")),
+        (("node2:1,node3:1", "1:2"), ("node1:2,node2:2,node3:2", "2:6")),
+    ],
+)
+def test_a_job_goes_on_elsewhere_with_another_number_of_members(hosts, start, undisturbed, before, after):
+    folder = Path(hosts.folder) / f"ckpt-{after[1].replace(':', '-')}"
+    job = start(*before, *keep(folder), pace_us=4000)
+    until_newer(job, 20)
+    kill_everything(job)
+    again = start(*after, *keep(folder), pace_us=0)
+    expect_resumed(again, newest(job), undisturbed)
+    done = hosts[2].run([BIN / "regroup", "checkpoint", "verify", folder])
+    assert done.returncode == 0, done.stderr
+
+
+def lose_members(host: Host) -> None:
+    kill(processes(host, "chaos_member"))
+
+
+def lose_agent(host: Host) -> None:
+    kill(processes(host, "regroup-agent")[-1:])
+
+
+def lose_power(host: Host) -> None:
+    host.kill()
+
+
+def lose_link(host: Host) -> None:
+    host.link(up=False)
+
+
+@pytest.mark.parametrize("loss", [lose_members, lose_agent, lose_power, lose_link])
+def test_who_makes_checkpoints_is_lost_and_others_make_them(
+    own_trio: Hosts, start_own: Start, undisturbed: str, loss
+):
+    # The head stays: without it the job is over. So no member is on its host.
+    folder = Path(own_trio.folder) / "ckpt"
+    job = start_own("node2:2,node3:2", "2:4", *keep(folder), pace_us=20_000)
+    until_newer(job, 10)
+    promised, name = committed(job)[-1]
+    loss(by_name(job, name))
+    if loss in (lose_power, lose_link):
+        other = ({"node2", "node3"} - {name}).pop()
+        until(lambda: committed(job)[-1][1] == other, f"a checkpoint by {other}", 60)
+    until_newer(job, promised)
+    job.expect_weights(undisturbed)
+    assert newest(job) > promised and " failed" not in re.sub("the job failed", "", job.text())
+    done = job.hosts[0].run([BIN / "regroup", "checkpoint", "verify", folder])
+    assert done.returncode == 0, done.stderr
+    again = start_own("node1:1", "1:1", *keep(folder), pace_us=0)
+    expect_resumed(again, newest(job), undisturbed)
+
+
+def test_a_folder_that_is_not_shared_is_told(hosts: Hosts, start: Start, undisturbed: str):
+    job = start("node1:1,node2:1", "2:2", *keep(Path("/tmp/private")), pace_us=4000)
+    job.expect_weights(undisturbed)
+    assert re.search(
+        r"host node2: no checkpoints are made here, and none is read: /tmp/private: it is not the folder "
+        r"that job \S+ has taken: no LOCK is in it",
+        job.text(),
+    )
+    assert {host for _, host in committed(job)} == {"node1"}
+
+
+def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Start, tmp_path: Path):
+    undisturbed = weights_alone(tmp_path, EPOCHS, BALLAST)
+    folder = Path(hosts.folder) / "ckpt-fence"
+    job = start("node2:1,node3:1", "2:2", *keep(folder, 20), pace_us=2000, ballast=BALLAST)
+    until_newer(job, 0)
+    writer = until(lambda: processes(hosts[1], "regroup-persist"), "a writer", 60)[0]
+    os.kill(writer, signal.SIGSTOP)
+    job.process.kill()
+    for name in ("regroup", "regroup-hub", "regroup-coord"):
+        for pid in processes(hosts[0], name):
+            with contextlib.suppress(ProcessLookupError):  # the first may have ended the others
+                os.kill(pid, signal.SIGKILL)
+    promised = newest(job)
+    again = start("node1:1", "1:1", *keep(folder, 20), pace_us=0, ballast=BALLAST)
+    until(lambda: "the job goes on after step" in again.text(), "a resumed job", 60)
+    os.kill(writer, signal.SIGCONT)
+    expect_resumed(again, promised, undisturbed)
+    until(lambda: not processes(hosts[1], "regroup-persist"), "an end of the old writer", 30)
+    done = hosts[0].run([BIN / "regroup", "checkpoint", "verify", folder])
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob(".stage*"))
+
+
+def tiers(own: Path, shared: Path) -> list[str]:
+    return [
+        "--checkpoint",
+        str(own),
+        "--checkpoint-shared",
+        str(shared),
+        "--every",
+        "5",
+        "--checkpoint-keep",
+        "9",
+    ]
+
+
+def copied(job: Training) -> int:
+    """The newest that a line has called copied."""
+    return max(map(int, re.findall(r"checkpoint of step (\d+): copied to", job.text())), default=0)
+
+
+def steps_in(folder: Path) -> list[int]:
+    """Of the shared directory, where the manifest is the commit."""
+    return sorted(int(path.parent.name[5:]) for path in folder.glob("step-*/MANIFEST"))
+
+
+def python_on(host: Host, code: str, *words: object) -> str:
+    done = host.run(["python3", "-c", f"import os, sys\n{code}", *map(str, words)])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def own_steps(host: Host, folder: Path) -> list[int]:
+    names = python_on(host, "print(*os.listdir(sys.argv[1]))", folder).split()
+    return sorted(int(name[5:]) for name in names if name.startswith("step-"))
+
+
+def test_hosts_keep_their_own_checkpoints_and_all_of_them_are_in_the_shared_directory(
+    own_trio: Hosts, start_own: Start, undisturbed: str
+):
+    own, shared = Path("/tmp/own"), Path(own_trio.folder) / "shared"
+    job = start_own("node2:2,node3:2", "2:4", *tiers(own, shared), pace_us=20_000)
+    until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
+    name = committed(job)[-1][1]
+    lose_power(by_name(job, name))
+    other = ({"node2", "node3"} - {name}).pop()
+    until(lambda: committed(job)[-1][1] == other, f"a checkpoint by {other}", 120)
+    job.hurry()
+    job.expect_weights(undisturbed)
+    theirs = {step for step, host in committed(job) if host == other}
+    kept = own_steps(by_name(job, other), own)
+    assert kept and set(kept) <= theirs
+    assert steps_in(shared)[-1] == kept[-1] == newest(job)
+    done = job.hosts[0].run([BIN / "regroup", "checkpoint", "verify", shared])
+    assert done.returncode == 0, done.stderr
+    again = start_own("node1:1", "1:1", *tiers(own, shared), pace_us=0)
+    expect_resumed(again, newest(job), undisturbed)
+    assert f"from {shared}/step-" in again.text()
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
+def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start, undisturbed: str, damaged):
+    own = Path(f"/tmp/own-{damaged}")
+    shared = Path(hosts.folder) / f"shared-{damaged}"
+    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000)
+    until(lambda: copied(job) >= 20 or job.process.poll() is not None, "copies", 120)
+    kill_everything(job)
+    node2 = job.hosts[1]
+    mine = own_steps(node2, own)
+    both = [step for step in steps_in(shared) if step in mine and step < mine[-1]]
+    for step in steps_in(shared):  # as if the newest had not been copied yet
+        if step > both[-1]:
+            (shared / f"step-{step:08d}" / "MANIFEST").unlink()
+    shard = own / f"step-{both[-1]:08d}" / "shard-0000-of-0001.h5"
+    if damaged:
+        python_on(node2, "with open(sys.argv[1], 'r+b') as f: f.seek(9000); f.write(b'damage')", shard)
+    python_on(node2, "os.utime(sys.argv[1], ns=(0, os.stat(sys.argv[1]).st_mtime_ns))", shard)
+    again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
+    expect_resumed(again, both[-1], undisturbed)
+    assert f"the job goes on after step {both[-1]}, from {shared}/step-" in again.text()
+    assert int(python_on(node2, "print(os.stat(sys.argv[1]).st_atime_ns)", shard)) > 0  # it was read
+    assert re.search(
+        rf"host node2: {own}: the checkpoint of step {mine[-1]} is newer than .* set aside", again.text()
+    )
+    names = python_on(node2, "print(*os.listdir(sys.argv[1]))", own).split()
+    assert f"newer-step-{mine[-1]:08d}" in names
