@@ -1,0 +1,62 @@
+"""Members are killed and replaced over three hosts, again and again: descriptors, threads and memory of hub,
+coordinator, agents and of a member that stays do not grow. 12 times; 200 with REGROUP_TEST_FULL."""
+
+import os
+from pathlib import Path
+
+from hosts import Hosts, until
+from training import WHERE, Training, kill, processes
+
+CYCLES = 200 if os.environ.get("REGROUP_TEST_FULL") else 12
+SETTLED = CYCLES // 3  # from then on nothing grows
+MOST_MIB = 4.0  # of memory, which allocators take in pieces
+
+
+class Usage:
+    def __init__(self, pid: int):
+        self.descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        self.threads = int(status["Threads"])
+        self.mib = int(status["RssAnon"].split()[0]) / 1024
+
+    def __repr__(self) -> str:
+        return f"{self.descriptors} descriptors, {self.threads} threads, {self.mib:.1f} MiB"
+
+
+def lasting(hosts: Hosts, stays: int) -> dict[str, int]:
+    found = {
+        "hub": processes(hosts[0], "regroup-hub")[0],
+        "coordinator": processes(hosts[0], "regroup-coord")[0],
+        "a member": stays,
+    }
+    return found | {f"agent of {host.name}": processes(host, "regroup-agent")[-1] for host in hosts}
+
+
+def test_nothing_grows(hosts: Hosts):
+    job = Training(hosts, WHERE, "2:6", epochs=100_000, pace_us=1000)
+    try:
+        job.reach(10)
+        job.until_size(6)
+        stays = processes(hosts[0], "chaos_member")[0]
+        who = lasting(hosts, stays)
+        before = {}
+        for cycle in range(CYCLES):
+            generation = job.status()["generation"]
+            host = hosts[cycle % len(hosts)]
+            kill([pid for pid in processes(host, "chaos_member") if pid != stays][:1])
+
+            def whole(than: int = generation) -> bool:
+                status = job.status()
+                return status["generation"] >= than + 2 and status["size"] == 6
+
+            until(whole, f"six members again in cycle {cycle}", 60)
+            if cycle == SETTLED:
+                before = {name: Usage(pid) for name, pid in who.items()}
+        after = {name: Usage(pid) for name, pid in who.items()}
+        print("\n".join(f"{name}: {before[name]}, then {after[name]}" for name in who))
+        for name in who:
+            assert after[name].descriptors <= before[name].descriptors, name
+            assert after[name].threads <= before[name].threads, name
+            assert after[name].mib <= before[name].mib + MOST_MIB, name
+    finally:
+        job.close()
