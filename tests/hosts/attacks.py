@@ -1,0 +1,90 @@
+"""Attacks on the links of one elastic job, one after another: node2 has many names, an agent of its own for
+each, and each life of such an agent suffers the next attack."""
+
+import contextlib
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hosts import Hosts
+from training import BIN, Training, kill, processes
+
+EPOCHS = 12
+EVIL = 8
+LIMIT_S = 100.0
+WRAPPER = """#!/bin/sh
+cd {folder} || exit 1
+if [ "$(hostname)" = node2 ]; then
+  for attack in $(ls plan); do
+    mv "plan/$attack" "taken/$attack" 2>/dev/null || continue
+    state=${{attack#*-}}
+    exec {program} "${{state%%-*}}" "${{attack#*-*-}}" "{folder}/done/$attack" {regroup} "$@"
+  done
+fi
+exec {regroup} "$@"
+"""
+
+
+@contextlib.contextmanager
+def names_of_node2(hosts: Hosts) -> Iterator[list[str]]:
+    paths = [hosts.folder / name for name in ("hosts", "known_hosts")]
+    before = [path.read_text() for path in paths]
+    names = [f"evil{i}" for i in range(EVIL)]
+    key = next(line.split(maxsplit=1)[1] for line in before[1].splitlines() if line.startswith("node2"))
+    paths[0].write_text(before[0] + "".join(f"{hosts[1].address} {name}\n" for name in names))
+    paths[1].write_text(before[1] + "".join(f"{name} {key}\n" for name in names))
+    try:
+        yield names
+    finally:
+        for path, text in zip(paths, before, strict=True):
+            path.write_text(text)
+
+
+class Plan:
+    """Attacks (state, what) that are still to come, and what came of the others."""
+
+    def __init__(self, hosts: Hosts, attacks: Sequence[tuple[str, str]], program: Sequence[str | Path]):
+        self.folder = Path(hosts.folder) / f"plan-{time.monotonic_ns()}"
+        for name in ("plan", "taken", "done", "bin"):
+            (self.folder / name).mkdir(parents=True)
+        self.names = [f"{i:02}-{state}-{what}" for i, (state, what) in enumerate(attacks)]
+        for name in self.names:
+            (self.folder / "plan" / name).touch()
+        wrapper = self.folder / "bin" / "regroup"
+        words = " ".join(shlex.quote(str(word)) for word in program)
+        regroup = shlex.quote(str(BIN / "regroup"))
+        wrapper.write_text(WRAPPER.format(folder=self.folder, program=words, regroup=regroup))
+        wrapper.chmod(0o755)
+
+    def answers(self) -> dict[str, str]:
+        """Of those that came to their state; the others get another life."""
+        found = {}
+        for name in self.names:
+            done = self.folder / "done" / name
+            if done.exists() and (answer := done.read_text()) == "never":
+                done.unlink()
+                (self.folder / "plan" / name).touch()
+            elif done.exists():
+                found[name] = answer
+        return found
+
+
+def play(hosts: Hosts, where: str, plan: Plan, undisturbed: str, members: str = "2:4") -> dict[str, str]:
+    """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked."""
+    options = ("--prefix", str(plan.folder))
+    job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=40_000)
+    try:
+        end, next_kill = time.monotonic() + LIMIT_S, time.monotonic() + 5
+        while len(answers := plan.answers()) < len(plan.names):
+            missing = sorted(set(plan.names) - answers.keys())
+            assert job.process.poll() is None, f"it is over before {missing}\n{job.text()}"
+            assert time.monotonic() < end, f"{missing} did not come\n{job.text()}"
+            if time.monotonic() > next_kill and (members := processes(hosts[2], "chaos_member")):
+                kill(members[:1])  # so that there are rounds
+                next_kill = time.monotonic() + 2
+            time.sleep(0.05)
+        job.expect_weights(undisturbed)
+        return answers
+    finally:
+        job.close()

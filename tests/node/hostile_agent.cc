@@ -1,0 +1,245 @@
+// An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
+// head's answer, which is the end of the link. usage: hostile_agent STATE WHAT RESULT, and what an agent is
+// called with.
+//   STATE  linked (before Hello), hello (after it), setup, start (of a member there), round (a Revoke)
+//   WHAT   the rows of kAttacks
+//   RESULT a file: "closed", "open" three seconds later, or "never" if STATE was not reached
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string_view>
+
+#include "core/wire.h"
+#include "launcher/net/tcp.h"
+#include "launcher/net/tls_session.h"
+#include "launcher/node/wire.h"
+
+namespace regroup::node {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{20}, kAnswer{6}, kFirst{10};
+constexpr std::uint32_t kTooLong = core::kMaxFrameBytes + 1;
+
+// One link, without any of the limits of SecureChannel.
+class Wire {
+ public:
+  Wire(std::unique_ptr<launcher::TlsSession> tls, core::Fd socket)
+      : socket_(std::move(socket)), tls_(std::move(tls)) {}
+
+  bool shake_hands() {
+    for (const auto end = Clock::now() + kFirst; Clock::now() < end;) {
+      const auto want = tls_->handshake();
+      if (!want.ok()) return false;
+      if (*want == launcher::TlsSession::Want::kNothing) return true;
+      wait(*want);
+    }
+    return false;
+  }
+  void write(std::span<const std::byte> bytes) {
+    for (const auto end = Clock::now() + kAnswer; open_ && !bytes.empty() && Clock::now() < end;) {
+      const auto took = tls_->write(bytes);
+      open_ = took.ok();
+      if (open_ && took->bytes == 0) wait(took->want);
+      if (open_) bytes = bytes.subspan(took->bytes);
+    }
+  }
+  void frame(std::span<const std::byte> payload, std::uint32_t length) {
+    Bytes bytes(sizeof length);
+    std::memcpy(bytes.data(), &length, sizeof length);
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    write(bytes);
+  }
+  void part(char flag, std::span<const std::byte> rest) {
+    Bytes payload(1, static_cast<std::byte>(flag));
+    payload.insert(payload.end(), rest.begin(), rest.end());
+    frame(payload, static_cast<std::uint32_t>(payload.size()));
+  }
+  void say(const Message& message) { part(0, encode(message)); }
+
+  // What has come by then, at most one.
+  std::optional<Message> hear(Clock::time_point until) {
+    while (open_) {
+      const auto payload = frames_.next_payload();
+      if (payload.ok() && payload->has_value()) {
+        const auto bytes = **payload;
+        partial_.insert(partial_.end(), bytes.begin() + 1, bytes.end());
+        if (bytes[0] != std::byte{0}) continue;
+        auto message = decode(std::exchange(partial_, {}));
+        if (message.ok()) return std::move(*message);
+        continue;
+      }
+      if (Clock::now() >= until) return std::nullopt;
+      read();
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] bool open() const { return open_; }
+
+ private:
+  void wait(launcher::TlsSession::Want want) const {
+    pollfd one{socket_.get(), short(want == launcher::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
+    ::poll(&one, 1, 100);
+  }
+  void read() {
+    Bytes bytes(16 << 10);
+    const auto got = tls_->read(bytes);
+    open_ = got.ok();
+    if (!open_) return;
+    if (got->bytes == 0) return wait(got->want);
+    frames_.append(std::span(bytes).first(got->bytes));
+  }
+
+  const core::Fd socket_;
+  const std::unique_ptr<launcher::TlsSession> tls_;
+  core::FrameReader frames_;
+  Bytes partial_;
+  bool open_ = true;
+};
+
+Bytes noise(std::size_t size) {
+  std::mt19937 random(4711);
+  Bytes bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Message membership(core::Body body) { return Membership{{1, std::move(body), 0}}; }
+
+constexpr struct {
+  std::string_view name;
+  void (*say)(Wire& wire);
+} kAttacks[] = {
+    {"frame", [](Wire& w) { w.frame(noise(64), kTooLong); }},
+    {"flag", [](Wire& w) { w.part(9, noise(64)); }},
+    {"noise", [](Wire& w) { w.part(0, noise(4096)); }},
+    {"empty", [](Wire& w) { w.frame({}, 0); }},
+    {"cut",
+     [](Wire& w) {
+       const Bytes whole = encode(Said{"half of it"});
+       w.part(0, std::span(whole).first(whole.size() / 2));
+     }},
+    {"endless",
+     [](Wire& w) {
+       for (int i = 0; i < 140 && w.open(); ++i) w.part(1, noise(1 << 19));  // 64 MiB are allowed
+     }},
+    {"others",
+     [](Wire& w) {
+       w.say(Relayed{{1}, encode(Said{"of another"})});
+     }},
+    {"news",
+     [](Wire& w) {
+       w.say(ChildNews{ChildNews::Kind::kLost, 1, "gone", core::Code::kPeerLost});
+     }},
+    {"nodes",
+     [](Wire& w) {
+       w.say(membership(core::NodeLost{1, "gone"}));
+     }},
+    {"agents", [](Wire& w) { w.say(membership(core::Revoke{1'000'000})); }},
+    {"flood",
+     [](Wire& w) {
+       // A head that keeps pace, as one may on a busy machine, sees no fault.
+       for (int i = 0; i < 128 && w.open(); ++i) w.say(Data{1, false, Bytes(kWindow)});
+     }},
+    // Not refused, and of no effect.
+    {"members",
+     [](Wire& w) {
+       for (core::MemberId id = 0; id < 8; ++id) {
+         w.say(membership(core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
+         w.say(membership(core::MemberDrained{id}));
+         w.say(membership(core::Learned{1, id, 1'000'000, ""}));
+       }
+     }},
+    {"orders",
+     [](Wire& w) {
+       w.say(Setup{});
+       w.say(EndHost{});
+       w.say(EndAgent{1});
+       w.say(Signal{true, 0, 9});
+     }},
+    {"again",
+     [](Wire& w) {
+       w.say(Hello{"0", "nowhere", 4000, 1});
+       w.say(Exited{{.member = 0}});
+       w.say(Taken{0, 1, true});
+     }},
+};
+
+bool reached(std::string_view state, const Message& message) {
+  if (state == "setup") return std::holds_alternative<Setup>(message);
+  const auto* said = std::get_if<Membership>(&message);
+  if (said == nullptr) return false;
+  if (state == "start") return std::holds_alternative<core::Start>(said->message.body);
+  return state == "round" && std::holds_alternative<core::Revoke>(said->message.body);
+}
+
+bool come_to(std::string_view state, Wire& wire) {
+  if (state == "linked") return true;
+  wire.say(Hello{REGROUP_VERSION, "evil", 1, 4000});
+  if (state == "hello") return true;
+  const auto end = Clock::now() + kPatience;
+  for (auto beat = Clock::now(); wire.open() && Clock::now() < end;) {
+    if (Clock::now() >= beat) {
+      wire.say(Beat{});
+      beat += kBeat;
+    }
+    const auto message = wire.hear(beat);
+    if (message && reached(state, *message)) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<Wire> connect(char** argv) {
+  const auto secret = launcher::JobSecret::read(STDIN_FILENO, kFirst);
+  if (!secret.ok()) return nullptr;
+  auto context = launcher::TlsContext::make(argv[0], static_cast<core::NodeId>(std::stoul(argv[1])), *secret);
+  auto endpoints = launcher::parse_endpoints(argv[3]);
+  if (!context.ok() || !endpoints.ok()) return nullptr;
+  boost::asio::io_context loop;
+  core::Fd socket;
+  launcher::dial(loop, *endpoints, kFirst, [&](core::Result<core::Fd> connected) {
+    if (connected.ok()) socket = std::move(*connected);
+  });
+  loop.run_for(kFirst);
+  if (!socket.valid()) return nullptr;
+  auto tls = launcher::TlsSession::client(*context, socket.get(), 0);
+  if (!tls.ok()) return nullptr;
+  auto wire = std::make_unique<Wire>(std::move(*tls), std::move(socket));
+  if (!wire->shake_hands()) wire.reset();
+  return wire;
+}
+
+std::string attack(std::string_view state, std::string_view what, Wire& wire) {
+  if (!come_to(state, wire)) return "never";
+  for (const auto& attack : kAttacks) {
+    if (attack.name == what) attack.say(wire);
+  }
+  const auto end = Clock::now() + kAnswer;
+  while (wire.open() && Clock::now() < end) {
+    wire.say(Beat{});
+    (void)wire.hear(std::min(end, Clock::now() + kBeat));
+  }
+  return wire.open() ? "open" : "closed";
+}
+
+}  // namespace
+}  // namespace regroup::node
+
+int main(int argc, char** argv) {
+  using namespace regroup::node;
+  if (argc != 10) return 2;
+  auto wire = connect(argv + 6);  // behind STATE WHAT RESULT REGROUP --node-agent
+  const std::string result = wire ? attack(argv[1], argv[2], *wire) : "never";
+  const std::string path = argv[3];
+  std::ofstream(path + ".new") << result;
+  std::rename((path + ".new").c_str(), path.c_str());
+}
