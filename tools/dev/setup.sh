@@ -20,7 +20,17 @@ setup_packages() {
   ((EUID == 0)) || die "packages are missing; as root run: apt-get install -y ${missing[*]}"
   say "installing Debian packages: ${missing[*]}"
   apt_get update || say "apt-get update failed; trying with the lists that are there"
+  answer_questions
   apt_get install --no-install-recommends "${missing[@]}" || die "apt-get install failed: ${missing[*]}"
+}
+
+# Grid Engine is to be configured for this machine; it asks when it is installed, and never again.
+answer_questions() {
+  local package
+  for package in gridengine-master gridengine-exec gridengine-client; do
+    printf "$package shared/%s\n" "gridenginemaster string $(hostname)" "gridenginecell string default" \
+      "gridengineconfig boolean true"
+  done | debconf-set-selections
 }
 
 package_list() { grep -v '^#' requirements/debian.txt; }
