@@ -1,0 +1,75 @@
+"""Jobs on a real Grid Engine 8.1.9: its host file, agents by qrsh -inherit, its notice before the end."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from grid_engine import GridEngine, missing
+
+BIN = Path(__file__).resolve().parents[2] / "build/bin"
+SAY = "sh -c 'echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE'"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridEngine]:
+    if why := missing():
+        pytest.fail(why, pytrace=False)
+    with GridEngine(tmp_path_factory.mktemp("gridengine")) as running:
+        yield running
+
+
+def run(engine: GridEngine, *options: str, script: str) -> str:
+    return engine.wait(engine.submit(*options, script=f"export PATH={BIN}:$PATH\n{script}"))
+
+
+def test_a_parallel_environment_is_used_without_a_word(engine: GridEngine):
+    text = run(
+        engine, "-pe", "rg", "3", script=f"regroup {SAY}; regroup allocation; regroup -np 4 true; echo $?"
+    )
+    assert sorted(re.findall(r"rank (\d) of 3", text)) == ["0", "1", "2"], text
+    assert re.search(r"Grid Engine job \d+: 1 host, 3 slots", text), text
+    assert "from PE_HOSTFILE=" in text
+    assert "4 members asked for, 3 slots there; --oversubscribe allows more" in text
+
+
+def test_agents_come_by_qrsh(engine: GridEngine):
+    # localhost is an alias of this host for Grid Engine, and another host for us.
+    two = "sed 's/ 4 / 2 /; p; s/^[^ ]*/localhost/' $PE_HOSTFILE > hosts"
+    two += "; export PE_HOSTFILE=$PWD/hosts NHOSTS=2"
+    text = run(engine, "-pe", "rg", "4", script=f"{two}; regroup --verbose {SAY}; echo status $?")
+    assert sorted(re.findall(r"rank (\d) of 4", text)) == ["0", "1", "2", "3"], text
+    assert "status 0" in text
+
+
+@pytest.mark.parametrize("members", ["2", "1:2"])
+def test_the_notice_before_the_end_ends_the_job_well(engine: GridEngine, members: str):
+    script = (
+        f"export PATH={BIN}:$PATH; trap '' USR2\n"
+        f"regroup -np {members} sh -c "
+        "'trap \"echo told; exit 0\" TERM; echo up; while sleep 0.1; do :; done'\n"
+        "echo status $?"
+    )
+    job = engine.submit("-pe", "rg", "2", "-notify", script=script)
+    engine.until_said(job, r"^up$", 2)
+    engine.command("qdel", str(job))
+    text = engine.wait(job)
+    assert text.count("told") == 2, text
+    assert "status 1" in text, text
+
+
+def test_a_job_is_queued_again_by_its_exit_status(engine: GridEngine):
+    """99 is Grid Engine's "again"; the second time the job ends well."""
+    script = (
+        f"export PATH={BIN}:$PATH; trap '' USR2; echo restarted $RESTARTED\n"
+        "regroup --notice-status 99 -np 1 sh -c "
+        "'trap \"exit 0\" TERM; echo ready; test $RESTARTED = 1 && exit 0; while sleep 0.1; do :; done'\n"
+        "exit $?"
+    )
+    job = engine.submit("-pe", "rg", "1", "-notify", "-r", "y", script=script)
+    engine.until_said(job, r"^ready$", 1)
+    members = engine.command("pgrep", "-f", "regroup --notice-status 99 -np 1", check=False).stdout.split()
+    engine.command("kill", "-USR2", *members, check=False)
+    text = engine.wait(job)
+    assert "restarted 0" in text, text
+    assert "restarted 1" in text, text
