@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -129,6 +130,24 @@ def alternate(sides: Sequence[Side], blocks: int) -> dict[str, list]:
         for side in (*sides[first:], *sides[:first]):
             samples[side.name].extend(side.block())
     return samples
+
+
+def samples_of(program: str, count: int, bench: str) -> dict[str, list[float]]:
+    """Milliseconds by case, as `program` of BIN prints them: "CASE<tab>NANOSECONDS" for each of `count`."""
+    done = subprocess.run(
+        [str(BIN / program), str(count)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if done.returncode != 0:
+        raise BenchError(f"{bench}: {done.stderr.strip() or f'ended with {done.returncode}'}")
+    out: dict[str, list[float]] = {}
+    for line in done.stdout.splitlines():
+        case, nanoseconds = line.split("\t")
+        out.setdefault(case, []).append(int(nanoseconds) / 1e6)
+    return out
 
 
 def machine() -> dict:
