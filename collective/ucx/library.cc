@@ -23,8 +23,10 @@ constexpr const char* kLibrary = "libucp.so.0";
 constexpr const char* kNoSharedMemory = "^posix,sysv";
 // All data goes at once, and whole letters straight from memory: a send that is done has left this process.
 // Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
-// acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK).
-constexpr std::pair<const char*, const char*> kEager[] = {{"RNDV_THRESH", "inf"}, {"ZCOPY_THRESH", "0"}};
+// acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A letter of a
+// whole chunk goes over TCP in one piece instead of UCX's 64 KiB each.
+constexpr std::pair<const char*, const char*> kEager[] = {
+    {"RNDV_THRESH", "inf"}, {"ZCOPY_THRESH", "0"}, {"TCP_RX_SEG_SIZE", "512k"}, {"TCP_TX_SEG_SIZE", "64k"}};
 
 // Of UCX's environment, which is not ours; empty if it is not set.
 std::string value_of(const std::string& name) {

@@ -1,7 +1,7 @@
 """Allreduce of fp32 between two hosts, and the start of an MPI program on four, against Open MPI.
 
-Hosts are network namespaces joined by veth (tests/hosts/hosts.py). Ours is the ucx backend with one and with
-two members per host; the rival is MPI_Allreduce over the TCP BTL of the same wire. Every process verifies its
+Hosts are network namespaces joined by veth (tests/hosts/hosts.py); of two, each has a core of its own, as
+hosts have. Ours is the ucx backend with one and with two members per host; the rival is MPI_Allreduce over the TCP BTL of the same wire. Every process verifies its
 sums before they are timed. MPI_Init + MPI_Finalize runs on four hosts over ssh, under `regroup -H` and under
 mpirun, turn by turn.
 """
@@ -54,12 +54,24 @@ def words() -> list[str]:
     return [f"{size}:{times}" for size, times in TIMES.items()]
 
 
+def on_own_core(shared: Path) -> str:
+    """A program that runs its arguments on the core of its host."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise BenchError("hosts: two hosts want a core each, and here is one")
+    program = shared / "on-own-core"
+    choice = f"case $(hostname) in node1) core={cores[0]};; *) core={cores[1]};; esac"
+    program.write_text(f'#!/bin/sh\n{choice}\nexec taskset -c $core "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
 def ours(hosts, shared: Path, members: int) -> dict[int, list[float]]:
     with tempfile.TemporaryDirectory(dir=shared) as folder:
         pipe = subprocess.PIPE
         processes = [
             hosts[node].popen(
-                [BIN / "hosts_member", folder, node, 2, members, *words()],
+                [on_own_core(shared), BIN / "hosts_member", folder, node, 2, members, *words()],
                 stdout=pipe,
                 stderr=pipe,
                 text=True,
@@ -85,9 +97,10 @@ def mpirun(hosts, mpi: launch.Mpi, where: str, ranks: int, command: Sequence[str
     ]
 
 
-def theirs(hosts, mpi: launch.Mpi, program: str, members: int) -> dict[int, list[float]]:
+def theirs(hosts, shared: Path, mpi: launch.Mpi, program: str, members: int) -> dict[int, list[float]]:
     where = f"node1:{members},node2:{members}"
-    done = hosts[0].run(mpirun(hosts, mpi, where, 2 * members, [program, *words()]), timeout=DEADLINE_S)
+    command = [on_own_core(shared), program, *words()]
+    done = hosts[0].run(mpirun(hosts, mpi, where, 2 * members, command), timeout=DEADLINE_S)
     if done.returncode != 0:
         raise BenchError(f"{mpi.name}: exit status {done.returncode}: {done.stderr[-500:]}")
     return parse(mpi.name, done.stdout)
@@ -105,7 +118,9 @@ def allreduce_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Ro
     for members in (1, 2):
         sides = {"ours": lambda members=members: ours(hosts, shared, members)}
         for mpi in mpis:
-            sides[mpi.name] = lambda mpi=mpi, members=members: theirs(hosts, mpi, programs[mpi.name], members)
+            sides[mpi.name] = lambda mpi=mpi, members=members: theirs(
+                hosts, shared, mpi, programs[mpi.name], members
+            )
         blocks: dict[str, list[dict[int, list[float]]]] = {name: [] for name in sides}
         for number in range(rounds):
             names = list(sides)
