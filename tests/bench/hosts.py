@@ -25,6 +25,8 @@ from common import BIN, ROOT, BenchError, Row
 HARNESS = ROOT / "tests/hosts/hosts.py"
 TIMES = {8: 200, 512: 200, 4096: 200, 65536: 100, 524288: 40, 4 << 20: 10, 64 << 20: 3}
 DEADLINE_S = 120.0
+# What Open MPI is told to use between hosts, whoever starts it.
+MCA = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "eth0"]
 NAMES = {8: "8 B", 512: "512 B", 4096: "4 KiB", 65536: "64 KiB", 524288: "512 KiB", 4 << 20: "4 MiB"}
 
 
@@ -91,8 +93,7 @@ def mpirun(hosts, mpi: launch.Mpi, where: str, ranks: int, command: Sequence[str
     crowded = ranks > len(os.sched_getaffinity(0))
     return [
         *(mpi.launcher[0], "--allow-run-as-root", "--host", where, "-np", str(ranks)),
-        *("--mca", "plm_rsh_agent", agent, "--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"),
-        *("--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"),
+        *("--mca", "plm_rsh_agent", agent, *MCA, "--mca", "oob_tcp_if_include", "eth0"),
         *("--bind-to", "none", "--mca", "mpi_yield_when_idle", str(int(crowded)), *command),
     ]
 
@@ -159,7 +160,7 @@ def start_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Row], 
     for mpi in mpis:
         program = compile_mpi(mpi, "mpi_init.c", shared, env)
         commands = {
-            "ours": [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", where, program],
+            "ours": [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", where, *MCA, program],
             "mpirun": mpirun(hosts, mpi, where, len(hosts), [program]),
         }
         times: dict[str, list[float]] = {name: [] for name in commands}
