@@ -1,9 +1,9 @@
 """Allreduce of fp32 between two hosts, and the start of an MPI program on four, against Open MPI.
 
 Hosts are network namespaces joined by veth (tests/hosts/hosts.py); of two, each has a core of its own, as
-hosts have. Ours is the ucx backend with one and with two members per host; the rival is MPI_Allreduce over the TCP BTL of the same wire. Every process verifies its
-sums before they are timed. MPI_Init + MPI_Finalize runs on four hosts over ssh, under `regroup -H` and under
-mpirun, turn by turn.
+hosts have. Ours is the ucx backend with one and with two members per host; the rival is MPI_Allreduce over
+the TCP BTL of the same wire. Every process verifies its sums before they are timed. MPI_Init + MPI_Finalize
+runs on four hosts over ssh, under `regroup -H` and under mpirun, turn by turn.
 """
 
 import importlib.util

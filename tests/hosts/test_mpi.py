@@ -79,8 +79,8 @@ def test_ranks_know_who_shares_their_host(four_hosts: Hosts):
 @pytest.mark.parametrize(("how", "status"), [("abort", 5), ("exit7", 7), ("kill", 137)])
 def test_one_that_fails_ends_those_of_other_hosts(four_hosts: Hosts, program: str, how: str, status: int):
     done = run(four_hosts, "-H", "node1,node2,node3", program, "end", how)
-    # Of a peer that ends another rank may hear first, by its broken connection, and abort; MPICH over UCX 1.13
-    # also by a failed assertion of UCX.
+    # Of a peer that ends another rank may hear first, by its broken connection, and abort; MPICH over UCX
+    # also by a failed assertion of UCX 1.13.
     heard = how != "abort" and ("called MPI_Abort" in done.stderr or "ucs_fatal_error" in done.stderr)
     assert done.returncode == status or heard, done.stderr
     assert "rank 1 " in done.stderr or how == "kill" or heard
