@@ -34,6 +34,23 @@ Cores cores_of(const Machine& machine, std::uint32_t numa, const std::vector<int
   return out;
 }
 
+// cores_of() of hosts; those that are alike have it worked out once.
+class NearCores {
+ public:
+  explicit NearCores(const Fabric& fabric) : fabric_(fabric) {}
+
+  const Cores& of(const HostShare& share, std::uint32_t numa) {
+    const std::uint32_t machine = fabric_.hosts[share.host].machine;
+    const auto [at, added] = known_.try_emplace({machine, numa, share.cpus});
+    if (added) at->second = cores_of(fabric_.machines[machine], numa, share.cpus);
+    return at->second;
+  }
+
+ private:
+  const Fabric& fabric_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::vector<int>>, Cores> known_;
+};
+
 const HostShare& share_of(const std::vector<HostShare>& allocation, std::uint32_t host) {
   return *std::find_if(allocation.begin(), allocation.end(),
                        [host](const HostShare& share) { return share.host == host; });
@@ -175,15 +192,11 @@ void settle_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,
 
 std::size_t leave_small_nodes(const Fabric& fabric, std::uint32_t least, std::vector<HostShare>& left) {
   std::size_t out = 0;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::vector<int>>, std::size_t> known;  // cores
+  NearCores near(fabric);
   for (HostShare& share : left) {
-    const std::uint32_t machine_number = fabric.hosts[share.host].machine;
-    const Machine& machine = fabric.machines[machine_number];
+    const Machine& machine = fabric.machines[fabric.hosts[share.host].machine];
     for (const std::uint32_t gpu : members_of(share.free)) {
-      const std::uint32_t numa = machine.gpus[gpu].numa;
-      const auto [at, is_new] = known.try_emplace({machine_number, numa, share.cpus}, 0);
-      if (is_new) at->second = cores_of(machine, numa, share.cpus).size();
-      if (at->second >= least) continue;
+      if (near.of(share, machine.gpus[gpu].numa).size() >= least) continue;
       share.free &= ~bit_of(gpu);
       ++out;
     }
@@ -224,10 +237,11 @@ std::vector<std::string> leave_crowded_nodes(const Fabric& fabric, const std::ve
 
 core::Status give_cpus(const Fabric& fabric, const std::vector<HostShare>& allocation,
                        const std::vector<std::uint32_t>& cores, std::vector<DeviceSpot>& ranks) {
+  NearCores known(fabric);
   for (const auto& [where, near] : ranks_near_nodes(ranks)) {
     const auto [host, numa] = where;
     const Machine& machine = fabric.machines[fabric.hosts[host].machine];
-    const Cores there = cores_of(machine, numa, share_of(allocation, host).cpus);
+    const Cores& there = known.of(share_of(allocation, host), numa);
     std::size_t wanted = 0, sharing = 0;
     for (const std::size_t rank : near) {
       wanted += cores[rank];

@@ -227,12 +227,15 @@ Status check_shared(const Fabric& fabric, const JobRequest& request, const JobPl
 Status bind_members(const Fabric& fabric, const std::vector<HostShare>& hosts, const JobRequest& request,
                     JobPlacement& out) {
   const BindTo& bind = request.ranks.mapping.bind;
-  std::map<std::uint32_t, Topology> usable;
-  for (const HostShare& share : hosts) usable.try_emplace(share.host, usable_processors(fabric, share));
+  std::map<std::uint32_t, const HostShare*> shares;
+  for (const HostShare& share : hosts) shares.try_emplace(share.host, &share);
+  std::map<std::uint32_t, Topology> usable;  // of hosts that members go to
   for (DeviceSpot& device : out.devices) {
     out.hosts.push_back(device.host);
     Spot& spot = out.spots.emplace_back(spot_of(fabric, device));
-    const Topology& topology = usable.at(device.host);
+    const auto [known, added] = usable.try_emplace(device.host);
+    if (added) known->second = usable_processors(fabric, *shares.at(device.host));
+    const Topology& topology = known->second;
     if (!out.policy.bound) device.cpus.clear();
     spot.cpus = device.cpus;
     spot.threads = threads_with(topology, device.cpus);

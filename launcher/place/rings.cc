@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -31,6 +32,22 @@ struct Costs {
   }
 };
 
+// No tour is cheaper: it takes two hops at each station, and a hop is shared by two.
+double least_tour(const Costs& costs) {
+  double out = 0;
+  for (std::size_t a = 0; a < costs.size; ++a) {
+    double first = kNever, second = kNever;
+    for (std::size_t b = 0; b < costs.size; ++b) {
+      if (b == a) continue;
+      const double hop = costs.at(a, b);
+      second = std::min(second, std::max(first, hop));
+      first = std::min(first, hop);
+    }
+    out += (first + (costs.size == 2 ? first : second)) / 2;
+  }
+  return out;
+}
+
 // Held and Karp: best[set][last] is the cheapest way from station 0 through all of `set` that ends in `last`.
 Tour cheapest_tour(const Costs& costs) {
   const std::size_t others = costs.size - 1, sets = std::size_t{1} << others;
@@ -41,8 +58,8 @@ Tour cheapest_tour(const Costs& costs) {
     for (std::size_t last = 0; last < others; ++last) {
       const double here = at(set, last);
       if (here == kNever) continue;
-      for (std::size_t next = 0; next < others; ++next) {
-        if ((set >> next & 1) != 0) continue;
+      for (std::size_t left = ~set & (sets - 1); left != 0; left &= left - 1) {
+        const auto next = static_cast<std::size_t>(std::countr_zero(left));
         double& there = at(set | std::size_t{1} << next, next);
         there = std::min(there, here + costs.at(last + 1, next + 1));
       }
@@ -109,7 +126,14 @@ class Planner {
     prices_.clear();
     for (const std::uint32_t row : rows_) prices_.push_back(1 / routes_.capacity(row));
     const double most = bound();
-    for (std::size_t round = 0; round < kMostRounds && add_rings(round == 0); ++round) {
+    // Good tours will do as long as some are worth it. That none is, only the cheapest can tell.
+    bool exact = false;
+    for (std::size_t round = 0; round < kMostRounds; ++round) {
+      if (!add_rings(exact)) {
+        if (exact || stations() > kMostExact) break;
+        exact = true;
+        continue;
+      }
       if (lp_.value() >= most * kWorthIt) break;
       prices_ = lp_.prices();
     }
@@ -175,7 +199,11 @@ class Planner {
     return out;
   }
 
-  bool add_rings(bool first) {
+  [[nodiscard]] std::size_t stations() const { return gpus_.size() + (nics_.empty() ? 0 : 1); }
+
+  // One through each NIC, if it is worth it or there is none yet. Whether any was added.
+  bool add_rings(bool exact) {
+    const bool first = tours_.empty();
     bool added = false;
     for (std::size_t i = 0; i < std::max<std::size_t>(1, nics_.size()); ++i) {
       std::vector<std::uint32_t> ends;
@@ -186,7 +214,8 @@ class Planner {
         for (std::size_t b = 0; b < a; ++b)
           costs.hop[a * ends.size() + b] = costs.hop[b * ends.size() + a] = cost(ends[a], ends[b]);
       }
-      Tour tour = ends.size() <= kMostExact ? cheapest_tour(costs) : good_tour(costs);
+      if (exact && !first && least_tour(costs) >= kWorthIt) continue;
+      Tour tour = exact ? cheapest_tour(costs) : good_tour(costs);
       const double price = costs.of(tour);
       if (price == kNever || (!first && price >= kWorthIt)) continue;
       for (std::uint32_t& station : tour) station = ends[station];
