@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <tuple>
+
+#include "launcher/place/device_ranks.h"
 
 namespace regroup::launcher {
 
@@ -50,6 +53,7 @@ bool about_equal(double a, double b) {
 
 bool SetScore::better_than(const SetScore& other) const {
   if (!about_equal(gbytes, other.gbytes)) return gbytes > other.gbytes;
+  if (nics != other.nics) return nics > other.nics;
   if (numas != other.numas) return numas < other.numas;
   if (!about_equal(rest, other.rest)) return rest > other.rest;
   return !about_equal(memory_gbytes, other.memory_gbytes) && memory_gbytes > other.memory_gbytes;
@@ -70,6 +74,11 @@ MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(
   }
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu)
     outward_ports_.push_back(port(gpu, 0, Reach::kOutward));
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    NicSet& near = near_nics_.emplace_back(0);
+    for (const std::uint32_t nic : launcher::nearest_nics(machine, gpu))
+      near |= nic < 64 ? NicSet{1} << nic : 0;
+  }
 }
 
 const RingPlan& MachineJudge::rings(GpuSet gpus, Reach reach) {
@@ -116,6 +125,12 @@ std::uint32_t MachineJudge::numas(GpuSet gpus) const {
   for (const std::uint32_t gpu : members_of(gpus)) found.push_back(machine_.gpus[gpu].numa);
   std::sort(found.begin(), found.end());
   return static_cast<std::uint32_t>(std::unique(found.begin(), found.end()) - found.begin());
+}
+
+std::uint32_t MachineJudge::nearest_nics(GpuSet gpus) const {
+  NicSet out = 0;
+  for (const std::uint32_t gpu : members_of(gpus)) out |= near_nics_[gpu];
+  return std::min(static_cast<std::uint32_t>(std::popcount(out)), count_of(gpus));
 }
 
 double MachineJudge::nic_gbytes() const {
@@ -175,8 +190,8 @@ bool MachineJudge::reaches(GpuSet gpus, Reach reach, double least) const {
 
 SetScore MachineJudge::score(GpuSet gpus, GpuSet free, Reach reach) {
   const GpuSet left = free & ~gpus;
-  return {rings(gpus, reach).gbytes, numas(gpus), count_of(left) > 1 ? rings(left, Reach::kInside).gbytes : 0,
-          memory_gbytes(gpus)};
+  return {rings(gpus, reach).gbytes, reach == Reach::kOutward ? nearest_nics(gpus) : 0, numas(gpus),
+          count_of(left) > 1 ? rings(left, Reach::kInside).gbytes : 0, memory_gbytes(gpus)};
 }
 
 void MachineJudge::try_set(Search& search, GpuSet gpus) {
@@ -190,7 +205,13 @@ void MachineJudge::try_set(Search& search, GpuSet gpus) {
   search.best = {gpus, scored};
 }
 
-// Outward, one that fills the NICs is enough: what is left on a machine that takes part matters little.
+// Outward, one that fills the NICs, and shares none that it need not, is enough: what is left on a machine
+// that takes part matters little.
+bool MachineJudge::fills_nics(const Search& search) const {
+  return search.reach == Reach::kOutward && about_equal(search.best.score.gbytes, search.bound) &&
+         search.best.score.nics == std::min(nearest_nics(search.free), search.count);
+}
+
 void MachineJudge::try_all(Search& search) {
   const std::vector<std::uint32_t> open = members_of(search.free & ~search.keep);
   const std::uint32_t wanted = search.count - count_of(search.keep);
@@ -198,24 +219,26 @@ void MachineJudge::try_all(Search& search) {
   const GpuSet end = open.size() < kMostGpus ? bit_of(open.size()) : 0;
   for (GpuSet chosen = wanted < kMostGpus ? bit_of(wanted) - 1 : ~GpuSet{0};;) {
     try_set(search, search.keep | spread_over(chosen, open));
-    if (search.reach == Reach::kOutward && about_equal(search.best.score.gbytes, search.bound)) return;
+    if (fills_nics(search)) return;
     chosen = next_subset(chosen);
     if (chosen == 0 || (end != 0 && chosen >= end)) return;
   }
 }
 
-// Always the GPU that has most bandwidth to those that are in, near ones first.
-GpuSet MachineJudge::grown_from(const Search& search, std::uint32_t seed) const {
+// Always the GPU that has most bandwidth to those that are in, near ones first; with `over_nics` those first
+// that bring a NIC of their own.
+GpuSet MachineJudge::grown_from(const Search& search, std::uint32_t seed, bool over_nics) const {
   GpuSet out = search.keep | bit_of(seed);
   while (count_of(out) < search.count) {
     std::uint32_t best = kNoPart;
-    std::pair<double, double> most;
+    std::tuple<std::uint32_t, double, double> most;
     for (const std::uint32_t gpu : members_of(search.free & ~out)) {
-      std::pair<double, double> here;
+      double gbytes = 0, near = 0;
       for (const std::uint32_t other : members_of(out)) {
-        here.first += machine_.path(gpu, other).gbytes;
-        here.second += machine_.gpus[gpu].numa == machine_.gpus[other].numa ? 1 : 0;
+        gbytes += machine_.path(gpu, other).gbytes;
+        near += machine_.gpus[gpu].numa == machine_.gpus[other].numa ? 1 : 0;
       }
+      const std::tuple here(over_nics ? nearest_nics(out | bit_of(gpu)) : 0, gbytes, near);
       if (best == kNoPart || here > most) most = here, best = gpu;
     }
     out |= bit_of(best);
@@ -227,8 +250,11 @@ void MachineJudge::try_grown(Search& search) {
   const GpuSet seeds = count_of(search.keep) < search.count ? search.free & ~search.keep : 0;
   if (seeds == 0) try_set(search, search.keep);
   for (const std::uint32_t seed : members_of(seeds)) {
-    const GpuSet grown = grown_from(search, seed);
-    if (!search.found || grown != search.best.gpus) try_set(search, grown);
+    for (const bool over_nics : {false, true}) {
+      if (over_nics && search.reach == Reach::kInside) continue;
+      const GpuSet grown = grown_from(search, seed, over_nics);
+      if (!search.found || grown != search.best.gpus) try_set(search, grown);
+    }
   }
   std::size_t left = kMostTurns / search.count;  // exchanges: large sets are judged for longer
   for (bool better = true; better && !about_equal(search.best.score.gbytes, search.bound);) {

@@ -31,6 +31,7 @@ enum class Reach : std::uint8_t { kInside, kOutward };  // in one machine; throu
 // What speaks for a set, the first difference deciding. More is better, but of numas.
 struct SetScore {
   double gbytes = 0;         // of its rings
+  std::uint32_t nics = 0;    // outward, that are nearest to some GPU of it: no more than it has GPUs
   std::uint32_t numas = 0;   // NUMA nodes that it spans
   double rest = 0;           // of rings over the GPUs that stay free, as one job
   double memory_gbytes = 0;  // of each GPU to its processor's memory, all of the set at once
@@ -53,7 +54,8 @@ class MachineJudge {
   [[nodiscard]] const RingPlan& rings(GpuSet gpus, Reach reach);
   [[nodiscard]] double memory_gbytes(GpuSet gpus) const;
   [[nodiscard]] std::uint32_t numas(GpuSet gpus) const;
-  [[nodiscard]] double nic_gbytes() const;  // of all NICs' wires together
+  [[nodiscard]] std::uint32_t nearest_nics(GpuSet gpus) const;  // how many, up to the number of GPUs
+  [[nodiscard]] double nic_gbytes() const;                      // of all NICs' wires together
   // At most this is possible for `count` of `free`.
   [[nodiscard]] double bound(GpuSet free, std::uint32_t count, Reach reach) const;
   // The same for 0, 1, ... of `free`, outward.
@@ -74,12 +76,14 @@ class MachineJudge {
   void try_set(Search& search, GpuSet gpus);
   void try_all(Search& search);
   void try_grown(Search& search);
-  [[nodiscard]] GpuSet grown_from(const Search& search, std::uint32_t seed) const;
+  [[nodiscard]] bool fills_nics(const Search& search) const;
+  [[nodiscard]] GpuSet grown_from(const Search& search, std::uint32_t seed, bool over_nics) const;
 
   const Machine& machine_;
   Routes routes_;
   std::vector<std::uint32_t> nic_ends_;
   std::vector<double> outward_ports_;  // by GPU: of the links next to it that lead to NICs
+  std::vector<NicSet> near_nics_;      // by GPU: nearest_nics() of device_ranks.h
   std::map<GpuSet, RingPlan> plans_[2];
   std::map<std::pair<GpuSet, NicSet>, RingPlan> through_;
   std::map<std::pair<std::pair<GpuSet, GpuSet>, std::uint32_t>, SetChoice> choices_[2];

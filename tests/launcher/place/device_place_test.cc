@@ -1,10 +1,13 @@
 // What placement chooses, against the choices of others and against measurements: the oracles of issue 8.
 #include "launcher/place/device_place.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "launcher/place/gang.h"
 #include "launcher/topo/paths.h"
@@ -334,3 +337,26 @@ TEST(DevicePlace, DevicesAreNear) {
 
 }  // namespace
 }  // namespace regroup::launcher
+// Two GPUs and a NIC at each switch: the rings are as fast with both GPUs of a switch, but their ranks would
+// share its NIC when all talk to other hosts.
+TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
+  for (const std::uint32_t switches : {4, 8}) {  // of 8 GPUs all sets are tried, of 16 some
+    std::string text = "machine pairs\ncpu intel sys=20\nnuma 0 cpus=0-7\nnuma 1 cpus=8-15\n";
+    for (std::uint32_t i = 0; i < switches; ++i) {
+      text += fmt::format("switch p{0} at=numa:{1}\ngpu {2}-{3} at=p{0} model=T arch=sm80\n", i,
+                          2 * i / switches, 2 * i, 2 * i + 1);
+      text += fmt::format("nic mlx5_{0} at=p{0} kind=ib speed=100\n", i);
+    }
+    text += fmt::format("nvswitch 6 gpus=0-{} links=12\n", 2 * switches - 1);
+    const Fabric fabric = flat_fabric(machine_of_text(text), {"a", "b"});
+    DeviceRequest request;
+    request.packing = Packing::kSpread;
+    for (request.sets = 4; request.sets <= 2 * switches; request.sets += 4) {
+      std::set<std::pair<std::uint32_t, std::uint32_t>> nics;
+      for (const DeviceSpot& spot : placed(fabric, whole_fabric(fabric), request).ranks)
+        nics.emplace(spot.host, spot.nics.at(0));
+      EXPECT_EQ(nics.size(), request.sets) << switches << " switches";
+    }
+  }
+}
+
