@@ -266,6 +266,19 @@ void tell(Judges& judges, const Chosen& chosen, const DeviceRequest& request, De
         fmt::format("given up first, down to {}: {}", request.min_sets, fmt::join(out.give_up, ", ")));
 }
 
+// Numbers sets so that those are the highest that are given up first: the others keep the order of the ring.
+void give_up_highest(DevicePlacement& out, std::uint32_t sets) {
+  std::vector<std::uint32_t> number(sets, 0);
+  for (std::uint32_t i = 0; i < out.give_up.size(); ++i) number[out.give_up[i]] = sets - 1 - i;
+  std::uint32_t next = 0;
+  for (std::uint32_t set = 0; set < sets; ++set) {
+    if (std::ranges::find(out.give_up, set) == out.give_up.end()) number[set] = next++;
+  }
+  for (DeviceSpot& spot : out.ranks) spot.set = number[spot.set];
+  std::ranges::stable_sort(out.ranks, {}, &DeviceSpot::set);
+  for (std::uint32_t i = 0; i < out.give_up.size(); ++i) out.give_up[i] = sets - 1 - i;
+}
+
 }  // namespace
 
 Result<DevicePlacement> choose_devices(const Fabric& fabric, const Allocation& allocation,
@@ -291,6 +304,7 @@ Result<DevicePlacement> choose_devices(const Fabric& fabric, const Allocation& a
   out.ranks = ranks_of(judges, chosen.parts, request.set, reach, deal_nics);
   if (request.by_node) out.ranks = dealt_over_hosts(std::move(out.ranks), request.set.ranks);
   if (request.min_sets > 0) out.give_up = give_up_order(judges, out.ranks, request.sets, request.min_sets);
+  if (request.last_goes_first) give_up_highest(out, request.sets);
   tell(judges, chosen, request, out);
   return out;
 }

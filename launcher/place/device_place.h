@@ -40,6 +40,7 @@ struct DeviceRequest {
   ResourceSet set;
   std::uint32_t sets_per_host = 0;  // at most; 0: any number
   std::uint32_t min_sets = 0;       // an elastic job may be left with so few; 0: it is not elastic
+  bool last_goes_first = false;     // it gives up its highest ranks: they are to be those it misses least
   Packing packing = Packing::kBest;
   std::string label;   // only GPUs of this label or product; "": all, of one product if that is possible
   std::string device;  // --map-by device=: the nearest GPUs to this NIC ("mlx5_0") or GPU ("gpu3"); "": any

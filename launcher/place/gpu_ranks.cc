@@ -65,6 +65,7 @@ DeviceRequest devices_of(const JobRequest& request, std::uint32_t gpus, std::siz
   out.hubs.clear();
   out.set.gpus = gpus;
   out.sets = static_cast<std::uint32_t>(members) / std::max(1U, out.set.ranks);
+  if (out.last_goes_first) out.min_sets = std::min(out.min_sets, out.sets);
   if (map.kind == Map::kPerUnit) out.sets_per_host = map.per_unit;
   for (const std::uint32_t most : request.per_host) {
     if (most != 0) out.sets_per_host = out.sets_per_host == 0 ? most : std::min(out.sets_per_host, most);

@@ -209,6 +209,10 @@ JobRequest job_request(const Options& options, const std::vector<std::uint32_t>&
   out.devices.packing = options.mapping.packing.value_or(Packing::kBest);
   out.devices.label = options.mapping.gpu_label;
   return out;
+  if (options.elastic) {
+    out.devices.min_sets = std::max(1U, options.min);
+    out.devices.last_goes_first = true;
+  }
 }
 
 Result<PlacedJob> place_on_site(const Options& options, std::vector<SiteHost> hosts, JobRequest request) {

@@ -253,6 +253,29 @@ TEST(DevicePlace, NoOtherOrderOfGivingUpIsBetterAtItsWorst) {
   }
 }
 
+TEST(DevicePlace, AnElasticJobStaysWellPlacedAtEachSize) {
+  const Machine machine = dgx_1v();
+  std::vector<double> speed(256), best(9);
+  for (GpuSet group = 1; group < 256; ++group) {
+    speed[group] = count_of(group) > 1 ? inside(machine, group) : 1;
+    best[count_of(group)] = std::max(best[count_of(group)], speed[group]);
+  }
+  DeviceRequest request;
+  request.sets = 8;
+  const auto least = [&](const DevicePlacement& placement) {  // as the highest ranks leave
+    std::vector<std::uint32_t> order;
+    for (std::uint32_t rank = 7; rank >= 2; --rank) order.push_back(placement.ranks[rank].gpus[0]);
+    return least_part(speed, best, 0xff, order);
+  };
+  const double of_ring = least(placed(one_host(machine), {{0, 0xff, {}}}, request));
+  request.min_sets = 2;
+  request.last_goes_first = true;
+  const DevicePlacement placement = placed(one_host(machine), {{0, 0xff, {}}}, request);
+  EXPECT_EQ(placement.give_up, (std::vector<std::uint32_t>{7, 6, 5, 4, 3, 2}));
+  for (std::uint32_t rank = 0; rank < 8; ++rank) EXPECT_EQ(placement.ranks[rank].set, rank);
+  EXPECT_GT(least(placement), 1.1 * of_ring);
+}
+
 TEST(DevicePlace, KeepsLabelsApart) {
   Machine machine = machine_of_text(
       "cpu amd\nnuma 0 cpus=0-7\ngpu 0-1 at=numa:0 model=A arch=sm80 memory=16 label=old\n"
@@ -320,23 +343,6 @@ TEST(DevicePlace, NicsThatAreDownServeNobody) {
   }
 }
 
-TEST(DevicePlace, DevicesAreNear) {
-  const Machine machine = dgx_1v();
-  DeviceRequest request;
-  request.sets = 2;
-  request.device = "mlx5_3";
-  EXPECT_EQ(taken(placed(one_host(machine), {{0, 0xff, {}}}, request))[0], set_of({6, 7}));
-  request.device = "mlx5_9";
-  EXPECT_THAT(place_on_devices(one_host(machine), {{0, 0xff, {}}}, request).status().message(),
-              testing::HasSubstr("host has no such device; it has mlx5_0"));
-  request.device = "nic";
-  request.sets = 4;
-  const DevicePlacement dealt = placed(one_host(machine), {{0, 0xff, {}}}, request);
-  EXPECT_NE(dealt.ranks[0].nics, dealt.ranks[1].nics);
-}
-
-}  // namespace
-}  // namespace regroup::launcher
 // Two GPUs and a NIC at each switch: the rings are as fast with both GPUs of a switch, but their ranks would
 // share its NIC when all talk to other hosts.
 TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
@@ -360,3 +366,20 @@ TEST(DevicePlace, RanksDoNotShareANicThatTheyNeedNotShare) {
   }
 }
 
+TEST(DevicePlace, DevicesAreNear) {
+  const Machine machine = dgx_1v();
+  DeviceRequest request;
+  request.sets = 2;
+  request.device = "mlx5_3";
+  EXPECT_EQ(taken(placed(one_host(machine), {{0, 0xff, {}}}, request))[0], set_of({6, 7}));
+  request.device = "mlx5_9";
+  EXPECT_THAT(place_on_devices(one_host(machine), {{0, 0xff, {}}}, request).status().message(),
+              testing::HasSubstr("host has no such device; it has mlx5_0"));
+  request.device = "nic";
+  request.sets = 4;
+  const DevicePlacement dealt = placed(one_host(machine), {{0, 0xff, {}}}, request);
+  EXPECT_NE(dealt.ranks[0].nics, dealt.ranks[1].nics);
+}
+
+}  // namespace
+}  // namespace regroup::launcher

@@ -63,6 +63,20 @@ HostSurvey with_claims() {
   return survey;
 }
 
+TEST(Site, MembersOfAnElasticJobLeaveFromTheHighestOn) {
+  Options options;
+  options.elastic = true;
+  options.min = 2;
+  options.mapping.gpus = 1;
+  options.apps.resize(1);
+  HostSurvey survey = with_claims();
+  survey.claimed.clear();
+  const auto placed = place_on_site(options, {{"a", 0, 0, survey}}, job_request(options, {8}, {}));
+  ASSERT_TRUE(placed.ok()) << placed.status().message();
+  EXPECT_THAT(placed->placement.give_up, ElementsAre(7, 6, 5, 4, 3, 2));
+  EXPECT_THAT(placed->placement.why, testing::Contains(HasSubstr("given up first, down to 2: 7, 6")));
+}
+
 TEST(Site, OnlyGpusThatWereGrantedAreTakenOrShared) {
   Options options;
   options.mapping.gpus = 1;
