@@ -101,6 +101,20 @@ TEST_F(Discover, SysfsTellsCardsWithKindSpeedAndPlace) {
               testing::Contains(HasSubstr("0000:00:06.0: near which NUMA node is not known")));
 }
 
+TEST_F(Discover, ARecordedVirtualMachineHasItsCardAndNoGhosts) {
+  DiscoverOptions options = tree("virtual-machine");
+  options.roots.addressed = {"eth0", "lo"};
+  const Machine machine = found(options);
+  EXPECT_TRUE(machine.gpus.empty());
+  ASSERT_EQ(machine.numas.size(), 1U);
+  EXPECT_THAT(machine.numas[0].cpus, ElementsAre(0, 1));
+  ASSERT_EQ(machine.nics.size(), 1U);  // neither lo nor ifb0, which hang on nothing
+  const Nic& nic = machine.nics[0];
+  EXPECT_EQ(fmt::format("{} {} {} {}", nic.name, nic_kind_name(nic.kind), nic.gbits, nic.bus_id),
+            "eth0 ethernet 0 0000:00:03.0");
+  EXPECT_TRUE(nic.up && nic.addressed);
+}
+
 TEST_F(Discover, TellsWhichCardsAreUp) {
   DiscoverOptions options = tree("nvidia-ib");
   options.cache_folder = root_ / "cache";
