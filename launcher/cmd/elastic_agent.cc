@@ -265,7 +265,11 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
     if (const std::string local = local_copy(plan); !local.empty())
       extras.environment["REGROUP_CHECKPOINT_LOCAL"] = local;
   }
-  if (const auto seat = seats_.take(start.member)) {
+  // What this job may grow by, another may have taken meanwhile.
+  const auto usable = [this](std::size_t seat) {
+    return seat >= options_.environments.size() || agent_.crew().claim_gpus(options_.environments[seat]).ok();
+  };
+  if (const auto seat = seats_.take(start.member, usable)) {
     extras.cores = options_.cores[*seat];
     if (*seat < options_.environments.size())
       extras.environment.insert(options_.environments[*seat].begin(), options_.environments[*seat].end());

@@ -50,6 +50,7 @@ node::Setup common_setup(const Options& options) {
   setup.quiet = options.quiet;
   setup.memory = options.mapping.memory;
   setup.notice = options.notice;
+  setup.claims = launcher::claim_scope(options.environment, "");
   return setup;
 }
 

@@ -83,7 +83,8 @@ void answer_survey(const launcher::Host& host, const launcher::Environment& envi
                    node::Surveyed& answer) {
   if (!order.ports.empty()) return hold_ports(order.ports, answer);
   auto survey =
-      launcher::survey_host({order.devices, order.topology, job}, host.cores, environment, cache_folder);
+      launcher::survey_host({order.devices, order.topology, {order.claims.name, job, order.claims.outer}},
+                            host.cores, environment, cache_folder);
   answer.status = survey.status();
   if (!survey.ok()) return;
   survey->quota = host.quota;

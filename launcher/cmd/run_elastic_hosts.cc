@@ -69,7 +69,7 @@ core::Result<std::vector<node::Seat>> seats_on(const Options& options, const std
 core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHubOptions& hub) {
   const auto order = launcher::survey_for(options, {});
   if (!order) return {};
-  hub.survey = node::Survey{order->devices, order->topology};
+  hub.survey = node::Survey{order->devices, order->topology, {}, order->claims};
   hub.seats = [options](const std::string& name, std::uint32_t slots, const std::string& answer) {
     return seats_on(options, name, slots, answer);
   };

@@ -91,7 +91,8 @@ class Head {
     const auto order = launcher::survey_for(options_, {});
     std::vector<core::Result<std::string>> answers;
     if (order)
-      answers = hosts_->survey(std::vector<node::Survey>(hosts_->size(), {order->devices, order->topology}));
+      answers = hosts_->survey(
+          std::vector<node::Survey>(hosts_->size(), {order->devices, order->topology, {}, order->claims}));
     const auto folder = runtime_folder(options_.environment);
     allocation_.hosts.clear();
     std::size_t other = 0;

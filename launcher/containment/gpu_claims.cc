@@ -1,10 +1,12 @@
-// A claim is the name "regroup-gpu-SCOPE/GPU", which one socket can have; "regroup-gpu-SCOPE/GPU=JOB.PID"
-// beside it tells who that is. Both are read from /proc/net/unix: nobody has to answer. A job inside of job J
-// claims "GPU~J".
+// A claim is the name "regroup-gpu-SCOPE/GPU", which one socket can have;
+// "regroup-gpu-SCOPE/GPU=JOB.PID.NAMESPACE" beside it tells who that is: containers that share a network see
+// each other's claims, and each counts its processes from 1. Both are read from /proc/net/unix: nobody has to
+// answer. A job inside of job J claims "GPU~J".
 #include "launcher/containment/gpu_claims.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -24,7 +26,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::size_t kLongestGpu = 64;  // of the 107 characters that a name may have
+constexpr std::size_t kLongestGpu = 56;  // of the 107 characters that a name may have
 
 std::uint32_t checksum(const std::string& text) {
   return core::crc32c(std::as_bytes(std::span(text.data(), text.size())));
@@ -57,6 +59,12 @@ pid_t parent_of(pid_t pid, const std::string& root) {
   return rest >> state >> parent ? parent : 0;
 }
 
+// Of processes, that of this one. 0: not known.
+std::uint64_t own_namespace(const std::string& root) {
+  struct stat found {};
+  return ::stat((root + "/proc/self/ns/pid").c_str(), &found) == 0 ? found.st_ino : 0;
+}
+
 bool is_above_us(pid_t pid, const std::string& root) {
   constexpr int kMost = 1000;
   pid_t at = ::getpid();
@@ -68,18 +76,23 @@ bool is_above_us(pid_t pid, const std::string& root) {
 }
 
 GpuOwner owner_in(const std::string& text) {
-  const std::size_t dot = text.rfind('.');
-  GpuOwner out{text.substr(0, dot), 0};
+  const std::size_t dot = text.find('.');
+  GpuOwner out{text.substr(0, dot)};
   // Anybody may have written it, and it comes to a terminal.
   if (!std::ranges::all_of(out.job, [](unsigned char c) { return std::isalnum(c) != 0; })) out.job.clear();
-  if (dot != std::string::npos) std::from_chars(text.data() + dot + 1, text.data() + text.size(), out.pid);
+  if (dot == std::string::npos) return out;
+  const char* const end = text.data() + text.size();
+  const char* const at = std::from_chars(text.data() + dot + 1, end, out.pid).ptr;
+  if (at != end && *at == '.') std::from_chars(at + 1, end, out.processes);
   return out;
 }
 
 core::Result<core::Fd> take_name(const std::string& name) {
+  sockaddr_un address{};
+  if (name.size() + 1 > sizeof address.sun_path)
+    return core::invalid_argument(fmt::format("{} is too long for the name of a socket", name));
   core::Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!out.valid()) return core::system_error("socket", name, errno);
-  sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -90,12 +103,13 @@ core::Result<core::Fd> take_name(const std::string& name) {
 
 }  // namespace
 
-ClaimScope claim_scope(const Environment& environment, const std::string& job) {
+ClaimScope claim_scope(const Environment& environment, const std::string& job, const ClaimScope& told) {
   const auto value = [&environment](const char* name) {
     const auto found = environment.find(name);
     return found == environment.end() ? std::string() : found->second;
   };
-  return {value("REGROUP_GPU_CLAIMS"), job, value("REGROUP_JOB")};
+  return {told.name.empty() ? value("REGROUP_GPU_CLAIMS") : told.name, job,
+          told.outer.empty() ? value("REGROUP_JOB") : told.outer};
 }
 
 std::string GpuOwner::text() const {
@@ -119,7 +133,8 @@ ClaimedGpus::ClaimedGpus(const ClaimScope& scope, const std::string& root) : sco
 
 bool ClaimedGpus::encloses(const GpuOwner& owner) const {
   if (owner.job.empty() || owner.job == scope_.job) return false;
-  return owner.job == scope_.outer || is_above_us(owner.pid, root_);
+  if (owner.job == scope_.outer) return true;
+  return owner.processes != 0 && owner.processes == own_namespace(root_) && is_above_us(owner.pid, root_);
 }
 
 std::string ClaimedGpus::own_name(const std::string& gpu) const {
@@ -150,9 +165,22 @@ core::Status GpuClaims::claim(const ClaimScope& scope, const std::string& gpu) {
             fmt::format("GPU {} has been taken by {}", gpu, (owner != nullptr ? *owner : GpuOwner()).text())};
   }
   if (!taken.ok()) return taken.status();
-  auto owner = take_name(fmt::format("{}={}.{}", name, scope.job, ::getpid()));
+  auto owner = take_name(fmt::format("{}={}.{}.{}", name, scope.job, ::getpid(), own_namespace("")));
   if (!owner.ok()) return owner.status();
   held_[gpu] = {std::move(*taken), std::move(*owner)};
+  return {};
+}
+
+core::Status GpuClaims::claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus) {
+  std::vector<std::string> added;
+  for (const std::string& gpu : gpus) {
+    const bool had = held_.contains(gpu);
+    if (core::Status status = claim(scope, gpu); !status.ok()) {
+      for (const std::string& one : added) held_.erase(one);
+      return status;
+    }
+    if (!had) added.push_back(gpu);
+  }
   return {};
 }
 

@@ -5,8 +5,10 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/fd.h"
 #include "core/status.h"
@@ -20,12 +22,15 @@ struct ClaimScope {
   std::string job;    // claims of this job are none of others
   std::string outer;  // nor are those of the job that this process is a member of
 };
-// REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`.
-[[nodiscard]] ClaimScope claim_scope(const Environment& environment, const std::string& job);
+// REGROUP_GPU_CLAIMS and REGROUP_JOB of `environment`; what the head of the job has `told` of its own counts
+// before them.
+[[nodiscard]] ClaimScope claim_scope(const Environment& environment, const std::string& job,
+                                     const ClaimScope& told = {});
 
 struct GpuOwner {
-  std::string job;  // "": not known
-  pid_t pid = 0;    // in the owner's own namespace
+  std::string job;              // "": not known
+  pid_t pid = 0;                // in the namespace of processes that ...
+  std::uint64_t processes = 0;  // ... has this number (pid_namespaces(7)); 0: not known
   // "job 0a1b2c3d (process 4711)".
   [[nodiscard]] std::string text() const;
 };
@@ -53,6 +58,8 @@ class GpuClaims {
  public:
   // kUnavailable: another job has it, which the message names. A GPU that is claimed already stays so.
   [[nodiscard]] core::Status claim(const ClaimScope& scope, const std::string& gpu);
+  // Of these, all or none more than before.
+  [[nodiscard]] core::Status claim_all(const ClaimScope& scope, const std::vector<std::string>& gpus);
 
  private:
   struct Held {

@@ -30,6 +30,7 @@ struct Survey {
   std::string topology;  // file that describes them; "": look for them
   // Instead of all that: to be held there for members as long as the agent lives; 0: any one.
   std::vector<std::uint16_t> ports = {};
+  launcher::ClaimScope claims = {};  // name and outer, as the head has them; "": as the host has them
 };
 // What one of the members that a host may have is given.
 struct Seat {
@@ -55,13 +56,12 @@ struct Setup {
   std::string name;
   launcher::OutputRequest output;
   launcher::StdinRequest stdin_to;
-  bool verbose = false;
-  bool quiet = false;
-  bool services = false;  // for MPI programs
-  bool usage = false;     // what members use is to be told
+  bool verbose = false, quiet = false;
+  bool services = false, usage = false;  // for MPI programs; what members use is to be told
   launcher::MemoryPolicy memory = launcher::MemoryPolicy::kKernel;
   launcher::Master master;
   launcher::NoticeRequest notice = {};
+  launcher::ClaimScope claims = {};          // as of Survey
   std::optional<ElasticSetup> elastic = {};  // then members are started by Membership, and run program 0
 };
 // A program; without a path it is looked for there.

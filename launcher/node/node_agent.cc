@@ -117,7 +117,7 @@ launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setu
   launcher::AgentOptions agent;
   agent.crew.job = options.job;
   agent.crew.record = options.record;
-  agent.crew.claims = launcher::claim_scope(options.environment, options.job);
+  agent.crew.claims = launcher::claim_scope(options.environment, options.job, setup.claims);
   agent.crew.master = setup.master;
   agent.crew.output = setup.output;
   agent.crew.stdin_to = setup.stdin_to;

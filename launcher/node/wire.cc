@@ -40,6 +40,7 @@ fb::SetupT table(const Setup& m) {
   t.usage = m.usage, t.memory = static_cast<std::uint8_t>(m.memory);
   t.master_address = m.master.address, t.master_port = m.master.port;
   t.notice = table(m.notice);
+  t.claims = claims(m.claims);
   if (m.elastic) {
     t.elastic = std::make_unique<fb::ElasticT>();
     t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
@@ -78,6 +79,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.usage = t.usage, m.memory = static_cast<launcher::MemoryPolicy>(t.memory);
   m.master = {t.master_address, t.master_port};
   if (t.notice) m.notice = plain(*t.notice);
+  m.claims = plain_claims(t.claims);
   if (!t.elastic) return m;
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
@@ -172,9 +174,12 @@ Result<SpaceStarted> plain(const fb::SpaceStartedT& t) {
 fb::SurveyT table(const Survey& m) {
   fb::SurveyT t;
   t.devices = m.devices, t.topology = m.topology, t.ports = m.ports;
+  t.claims = claims(m.claims);
   return t;
 }
-Result<Survey> plain(const fb::SurveyT& t) { return Survey{t.devices, t.topology, t.ports}; }
+Result<Survey> plain(const fb::SurveyT& t) {
+  return Survey{t.devices, t.topology, t.ports, plain_claims(t.claims)};
+}
 fb::SurveyedT table(const Surveyed& m) {
   fb::SurveyedT t;
   t.host = m.host;

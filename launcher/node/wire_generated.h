@@ -41,6 +41,10 @@ struct Elastic;
 struct ElasticBuilder;
 struct ElasticT;
 
+struct Claims;
+struct ClaimsBuilder;
+struct ClaimsT;
+
 struct Survey;
 struct SurveyBuilder;
 struct SurveyT;
@@ -1601,11 +1605,99 @@ inline flatbuffers::Offset<Elastic> CreateElasticDirect(
 
 flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder &_fbb, const ElasticT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct ClaimsT : public flatbuffers::NativeTable {
+  typedef Claims TableType;
+  std::string name{};
+  std::string outer{};
+};
+
+struct Claims FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef ClaimsT NativeTableType;
+  typedef ClaimsBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NAME = 4,
+    VT_OUTER = 6
+  };
+  const flatbuffers::String *name() const {
+    return GetPointer<const flatbuffers::String *>(VT_NAME);
+  }
+  const flatbuffers::String *outer() const {
+    return GetPointer<const flatbuffers::String *>(VT_OUTER);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_NAME) &&
+           verifier.VerifyString(name()) &&
+           VerifyOffset(verifier, VT_OUTER) &&
+           verifier.VerifyString(outer()) &&
+           verifier.EndTable();
+  }
+  ClaimsT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(ClaimsT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<Claims> Pack(flatbuffers::FlatBufferBuilder &_fbb, const ClaimsT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct ClaimsBuilder {
+  typedef Claims Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_name(flatbuffers::Offset<flatbuffers::String> name) {
+    fbb_.AddOffset(Claims::VT_NAME, name);
+  }
+  void add_outer(flatbuffers::Offset<flatbuffers::String> outer) {
+    fbb_.AddOffset(Claims::VT_OUTER, outer);
+  }
+  explicit ClaimsBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Claims> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Claims>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Claims> CreateClaims(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> name = 0,
+    flatbuffers::Offset<flatbuffers::String> outer = 0) {
+  ClaimsBuilder builder_(_fbb);
+  builder_.add_outer(outer);
+  builder_.add_name(name);
+  return builder_.Finish();
+}
+
+struct Claims::Traits {
+  using type = Claims;
+  static auto constexpr Create = CreateClaims;
+};
+
+inline flatbuffers::Offset<Claims> CreateClaimsDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *name = nullptr,
+    const char *outer = nullptr) {
+  auto name__ = name ? _fbb.CreateString(name) : 0;
+  auto outer__ = outer ? _fbb.CreateString(outer) : 0;
+  return regroup::node::fb::CreateClaims(
+      _fbb,
+      name__,
+      outer__);
+}
+
+flatbuffers::Offset<Claims> CreateClaims(flatbuffers::FlatBufferBuilder &_fbb, const ClaimsT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct SurveyT : public flatbuffers::NativeTable {
   typedef Survey TableType;
   bool devices = false;
   std::string topology{};
   std::vector<uint16_t> ports{};
+  std::unique_ptr<regroup::node::fb::ClaimsT> claims{};
+  SurveyT() = default;
+  SurveyT(const SurveyT &o);
+  SurveyT(SurveyT&&) FLATBUFFERS_NOEXCEPT = default;
+  SurveyT &operator=(SurveyT o) FLATBUFFERS_NOEXCEPT;
 };
 
 struct Survey FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -1615,7 +1707,8 @@ struct Survey FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_DEVICES = 4,
     VT_TOPOLOGY = 6,
-    VT_PORTS = 8
+    VT_PORTS = 8,
+    VT_CLAIMS = 10
   };
   bool devices() const {
     return GetField<uint8_t>(VT_DEVICES, 0) != 0;
@@ -1626,6 +1719,9 @@ struct Survey FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<uint16_t> *ports() const {
     return GetPointer<const flatbuffers::Vector<uint16_t> *>(VT_PORTS);
   }
+  const regroup::node::fb::Claims *claims() const {
+    return GetPointer<const regroup::node::fb::Claims *>(VT_CLAIMS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_DEVICES, 1) &&
@@ -1633,6 +1729,8 @@ struct Survey FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyString(topology()) &&
            VerifyOffset(verifier, VT_PORTS) &&
            verifier.VerifyVector(ports()) &&
+           VerifyOffset(verifier, VT_CLAIMS) &&
+           verifier.VerifyTable(claims()) &&
            verifier.EndTable();
   }
   SurveyT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -1653,6 +1751,9 @@ struct SurveyBuilder {
   void add_ports(flatbuffers::Offset<flatbuffers::Vector<uint16_t>> ports) {
     fbb_.AddOffset(Survey::VT_PORTS, ports);
   }
+  void add_claims(flatbuffers::Offset<regroup::node::fb::Claims> claims) {
+    fbb_.AddOffset(Survey::VT_CLAIMS, claims);
+  }
   explicit SurveyBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1668,8 +1769,10 @@ inline flatbuffers::Offset<Survey> CreateSurvey(
     flatbuffers::FlatBufferBuilder &_fbb,
     bool devices = false,
     flatbuffers::Offset<flatbuffers::String> topology = 0,
-    flatbuffers::Offset<flatbuffers::Vector<uint16_t>> ports = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<uint16_t>> ports = 0,
+    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0) {
   SurveyBuilder builder_(_fbb);
+  builder_.add_claims(claims);
   builder_.add_ports(ports);
   builder_.add_topology(topology);
   builder_.add_devices(devices);
@@ -1685,14 +1788,16 @@ inline flatbuffers::Offset<Survey> CreateSurveyDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     bool devices = false,
     const char *topology = nullptr,
-    const std::vector<uint16_t> *ports = nullptr) {
+    const std::vector<uint16_t> *ports = nullptr,
+    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0) {
   auto topology__ = topology ? _fbb.CreateString(topology) : 0;
   auto ports__ = ports ? _fbb.CreateVector<uint16_t>(*ports) : 0;
   return regroup::node::fb::CreateSurvey(
       _fbb,
       devices,
       topology__,
-      ports__);
+      ports__,
+      claims);
 }
 
 flatbuffers::Offset<Survey> CreateSurvey(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -1713,6 +1818,7 @@ struct SetupT : public flatbuffers::NativeTable {
   bool usage = false;
   uint8_t memory = 0;
   std::unique_ptr<regroup::node::fb::NoticeSourcesT> notice{};
+  std::unique_ptr<regroup::node::fb::ClaimsT> claims{};
   SetupT() = default;
   SetupT(const SetupT &o);
   SetupT(SetupT&&) FLATBUFFERS_NOEXCEPT = default;
@@ -1737,7 +1843,8 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_ELASTIC = 24,
     VT_USAGE = 26,
     VT_MEMORY = 28,
-    VT_NOTICE = 30
+    VT_NOTICE = 30,
+    VT_CLAIMS = 32
   };
   uint32_t host() const {
     return GetField<uint32_t>(VT_HOST, 0);
@@ -1781,6 +1888,9 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::node::fb::NoticeSources *notice() const {
     return GetPointer<const regroup::node::fb::NoticeSources *>(VT_NOTICE);
   }
+  const regroup::node::fb::Claims *claims() const {
+    return GetPointer<const regroup::node::fb::Claims *>(VT_CLAIMS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
@@ -1802,6 +1912,8 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint8_t>(verifier, VT_MEMORY, 1) &&
            VerifyOffset(verifier, VT_NOTICE) &&
            verifier.VerifyTable(notice()) &&
+           VerifyOffset(verifier, VT_CLAIMS) &&
+           verifier.VerifyTable(claims()) &&
            verifier.EndTable();
   }
   SetupT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -1855,6 +1967,9 @@ struct SetupBuilder {
   void add_notice(flatbuffers::Offset<regroup::node::fb::NoticeSources> notice) {
     fbb_.AddOffset(Setup::VT_NOTICE, notice);
   }
+  void add_claims(flatbuffers::Offset<regroup::node::fb::Claims> claims) {
+    fbb_.AddOffset(Setup::VT_CLAIMS, claims);
+  }
   explicit SetupBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1881,8 +1996,10 @@ inline flatbuffers::Offset<Setup> CreateSetup(
     flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0,
     bool usage = false,
     uint8_t memory = 0,
-    flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0) {
+    flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0,
+    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0) {
   SetupBuilder builder_(_fbb);
+  builder_.add_claims(claims);
   builder_.add_notice(notice);
   builder_.add_elastic(elastic);
   builder_.add_master_address(master_address);
@@ -1920,7 +2037,8 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
     flatbuffers::Offset<regroup::node::fb::Elastic> elastic = 0,
     bool usage = false,
     uint8_t memory = 0,
-    flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0) {
+    flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0,
+    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto master_address__ = master_address ? _fbb.CreateString(master_address) : 0;
   return regroup::node::fb::CreateSetup(
@@ -1938,7 +2056,8 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
       elastic,
       usage,
       memory,
-      notice);
+      notice,
+      claims);
 }
 
 flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_fbb, const SetupT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -4964,6 +5083,50 @@ inline flatbuffers::Offset<Elastic> CreateElastic(flatbuffers::FlatBufferBuilder
       _head);
 }
 
+inline ClaimsT *Claims::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<ClaimsT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void Claims::UnPackTo(ClaimsT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = name(); if (_e) _o->name = _e->str(); }
+  { auto _e = outer(); if (_e) _o->outer = _e->str(); }
+}
+
+inline flatbuffers::Offset<Claims> Claims::Pack(flatbuffers::FlatBufferBuilder &_fbb, const ClaimsT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateClaims(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<Claims> CreateClaims(flatbuffers::FlatBufferBuilder &_fbb, const ClaimsT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const ClaimsT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _name = _o->name.empty() ? 0 : _fbb.CreateString(_o->name);
+  auto _outer = _o->outer.empty() ? 0 : _fbb.CreateString(_o->outer);
+  return regroup::node::fb::CreateClaims(
+      _fbb,
+      _name,
+      _outer);
+}
+
+inline SurveyT::SurveyT(const SurveyT &o)
+      : devices(o.devices),
+        topology(o.topology),
+        ports(o.ports),
+        claims((o.claims) ? new regroup::node::fb::ClaimsT(*o.claims) : nullptr) {
+}
+
+inline SurveyT &SurveyT::operator=(SurveyT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(devices, o.devices);
+  std::swap(topology, o.topology);
+  std::swap(ports, o.ports);
+  std::swap(claims, o.claims);
+  return *this;
+}
+
 inline SurveyT *Survey::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<SurveyT>();
   UnPackTo(_o.get(), _resolver);
@@ -4976,6 +5139,7 @@ inline void Survey::UnPackTo(SurveyT *_o, const flatbuffers::resolver_function_t
   { auto _e = devices(); _o->devices = _e; }
   { auto _e = topology(); if (_e) _o->topology = _e->str(); }
   { auto _e = ports(); if (_e) { _o->ports.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->ports[_i] = _e->Get(_i); } } }
+  { auto _e = claims(); if (_e) _o->claims = std::unique_ptr<regroup::node::fb::ClaimsT>(_e->UnPack(_resolver)); }
 }
 
 inline flatbuffers::Offset<Survey> Survey::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -4989,11 +5153,13 @@ inline flatbuffers::Offset<Survey> CreateSurvey(flatbuffers::FlatBufferBuilder &
   auto _devices = _o->devices;
   auto _topology = _o->topology.empty() ? 0 : _fbb.CreateString(_o->topology);
   auto _ports = _o->ports.size() ? _fbb.CreateVector(_o->ports) : 0;
+  auto _claims = _o->claims ? CreateClaims(_fbb, _o->claims.get(), _rehasher) : 0;
   return regroup::node::fb::CreateSurvey(
       _fbb,
       _devices,
       _topology,
-      _ports);
+      _ports,
+      _claims);
 }
 
 inline SetupT::SetupT(const SetupT &o)
@@ -5010,7 +5176,8 @@ inline SetupT::SetupT(const SetupT &o)
         elastic((o.elastic) ? new regroup::node::fb::ElasticT(*o.elastic) : nullptr),
         usage(o.usage),
         memory(o.memory),
-        notice((o.notice) ? new regroup::node::fb::NoticeSourcesT(*o.notice) : nullptr) {
+        notice((o.notice) ? new regroup::node::fb::NoticeSourcesT(*o.notice) : nullptr),
+        claims((o.claims) ? new regroup::node::fb::ClaimsT(*o.claims) : nullptr) {
 }
 
 inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
@@ -5028,6 +5195,7 @@ inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
   std::swap(usage, o.usage);
   std::swap(memory, o.memory);
   std::swap(notice, o.notice);
+  std::swap(claims, o.claims);
   return *this;
 }
 
@@ -5054,6 +5222,7 @@ inline void Setup::UnPackTo(SetupT *_o, const flatbuffers::resolver_function_t *
   { auto _e = usage(); _o->usage = _e; }
   { auto _e = memory(); _o->memory = _e; }
   { auto _e = notice(); if (_e) _o->notice = std::unique_ptr<regroup::node::fb::NoticeSourcesT>(_e->UnPack(_resolver)); }
+  { auto _e = claims(); if (_e) _o->claims = std::unique_ptr<regroup::node::fb::ClaimsT>(_e->UnPack(_resolver)); }
 }
 
 inline flatbuffers::Offset<Setup> Setup::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SetupT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -5078,6 +5247,7 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
   auto _usage = _o->usage;
   auto _memory = _o->memory;
   auto _notice = _o->notice ? CreateNoticeSources(_fbb, _o->notice.get(), _rehasher) : 0;
+  auto _claims = _o->claims ? CreateClaims(_fbb, _o->claims.get(), _rehasher) : 0;
   return regroup::node::fb::CreateSetup(
       _fbb,
       _host,
@@ -5093,7 +5263,8 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
       _elastic,
       _usage,
       _memory,
-      _notice);
+      _notice,
+      _claims);
 }
 
 inline AddAppT::AddAppT(const AddAppT &o)

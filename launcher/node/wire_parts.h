@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "launcher/containment/gpu_claims.h"
 #include "launcher/node/wire_generated.h"
 #include "launcher/supervise/environment.h"
 
@@ -39,6 +40,14 @@ inline launcher::Environment plain_environment(const std::vector<std::unique_ptr
   launcher::Environment out;
   for (const auto& variable : variables) out[variable->name] = variable->value;
   return out;
+}
+inline std::unique_ptr<fb::ClaimsT> claims(const launcher::ClaimScope& scope) {
+  auto t = std::make_unique<fb::ClaimsT>();
+  t->name = scope.name, t->outer = scope.outer;
+  return t;
+}
+inline launcher::ClaimScope plain_claims(const std::unique_ptr<fb::ClaimsT>& t) {
+  return t ? launcher::ClaimScope{t->name, "", t->outer} : launcher::ClaimScope();
 }
 template <class Table>
 void set_status(const Status& status, Table& t) {

@@ -186,7 +186,8 @@ void keep_granted(const HostRequest& granted, HostSurvey& survey) {
 
 std::optional<SurveyOrder> survey_for(const Options& options, const MemberNeeds& needs) {
   const JobRequest request = job_request(options, {1}, needs);
-  if (wants_devices(options)) return SurveyOrder{true, options.mapping.machine};
+  if (wants_devices(options))
+    return SurveyOrder{true, options.mapping.machine, claim_scope(options.environment, "")};
   const auto policy = policy_of(request.ranks);
   const bool over_objects = options.mapping.map.span || options.mapping.map.kind == MapBy::Kind::kPerUnit;
   if ((policy.ok() && needs_topology(*policy)) || over_objects || shows_machine(options))
@@ -208,11 +209,11 @@ JobRequest job_request(const Options& options, const std::vector<std::uint32_t>&
   out.cores = needs.cores;
   out.devices.packing = options.mapping.packing.value_or(Packing::kBest);
   out.devices.label = options.mapping.gpu_label;
-  return out;
   if (options.elastic) {
     out.devices.min_sets = std::max(1U, options.min);
     out.devices.last_goes_first = true;
   }
+  return out;
 }
 
 Result<PlacedJob> place_on_site(const Options& options, std::vector<SiteHost> hosts, JobRequest request) {

@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "launcher/containment/gpu_claims.h"
 #include "launcher/place/visible_gpus.h"
 #include "launcher/topo/discover.h"
 #include "launcher/topo/host_nics.h"
@@ -55,7 +54,7 @@ core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> 
     auto free = visible_gpus(out.machine, own);
     if (!free.ok()) return free.status();
     out.free = *free;
-    const ClaimedGpus claimed(claim_scope(own, order.job));
+    const ClaimedGpus claimed(claim_scope(own, order.claims.job, order.claims));
     for (const std::uint32_t gpu : members_of(out.free)) {
       if (const GpuOwner* owner = claimed.owner(claim_name(out.machine.gpus[gpu])))
         out.claimed[gpu] = owner->text();

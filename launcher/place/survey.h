@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "launcher/containment/gpu_claims.h"
 #include "launcher/options/request.h"
 #include "launcher/place/machine_judge.h"
 #include "launcher/topo/machine.h"
@@ -15,9 +16,9 @@
 namespace regroup::launcher {
 
 struct SurveyOrder {
-  bool devices = false;  // GPUs and NICs, too
-  std::string topology;  // file that describes them, read on that host; "": it looks for them
-  std::string job = {};  // that asks: GPUs which it has are free for it
+  bool devices = false;    // GPUs and NICs, too
+  std::string topology;    // file that describes them, read on that host; "": it looks for them
+  ClaimScope claims = {};  // of the job that asks, as claim_scope() is told them
 };
 
 struct HostSurvey {

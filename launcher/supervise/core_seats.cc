@@ -7,12 +7,19 @@
 
 namespace regroup::launcher {
 
-std::optional<std::size_t> CoreSeats::take(core::MemberId member) {
+std::optional<std::size_t> CoreSeats::take(core::MemberId member,
+                                           const std::function<bool(std::size_t)>& usable) {
   if (seats_ == 0) return std::nullopt;
   std::vector<std::size_t> holders(seats_);
   for (const auto& [other, seat] : held_) ++holders[seat];
-  const auto fewest = std::min_element(holders.begin(), holders.end());
-  return held_[member] = static_cast<std::size_t>(fewest - holders.begin());
+  const std::size_t fewest = *std::min_element(holders.begin(), holders.end());
+  std::optional<std::size_t> first;
+  for (std::size_t seat = 0; seat < seats_; ++seat) {
+    if (holders[seat] != fewest) continue;
+    if (!usable || usable(seat)) return held_[member] = seat;
+    if (!first) first = seat;
+  }
+  return held_[member] = *first;
 }
 
 std::size_t CoreSeats::free() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -13,9 +14,10 @@ class CoreSeats {
  public:
   explicit CoreSeats(std::size_t seats) : seats_(seats) {}
 
-  // The number of the seat that `member` holds from now on: the first of those that fewest hold. None where
-  // there are no seats.
-  [[nodiscard]] std::optional<std::size_t> take(core::MemberId member);
+  // The number of the seat that `member` holds from now on: of those that fewest hold the first that is
+  // `usable`; the first where none is. None where there are no seats.
+  [[nodiscard]] std::optional<std::size_t> take(core::MemberId member,
+                                                const std::function<bool(std::size_t)>& usable = {});
   // Its processes are dead or about to be; again is no error.
   void leave(core::MemberId member) { held_.erase(member); }
   // Seats that nobody holds.

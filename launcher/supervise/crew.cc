@@ -106,11 +106,11 @@ core::Status Crew::claim_gpus(const Environment& given) {
   if (placement == given.end()) return {};
   const nlohmann::json told = nlohmann::json::parse(placement->second, nullptr, false);
   if (!told.is_object()) return {};
+  std::vector<std::string> gpus;
   for (const nlohmann::json& gpu : told.value("gpus", nlohmann::json::array())) {
-    if (gpu.contains("claim"))
-      REGROUP_RETURN_IF_ERROR(claims_.claim(options_.claims, gpu.value("claim", "")));
+    if (gpu.contains("claim")) gpus.push_back(gpu.value("claim", ""));
   }
-  return {};
+  return claims_.claim_all(options_.claims, gpus);
 }
 
 core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extras& extras) {

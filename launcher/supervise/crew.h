@@ -100,6 +100,9 @@ class Crew {
   [[nodiscard]] bool outputs_busy() const { return streams_.busy(); }
   // Output was lost to a full disk or its like; that has been said.
   [[nodiscard]] bool output_lost() const { return streams_.lost(); }
+  // The GPUs that this environment gives a member, for the job: all of them or none. kUnavailable: another
+  // job has one, which the message names.
+  [[nodiscard]] core::Status claim_gpus(const Environment& given);
   // Members that run, and where it is written what they use.
   [[nodiscard]] std::vector<UsageTarget> usage_targets() const;
   // Of a living member, or 0.
@@ -114,7 +117,6 @@ class Crew {
 
   void reap_child(pid_t pid, bool ours);
   void tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores);
-  [[nodiscard]] core::Status claim_gpus(const Environment& given);
   [[nodiscard]] core::Status start_with(MemberPipes pipes, const Place& place, const Extras& extras);
 
   CrewOptions options_;

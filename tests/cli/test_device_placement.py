@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -124,6 +125,29 @@ def test_elastic_members_have_theirs(regroup, machine, member):
             continue
         found |= {word for word in environ if word.startswith(b"CUDA_VISIBLE_DEVICES=GPU-")}
     assert found == {b"CUDA_VISIBLE_DEVICES=GPU-0", b"CUDA_VISIBLE_DEVICES=GPU-1"}
+    job.process.terminate()
+    assert job.wait() == 1
+
+
+def test_an_elastic_job_grows_past_a_gpu_that_another_job_took(regroup, member, tmp_path):
+    path = tmp_path / "three.topo"
+    gpus = [f"gpu {n} at=numa:0 model=A100 arch=sm80 uuid=GPU-{n}" for n in range(3)]
+    path.write_text("\n".join(["cpu amd", f"numa 0 cpus={','.join(map(str, CORES))}", *gpus]) + "\n")
+    words = ["--oversubscribe", "--placement", "best", "--topology", str(path)]
+    tell = 'echo "$REGROUP_MEMBER has $CUDA_VISIBLE_DEVICES"; exec "$@"'
+    script = ("-np", "1:3", *words, "sh", "-c", tell, "sh", member)
+    every = regroup.run("--start", "3", *script, "1", "0")
+    order = dict(re.findall(r"^(\d) has (GPU-\d)$", every.out, re.MULTILINE))
+    assert len(order) == 3, every.err
+    job = regroup.start("--start", "1", *script, "1000000", "5")
+    job.wait_out("^step 5 ")
+    name = json.loads(regroup.control("status", "--json").stdout)["job"]
+    show = ("sh", "-c", "echo has $CUDA_VISIBLE_DEVICES; sleep 1000")
+    other = regroup.start("-np", "1", *words[1:], *show, env={"CUDA_VISIBLE_DEVICES": order["1"]})
+    other.wait_out(f"^has {order['1']}$")
+    assert regroup.control("resize", "2", name).returncode == 0
+    job.wait_out(f" has {order['2']}$")
+    assert f" has {order['1']}" not in job.out
     job.process.terminate()
     assert job.wait() == 1
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from hosts import ROOT, Hosts, until
-from test_run import Done, run, start
+from test_run import REGROUP, Done, run, start
 
 CORES = sorted(os.sched_getaffinity(0))
 TELL = (
@@ -139,6 +139,27 @@ def test_gpus_of_another_job_are_not_taken(hosts: Hosts, machines: str):
     assert Done(first).status != 0
     until(lambda: not claimed(), "the GPU given back", 60)
     assert len(told(run(hosts, *python("-H", "node1:2,node2:2", "-np", "4", *words)))) == 4
+
+
+def test_agents_know_the_claims_and_the_job_of_the_head(hosts: Hosts, machines: str):
+    words = ["-H", "node2:2", "-np", "2", "--placement", "best", "--topology", machines]
+    first = start(hosts, *words, "sleep", "1000")
+
+    def claims() -> bool:
+        return hosts[1].run(["grep", "-c", "regroup-gpu-.*=.*", "/proc/net/unix"]).stdout.strip() == "2"
+
+    until(claims, "both GPUs of node2 claimed", 60)
+    assert run(hosts, *words, "true").status == 213
+    assert run(hosts, *words, "true", env={**os.environ, "REGROUP_GPU_CLAIMS": "mine"}).status == 0
+    os.kill(hosts[0].inner(first), signal.SIGTERM)
+    assert Done(first).status != 0
+    # A job inside of the member on node1 may use what that member's job has on node2.
+    inner = " ".join([str(REGROUP), "--ssh-command", f"'{' '.join(hosts.ssh)}'", *words])
+    script = f'test "$(uname -n)" != node1 || exec {inner} printenv CUDA_VISIBLE_DEVICES'
+    outer = ["-H", "node1:1,node2:2", "-np", "3", *words[4:]]
+    job = run(hosts, *outer, "sh", "-c", script)
+    assert job.status == 0, job.err
+    assert set(job.out.split()) == {"GPU-node2-0", "GPU-node2-1"}
 
 
 def test_what_cannot_be_is_said(hosts: Hosts, machines: str):

@@ -29,6 +29,14 @@ TEST(CoreSeats, WhereThereAreTooFewTheyAreSharedEvenly) {
   EXPECT_EQ(seats.free(), 0U);
 }
 
+TEST(CoreSeats, SeatsThatAreOfNoUseArePassedOverButNeverForOnesThatAreHeld) {
+  CoreSeats seats(3);
+  const auto but_first = [](std::size_t seat) { return seat != 0; };
+  EXPECT_EQ(seats.take(10, but_first), 1U);
+  EXPECT_EQ(seats.take(11, but_first), 2U);
+  EXPECT_EQ(seats.take(12, but_first), 0U);  // whoever starts it there is told why not
+}
+
 TEST(CoreSeats, WithoutSeatsNobodyHasOne) {
   CoreSeats seats(0);
   EXPECT_EQ(seats.take(0), std::nullopt);

@@ -43,6 +43,8 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
 TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   EXPECT_TRUE(through(Survey{true, "/x.topo"}).devices);
   EXPECT_EQ(through(Survey{false, "/x.topo"}).topology, "/x.topo");
+  const Survey claims = through(Survey{true, "", {}, {"scope", "", "outer"}});
+  EXPECT_EQ(claims.claims.name + claims.claims.outer, "scopeouter");
   EXPECT_EQ(through(Surveyed{{}, "{}"}).host, "{}");
   const Surveyed refused = through(Surveyed{{core::Code::kUnavailable, "no hwloc"}, ""});
   EXPECT_EQ(refused.status.code(), core::Code::kUnavailable);
@@ -50,6 +52,7 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   EXPECT_EQ(through(Used{"{\"members\":[]}"}).json, "{\"members\":[]}");
   node::Setup setup;
   setup.usage = true;
+  setup.claims = {"scope", "", "outer"};
   setup.memory = launcher::MemoryPolicy::kInterleave;
   const CheckpointPlan plan{.directory = "/local",
                             .shared = "/shared",
@@ -66,6 +69,7 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   const node::Setup out = through(setup);
   EXPECT_TRUE(out.usage);
   EXPECT_EQ(out.memory, launcher::MemoryPolicy::kInterleave);
+  EXPECT_EQ(out.claims.name + out.claims.outer, "scopeouter");
   EXPECT_EQ(out.elastic->checkpoints, setup.elastic->checkpoints);
   ASSERT_EQ(out.elastic->seats.size(), 2U);
   EXPECT_EQ(out.elastic->seats[0].cores, (std::vector<int>{0, 2}));

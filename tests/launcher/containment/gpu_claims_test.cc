@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace regroup::launcher {
 namespace {
@@ -104,6 +108,65 @@ TEST_F(GpuClaimsTest, AJobAboveThisProcessIsKnownByItsProcess) {
   const ClaimedGpus seen(of("b"));          // of this process, which has it for aaaa
   ASSERT_NE(seen.owner("GPU-1"), nullptr);
   EXPECT_EQ(seen.owner("GPU-1")->job, "in1");
+}
+
+// A container counts its processes from 1; its network may be this host's.
+TEST_F(GpuClaimsTest, AProcessOfAnotherContainerIsNotOneAboveThis) {
+  std::string root = std::filesystem::temp_directory_path() / "regroup-claims-XXXXXX";
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  std::filesystem::create_directories(root + "/proc/net");
+  std::filesystem::create_directories(root + "/proc/self/ns");
+  std::ofstream(root + "/proc/self/ns/pid") << "";
+  struct stat found {};
+  ASSERT_EQ(::stat((root + "/proc/self/ns/pid").c_str(), &found), 0);
+  {
+    GpuClaims claims;  // for the name of a claim, whatever it looks like
+    ASSERT_TRUE(claims.claim(of("aaaa"), "GPU-1").ok());
+    std::ifstream all("/proc/net/unix");
+    std::string name;
+    for (std::string line; std::getline(all, line);) {
+      const std::size_t at = line.find("@regroup-gpu-");
+      const std::size_t equals = line.find(fmt::format("/GPU-1=aaaa.{}.", ::getpid()));
+      if (at != std::string::npos && equals != std::string::npos) name = line.substr(at, equals - at);
+    }
+    ASSERT_FALSE(name.empty());
+    const auto claimed_in = [&](const std::string& owner) {
+      std::ofstream(root + "/proc/net/unix")
+          << fmt::format("0: 2 0 0 1 1 9 {0}/GPU-1\n0: 2 0 0 1 1 9 {0}/GPU-1={1}\n", name, owner);
+      return ClaimedGpus(of("b"), root).owner("GPU-1") != nullptr;
+    };
+    const auto here = static_cast<std::uint64_t>(found.st_ino);
+    EXPECT_FALSE(
+        claimed_in(fmt::format("aaaa.{}.{}", ::getpid(), here)));  // this process: free for what it runs
+    EXPECT_TRUE(claimed_in(fmt::format("aaaa.{}.{}", ::getpid(), here + 1)));
+    EXPECT_TRUE(claimed_in(fmt::format("aaaa.{}", ::getpid())));
+  }
+  std::filesystem::remove_all(root);
+}
+
+TEST_F(GpuClaimsTest, OfSeveralAllAreTakenOrNone) {
+  const Holder a(of("aaaa"), "GPU-2");
+  GpuClaims claims;
+  ASSERT_TRUE(claims.claim(of("b"), "GPU-0").ok());
+  EXPECT_THAT(claims.claim_all(of("b"), {"GPU-0", "GPU-1", "GPU-2"}).message(),
+              HasSubstr("taken by job aaaa"));
+  const auto has = [](const std::string& gpu) {
+    std::ifstream file("/proc/net/unix");
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    return all.find(fmt::format("/{}=b.{}.", gpu, ::getpid())) != std::string::npos;
+  };
+  EXPECT_TRUE(has("GPU-0"));  // it was there before
+  EXPECT_FALSE(has("GPU-1"));
+  EXPECT_TRUE(claims.claim_all(of("b"), {"GPU-0", "GPU-1"}).ok());
+  EXPECT_TRUE(has("GPU-1"));
+}
+
+TEST_F(GpuClaimsTest, WhatTheHeadOfTheJobToldCountsFirst) {
+  const Environment own{{"REGROUP_GPU_CLAIMS", "mine"}, {"REGROUP_JOB", "outer1"}};
+  EXPECT_EQ(claim_scope(own, "b").name, "mine");
+  EXPECT_EQ(claim_scope(own, "b").outer, "outer1");
+  const ClaimScope told = claim_scope(own, "b", {"theirs", "", "outer2"});
+  EXPECT_EQ(told.name + told.job + told.outer, "theirsbouter2");
 }
 
 TEST_F(GpuClaimsTest, ScopesAreApartAndNoneIsNone) {
