@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@ namespace regroup::elastic {
 namespace {
 
 using checkpoint::Checkpoint;
+using core::Code;
 using core::SaveMark;
 using core::Status;
 
@@ -101,19 +104,36 @@ Status load_from(const std::string& path, State& state, core::Step step, const C
   return fill_state(*from, *lengths, state);
 }
 
-// A copy has the very manifest of what it is a copy of, and so, block for block, its bytes.
-bool is_copy(const std::string& path, const std::string& of) {
-  const auto one = checkpoint::read_file(path + "/" + checkpoint::kManifestName, kMostManifest);
+// A copy has the very manifest of what it is a copy of, and so, block for block, its bytes. kNotFound:
+// another checkpoint, or none, is there, as may well be. kDataLoss: one whose manifest is damaged or gone.
+Status check_copy(const std::string& path, const std::string& of) {
+  const std::string name = path + "/" + checkpoint::kManifestName;
+  const auto one = checkpoint::read_file(name, kMostManifest);
+  std::error_code error;
+  if (one.code() == Code::kNotFound && std::filesystem::exists(path, error))
+    return {Code::kDataLoss, one.status().message()};
+  if (!one.ok()) return one.status();
   const auto other = checkpoint::read_file(of + "/" + checkpoint::kManifestName, kMostManifest);
-  return one.ok() && other.ok() && *one == *other;
+  if (!other.ok()) return {Code::kNotFound, other.status().message()};
+  if (*one == *other) return {};
+  REGROUP_RETURN_IF_ERROR(checkpoint::parse_manifest(std::as_bytes(std::span(*one)), name).status());
+  return {Code::kNotFound, name + ": of another checkpoint"};
+}
+
+// On this member's standard error, which goes where the user of the job looks.
+void tell_passed_over(const std::string& local, const Status& why, const std::string& instead) {
+  fmt::print(stderr, "checkpoint {} of this host is passed over, {} is read: {}\n", local, instead,
+             why.message());
 }
 
 }  // namespace
 
 Status load_checkpoint(Participant& self, State& state, core::Step step, const Checkpointing& options) {
   const std::string& local = options.resume_local;
-  Status loaded(core::Code::kNotFound, "not here");
-  if (!local.empty() && is_copy(local, options.resume_from)) loaded = load_from(local, state, step, options);
+  Status loaded(Code::kNotFound, "not here");
+  if (!local.empty()) loaded = check_copy(local, options.resume_from);
+  if (!local.empty() && loaded.ok()) loaded = load_from(local, state, step, options);
+  if (!loaded.ok() && loaded.code() != Code::kNotFound) tell_passed_over(local, loaded, options.resume_from);
   if (!loaded.ok()) loaded = load_from(options.resume_from, state, step, options);
   REGROUP_RETURN_IF_ERROR(loaded);
   self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
