@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "checkpoint/dtype.h"
@@ -142,12 +143,21 @@ Status Checkpoint::read(std::size_t tensor, std::span<std::byte> out) const {
   return read(tensor, whole(manifest_.tensors[tensor].shape), out);
 }
 
-core::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside, const Say& say,
+core::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places, const Say& say,
                                                 const OnProgress& on_progress) {
-  const auto entries = list(directory);
-  if (entries.code() == Code::kNotFound) return std::optional<Newest>();
-  if (!entries.ok()) return entries.status();
-  for (const Entry& entry : *entries) {
+  struct Candidate {
+    Entry entry;
+    bool aside = false;
+  };
+  std::vector<Candidate> candidates;
+  for (const Place& place : places) {
+    const auto entries = list(place.directory);
+    if (entries.code() == Code::kNotFound) continue;
+    if (!entries.ok()) return entries.status();
+    for (const Entry& entry : *entries) candidates.push_back({entry, place.aside});
+  }
+  std::ranges::stable_sort(candidates, std::greater(), [](const Candidate& one) { return one.entry.step; });
+  for (const auto& [entry, aside] : candidates) {
     const Status status = verify(entry.path, on_progress);
     if (status.ok()) return std::optional(Newest{entry.step, entry.path});
     // Of another version, unreadable to this user, out of memory: that does not make it bad.
@@ -157,6 +167,11 @@ core::Result<std::optional<Newest>> newest_good(const std::string& directory, bo
     if (const Status moved = set_aside(entry, status.message()); !moved.ok()) say(moved.message());
   }
   return std::optional<Newest>();
+}
+
+core::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside, const Say& say,
+                                                const OnProgress& on_progress) {
+  return newest_good({{directory, aside}}, say, on_progress);
 }
 
 }  // namespace regroup::checkpoint

@@ -55,8 +55,17 @@ struct Newest {
   core::Step step = 0;
   std::string path;
 };
-// The newest checkpoint all of whose bytes are good; nothing if there is none, or no directory. Damaged ones
-// on the way are told to `say` and, with `aside` (the caller holds the lock), set aside with their reason.
+// Where checkpoints may be. `aside`: the caller holds its lock, and damaged ones are set aside there.
+struct Place {
+  std::string directory;
+  bool aside = false;
+};
+// The newest checkpoint of all `places` all of whose bytes are good, of equal steps that of the place named
+// first; nothing if there is none, or no directory. What is older is not read, nor what comes second. Damaged
+// ones on the way are told to `say`.
+[[nodiscard]] core::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places,
+                                                              const Say& say,
+                                                              const OnProgress& on_progress = {});
 [[nodiscard]] core::Result<std::optional<Newest>> newest_good(const std::string& directory, bool aside,
                                                               const Say& say,
                                                               const OnProgress& on_progress = {});

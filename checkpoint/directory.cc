@@ -60,6 +60,20 @@ Status remove_checkpoint(const std::string& directory, const Entry& entry) {
   return remove_all(trash);
 }
 
+// Of a checkpoint that was set aside, perhaps beside others of that step: its step and its number among them.
+std::optional<std::pair<core::Step, int>> aside_of_name(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const std::string_view of = name.substr(0, name.find('.'));
+  const auto step = step_of_name(std::string(of));
+  if (!step || of.size() == name.size()) return step ? std::optional(std::pair(*step, 0)) : std::nullopt;
+  const std::string_view digits = name.substr(of.size() + 1);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number <= 0) return std::nullopt;
+  return std::pair(*step, number);
+}
+
 }  // namespace
 
 std::string name_of_step(core::Step step) { return fmt::format("{}{:08}", kStep, step); }
@@ -147,6 +161,29 @@ core::Result<std::vector<core::Step>> prune(const std::string& directory, const 
   const std::vector<core::Step> out = superfluous(steps, retention);
   for (const core::Step step : out)
     REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
+  return out;
+}
+
+core::Result<std::vector<std::string>> prune_newer(const std::string& directory, const Retention& retention) {
+  const auto committed = list(directory);
+  if (!committed.ok()) return committed.status();
+  const auto names = names_in(directory);
+  if (!names.ok()) return names.status();
+  std::vector<std::pair<std::pair<core::Step, int>, std::string>> newer;
+  for (const std::string& name : *names) {
+    if (const auto of = aside_of_name(name, kNewer)) newer.emplace_back(*of, name);
+  }
+  std::ranges::sort(newer, std::greater());
+  const std::size_t kept = std::max(retention.last, kLeastKept);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < newer.size(); ++i) {
+    const core::Step step = newer[i].first.first;
+    const auto since = std::ranges::count_if(*committed, [&](const Entry& e) { return e.step >= step; });
+    if (i < kept && static_cast<std::size_t>(since) < kept) continue;
+    const std::string path = fmt::format("{}/{}", directory, newer[i].second);
+    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path}));
+    out.push_back(path);
+  }
   return out;
 }
 

@@ -18,6 +18,7 @@
 namespace regroup::checkpoint {
 namespace {
 
+using core::Result;
 using core::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
@@ -81,7 +82,12 @@ Status copy_checkpoint(const Newest& newest, const std::string& target, core::Du
   return await_visible(target, visible_within);
 }
 
-Status prune_copies(const std::string& directory, const Retention& retention) {
+Newest entry_of(const std::string& directory, core::Step step) {
+  return {step, fmt::format("{}/{}", directory, name_of_step(step))};
+}
+
+// `copied` stays whatever is newer: that may be damaged.
+Status prune_copies(const std::string& directory, const Retention& retention, core::Step copied) {
   const auto entries = list(directory);
   if (!entries.ok()) return entries.status();
   std::vector<core::Step> steps;
@@ -91,20 +97,22 @@ Status prune_copies(const std::string& directory, const Retention& retention) {
     else
       REGROUP_RETURN_IF_ERROR(remove_all(entry.path));
   }
-  for (const core::Step step : superfluous(steps, retention))
-    REGROUP_RETURN_IF_ERROR(remove_copy(fmt::format("{}/{}", directory, name_of_step(step))));
+  for (const core::Step step : superfluous(steps, retention)) {
+    if (step != copied) REGROUP_RETURN_IF_ERROR(remove_copy(entry_of(directory, step).path));
+  }
   return {};
 }
 
 }  // namespace
 
 core::Result<std::optional<core::Step>> copy_newest(const std::string& from, const std::string& to,
-                                                    const CopyOptions& options) {
-  const auto nobody = [](const std::string&) {};
-  const auto newest = newest_good(from, /*aside=*/false, nobody);
+                                                    const CopyOptions& options, const Say& say) {
+  using Found = Result<std::optional<Newest>>;
+  const Found newest = options.verified ? Found(std::optional(entry_of(from, *options.verified)))
+                                        : newest_good(from, /*aside=*/false, say);
   if (!newest.ok()) return newest.status();
   if (!newest->has_value()) return std::optional<core::Step>();
-  const std::string target = fmt::format("{}/{}", to, name_of_step((*newest)->step));
+  const std::string target = entry_of(to, (*newest)->step).path;
   if (has_manifest(target)) {
     if (verify(target).ok()) return std::optional<core::Step>();
     REGROUP_RETURN_IF_ERROR(remove_copy(target));
@@ -116,7 +124,7 @@ core::Result<std::optional<core::Step>> copy_newest(const std::string& from, con
     return copied;
   }
   REGROUP_RETURN_IF_ERROR(sync_folder(to));
-  REGROUP_RETURN_IF_ERROR(prune_copies(to, options.retention));
+  REGROUP_RETURN_IF_ERROR(prune_copies(to, options.retention, (*newest)->step));
   return std::optional((*newest)->step);
 }
 
@@ -128,7 +136,7 @@ core::Result<std::vector<core::Step>> prepare_local(const std::string& local, co
   for (const Entry& entry : *entries) {
     if (entry.step <= after) continue;
     const std::string reason = fmt::format("a job went on after step {}, from the shared directory", after);
-    REGROUP_RETURN_IF_ERROR(set_aside(entry, reason, "newer-"));
+    REGROUP_RETURN_IF_ERROR(set_aside(entry, reason, kNewer));
     aside.push_back(entry.step);
   }
   return aside;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launcher/cmd/checkpoints.h"
+#include "launcher/cmd/start.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/spawn.h"
 
@@ -21,6 +22,8 @@ namespace fs = std::filesystem;
 using core::Result;
 using core::Status;
 using Json = nlohmann::json;
+
+constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
 
 // What regroup-persist prints. What it says of damaged ones, or of errors, goes to our standard error.
 Result<std::string> ask_persist(std::vector<std::string> words, const std::string& directory) {
@@ -49,14 +52,12 @@ Result<std::string> ask_persist(std::vector<std::string> words, const std::strin
   return text;
 }
 
-Result<std::string> ask_newest(const std::string& directory, bool aside) {
-  std::vector<std::string> words{"regroup-persist", "newest", directory};
-  if (!aside) words.emplace_back("pass-over");
-  return ask_persist(std::move(words), directory);
-}
-
-Result<std::optional<Resume>> newest_in(const std::string& directory, bool aside) {
-  const auto text = ask_newest(directory, aside);
+// The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
+Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places,
+                                        const std::string& directory) {
+  std::vector<std::string> words{"regroup-persist", "newest"};
+  words.insert(words.end(), places.begin(), places.end());
+  const auto text = ask_persist(std::move(words), directory);
   if (!text.ok()) return text.status();
   const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
@@ -83,17 +84,53 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path, error).lexically_normal().string();
 }
 
-}  // namespace
-
+// Makes the directory if need be, and its LOCK name the job.
 Result<core::FileLock> take_directory(const std::string& path, const std::string& job) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return core::system_error("mkdir", path, error.value());
-  // docs/formats/checkpoint.md: what checkpoint::check_owner() reads.
-  auto taken = core::FileLock::take(path + "/LOCK",
-                                    fmt::format("job {} (process {} on {})", job, ::getpid(), host_name()));
+  auto taken = core::FileLock::take(path + "/LOCK", lock_owner(job));
   if (!taken.ok()) return Status(taken.code(), "--checkpoint " + taken.status().message());
   return taken;
+}
+
+// On a host where the job may have no member and no such directory: nothing then. Another job has it: an
+// error.
+Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::optional<core::FileLock>();
+  auto taken = take_directory(path, job);
+  if (taken.ok()) return std::optional(std::move(*taken));
+  if (taken.code() == core::Code::kUnavailable) return taken.status();
+  fail(fmt::format("{}: what this host has there is not looked at", taken.status().message()), 0);
+  return std::optional<core::FileLock>();
+}
+
+// What a job goes on from whose hosts all see only `plan.shared`; the launcher's host may have a newer one,
+// which is copied there first.
+Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan,
+                                              const launcher::CheckpointRequest& asked) {
+  const auto own = take_if_there(plan.directory, plan.job);
+  if (!own.ok()) return own.status();
+  if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared);
+  auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory);
+  if (!newest.ok() || !newest->has_value()) return newest;
+  const std::string name = fs::path((*newest)->path).filename().string();
+  if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
+  const auto copied = ask_persist(
+      {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
+       std::to_string(asked.keep_every), std::to_string((*newest)->step)},
+      plan.directory);
+  if (!copied.ok()) return copied.status();
+  (*newest)->path = fmt::format("{}/{}", plan.shared, name);
+  return newest;
+}
+
+}  // namespace
+
+// docs/formats/checkpoint.md: what checkpoint::check_owner() reads.
+std::string lock_owner(const std::string& job) {
+  return fmt::format("job {} (process {} on {})", job, ::getpid(), host_name());
 }
 
 std::string resumes(const CheckpointPlan& plan) {
@@ -112,33 +149,27 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   if (asked.directory.empty() && !asked.shared.empty())
     return core::invalid_argument("--checkpoint-shared: it is behind a directory; say which by --checkpoint");
   if (asked.directory.empty()) return plan;
-  std::vector<core::FileLock> own;  // for the moment: agents take theirs
-  const bool each = hosts && !asked.shared.empty();
   plan.directory = absolute(asked.directory);
-  auto lock = take_directory(plan.directory, job);
-  if (!lock.ok()) return lock.status();
-  (each ? own : *locks).push_back(std::move(*lock));
-  auto resume = newest_in(plan.directory, /*aside=*/true);
-  if (!resume.ok()) return resume.status();
-  plan.resume = std::move(*resume);
+  plan.job = job;
   if (!asked.shared.empty()) {
     plan.shared = absolute(asked.shared);
-    lock = take_directory(plan.shared, job);
+    auto lock = take_directory(plan.shared, job);
     if (!lock.ok()) return lock.status();
     locks->push_back(std::move(*lock));
-    resume = newest_in(plan.shared, /*aside=*/false);
-    if (!resume.ok()) return resume.status();
-    const bool shared_is_newer = *resume && (!plan.resume || (*resume)->step > plan.resume->step);
-    if (each && plan.resume && !shared_is_newer) {
-      const auto copied = ask_persist({"regroup-persist", "copy", plan.directory, plan.shared, job,
-                                       std::to_string(asked.keep), std::to_string(asked.keep_every)},
-                                      plan.directory);
-      if (!copied.ok()) return copied.status();
-      resume = newest_in(plan.shared, /*aside=*/false);
-      if (!resume.ok()) return resume.status();
-    }
-    if (each || shared_is_newer) plan.resume = std::move(*resume);
   }
+  Result<std::optional<Resume>> newest = std::optional<Resume>();
+  if (hosts && !plan.shared.empty()) {
+    newest = newest_of_hosts(plan, asked);
+  } else {
+    auto lock = take_directory(plan.directory, job);
+    if (!lock.ok()) return lock.status();
+    locks->push_back(std::move(*lock));
+    std::vector<std::string> places{plan.directory};
+    if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
+    newest = newest_in(places, plan.directory);
+  }
+  if (!newest.ok()) return newest.status();
+  plan.resume = std::move(*newest);
   if (plan.resume) {
     options->seed = plan.resume->seed;
     options->shards = plan.resume->shards;
@@ -147,7 +178,6 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   plan.keep_last = options->checkpoint.keep;
   plan.keep_every = options->checkpoint.keep_every;
   plan.memory = options->checkpoint.memory;
-  plan.job = job;
   plan.seed = options->seed;
   plan.shards = options->shards;
   return plan;

@@ -24,6 +24,9 @@ using core::Status;
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kFinishLimit(600);  // of a checkpoint that is being written when the job ends
+constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory, before that is told
+constexpr std::chrono::seconds kReleaseLimit(5);   // of whoever has its lock
+constexpr std::string_view kHeld = "held";         // as regroup-persist says it
 constexpr double kMiB = 1 << 20;
 
 const char* name_of(LastChoice::What what) {
@@ -54,7 +57,8 @@ Checkpoints::Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std
       say_(std::move(say)),
       quiet_(quiet),
       loop_(loop),
-      limit_(loop) {}
+      limit_(loop),
+      late_(loop) {}
 
 Checkpoints::~Checkpoints() {
   if (process_) process_->abandon();
@@ -68,7 +72,7 @@ void Checkpoints::start() {
   if (plan_.shared.empty())
     check_directory();
   else
-    check_local();
+    take_own();
 }
 
 // A new one is made while the old one is there: its descriptor is another.
@@ -86,57 +90,99 @@ void Checkpoints::look_for_arena() {
 }
 
 // Not by this process: a file system that hangs would take the host's members with it.
-void Checkpoints::check_directory() { check({"regroup-persist", "owner", plan_.directory, plan_.job}, {}); }
+void Checkpoints::check_directory() { check({"regroup-persist", "owner", plan_.directory, plan_.job}); }
 
-// On this host's own disk. Should another host see the same directory, that one has it for this job, too.
-void Checkpoints::check_local() {
-  auto taken = take_directory(plan_.directory, plan_.job);
-  if (taken.ok()) local_.emplace(std::move(*taken));
+// On this host's own disk, by a process that has the lock as long as we live. Should another host see the
+// same directory, that one has it for this job, too. What is newer there goes first: until then nothing is
+// written.
+void Checkpoints::take_own() {
   const core::Step after = plan_.resume ? plan_.resume->step : 0;
-  std::vector<std::string> argv{"regroup-persist", "local",   plan_.directory,
-                                plan_.shared,      plan_.job, std::to_string(after)};
-  if (local_) argv.emplace_back("held");
-  check(std::move(argv), [this] { barred_ = true; });
+  taking_ = true;
+  check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
+         lock_owner(plan_.job)});
+  late_.expires_after(kAnswerLimit);
+  late_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !taking_) return;
+    hangs_ = true;
+    say_(fmt::format("host {}: {} has not answered for {} s: no checkpoints are made here until it does",
+                     host_, plan_.directory, kAnswerLimit.count()));
+    poll();
+  });
 }
 
 // Errors mean that nothing is written here; what else it says is for the user.
-void Checkpoints::check(std::vector<std::string> argv, std::function<void()> failed) {
+void Checkpoints::check(std::vector<std::string> argv) {
   launcher::SpawnSpec spec;
   spec.path = launcher::find_helper("regroup-persist");
   spec.argv = std::move(argv);
   const auto said = [this](std::string_view line, bool error) {
+    if (!error && taking_ && line == kHeld) return taken(/*held=*/true);
+    check_said_ |= error;
     say_(error ? fmt::format("host {}: no checkpoints are made here, and none is read: {}", host_, line)
                : fmt::format("host {}: {}", host_, line));
   };
-  const auto ended = [this, failed](int status) {
-    check_.reset();
-    if (status != 0 && failed) failed();
-    poll();
-  };
+  const auto ended = [this](int status) { checked(status); };
   auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
-  if (started.ok())
+  if (started.ok()) {
     check_ = *started;
-  else {
+  } else {
     said(started.status().message(), true);
-    if (failed) failed();
+    barred_ = std::exchange(taking_, false);
   }
+}
+
+void Checkpoints::checked(int wait_status) {
+  check_.reset();
+  const bool failed = wait_status != 0 && !then_;
+  if (failed && !check_said_)
+    say_(fmt::format("host {}: {}: {}", host_,
+                     held_ ? "the lock of " + plan_.directory + " is lost" : "no checkpoints are made here",
+                     silent_end(wait_status)));
+  held_ = releasing_ = false;
+  if (taking_ && wait_status == 0) return taken(/*held=*/false);
+  barred_ |= std::exchange(taking_, false);
+  poll();
+}
+
+void Checkpoints::taken(bool held) {
+  taking_ = hangs_ = false;
+  held_ = held;
+  late_.cancel();
+  poll();
+}
+
+void Checkpoints::drop_check() {
+  if (check_) std::exchange(check_, {})->abandon();
+  taking_ = held_ = releasing_ = false;
+}
+
+// Whoever starts this job again is to find the directory free. False: there is nothing to wait for.
+bool Checkpoints::release_own() {
+  if (!check_ || !std::exchange(held_, false)) return false;
+  releasing_ = true;
+  check_->close_input();
+  const core::TimePoint limit = core::SystemClock().now() + kReleaseLimit;
+  end_by(deadline_ ? std::min(*deadline_, limit) : limit);
+  return true;
 }
 
 void Checkpoints::poll() {
   const core::Arena& arena = arena_();
   const bool there = arena.mapped() && !arena.save_area().empty();
   const auto mark = there ? SaveMark::unpack(arena.save_word().load(std::memory_order_acquire)) : SaveMark{};
-  const bool preparing = check_ && local_;  // what is newer in this host's own directory goes first
-  if (!process_ && !preparing && !keep_ && !barred_ && mark.phase == SaveMark::Phase::kReady)
-    write(mark.step);
-  if (process_ || copy_ || preparing) return;  // their ends go on
-  if (then_) std::exchange(then_, {})();
+  if (!process_ && !taking_ && !keep_ && !barred_ && mark.phase == SaveMark::Phase::kReady) write(mark.step);
+  if (process_ || copy_ || (taking_ && !hangs_) || releasing_) return;  // their ends go on
+  if (!then_ || release_own()) return;
+  if (hangs_ && mark.phase == SaveMark::Phase::kReady)
+    say_(fmt::format("the checkpoint of step {} is lost: {} has not answered", mark.step, plan_.directory));
+  if (hangs_) drop_check();
+  std::exchange(then_, {})();
 }
 
 void Checkpoints::finish(std::function<void()> then) {
   then_ = std::move(then);
   if (!process_) poll();
-  if (process_ || copy_ || (check_ && local_))
+  if (process_ || copy_ || (taking_ && !hangs_))
     end_by(deadline_.value_or(core::SystemClock().now() + kFinishLimit));
 }
 
@@ -148,7 +194,8 @@ void Checkpoints::end_by(core::TimePoint deadline) {
     keep_ = true;
     if (process_) process_->kill();
     if (copy_) copy_->kill();
-    if (check_) check_->kill();
+    drop_check();
+    poll();
   });
 }
 
@@ -272,10 +319,12 @@ void Checkpoints::copy() {
                std::to_string(plan_.keep_every)};
   copy_error_.clear(), copy_step_.clear();
   copying_since_ = core::SystemClock().now();
-  auto started = launcher::PipedProcess::start(
-      loop_, std::move(spec),
-      {[this](std::string_view line, bool error) { (error ? copy_error_ : copy_step_) = line; },
-       [this](int wait_status) { copied(wait_status); }});
+  const auto said = [this](std::string_view line, bool error) {
+    if (!error) copy_step_ = line;
+    if (error) copy_error_ += (copy_error_.empty() ? "" : "; ") + std::string(line);
+  };
+  const auto ended = [this](int wait_status) { copied(wait_status); };
+  auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
   if (started.ok())
     copy_ = *started;
   else
@@ -286,9 +335,11 @@ void Checkpoints::copied(int wait_status) {
   copy_.reset();
   if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
   const double seconds = std::chrono::duration<double>(core::SystemClock().now() - copying_since_).count();
-  if (!copy_error_.empty())
+  if (wait_status != 0)
     say_(fmt::format("no copy in {}, the one before stays: {}", plan_.shared, copy_error_));
-  else if (!copy_step_.empty() && !quiet_)
+  else if (!copy_error_.empty())  // a damaged one was passed over
+    say_(host_.empty() ? copy_error_ : fmt::format("host {}: {}", host_, copy_error_));
+  if (wait_status == 0 && !copy_step_.empty() && !quiet_)
     say_(
         fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared, seconds));
   if (copy_again_ && !keep_) copy();

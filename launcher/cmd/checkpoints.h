@@ -25,14 +25,15 @@ namespace regroup::cmd {
 using node::CheckpointPlan;
 using node::Resume;
 
-// Makes the directory if need be, and its LOCK name the job.
-[[nodiscard]] core::Result<core::FileLock> take_directory(const std::string& path, const std::string& job);
+// This process in the LOCK of a directory that it takes for the job.
+[[nodiscard]] std::string lock_owner(const std::string& job);
 
 // Takes the directories of `options` for the job and looks for their newest good checkpoint, whose seed and
 // number of shards become those of the job. They are held as long as `locks` live, here or in a child
 // process. Blocks while that checkpoint is verified.
-// On `hosts`, several of them, the first of two directories is each host's own: what this one has there is
-// copied to the second, if it is newer, which is what the job goes on from and alone is held.
+// On `hosts`, several of them, the first of two directories is each host's own: what this one has there, if
+// it is there and can be taken, is copied to the second, if it is newer, which is what the job goes on from
+// and alone is held.
 [[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
                                                                bool hosts,
                                                                std::vector<core::FileLock>* locks);
@@ -64,8 +65,12 @@ class Checkpoints {
 
  private:
   void check_directory();
-  void check_local();
-  void check(std::vector<std::string> argv, std::function<void()> failed);
+  void take_own();
+  void check(std::vector<std::string> argv);
+  void checked(int wait_status);
+  void taken(bool held);
+  void drop_check();
+  [[nodiscard]] bool release_own();
   void end_by(core::TimePoint deadline);
   void poll();
   void write(core::Step step);
@@ -83,10 +88,15 @@ class Checkpoints {
   const bool quiet_;
   boost::asio::io_context& loop_;
   boost::asio::steady_timer limit_;  // of what is still being written when the job is over
+  boost::asio::steady_timer late_;   // for this host's own directory to answer
   std::unique_ptr<SaveWatcher> watcher_;
   int watched_ = -1;  // descriptor of the arena
   std::shared_ptr<launcher::PipedProcess> process_, check_, copy_;
-  std::optional<core::FileLock> local_;  // of this host's own directory
+  bool taking_ = false;      // check_ takes this host's own directory and prepares it ...
+  bool hangs_ = false;       // ... which does not answer
+  bool held_ = false;        // check_ has its lock ...
+  bool releasing_ = false;   // ... and gives it back, since the job is over
+  bool check_said_ = false;  // why it failed
   core::Step writing_ = 0;
   std::uint64_t attempts_ = 0, bytes_ = 0;
   core::TimePoint since_{};

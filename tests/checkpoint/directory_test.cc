@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
+#include "checkpoint/tiers.h"
 #include "core/crc32c.h"
 #include "tests/checkpoint/samples.h"
 
@@ -118,6 +119,56 @@ TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {
   fs::remove(path("step-00000003/a.h5"));
   ASSERT_TRUE(newest_good(root_, true, [](const std::string&) {}).ok());
   EXPECT_TRUE(fs::exists(path("damaged-step-00000003.1/REASON")));
+}
+
+TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
+  for (const core::Step step : {5, 10, 15, 20, 25, 30}) ASSERT_TRUE(save(step).ok());
+  ASSERT_EQ(*prepare_local(root_, 10), (Steps{30, 25, 20, 15}));
+  // No more of them than checkpoints are kept, the newest.
+  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector{path("newer-step-00000015")});
+  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector<std::string>{});
+  for (const core::Step step : {15, 20, 25}) ASSERT_TRUE(save(step).ok());
+  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector<std::string>{});  // of step 20 or later there are two
+  ASSERT_TRUE(save(30).ok());
+  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector{path("newer-step-00000020")});
+  ASSERT_EQ(*prepare_local(root_, 25), Steps{30});  // a second one of step 30
+  EXPECT_TRUE(fs::exists(path("newer-step-00000030.1/REASON")));
+  fs::create_directories(path("newer-step-00000030.x"));  // somebody else's
+  for (const core::Step step : {30, 31, 32}) ASSERT_TRUE(save(step).ok());
+  EXPECT_EQ(prune_newer(root_, {3, 0})->size(), 3U);
+  EXPECT_EQ(steps(), (Steps{32, 31, 30, 25, 20, 15, 10, 5}));
+  EXPECT_FALSE(fs::exists(path("newer-step-00000030")));
+  EXPECT_TRUE(fs::exists(path("newer-step-00000030.x")));
+}
+
+TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {
+  for (const core::Step step : {1, 2}) ASSERT_TRUE(save(step).ok());
+  const std::string other = path("other");
+  fs::create_directories(other);
+  fs::copy(path("step-00000001"), other + "/step-00000001");
+  fs::copy(path("step-00000002"), other + "/step-00000002");
+  std::vector<std::string> said;
+  std::uint64_t read = 0;  // bytes
+  const auto newest = [&](const std::vector<Place>& places) {
+    said.clear(), read = 0;
+    const auto found = newest_good(
+        places, [&](const std::string& s) { said.push_back(s); }, [&](const Progress&) { read += 4; });
+    return found.ok() && found->has_value() ? (*found)->path : found.status().message();
+  };
+  EXPECT_EQ(newest({{root_, true}, {other, false}}), path("step-00000002"));
+  EXPECT_EQ(read, 4U);
+  EXPECT_EQ(newest({{other, false}, {root_, true}}), other + "/step-00000002");
+  EXPECT_EQ(read, 4U);
+  std::ofstream(other + "/step-00000002/a.h5") << "dat!";
+  EXPECT_EQ(newest({{root_, true}, {other, false}}), path("step-00000002"));  // not looked at
+  EXPECT_TRUE(said.empty());
+  EXPECT_EQ(newest({{other, false}, {root_, true}}), path("step-00000002"));
+  EXPECT_EQ(said.size(), 1U);
+  EXPECT_TRUE(fs::exists(other + "/step-00000002"));  // passed over
+  fs::remove_all(path("step-00000002"));
+  EXPECT_EQ(newest({{path("none"), true}, {root_, true}}), path("step-00000001"));
+  EXPECT_EQ(newest({{root_, true}, {other, true}}), path("step-00000001"));
+  EXPECT_TRUE(fs::exists(other + "/damaged-step-00000002/REASON"));
 }
 
 TEST_F(DirectoryTest, NothingThereIsNoError) {

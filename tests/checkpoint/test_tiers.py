@@ -131,3 +131,95 @@ def test_a_damaged_copy_is_passed_over_and_made_again_and_another_jobs_directory
     save(tmp_path / "local", 3)
     done = copy(tmp_path / "local", tmp_path / "shared")
     assert done.returncode == 1 and "has it, not job test" in done.stderr
+
+
+def damage(directory: Path, step: int) -> Path:
+    shard = directory / f"step-{step:08d}" / "shard-0000-of-0001.h5"
+    with open(shard, "r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+    return shard
+
+
+def test_a_damaged_checkpoint_that_is_not_copied_is_told(tmp_path: Path):
+    take(tmp_path / "shared")
+    for step in (1, 2):
+        save(tmp_path / "local", step)
+    shard = damage(tmp_path / "local", 2)
+    done = copy(tmp_path / "local", tmp_path / "shared")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert "is damaged, the one before is used" in done.stderr
+    assert f"{shard}: bytes " in done.stderr
+
+
+def test_the_checkpoint_that_the_caller_has_verified_is_copied(tmp_path: Path):
+    take(tmp_path / "shared")
+    for step in (1, 2):
+        save(tmp_path / "local", step)
+    words = copy_words(tmp_path / "local", tmp_path / "shared")
+    done = subprocess.run([*words, "1"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert newest(tmp_path / "shared")["step"] == 1
+    again = subprocess.run([*words, "1"], capture_output=True, text=True, timeout=60)
+    assert (again.returncode, again.stdout) == (0, ""), again.stderr  # it is there
+
+
+def test_copying_leaves_the_copy_whatever_is_newer_and_damaged(tmp_path: Path):
+    take(tmp_path / "shared")
+    for step in range(1, 4):
+        save(tmp_path / "local", step)
+        assert copy(tmp_path / "local", tmp_path / "shared", keep=2).returncode == 0
+    for step in (2, 3):
+        damage(tmp_path / "shared", step)
+        damage(tmp_path / "local", step)
+    done = copy(tmp_path / "local", tmp_path / "shared", keep=2)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert newest(tmp_path / "shared")["step"] == 1
+
+
+class Holder:
+    """`regroup-persist hold`, as an agent has it."""
+
+    def __init__(self, local: Path, shared: Path, after: int, job: str = "test"):
+        words = [PERSIST, "hold", local, shared, job, str(after), f"job {job} (process 1 on here)"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def lines(self) -> list[str]:
+        """Until it holds the lock, or ends."""
+        assert self.process.stdout is not None
+        out = []
+        for line in self.process.stdout:
+            out.append(line.rstrip("\n"))
+            if line == "held\n":
+                break
+        return out
+
+    def end(self) -> tuple[int, str]:
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+def test_a_hosts_own_directory_is_held_prepared_and_given_back(tmp_path: Path):
+    local, shared = tmp_path / "deep" / "local", tmp_path / "shared"
+    take(shared)
+    first = Holder(local, shared, 0)  # makes it
+    assert first.lines() == ["held"]
+    second = Holder(local, shared, 0)  # on another host that sees the same
+    assert second.lines() == [] and second.end() == (0, "")
+    other = Holder(local, shared, 0, "other")
+    assert other.lines() == []
+    status, err = other.end()
+    assert status == 1 and "has it, not job other" in err
+    assert first.process.poll() is None
+    assert first.end() == (0, "")  # the end of its input
+    for step in (1, 2, 3):
+        save(local, step)
+    (local / ".stage-4-left").mkdir()
+    third = Holder(local, shared, 2)
+    said = third.lines()
+    assert said[-1] == "held" and len(said) == 2
+    assert "the checkpoint of step 3 is newer than that of step 2" in said[0]
+    names = sorted(path.name for path in local.iterdir() if path.name != "LATEST")
+    assert names == ["LOCK", "newer-step-00000003", "step-00000001", "step-00000002"]
+    assert third.end() == (0, "")

@@ -1,12 +1,13 @@
 // regroup-persist: writes a checkpoint out of an agent's arena while training goes on.
 // usage: regroup-persist write FD < description   FD: the arena; the checkpoint's step on standard output
 //        regroup-persist owner DIRECTORY JOB      whether its LOCK names that job
-//        regroup-persist copy FROM TO JOB KEEP_LAST KEEP_EVERY   the newest; its step on standard output, if
-//        it was not there
-//        regroup-persist local DIRECTORY SHARED JOB STEP [held]   whether both are that job's; the holder of
-//        the lock of this host's own one prepares it for a job that goes on after that step
-//        regroup-persist newest DIRECTORY         the newest good checkpoint, in JSON; the caller has its
-//        lock
+//        regroup-persist copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP]   the newest, or that one, which the
+//        caller has verified; its step on standard output, if it was not there
+//        regroup-persist hold DIRECTORY SHARED JOB STEP OWNER   whether both are that job's; takes the lock
+//        of the first, which is this host's own, for OWNER, prepares it for a job that goes on after STEP,
+//        says "held" and holds it until the end of standard input. Somebody else of that job has it: it ends
+//        regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the newest good checkpoint of
+//        them, of equal steps that of the first, in JSON; the caller has the locks
 // Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -17,8 +18,10 @@
 #include <cerrno>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hdf5/factory.h"
@@ -32,8 +35,10 @@ using core::Status;
 
 constexpr std::size_t kLargest = 256 << 20;  // of a description
 
+void say(const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); }
+
 int fail(const Status& status) {
-  fmt::print(stderr, "{}\n", status.message());
+  say(status.message());
   return 1;
 }
 
@@ -80,24 +85,34 @@ Status write(int fd) {
   fmt::print("{}\n", what->snapshot.about.step);
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
   const auto pruned = checkpoint::prune(what->directory, what->retention);
-  if (!pruned.ok()) fmt::print(stderr, "{}\n", pruned.status().message());
+  if (!pruned.ok()) say(pruned.status().message());
+  const auto newer = checkpoint::prune_newer(what->directory, what->retention);
+  if (!newer.ok()) say(newer.status().message());
   return {};
 }
 
 Status copy(const std::string& from, const std::string& to, const std::string& job,
             const checkpoint::CopyOptions& options) {
   REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(to, job));
-  const auto copied = checkpoint::copy_newest(from, to, options);
+  const auto copied = checkpoint::copy_newest(from, to, options, say);
   if (!copied.ok()) return copied.status();
   if (copied->has_value()) fmt::print("{}\n", **copied);
   return {};
 }
 
-Status local(const std::string& directory, const std::string& shared, const std::string& job,
-             core::Step after, bool held) {
+void await_end_of_input() {
+  std::array<char, 256> part{};
+  for (ssize_t count = 1; count > 0 || (count < 0 && errno == EINTR);)
+    count = ::read(STDIN_FILENO, part.data(), part.size());
+}
+
+Status hold(const std::string& directory, const std::string& shared, const std::string& job, core::Step after,
+            const std::string& owner) {
+  const auto lock = checkpoint::DirectoryLock::take(directory, owner);
+  if (!lock.ok() && lock.code() != core::Code::kUnavailable) return lock.status();
   REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(directory, job));
   REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(shared, job));
-  if (!held) return {};
+  if (!lock.ok()) return {};
   const auto aside = checkpoint::prepare_local(directory, after);
   if (!aside.ok()) return aside.status();
   for (const core::Step step : *aside)
@@ -105,13 +120,14 @@ Status local(const std::string& directory, const std::string& shared, const std:
         "{}: the checkpoint of step {} is newer than that of step {}, which the job goes on from, and is "
         "set aside\n",
         directory, step, after);
+  fmt::print("held\n");
+  std::fflush(stdout);
+  await_end_of_input();
   return {};
 }
 
-// `aside`: damaged ones are moved. Where rename may not be atomic they are passed over.
-Status newest(const std::string& directory, bool aside) {
-  const auto say = [](const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); };
-  const auto found = checkpoint::newest_good(directory, aside, say);
+Status newest(const std::vector<checkpoint::Place>& places) {
+  const auto found = checkpoint::newest_good(places, say);
   if (!found.ok()) return found.status();
   nlohmann::json out = nlohmann::json::object();
   if (found->has_value()) {
@@ -125,9 +141,25 @@ Status newest(const std::string& directory, bool aside) {
            {"fingerprint", manifest.fingerprint}};
   }
   fmt::print("{}\n", out.dump());
-  if (!aside) return {};
-  const Status cleaned = checkpoint::clean(directory);
-  return cleaned.code() == core::Code::kNotFound ? Status() : cleaned;
+  for (const checkpoint::Place& place : places) {
+    if (!place.aside) continue;
+    const Status cleaned = checkpoint::clean(place.directory);
+    if (!cleaned.ok() && cleaned.code() != core::Code::kNotFound) return cleaned;
+  }
+  return {};
+}
+
+// Directories, each of which may have "pass-over" behind it: damaged ones are not moved where rename may not
+// be atomic.
+std::vector<checkpoint::Place> places_of(std::span<char*> words) {
+  std::vector<checkpoint::Place> out;
+  for (const std::string_view word : words) {
+    if (word == "pass-over" && !out.empty())
+      out.back().aside = false;
+    else
+      out.push_back({std::string(word), /*aside=*/true});
+  }
+  return out;
 }
 
 template <class T>
@@ -138,8 +170,9 @@ bool read_number(std::string_view word, T& out) {
 int usage() {
   fmt::print(stderr,
              "usage: regroup-persist write FD < description | owner DIRECTORY JOB |\n"
-             "       local DIRECTORY SHARED JOB STEP [held] |\n"
-             "       copy FROM TO JOB KEEP_LAST KEEP_EVERY | newest DIRECTORY [pass-over]\n");
+             "       hold DIRECTORY SHARED JOB STEP OWNER |\n"
+             "       copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP] |\n"
+             "       newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]\n");
   return 2;
 }
 
@@ -153,21 +186,22 @@ int main(int argc, char** argv) {
     const Status status = checkpoint::check_owner(std::string(word), argv[3]);
     return status.ok() ? 0 : fail(status);
   }
-  if (verb == "local" && (argc == 6 || (argc == 7 && argv[6] == std::string_view("held")))) {
+  if (verb == "hold" && argc == 7) {
     core::Step after = 0;
     if (!read_number(argv[5], after)) return usage();
-    const Status status = local(argv[2], argv[3], argv[4], after, argc == 7);
+    const Status status = hold(argv[2], argv[3], argv[4], after, argv[6]);
     return status.ok() ? 0 : fail(status);
   }
-  if (verb == "copy" && argc == 7) {
+  if (verb == "copy" && (argc == 7 || argc == 8)) {
     checkpoint::CopyOptions options;
     if (!read_number(argv[5], options.retention.last) || !read_number(argv[6], options.retention.every))
       return usage();
+    if (argc == 8 && !read_number(argv[7], options.verified.emplace())) return usage();
     const Status status = copy(argv[2], argv[3], argv[4], options);
     return status.ok() ? 0 : fail(status);
   }
-  if (verb == "newest" && (argc == 3 || (argc == 4 && argv[3] == std::string_view("pass-over")))) {
-    const Status status = newest(std::string(word), argc == 3);
+  if (verb == "newest" && argc <= 6) {
+    const Status status = newest(places_of(std::span(argv, static_cast<std::size_t>(argc)).subspan(2)));
     return status.ok() ? 0 : fail(status);
   }
   if (verb != "write" || argc != 3 || !read_number(word, fd)) return usage();
