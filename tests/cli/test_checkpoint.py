@@ -188,6 +188,21 @@ def test_the_newest_of_both_directories_is_used(regroup, member, tmp_path):
     assert "--checkpoint-shared: it is behind a directory" in alone.err
 
 
+def test_of_two_equal_ones_only_the_first_directorys_is_read(regroup, member, tmp_path):
+    words = ["--checkpoint-shared", str(tmp_path / "shared")]
+    job = start(regroup, member, tmp_path / "local", 2, *words, pause_ms=0)
+    assert job.wait() == 0, job.err
+    newest = checkpoints(tmp_path / "local")[-1]
+    assert checkpoints(tmp_path / "shared")[-1] == newest == named(job)
+    with open(tmp_path / "shared" / f"step-{newest:08d}" / "shard-0000-of-0001.h5", "r+b") as file:
+        file.seek(300)
+        file.write(b"damage")
+    again = start(regroup, member, tmp_path / "local", 1, *words, pause_ms=0)
+    assert again.wait() == 0, again.err
+    assert f"the job goes on after step {newest}, from {tmp_path}/local/step-" in again.err
+    assert "is damaged" not in again.err
+
+
 def stop(job) -> None:
     job.process.send_signal(signal.SIGTERM)
 
