@@ -44,6 +44,13 @@ Viability kubernetes_viable(const AllocInput& input) {
 }
 
 const char* const kByJobs = "grows by further jobs that run `regroup join`, which also give their hosts back";
+const char* const kSlurmJobs =
+    "grows by further jobs that run `regroup join` (`regroup resize` submits one by sbatch), gives hosts "
+    "back "
+    "by scontrol";
+const char* const kByBresize =
+    "grows by further jobs that run `regroup join` and, like `regroup resize`, by bresize, which also gives "
+    "hosts back";
 
 }  // namespace
 
@@ -52,12 +59,19 @@ const std::vector<AllocatorRow>& allocators() {
       {"flux", "Flux", flux_viable, read_flux, "does not grow", flux_grace},
       {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes, "grows as its discovery script says",
        kubernetes_grace},
-      {"slurm", "Slurm", slurm_viable, read_slurm, kByJobs, slurm_grace},
-      {"lsf", "LSF", lsf_viable, read_lsf, kByJobs, lsf_grace},
+      {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow, slurm_give_back},
+      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back},
       {"pbs", "PBS", pbs_viable, read_pbs, kByJobs, pbs_grace},
       {"gridengine", "Grid Engine", grid_engine_viable, read_grid_engine, kByJobs, grid_engine_grace},
   };
   return kRows;
+}
+
+const AllocatorRow* find_allocator(const AllocInput& input, std::string_view name) {
+  for (const AllocatorRow& row : allocators()) {
+    if (name.empty() ? row.viable(input).ok : name == row.name) return &row;
+  }
+  return nullptr;
 }
 
 core::Result<Granted> find_allocation(const AllocInput& input, std::string_view name) {

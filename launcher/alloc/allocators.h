@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "launcher/alloc/reading.h"
+#include "launcher/alloc/resize.h"
 
 namespace regroup::launcher {
 
@@ -22,8 +23,14 @@ struct AllocatorRow {
   core::Result<Reading> (*read)(const AllocInput& input);
   const char* growth;  // how such a job grows and shrinks, a sentence
   core::Result<Grace> (*grace)(const AllocInput& input);
+  // The commands by which a job asks for it; none: there are none.
+  Ask (*grow)(const AllocInput& input, const Growth& growth) = nullptr;
+  Ask (*give_back)(const AllocInput& input, const Host& host, const std::vector<Host>& rest) = nullptr;
 };
 [[nodiscard]] const std::vector<AllocatorRow>& allocators();
+
+// The first that is viable, or the one named; none: there is none.
+[[nodiscard]] const AllocatorRow* find_allocator(const AllocInput& input, std::string_view name);
 
 // An allocation, and where it comes from.
 struct Granted {

@@ -14,19 +14,6 @@ namespace {
 using core::invalid_argument;
 using core::Status;
 
-// "hA 2 hB 4"
-Status read_pairs(const AllocInput& input, HostSum& sum) {
-  const std::string name = "LSB_MCPU_HOSTS";
-  for (std::string_view rest = input.value(name), host, number; next_blank_word(rest, host);) {
-    std::uint32_t slots = 0;
-    if (!next_blank_word(rest, number) || !whole(number, slots) || slots == 0)
-      return invalid_argument(
-          fmt::format("{}: behind host {} a number of slots is wanted", name, printable_word(host)));
-    REGROUP_RETURN_IF_ERROR(sum.add(host, slots));
-  }
-  return {};
-}
-
 // A word for each slot.
 Status read_words(std::string_view text, HostSum& sum) {
   for (std::string_view host; next_blank_word(text, host);) REGROUP_RETURN_IF_ERROR(sum.add(host, 1));
@@ -83,6 +70,18 @@ void add_gpus(const AllocInput& input, std::vector<Host>& hosts, Reading& readin
 
 }  // namespace
 
+// "hA 2 hB 4"
+Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum) {
+  for (std::string_view rest = input.value(name), host, number; next_blank_word(rest, host);) {
+    std::uint32_t slots = 0;
+    if (!next_blank_word(rest, number) || !whole(number, slots) || slots == 0)
+      return invalid_argument(
+          fmt::format("{}: behind host {} a number of slots is wanted", name, printable_word(host)));
+    REGROUP_RETURN_IF_ERROR(sum.add(host, slots));
+  }
+  return {};
+}
+
 core::Result<Reading> read_lsf(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("LSB_JOBID");
@@ -91,7 +90,7 @@ core::Result<Reading> read_lsf(const AllocInput& input) {
                                                               : "LSB_HOSTS";
   HostSum sum(source);
   if (source == "LSB_MCPU_HOSTS") {
-    REGROUP_RETURN_IF_ERROR(read_pairs(input, sum));
+    REGROUP_RETURN_IF_ERROR(add_pairs(input, source, sum));
   } else if (source == "LSB_DJOB_HOSTFILE") {
     const auto text = read_named_file(input, source);
     if (!text.ok()) return text.status();

@@ -75,6 +75,9 @@ class HostSum {
 void check_count(const AllocInput& input, const std::string& name, std::uint64_t found,
                  const std::string& believed, Reading& reading);
 
+// LSF's "hA 2 hB 4" in variable `name`; the error names it.
+[[nodiscard]] core::Status add_pairs(const AllocInput& input, const std::string& name, HostSum& sum);
+
 // One of each allocator. Each error names the variable, or file and line, and what is wrong.
 [[nodiscard]] core::Result<Reading> read_slurm(const AllocInput& input);
 [[nodiscard]] core::Result<Reading> read_lsf(const AllocInput& input);

@@ -48,6 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (granted.ok()) check(*granted, input);
     if (!granted.ok()) require(!granted.status().message().empty());
   }
+  static_cast<void>(launcher::read_resize_event(input));
   static_cast<void>(launcher::read_discovered(parts[0], "script", 1));
   static_cast<void>(launcher::expand_host_list(parts[0], 1000));
   return 0;

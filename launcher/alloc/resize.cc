@@ -1,0 +1,82 @@
+// Slurm: scontrol(1), "update", NodeList; sbatch(1), 22.05 to 25.11. LSF: IBM Spectrum LSF 10.1.0 command
+// reference, "bresize"; configuration reference, "Environment variables for resize notification command".
+#include "launcher/alloc/resize.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/alloc/text.h"
+
+namespace regroup::launcher {
+namespace {
+
+// What a job has would be taken for what is asked for, and scontrol would write scripts for its shell.
+constexpr const char* kOfTheJob = "SLURM_";
+
+// One of `name` in the job's words, unless the user has said another one for all jobs.
+void add_own(const AllocInput& input, const char* own, const char* said, const char* option,
+             std::vector<std::string>& words) {
+  if (input.has(own) && !input.has(said)) words.push_back(fmt::format("{}={}", option, input.value(own)));
+}
+
+}  // namespace
+
+// Such a job cannot be made larger (resizing upwards is not in the manual any more): a further one joins it.
+// It comes through a step of this job where it does not see the socket.
+Ask slurm_grow(const AllocInput& input, const Growth& growth) {
+  Ask ask{{"sbatch", "--parsable", "--job-name=regroup-join", fmt::format("--ntasks={}", growth.slots),
+           fmt::format("--exclude={}", fmt::join(growth.has, ","))},
+          kOfTheJob};
+  add_own(input, "SLURM_JOB_PARTITION", "SBATCH_PARTITION", "--partition", ask.words);
+  add_own(input, "SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "--account", ask.words);
+  add_own(input, "SLURM_CPUS_PER_TASK", "SBATCH_CPUS_PER_TASK", "--cpus-per-task", ask.words);
+  ask.words.push_back(fmt::format(
+      "--wrap=exec {0} join {1} --through srun --jobid={2} --overlap --no-kill -K0 --mpi=none --nodes=1 "
+      "--ntasks=1 --ntasks-per-node=1 --nodelist={3} {0} join --relay {1}",
+      growth.program, growth.socket, input.value("SLURM_JOB_ID"), growth.head));
+  return ask;
+}
+
+Ask slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host>& rest) {
+  std::vector<std::string_view> names;
+  for (const Host& host : rest) names.emplace_back(host.name);
+  return {{"scontrol", "update", "JobId=" + input.value("SLURM_JOB_ID"),
+           fmt::format("NodeList={}", fmt::join(names, ","))},
+          kOfTheJob};
+}
+
+// -c: a job of `bsub -ar -n MIN,MAX` has a request pending, of which there is one at a time.
+Ask lsf_grow(const AllocInput& input, const Growth& growth) {
+  return {{"bresize", "request", "-c", "-rnc", growth.script, fmt::format("1,{}", growth.slots),
+           input.value("LSB_JOBID")},
+          "",
+          fmt::format("#!/bin/sh\nexec {} join --resized {}\n", growth.program, growth.socket)};
+}
+
+// -rncn: we need not be told.
+Ask lsf_give_back(const AllocInput& input, const Host& host, const std::vector<Host>&) {
+  return {
+      {"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name), input.value("LSB_JOBID")}};
+}
+
+core::Result<ResizeEvent> read_resize_event(const AllocInput& input) {
+  ResizeEvent event;
+  const std::string& what = input.value("LSB_RESIZE_EVENT");
+  if (what.empty()) return core::Status(core::Code::kUnavailable, "LSB_RESIZE_EVENT is not set");
+  if (what != "grow" && what != "shrink")
+    return core::invalid_argument(
+        fmt::format("{}: grow or shrink is wanted", fact(input, "LSB_RESIZE_EVENT")));
+  event.grow = what == "grow";
+  HostSum sum("LSB_RESIZE_HOSTS");
+  REGROUP_RETURN_IF_ERROR(add_pairs(input, "LSB_RESIZE_HOSTS", sum));
+  if (sum.hosts().empty()) return core::invalid_argument("LSB_RESIZE_HOSTS names no host");
+  event.hosts = std::move(sum.hosts());
+  for (const auto& [name, status] : {std::pair{"LSB_RESIZE_NOTIFY_OK", &event.taken},
+                                     std::pair{"LSB_RESIZE_NOTIFY_FAIL", &event.refused}}) {
+    if (input.has(name) && (!whole(input.value(name), *status) || *status > 255))
+      return core::invalid_argument(fmt::format("{}: an exit status is wanted", fact(input, name)));
+  }
+  return event;
+}
+
+}  // namespace regroup::launcher
