@@ -47,6 +47,35 @@ Result<Reading> read_mpi_operator(const AllocInput& input, const std::string& na
   return reading;
 }
 
+// The jobs of a replicated job of JobSet: "train-workers-2" is the third.
+struct PodNames {
+  std::string before;  // of the number of the job, where there are several
+  std::uint32_t jobs = 1, job = 0;
+
+  [[nodiscard]] std::string name(std::uint32_t number, std::uint32_t pod) const {
+    return jobs == 1 ? fmt::format("{}-{}", before, pod) : fmt::format("{}-{}-{}", before, number, pod);
+  }
+};
+
+// `own`: this pod's name without its number.
+Result<PodNames> pod_names(const AllocInput& input, std::string_view own, Reading& reading) {
+  PodNames names{std::string(own)};
+  if (!input.has("REGROUP_JOBS")) return names;
+  const auto bad = [&](const std::string& why) {
+    return invalid_argument(fmt::format("{}: {}", fact(input, "REGROUP_JOBS"), why));
+  };
+  if (!whole(input.value("REGROUP_JOBS"), names.jobs) || names.jobs == 0 || names.jobs > kMostHosts)
+    return bad("a positive number is wanted");
+  reading.facts.push_back(fact(input, "REGROUP_JOBS"));
+  if (names.jobs == 1) return names;
+  const std::size_t dash = own.rfind('-');
+  if (dash == std::string_view::npos || !whole(own.substr(dash + 1), names.job) || names.job >= names.jobs)
+    return bad(fmt::format("{} does not end in the number of a job below it, as a job of JobSet does",
+                           printable_word(own)));
+  names.before = own.substr(0, dash);
+  return names;
+}
+
 // "train-3" is the fourth pod of "train"; the others differ in that number only.
 Result<Reading> read_indexed(const AllocInput& input) {
   Reading reading;
@@ -71,12 +100,17 @@ Result<Reading> read_indexed(const AllocInput& input) {
   if (input.has("PET_NPROC_PER_NODE") && whole(input.value("PET_NPROC_PER_NODE"), slots) && slots > 0)
     reading.facts.push_back(fact(input, "PET_NPROC_PER_NODE"));
   const std::string& service = input.value("REGROUP_SUBDOMAIN");  // of the headless service
+  const auto names = pod_names(input, own.substr(0, dash), reading);
+  if (!names.ok()) return names.status();
+  if (std::uint64_t{names->jobs} * pods > kMostHosts)
+    return invalid_argument(
+        fmt::format("{} jobs of {} pods are more than {}", names->jobs, pods, kMostHosts));
   HostSum sum("JOB_COMPLETION_INDEX");
-  for (std::uint32_t i = 0; i < pods; ++i) {
-    const std::string pod = fmt::format("{}-{}", own.substr(0, dash), i);
+  for (std::uint32_t i = 0; i < names->jobs * pods; ++i) {
+    const std::string pod = names->name(i / pods, i % pods);
     REGROUP_RETURN_IF_ERROR(sum.add_once(service.empty() ? pod : pod + "." + service, std::max(1U, slots)));
     sum.hosts().back().address = pod;
-    sum.hosts().back().here = i == index;
+    sum.hosts().back().here = i / pods == names->job && i % pods == index;
   }
   reading.facts.push_back(fact(input, "JOB_COMPLETION_INDEX"));
   reading.facts.push_back(fact(input, counter));

@@ -239,6 +239,36 @@ TEST(Kubernetes, PodsOfAnIndexedJobKnowEachOther) {
   EXPECT_EQ(understood(job), "none");
 }
 
+// JobSet: pods are called <jobset>-<replicated job>-<job>-<pod>, their subdomain is the jobset.
+TEST(Kubernetes, PodsOfAJobSetKnowThoseOfAllItsJobs) {
+  Recorded job{{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+                {"JOB_COMPLETION_INDEX", "0"},
+                {"REGROUP_PODS", "2"},
+                {"REGROUP_JOBS", "2"},
+                {"REGROUP_SUBDOMAIN", "train"}},
+               {},
+               "train-workers-1-0"};
+  EXPECT_EQ(understood(job),
+            "kubernetes train-workers-0-0.train:1 train-workers-0-1.train:1 train-workers-1-0.train:1* "
+            "train-workers-1-1.train:1");
+  EXPECT_EQ(find_allocation(job.input(), "")->reading.allocation.hosts[3].address, "train-workers-1-1");
+  job.environment["REGROUP_JOBS"] = "1";
+  EXPECT_EQ(understood(job), "kubernetes train-workers-1-0.train:1* train-workers-1-1.train:1");
+  const std::string none = " (--allocator none uses this machine alone)";
+  job.environment["REGROUP_JOBS"] = "none";
+  EXPECT_EQ(understood(job), "error: Kubernetes: REGROUP_JOBS=none: a positive number is wanted" + none);
+  job.environment["REGROUP_JOBS"] = "2";
+  job.host_name = "train-workers-2-0";
+  EXPECT_EQ(
+      understood(job),
+      "error: Kubernetes: REGROUP_JOBS=2: train-workers-2 does not end in the number of a job below it, "
+      "as a job of JobSet does" +
+          none);
+  job.host_name = "train-workers-1-0";
+  job.environment["REGROUP_JOBS"] = job.environment["REGROUP_PODS"] = "150000";
+  EXPECT_EQ(understood(job), "error: Kubernetes: 150000 jobs of 150000 pods are more than 200000" + none);
+}
+
 TEST(Discovery, ReadsHostsWithOrWithoutSlots) {
   const auto hosts = read_discovered("a:4\n\nb\n c.d:1 \n", "find.sh", 2);
   ASSERT_TRUE(hosts.ok());
