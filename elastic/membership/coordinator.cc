@@ -316,7 +316,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
     return {false, fmt::format("resize {}: this job can have {} to {} members (-np {}:{})", members,
                                policy_.min, policy_.max, policy_.min, policy_.max)};
   }
-  if (members > policy_.slots) {
+  if (members > policy_.slots && !policy_.grows) {
     return {false, fmt::format("resize {}: the allocation has {} slots", members, policy_.slots)};
   }
   if (members_.any_finished()) return {false, fmt::format("resize {}: the job is finishing", members)};

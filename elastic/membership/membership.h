@@ -23,6 +23,7 @@ struct Policy {
   std::uint32_t spares = 0;      // that many more are kept warm, where there are slots
   std::uint32_t slots = 1;       // what the allocation allows to run at once; of nodes that come: theirs
   bool oversubscribe = false;    // nodes that come take more than their slots
+  bool grows = false;            // who resizes the job beyond them asks for more
   bool by_node = false;          // members are dealt out to the nodes in turn
   bool any_fingerprint = false;  // --bits=off
   bool replace = true;           // start a new member for a lost one, up to the target

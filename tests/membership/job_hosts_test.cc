@@ -57,6 +57,25 @@ TEST_F(HostsTest, ByNodeTheyAreDealtOut) {
   EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 1, 2));
 }
 
+// Who resizes a job asks the allocator for slots that are missing; nobody does where it gives none.
+TEST_F(HostsTest, AJobThatGrowsWaitsForTheSlotsThatItIsToFill) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& fixed = start_on(o, 6);
+  const core::Reply refused = fixed.ask(core::ResizeRequest{7});
+  EXPECT_FALSE(refused.ok);
+  EXPECT_EQ(refused.message, "resize 7: the allocation has 6 slots");
+
+  o.policy.grows = true;
+  SimJob& job = start_on(o, 6);
+  EXPECT_TRUE(job.ask(core::ResizeRequest{7}).ok);
+  EXPECT_TRUE(job.reach(3));
+  EXPECT_EQ(job.journal->size(), 6U);
+  job.resize_host(1, 3);
+  EXPECT_TRUE(job.run_until([&] { return job.journal->size() == 7; }));
+  expect_success(job);
+}
+
 TEST_F(HostsTest, WithoutSlotsForTheLeastTheJobEndsAndSaysSo) {
   SimOptions o = three_hosts();
   o.policy.min = o.policy.target = 7;
