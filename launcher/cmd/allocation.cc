@@ -17,7 +17,9 @@ namespace {
 
 constexpr std::chrono::seconds kCommandLimit{20};
 
-launcher::AllocInput input_of(const launcher::Environment& environment) {
+}  // namespace
+
+launcher::AllocInput allocation_input(const launcher::Environment& environment) {
   launcher::AllocInput input;
   input.environment = environment;
   std::array<char, 256> name{};
@@ -28,8 +30,6 @@ launcher::AllocInput input_of(const launcher::Environment& environment) {
   };
   return input;
 }
-
-}  // namespace
 
 core::Result<std::string> command_output(const std::vector<std::string>& words,
                                          const launcher::Environment& environment, core::Duration limit) {
@@ -43,7 +43,7 @@ core::Result<std::string> command_output(const std::vector<std::string>& words,
 
 core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
                                        const std::string& allocator) {
-  auto granted = launcher::find_allocation(input_of(environment), allocator);
+  auto granted = launcher::find_allocation(allocation_input(environment), allocator);
   if (!granted.ok()) return granted.status();
   launcher::Grant grant;
   if (granted->by == nullptr) return grant;
@@ -68,10 +68,9 @@ core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
 
 core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
                                        const std::string& allocator) {
-  const launcher::AllocInput input = input_of(environment);
-  for (const launcher::AllocatorRow& row : launcher::allocators()) {
-    if (allocator.empty() ? row.viable(input).ok : allocator == row.name) return row.grace(input);
-  }
+  const launcher::AllocInput input = allocation_input(environment);
+  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
+  if (row != nullptr) return row->grace(input);
   return core::Status(core::Code::kNotFound, "no allocator has granted hosts here");
 }
 
@@ -90,7 +89,7 @@ int run_allocation(const Options& options) {
       return help ? 0 : 1;
     }
   }
-  const launcher::AllocInput input = input_of(options.environment);
+  const launcher::AllocInput input = allocation_input(options.environment);
   const auto granted = launcher::find_allocation(input, name);
   if (!granted.ok()) return fail(granted.status().message(), 1);
   if (!json && granted->by != nullptr) {

@@ -7,6 +7,8 @@
 
 namespace regroup::cmd {
 
+// The surroundings in which allocators are looked for; `environment` outlives it.
+[[nodiscard]] launcher::AllocInput allocation_input(const launcher::Environment& environment);
 // What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
 [[nodiscard]] core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
                                                      const std::string& allocator);

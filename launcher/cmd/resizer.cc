@@ -1,0 +1,163 @@
+// The lists of hosts that commands name are made when they run, since the command before it may have changed
+// them.
+#include "launcher/cmd/resizer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "core/fd.h"
+#include "launcher/alloc/allocators.h"
+#include "launcher/cmd/allocation.h"
+#include "launcher/spawn/remote_script.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kLimit{30};
+
+// The one variable of Slurm's that its commands need.
+constexpr const char* kSlurmConf = "SLURM_CONF";
+
+launcher::Environment without(const launcher::Environment& environment, const std::string& prefix) {
+  launcher::Environment out;
+  for (const auto& [name, value] : environment) {
+    if (prefix.empty() || !name.starts_with(prefix) || name == kSlurmConf) out[name] = value;
+  }
+  return out;
+}
+
+core::Status write_script(const std::string& path, const std::string& text) {
+  const core::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
+  if (!file.valid()) return core::system_error("open", path, errno);
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return core::system_error("write", path, errno);
+  return {};
+}
+
+const launcher::AllocatorRow* row_for(const Options& options, const launcher::AllocInput& input) {
+  if (options.grant.by.empty() || !options.discovery.script.empty()) return nullptr;
+  return launcher::find_allocator(input, options.allocator);
+}
+
+}  // namespace
+
+// Where members may exceed the slots, there are never too few of these.
+bool Resizer::can_grow(const Options& options) {
+  const launcher::AllocatorRow* row = row_for(options, allocation_input(options.environment));
+  return row != nullptr && row->grow != nullptr && !options.oversubscribe;
+}
+
+std::shared_ptr<Resizer> Resizer::make(boost::asio::io_context& loop, const Options& options,
+                                       const JobFiles& files, launcher::Grant way) {
+  auto input = std::make_unique<const launcher::AllocInput>(allocation_input(options.environment));
+  const launcher::AllocatorRow* row = row_for(options, *input);
+  if (row == nullptr || (row->grow == nullptr && row->give_back == nullptr)) return nullptr;
+  return std::shared_ptr<Resizer>(new Resizer(loop, options, files, std::move(way), *row, std::move(input)));
+}
+
+Resizer::Resizer(boost::asio::io_context& loop, const Options& options, const JobFiles& files,
+                 launcher::Grant way, const launcher::AllocatorRow& row,
+                 std::unique_ptr<const launcher::AllocInput> input)
+    : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {
+  add(options.grant.hosts);
+}
+
+const char* Resizer::title() const { return row_.title; }
+
+bool Resizer::grows() const { return row_.grow != nullptr; }
+
+Resizer::~Resizer() {
+  if (hook_) hook_->abandon();
+}
+
+void Resizer::add(const std::vector<launcher::HostRequest>& hosts) {
+  for (const launcher::HostRequest& host : hosts) {
+    const auto known = std::ranges::find(hosts_, host.name, &launcher::HostRequest::name);
+    if (known == hosts_.end()) {
+      hosts_.push_back(host);
+    } else {
+      known->slots += host.slots;
+    }
+  }
+}
+
+void Resizer::drop(const std::string& host) {
+  std::erase_if(hosts_, [&](const launcher::HostRequest& each) { return each.name == host; });
+}
+
+bool Resizer::takes_back(const std::string& host) const {
+  const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
+  return row_.give_back != nullptr && known != hosts_.end() && !known->here;
+}
+
+launcher::Growth Resizer::growth(std::uint32_t slots) const {
+  launcher::Growth out;
+  out.slots = slots;
+  const auto head = std::ranges::find_if(hosts_, &launcher::HostRequest::here);
+  if (head != hosts_.end()) out.head = head->name;
+  std::error_code error;
+  out.program = launcher::quote(std::filesystem::read_symlink("/proc/self/exe", error).string());
+  out.socket = launcher::quote(files_.grants_socket());
+  out.script = script();
+  return out;
+}
+
+void Resizer::ask_for(std::uint32_t slots, std::vector<std::string> has, Done done) {
+  begin({[this, slots, has = std::move(has)] {
+           launcher::Growth wanted = growth(slots);
+           wanted.has = has;
+           return row_.grow(*input_, wanted);
+         },
+         std::move(done)});
+}
+
+void Resizer::give_back(const std::string& host, Done done) {
+  begin({[this, host] {
+           launcher::Host gone;
+           std::vector<launcher::Host> rest;
+           for (const launcher::HostRequest& each : hosts_)
+             (each.name == host ? gone : rest.emplace_back()) = {each.name, each.slots, {}};
+           return row_.give_back(*input_, gone, rest);
+         },
+         [this, host, done = std::move(done)](const core::Result<std::string>& printed) {
+           if (printed.ok()) drop(host);
+           done(printed);
+         }});
+}
+
+void Resizer::begin(Wish wish) {
+  wishes_.push_back(std::move(wish));
+  if (wishes_.size() == 1) next();
+}
+
+void Resizer::next() {
+  if (!wishes_.empty()) run(wishes_.front().ask());
+}
+
+void Resizer::run(const launcher::Ask& ask) {
+  const auto end = [this, name = ask.words.at(0)](const core::Result<std::string>& printed) {
+    if (printed.ok()) return finish(printed);
+    finish(core::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
+  };
+  const core::Status written = ask.script.empty() ? core::Status() : write_script(script(), ask.script);
+  if (!written.ok()) return boost::asio::post(loop_, [end, written] { end(written); });
+  hook_ = launcher::Hook::start(loop_, ask.words, without(input_->environment, ask.without), kLimit, end);
+}
+
+void Resizer::finish(const core::Result<std::string>& printed) {
+  hook_.reset();
+  const Wish wish = std::move(wishes_.front());
+  wishes_.pop_front();
+  wish.done(printed);
+  next();
+}
+
+}  // namespace regroup::cmd
