@@ -17,6 +17,7 @@
 
 #include "core/wire.h"
 #include "launcher/cmd/fixed_job.h"
+#include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/usage_columns.h"
 #include "launcher/supervise/unix_socket.h"
@@ -28,6 +29,7 @@ namespace {
 using nlohmann::json;
 
 constexpr core::Duration kDeadline = std::chrono::seconds(10);
+constexpr core::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
 constexpr std::chrono::milliseconds kFollow{250};
 
 // One request at a time, blocking.
@@ -177,6 +179,36 @@ core::Body request_of(const Options& options) {
   return core::KillRequest{options.number};
 }
 
+// The hub of a job on several hosts asks the allocator for slots that are missing, and gives hosts back that
+// are not needed: what it says of that. The job has its new size in any case.
+void tell_hub(const JobFiles& files, std::uint32_t members) {
+  auto socket = launcher::connect_unix(files.grants_socket());
+  if (!socket.ok()) return;
+  const std::string line = to_line(Resized{members});
+  if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+    return;
+  core::SystemClock clock;
+  const core::TimePoint deadline = clock.now() + kAllocatorDeadline;
+  std::string read;
+  for (std::array<char, 4096> bytes{};;) {
+    const std::size_t end = read.find('\n');
+    if (end == std::string::npos) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now());
+      pollfd poll{socket->get(), POLLIN, 0};
+      if (left.count() <= 0 || (::poll(&poll, 1, static_cast<int>(left.count())) < 0 && errno != EINTR))
+        return;
+      const ssize_t count = ::recv(socket->get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
+      if (count > 0) read.append(bytes.data(), static_cast<std::size_t>(count));
+      continue;
+    }
+    const auto told = parse_told(std::string_view(read).substr(0, end));
+    read.erase(0, end + 1);
+    if (told.ok() && !told->text.empty()) fmt::print(told->ok ? stdout : stderr, "{}\n", told->text);
+    if (told.ok() && told->over) return;
+  }
+}
+
 int tell_status(const Options& options, const JobFiles& files, const Source& source) {
   return options.follow ? follow_status(options, source) : show_status(options, source, files.usage());
 }
@@ -199,6 +231,7 @@ int run_control(const Options& options) {
   if (reply == nullptr) return fail("the coordinator answered something else");
   if (!reply->ok) return fail(reply->message);
   fmt::print("{}\n", reply->message);
+  if (options.verb == Verb::kResize) tell_hub(*files, options.number);
   return 0;
 }
 

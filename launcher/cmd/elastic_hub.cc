@@ -36,10 +36,13 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
     : agent_(agent),
       options_(std::move(options)),
       hosts_(std::move(hosts)),
+      idle_timer_(agent.loop()),
       door_(agent.loop(),
             {.offered = [this](GrantId id, const Offer& offer) { return on_offer(id, offer); },
              .recalled = [this](GrantId id, const Recall& what) { recall(id, what.within, what.why); },
-             .gone = [this](GrantId id) { recall(id, kNoGrace, "`regroup join` is gone"); }}) {
+             .gone = [this](GrantId id) { recall(id, kNoGrace, "`regroup join` is gone"); },
+             .wanted = [this](GrantId id, const Recall& what) { return on_wanted(id, what); },
+             .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); }}) {
   hosts_->set_elastic(
       {.membership = [this](core::NodeId node,
                             const core::Message& message) { on_agent_message(node, message); },
@@ -220,13 +223,10 @@ bool ElasticHub::leaving(std::size_t index) const {
 
 core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
-  for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    const auto guest = guests_.find(index);
-    const bool gone = guest != guests_.end() && guest->second.left;
-    const auto named =
-        std::ranges::find(offer.grant.hosts, hosts_->name(index), &launcher::HostRequest::name);
-    if (!gone && named != offer.grant.hosts.end())
-      return core::invalid_argument(fmt::format("host {} is part of this job already", named->name));
+  if (offer.own) return on_growth(id, offer);
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    if (find(host.name))
+      return core::invalid_argument(fmt::format("host {} is part of this job already", host.name));
   }
   std::uint32_t slots = 0;
   for (const launcher::HostRequest& host : offer.grant.hosts) {
@@ -240,9 +240,19 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   const std::string what =
       fmt::format("{} gives {} host{} with {} slots", offer.grant.by, offer.grant.hosts.size(),
                   offer.grant.hosts.size() == 1 ? "" : "s", slots);
+  asked_ -= std::min(asked_, slots);
   if (!options_.quiet) agent_.say(what);
   door_.tell(id, what);
   return {};
+}
+
+// One that has not left.
+std::optional<std::size_t> ElasticHub::find(const std::string& host) const {
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto guest = guests_.find(index);
+    if (hosts_->name(index) == host && (guest == guests_.end() || !guest->second.left)) return index;
+  }
+  return std::nullopt;
 }
 
 void ElasticHub::add(const launcher::HostRequest& host, const launcher::Grant& way) {
@@ -283,15 +293,19 @@ void ElasticHub::recall(GrantId id, core::Duration within, const std::string& wh
 
 // The coordinator sees a host without slots: its members leave at the end of their step, and no others come.
 void ElasticHub::give_back(std::size_t index, core::Duration within, const std::string& why) {
+  const auto guest = guests_.find(index);
+  if (guest != guests_.end() && (guest->second.leaving || guest->second.left)) return;
+  say(fmt::format("host {} is wanted back within {:g} s ({})", hosts_->name(index),
+                  std::chrono::duration<double>(within).count(), why));
+  leave(index, within);
+}
+
+void ElasticHub::leave(std::size_t index, core::Duration within) {
   Guest& guest = guests_.try_emplace(index, agent_.loop()).first->second;
   if (guest.leaving || guest.left || agent_.ending()) return;
   guest.leaving = true;
   guest.deadline = core::SystemClock().now() + within;
   if (const auto back = returns_.find(index); back != returns_.end()) back->second.timer.cancel();
-  if (!options_.quiet) {
-    agent_.say(fmt::format("host {} is wanted back within {:g} s ({})", hosts_->name(index),
-                           std::chrono::duration<double>(within).count(), why));
-  }
   if (!hosts_->is_up(index)) return on_left(index, "is given back");
   tell_coordinator(news_of(index), hosts_->id(index));
   look_whether_empty(index);
@@ -321,6 +335,7 @@ void ElasticHub::on_left(std::size_t index, const std::string& how) {
                      return each.second.grant != guest.grant || each.second.left;
                    });
   if (all) door_.end(*guest.grant, "the hosts are free");
+  if (guest.returning && !agent_.ending()) return_host(index);
 }
 
 }  // namespace regroup::cmd

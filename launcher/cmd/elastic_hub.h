@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "launcher/cmd/grant_door.h"
+#include "launcher/cmd/resizer.h"
 #include "launcher/node/hosts.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/supervise/agent.h"
@@ -35,6 +36,8 @@ struct ElasticHubOptions {
   bool quiet = false;
   std::string grants_socket = {};                    // where further hosts are offered; "": nowhere
   core::Duration notice_grace = node::kNoticeGrace;  // of a host whose agent is told that it ends
+  std::shared_ptr<Resizer> resizer = {};             // asks the allocator; none: nobody can be asked
+  std::uint32_t spares = 0;                          // members that a job has beyond its size
 };
 
 // Used by the loop's thread.
@@ -63,6 +66,7 @@ class ElasticHub final : public launcher::AgentJob {
     core::Duration grace{};
     core::TimePoint deadline{};  // of one that leaves
     bool leaving = false, left = false;
+    bool returning = false;  // when it has left, its allocator is asked to take it back
     boost::asio::steady_timer timer;
   };
   struct Return {  // of a lost host
@@ -83,7 +87,17 @@ class ElasticHub final : public launcher::AgentJob {
   void end_without_hosts(core::Duration within);
   void add(const launcher::HostRequest& host, const launcher::Grant& way);
   void recall(GrantId id, core::Duration within, const std::string& why);
+  [[nodiscard]] core::Status on_wanted(GrantId id, const Recall& what);
+  [[nodiscard]] core::Status on_growth(GrantId id, const Offer& offer);
+  void on_resized(GrantId id, std::uint32_t members);
+  void ask_for(std::uint32_t slots, GrantId id);
+  void look_for_idle_hosts();
+  void release_idle_hosts();
+  void return_host(std::size_t index);
+  [[nodiscard]] std::uint32_t room(bool with_lost) const;
+  [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
   void give_back(std::size_t index, core::Duration within, const std::string& why);
+  void leave(std::size_t index, core::Duration within);
   void look_whether_empty(std::size_t index);
   void on_left(std::size_t index, const std::string& how);
   [[nodiscard]] bool leaving(std::size_t index) const;
@@ -98,6 +112,9 @@ class ElasticHub final : public launcher::AgentJob {
   std::map<std::size_t, Return> returns_;       // by host
   std::map<std::size_t, std::uint32_t> seats_;  // by host, how many it has; those that are counted
   std::map<std::size_t, Guest> guests_;         // by host
+  std::uint32_t asked_ = 0;   // slots that the allocator has been asked for, and has not given yet
+  std::uint32_t wanted_ = 0;  // slots, once members have left; 0: no host goes back
+  boost::asio::steady_timer idle_timer_;
   GrantDoor door_;
 };
 

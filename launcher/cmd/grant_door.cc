@@ -64,10 +64,12 @@ void GrantDoor::on_line(GrantId id, const std::string& line) {
     if (recall.ok()) events_.recalled(id, *recall);
     return;
   }
+  if (const auto resized = parse_resized(line); resized.ok()) return events_.resized(id, *resized);
+  const auto recall = parse_recall(line);
   const auto offer = parse_offer(line);
-  if (!offer.ok()) return end(id, offer.status().message(), false);
+  if (!recall.ok() && !offer.ok()) return end(id, offer.status().message(), false);
   client.accepted = true;
-  const core::Status status = events_.offered(id, *offer);
+  const core::Status status = recall.ok() ? events_.wanted(id, *recall) : events_.offered(id, *offer);
   if (!status.ok()) end(id, status.message(), false);
 }
 

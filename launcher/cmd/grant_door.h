@@ -28,6 +28,9 @@ class GrantDoor {
     std::function<core::Status(GrantId id, const Offer& offer)> offered;
     std::function<void(GrantId id, const Recall& recall)> recalled;
     std::function<void(GrantId id)> gone;  // whoever offered is not there any more
+    // Of somebody who has offered nothing; to be answered by end(). A recall that is refused is over.
+    std::function<core::Status(GrantId id, const Recall& recall)> wanted;
+    std::function<void(GrantId id, const Resized& resized)> resized;
   };
   GrantDoor(boost::asio::io_context& loop, Events events);
   // Listens there; the job can do without.

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "core/arena.h"
+
 namespace regroup::cmd {
 namespace {
 
@@ -48,19 +50,43 @@ core::Result<json> parse(std::string_view line, std::string_view what) {
   return value;
 }
 
+json list_of(const std::vector<launcher::HostRequest>& hosts) {
+  json out = json::array();
+  for (const launcher::HostRequest& host : hosts) {
+    out.push_back(
+        {{"name", host.name}, {"slots", host.slots}, {"user", host.user}, {"address", host.address}});
+  }
+  return out;
+}
+
+core::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, const std::string& what) {
+  const core::Status none = invalid_argument(fmt::format("this {} names no host", what));
+  if (!value.contains("hosts") || !value["hosts"].is_array() || value["hosts"].empty()) return none;
+  std::vector<launcher::HostRequest> out;
+  for (const json& each : value["hosts"]) {
+    launcher::HostRequest host;
+    if (each.is_object()) {
+      host.name = text_in(each, "name");
+      host.user = text_in(each, "user");
+      host.address = text_in(each, "address");
+      if (each.contains("slots") && each["slots"].is_number_unsigned())
+        host.slots = each["slots"].get<std::uint32_t>();
+    }
+    if (host.name.empty()) return none;
+    out.push_back(std::move(host));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string to_line(const Offer& offer) {
-  json hosts = json::array();
-  for (const launcher::HostRequest& host : offer.grant.hosts) {
-    hosts.push_back(
-        {{"name", host.name}, {"slots", host.slots}, {"user", host.user}, {"address", host.address}});
-  }
   return line_of({{"by", offer.grant.by},
                   {"before", offer.grant.before},
                   {"after", offer.grant.after},
                   {"grace_ms", milliseconds(offer.grace)},
-                  {"hosts", std::move(hosts)}});
+                  {"own", offer.own},
+                  {"hosts", list_of(offer.grant.hosts)}});
 }
 
 core::Result<Offer> parse_offer(std::string_view line) {
@@ -71,32 +97,40 @@ core::Result<Offer> parse_offer(std::string_view line) {
   offer.grant.before = texts_in(*value, "before");
   offer.grant.after = texts_in(*value, "after");
   offer.grace = duration_in(*value, "grace_ms");
-  if (!value->contains("hosts") || !(*value)["hosts"].is_array() || (*value)["hosts"].empty())
-    return invalid_argument("this offer names no host");
-  for (const json& each : (*value)["hosts"]) {
-    launcher::HostRequest host;
-    if (each.is_object()) {
-      host.name = text_in(each, "name");
-      host.user = text_in(each, "user");
-      host.address = text_in(each, "address");
-      if (each.contains("slots") && each["slots"].is_number_unsigned())
-        host.slots = each["slots"].get<std::uint32_t>();
-    }
-    if (host.name.empty()) return invalid_argument("this offer names no host");
-    offer.grant.hosts.push_back(std::move(host));
-  }
+  offer.own = value->value("own", json()) == json(true);
+  auto hosts = hosts_in(*value, "offer");
+  if (!hosts.ok()) return hosts.status();
+  offer.grant.hosts = std::move(*hosts);
   return offer;
 }
 
 std::string to_line(const Recall& recall) {
-  return line_of({{"recall", recall.why}, {"within_ms", milliseconds(recall.within)}});
+  json line = {{"recall", recall.why}, {"within_ms", milliseconds(recall.within)}};
+  if (!recall.hosts.empty()) line["hosts"] = list_of(recall.hosts);
+  return line_of(line);
 }
 
 core::Result<Recall> parse_recall(std::string_view line) {
   const auto value = parse(line, "recall of hosts");
   if (!value.ok()) return value.status();
   if (!value->contains("recall")) return invalid_argument("this is no recall of hosts");
-  return Recall{duration_in(*value, "within_ms"), text_in(*value, "recall")};
+  Recall recall{duration_in(*value, "within_ms"), text_in(*value, "recall")};
+  if (!value->contains("hosts")) return recall;
+  auto hosts = hosts_in(*value, "recall");
+  if (!hosts.ok()) return hosts.status();
+  recall.hosts = std::move(*hosts);
+  return recall;
+}
+
+std::string to_line(const Resized& resized) { return line_of({{"members", resized.members}}); }
+
+core::Result<Resized> parse_resized(std::string_view line) {
+  const auto value = parse(line, "size of a job");
+  if (!value.ok()) return value.status();
+  if (!value->contains("members") || !(*value)["members"].is_number_unsigned() ||
+      (*value)["members"].get<std::uint64_t>() > core::kMaxMembers)
+    return invalid_argument("this is no size of a job");
+  return Resized{(*value)["members"].get<std::uint32_t>()};
 }
 
 std::string to_line(const Told& told) {

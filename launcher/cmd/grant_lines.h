@@ -17,19 +17,29 @@ namespace regroup::cmd {
 struct Offer {
   launcher::Grant grant;
   core::Duration grace{};  // from a notice to the loss of a host
+  bool own = false;        // they are of the job's own allocation, which has grown: the job keeps them
 };
 // Joiner -> hub, first and once.
 [[nodiscard]] std::string to_line(const Offer& offer);
 // kInvalidArgument: it is no offer, or names no host, or one without slots.
 [[nodiscard]] core::Result<Offer> parse_offer(std::string_view line);
 
-// Joiner -> hub: the hosts are wanted back, and lost in `within`.
+// Joiner -> hub: the hosts are wanted back, and lost in `within`. From one who has offered none: those of
+// `hosts` (names, and all their slots), of the job's own allocation.
 struct Recall {
   core::Duration within{};
   std::string why;
+  std::vector<launcher::HostRequest> hosts = {};
 };
 [[nodiscard]] std::string to_line(const Recall& recall);
 [[nodiscard]] core::Result<Recall> parse_recall(std::string_view line);
+
+// `regroup resize` -> hub, first and once: the job is to have so many members.
+struct Resized {
+  std::uint32_t members = 0;
+};
+[[nodiscard]] std::string to_line(const Resized& resized);
+[[nodiscard]] core::Result<Resized> parse_resized(std::string_view line);
 
 // Hub -> joiner: a sentence; `over`: the hosts are not used any more, and this is the last line.
 struct Told {

@@ -42,6 +42,12 @@ core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& 
   return node::Hosts::make(loop, std::move(hosts), [](const std::string& text) { fail(text, 0); });
 }
 
+launcher::Grant way_to_all(const Options& options) {
+  if (options.by_ssh || options.fork_agents) return {};
+  return {
+      .by = {}, .hosts = {}, .before = options.grant.before, .after = options.grant.after, .warnings = {}};
+}
+
 node::Setup common_setup(const Options& options) {
   node::Setup setup;
   setup.output = options.output;

@@ -22,6 +22,9 @@ namespace regroup::cmd {
                                                                      const Options& options,
                                                                      const std::string& job, bool with_this);
 
+// How agents get to hosts of the job's allocation that come later.
+[[nodiscard]] launcher::Grant way_to_all(const Options& options);
+
 // What all hosts are told, but for their number and name, and what only one of them does.
 [[nodiscard]] node::Setup common_setup(const Options& options);
 

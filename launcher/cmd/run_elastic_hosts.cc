@@ -23,6 +23,7 @@
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/resizer.h"
 #include "launcher/cmd/start.h"
 #include "launcher/place/site.h"
 #include "launcher/supervise/guardian.h"
@@ -86,13 +87,6 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   return {};
 }
 
-// How agents get to hosts that come later.
-launcher::Grant way_to_all(const Options& options) {
-  if (options.by_ssh || options.fork_agents) return {};
-  return {
-      .by = {}, .hosts = {}, .before = options.grant.before, .after = options.grant.after, .warnings = {}};
-}
-
 // Beside the checkpoints that all hosts see.
 const std::string& attempts_in(const CheckpointPlan& plan) {
   return plan.shared.empty() ? plan.directory : plan.shared;
@@ -126,6 +120,8 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.grants_socket = files.grants_socket();
   hub.quiet = options.quiet;
   hub.notice_grace = notice_grace(options);
+  hub.resizer = Resizer::make(loop, options, files, way_to_all(options));
+  hub.spares = options.spares;
   crew.stdin_to.to = launcher::StdinRequest::To::kNone;
   launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
   agent.usage.status_file = files.usage();
@@ -163,6 +159,7 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
                 .target = start,
                 .spares = options.spares,
                 .oversubscribe = options.oversubscribe,
+                .grows = Resizer::can_grow(options),
                 .by_node = by_node(options.mapping.map),
                 .any_fingerprint = options.any_fingerprint,
                 .replace = options.replace,

@@ -1,0 +1,165 @@
+// The hub's part in a job that grows and shrinks with its allocation.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "launcher/cmd/elastic_hub.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::milliseconds kIdleLook{200};  // whether hosts have become idle
+
+}  // namespace
+
+// The allocation of the job has grown by slots of new hosts, or of those that it has.
+core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
+  if (!options_.resizer) return core::invalid_argument("this job is in no allocation that grows");
+  std::uint32_t slots = 0;
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    if (const auto index = find(host.name); index && leaving(*index))
+      return core::Status(core::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
+    slots += host.slots;
+  }
+  options_.resizer->add(offer.grant.hosts);
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    const auto index = find(host.name);
+    if (!index) {
+      add(host, options_.resizer->way());
+    } else if (options_.slots.at(*index) += host.slots; hosts_->is_up(*index)) {
+      tell_coordinator(news_of(*index), hosts_->id(*index));
+    }
+  }
+  asked_ -= std::min(asked_, slots);
+  const std::string what = fmt::format("{} gives {} slots more", options_.resizer->title(), slots);
+  say(what);
+  door_.end(id, what);
+  return {};
+}
+
+// The allocator itself takes hosts of the job's own allocation back.
+core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
+  if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
+  if (what.hosts.empty()) return core::invalid_argument("this recall names no host");
+  for (const launcher::HostRequest& host : what.hosts) {
+    const auto index = find(host.name);
+    if (!index || !options_.resizer || !options_.resizer->takes_back(host.name))
+      return core::invalid_argument(fmt::format("host {} is none that this job can give back", host.name));
+    if (host.slots < options_.slots.at(*index))
+      return core::invalid_argument(fmt::format("host {}: {} of its {} slots: it goes as a whole, or stays",
+                                                host.name, host.slots, options_.slots.at(*index)));
+    if (leaving(*index))
+      return core::Status(core::Code::kUnavailable,
+                          fmt::format("host {} is on its way out already", host.name));
+  }
+  for (const launcher::HostRequest& host : what.hosts) {
+    guests_.try_emplace(*find(host.name), agent_.loop()).first->second.grant = id;
+    options_.resizer->drop(host.name);
+  }
+  recall(id, what.within, what.why);
+  return {};
+}
+
+// Slots of hosts that stay, and of lost ones that may come back.
+std::uint32_t ElasticHub::room(bool with_lost) const {
+  std::uint32_t slots = 0;
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto guest = guests_.find(index);
+    const bool left = guest != guests_.end() && guest->second.left;
+    if (!left && (with_lost || hosts_->is_up(index))) slots += news_of(index).slots;
+  }
+  return slots;
+}
+
+// The coordinator has agreed. Slots that are missing are asked for; hosts on which nobody is left go back to
+// whoever gave them.
+void ElasticHub::on_resized(GrantId id, std::uint32_t members) {
+  wanted_ = 0;
+  idle_timer_.cancel();
+  if (agent_.ending()) return door_.end(id, "");
+  const std::uint32_t wanted = members + options_.spares, there = room(true);
+  if (wanted > there) return ask_for(wanted - there, id);
+  asked_ = 0;
+  wanted_ = wanted;
+  look_for_idle_hosts();
+  door_.end(id, "");
+}
+
+void ElasticHub::ask_for(std::uint32_t slots, GrantId id) {
+  if (!options_.resizer || !options_.resizer->grows()) return door_.end(id, "");
+  if (slots <= asked_) {
+    return door_.end(
+        id, fmt::format("{} has been asked for {} slots already", options_.resizer->title(), asked_));
+  }
+  const std::uint32_t more = slots - asked_;
+  asked_ = slots;
+  std::vector<std::string> names;
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    if (find(hosts_->name(index)) == index) names.push_back(hosts_->name(index));
+  }
+  options_.resizer->ask_for(more, std::move(names), [this, id, more](const core::Result<std::string>& said) {
+    const std::string what =
+        fmt::format("{} {} asked for {} slots more{}", options_.resizer->title(),
+                    said.ok() ? "is" : "could not be", more, said.ok() ? "" : ": " + said.status().message());
+    if (!said.ok()) asked_ -= std::min(asked_, more);
+    say(what);
+    door_.end(id, what, said.ok());
+  });
+}
+
+void ElasticHub::look_for_idle_hosts() {
+  idle_timer_.expires_after(kIdleLook);
+  idle_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || agent_.ending() || wanted_ == 0) return;
+    std::size_t running = 0;
+    for (std::size_t index = 0; index < hosts_->size(); ++index) running += hosts_->members(index);
+    if (running > wanted_) return look_for_idle_hosts();
+    release_idle_hosts();
+    wanted_ = 0;
+  });
+}
+
+// From the last one, as many as are not needed. What a job that joined gave, it gets back as a whole.
+void ElasticHub::release_idle_hosts() {
+  std::uint32_t spare = room(false) - std::min(room(false), wanted_);
+  for (std::size_t last = hosts_->size(); last-- > 0;) {
+    const auto guest = guests_.find(last);
+    const std::optional<GrantId> grant = guest != guests_.end() ? guest->second.grant : std::nullopt;
+    std::vector<std::size_t> together;
+    std::uint32_t slots = 0;
+    bool idle = true;
+    for (std::size_t index = 0; index < hosts_->size(); ++index) {
+      const auto other = guests_.find(index);
+      if (index != last && (!grant || other == guests_.end() || other->second.grant != grant)) continue;
+      if (other != guests_.end() && other->second.left) continue;
+      idle = idle && !leaving(index) && hosts_->is_up(index) && hosts_->members(index) == 0;
+      slots += news_of(index).slots;
+      together.push_back(index);
+    }
+    if (!idle || together.empty() || slots > spare) continue;
+    if (!grant && !(options_.resizer && options_.resizer->takes_back(hosts_->name(last)))) continue;
+    spare -= slots;
+    for (const std::size_t index : together) {
+      guests_.try_emplace(index, agent_.loop()).first->second.returning = !grant;
+      say(fmt::format("host {} is not needed any more", hosts_->name(index)));
+      leave(index, options_.notice_grace);
+    }
+  }
+}
+
+// If the allocator will not have it, the job may as well use it.
+void ElasticHub::return_host(std::size_t index) {
+  const std::string name = hosts_->name(index);
+  const launcher::HostRequest host{.name = name, .slots = options_.slots.at(index)};
+  options_.resizer->give_back(name, [this, host](const core::Result<std::string>& printed) {
+    if (agent_.ending()) return;
+    if (printed.ok()) return say(fmt::format("{} has host {} back", options_.resizer->title(), host.name));
+    say(fmt::format("host {} stays in the job: {}", host.name, printed.status().message()));
+    add(host, options_.resizer->way());
+  });
+}
+
+}  // namespace regroup::cmd
