@@ -15,9 +15,11 @@
 #include <functional>
 #include <optional>
 
+#include "launcher/alloc/resize.h"
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/job_files.h"
+#include "launcher/cmd/join_relay.h"
 #include "launcher/cmd/start.h"
 #include "launcher/options/values.h"
 #include "launcher/supervise/signals.h"
@@ -31,6 +33,9 @@ constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm h
 constexpr std::chrono::seconds kBeyond{5};  // the hub has so much longer than the allocator gives it
 constexpr const char* kHelp =
     "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
+    "                    [--through COMMAND...]\n"
+    "       regroup join --relay [JOB]\n"
+    "       regroup join --resized [JOB]\n"
     "Gives the hosts of this allocation to a job of -np MIN:MAX that runs (JOB: its id, where there are "
     "several),\n"
     "until it is over or SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for them back; SIGTSTP "
@@ -38,12 +43,18 @@ constexpr const char* kHelp =
     "until SIGCONT. Members "
     "then\n"
     "leave at the end of their step, within --grace (default: as the allocator has it, else 30 s), and this "
-    "command ends with 0.\n";
+    "command ends with 0.\n"
+    "--through, last: where JOB is not found here, by a COMMAND that reaches its first host and runs "
+    "`regroup\n"
+    "join --relay [JOB]` there: ssh head regroup join --relay. --resized: the notification command of a "
+    "resizable\n"
+    "job of LSF (bsub -ar -rnc, bresize -rnc), whose hosts the job has from then on, or gives back.\n";
 
 struct JoinWords {
   std::string job, allocator, hosts;
   std::optional<core::Duration> grace;
-  bool help = false;
+  std::vector<std::string> through;  // a command
+  bool help = false, relay = false, resized = false;
 };
 
 core::Result<JoinWords> read_words(const std::vector<std::string>& words) {
@@ -53,6 +64,12 @@ core::Result<JoinWords> read_words(const std::vector<std::string>& words) {
     const bool valued = word == "--grace" || word == "--allocator" || word == "-H" || word == "--host";
     if (word == "--help" || word == "-h") {
       out.help = true;
+    } else if (word == "--relay" || word == "--resized") {
+      (word == "--relay" ? out.relay : out.resized) = true;
+    } else if (word == "--through") {
+      out.through.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
+      if (out.through.empty()) return core::invalid_argument("regroup join --through: a command is missing");
+      break;
     } else if (valued && i + 1 == words.size()) {
       return core::invalid_argument(fmt::format("regroup join {}: a value is missing", word));
     } else if (word == "--grace") {
@@ -104,9 +121,11 @@ core::Duration usual_grace(const JoinWords& words, const launcher::Environment& 
 class Joiner {
  public:
   using Connect = std::function<core::Result<core::Fd>()>;
-  Joiner(Connect connect, Offer offer)
+  // `first` is what the job is told first, where it is not the offer.
+  Joiner(Connect connect, Offer offer, std::string first = {})
       : connect_(std::move(connect)),
         offer_(std::move(offer)),
+        first_(std::move(first)),
         signals_(loop_, [this](int signal) { on_signal(signal); }),
         socket_(loop_),
         timer_(loop_) {}
@@ -133,7 +152,7 @@ class Joiner {
     if (!socket.ok()) return socket.status();
     socket_.assign(socket->release());
     read_.clear();
-    send(to_line(offer_));
+    send(first_.empty() ? to_line(offer_) : first_);
     wait();
     return {};
   }
@@ -226,6 +245,7 @@ class Joiner {
 
   const Connect connect_;
   const Offer offer_;
+  const std::string first_;
   boost::asio::io_context loop_{1};
   launcher::SignalReader signals_;
   boost::asio::posix::stream_descriptor socket_;
@@ -236,6 +256,38 @@ class Joiner {
   int exit_status_ = 1;
 };
 
+// JOB is an id, or the path of the socket itself.
+core::Result<std::string> socket_of(const JoinWords& words, const launcher::Environment& environment) {
+  if (words.job.starts_with('/')) return words.job;
+  const auto files = find_job(environment, words.job);
+  if (!files.ok()) return files.status();
+  return files->grants_socket();
+}
+
+Joiner::Connect way_to_job(const JoinWords& words, const launcher::Environment& environment) {
+  return [words, environment]() -> core::Result<core::Fd> {
+    const auto path = socket_of(words, environment);
+    auto here = path.ok() ? launcher::connect_unix(*path) : core::Result<core::Fd>(path.status());
+    return here.ok() || words.through.empty() ? std::move(here) : connect_through(words.through, environment);
+  };
+}
+
+// LSF waits for the exit status: with another than that of success what comes is offered later again, and
+// what is to go stays.
+int run_resized(const JoinWords& words, const launcher::Environment& environment) {
+  const auto event = launcher::read_resize_event(allocation_input(environment));
+  if (!event.ok()) return fail("join --resized: " + event.status().message(), 1);
+  launcher::Grant grant;
+  for (const launcher::Host& host : event->hosts)
+    grant.hosts.push_back({.name = host.name, .slots = host.slots});
+  const core::Duration grace = words.grace.value_or(kDefaultGrace);
+  const std::string shrink =
+      event->grow ? "" : to_line(Recall{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
+  const int status =
+      Joiner(way_to_job(words, environment), {.grant = grant, .grace = grace, .own = true}, shrink).run();
+  return status == 0 ? event->taken : event->refused;
+}
+
 }  // namespace
 
 int run_join(const Options& options) {
@@ -245,13 +297,14 @@ int run_join(const Options& options) {
     fmt::print("{}", kHelp);
     return 0;
   }
+  if (words->resized) return run_resized(*words, options.environment);
+  const auto socket = socket_of(*words, options.environment);
+  if (words->relay) return socket.ok() ? run_relay(*socket) : fail(socket.status().message(), 1);
   const auto grant = hosts_of(*words, options.environment);
   if (!grant.ok()) return fail(grant.status().message(), 1);
-  const auto files = find_job(options.environment, words->job);
-  if (!files.ok()) return fail(files.status().message(), 1);
+  if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
   const core::Duration grace = words->grace.value_or(usual_grace(*words, options.environment));
-  return Joiner([path = files->grants_socket()] { return launcher::connect_unix(path); }, {*grant, grace})
-      .run();
+  return Joiner(way_to_job(*words, options.environment), {*grant, grace}).run();
 }
 
 }  // namespace regroup::cmd
