@@ -1,0 +1,141 @@
+"""A resizable job of LSF, by a stand-in of bresize: it gets hosts, and gives hosts back."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from resizing import resize
+from story import check_trained, digits_csv, undisturbed
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import waiting  # noqa: E402
+
+BIN = ROOT / "build/bin"
+STAND_IN = Path(__file__).with_name("stand_in.py")
+SHARDS, EPOCHS = 4, 4
+
+
+class Job:
+    """An elastic job of one to four members, with two slots on hA and two on hB."""
+
+    def __init__(self, folder: Path, **variables: str):
+        folder.chmod(0o700)
+        self.folder, self.log, self.trail = folder, folder / "log", folder / "trail"
+        self.trail.mkdir()
+        digits_csv(folder)
+        self.weights = undisturbed(BIN, folder, EPOCHS)
+        for command in ("blaunch", "bresize"):
+            shutil.copy(STAND_IN, folder / command)
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k in ("HOME", "LANG")},
+            "PATH": f"{folder}:{BIN}:/usr/bin:/bin",
+            "STAND_IN_LOG": str(self.log),
+            "XDG_RUNTIME_DIR": str(folder),
+            "REGROUP_GPU_CLAIMS": str(folder),
+            "LSB_JOBID": "7",
+            "LSB_DJOB_NUMPROC": "4",
+            "LSB_MCPU_HOSTS": "hA 2 hB 2",
+            **variables,
+        }
+        member = ["chaos_member", f"{folder}/digits.csv", str(self.trail), str(EPOCHS), "100000"]
+        own = ["unshare", "--uts", "sh", "-c", 'hostname hA; exec "$@"', "sh"]
+        regroup = ["regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:4"]
+        self.output = folder / "output"
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                [*own, *regroup, *member],
+                env=self.environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def until(self, text: str, where: Path | None = None) -> None:
+        path = where or self.output
+        found = waiting.until(
+            lambda: (path.exists() and text in path.read_text()) or self.process.poll() is not None, text, 60
+        )
+        assert found
+        assert text in path.read_text(), self.output.read_text()
+
+    def resize(self, members: int) -> subprocess.CompletedProcess:
+        return resize(BIN / "regroup", members, self.folder, self.environment)
+
+    def until_trained(self) -> None:
+        assert self.process.wait(180) == 0, self.output.read_text()
+        assert "was lost" not in self.output.read_text()
+        check_trained(self.trail, self.weights, EPOCHS)
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    made = Job(tmp_path, STAND_IN_GROWTH="hC 2")
+    yield made
+    made.end()
+
+
+def test_hosts_go_back_and_further_ones_come_by_bresize(job: Job):
+    job.until("generation 1: 4 members")
+    job.resize(2)
+    job.until("LSF has host hB back")
+    assert "bresize release -rncn 2*hB 7" in job.log.read_text()
+    assert "LSF is asked for 2 slots more" in job.resize(4).stdout
+    job.until("LSF gives 2 slots more")
+    job.until("notified grow 0", job.log)
+    assert re.search(r"^bresize request -c -rnc \S+/resized 1,2 7$", job.log.read_text(), re.M)
+    waiting.until(lambda: job.output.read_text().count(": 4 members") >= 2, "four members again", 60)
+    assert "blaunch hC " in job.log.read_text()
+    job.until_trained()
+
+
+def test_a_host_that_lsf_takes_leaves_before_lsf_is_answered(job: Job):
+    job.until("generation 1: 4 members")
+    told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_HOSTS": "hB 2", "LSB_RESIZE_NOTIFY_OK": "5"}
+    command = [str(BIN / "regroup"), "join", "--resized"]
+    part = subprocess.run(
+        command,
+        env=job.environment | told | {"LSB_RESIZE_HOSTS": "hB 1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert part.returncode == 1, part.stderr
+    assert "host hB: 1 of its 2 slots: it goes as a whole, or stays" in part.stderr
+    whole = subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
+    assert whole.returncode == 5, whole.stderr
+    assert "host hB is given back" in job.output.read_text()
+    assert "bresize" not in job.log.read_text()  # LSF has taken it
+    job.until_trained()
+
+
+def test_a_host_stays_that_lsf_does_not_take_back(tmp_path: Path):
+    job = Job(tmp_path)
+    try:
+        job.until("generation 1: 4 members")
+        job.resize(2)
+        job.until(
+            "host hB stays in the job: bresize: it ended with status 255: Job <7>: Job is not resizable"
+        )
+        job.resize(4)
+        waiting.until(lambda: job.output.read_text().count(": 4 members") >= 2, "four members again", 60)
+        job.until_trained()
+    finally:
+        job.end()

@@ -1,0 +1,102 @@
+"""`regroup resize` on a real Slurm: hosts go back to it, and further ones are asked for."""
+
+from pathlib import Path
+
+import pytest
+from resizing import resize
+from slurm import ROOT, Slurm, until
+from story import check_trained, digits_csv, undisturbed
+
+BIN = ROOT / "build/bin"
+SHARDS, EPOCHS = 4, 4
+PACE_US = 150_000  # of a shard: long enough for what Slurm does meanwhile
+
+
+class Training:
+    """An elastic job of one to four members, and what it is to end with."""
+
+    def __init__(self, slurm: Slurm, folder: Path):
+        self.slurm, self.folder, self.trail = slurm, folder, folder / "trail"
+        self.trail.mkdir()
+        folder.chmod(0o700)
+        digits_csv(folder)
+        self.weights = undisturbed(BIN, folder, EPOCHS)
+        self.job = 0
+
+    def submit(self, *options: str) -> int:
+        member = f"chaos_member {self.folder}/digits.csv {self.trail} {EPOCHS} {PACE_US}"
+        script = (
+            f"export PATH={BIN}:$PATH XDG_RUNTIME_DIR={self.folder}\n"
+            f"exec regroup --shards {SHARDS} --seed 7 -np 1:4 {member}"
+        )
+        self.job = self.slurm.submit(*options, script=script)
+        return self.job
+
+    def resize(self, members: int) -> str:
+        return resize(BIN / "regroup", members, self.folder, self.slurm.environment).stdout
+
+    def until_trained(self) -> None:
+        assert self.slurm.wait(self.job, 180) == "COMPLETED", self.slurm.out(self.job)
+        assert "was lost" not in self.slurm.out(self.job)
+        check_trained(self.trail, self.weights, EPOCHS)
+
+
+@pytest.fixture
+def training(slurm: Slurm, tmp_path: Path) -> Training:
+    return Training(slurm, tmp_path)
+
+
+def joiners(slurm: Slurm) -> list[int]:
+    """Jobs that `regroup resize` has submitted, and that are not over."""
+    done = slurm.command("squeue", "-h", "-n", "regroup-join", "-o", "%i")
+    return [int(job) for job in done.stdout.split()]
+
+
+def test_a_host_that_is_not_needed_any_more_is_given_to_another_job(slurm: Slurm, training: Training):
+    job = training.submit("-N2", "-n4", "--ntasks-per-node=2", "-w", "n1,n2")
+    slurm.until_said(job, "generation 1: 4 members")
+    training.resize(2)
+    slurm.until_said(job, "host n2 is not needed any more")
+    slurm.until_said(job, "Slurm has host n2 back")
+    shown = slurm.show(job)
+    assert (shown["NodeList"], shown["NumNodes"]) == ("n1", "1"), shown
+    other = slurm.submit("-N1", "-n8", "-w", "n2", script="hostname")
+    assert slurm.wait(other) == "COMPLETED", slurm.out(other)
+    assert slurm.state(job) == "RUNNING", slurm.out(job)
+    assert not list(slurm.folder.glob("slurm_job_*_resize*")), "scontrol has written for a shell"
+    training.until_trained()
+
+
+def test_a_job_that_is_to_be_larger_gets_a_further_job_which_ends_when_it_is_smaller(
+    slurm: Slurm, training: Training
+):
+    job = training.submit("-N1", "-n2", "-w", "n1")
+    slurm.until_said(job, "generation 1: 2 members")
+    assert "Slurm is asked for 2 slots more" in training.resize(4)
+    slurm.until_said(job, ": 4 members")
+    (further,) = joiners(slurm)
+    assert slurm.show(further)["Partition"] == "low"
+    training.resize(2)
+    assert slurm.wait(further) == "COMPLETED", slurm.show(further)
+    slurm.until_said(job, "is given back")
+    assert slurm.state(job) == "RUNNING", slurm.out(job)
+    assert joiners(slurm) == []
+    training.until_trained()
+
+
+def test_a_job_joins_through_a_step_where_it_does_not_see_the_socket(
+    slurm: Slurm, training: Training, tmp_path: Path
+):
+    job = training.submit("-N1", "-n2", "-w", "n1")
+    slurm.until_said(job, "generation 1: 2 members")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    step = f"srun --jobid={job} --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=n1"
+    relay = f"env XDG_RUNTIME_DIR={tmp_path} {BIN}/regroup join --relay"
+    script = f"export XDG_RUNTIME_DIR={elsewhere}\nexec {BIN}/regroup join --through {step} {relay}"
+    second = slurm.submit("-N1", "-n2", "-w", "n2", script=script)
+    slurm.until_said(job, ": 4 members")
+    training.until_trained()
+    assert slurm.wait(second) == "COMPLETED", slurm.out(second)
+    assert "the job is over" in slurm.out(second)
+    until(lambda: not slurm.command("squeue", "-h").stdout.strip(), "an empty queue")
