@@ -154,9 +154,8 @@ void Resizer::run(const launcher::Ask& ask) {
 
 void Resizer::finish(const core::Result<std::string>& printed) {
   hook_.reset();
-  const Wish wish = std::move(wishes_.front());
+  wishes_.front().done(printed);  // which may wish for more, behind it
   wishes_.pop_front();
-  wish.done(printed);
   next();
 }
 

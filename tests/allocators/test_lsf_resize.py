@@ -21,6 +21,7 @@ import waiting  # noqa: E402
 BIN = ROOT / "build/bin"
 STAND_IN = Path(__file__).with_name("stand_in.py")
 SHARDS, EPOCHS = 4, 4
+PACE_US = 500_000  # of a shard, until all has been seen that was to be
 
 
 class Job:
@@ -45,7 +46,7 @@ class Job:
             "LSB_MCPU_HOSTS": "hA 2 hB 2",
             **variables,
         }
-        member = ["chaos_member", f"{folder}/digits.csv", str(self.trail), str(EPOCHS), "100000"]
+        member = ["chaos_member", f"{folder}/digits.csv", str(self.trail), str(EPOCHS), str(PACE_US)]
         own = ["unshare", "--uts", "sh", "-c", 'hostname hA; exec "$@"', "sh"]
         regroup = ["regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:4"]
         self.output = folder / "output"
@@ -70,7 +71,15 @@ class Job:
     def resize(self, members: int) -> subprocess.CompletedProcess:
         return resize(BIN / "regroup", members, self.folder, self.environment)
 
+    def until_generations(self, text: str, count: int) -> None:
+        def said() -> bool:
+            return self.output.read_text().count(text) >= count
+
+        waiting.until(lambda: said() or self.process.poll() is not None, f"{count} times '{text}'", 60)
+        assert said(), self.output.read_text()
+
     def until_trained(self) -> None:
+        (self.folder / "hurry").touch()
         assert self.process.wait(180) == 0, self.output.read_text()
         assert "was lost" not in self.output.read_text()
         check_trained(self.trail, self.weights, EPOCHS)
@@ -101,7 +110,7 @@ def test_hosts_go_back_and_further_ones_come_by_bresize(job: Job):
     job.until("LSF gives 2 slots more")
     job.until("notified grow 0", job.log)
     assert re.search(r"^bresize request -c -rnc \S+/resized 1,2 7$", job.log.read_text(), re.M)
-    waiting.until(lambda: job.output.read_text().count(": 4 members") >= 2, "four members again", 60)
+    job.until_generations(": 4 members", 2)
     assert "blaunch hC " in job.log.read_text()
     job.until_trained()
 
@@ -121,7 +130,7 @@ def test_a_host_that_lsf_takes_leaves_before_lsf_is_answered(job: Job):
     assert "host hB: 1 of its 2 slots: it goes as a whole, or stays" in part.stderr
     whole = subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
     assert whole.returncode == 5, whole.stderr
-    assert "host hB is given back" in job.output.read_text()
+    job.until("host hB is given back")
     assert "bresize" not in job.log.read_text()  # LSF has taken it
     job.until_trained()
 
@@ -135,7 +144,7 @@ def test_a_host_stays_that_lsf_does_not_take_back(tmp_path: Path):
             "host hB stays in the job: bresize: it ended with status 255: Job <7>: Job is not resizable"
         )
         job.resize(4)
-        waiting.until(lambda: job.output.read_text().count(": 4 members") >= 2, "four members again", 60)
+        job.until_generations(": 4 members", 2)
         job.until_trained()
     finally:
         job.end()

@@ -9,7 +9,7 @@ from story import check_trained, digits_csv, undisturbed
 
 BIN = ROOT / "build/bin"
 SHARDS, EPOCHS = 4, 4
-PACE_US = 150_000  # of a shard: long enough for what Slurm does meanwhile
+PACE_US = 500_000  # of a shard, until all has been seen that was to be
 
 
 class Training:
@@ -36,6 +36,7 @@ class Training:
         return resize(BIN / "regroup", members, self.folder, self.slurm.environment).stdout
 
     def until_trained(self) -> None:
+        (self.folder / "hurry").touch()
         assert self.slurm.wait(self.job, 180) == "COMPLETED", self.slurm.out(self.job)
         assert "was lost" not in self.slurm.out(self.job)
         check_trained(self.trail, self.weights, EPOCHS)

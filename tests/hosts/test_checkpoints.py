@@ -50,6 +50,7 @@ def kill_everything(job: Training) -> None:
                     os.kill(pid, signal.SIGKILL)
     job.process.wait(30)
     until(lambda: not left_on(job.hosts), "an end of all processes", 30)
+    until(lambda: not any(processes(host, "regroup-persist") for host in job.hosts), "an end of writers", 30)
 
 
 def expect_resumed(job: Training, at_least: int, undisturbed: str) -> None:
