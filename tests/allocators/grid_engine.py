@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -44,6 +45,11 @@ def missing() -> str | None:
     return None
 
 
+def pids_of(daemon: str) -> list[int]:
+    found = subprocess.run(["pgrep", "-x", daemon], capture_output=True, text=True, timeout=10)
+    return [int(pid) for pid in found.stdout.split()]
+
+
 class GridEngine:
     def __init__(self, folder: Path):
         self.folder = folder
@@ -68,7 +74,7 @@ class GridEngine:
         return self
 
     def _start(self, name: str) -> None:
-        if subprocess.run(["pgrep", "-x", name], capture_output=True, timeout=10).returncode == 0:
+        if pids_of(name):
             return
         self.command(str(LIB / name), timeout=60)
 
@@ -160,10 +166,12 @@ class GridEngine:
     def __exit__(self, *_) -> None:
         with contextlib.suppress(Exception):
             self.command("qdel", "-f", "-u", "root", check=False)
-        self.command("qconf", "-kej", check=False)
-        self.command("qconf", "-km", check=False)
-        until(
-            lambda: subprocess.run(["pgrep", "-x", "sge_qmaster"], capture_output=True).returncode != 0,
-            "the end of sge_qmaster",
-            30,
-        )
+        # The master tells the execution daemon, which does not hear it if both are to end at once.
+        for what, daemon in (("-kej", "sge_execd"), ("-km", "sge_qmaster")):
+            self.command("qconf", what, check=False)
+            with contextlib.suppress(TimeoutError):
+                until(lambda daemon=daemon: not pids_of(daemon), f"the end of {daemon}", 30)
+        for daemon in ("sge_execd", "sge_qmaster"):
+            for pid in pids_of(daemon):
+                os.kill(pid, signal.SIGTERM)
+        until(lambda: not pids_of("sge_execd") and not pids_of("sge_qmaster"), "the end of Grid Engine", 30)
