@@ -46,8 +46,7 @@ Viability kubernetes_viable(const AllocInput& input) {
 const char* const kByJobs = "grows by further jobs that run `regroup join`, which also give their hosts back";
 const char* const kSlurmJobs =
     "grows by further jobs that run `regroup join` (`regroup resize` submits one by sbatch), gives hosts "
-    "back "
-    "by scontrol";
+    "back by scontrol";
 const char* const kByBresize =
     "grows by further jobs that run `regroup join` and, like `regroup resize`, by bresize, which also gives "
     "hosts back";

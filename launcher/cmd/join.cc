@@ -36,19 +36,14 @@ constexpr const char* kHelp =
     "                    [--through COMMAND...]\n"
     "       regroup join --relay [JOB]\n"
     "       regroup join --resized [JOB]\n"
-    "Gives the hosts of this allocation to a job of -np MIN:MAX that runs (JOB: its id, where there are "
-    "several),\n"
-    "until it is over or SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for them back; SIGTSTP "
-    "does so\n"
-    "until SIGCONT. Members "
-    "then\n"
-    "leave at the end of their step, within --grace (default: as the allocator has it, else 30 s), and this "
-    "command ends with 0.\n"
-    "--through, last: where JOB is not found here, by a COMMAND that reaches its first host and runs "
-    "`regroup\n"
-    "join --relay [JOB]` there: ssh head regroup join --relay. --resized: the notification command of a "
-    "resizable\n"
-    "job of LSF (bsub -ar -rnc, bresize -rnc), whose hosts the job has from then on, or gives back.\n";
+    "Gives the hosts of this allocation to a job of -np MIN:MAX that runs (JOB: its id, where there are\n"
+    "several), until it is over or SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for them\n"
+    "back; SIGTSTP does so until SIGCONT. Members then leave at the end of their step, within --grace\n"
+    "(default: as the allocator has it, else 30 s), and this command ends with 0.\n"
+    "--through, last: where JOB is not found here, by a COMMAND that reaches its first host and runs\n"
+    "`regroup join --relay [JOB]` there: ssh head regroup join --relay. --resized: the notification\n"
+    "command of a resizable job of LSF (bsub -ar -rnc, bresize -rnc), whose hosts the job has from then\n"
+    "on, or gives back.\n";
 
 struct JoinWords {
   std::string job, allocator, hosts;

@@ -5,11 +5,11 @@
 
 #include "launcher/net/tcp.h"
 #include "launcher/node/link.h"
+#include "launcher/node/tree.h"
 
 namespace regroup::node {
 namespace {
 
-constexpr core::NodeId kHead = 0;
 constexpr std::chrono::seconds kDialLimit{3};
 constexpr std::chrono::milliseconds kPause{100};
 

@@ -16,7 +16,6 @@
 namespace regroup::node {
 namespace {
 
-constexpr core::NodeId kHead = 0;
 constexpr std::chrono::seconds kSurveyLimit{10};
 constexpr std::chrono::milliseconds kAskAgain{100};
 

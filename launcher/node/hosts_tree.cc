@@ -12,12 +12,6 @@
 #include "launcher/spawn/remote_script.h"
 
 namespace regroup::node {
-namespace {
-
-constexpr core::NodeId kHead = 0;
-
-}  // namespace
-
 std::optional<std::size_t> Hosts::index_of(core::NodeId node) const {
   if (node == kHead || node > host_of_.size()) return std::nullopt;
   const std::size_t index = host_of_[node - 1];

@@ -16,6 +16,7 @@
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/tcp.h"
 #include "launcher/node/node_job.h"
+#include "launcher/node/tree.h"
 #include "launcher/supervise/agent.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/open_files.h"
@@ -24,7 +25,6 @@
 namespace regroup::node {
 namespace {
 
-constexpr core::NodeId kHead = 0;
 constexpr std::chrono::seconds kDialLimit{10};
 constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
 

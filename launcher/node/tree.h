@@ -12,6 +12,7 @@
 
 namespace regroup::node {
 
+inline constexpr core::NodeId kHead = 0;   // of every job: the root
 inline constexpr std::size_t kRadix = 64;  // children of one parent, unless the user says otherwise
 
 // Of many in a row, by position from 0, who is the parent of the one at `index`, if nobody has more than

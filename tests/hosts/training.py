@@ -168,8 +168,8 @@ Start = Callable[..., Training]
 
 
 @contextlib.contextmanager
-def starter(hosts: Hosts) -> Iterator[Start]:
-    """Begins jobs of EPOCHS epochs, and ends those that are left."""
+def starter(hosts: Hosts, gone_within_s: float = 15) -> Iterator[Start]:
+    """Begins jobs of EPOCHS epochs, and ends those that are left; then nothing of them may be."""
     jobs = []
 
     def start(where: str = WHERE, members: str = "2:6", *options: str, **how) -> Training:
@@ -181,6 +181,7 @@ def starter(hosts: Hosts) -> Iterator[Start]:
     finally:
         for job in jobs:
             job.close()
+    until(lambda: not left_on(hosts), "an end of all processes of regroup", gone_within_s)
 
 
 def processes(host: Host, name: str) -> list[int]:
