@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collective/communicator.h"
 #include "collective/shm/arrivals.h"
+#include "collective/shm/domains.h"
 #include "collective/shm/family.h"
 #include "collective/shm/stage.h"
 #include "collective/shm/tree_fold.h"
@@ -61,6 +63,7 @@ class ShmCommunicator final : public Communicator {
     bool is_copied = false;   // or in a stage, wherever it lies: it is small
     bool by_slices = false;   // each rank folds a slice of each chunk for all
     bool direct = false;      // inputs lie in the arena: all at once
+    bool two_levels = false;  // block by block, those of a NUMA node first
     bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
     Stores stores = Stores::kPlain;
   };
@@ -89,6 +92,8 @@ class ShmCommunicator final : public Communicator {
   void deliver(const Operation& operation, std::size_t at, std::size_t bytes);
   void deliver_own(const Operation& operation);
   void fold_all_into_shared(const Operation& operation);
+  void look_for_levels(const Operation& operation);
+  void fold_in_two_levels(const Operation& operation, std::size_t turn);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
     return stages_[rank]->chunk(slots_[rank], time);
@@ -106,6 +111,9 @@ class ShmCommunicator final : public Communicator {
   Arrivals arrivals_;
   bool settled_;
   bool left_early_ = false;  // not all were seen at the last rendezvous
+  // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
+  std::optional<TwoLevels> levels_;
+  bool looked_for_levels_ = false;
 
   Quick quick_;
   // Of the operation under way.

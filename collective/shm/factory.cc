@@ -127,7 +127,7 @@ Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const c
   const auto here =
       std::ranges::count(world.members, self.node, [](const core::WorldMember& m) { return m.seat.node; });
   auto family = std::make_shared<Family>(arena, world.generation, options.instance, self.slot,
-                                         static_cast<std::size_t>(here));
+                                         static_cast<std::size_t>(here), options.numa_node);
   return std::unique_ptr<Communicator>(
       std::make_unique<ShmCommunicator>(std::move(family), std::move(seats), std::move(fold).value()));
 }

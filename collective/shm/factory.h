@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/communicator.h"
@@ -14,7 +15,8 @@ struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;
   core::Position
       instance;  // distinguishes successive communicators of one generation on one channel; only grows
-  std::vector<int> ranks;  // of `world` that take part, ascending; empty: all
+  std::vector<int> ranks;        // of `world` that take part, ascending; empty: all
+  std::optional<int> numa_node;  // this member's; nothing: of the cores that it may run on
 };
 
 // Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches

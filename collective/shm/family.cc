@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "collective/shm/communicator.h"
+#include "collective/shm/domains.h"
 #include "collective/shm/publish.h"
 
 namespace regroup::collective {
@@ -51,12 +52,13 @@ double seconds_since(TimePoint begin) {
 }  // namespace
 
 Family::Family(const core::Arena& arena, core::Generation generation, core::Position instance,
-               core::SlotIndex self, std::size_t ranks)
+               core::SlotIndex self, std::size_t ranks, std::optional<int> numa_node)
     : arena_(arena),
       line_(arena.line(self)),
       generation_(generation),
       self_(self),
       ranks_(ranks),
+      numa_node_(numa_node),
       spins_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 
@@ -109,6 +111,8 @@ void Family::announce_cores() {
   const Cores mine = own_cores();
   auto& cores = stage_of(arena_, self_).cores;
   for (std::size_t i = 0; i < mine.size(); ++i) cores[i].store(mine[i], std::memory_order_relaxed);
+  const std::optional<int> node = numa_node_ ? numa_node_ : numa_node_of(mine);
+  stage_of(arena_, self_).numa_node.store(node ? *node + 1 : 0, std::memory_order_relaxed);
 }
 
 Result<std::uint64_t> Family::start_message(const ShmCommunicator& communicator, const Operation& operation,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -32,9 +33,9 @@ struct Pending {
 // Owned and used by one thread. Every failure is final: the members may be at different rendezvous.
 class Family {
  public:
-  // `ranks`: members of the World on this host.
+  // `ranks`: members of the World on this host. `numa_node`: this one's, instead of what its cores say.
   Family(const core::Arena& arena, core::Generation generation, core::Position instance, core::SlotIndex self,
-         std::size_t ranks);
+         std::size_t ranks, std::optional<int> numa_node = std::nullopt);
 
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
@@ -94,6 +95,7 @@ class Family {
   const core::Generation generation_;
   const core::SlotIndex self_;
   const std::size_t ranks_;
+  const std::optional<int> numa_node_;
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;

@@ -4,12 +4,14 @@
 //   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
 //             before it delivered; large reductions to all or to a root fold the one before it slice by
 //             slice, each rank one slice, and deliver the one before that
-//   direct    contributions that all lie in the arena are read where they are, each at once
+//   direct    contributions that all lie in the arena are read where they are, each at once; with ranks on
+//             several NUMA nodes a large shared result block by block in two levels (domains.h)
 // Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
 // all have read it: where the last work reads it, a rendezvous follows.
 // docs/collectives.md has the traffic of each.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collective/shm/cache.h"
 #include "collective/shm/communicator.h"
@@ -18,6 +20,7 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kLine = 64;
+constexpr std::size_t kLevelsBytes = 256 << 10;  // results that are worth a rendezvous for each block
 constexpr std::size_t kFoldAllBytes = 32 << 10;  // inputs of all ranks: below, each rank folds all by itself
 // Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
 // root's: it then need not wait for the others.
@@ -107,6 +110,10 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     deliver(o, 0, plan_.block);
     return {};
   }
+  if (plan_.two_levels) {
+    if (phase >= 1) fold_in_two_levels(o, phase - 1);
+    return {};
+  }
   if (plan_.direct) {
     if (phase == 1) set_sources(o, 0);
     if (phase == 1 && same_output_) fold_all_into_shared(o);
@@ -166,6 +173,8 @@ void ShmCommunicator::hear(Pending& pending) {
   if (plan_.direct) {
     pending.phases = 3;
     if (same_output_) plan_.stores = stores_of(o.out.size());
+    if (same_output_) look_for_levels(o);
+    if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (some_in_arena && !plan_.by_slices) {
     pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
   }
@@ -237,6 +246,35 @@ void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
 void ShmCommunicator::fold_all_into_shared(const Operation& o) {
   const ByteRange mine = slice_of(plan_.block, rank_, size());
   ranks_fold_.run(sources_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
+}
+
+// Sums of 16-bit types would be rounded on the way.
+void ShmCommunicator::look_for_levels(const Operation& o) {
+  if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16) return;
+  if (!std::exchange(looked_for_levels_, true)) {
+    std::vector<int> nodes;
+    for (std::size_t r = 0; r < slots_.size(); ++r) {
+      nodes.push_back(stages_[r]->numa_node.load(std::memory_order_relaxed));
+    }
+    auto levels = TwoLevels::make(nodes, static_cast<std::size_t>(rank_), kChunk);
+    if (levels.ok() && std::ranges::count(nodes, 0) == 0) levels_ = std::move(levels).value();
+  }
+  plan_.two_levels = levels_.has_value();
+}
+
+// Block `turn` is summed on its node while the one before it, whose sums all have made, becomes the result.
+void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t turn) {
+  const auto block = [&](std::size_t index) {
+    const std::size_t begin = index * levels_->block();
+    return ByteRange{std::min(begin, plan_.block), std::min(begin + levels_->block(), plan_.block)};
+  };
+  const std::uint64_t now = arrivals_.met();
+  if (turn > 0 && block(turn - 1).size() > 0) {
+    const auto sums_of = [&](std::size_t owner) { return chunk(owner, now - 1); };
+    levels_->sum_far(inputs_, block(turn - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
+  }
+  if (block(turn).size() == 0) return;
+  levels_->sum_near(inputs_, block(turn), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
 }
 
 // Takes from sources_ what is for this rank: bytes at..at+bytes of each block.

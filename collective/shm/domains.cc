@@ -1,0 +1,169 @@
+// The sums of a node are nodes of the canonical tree: the cover of its runs of ranks. Where ranks of a run
+// are no power of two, or do not begin at a multiple of one, there are several, and single ranks among them
+// that all read as they are.
+#include "collective/shm/domains.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "core/canonical.h"
+
+namespace regroup::collective {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLine = 64;
+
+// K of the entry nodeK of `folder`, if there is one.
+std::optional<int> node_in(const fs::path& folder) {
+  std::error_code failure;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    const std::string name = entry->path().filename();
+    int node = 0;
+    const char* last = name.data() + name.size();
+    if (!name.starts_with("node")) continue;
+    if (const auto [stop, error] = std::from_chars(name.data() + 4, last, node);
+        stop == last && error == std::errc())
+      return node;
+  }
+  return std::nullopt;
+}
+
+// The largest slice of `bytes` that slice_of() cuts for one of `count`.
+std::size_t largest_slice(std::size_t bytes, std::size_t count) {
+  const std::size_t lines = (bytes + kLine - 1) / kLine;
+  return (lines + count - 1) / count * kLine;
+}
+
+// Which of slice_of()'s `count` slices of `bytes` byte `at` lies in.
+std::size_t slice_at(std::size_t bytes, std::size_t at, std::size_t count) {
+  const std::size_t lines = (bytes + kLine - 1) / kLine;
+  std::size_t index = at / kLine * count / lines;
+  while (slice_of(bytes, static_cast<int>(index), static_cast<int>(count)).end <= at) ++index;
+  return index;
+}
+
+}  // namespace
+
+std::optional<int> numa_node_of(std::span<const std::uint64_t> cores, const fs::path& folder) {
+  std::optional<int> all;
+  for (std::size_t i = 0; i < cores.size() * 64; ++i) {
+    if ((cores[i / 64] >> i % 64 & 1) == 0) continue;
+    const auto node = node_in(folder / fmt::format("cpu{}", i));
+    if (!node || (all && *all != *node)) return std::nullopt;
+    all = node;
+  }
+  return all;
+}
+
+core::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> nodes, std::size_t rank,
+                                                       std::size_t room) {
+  const auto ranks = static_cast<std::uint32_t>(nodes.size());
+  std::map<int, std::size_t> group_of;
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto [known, is_new] = group_of.try_emplace(nodes[r], groups.size());
+    if (is_new) groups.emplace_back();
+    groups[known->second].push_back(r);
+  }
+  if (groups.size() < 2) return std::optional<TwoLevels>();
+
+  std::vector<Sum> sums;
+  std::vector<Term> terms;
+  std::vector<core::Interval> leaves;
+  std::vector<std::size_t> made(groups.size());
+  for (std::uint32_t begin = 0, end = 0; begin < ranks; begin = end) {
+    const auto here = [&](int node) { return node == nodes[begin]; };
+    end = static_cast<std::uint32_t>(std::find_if_not(nodes.begin() + begin, nodes.end(), here) -
+                                     nodes.begin());
+    const std::size_t group = group_of.at(nodes[begin]);
+    for (const core::Interval part : core::canonical_cover(ranks, {begin, end})) {
+      leaves.push_back(part);
+      terms.push_back({part.size() > 1, part.size() > 1 ? sums.size() : part.begin});
+      if (part.size() == 1) continue;
+      std::vector<core::Interval> own;
+      for (std::uint32_t i = 0; i < part.size(); ++i) own.push_back({i, i + 1});
+      auto fold = TreeFold::compile(own, part.size());
+      if (!fold.ok()) return fold.status();
+      sums.push_back({part.begin, part.size(), group, made[group]++, std::move(fold).value()});
+    }
+  }
+  if (sums.empty()) return std::optional<TwoLevels>();
+
+  auto fold = TreeFold::compile(leaves, ranks);
+  if (!fold.ok()) return fold.status();
+  TwoLevels levels(std::move(fold).value());
+  levels.block_ = ~std::size_t{0};
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (made[g] > 0)
+      levels.block_ = std::min(levels.block_, room / kLine / made[g] * groups[g].size() * kLine);
+  }
+  if (levels.block_ == 0) return std::optional<TwoLevels>();
+  levels.group_ = group_of.at(nodes[rank]);
+  const auto seat_of = [&](std::size_t r) {
+    const auto& group = groups[group_of.at(nodes[r])];
+    return static_cast<std::size_t>(std::ranges::find(group, r) - group.begin());
+  };
+  levels.seat_ = seat_of(rank);
+  // The second slice of a rank lies in its first where nodes have equally many: it is in its cache.
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto before = std::pair(seat_of(r), group_of.at(nodes[r]));
+    if (before < std::pair(levels.seat_, levels.group_)) levels.turn_ += 1;
+  }
+  levels.groups_ = std::move(groups);
+  levels.sums_ = std::move(sums);
+  levels.terms_ = std::move(terms);
+  return std::optional<TwoLevels>(std::move(levels));
+}
+
+std::size_t TwoLevels::stride(std::size_t bytes, std::size_t group) const {
+  return largest_slice(bytes, groups_[group].size());
+}
+
+void TwoLevels::sum_near(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums,
+                         Dtype dtype, Op op) const {
+  const auto count = static_cast<int>(groups_[group_].size());
+  const ByteRange mine = slice_of(block.size(), static_cast<int>(seat_), count);
+  std::vector<const std::byte*> sources;
+  for (const Sum& sum : sums_) {
+    if (sum.group != group_) continue;
+    sources.clear();
+    for (std::size_t i = 0; i < sum.count; ++i) sources.push_back(inputs[sum.first + i] + block.begin);
+    sum.fold.run(sources, mine, sums + sum.place * stride(block.size(), group_), dtype,
+                 op == Op::kAvg ? Op::kSum : op, Stores::kPlain);
+  }
+}
+
+void TwoLevels::sum_far(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
+                        std::byte* out, Dtype dtype, Op op, Stores stores) const {
+  std::size_t ranks = 0;
+  for (const auto& group : groups_) ranks += group.size();
+  const ByteRange mine = slice_of(block.size(), static_cast<int>(turn_), static_cast<int>(ranks));
+  std::vector<const std::byte*> sources(terms_.size());
+  for (std::size_t at = mine.begin, end = 0; at < mine.end; at = end) {
+    end = mine.end;
+    for (std::size_t t = 0; t < terms_.size(); ++t) {
+      if (!terms_[t].is_sum) {
+        sources[t] = inputs[terms_[t].index] + block.begin;
+        continue;
+      }
+      const Sum& sum = sums_[terms_[t].index];
+      const auto& owners = groups_[sum.group];
+      const std::size_t owner = slice_at(block.size(), at, owners.size());
+      const ByteRange theirs =
+          slice_of(block.size(), static_cast<int>(owner), static_cast<int>(owners.size()));
+      sources[t] = sums_of(owners[owner]) + sum.place * stride(block.size(), sum.group) - theirs.begin;
+      end = std::min(end, theirs.end);
+    }
+    fold_.run(sources, {at, end}, out + block.begin + at, dtype, op, stores);
+  }
+}
+
+}  // namespace regroup::collective
