@@ -81,19 +81,29 @@ core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
   return {};
 }
 
-void Arrivals::announce(const Call& call, std::span<const std::byte> payload) {
-  assert(opened_ && payload.size() <= kPayload);
-  met_ += 1;
-  if (call != call_ || met_ == 1) digest_ = digest(call);
+LineMark Arrivals::next_mark(const Call& call) {
+  if (call != call_ || met_ == 0) digest_ = digest(call);
   call_ = call;
-  word_ = met_ << 32 | digest_;
+  return {instance_, (met_ + 1) << 32 | digest_};
+}
+
+void Arrivals::prepare(const Call& call, std::span<const std::byte> payload) {
+  assert(opened_ && payload.size() <= kPayload);
+  word_ = next_mark(call).word;
+  met_ += 1;
   first_late_ = 0;
   core::Channel::Arrival& arrival = mine().arrivals[met_ % 2];
   auto& words = mine().calls[met_ % 2];
   words[0].store(call.what, std::memory_order_relaxed);
   words[1].store(call.bytes, std::memory_order_relaxed);
   if (!payload.empty()) std::memcpy(arrival.payload, payload.data(), payload.size());
-  publish(arrival.word, word_);
+}
+
+void Arrivals::announce_and_go(const Call& call, std::span<const std::byte> payload) {
+  prepare(call, payload);
+  publish_and_go(word(), word_);
+  leads_ = false;
+  ring_others();
 }
 
 // A look at a line that is about to be written takes it away from its writer: who is first waits for a bit.
@@ -114,8 +124,8 @@ void Arrivals::ring_others() const {
   }
 }
 
-Arrivals::Sight Arrivals::look(bool thorough) {
-  while (first_late_ < peers_.size() && has_arrived(first_late_)) ++first_late_;
+Arrivals::Sight Arrivals::look(bool thorough, std::size_t sure) {
+  while (first_late_ < peers_.size() && (first_late_ == sure || has_arrived(first_late_))) ++first_late_;
   for (std::size_t i = first_late_ + 1; thorough && i < peers_.size(); ++i) static_cast<void>(has_arrived(i));
   if (stranger_ != self_) return Sight::kStranger;
   return first_late_ == peers_.size() ? Sight::kAll : Sight::kMissing;

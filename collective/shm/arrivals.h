@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "collective/operation.h"
+#include "collective/shm/lines.h"
+#include "collective/shm/publish.h"
 #include "core/arena.h"
 #include "core/status.h"
 #include "core/world.h"
@@ -36,6 +38,7 @@ struct Peer {
 // Owned and used by one thread.
 class Arrivals {
  public:
+  static constexpr std::size_t kNobody = ~std::size_t{0};
   static constexpr std::size_t kPayload = sizeof(core::Channel::Arrival::payload);
 
   // Of the member `peers[self]`. Touches nothing. `instance` is {generation, position}.
@@ -48,11 +51,21 @@ class Arrivals {
   enum class Sight { kMissing, kAll, kStranger };
   // The parts of arrive(), of a member that has arrived before, for which a Status on the way would cost too
   // much: what goes wrong is all_here()'s to tell.
-  void announce(const Call& call, std::span<const std::byte> payload);
+  void announce(const Call& call, std::span<const std::byte> payload) {
+    prepare(call, payload);
+    publish(word(), word_);
+  }
+  // Instead of arrive(), of who will not look for the others: rings those that sleep, but for one that falls
+  // asleep just now.
+  void announce_and_go(const Call& call, std::span<const std::byte> payload);
+  // What marks the lines (lines.h) that are written before the next arrival, at `call`, and behind it read.
+  [[nodiscard]] LineMark next_mark(const Call& call);
+  [[nodiscard]] LineMark mark() const { return {instance_, word_}; }
   void give_way() const;  // between the two: to the others, if this member was the first to announce
   [[nodiscard]] Sight look_first();
   // all_here() likewise.
-  [[nodiscard]] Sight look(bool thorough);
+  // `sure`: a rank of which it is known.
+  [[nodiscard]] Sight look(bool thorough, std::size_t sure = kNobody);
   // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
   // somebody is in another operation. `thorough` looks at all even when one is missing.
   [[nodiscard]] core::Result<bool> all_here(bool thorough);
@@ -71,6 +84,9 @@ class Arrivals {
 
  private:
   [[nodiscard]] core::Status open();
+  // Goes to the next rendezvous, but for publishing its word_.
+  void prepare(const Call& call, std::span<const std::byte> payload);
+  [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[met_ % 2].word; }
   void ring_others() const;
   [[nodiscard]] bool has_arrived(std::size_t member);
   [[nodiscard]] std::string describe_stranger() const;

@@ -96,7 +96,7 @@ void ShmCommunicator::remember(const Operation& o) {
   if (!quick_.known) return;
   quick_.operation = o;
   quick_.call = call_of(o, size());
-  quick_.plan = plan_of(o);
+  quick_.plan = plan_of(o, false);
   quick_.known = quick_.plan.is_copied && quick_.plan.block <= quick_.plan.piece && !quick_.plan.by_slices;
 }
 
@@ -105,26 +105,49 @@ bool ShmCommunicator::run_quick(const Operation& o) {
   plan_ = quick_.plan;
   prepare_inputs(o);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
-  arrivals_.announce(quick_.call, announce(o));
-  arrivals_.give_way();
-  if (!plan_.is_inline && !plan_.is_giver) fetch_ahead(o);
-  auto seen = arrivals_.look_first();
-  if (plan_.is_giver && seen != Arrivals::Sight::kStranger) {
-    left_early_ = seen != Arrivals::Sight::kAll;
+  if (plan_.is_giver) {
+    arrivals_.announce_and_go(quick_.call, announce(o));
+    left_early_ = true;
     deliver_own(o);
+    make_ready(o);
     return true;
   }
+  arrivals_.announce(quick_.call, announce(o));
+  arrivals_.give_way();
+  bool fetched = plan_.by_lines && fetch_lines(o);
+  if (!plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
+  auto seen = arrivals_.look_first();
   for (unsigned look = 0; look < kQuickLooks && seen == Arrivals::Sight::kMissing; ++look) {
     if (!family_->spins()) break;
-    seen = arrivals_.look(false);
+    fetched = fetched || (plan_.by_lines && fetch_lines(o));
+    const bool all_gave = fetched && !from_root(o.kind);
+    const auto giver = fetched ? static_cast<std::size_t>(o.root) : Arrivals::kNobody;
+    seen = all_gave ? Arrivals::Sight::kAll : arrivals_.look(false, giver);
   }
+  if (plan_.by_lines && seen == Arrivals::Sight::kAll && !fetched && !fetch_lines(o)) return false;
   if (seen != Arrivals::Sight::kAll || arrivals_.is_over()) return false;
   if (plan_.block > 0 && o.kind != Kind::kBarrier) {
     set_sources(o, 0);
     deliver(o, 0, plan_.block);
   }
-  arrivals_.make_ready();
+  make_ready(o);
   return true;
+}
+
+// Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
+// any more.
+void ShmCommunicator::make_ready(const Operation& o) const {
+  arrivals_.make_ready();
+  if (plan_.is_inline || (!plan_.is_giver && !plan_.by_lines) || !plan_.contributes) return;
+  constexpr std::size_t kMost = 2048;
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::byte* next = chunk(self, arrivals_.met());
+  std::size_t bytes = std::min(kMost, contribution_of(o).size());
+  if (plan_.by_lines) {
+    next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));
+    bytes = lines_of(plan_.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
+  }
+  for (std::size_t at = 0; at < bytes; at += 64) asm volatile("prefetchw %0" : : "m"(next[at]));
 }
 
 Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {

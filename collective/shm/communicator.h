@@ -52,6 +52,7 @@ class ShmCommunicator final : public Communicator {
   void remember(const Operation& operation);
   [[nodiscard]] bool has_caught_up();
   void fetch_ahead(const Operation& operation) const;
+  void make_ready(const Operation& operation) const;
   [[nodiscard]] bool run_quick(const Operation& operation);
 
   // How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
@@ -61,6 +62,7 @@ class ShmCommunicator final : public Communicator {
     bool contributes = true;  // this rank brings data
     bool is_inline = false;   // which travels in the arrival itself
     bool is_copied = false;   // or in a stage, wherever it lies: it is small
+    bool by_lines = false;    // and there in lines that say that they are there
     bool by_slices = false;   // each rank folds a slice of each chunk for all
     bool direct = false;      // inputs lie in the arena: all at once
     bool two_levels = false;  // block by block, those of a NUMA node first
@@ -76,7 +78,7 @@ class ShmCommunicator final : public Communicator {
     bool known = false;
   };
   [[nodiscard]] bool is_shared(const Operation& operation) const;
-  [[nodiscard]] Plan plan_of(const Operation& operation) const;
+  [[nodiscard]] Plan plan_of(const Operation& operation, bool closes) const;
   void prepare_inputs(const Operation& operation);
   void make_plan(Pending& pending);
   [[nodiscard]] bool leaves_early(const Pending& pending) const;
@@ -85,6 +87,9 @@ class ShmCommunicator final : public Communicator {
   void look_for_arena(const Operation& operation);
   [[nodiscard]] std::span<const std::byte> announce(const Operation& operation) const;
   void hear(Pending& pending);
+  [[nodiscard]] Output room_of(std::size_t rank);
+  void stage_lines(const Operation& operation);
+  [[nodiscard]] bool fetch_lines(const Operation& operation);
   void stage_chunk(const Operation& operation, std::size_t index);
   void set_sources(const Operation& operation, std::size_t index);
   void fold_slice(const Operation& operation, std::size_t index);
@@ -120,6 +125,7 @@ class ShmCommunicator final : public Communicator {
   Plan plan_;
   std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
   std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
+  std::vector<std::byte> fetched_;         // what lines held, a room for each rank
   struct Offsets {
     std::uint64_t in;
     std::uint64_t out;

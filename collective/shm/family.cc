@@ -28,6 +28,9 @@ using core::TimePoint;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr std::size_t kYields = 2;  // for each rank
+// The first sleep. Who announces and goes may not see a member that falls asleep just then, which does not
+// see the announcement either; a moment later it does.
+constexpr auto kNap = std::chrono::milliseconds(1);
 
 using Cores = std::array<std::uint64_t, kMaxCores / 64>;
 
@@ -199,16 +202,20 @@ bool Family::look_again(std::uint64_t ticket) {
 
 // Sleeps no longer than until something moved: the others go on at once, so the next move is near again.
 Status Family::wait(std::uint64_t ticket) {
-  const TimePoint begin = core::SystemClock().now();
+  const core::SystemClock clock;
+  const TimePoint begin = clock.now();
+  bool slept = false;  // and nothing moved
   while (!look_again(ticket) && failed_.ok()) {
     const std::uint64_t moves = this->moves();
+    const TimePoint deadline = deadline_of(ticket);
+    const TimePoint until = slept ? deadline : std::min(deadline, clock.now() + kNap);
     const auto ready = [&] {
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->moves() != moves;
     };
-    const bool came = core::wait_until(line_.bell, ready, deadline_of(ticket));
-    const bool late = failed_.ok() && !is_done(ticket) && core::SystemClock().now() >= deadline_of(ticket);
-    if (!came || late) fail_late(ticket, begin);
+    slept = !core::wait_until(line_.bell, ready, until);
+    const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
+    if (late) fail_late(ticket, begin);
   }
   return is_done(ticket) ? Status() : failed_;
 }

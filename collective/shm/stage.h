@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collective/shm/lines.h"
 #include "core/arena.h"
 
 namespace regroup::collective {
 
 inline constexpr std::size_t kChunk = 128 << 10;  // of a collective operation, per rank and rendezvous
+inline constexpr std::size_t kLines = 32;         // that one rendezvous can fill
 inline constexpr std::size_t kMailChunk = 44 << 10;
 inline constexpr std::size_t kGroups = 32;  // communicators made by split() that a member can hold at a time
 inline constexpr std::size_t kTurns = 3;    // chunks in turn: collective/shm/communicator.cc says why three
@@ -37,12 +39,14 @@ struct Stage {
   // waiting depends on it.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
   std::atomic<std::int32_t> numa_node;  // that these are of, + 1; 0: of several
+  std::array<std::array<DataLine, kLines>, kTurns> lines;
   std::array<std::byte, 16 * kSkew + kTurns * kChunk + 2 * kMailChunk> room;
 
   // Where the member in `slot`, whose stage this is, puts its chunk of time `time`.
   [[nodiscard]] std::byte* chunk(core::SlotIndex slot, std::uint64_t time) {
     return room.data() + slot % 16 * kSkew + time % kTurns * kChunk;
   }
+  [[nodiscard]] DataLine* lines_of_time(std::uint64_t time) { return lines[time % kTurns].data(); }
   [[nodiscard]] std::byte* mail_chunk(core::SlotIndex slot, std::uint64_t number) {
     return chunk(slot, 0) + kTurns * kChunk + number % 2 * kMailChunk;
   }

@@ -1,6 +1,7 @@
-// What each operation does between its rendezvous. Three ways, the same in all ranks:
+// What each operation does between its rendezvous. Four ways, the same in all ranks:
 //   inline    a contribution of at most 56 bytes travels in the arrival; behind the rendezvous each takes
 //             what is for it
+//   lines     a small one in lines beside it that say for themselves that they are there (lines.h)
 //   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
 //             before it delivered; large reductions to all or to a root fold the one before it slice by
 //             slice, each rank one slice, and deliver the one before that
@@ -10,6 +11,7 @@
 // all have read it: where the last work reads it, a rendezvous follows.
 // docs/collectives.md has the traffic of each.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -29,9 +31,12 @@ std::size_t most_copied(Kind kind) {
   return kind == Kind::kAllreduce ? 2 << 10 : 8 << 10;
 }
 
+// A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
+constexpr std::size_t kMostCache = 32 << 20;
+
 // How to write results that take `bytes` together: past the cache from half of its last level on.
 Stores stores_of(std::size_t bytes) {
-  static const std::size_t kLastLevel = last_level_cache();
+  static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
   return bytes >= kLastLevel / 2 ? Stores::kStream : Stores::kPlain;
 }
 
@@ -53,13 +58,15 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
-ShmCommunicator::Plan ShmCommunicator::plan_of(const Operation& o) const {
+ShmCommunicator::Plan ShmCommunicator::plan_of(const Operation& o, bool closes) const {
   const auto ranks = static_cast<std::size_t>(size());
   Plan plan{.block = o.block(size())};
   const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
   plan.contributes = !from_root(o.kind) || rank_ == o.root;
   plan.is_inline = whole <= Arrivals::kPayload;
   plan.is_copied = whole <= most_copied(o.kind);
+  const std::size_t lines = lines_of(plan.block) * (is_split(o.kind) ? ranks : 1);
+  plan.by_lines = plan.is_copied && !plan.is_inline && ranks > 1 && !closes && lines <= kLines;
   plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                   from_root(o.kind) == (rank_ == o.root);
   const bool one_result = to_root(o.kind) || o.kind == Kind::kSumPartials;
@@ -82,7 +89,7 @@ void ShmCommunicator::prepare_inputs(const Operation& o) {
 
 void ShmCommunicator::make_plan(Pending& pending) {
   const Operation& o = pending.operation;
-  plan_ = plan_of(o);
+  plan_ = plan_of(o, pending.closes);
   prepare_inputs(o);
   if (!plan_.is_copied && size() > 1) look_for_arena(o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
@@ -124,6 +131,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   if (phase < chunks && plan_.contributes && !plan_.is_inline && offsets_.in == kNowhere)
     stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
+    if (plan_.by_lines && !fetch_lines(o)) std::abort();
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
     if (!plan_.by_slices) deliver(o, (phase - 1) * plan_.piece, piece_bytes(phase - 1));
@@ -195,8 +203,44 @@ void ShmCommunicator::fetch_ahead(const Operation& o) const {
   }
 }
 
+// For what this rank needs of `rank`'s lines.
+Output ShmCommunicator::room_of(std::size_t rank) {
+  constexpr std::size_t kRoom = kLines * sizeof(DataLine::payload);
+  if (fetched_.empty()) fetched_.resize(slots_.size() * kRoom);
+  return Output(fetched_).subspan(rank * kRoom, plan_.block);
+}
+
+void ShmCommunicator::stage_lines(const Operation& o) {
+  if (to_root(o.kind) && rank_ == o.root) return;
+  const auto self = static_cast<std::size_t>(rank_);
+  const LineMark mark = arrivals_.next_mark(call_of(o, size()));
+  DataLine* to = stages_[self]->lines_of_time(arrivals_.met());
+  if (o.kind == Kind::kAllreduce) std::ranges::copy(o.in, room_of(self).begin());
+  const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
+  for (std::size_t r = 0; r < parts; ++r) {
+    if (parts > 1 && r == self) continue;
+    write_lines(to + r * lines_of(plan_.block), mark,
+                contribution_of(o).subspan(r * plan_.block, plan_.block));
+  }
+}
+
+// True if all that this rank needs of the others is there.
+bool ShmCommunicator::fetch_lines(const Operation& o) {
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::size_t at = is_split(o.kind) ? self * lines_of(plan_.block) : 0;
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    const bool gives =
+        from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
+    if (r == self || !gives) continue;
+    const DataLine* lines = stages_[r]->lines_of_time(arrivals_.met() - 1) + at;
+    if (!read_lines(lines, arrivals_.mark(), room_of(r))) return false;
+  }
+  return true;
+}
+
 // Copies what others will need.
 void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
+  if (plan_.by_lines) return stage_lines(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t bytes = piece_bytes(index);
@@ -219,6 +263,8 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   for (std::size_t r = 0; r < slots_.size(); ++r) {
     if (plan_.is_inline && size() > 1) {
       sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
+    } else if (plan_.by_lines && inputs_[r] == nullptr) {
+      sources_[r] = room_of(r).data();
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {
