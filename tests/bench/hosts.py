@@ -86,16 +86,25 @@ def ours(hosts, shared: Path, members: int) -> dict[int, list[float]]:
     return parse("ours", outs[0][0])
 
 
-def mpirun(hosts, mpi: launch.Mpi, where: str, ranks: int, command: Sequence[str]) -> list[str]:
-    """Not bound: every host would bind to the same cores of this machine. With more ranks than cores they
-    yield, which Open MPI, that sees few on each host, would not do by itself."""
-    agent = " ".join(hosts.ssh)
+def shared_cores(ranks: int) -> list[str]:
+    """What launchers of hosts are told that share this machine. Not bound: every host would bind to the same
+    cores. With more ranks than cores they yield, which nobody who sees few on each host would tell them."""
     crowded = ranks > len(os.sched_getaffinity(0))
+    return ["--bind-to", "none", "--mca", "mpi_yield_when_idle", str(int(crowded))]
+
+
+def mpirun(hosts, mpi: launch.Mpi, where: str, ranks: int, command: Sequence[str]) -> list[str]:
+    agent = " ".join(hosts.ssh)
     return [
         *(mpi.launcher[0], "--allow-run-as-root", "--host", where, "-np", str(ranks)),
         *("--mca", "plm_rsh_agent", agent, *MCA, "--mca", "oob_tcp_if_include", "eth0"),
-        *("--bind-to", "none", "--mca", "mpi_yield_when_idle", str(int(crowded)), *command),
+        *(*shared_cores(ranks), *command),
     ]
+
+
+def regroup(hosts, where: str, command: Sequence[str]) -> list[str]:
+    ssh = ["--ssh-command", " ".join(hosts.ssh)]
+    return [str(BIN / "regroup"), *ssh, "-H", where, *MCA, *shared_cores(len(hosts)), *command]
 
 
 def theirs(hosts, shared: Path, mpi: launch.Mpi, program: str, members: int) -> dict[int, list[float]]:
@@ -160,7 +169,7 @@ def start_rows(hosts, shared: Path, mpis, rounds: int, env) -> tuple[list[Row], 
     for mpi in mpis:
         program = compile_mpi(mpi, "mpi_init.c", shared, env)
         commands = {
-            "ours": [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", where, *MCA, program],
+            "ours": regroup(hosts, where, [program]),
             "mpirun": mpirun(hosts, mpi, where, len(hosts), [program]),
         }
         times: dict[str, list[float]] = {name: [] for name in commands}
