@@ -1,0 +1,32 @@
+// Any bytes as what an agent says of its members' usage, and of the ports that it holds: refused, or the same
+// when it is said again.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "launcher/roles/port_pool.h"
+#include "launcher/usage/usage_text.h"
+
+using namespace regroup;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  if (const auto samples = launcher::usage_from_json(std::string(bytes)); samples.ok()) {
+    const std::string again = launcher::usage_json(*samples);
+    const auto same = launcher::usage_from_json(again);
+    require(same.ok() && launcher::usage_json(*same) == again);
+    require(!launcher::usage_csv(0, *samples).empty() || samples->empty());
+  }
+  if (const auto ports = launcher::ports_from_json(bytes); ports.ok())
+    require(launcher::ports_from_json(launcher::ports_to_json(*ports)).value() == *ports);
+  return 0;
+}
