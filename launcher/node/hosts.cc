@@ -218,7 +218,7 @@ void Hosts::set_up(std::size_t index, const Setup& setup, const launcher::App& a
   if (own.elastic && slots_[index].talk) own.elastic->head = children_->endpoints();
   node.set_up(own);
   slots_[index].set_up = true;
-  node.serve(events_, *out_, *err_);
+  node.serve(static_cast<std::uint32_t>(index) + 1, events_, *out_, *err_);
   node.add_app(0, app);
 }
 
@@ -265,7 +265,7 @@ void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, l
   out_ = &out;
   err_ = &err;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (is_up(i) && !elastic_.came) slots_[i].node->serve(events_, out, err);
+    if (!elastic_.came) slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, events_, out, err);
   }
   for (const std::size_t i : readers_) input_.add(slots_[i].node->open_input());
   input_.start();

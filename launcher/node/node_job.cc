@@ -93,7 +93,7 @@ launcher::NodeEvents NodeJob::events() {
   events.started = [this](std::uint32_t space, const core::Status& status) {
     link_->send(SpaceStarted{space, status});
   };
-  events.mpi = [this](const pmi::Message& message) { link_->send(Services{message}); };
+  events.mpi = [this](std::uint32_t, const pmi::Message& message) { link_->send(Services{message}); };
   events.said = [this](const std::string& text) { link_->send(Said{text}); };
   return events;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <csignal>
 #include <span>
@@ -97,8 +98,11 @@ void RemoteNode::on(const Membership& membership) {
   if (state_ == State::kUp) events_.membership(membership.message);
 }
 
-void RemoteNode::serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err) {
+void RemoteNode::serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out,
+                       launcher::Sink& err) {
+  host_ = host;
   job_ = std::move(events);
+  if (state_ == State::kEnded) return;
   core::Status status = open_stream(1, out);
   if (status.ok()) status = open_stream(2, err);
   if (!status.ok()) end({status.code(), fmt::format("host {}: {}", name_, status.message())});
@@ -120,7 +124,16 @@ core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink) 
   return {};
 }
 
+// Of one that has left meanwhile somebody waits for an answer, too.
 void RemoteNode::start(launcher::SpaceOrder order) {
+  if (state_ == State::kEnded && job_.started) {
+    boost::asio::post(loop_, [this, space = order.space.space, none = order.members.empty()] {
+      job_.started(space, none ? core::Status()
+                               : core::Status(core::Code::kUnavailable,
+                                              fmt::format("host {}: its agent has left", name_)));
+    });
+    return;
+  }
   auto& members = starting_[order.space.space];
   for (const launcher::MemberOrder& member : order.members) members.push_back(member.place.member);
   send(StartSpace{std::move(order)});
@@ -163,7 +176,7 @@ void RemoteNode::on(const Used& used) {
 }
 
 void RemoteNode::on(const Services& services) {
-  if (job_.mpi) job_.mpi(services.message);
+  if (job_.mpi) job_.mpi(host_, services.message);
 }
 
 void RemoteNode::on(const Data& data) {
@@ -204,6 +217,8 @@ void RemoteNode::finish() {
 }
 
 void RemoteNode::on(const Done& done) {
+  if (!finishing_ && running() > 0)
+    return end({core::Code::kPeerLost, fmt::format("host {}: its agent left before its members", name_)});
   if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
   end({});
 }

@@ -49,7 +49,8 @@ class RemoteNode final : public launcher::Node {
   void set_up(const Setup& setup);
   // To the coordinator's agent there, in an elastic job.
   void tell_membership(const core::Message& message);
-  void serve(launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
+  // `host`: its number in the job.
+  void serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
   // The writing end of a pipe whose bytes go to members there; not valid: none can be made, and they get an
   // end.
   [[nodiscard]] core::Fd open_input();
@@ -94,6 +95,7 @@ class RemoteNode final : public launcher::Node {
   std::string address_;                                            // once it is linked
   std::map<std::uint32_t, std::vector<core::MemberId>> starting_;  // ordered, by space
   std::set<core::MemberId> members_;                               // started, and not ended
+  std::uint32_t host_ = 0;
   launcher::NodeEvents job_;
   std::array<std::shared_ptr<StreamTarget>, 3> targets_;
   std::array<std::shared_ptr<launcher::Output>, 3> outputs_;

@@ -30,7 +30,7 @@ NodeEvents RoleJob::node_events() {
     world_.on_started(space, status);
   };
   events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
-  events.mpi = [this](const pmi::Message& message) { world_.on_mpi(message); };
+  events.mpi = [this](std::uint32_t host, const pmi::Message& message) { world_.on_mpi(host, message); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };

@@ -21,7 +21,8 @@ RoleWorld::RoleWorld(Options options, std::function<Node&(std::uint32_t host)> n
             return here ? std::optional(this->host_of(seat.rank)) : std::nullopt;
           }) {}
 
-void RoleWorld::on_mpi(const pmi::Message& message) {
+void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
+  if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
     stands(connected->seat, MemberEnd::Mpi::kInside);
   } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
@@ -36,7 +37,7 @@ void RoleWorld::on_mpi(const pmi::Message& message) {
     if (spawn->parent.rank < members_.size())
       node_of_(host_of(spawn->parent.rank)).tell(pmi::SpawnDone{spawn->request, 0, why});
   } else {
-    exchange_.pass(message);
+    exchange_.pass(host, message);
   }
 }
 

@@ -51,7 +51,7 @@ class RoleWorld {
   void signal_all(int signal);
 
   void on_started(std::uint32_t space, const core::Status& status);
-  void on_mpi(const pmi::Message& message);
+  void on_mpi(std::uint32_t host, const pmi::Message& message);
 
  private:
   struct Member {

@@ -70,19 +70,19 @@ void LocalNode::tell_aborted(bool all) {
     }
     const pmi::Aborted aborted = aborted_[i];
     aborted_.erase(aborted_.begin() + static_cast<std::ptrdiff_t>(i));
-    events_.mpi(aborted);
+    events_.mpi(0, aborted);
   }
 }
 
 pmi::MpiEvents LocalNode::mpi_events() {
   pmi::MpiEvents events;
-  events.connected = [this](const pmi::Connected& connected) { events_.mpi(connected); };
-  events.finalized = [this](const pmi::Finalized& finalized) { events_.mpi(finalized); };
+  events.connected = [this](const pmi::Connected& connected) { events_.mpi(0, connected); };
+  events.finalized = [this](const pmi::Finalized& finalized) { events_.mpi(0, finalized); };
   events.aborted = [this](const pmi::Aborted& aborted) { on_aborted(aborted); };
-  events.met = [this](const pmi::Met& met) { events_.mpi(met); };
-  events.parted = [this](const pmi::Parted& parted) { events_.mpi(parted); };
-  events.spawn = [this](const pmi::Spawn& spawn) { events_.mpi(spawn); };
-  events.exchange = events_.mpi;
+  events.met = [this](const pmi::Met& met) { events_.mpi(0, met); };
+  events.parted = [this](const pmi::Parted& parted) { events_.mpi(0, parted); };
+  events.spawn = [this](const pmi::Spawn& spawn) { events_.mpi(0, spawn); };
+  events.exchange = [this](const pmi::Message& message) { events_.mpi(0, message); };
   events.said = events_.said;
   return events;
 }

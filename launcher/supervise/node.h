@@ -38,8 +38,9 @@ struct NodeEvents {
   // Of the members of other hosts; the agent itself hears of its own.
   std::function<void(const MemberExit& exit)> exited;
   // Connected, Finalized, Aborted, Met, Parted and Spawn, in the order in which they happened, and before the
-  // exits that followed them; Contribute, Fetch and Fetched.
-  std::function<void(const pmi::Message& message)> mpi;
+  // exits that followed them; Contribute, Fetch and Fetched. `host`: 0 is this one, node(host - 1) of
+  // OtherHosts the others.
+  std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // for the user: something is missing
   // What members of another host use, as usage_json() writes it.
   std::function<void(const std::string& host, const std::string& json)> used = {};

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/arena.h"
 #include "launcher/options/outer_place.h"
 
 namespace regroup::launcher {
@@ -38,7 +39,7 @@ NodeEvents RigidJob::events() {
   NodeEvents events;
   events.started = [this](std::uint32_t space, const core::Status& status) { on_started(space, status); };
   events.exited = [this](const MemberExit& exit) { agent_.on_member_exit(exit); };
-  events.mpi = [this](const pmi::Message& message) { on_mpi(message); };
+  events.mpi = [this](std::uint32_t host, const pmi::Message& message) { on_mpi(host, message); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
@@ -163,7 +164,7 @@ void RigidJob::finish(const std::function<void()>& then) { others_ ? others_->fi
 
 core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
   std::vector<App> apps;
-  std::uint32_t size = 0;
+  std::uint64_t size = 0;
   for (const pmi::SpawnApp& wanted : spawn.apps) {
     auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
@@ -171,6 +172,10 @@ core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, c
     apps.push_back(std::move(*app));
     size += wanted.count;
   }
+  if (living() + size > core::kMaxMembers)
+    return core::Status(
+        core::Code::kResourceExhausted,
+        fmt::format("{} more are more than the {} that a job may have", size, core::kMaxMembers));
   if (options_.most == 0 || living() + size <= options_.most) return apps;
   return core::Status(core::Code::kResourceExhausted,
                       fmt::format("{} more, with {} of {} slots taken: more members need --oversubscribe",
@@ -195,7 +200,8 @@ std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
   return out;
 }
 
-void RigidJob::on_mpi(const pmi::Message& message) {
+void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
+  if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
     if (Rank* rank = find(connected->seat)) rank->inside = true;
   } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
@@ -209,7 +215,7 @@ void RigidJob::on_mpi(const pmi::Message& message) {
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     on_spawn(*spawn);
   } else {
-    exchange_.pass(message);
+    exchange_.pass(host, message);
   }
 }
 
@@ -234,7 +240,8 @@ void RigidJob::on_spawn(const pmi::Spawn& spawn) {
 }
 
 void RigidJob::on_aborted(const pmi::Aborted& aborted) {
-  if (agent_.ending() || worlds_[aborted.seat.space].ending) return;
+  const auto found = worlds_.find(aborted.seat.space);
+  if (agent_.ending() || found == worlds_.end() || found->second.ending) return;
   end_family(aborted.seat.space,
              fmt::format("{} called MPI_Abort with status {}{}{}", pmi::name_of(aborted.seat), aborted.status,
                          aborted.message.empty() ? "" : ": ", aborted.message),

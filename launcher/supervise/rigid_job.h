@@ -79,7 +79,7 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
   void on_started(std::uint32_t space, const core::Status& status);
   void on_lost(const core::Status& why);
-  void on_mpi(const pmi::Message& message);
+  void on_mpi(std::uint32_t host, const pmi::Message& message);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
   [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,

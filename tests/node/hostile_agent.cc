@@ -1,7 +1,8 @@
 // An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
 // head's answer, which is the end of the link. usage: hostile_agent STATE WHAT RESULT, and what an agent is
 // called with.
-//   STATE  linked (before Hello), hello (after it), setup, start (of a member there), round (a Revoke)
+//   STATE  linked (before Hello), hello (after it), setup, start (of a member there), round (a Revoke); of a
+//          job without rounds: space (its members are to be started), running (it has said that they were)
 //   WHAT   the rows of kAttacks
 //   RESULT a file: "closed", "open" three seconds later, or "never" if STATE was not reached
 #include <fmt/format.h>
@@ -166,6 +167,21 @@ constexpr struct {
        w.say(EndAgent{1});
        w.say(Signal{true, 0, 9});
      }},
+    // What libpmix there would tell of ranks that are elsewhere, and a world without end.
+    {"ranks",
+     [](Wire& w) {
+       w.say(Services{pmi::Aborted{{0, 0}, 3, "forged"}});
+       w.say(Services{pmi::Connected{{0, 0}}});
+       w.say(Services{pmi::Spawn{1, {0, 0}, {{"true", {}, {}, "", 4'000'000'000}}}});
+       w.say(Services{pmi::Contribute{"fence", {0, 1, 2}, 0, noise(64)}});
+       w.say(Services{pmi::Fetched{1, 0, 0, noise(64)}});
+     }},
+    {"spawn",
+     [](Wire& w) {
+       const pmi::SpawnApp many{"true", {}, {}, "", 4'000'000'000};
+       w.say(Services{pmi::Spawn{1, {0, 1}, {many, many}}});
+     }},
+    {"leave", [](Wire& w) { w.say(Done{}); }},
     {"again",
      [](Wire& w) {
        w.say(Hello{"0", "nowhere", 4000, 1});
@@ -176,6 +192,7 @@ constexpr struct {
 
 bool reached(std::string_view state, const Message& message) {
   if (state == "setup") return std::holds_alternative<Setup>(message);
+  if (state == "space" || state == "running") return std::holds_alternative<StartSpace>(message);
   const auto* said = std::get_if<Membership>(&message);
   if (said == nullptr) return false;
   if (state == "start") return std::holds_alternative<core::Start>(said->message.body);
@@ -193,7 +210,9 @@ bool come_to(std::string_view state, Wire& wire) {
       beat += kBeat;
     }
     const auto message = wire.hear(beat);
-    if (message && reached(state, *message)) return true;
+    if (!message || !reached(state, *message)) continue;
+    if (state == "running") wire.say(SpaceStarted{std::get<StartSpace>(*message).order.space.space, {}});
+    return true;
   }
   return false;
 }
