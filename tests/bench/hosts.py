@@ -62,6 +62,8 @@ def on_own_core(shared: Path) -> str:
     if len(cores) < 2:
         raise BenchError("hosts: two hosts want a core each, and here is one")
     program = shared / "on-own-core"
+    if program.exists():  # and may be run now
+        return str(program)
     choice = f"case $(hostname) in node1) core={cores[0]};; *) core={cores[1]};; esac"
     program.write_text(f'#!/bin/sh\n{choice}\nexec taskset -c $core "$@"\n')
     program.chmod(0o755)
