@@ -164,25 +164,27 @@ core::Result<std::vector<core::Step>> prune(const std::string& directory, const 
   return out;
 }
 
-core::Result<std::vector<std::string>> prune_newer(const std::string& directory, const Retention& retention) {
+core::Result<std::vector<std::string>> prune_aside(const std::string& directory, const Retention& retention) {
   const auto committed = list(directory);
   if (!committed.ok()) return committed.status();
   const auto names = names_in(directory);
   if (!names.ok()) return names.status();
-  std::vector<std::pair<std::pair<core::Step, int>, std::string>> newer;
-  for (const std::string& name : *names) {
-    if (const auto of = aside_of_name(name, kNewer)) newer.emplace_back(*of, name);
-  }
-  std::ranges::sort(newer, std::greater());
   const std::size_t kept = std::max(retention.last, kLeastKept);
   std::vector<std::string> out;
-  for (std::size_t i = 0; i < newer.size(); ++i) {
-    const core::Step step = newer[i].first.first;
-    const auto since = std::ranges::count_if(*committed, [&](const Entry& e) { return e.step >= step; });
-    if (i < kept && static_cast<std::size_t>(since) < kept) continue;
-    const std::string path = fmt::format("{}/{}", directory, newer[i].second);
-    REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path}));
-    out.push_back(path);
+  for (const std::string_view prefix : {kNewer, kDamaged}) {
+    std::vector<std::pair<std::pair<core::Step, int>, std::string>> aside;
+    for (const std::string& name : *names) {
+      if (const auto of = aside_of_name(name, prefix)) aside.emplace_back(*of, name);
+    }
+    std::ranges::sort(aside, std::greater());
+    for (std::size_t i = 0; i < aside.size(); ++i) {
+      const core::Step step = aside[i].first.first;
+      const auto since = std::ranges::count_if(*committed, [&](const Entry& e) { return e.step >= step; });
+      if (i < kept && static_cast<std::size_t>(since) < kept) continue;
+      const std::string path = fmt::format("{}/{}", directory, aside[i].second);
+      REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, path}));
+      out.push_back(path);
+    }
   }
   return out;
 }

@@ -21,7 +21,8 @@ struct Entry {
   core::Step step = 0;
   std::string path;
 };
-inline constexpr std::string_view kNewer = "newer-";  // prefix of one that was set aside for an older one
+inline constexpr std::string_view kNewer = "newer-";      // prefix of one that was set aside for an older one
+inline constexpr std::string_view kDamaged = "damaged-";  // and of one that is damaged
 using Say = std::function<void(const std::string&)>;
 
 [[nodiscard]] std::string name_of_step(core::Step step);  // "step-00001234"
@@ -66,15 +67,14 @@ struct Retention {
 [[nodiscard]] core::Result<std::vector<core::Step>> prune(const std::string& directory,
                                                           const Retention& retention);
 
-// Those that were set aside since a job went on from an older one ("newer-step-..."): one goes once so many
-// of its step or a later one are committed as are kept, and never more stay than that. The holder of the
-// lock. Paths of what was removed.
-[[nodiscard]] core::Result<std::vector<std::string>> prune_newer(const std::string& directory,
+// Those that were set aside: one goes once so many of its step or a later one are committed as are kept, and
+// never more of a prefix stay than that. The holder of the lock. Paths of what was removed.
+[[nodiscard]] core::Result<std::vector<std::string>> prune_aside(const std::string& directory,
                                                                  const Retention& retention);
 
 // The holder of the lock: takes a checkpoint, a damaged one as a rule, out of the list by putting `prefix`
 // before its name, and writes `reason` into it.
 [[nodiscard]] core::Status set_aside(const Entry& entry, const std::string& reason,
-                                     std::string_view prefix = "damaged-");
+                                     std::string_view prefix = kDamaged);
 
 }  // namespace regroup::checkpoint

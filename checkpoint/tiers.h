@@ -29,7 +29,7 @@ struct CopyOptions {
 
 // Before a job goes on after step `after` from the second directory: what this host's own one has of later
 // steps is set aside ("newer-step-..."), since the job makes those again, and what crashes left is removed.
-// For the holder of its lock. Which were set aside: prune_newer() bounds how many.
+// For the holder of its lock. Which were set aside: prune_aside() bounds how many.
 [[nodiscard]] core::Result<std::vector<core::Step>> prepare_local(const std::string& local, core::Step after);
 
 }  // namespace regroup::checkpoint

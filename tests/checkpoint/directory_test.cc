@@ -125,20 +125,37 @@ TEST_F(DirectoryTest, WhatWasSetAsideAsNewerGoesOnceItIsMadeAgain) {
   for (const core::Step step : {5, 10, 15, 20, 25, 30}) ASSERT_TRUE(save(step).ok());
   ASSERT_EQ(*prepare_local(root_, 10), (Steps{30, 25, 20, 15}));
   // No more of them than checkpoints are kept, the newest.
-  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector{path("newer-step-00000015")});
-  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector<std::string>{});
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("newer-step-00000015")});
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});
   for (const core::Step step : {15, 20, 25}) ASSERT_TRUE(save(step).ok());
-  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector<std::string>{});  // of step 20 or later there are two
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});  // of step 20 or later there are two
   ASSERT_TRUE(save(30).ok());
-  EXPECT_EQ(*prune_newer(root_, {3, 0}), std::vector{path("newer-step-00000020")});
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("newer-step-00000020")});
   ASSERT_EQ(*prepare_local(root_, 25), Steps{30});  // a second one of step 30
   EXPECT_TRUE(fs::exists(path("newer-step-00000030.1/REASON")));
   fs::create_directories(path("newer-step-00000030.x"));  // somebody else's
   for (const core::Step step : {30, 31, 32}) ASSERT_TRUE(save(step).ok());
-  EXPECT_EQ(prune_newer(root_, {3, 0})->size(), 3U);
+  EXPECT_EQ(prune_aside(root_, {3, 0})->size(), 3U);
   EXPECT_EQ(steps(), (Steps{32, 31, 30, 25, 20, 15, 10, 5}));
   EXPECT_FALSE(fs::exists(path("newer-step-00000030")));
   EXPECT_TRUE(fs::exists(path("newer-step-00000030.x")));
+}
+
+TEST_F(DirectoryTest, WhatWasDamagedGoesOnceEnoughIsCommittedAgain) {
+  for (const core::Step step : {1, 2, 3, 4, 5}) ASSERT_TRUE(save(step).ok());
+  for (const core::Step step : {2, 3, 4, 5}) std::ofstream(path(name_of_step(step) + "/a.h5")) << "dat!";
+  ASSERT_EQ((*newest_good(root_, true, [](const std::string&) {}))->step, 1);
+  // No more of them than checkpoints are kept, the newest.
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("damaged-step-00000002")});
+  for (const core::Step step : {3, 4}) ASSERT_TRUE(save(step).ok());
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector<std::string>{});
+  ASSERT_TRUE(save(5).ok());
+  EXPECT_EQ(*prune_aside(root_, {3, 0}), std::vector{path("damaged-step-00000003")});
+  EXPECT_TRUE(fs::exists(path("damaged-step-00000005/REASON")));
+  for (const core::Step step : {6, 7}) ASSERT_TRUE(save(step).ok());
+  EXPECT_EQ(prune_aside(root_, {3, 0})->size(), 2U);
+  EXPECT_FALSE(fs::exists(path("damaged-step-00000005")));
+  EXPECT_EQ(steps(), (Steps{7, 6, 5, 4, 3, 1}));
 }
 
 TEST_F(DirectoryTest, OfSeveralPlacesTheNewestIsReadAndNothingElse) {

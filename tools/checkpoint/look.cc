@@ -155,9 +155,9 @@ Answer prune(const Arguments& arguments) {
   const auto removed = checkpoint::prune(directory, arguments.retention);
   if (!removed.ok()) return removed.status();
   for (const core::Step step : *removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
-  const auto newer = checkpoint::prune_newer(directory, arguments.retention);
-  if (!newer.ok()) return newer.status();
-  for (const std::string& path : *newer) fmt::print("{} removed\n", path);
+  const auto aside = checkpoint::prune_aside(directory, arguments.retention);
+  if (!aside.ok()) return aside.status();
+  for (const std::string& path : *aside) fmt::print("{} removed\n", path);
   return 0;
 }
 

@@ -5,9 +5,11 @@
 //        caller has verified; its step on standard output, if it was not there
 //        regroup-persist hold DIRECTORY SHARED JOB STEP OWNER   whether both are that job's; takes the lock
 //        of the first, which is this host's own, for OWNER, prepares it for a job that goes on after STEP,
-//        says "held" and holds it until the end of standard input. Somebody else of that job has it: it ends
+//        says "held" and holds it until the end of standard input. Somebody else of that job has it: it ends.
+//        Another job has it: exit status 3
 //        regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the newest good checkpoint of
-//        them, of equal steps that of the first, in JSON; the caller has the locks
+//        them, of equal steps that of the first, in JSON; the caller has the locks. Before it empty lines,
+//        while it reads
 // Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -17,6 +19,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -34,6 +37,8 @@ using namespace regroup;
 using core::Status;
 
 constexpr std::size_t kLargest = 256 << 20;  // of a description
+constexpr int kAnotherJobs = 3;              // exit status
+constexpr std::chrono::seconds kSignOfLife(1);
 
 void say(const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); }
 
@@ -86,8 +91,8 @@ Status write(int fd) {
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
   const auto pruned = checkpoint::prune(what->directory, what->retention);
   if (!pruned.ok()) say(pruned.status().message());
-  const auto newer = checkpoint::prune_newer(what->directory, what->retention);
-  if (!newer.ok()) say(newer.status().message());
+  const auto aside = checkpoint::prune_aside(what->directory, what->retention);
+  if (!aside.ok()) say(aside.status().message());
   return {};
 }
 
@@ -106,13 +111,7 @@ void await_end_of_input() {
     count = ::read(STDIN_FILENO, part.data(), part.size());
 }
 
-Status hold(const std::string& directory, const std::string& shared, const std::string& job, core::Step after,
-            const std::string& owner) {
-  const auto lock = checkpoint::DirectoryLock::take(directory, owner);
-  if (!lock.ok() && lock.code() != core::Code::kUnavailable) return lock.status();
-  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(directory, job));
-  REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(shared, job));
-  if (!lock.ok()) return {};
+Status prepare(const std::string& directory, core::Step after) {
   const auto aside = checkpoint::prepare_local(directory, after);
   if (!aside.ok()) return aside.status();
   for (const core::Step step : *aside)
@@ -120,14 +119,34 @@ Status hold(const std::string& directory, const std::string& shared, const std::
         "{}: the checkpoint of step {} is newer than that of step {}, which the job goes on from, and is "
         "set aside\n",
         directory, step, after);
-  fmt::print("held\n");
-  std::fflush(stdout);
-  await_end_of_input();
   return {};
 }
 
+// The exit status.
+int hold(const std::string& directory, const std::string& shared, const std::string& job, core::Step after,
+         const std::string& owner) {
+  const auto lock = checkpoint::DirectoryLock::take(directory, owner);
+  if (!lock.ok() && lock.code() != core::Code::kUnavailable) return fail(lock.status());
+  if (const Status status = checkpoint::check_owner(directory, job); !status.ok())
+    return fail(status), lock.ok() ? 1 : kAnotherJobs;
+  if (const Status status = checkpoint::check_owner(shared, job); !status.ok()) return fail(status);
+  if (!lock.ok()) return 0;
+  if (const Status status = prepare(directory, after); !status.ok()) return fail(status);
+  fmt::print("held\n");
+  std::fflush(stdout);
+  await_end_of_input();
+  return 0;
+}
+
 Status newest(const std::vector<checkpoint::Place>& places) {
-  const auto found = checkpoint::newest_good(places, say);
+  auto told = std::chrono::steady_clock::now();
+  const auto live = [&told](const checkpoint::Progress&) {
+    if (std::chrono::steady_clock::now() - told < kSignOfLife) return;
+    told = std::chrono::steady_clock::now();
+    fmt::print("\n");
+    std::fflush(stdout);
+  };
+  const auto found = checkpoint::newest_good(places, say, live);
   if (!found.ok()) return found.status();
   nlohmann::json out = nlohmann::json::object();
   if (found->has_value()) {
@@ -189,8 +208,7 @@ int main(int argc, char** argv) {
   if (verb == "hold" && argc == 7) {
     core::Step after = 0;
     if (!read_number(argv[5], after)) return usage();
-    const Status status = hold(argv[2], argv[3], argv[4], after, argv[6]);
-    return status.ok() ? 0 : fail(status);
+    return hold(argv[2], argv[3], argv[4], after, argv[6]);
   }
   if (verb == "copy" && (argc == 7 || argc == 8)) {
     checkpoint::CopyOptions options;
