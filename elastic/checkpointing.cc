@@ -26,6 +26,7 @@ using Json = nlohmann::json;
 using Parts = std::vector<const SavePlan::Part*>;
 
 constexpr std::size_t kLine = 64;
+constexpr std::size_t kAhead = 16 * kShareAlignment;
 constexpr core::Generation kNobodys = 0;  // Worlds begin with 1
 
 // False: no room.
@@ -57,6 +58,10 @@ bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> c
   if (tensor.size() <= kShareAlignment) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
   for (std::size_t at = 0; at < tensor.size(); at += kShareAlignment) {
     const std::size_t count = std::min(kLine, tensor.size() - at);
+    if (const std::size_t ahead = at + kAhead; ahead < tensor.size()) {  // no processor foresees such strides
+      __builtin_prefetch(tensor.data() + ahead);
+      __builtin_prefetch(copy.data() + ahead);
+    }
     if (std::memcmp(tensor.data() + at, copy.data() + at, count) != 0) return false;
   }
   return true;

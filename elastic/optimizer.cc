@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "collective/shm/publish.h"
 #include "elastic/optimizer_kernels.h"
@@ -15,15 +16,20 @@ namespace {
 using core::Status;
 
 constexpr std::size_t kBlock = 1024;  // elements: four arrays of 4 KiB
+// With a snapshot: so few that the processor computes the next ones while it stores these.
+constexpr std::size_t kSavedBlock = 64;
 
 // What is to be copied of elements [at, at + count).
-void save(const Stepped& tensor, std::size_t at, std::size_t count) {
+void save(const Kernels& kernels, const Stepped& tensor, std::size_t at, std::size_t count) {
   const std::size_t from = std::max(at, tensor.begin);
   const std::size_t to = std::min(at + count, tensor.begin + tensor.copy.size());
   if (from >= to) return;
-  collective::store_block(reinterpret_cast<std::byte*>(tensor.copy.data() + (from - tensor.begin)),
-                          reinterpret_cast<const std::byte*>(tensor.values.data() + from),
-                          (to - from) * sizeof(float), collective::Stores::kStream);
+  kernels.stream(tensor.copy.data() + (from - tensor.begin), tensor.values.data() + from, to - from);
+}
+
+std::size_t block_of(std::initializer_list<const Stepped*> tensors) {
+  const bool saved = std::ranges::any_of(tensors, [](const Stepped* one) { return !one->copy.empty(); });
+  return saved ? kSavedBlock : kBlock;
 }
 
 Status check(const char* what, const Stepped& tensor, std::size_t elements) {
@@ -52,12 +58,13 @@ Status sgd_step(Stepped parameter, std::span<const float> gradient, Stepped mome
                            options.nesterov,
                            first};
   const Kernels& kernels = best_kernels();
-  for (std::size_t at = 0; at < elements; at += kBlock) {
-    const std::size_t count = std::min(kBlock, elements - at);
+  const std::size_t block = block_of({&parameter, &momentum});
+  for (std::size_t at = 0; at < elements; at += block) {
+    const std::size_t count = std::min(block, elements - at);
     float* const buffer = with_momentum ? momentum.values.data() + at : nullptr;
     kernels.sgd(parameter.values.data() + at, gradient.data() + at, buffer, count, scalars);
-    save(parameter, at, count);
-    if (with_momentum) save(momentum, at, count);
+    save(kernels, parameter, at, count);
+    if (with_momentum) save(kernels, momentum, at, count);
   }
   collective::complete_stores();
   return {};
@@ -84,13 +91,14 @@ Status adam_step(Stepped parameter, std::span<const float> gradient, Stepped fir
       options.decoupled ? static_cast<float>(1 - options.lr * options.weight_decay) : 1,
   };
   const Kernels& kernels = best_kernels();
-  for (std::size_t at = 0; at < elements; at += kBlock) {
-    const std::size_t count = std::min(kBlock, elements - at);
+  const std::size_t block = block_of({&parameter, &first, &second});
+  for (std::size_t at = 0; at < elements; at += block) {
+    const std::size_t count = std::min(block, elements - at);
     kernels.adam(parameter.values.data() + at, gradient.data() + at, first.values.data() + at,
                  second.values.data() + at, count, scalars);
-    save(parameter, at, count);
-    save(first, at, count);
-    save(second, at, count);
+    save(kernels, parameter, at, count);
+    save(kernels, first, at, count);
+    save(kernels, second, at, count);
   }
   collective::complete_stores();
   return {};

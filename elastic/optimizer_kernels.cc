@@ -3,8 +3,15 @@
 // processor.
 #include "elastic/optimizer_kernels.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
+
+#include "collective/shm/publish.h"
 
 namespace regroup::elastic {
 namespace {
@@ -48,6 +55,12 @@ REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, 
   }
 }
 
+// What is left of a line, or lies across lines, goes the old way: half lines past the cache are slow.
+REGROUP_INLINE void stream_rest(float* to, const float* from, std::size_t count) {
+  collective::store_block(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                          count * sizeof(float), collective::Stores::kStream);
+}
+
 #define REGROUP_KERNELS(name, ...)                                                                       \
   __VA_ARGS__ void sgd_##name(float* p, const float* g, float* m, std::size_t count, SgdScalars by) {    \
     if (m == nullptr) {                                                                                  \
@@ -62,6 +75,8 @@ REGROUP_INLINE void adam(float* p, const float* g, float* first, float* second, 
   }
 
 #if defined(__x86_64__)
+constexpr std::size_t kLine = 64;  // bytes
+
 REGROUP_KERNELS(avx512, [[gnu::target("avx512f,avx512vl,avx512dq,avx512bw,fma,prefer-vector-width=512")]])
 REGROUP_KERNELS(avx2, [[gnu::target("avx2,fma")]])
 bool has_avx512() {
@@ -69,14 +84,40 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 }
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+[[gnu::target("avx512f")]] void stream_avx512(float* to, const float* from, std::size_t count) {
+  std::size_t i = 0;
+#ifndef REGROUP_PLAIN_STORES
+  if (reinterpret_cast<std::uintptr_t>(to) % kLine == 0) {
+    for (; i + 16 <= count; i += 16) _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
+  }
+#endif
+  stream_rest(to + i, from + i, count - i);
+}
+
+[[gnu::target("avx2")]] void stream_avx2(float* to, const float* from, std::size_t count) {
+  std::size_t i = 0;
+#ifndef REGROUP_PLAIN_STORES
+  if (reinterpret_cast<std::uintptr_t>(to) % kLine == 0) {
+    for (; i + 16 <= count; i += 16) {
+      const __m256 low = _mm256_loadu_ps(from + i), high = _mm256_loadu_ps(from + i + 8);
+      _mm256_stream_ps(to + i, low);
+      _mm256_stream_ps(to + i + 8, high);
+    }
+  }
+#endif
+  stream_rest(to + i, from + i, count - i);
+}
 #endif
 REGROUP_KERNELS(baseline)
+void stream_baseline(float* to, const float* from, std::size_t count) { stream_rest(to, from, count); }
 
 constexpr std::array kAll {
 #if defined(__x86_64__)
-  Kernels{"avx512", has_avx512, sgd_avx512, adam_avx512}, Kernels{"avx2", has_avx2, sgd_avx2, adam_avx2},
+  Kernels{"avx512", has_avx512, sgd_avx512, adam_avx512, stream_avx512},
+      Kernels{"avx2", has_avx2, sgd_avx2, adam_avx2, stream_avx2},
 #endif
-      Kernels{"baseline", [] { return true; }, sgd_baseline, adam_baseline},
+      Kernels{"baseline", [] { return true; }, sgd_baseline, adam_baseline, stream_baseline},
 };
 
 }  // namespace

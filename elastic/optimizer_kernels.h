@@ -23,6 +23,9 @@ struct Kernels {
   void (*sgd)(float* parameter, const float* gradient, float* momentum, std::size_t count, SgdScalars by);
   void (*adam)(float* parameter, const float* gradient, float* first, float* second, std::size_t count,
                AdamScalars by);
+  // Copies past the cache, whole lines at a time where `to` begins at a multiple of 64 bytes. Visible to
+  // others after collective::complete_stores() and a release store.
+  void (*stream)(float* to, const float* from, std::size_t count);
 };
 [[nodiscard]] std::span<const Kernels> all_kernels();  // best first; the last is usable everywhere
 [[nodiscard]] const Kernels& best_kernels();

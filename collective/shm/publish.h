@@ -1,7 +1,7 @@
 // How bulk data becomes visible to the other members of the host: write it with store_block(), then
-// publish() the word they wait for. Non-temporal stores are here and in the kernels' close(): a release store
-// does not order them, so publish() fences first. ThreadSanitizer sees neither such stores nor the fence; its
-// build sets REGROUP_PLAIN_STORES.
+// publish() the word they wait for. Non-temporal stores are here, in the kernels' close() and in
+// elastic/optimizer_kernels.cc: a release store does not order them, so publish() fences first.
+// ThreadSanitizer sees neither such stores nor the fence; its build sets REGROUP_PLAIN_STORES.
 #pragma once
 
 #include <emmintrin.h>

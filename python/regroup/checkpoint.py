@@ -31,6 +31,7 @@ from regroup._native import Checkpoint, newest_checkpoint
 
 __all__ = ["Checkpoint", "Piece", "Snapshot", "newest_checkpoint"]
 
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14
 _PAGE, _LINE = 4096, 64  # alignment of large pieces, which are then written without a copy, and of small ones
 _SIZES = {"float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1, "bfloat16": 2, "bool": 1}
 
@@ -70,6 +71,8 @@ class Snapshot:
         self._fd = os.memfd_create("regroup-snapshot", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, max(end, _PAGE))
         self._map = mmap.mmap(self._fd, max(end, _PAGE))
+        with contextlib.suppress(OSError):  # an old kernel cannot: who fills it first then waits for pages
+            self._map.madvise(_POPULATE_WRITE)
 
     def close(self) -> None:
         """Gives the memory back, once nobody has a view of it."""

@@ -2,6 +2,7 @@
 #include "elastic/checkpointing.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -101,6 +102,32 @@ TEST(Checkpointing, EachMemberOfANodeCopiesItsShare) {
       EXPECT_NEAR(static_cast<double>(share), static_cast<double>(kBytes) / count, 8192.0);
     }
   }
+}
+
+// The kernel maps each page of the arena at the join: no snapshot, the first one either, waits for that.
+TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the sanitizer keeps pages of its own for each of ours";
+#endif
+  constexpr std::size_t kBytes = 64 << 20;
+  Members members(1, kBytes);
+  std::vector<long> faults;
+  members.start_all([&](Participant& self, State& state) {
+    const auto faults_of = [&](core::Step step) {
+      want_save(self, step - 1, kEach);
+      rusage before{}, after{};
+      ::getrusage(RUSAGE_THREAD, &before);
+      EXPECT_TRUE(save_share(self, state, step, kEach).ok());
+      ::getrusage(RUSAGE_THREAD, &after);
+      EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, step}));
+      members.agent.arena().save_word().store(SaveMark{Phase::kIdle, step}.pack());
+      return after.ru_minflt - before.ru_minflt;
+    };
+    faults = {faults_of(7), faults_of(8)};
+  });
+  members.threads.clear();
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_LT(faults[0], static_cast<long>(kBytes / 4096 / 2)) << "the second one had " << faults[1];
 }
 
 TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother) {

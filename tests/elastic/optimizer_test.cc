@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <vector>
 
+#include "collective/shm/publish.h"
 #include "elastic/optimizer_kernels.h"
 
 namespace regroup::elastic {
@@ -63,6 +65,27 @@ TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
       all_kernels().back().adam(other.parameter.data(), gradient.data(), other.first.data(),
                                 other.second.data(), count, kAdam);
       EXPECT_EQ(one, other) << kernels.name << " adam " << count;
+    }
+  }
+}
+
+TEST(OptimizerKernels, StreamsCopyWhateverIsAlignedOrNot) {
+  constexpr std::size_t kMost = 200;
+  const Floats from = random_floats(kMost + 16, 1);
+  for (const Kernels& kernels : all_kernels()) {
+    if (!kernels.usable()) continue;
+    for (std::size_t begin = 0; begin < 17; ++begin) {
+      for (const std::size_t count : {0UL, 1UL, 15UL, 16UL, 17UL, 64UL, 129UL}) {
+        alignas(64) std::array<float, kMost> to;
+        to.fill(-1);
+        kernels.stream(to.data() + begin, from.data() + begin % 5, count);
+        collective::complete_stores();
+        for (std::size_t i = 0; i < kMost; ++i) {
+          const bool within = i >= begin && i < begin + count;
+          ASSERT_EQ(to[i], within ? from[begin % 5 + i - begin] : -1)
+              << kernels.name << " " << begin << " " << count;
+        }
+      }
     }
   }
 }
