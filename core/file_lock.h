@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "core/fd.h"
 #include "core/status.h"
@@ -12,6 +13,9 @@ class FileLock {
  public:
   // Makes the file `path` if need be. kUnavailable: somebody else has it; the message has their line `owner`.
   [[nodiscard]] static Result<FileLock> take(const std::string& path, const std::string& owner);
+  // The descriptor() of a lock that another process took.
+  [[nodiscard]] static FileLock adopt(Fd file) { return FileLock(std::move(file)); }
+  [[nodiscard]] int descriptor() const { return file_.get(); }
 
  private:
   explicit FileLock(Fd file) : file_(std::move(file)) {}

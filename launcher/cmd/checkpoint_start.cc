@@ -1,19 +1,15 @@
 // What a job with checkpoints goes on from, before anything of it runs.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launcher/cmd/checkpoints.h"
+#include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
-#include "launcher/supervise/environment.h"
-#include "launcher/supervise/spawn.h"
 
 namespace regroup::cmd {
 namespace {
@@ -23,41 +19,17 @@ using core::Result;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
-
-// What regroup-persist prints. What it says of damaged ones, or of errors, goes to our standard error.
-Result<std::string> ask_persist(std::vector<std::string> words, const std::string& directory) {
-  const std::string program = launcher::find_helper("regroup-persist");
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return core::system_error("pipe", "regroup-persist", errno);
-  core::Fd ours(ends[0]), theirs(ends[1]);
-  launcher::SpawnSpec spec;
-  spec.path = program;
-  spec.argv = std::move(words);
-  spec.in = STDIN_FILENO, spec.out = theirs.get(), spec.err = STDERR_FILENO;
-  const auto pid = launcher::spawn(spec);
-  if (!pid.ok()) return pid.status();
-  theirs.reset();
-  std::string text;
-  std::array<char, 4096> part{};
-  for (ssize_t count = 1; count > 0 || (count < 0 && errno == EINTR);) {
-    count = ::read(ours.get(), part.data(), part.size());
-    if (count > 0) text.append(part.data(), static_cast<std::size_t>(count));
-  }
-  int status = 0;
-  while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    return core::internal_error(fmt::format("--checkpoint {}: its checkpoints cannot be read", directory));
-  return text;
-}
+constexpr const char* kPassOver = "pass-over";    // damaged ones stay where they are
+constexpr std::chrono::seconds kAnswerLimit(10);  // of a directory, for its lock
+constexpr std::chrono::seconds kQuietLimit(30);   // of whoever reads checkpoints, who says how far it is
+constexpr std::chrono::seconds kCopyLimit(600);   // of one that is copied
 
 // The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
 Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places,
                                         const std::string& directory) {
   std::vector<std::string> words{"regroup-persist", "newest"};
   words.insert(words.end(), places.begin(), places.end());
-  const auto text = ask_persist(std::move(words), directory);
+  const auto text = ask_persist(std::move(words), "--checkpoint " + directory, kQuietLimit);
   if (!text.ok()) return text.status();
   const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
@@ -85,24 +57,22 @@ std::string absolute(const std::string& path) {
 }
 
 // Makes the directory if need be, and its LOCK name the job.
-Result<core::FileLock> take_directory(const std::string& path, const std::string& job) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return core::system_error("mkdir", path, error.value());
-  auto taken = core::FileLock::take(path + "/LOCK", lock_owner(job));
-  if (!taken.ok()) return Status(taken.code(), "--checkpoint " + taken.status().message());
-  return taken;
+Status take(const std::string& option, const std::string& path, const std::string& job,
+            std::vector<core::FileLock>* locks) {
+  auto taken = take_directory(path, lock_owner(job), /*make=*/true, kAnswerLimit);
+  if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
+  locks->push_back(std::move(**taken));
+  return {};
 }
 
 // On a host where the job may have no member and no such directory: nothing then. Another job has it: an
 // error.
 Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return std::optional<core::FileLock>();
-  auto taken = take_directory(path, job);
-  if (taken.ok()) return std::optional(std::move(*taken));
-  if (taken.code() == core::Code::kUnavailable) return taken.status();
-  fail(fmt::format("{}: what this host has there is not looked at", taken.status().message()), 0);
+  auto taken = take_directory(path, lock_owner(job), /*make=*/false, kAnswerLimit);
+  if (taken.ok()) return taken;
+  const std::string why = "--checkpoint " + taken.status().message();
+  if (taken.code() == core::Code::kUnavailable) return Status(taken.code(), why);
+  fail(fmt::format("{}: what this host has there is not looked at", why), 0);
   return std::optional<core::FileLock>();
 }
 
@@ -120,7 +90,7 @@ Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan,
   const auto copied = ask_persist(
       {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
        std::to_string(asked.keep_every), std::to_string((*newest)->step)},
-      plan.directory);
+      fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kCopyLimit);
   if (!copied.ok()) return copied.status();
   (*newest)->path = fmt::format("{}/{}", plan.shared, name);
   return newest;
@@ -153,17 +123,13 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   plan.job = job;
   if (!asked.shared.empty()) {
     plan.shared = absolute(asked.shared);
-    auto lock = take_directory(plan.shared, job);
-    if (!lock.ok()) return lock.status();
-    locks->push_back(std::move(*lock));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, locks));
   }
   Result<std::optional<Resume>> newest = std::optional<Resume>();
   if (hosts && !plan.shared.empty()) {
     newest = newest_of_hosts(plan, asked);
   } else {
-    auto lock = take_directory(plan.directory, job);
-    if (!lock.ok()) return lock.status();
-    locks->push_back(std::move(*lock));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, locks));
     std::vector<std::string> places{plan.directory};
     if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
     newest = newest_in(places, plan.directory);

@@ -1,0 +1,27 @@
+// A file system that does not answer hangs whoever asks it, for ever as a rule. So other processes ask it for
+// a job that is about to begin, and this one waits for them so long and no longer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/file_lock.h"
+#include "core/status.h"
+
+namespace regroup::cmd {
+
+// The lock in the file LOCK of `directory`, which then says `owner`; it is ours when this returns. The
+// directory is made if it is not there, or, without `make`, nothing is returned. kUnavailable: another job
+// has it, which the message names. kDeadlineExceeded: no answer within `limit`. For a process of one thread.
+[[nodiscard]] core::Result<std::optional<core::FileLock>> take_directory(const std::string& directory,
+                                                                         const std::string& owner, bool make,
+                                                                         core::Duration limit);
+
+// What regroup-persist prints, whose arguments are `words`; its standard error is ours. kDeadlineExceeded:
+// nothing came from it, nor its end, for as long as `quiet`. `about` names in errors what it looks into.
+[[nodiscard]] core::Result<std::string> ask_persist(std::vector<std::string> words, const std::string& about,
+                                                    core::Duration quiet);
+
+}  // namespace regroup::cmd
