@@ -16,6 +16,9 @@ struct Remaining {
   std::uint64_t bytes = 0;            // of a snapshot
   double bandwidth = 0;               // bytes per second of checkpoints written before; 0: of none
   core::Duration left{};              // to the deadline
+  bool copied = false;                // only its copy in the second directory outlives this host ...
+  double copy_bandwidth = 0;          // ... of which so many bytes per second were measured; 0: of none
+  std::optional<core::Duration> copying = {};  // one is on its way for so long, and comes first
 };
 
 struct LastChoice {

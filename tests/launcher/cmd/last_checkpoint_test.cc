@@ -38,6 +38,40 @@ TEST(LastCheckpoint, IsFinishedPersistedOrKept) {
   }
 }
 
+TEST(LastCheckpoint, WhereOnlyItsCopyOutlivesTheHostTheCopyIsWeighedToo) {
+  const struct {
+    std::optional<core::Step> writing;
+    bool copied;
+    double copied_gib_per_second;
+    std::optional<core::Duration> copying;
+    core::Duration left;
+    What what;
+  } rows[] = {
+      {{}, false, 0.1, {}, seconds(2), What::kPersist},  // this host's own directory is enough
+      {{}, true, 1.0, {}, seconds(2), What::kKeep},      // 1.2 s to be written and 1.2 s to be copied
+      {{}, true, 1.0, {}, seconds(3), What::kPersist},
+      {{}, true, 0.0, {}, seconds(2), What::kPersist},  // not measured: tried
+      {7, true, 1.0, {}, seconds(2), What::kKeep},
+      {7, true, 1.0, {}, seconds(3), What::kFinish},
+      {7, true, 0.1, seconds(1), seconds(22), What::kKeep},  // the one before it needs 11 s more, then 12 s
+      {7, true, 0.1, seconds(1), seconds(24), What::kFinish},
+      {7, true, 0.1, seconds(60), seconds(14), What::kFinish},
+  };
+  for (const auto& row : rows) {
+    Remaining remaining{row.writing, {}, kGiB, 1.0 * kGiB, row.left};
+    remaining.copied = row.copied, remaining.copying = row.copying;
+    remaining.copy_bandwidth = row.copied_gib_per_second * kGiB;
+    const auto choice = choose_last(remaining);
+    EXPECT_EQ(choice.what, row.what) << choice.why;
+  }
+  Remaining remaining{7, seconds(0), kGiB, 1.0 * kGiB, seconds(20)};
+  remaining.copied = true, remaining.copy_bandwidth = 0.1 * kGiB;
+  EXPECT_EQ(
+      choose_last(remaining).why,
+      "the checkpoint of step 7 that is being written (1024 MiB at 1024 MiB/s) needs 13.2 s more, 12.0 s "
+      "of them to be copied at 102 MiB/s, 20.0 s are left");
+}
+
 TEST(LastCheckpoint, SaysWhy) {
   EXPECT_EQ(
       choose_last({7, seconds(2), kGiB, 0.1 * kGiB, seconds(5)}).why,
