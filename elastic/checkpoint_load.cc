@@ -1,13 +1,20 @@
 // Out of a checkpoint into the state of the member that is to have it; the others copy it from there.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
 #include "core/arena.h"
 #include "core/save_mark.h"
@@ -23,6 +30,9 @@ using core::SaveMark;
 using core::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
+constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
+constexpr std::chrono::milliseconds kLookAgain(20);
+constexpr int kMostLooks = 100;
 
 // The pieces' lengths, and where each begins in the state's bytes.
 core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
@@ -120,6 +130,52 @@ Status check_copy(const std::string& path, const std::string& of) {
   return {Code::kNotFound, name + ": of another checkpoint"};
 }
 
+// Whether there is a copy as check_copy() has it whose files answer: a byte at either end of each is read.
+Status look_at_copy(const std::string& path, const std::string& of) {
+  REGROUP_RETURN_IF_ERROR(check_copy(path, of));
+  const auto copy = Checkpoint::open(path);
+  if (!copy.ok()) return copy.status();
+  for (const checkpoint::File& file : copy->manifest().files) {
+    const std::string name = path + "/" + file.name;
+    const auto fd = checkpoint::open_file(name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+    if (!fd.ok()) return fd.status();
+    std::byte byte{};
+    for (const std::uint64_t at : {std::uint64_t{0}, file.bytes - std::min<std::uint64_t>(file.bytes, 1)}) {
+      if (file.bytes > 0)
+        REGROUP_RETURN_IF_ERROR(checkpoint::read_at(fd->get(), at, std::span(&byte, 1), name));
+    }
+  }
+  return {};
+}
+
+// The same by a thread of its own, which is left behind where the file system does not answer.
+Status copy_answers(const std::string& path, const std::string& of) {
+  auto answer = std::make_shared<std::promise<Status>>();
+  std::future<Status> told = answer->get_future();
+  try {
+    std::thread([answer, path, of] { answer->set_value(look_at_copy(path, of)); }).detach();
+  } catch (const std::system_error&) {  // no more threads for this user
+    return look_at_copy(path, of);
+  }
+  if (told.wait_for(kAnswerLimit) == std::future_status::ready) return told.get();
+  return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
+}
+
+// So that nobody takes it for good again. The agent may be about to take the directory for this job; another
+// job may have it.
+void set_copy_aside(const Checkpointing& options, core::Step step, const Status& why) {
+  const std::string& local = options.resume_local;
+  const std::string directory = std::filesystem::path(local).parent_path().string();
+  Status done = checkpoint::check_owner(directory, options.job);
+  for (int i = 0; i < kMostLooks && done.code() == Code::kUnavailable; ++i) {
+    std::this_thread::sleep_for(kLookAgain);
+    done = checkpoint::check_owner(directory, options.job);
+  }
+  if (done.ok()) done = checkpoint::set_aside({step, local}, why.message());
+  fmt::print(stderr, "checkpoint {} of this host is {}\n", local,
+             done.ok() ? "set aside: it is damaged" : "damaged and stays: " + done.message());
+}
+
 // On this member's standard error, which goes where the user of the job looks.
 void tell_passed_over(const std::string& local, const Status& why, const std::string& instead) {
   fmt::print(stderr, "checkpoint {} of this host is passed over, {} is read: {}\n", local, instead,
@@ -131,10 +187,12 @@ void tell_passed_over(const std::string& local, const Status& why, const std::st
 Status load_checkpoint(Participant& self, State& state, core::Step step, const Checkpointing& options) {
   const std::string& local = options.resume_local;
   Status loaded(Code::kNotFound, "not here");
-  if (!local.empty()) loaded = check_copy(local, options.resume_from);
+  if (!local.empty()) loaded = copy_answers(local, options.resume_from);
   if (!local.empty() && loaded.ok()) loaded = load_from(local, state, step, options);
   if (!loaded.ok() && loaded.code() != Code::kNotFound) tell_passed_over(local, loaded, options.resume_from);
+  const Status damage = loaded.code() == Code::kDataLoss && local != options.resume_from ? loaded : Status();
   if (!loaded.ok()) loaded = load_from(options.resume_from, state, step, options);
+  if (!damage.ok()) set_copy_aside(options, step, damage);
   REGROUP_RETURN_IF_ERROR(loaded);
   self.arena().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
   return {};

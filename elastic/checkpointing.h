@@ -21,6 +21,7 @@ struct Checkpointing {
   std::string resume_from;         // folder of the checkpoint that the job goes on from; empty: none
   std::string model, fingerprint;  // as declared at the join
   std::string resume_local = {};   // where this host may have the same one; empty: nowhere
+  std::string job = {};            // whose directory that is in
 };
 
 // Where in the save area this member's part of a state goes, told before the step that makes that state; and
@@ -61,8 +62,9 @@ void want_save(Participant& self, core::Step applied, const Checkpointing& optio
 [[nodiscard]] core::Status save_before_leaving(Participant& self, State& state, core::Step applied,
                                                const Checkpointing& options, SavePlan* plan = nullptr);
 
-// Fills `state` with that of `step` from options.resume_from, or from the same one on this host. kDataLoss,
-// kNotFound: damaged or gone since the launcher verified it. kInvalidArgument: of another model.
+// Fills `state` with that of `step` from options.resume_from, or from the same one on this host if that
+// answers; is it damaged, and its directory the job's, it is set aside. kDataLoss, kNotFound: damaged or gone
+// since the launcher verified it. kInvalidArgument: of another model.
 [[nodiscard]] core::Status load_checkpoint(Participant& self, State& state, core::Step step,
                                            const Checkpointing& options);
 

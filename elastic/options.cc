@@ -68,6 +68,7 @@ std::string libc_version() {
 core::Result<Environment> read_environment() {
   Environment env;
   env.agent_socket = variable("REGROUP_AGENT");
+  env.job = variable("REGROUP_JOB");
   if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");
   REGROUP_RETURN_IF_ERROR(parse<core::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
   REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, core::kMaxShards, &env.shards));

@@ -14,6 +14,7 @@ namespace regroup::elastic {
 struct Environment {
   std::string agent_socket;         // REGROUP_AGENT; empty: no agent
   core::MemberId member = 0;        // REGROUP_MEMBER
+  std::string job;                  // REGROUP_JOB
   std::uint32_t shards = 1;         // REGROUP_SHARDS, alone only; the agent says it otherwise
   std::uint64_t seed = 0;           // REGROUP_SEED, likewise
   std::string threads = "1";        // OMP_NUM_THREADS

@@ -26,7 +26,9 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds kFinishLimit(600);  // of a checkpoint that is being written when the job ends
 constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory, before that is told
 constexpr std::chrono::seconds kReleaseLimit(5);   // of whoever has its lock
-constexpr std::string_view kHeld = "held";         // as regroup-persist says it
+constexpr std::chrono::seconds kTryAgain(5);       // whether another job has given it back
+constexpr std::string_view kHeld = "held";         // as regroup-persist says it ...
+constexpr int kAnotherJobs = 3;                    // ... and how it ends where another job has the directory
 constexpr double kMiB = 1 << 20;
 
 const char* name_of(LastChoice::What what) {
@@ -98,16 +100,30 @@ void Checkpoints::check_directory() { check({"regroup-persist", "owner", plan_.d
 void Checkpoints::take_own() {
   const core::Step after = plan_.resume ? plan_.resume->step : 0;
   taking_ = true;
-  check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
-         lock_owner(plan_.job)});
   late_.expires_after(kAnswerLimit);
   late_.async_wait([this](const boost::system::error_code& error) {
     if (error || !taking_) return;
-    hangs_ = true;
-    say_(fmt::format("host {}: {} has not answered for {} s: no checkpoints are made here until it does",
-                     host_, plan_.directory, kAnswerLimit.count()));
-    poll();
+    not_ours_yet(fmt::format("{} has not answered for {} s", plan_.directory, kAnswerLimit.count()));
   });
+  check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
+         lock_owner(plan_.job)});
+}
+
+// Said once. The job does not wait for it when it ends.
+void Checkpoints::not_ours_yet(const std::string& why) {
+  hangs_ = true;
+  if (std::exchange(not_yet_, why) != why)
+    say_(fmt::format("host {}: no checkpoints are made here yet: {}", host_, why));
+  poll();
+}
+
+// The one before this job may not have ended here yet: its host was cut off, say, or its disk is slow.
+void Checkpoints::take_again() {
+  late_.expires_after(kTryAgain);
+  late_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && taking_) take_own();
+  });
+  not_ours_yet(std::exchange(check_error_, {}));
 }
 
 // Errors mean that nothing is written here; what else it says is for the user.
@@ -117,27 +133,31 @@ void Checkpoints::check(std::vector<std::string> argv) {
   spec.argv = std::move(argv);
   const auto said = [this](std::string_view line, bool error) {
     if (!error && taking_ && line == kHeld) return taken(/*held=*/true);
-    check_said_ |= error;
-    say_(error ? fmt::format("host {}: no checkpoints are made here, and none is read: {}", host_, line)
-               : fmt::format("host {}: {}", host_, line));
+    if (error)
+      check_error_ += (check_error_.empty() ? "" : "; ") + std::string(line);
+    else
+      say_(fmt::format("host {}: {}", host_, line));
   };
   const auto ended = [this](int status) { checked(status); };
   auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
   if (started.ok()) {
     check_ = *started;
   } else {
-    said(started.status().message(), true);
-    barred_ = std::exchange(taking_, false);
+    check_error_ = started.status().message();
+    checked(W_EXITCODE(1, 0));
   }
 }
 
 void Checkpoints::checked(int wait_status) {
   check_.reset();
-  const bool failed = wait_status != 0 && !then_;
-  if (failed && !check_said_)
+  const bool another = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kAnotherJobs;
+  if (taking_ && another && !then_) return take_again();
+  const std::string why = std::exchange(check_error_, {});
+  if (wait_status != 0 && (!then_ || !why.empty()))
     say_(fmt::format("host {}: {}: {}", host_,
-                     held_ ? "the lock of " + plan_.directory + " is lost" : "no checkpoints are made here",
-                     silent_end(wait_status)));
+                     held_ ? "the lock of " + plan_.directory + " is lost"
+                           : "no checkpoints are made here, and none is read",
+                     why.empty() ? silent_end(wait_status) : why));
   held_ = releasing_ = false;
   if (taking_ && wait_status == 0) return taken(/*held=*/false);
   barred_ |= std::exchange(taking_, false);
@@ -153,6 +173,7 @@ void Checkpoints::taken(bool held) {
 
 void Checkpoints::drop_check() {
   if (check_) std::exchange(check_, {})->abandon();
+  late_.cancel();
   taking_ = held_ = releasing_ = false;
 }
 
@@ -174,7 +195,7 @@ void Checkpoints::poll() {
   if (process_ || copy_ || (taking_ && !hangs_) || releasing_) return;  // their ends go on
   if (!then_ || release_own()) return;
   if (hangs_ && mark.phase == SaveMark::Phase::kReady)
-    say_(fmt::format("the checkpoint of step {} is lost: {} has not answered", mark.step, plan_.directory));
+    say_(fmt::format("the checkpoint of step {} is lost: {}", mark.step, not_yet_));
   if (hangs_) drop_check();
   std::exchange(then_, {})();
 }
@@ -207,6 +228,9 @@ void Checkpoints::on_notice(core::TimePoint deadline) {
   const core::TimePoint now = core::SystemClock().now();
   Remaining remaining{{}, {}, arena.spec().snapshot_bytes, bandwidth_, deadline - now};
   if (process_) remaining.writing = writing_, remaining.since = now - since_;
+  remaining.copied = !host_.empty() && !plan_.shared.empty();
+  remaining.copy_bandwidth = copy_bandwidth_;
+  if (copy_) remaining.copying = now - copying_since_;
   const LastChoice choice = choose_last(remaining);
   keep_ = choice.what == LastChoice::What::kKeep;
   if (choice.what == LastChoice::What::kPersist)
@@ -339,6 +363,8 @@ void Checkpoints::copied(int wait_status) {
     say_(fmt::format("no copy in {}, the one before stays: {}", plan_.shared, copy_error_));
   else if (!copy_error_.empty())  // a damaged one was passed over
     say_(host_.empty() ? copy_error_ : fmt::format("host {}: {}", host_, copy_error_));
+  if (wait_status == 0 && !copy_step_.empty())
+    copy_bandwidth_ = static_cast<double>(arena_().spec().snapshot_bytes) / std::max(seconds, 1e-3);
   if (wait_status == 0 && !copy_step_.empty() && !quiet_)
     say_(
         fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared, seconds));

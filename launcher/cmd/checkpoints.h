@@ -66,6 +66,8 @@ class Checkpoints {
  private:
   void check_directory();
   void take_own();
+  void take_again();
+  void not_ours_yet(const std::string& why);
   void check(std::vector<std::string> argv);
   void checked(int wait_status);
   void taken(bool held);
@@ -88,19 +90,20 @@ class Checkpoints {
   const bool quiet_;
   boost::asio::io_context& loop_;
   boost::asio::steady_timer limit_;  // of what is still being written when the job is over
-  boost::asio::steady_timer late_;   // for this host's own directory to answer
+  boost::asio::steady_timer late_;   // for this host's own directory to answer, or to be tried again
   std::unique_ptr<SaveWatcher> watcher_;
   int watched_ = -1;  // descriptor of the arena
   std::shared_ptr<launcher::PipedProcess> process_, check_, copy_;
-  bool taking_ = false;      // check_ takes this host's own directory and prepares it ...
-  bool hangs_ = false;       // ... which does not answer
-  bool held_ = false;        // check_ has its lock ...
-  bool releasing_ = false;   // ... and gives it back, since the job is over
-  bool check_said_ = false;  // why it failed
+  bool taking_ = false;     // check_ takes this host's own directory and prepares it ...
+  bool hangs_ = false;      // ... which is not ours yet, for the reason not_yet_: nobody waits for it
+  bool held_ = false;       // check_ has its lock ...
+  bool releasing_ = false;  // ... and gives it back, since the job is over
+  std::string check_error_, not_yet_;
   core::Step writing_ = 0;
   std::uint64_t attempts_ = 0, bytes_ = 0;
   core::TimePoint since_{};
-  double bandwidth_ = 0;  // bytes per second, of the newest that was written
+  double bandwidth_ = 0;       // bytes per second, of the newest that was written ...
+  double copy_bandwidth_ = 0;  // ... and of the newest copy
   std::optional<core::TimePoint> deadline_;
   bool keep_ = false;    // nothing more is written
   bool barred_ = false;  // nor ever: this host's own directory could not be prepared

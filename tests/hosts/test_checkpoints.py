@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import training
-from hosts import Host, Hosts, until
+from hosts import ROOT, Host, Hosts, until
 from training import BIN, EPOCHS, Start, Training, kill, left_on, processes, weights_alone
 
 BALLAST = 16 << 20  # bytes more of state, so that writing takes a while
@@ -239,6 +241,11 @@ def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start,
     )
     assert (passed_over is not None) == damaged, again.text()
     assert not damaged or f"{shard}: bytes " in passed_over[1]
+    aside = python_on(node2, "print(*os.listdir(sys.argv[1]))", own).split()
+    assert (f"damaged-step-{both[-1]:08d}" in aside) == damaged, again.text()
+    if damaged:
+        reason = own / f"damaged-step-{both[-1]:08d}/REASON"
+        assert f"{shard}: bytes " in python_on(node2, "print(open(sys.argv[1]).read())", reason)
 
 
 def test_a_launcher_that_is_no_host_needs_no_directory_of_its_own(
@@ -274,7 +281,7 @@ def test_a_directory_that_hangs_holds_up_nobody(hosts: Hosts, start: Start, undi
     folder = Path(hosts.folder)
     own, shared, go = Path("/tmp/hangs"), folder / "shared-hangs", folder / "go"
     monkeypatch.setattr(training, "BIN", hanging_programs(folder / "hanging", go))
-    late = rf"host node2: {own} has not answered for \d+ s: no checkpoints are made here until it does"
+    late = rf"host node2: no checkpoints are made here yet: {own} has not answered for \d+ s"
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=2000)
     job.expect_weights(undisturbed)
     assert re.search(late, job.text()) and not committed(job), job.text()
@@ -286,3 +293,63 @@ def test_a_directory_that_hangs_holds_up_nobody(hosts: Hosts, start: Start, undi
     until_newer(job, 0)
     job.hurry()
     job.expect_weights(undisturbed)
+
+
+HOLD = """
+import fcntl, time
+os.makedirs(sys.argv[1], exist_ok=True)
+lock = open(sys.argv[1] + "/LOCK", "w")
+lock.write("job before (process 1 on node2)")
+lock.flush()
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.05)
+"""
+
+
+def test_a_directory_that_the_job_before_has_not_given_back_yet_is_taken_later(
+    hosts: Hosts, start: Start, undisturbed: str
+):
+    own, shared = Path("/tmp/held"), Path(hosts.folder) / "shared-held"
+    go = Path(hosts.folder) / "given-back"
+    words = ["python3", "-c", f"import os, sys{HOLD}", str(own), str(go)]
+    with hosts[1].popen(words, stdout=subprocess.PIPE, text=True) as before:
+        assert before.stdout.readline() == "held\n"
+        job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
+        told = rf'host node2: no checkpoints are made here yet: {own}/LOCK: "job before .*" has it, not job'
+        until(lambda: re.search(told, job.text()) or job.process.poll() is not None, "a line of it", 60)
+        assert not committed(job)
+        go.touch()
+        until_newer(job, 0)
+        job.hurry()
+        job.expect_weights(undisturbed)
+        assert len(re.findall(told, job.text())) == 1  # however often it was tried
+        assert before.wait(30) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="mounts: /dev/fuse")
+def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
+    hosts: Hosts, start: Start, undisturbed: str
+):
+    own, shared = Path("/tmp/stuck"), Path(hosts.folder) / "shared-stuck"
+    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000)
+    until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
+    kill_everything(job)
+    python_on(hosts[1], "os.rename(sys.argv[1], sys.argv[2]); os.mkdir(sys.argv[1])", own, "/tmp/real-stuck")
+    server = ROOT / "tests/checkpoint/late_fs.py"
+    with hosts[1].popen([sys.executable, server, "/tmp/real-stuck", own, "0"]) as file_system:
+        try:
+            there = "print(os.path.ismount(sys.argv[1]))"
+            until(lambda: python_on(hosts[1], there, own) == "True\n", "the file system", 30)
+            os.kill(Host.inner(file_system), signal.SIGSTOP)
+            again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
+            expect_resumed(again, copied(job), undisturbed)
+            assert re.search(
+                rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
+                rf"{own}/\S+: it has not answered for 10 s",
+                again.text(),
+            )
+        finally:
+            file_system.kill()
+            hosts[1].run(["umount", "--lazy", own])
