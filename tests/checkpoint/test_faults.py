@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reader
+from late_mount import needs_mount, read_only
 from saving import BIN, Save, newest, save
 
 FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
@@ -143,3 +144,14 @@ def test_bytes_that_the_disk_does_not_give_are_damage(shim, tmp_path):
         env |= {"FAULTY_AT": str(at), "FAULTY_HOW": str(errno.EIO)}
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and "cannot be read: pread(" in done.stdout, (at, done)
+
+
+@needs_mount
+def test_a_read_only_disk_fails_the_save_and_loads_what_is_there(tmp_path):
+    save(tmp_path / "d", 1, THREE)
+    with read_only(tmp_path / "d"), Save(tmp_path / "d", 2, NEXT) as part:
+        done = part.run()
+        assert done.returncode == 1 and b"Read-only file system" in done.stderr
+        assert '"step":1' in newest(tmp_path / "d").stdout
+    save(tmp_path / "d", 2, NEXT)
+    assert '"step":2' in newest(tmp_path / "d").stdout

@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 import pytest
 import reader
+import regroup.checkpoint
 import safetensors.numpy
 import torch
-from saving import sample_tensors, save, tool
+from saving import Save, sample_tensors, save, tool
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "checkpoints" / "step-00000007"
 
@@ -173,6 +174,31 @@ def test_many_small_tensors_are_packed(tmp_path):
     assert same(reader.load(str(path))[1]["t77"], tensors["t77"][1])
     with h5py.File(path / "model.h5") as view:
         assert view["t77"][2] == 77
+
+
+@pytest.mark.skipif("REGROUP_TEST_FULL" not in os.environ, reason="5 GiB on the disk: --full only")
+def test_a_tensor_of_more_than_4_gib(tmp_path):
+    """Written out of memory that is mostly holes; read at both ends and around the 4 GiB in between."""
+    rows, columns = 5 << 10, 1 << 18  # 5 GiB of fp32
+    marks = {0: 1.0, (1 << 30) - 1: 2.0, 1 << 30: 3.0, rows * columns - 1: 4.0}  # by element
+    with Save(tmp_path, 1, {}) as part:
+        os.ftruncate(part.memory, 64 + rows * columns * 4 + 4096)
+        for element, value in marks.items():
+            os.pwrite(part.memory, np.float32(value).tobytes(), 4096 + element * 4)
+        part.description["tensors"] = [
+            {"name": "w", "dtype": "float32", "shape": [rows, columns], "offset": 4096}
+        ]
+        done = part.run()
+        assert done.returncode == 0, done.stderr
+    path = tmp_path / "step-00000001"
+    assert tool("verify", path).returncode == 0
+    checkpoint = regroup.checkpoint.Checkpoint(str(path))
+    row = np.empty((1, columns), np.float32)
+    for element, value in marks.items():
+        checkpoint.read_into("w", row, [element // columns, 0], [1, columns])
+        assert row[0, element % columns] == value and np.count_nonzero(row) == 1
+    with h5py.File(path / "model.h5") as view:
+        assert view["w"][rows - 1, columns - 1] == 4.0 and view["w"][rows - 1, 0] == 0.0
 
 
 def test_golden_checkpoint_of_version_1_loads(tmp_path):

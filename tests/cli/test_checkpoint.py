@@ -9,9 +9,13 @@ import signal
 import sys
 from pathlib import Path
 
+import conftest
 import h5py
 import pytest
 from conftest import BIN, ROOT, until
+
+sys.path.insert(0, str(ROOT / "tests/checkpoint"))
+from late_mount import mounted, needs_fuse, needs_mount, read_only  # noqa: E402
 
 STEPS = 150
 QUICK = ["--oversubscribe", "-np", "1:4", "--shards", "4", "--every", "5"]
@@ -97,6 +101,42 @@ def test_the_second_job_on_a_directory_is_refused_and_told_who_has_it(regroup, m
     assert second.wait() == 1
     assert re.search(r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+\) has it", second.err)
     assert job.wait() == 0
+
+
+@needs_fuse
+@pytest.mark.parametrize("option", ["--checkpoint", "--checkpoint-shared"])
+def test_a_directory_that_hangs_is_told_and_no_job_begins(regroup, member, option, tmp_path):
+    own = {"--checkpoint": tmp_path / "own", "--checkpoint-shared": tmp_path / "shared"}
+    for path in (tmp_path / "real", own[option]):
+        path.mkdir()
+    words = [word for name, path in own.items() for word in (name, str(path))]
+    with mounted(tmp_path / "real", own[option], 0) as server:
+        server.send_signal(signal.SIGSTOP)
+        job = regroup.start(*QUICK, *words, "--start", "1", member, "1", "0")
+        assert job.wait() == 1
+        assert job.err == f"regroup: {option} {own[option]}: it has not answered for 10 s\n"
+        job.assert_nothing_left(20)
+        server.send_signal(signal.SIGCONT)
+        again = regroup.start(*QUICK, *words, "--start", "1", member, "1", "0")
+        assert again.wait() == 0, again.err
+
+
+def test_who_reads_checkpoints_at_the_start_and_says_nothing_is_not_waited_for(
+    regroup, member, tmp_path, monkeypatch
+):
+    job = start(regroup, member, tmp_path / "ckpt", 1, pause_ms=0)
+    assert job.wait() == 0, job.err
+    programs = tmp_path / "bin"  # of which the one that reads hangs, as on a disk that does
+    programs.mkdir()
+    shutil.copy(BIN / "regroup", programs)
+    (programs / "regroup-persist").write_text("#!/bin/sh\nexec sleep 600\n")
+    (programs / "regroup-persist").chmod(0o755)
+    monkeypatch.setattr(conftest, "BIN", programs)
+    again = start(regroup, member, tmp_path / "ckpt", 1, pause_ms=0)
+    assert again.wait(90) == 1
+    told = f"--checkpoint {tmp_path}/ckpt: regroup-persist, which looks there, has said nothing for 30 s"
+    assert told in again.err
+    again.assert_nothing_left(20)
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(regroup, member, tmp_path):
@@ -345,3 +385,29 @@ def test_a_job_resumed_from_what_its_optimizer_wrote_has_the_same_bits(regroup, 
     assert all(one["fused"] > 0 for one in saves_of(tmp_path / "again"))
     assert undisturbed.wait(180) == 0, undisturbed.err
     assert weights_of(tmp_path / "again") == weights_of(tmp_path / "undisturbed") != set()
+
+
+def test_a_member_with_an_hdf5_file_of_its_own_open_keeps_checkpoints(regroup, tmp_path):
+    member = [sys.executable, str(ROOT / "tests/cli/h5py_member.py"), str(tmp_path), "60"]
+    path = f"{BIN.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}"
+    words = [*QUICK, "--checkpoint", str(tmp_path / "ckpt"), "--start", "2"]
+    job = regroup.start(*words, *member, env={"PYTHONPATH": path})
+    assert job.wait(180) == 0, job.err
+    assert job.out.count("finished 60.0 60.0") == 2
+    assert named(job) == checkpoints(tmp_path / "ckpt")[-1] >= 10 and " failed" not in job.err
+    newest = max((tmp_path / "ckpt").glob("step-*"))
+    with h5py.File(newest / "model.h5") as view:
+        assert set(view["weight"][:]) == {int(newest.name[5:])}
+    for own in tmp_path.glob("own.*.h5"):
+        with h5py.File(own) as file:
+            assert list(file["seen"]) == list(range(1, 61))
+
+
+@needs_mount
+def test_a_job_is_told_of_a_directory_that_is_read_only(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path / "ckpt", 1, pause_ms=0)
+    assert job.wait() == 0, job.err
+    with read_only(tmp_path / "ckpt"):
+        again = start(regroup, member, tmp_path / "ckpt", 1, pause_ms=0)
+        assert again.wait() == 1
+        assert f"--checkpoint open({tmp_path}/ckpt/LOCK): Read-only file system" in again.err
