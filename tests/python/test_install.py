@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -62,6 +64,31 @@ def test_the_wheel_brings_what_keeps_checkpoints(installed, tmp_path):
     assert "1 tensors" in output_of(installed / "regroup", "checkpoint", "ls", tmp_path / "c")
     newest = json.loads(output_of(installed / "regroup-persist", "newest", tmp_path / "c"))
     assert newest["path"].startswith(str(tmp_path / "c"))
+
+
+def test_what_keeps_checkpoints_needs_no_library_of_the_systems_but_its_c_library(installed, tmp_path):
+    """HDF5 and liburing are within; their licences are in the wheel."""
+    for program in ("regroup-persist", "regroup-checkpoint"):
+        dynamic = output_of("readelf", "--dynamic", "--wide", installed / program)
+        needed = set(re.findall(r"\(NEEDED\)\s+Shared library: \[(.*?)\.so", dynamic))
+        assert needed <= {"libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64"}, program
+        assert "not found" not in output_of("ldd", installed / program)
+    folder = installed.parent
+    (about,) = folder.glob("lib/python*/site-packages/regroup-*.dist-info")
+    shipped = {path.name for path in about.rglob("*.txt")}
+    assert {path.name for path in (ROOT / "licenses").iterdir()} <= shipped
+    # What they are there for: a checkpoint of HDF5 files, by io_uring, that is whole.
+    code = (
+        "import sys\nfrom regroup.checkpoint import Piece, Snapshot\n"
+        "snapshot = Snapshot([Piece('w', 'float32', (1 << 20,))])\n"
+        "snapshot.memory(0)[:] = bytes(range(256)) * (1 << 14)\n"
+        "print(snapshot.write(sys.argv[1], 7))"
+    )
+    place = output_of(installed / "python", "-c", code, str(tmp_path / "c")).strip()
+    assert place == str(tmp_path / "c/step-00000007")
+    assert "good" in output_of(installed / "regroup", "checkpoint", "verify", place)
+    with h5py.File(pathlib.Path(place) / "model.h5") as view:
+        assert view["w"][:64].tobytes() == bytes(range(256))
 
 
 def test_the_installed_command_runs_installed_members(installed):
