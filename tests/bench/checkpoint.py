@@ -4,7 +4,9 @@
 with Adam's two moments (3 M MiB in all; default 512, --quick 32), on one disk, by turns: our snapshot and
 regroup-persist, bytes with O_DIRECT and fsync (raw), torch.save, safetensors and h5py with fsync, and
 torch.distributed.checkpoint.async_save. "stall" is for how long training waits: for our fused AdamW what a
-step with a snapshot takes more than one without. Cold restores drop the files from the page cache first.
+step with a snapshot takes more than one without; in jobs of one and two members, which share it, from the sum
+of the gradients until the next step may begin. Cold restores drop the files from the page cache first.
+Everything of one thread, as members are. What was asked of it stands below the table.
 At the end (not with --quick): what each side says of a save killed half-way, and of one flipped bit.
 """
 
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import common
@@ -36,6 +39,8 @@ from regroup import checkpoint, optim, torch_checkpoint
 
 CHUNK = 4 << 20
 NAMES = ("parameter", "exp_avg", "exp_avg_sq")
+RAW = "raw O_DIRECT"
+FUSED_LIMIT, RAW_LIMIT, VERIFY_GBS, LOAD_GBS = 0.3, 0.9, 10.0, 5.0  # as issue 7 asks
 
 
 def sync(path: Path) -> None:
@@ -116,7 +121,8 @@ class Bench:
         self.parameter.grad = torch.randn(shape)
         self.optimizer = optim.AdamW([self.parameter])
         self.torch_optimizer = torch.optim.AdamW([self.parameter])
-        for optimizer in (self.optimizer, self.torch_optimizer):
+        self.torch_fused = torch.optim.AdamW([self.parameter], fused=True)
+        for optimizer in (self.optimizer, self.torch_optimizer, self.torch_fused):
             optimizer.step()
         state = self.optimizer.state[self.parameter]
         self.tensors = {"parameter": self.parameter.detach()} | {name: state[name] for name in NAMES[1:]}
@@ -172,16 +178,19 @@ class Bench:
 
     def saves(self, rounds: int) -> list[common.Row]:
         stalls: list[float] = []  # of async_save
-        calls = {"ours": self.save, "raw O_DIRECT": self.raw}
+        calls = {"ours": self.save, RAW: self.raw}
         calls |= {name: lambda n=name: self.framework(n) for name in FILES}
         calls["async_save"] = lambda: self.async_save(stalls)
         sides = [common.Side(name, lambda: None, lambda c=call: [seconds(c)]) for name, call in calls.items()]
         sides.append(common.Side("fused", lambda: None, lambda: [self.fused()]))
         sides.append(common.Side("copy", lambda: None, lambda: [seconds(self.copy)]))
         sides.append(common.Side("one step", lambda: None, lambda: [self.one_step(False)]))
-        sides.append(common.Side("torch's step", lambda: None, lambda: [seconds(self.torch_optimizer.step)]))
+        torchs = {"torch's step": self.torch_optimizer, "torch's fused": self.torch_fused}
+        for name, optimizer in torchs.items():
+            sides.append(common.Side(name, lambda: None, lambda o=optimizer: [seconds(o.step)]))
         found = common.alternate(sides, rounds)
-        stall = {name: common.summarize(found[name]) for name in ("copy", "one step", "torch's step", *FILES)}
+        steps = ("copy", "one step", "torch's step", "torch's fused")
+        stall = {name: common.summarize(found[name]) for name in (*steps, *FILES)}
         stall["async_save"] = common.summarize(stalls)
         rate = {name: common.summarize([self.bytes / s / 1e9 for s in found[name]]) for name in calls}
         mib = self.bytes >> 20
@@ -192,7 +201,7 @@ class Bench:
                 "GB/s",
                 rate.pop("ours"),
                 rate,
-                ["raw O_DIRECT"],
+                [RAW],
             ),
             common.Row(
                 "checkpoint",
@@ -235,14 +244,23 @@ class Bench:
             path = self.folder / "async_save"
             sides.append(self.restore("dcp.load", path, lambda p=path: load_dcp(p, dict(self.into)), cold))
             if cold:
-                sides.append(self.restore("raw O_DIRECT", self.folder / "raw", self.raw_read, True))
+                sides.append(self.restore(RAW, self.folder / "raw", self.raw_read, True))
             what = f"restore {self.bytes >> 20} MiB, {'cold' if cold else 'from the page cache'}"
-            rows.append(row(what, sides, rounds, ["raw O_DIRECT"] if cold else list(FILES)))
-        verify = self.restore("ours", newest, lambda: self.verify(newest), False)
-        return [*rows, row("verify, from the page cache, one core", [verify], rounds, [])]
+            rows.append(row(what, sides, rounds, [RAW] if cold else list(FILES)))
+        allowed = os.sched_getaffinity(0)
+        for cores, word in ((set(list(allowed)[:1]), "one core"), (allowed, "all cores")):
+            side = self.restore("ours", newest, lambda c=cores: self.verify(newest, c), False)
+            rows.append(row(f"verify, from the page cache, {word}", [side], rounds, []))
+        return rows
 
-    def verify(self, path: Path) -> None:
-        done = saving.tool("verify", path)
+    def verify(self, path: Path, cores: set[int]) -> None:
+        """As a program, its start and all."""
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores)
+        try:
+            done = saving.tool("verify", path)
+        finally:
+            os.sched_setaffinity(0, allowed)
         if done.returncode != 0:
             raise common.BenchError(done.stdout + done.stderr)
 
@@ -250,6 +268,80 @@ class Bench:
 def row(case: str, sides: list[common.Side], rounds: int, bound: list[str]) -> common.Row:
     samples = {name: common.summarize(found) for name, found in common.alternate(sides, rounds).items()}
     return common.Row("checkpoint", case, "GB/s", samples.pop("ours"), samples, bound)
+
+
+@dataclass
+class InJob:
+    """What checkpoints cost the members of a job, in seconds; of several the slowest, save by save."""
+
+    step: float  # without one
+    stalls: list[float]  # of each save, the first one first
+    bytes: int  # of one snapshot
+
+
+def in_job(folder: Path, mib: int, members: int, kind: str, saves: int) -> InJob:
+    """A job of members that only step, with `saves` checkpoints."""
+    place = folder / f"job-{kind}-{members}"
+    place.mkdir()
+    words = [common.BIN / "regroup", "--shards", members, "--every", 10, "--checkpoint", place / "ckpt"]
+    words += ["-np", f"{members}:{members}", "--oversubscribe", sys.executable]
+    words += [Path(__file__).with_name("checkpoint_member.py"), place, mib, kind, saves, 0.5 + mib / 150]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=900)
+    if done.returncode != 0 or "failed" in done.stderr:
+        raise common.BenchError(f"a job of {members} members: {done.stderr[-2000:]}")
+    stalls, steps, sizes = [], [], []
+    for path in sorted(place.glob("steps.*")):
+        lines = [line.split() for line in path.read_text().splitlines()]
+        plain = statistics.median(float(took) for what, took, *_ in lines[1:] if what == "plain")
+        saved = [line for line in lines if line[0] == "save"]
+        if kind == "fused" and any(int(fused) < 100 * int(copied) for *_, copied, fused in saved):
+            raise common.BenchError(f"what was to be fused was copied: {saved}")
+        steps.append(plain)
+        stalls.append([max(0.0, float(took) - plain) for _, took, *_ in saved])
+        sizes.append(max(int(copied) + int(fused) for *_, copied, fused in saved))
+    shutil.rmtree(place)
+    return InJob(max(steps), [max(at) for at in zip(*stalls, strict=True)], sum(sizes))
+
+
+def job_rows(jobs: dict[str, InJob]) -> list[common.Row]:
+    rows = []
+    for name, job in jobs.items():
+        rivals = {"the first": common.summarize(job.stalls[:1]), "one step": common.summarize([job.step])}
+        what, later = f"stall in {name}, {job.bytes >> 20} MiB", common.summarize(job.stalls[1:])
+        rows.append(common.Row("checkpoint", what, "s", later, rivals, ["one step"]))
+    return rows
+
+
+def judge(rows: list[common.Row], jobs: dict[str, InJob]) -> None:
+    """What was asked beside what was measured: medians."""
+
+    def line(what: str, value: float, limit: float, unit: str = "", most: bool = False) -> None:
+        good = value <= limit if most else value >= limit
+        asked = f"{'<=' if most else '>='} {limit:g}"
+        print(f"{'met' if good else 'MISSED':7} {what}: {value:.2f}{unit} (asked: {asked})")
+
+    save, stall = rows[0], rows[1]
+    line("write, of raw O_DIRECT", save.ours.p50 / save.rivals[RAW].p50, RAW_LIMIT)
+    for side in ("one step", "torch's fused", "torch's step"):
+        of = {"one step": "our own step"}.get(side, side)
+        line(f"fused stall, of {of}", stall.ours.p50 / stall.rivals[side].p50, FUSED_LIMIT, most=True)
+    for name, job in jobs.items():
+        later, copy = statistics.median(job.stalls[1:]), stall.rivals["copy"].p50
+        if "copied" in name:
+            line(f"stall in {name}, of one memory copy", later / copy, 1.0, most=True)
+            continue
+        line(f"stall in {name}, of our own step", later / job.step, FUSED_LIMIT, most=True)
+        fused = stall.rivals["torch's fused"].p50
+        line(f"stall in {name}, of torch's fused", later / fused, FUSED_LIMIT, most=True)
+        line(f"first stall in {name}, of later ones", job.stalls[0] / max(later, 1e-9), 1.5, most=True)
+    for row in rows:
+        case = row.case
+        if case.startswith("restore") and RAW in row.rivals:
+            line("cold restore, of raw read", row.ours.p50 / row.rivals[RAW].p50, RAW_LIMIT)
+        elif case.startswith("restore"):
+            line("loading by pread from the page cache", row.ours.p50, LOAD_GBS, " GB/s")
+        elif case.startswith("verify"):
+            line(case, row.ours.p50, VERIFY_GBS, " GB/s")
 
 
 # What each side says of damage. A child saves tensors full of 1, then of 2, and is killed during the second.
@@ -362,8 +454,17 @@ def main() -> None:
     mib, rounds = args.mib or (32 if args.quick else 512), 3 if args.quick else 5
     folder = Path(tempfile.mkdtemp(prefix="bench-checkpoint-", dir=args.folder))
     try:
+        torch.set_num_threads(1)
+        saves = 3 if args.quick else 6
+        jobs = {  # while this process has no memory yet
+            "a job of one member, fused": in_job(folder, mib, 1, "fused", saves),
+            "a job of two members, fused": in_job(folder, mib, 2, "fused", saves),
+            "a job of one member, copied": in_job(folder, mib, 1, "copied", saves),
+        }
         bench = Bench(folder, mib)
-        common.report([*bench.saves(rounds), *bench.restores(rounds)], args.json)
+        rows = [*bench.saves(rounds), *bench.restores(rounds)]
+        common.report([*rows, *job_rows(jobs)], args.json)
+        judge(rows, jobs)
         if not args.quick:
             print_damage(folder)
     finally:
