@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace regroup::elastic {
 namespace {
@@ -13,12 +15,30 @@ namespace {
 // All that a signal handler can reach.
 std::atomic<pid_t> noticed_process{0};
 std::atomic<core::Line*> noticed_line{nullptr};
+std::atomic<std::int64_t> first_ns{0};  // when the first came; 0: none has
+
+// Slurm sends it to all processes of a job, and the agent, which gets it too, passes it on.
+constexpr std::int64_t kSameWord = 1'000'000'000;
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+void die_of_it() {
+  ::signal(SIGTERM, SIG_DFL);
+  ::raise(SIGTERM);
+}
 
 void on_term(int /*signal*/) {
+  if (::getpid() != noticed_process.load()) return die_of_it();  // a forked child is no member
   const int saved = errno;
-  ::signal(SIGTERM, SIG_DFL);
-  if (::getpid() != noticed_process.load()) {  // a forked child is no member: SIGTERM is its end
-    ::raise(SIGTERM);
+  std::int64_t first = 0;
+  const std::int64_t now = now_ns();
+  if (!first_ns.compare_exchange_strong(first, now)) {
+    if (now - first > kSameWord) die_of_it();
+    errno = saved;
     return;
   }
   if (core::Line* line = noticed_line.load(); line != nullptr) {
@@ -37,6 +57,7 @@ TermNotice::TermNotice(core::Line* line) {
   if (line == nullptr || ::sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
   if (!noticed_line.compare_exchange_strong(none, line)) return;
   noticed_process.store(::getpid());
+  first_ns.store(0);
   struct sigaction action {};
   action.sa_handler = on_term;
   action.sa_flags = SA_RESTART;

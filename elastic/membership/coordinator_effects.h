@@ -50,6 +50,9 @@ struct Journal {  // written before any effect after it is performed; a World or
 struct Say {  // a line for the user's terminal
   std::string sentence;
 };
+// JobDone::exit_code of a job whose members have all left on notice: whoever ends it knows its status.
+inline constexpr std::int32_t kEndedOnNotice = -1;
+
 struct Done {  // last effect ever; what still runs is to be killed
   std::int32_t exit_code = 0;
   std::string reason;

@@ -257,7 +257,7 @@ void Coordinator::end_if_over() {
   } else if (lost) {
     fail(fmt::format("all members of generation {} are lost", world_.generation));
   } else {
-    end(1, "all members left on notice");
+    end(kEndedOnNotice, "all members left on notice");
   }
 }
 

@@ -90,18 +90,22 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
   return now.attempt;
 }
 
-void keep_end(const std::string& directory, const launcher::Agent& agent) {
+void keep_end(const std::string& directory, Ending how) {
   if (directory.empty()) return;
   const std::string path = path_in(directory);
   auto kept = read_kept(path);
   core::Status status = kept.status();
   if (status.ok()) {
     kept->running = false;
-    kept->attempt.preempted += agent.noticed() ? 1 : 0;
-    kept->attempt.failed += !agent.noticed() && agent.exit_status() != 0 ? 1 : 0;
+    kept->attempt.preempted += how == Ending::kPreempted ? 1 : 0;
+    kept->attempt.failed += how == Ending::kFailed ? 1 : 0;
     status = write_kept(path, *kept);
   }
   if (!status.ok()) fail(status.message(), 0);
+}
+
+void keep_end(const std::string& directory, const launcher::Agent& agent) {
+  if (!agent.noticed()) keep_end(directory, agent.exit_status() != 0 ? Ending::kFailed : Ending::kFinished);
 }
 
 }  // namespace regroup::cmd

@@ -2,6 +2,7 @@
 // in DIRECTORY/ATTEMPTS, so that who starts it again finds it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/status.h"
@@ -17,8 +18,12 @@ namespace regroup::cmd {
 [[nodiscard]] core::Result<membership::Attempt> count_attempt(const std::string& directory,
                                                               const launcher::Environment& environment);
 
-// Keeps how the job of `agent`, which is over, ended. One of which nothing is kept was killed, by its
-// allocator as a rule. For the agent's process; says why it could not.
+enum class Ending : std::uint8_t { kPreempted, kFailed, kFinished };
+
+// Keeps how the job ends; of one that has a notice at once, since its time may be over before it is. One of
+// which nothing is kept was killed. For the agent's process; says why it could not.
+void keep_end(const std::string& directory, Ending how);
+// Of a job that is over, unless it was noticed.
 void keep_end(const std::string& directory, const launcher::Agent& agent);
 
 }  // namespace regroup::cmd

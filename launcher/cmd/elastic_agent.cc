@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "elastic/membership/coordinator_effects.h"
+
 namespace regroup::cmd {
 namespace {
 
@@ -21,6 +23,11 @@ constexpr std::chrono::milliseconds kLessonPause(1);
 
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet) {
   if (agent.ending()) return;
+  // Members heard a signal that is on its way to us, too: an allocator sends it to all processes of a job.
+  if (done.exit_code == membership::kEndedOnNotice) {
+    if (!quiet) agent.say(fmt::format("the job ends: {}", done.reason));
+    return agent.end_on_notice();
+  }
   if (done.exit_code != 0) {
     agent.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
                           launcher::shown(app)));

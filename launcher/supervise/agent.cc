@@ -18,6 +18,10 @@ constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
 constexpr core::Duration kClearing =
     std::chrono::seconds(1);  // of a notice's time, for what comes after members
 
+int status_on_notice(const AgentOptions& options) {
+  return options.notice_status.value_or(options.stopped_status);
+}
+
 }  // namespace
 
 std::string ran_too_long(core::Duration timeout) {
@@ -91,9 +95,23 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
 
 void Agent::on_notice(std::optional<core::Duration> within) {
   if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
-  noticed_ = noticed_ || !ending();
-  terminate(options_.notice_status.value_or(options_.stopped_status), within);
+  const bool first = !ending();
+  terminate(status_on_notice(options_), within);
   limit_drain(kDrainLimit);
+  if (first) note_notice();
+}
+
+void Agent::end_on_notice() {
+  if (ending()) return;
+  job_->on_notice(core::SystemClock().now() + options_.term_grace);
+  kill(status_on_notice(options_));
+  limit_drain(kDrainLimit);
+  note_notice();
+}
+
+void Agent::note_notice() {
+  noticed_ = true;
+  if (options_.noticed) options_.noticed();
 }
 
 void Agent::fail_start(const std::string& why) {

@@ -2,8 +2,6 @@
 // happen to the job is decided by an AgentJob.
 #pragma once
 
-#include <utility>
-
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
@@ -69,13 +67,13 @@ struct AgentOptions {
   core::Duration spent{};
   int stopped_status = 1;                 // the job's exit status when a signal to the guardian ended it ...
   std::optional<int> notice_status = {};  // ... if it was none of SIGINT, SIGQUIT and SIGHUP, or a notice did
+  std::function<void()> noticed = {};     // called once, when that has happened: there may be no time later
   int timeout_status = kTimedOut;
   int start_failed_status = kStartFailed;
   UsageOptions usage = {};  // of the members on this node
 };
 
 [[nodiscard]] std::string ran_too_long(core::Duration timeout);  // what the user is told then
-
 class Agent {
  public:
   // `loop` may have run before.
@@ -96,6 +94,7 @@ class Agent {
   void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
   // This host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
+  void end_on_notice();  // ... of one that members have heard, and we have not: none of them is left
   // Says why a member could not be started, and ends the job at once.
   void fail_start(const std::string& why);
   // Ends the job at once.
@@ -116,6 +115,7 @@ class Agent {
  private:
   void on_word(Word word, std::int32_t value, core::Fd fd);
   void on_guardian_lost();
+  void note_notice();
   void signal_all(int signal);
   [[nodiscard]] core::Status report_usage();
   void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);

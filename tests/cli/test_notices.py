@@ -1,12 +1,14 @@
 """Notices: a file, a command, a signal; what they do to a job on this host, and to one of several hosts."""
 
+import contextlib
+import json
 import os
 import signal
 import time
 
 import pytest
 from conftest import until
-from test_elastic import STEPS, assert_finished, members, status
+from test_elastic import STEPS, assert_finished, members, pid_of, status
 
 FAST = ["--notice-every", "0.05"]
 
@@ -155,3 +157,73 @@ def assert_finished_late(job) -> None:
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
     assert set(weights) == {f"{4 * int(STEPS)}.0"}
+
+
+KEPT = ["--oversubscribe", "--shards", "4", "--every", "5", "--notice-status", "99", "--wait", "1"]
+
+
+def kept(folder) -> tuple[int, int, int]:
+    found = json.loads((folder / "ATTEMPTS").read_text())
+    return found["preempted"], found["failed"], found["killed"]
+
+
+def test_a_signal_that_only_members_have_heard_yet_is_a_notice(regroup, member, tmp_path):
+    """Slurm sends SIGTERM to all processes of a job: members may be gone before their agent has heard it."""
+    words = [*KEPT, "--replace", "never", "--checkpoint", str(tmp_path), "-np", "1:2", "--start", "2"]
+    job = regroup.start(*words, member, STEPS, "10")
+    until(lambda: status(regroup).get("step", 0) > 5, "five steps")
+    for pid in [pid_of(job, each) for each in members(regroup)]:
+        os.kill(pid, signal.SIGTERM)
+    assert job.wait() == 99, job.err
+    assert "the job ends: all members left on notice" in job.err
+    assert "was lost" not in job.err
+    assert kept(tmp_path) == (1, 0, 0)
+
+
+def test_a_second_signal_within_a_second_is_the_same_notice(regroup, member):
+    """The member finishes its step; who sends SIGTERM later once more ends it at once."""
+    words = ["--oversubscribe", "--shards", "4", "-np", "1:2", "--start", "2", "--replace", "never"]
+    job = regroup.start(*words, member, STEPS, "100")
+    until(lambda: status(regroup).get("step", 0) > 1, "two steps")
+    leaves = pid_of(job, members(regroup)[0])
+    for _ in range(3):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(leaves, signal.SIGTERM)
+        status(regroup)
+    job.wait_err("generation 2: 1 member")
+    assert "was lost" not in job.err, job.err
+    assert job.out.count("left") == 1
+
+
+def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
+    """An allocator may kill it before it is over."""
+    script = "trap '' TERM; echo up; while sleep 0.05; do :; done"
+    words = [*KEPT, "--checkpoint", str(tmp_path), "--term-grace", "60", "-np", "1:2", "--start", "2"]
+    job = regroup.start(*words, "sh", "-c", script)
+    until(lambda: job.out.count("up") == 2, "members")
+    job.process.send_signal(signal.SIGTERM)
+    until(lambda: kept(tmp_path) == (1, 0, 0), "the notice in ATTEMPTS")
+    assert job.process.poll() is None
+    for pid in [job.process.pid, *job.living()]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    job.process.wait(30)
+    job.assert_nothing_left(30)
+    again = regroup.start(*words, "--max-restarts", "0", "sh", "-c", "exit 3")
+    assert again.wait() == 3, again.err
+    assert kept(tmp_path) == (1, 1, 0)
+
+
+def test_attempts_of_a_job_on_two_hosts_are_counted_beside_their_checkpoints(regroup, member, tmp_path):
+    words = ["--launcher", "fork", "-H", "a:1,b:1", "--shards", "4", "-np", "1:2", "--start", "2"]
+    words += ["--every", "5", "--notice-status", "99", "--checkpoint", str(tmp_path)]
+    first = regroup.start(*words, member, STEPS, "10")
+    first.wait_err("checkpoint of step 10")
+    first.process.send_signal(signal.SIGTERM)
+    assert first.wait() == 99, first.err
+    assert kept(tmp_path) == (1, 0, 0)
+    second = regroup.start(*words, member, STEPS, "0")
+    second.wait_err("the job goes on after step")
+    assert_finished_late(second)
+    assert kept(tmp_path) == (1, 0, 0)
+    assert json.loads((tmp_path / "ATTEMPTS").read_text())["attempts"] == 2
