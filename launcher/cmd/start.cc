@@ -20,6 +20,17 @@
 #include "launcher/topo/nvml.h"
 
 namespace regroup::cmd {
+namespace {
+
+constexpr core::Duration kClearing =
+    std::chrono::seconds(1);  // of a notice's time, for what comes after members
+
+core::Duration said_term_grace(const Options& options) {
+  if (options.term_grace_said || !options.notice_grace) return options.term_grace;
+  return std::max(*options.notice_grace - kClearing, *options.notice_grace / 2);
+}
+
+}  // namespace
 
 int fail(const std::string& message, int exit_status) {
   fmt::print(stderr, "regroup: {}\n", message);
@@ -72,7 +83,7 @@ launcher::UsageMeter::GpuReader gpu_reader() {
 
 launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
                                      launcher::HeldPort port) {
-  launcher::AgentOptions agent{std::move(crew), std::move(port), options.term_grace, options.timeout};
+  launcher::AgentOptions agent{std::move(crew), std::move(port), said_term_grace(options), options.timeout};
   agent.notice_status = options.notice_status;
   agent.usage.log = options.usage_log;
   // Each look reads all of /proc: seldom in jobs of which many run on a host, and that nobody asked about.
@@ -95,8 +106,8 @@ core::Duration notice_grace(const Options& options) {
 }
 
 core::Duration term_grace(const Options& options) {
-  constexpr core::Duration kClearing = std::chrono::seconds(1);
-  if (options.term_grace_said || options.grant.by.empty()) return options.term_grace;
+  if (options.term_grace_said || options.notice_grace || options.grant.by.empty())
+    return said_term_grace(options);
   const auto grace = grace_of(options.environment, options.allocator);
   return grace.ok() ? std::max(grace->head - kClearing, grace->head / 2) : options.term_grace;
 }
@@ -130,15 +141,18 @@ std::vector<int> forwarded_signals(const Options& options) {
   if (options.forward_signals) return *options.forward_signals;
   const bool of_mpi = !options.elastic && !has_roles(options);
   auto signals = launcher::signals_forwarded_by(of_mpi ? options.compat : launcher::Compat::kOpenMpi);
-  // Grid Engine's word before it stops or kills a job would kill members.
-  if (options.grant.by.starts_with("Grid Engine"))
-    std::erase_if(signals, [](int signal) { return signal == SIGUSR1 || signal == SIGUSR2; });
+  const std::vector<int> ours = notice_signals(options);
+  std::erase_if(signals, [&](int signal) { return std::ranges::find(ours, signal) != ours.end(); });
+  // Grid Engine's word before it stops a job would kill members.
+  if (options.grant.by.starts_with("Grid Engine")) std::erase(signals, SIGUSR1);
   return signals;
 }
 
-// qsub -notify: SIGUSR2 some seconds before SIGKILL.
+// SIGUSR2: `notify` seconds before SIGKILL (Grid Engine, qsub -notify), at the run limit (LSF).
 std::vector<int> notice_signals(const Options& options) {
-  if (options.forward_signals || !options.grant.by.starts_with("Grid Engine")) return {};
+  if (options.notice_signals) return *options.notice_signals;
+  const bool theirs = options.grant.by.starts_with("Grid Engine") || options.grant.by.starts_with("LSF");
+  if (options.forward_signals || !theirs) return {};
   return {SIGUSR2};
 }
 

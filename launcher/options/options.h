@@ -85,6 +85,7 @@ struct Options {
   bool term_grace_said = false;
   NoticeRequest notice;
   std::optional<core::Duration> notice_grace;       // from a notice to the end; none: as the allocator has it
+  std::optional<std::vector<int>> notice_signals;   // in place of those that the allocator has
   std::optional<int> notice_status;                 // exit status of a job that a notice ended
   std::optional<std::vector<int>> forward_signals;  // in place of the default ones
   std::optional<std::uint32_t> max_restarts;

@@ -15,6 +15,10 @@ Status set_signals(Draft& draft, const Given& given) {
   return parse_signals(given.name, given.value(), draft.out.forward_signals.emplace());
 }
 
+Status set_notice_signals(Draft& draft, const Given& given) {
+  return parse_signals(given.name, given.value(), draft.out.notice_signals.emplace());
+}
+
 Status set_restarts(Draft& draft, const Given& given) {
   return parse_count(given.name, given.value(), 0, draft.out.max_restarts.emplace());
 }
@@ -132,6 +136,12 @@ std::vector<Spec> end_options() {
        "from a notice to the loss of a host, where the notice does not say (default: the allocator's, else "
        "30)",
        [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.notice_grace.emplace()); }},
+      {{"notice-signal"},
+       "LIST|none",
+       "further signals, beside SIGTERM, by which an allocator says that the job is to end (default: USR2 in "
+       "a "
+       "job of LSF or Grid Engine)",
+       set_notice_signals},
       {{"notice-status"},
        "STATUS",
        "exit status of a job that SIGTERM or a notice ended, by which its allocator starts it again, or not",

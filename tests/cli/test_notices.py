@@ -52,6 +52,17 @@ def test_the_status_by_which_an_allocator_starts_a_job_again(regroup, sent, expe
     assert job.wait() == expected, job.err
 
 
+def test_a_signal_that_is_said_to_be_a_notice(regroup):
+    """As of `bsub -wa URG -wt MINUTES`: members get SIGTERM, and the time that there is."""
+    member = "trap 'sleep 6; echo told; exit 0' TERM; echo up; while sleep 0.05; do :; done"
+    words = ["--notice-signal", "URG,USR1", "--notice-grace", "20", "--notice-status", "99", "-np", "1"]
+    job = regroup.start(*words, "sh", "-c", member)
+    job.wait_out("up")
+    job.process.send_signal(signal.SIGURG)
+    assert job.wait() == 99, job.err
+    assert job.out.count("told") == 1
+
+
 @pytest.fixture
 def two_hosts(regroup, member, tmp_path):
     """A job of four members on two hosts, both of them this one, that are watched for a notice."""
