@@ -83,7 +83,7 @@ void ElasticHub::look_at(std::size_t index) {
                    if (hosts_->id(index) != id || agent_.ending()) return;
                    const std::uint32_t given = options_.slots.at(index);
                    auto seats = answer.ok()
-                                    ? options_.seats(hosts_->name(index),
+                                    ? options_.seats(options_.granted.at(index),
                                                      given != 0 ? given : hosts_->facts(index).slots, *answer)
                                     : ElasticHubOptions::Seats(answer.status());
                    if (!seats.ok()) return hosts_->give_up(id, seats.status());
@@ -263,6 +263,7 @@ void ElasticHub::add(const launcher::HostRequest& host, const launcher::Grant& w
 // A host that is on its way out comes again once it has gone.
 void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
   if (agent_.ending()) return;
+  options_.granted.push_back(host);
   std::set<std::string> there;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     const auto guest = guests_.find(index);

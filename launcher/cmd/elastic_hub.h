@@ -27,10 +27,13 @@ struct ElasticHubOptions {
   launcher::App app;                 // looked for on each
   std::vector<std::uint32_t> slots;  // by host; 0: as many as it has cores
   // What each host is asked before its members are given seats; none: they get none. `seats` makes them of
-  // the answer of a host with so many slots; those of the hosts that are up are in `first`.
+  // the answer of a host, of which it knows what was granted, with so many slots; those of the hosts that are
+  // up are in `first`.
   std::optional<node::Survey> survey = {};
   using Seats = core::Result<std::vector<node::Seat>>;
-  std::function<Seats(const std::string& name, std::uint32_t slots, const std::string& answer)> seats = {};
+  std::function<Seats(const launcher::HostRequest& host, std::uint32_t slots, const std::string& answer)>
+      seats = {};
+  std::vector<launcher::HostRequest> granted = {};  // those of the start, and then of all that come
   std::vector<std::vector<node::Seat>> first = {};  // by host
   core::Duration orphan_timeout{};
   bool quiet = false;

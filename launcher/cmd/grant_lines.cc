@@ -15,6 +15,7 @@ using core::invalid_argument;
 using nlohmann::json;
 
 constexpr std::int64_t kMostMilliseconds = 86'400'000;
+constexpr std::uint64_t kMostCores = 1 << 20;
 
 std::string line_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
@@ -44,6 +45,15 @@ std::vector<std::string> texts_in(const json& value, const char* name) {
   return out;
 }
 
+std::vector<int> numbers_in(const json& value, const char* name) {
+  std::vector<int> out;
+  if (!value.contains(name) || !value[name].is_array()) return out;
+  for (const json& each : value[name]) {
+    if (each.is_number_unsigned() && each.get<std::uint64_t>() < kMostCores) out.push_back(each.get<int>());
+  }
+  return out;
+}
+
 core::Result<json> parse(std::string_view line, std::string_view what) {
   json value = json::parse(line, nullptr, false);
   if (!value.is_object()) return invalid_argument(fmt::format("this is no {}", what));
@@ -53,8 +63,12 @@ core::Result<json> parse(std::string_view line, std::string_view what) {
 json list_of(const std::vector<launcher::HostRequest>& hosts) {
   json out = json::array();
   for (const launcher::HostRequest& host : hosts) {
-    out.push_back(
-        {{"name", host.name}, {"slots", host.slots}, {"user", host.user}, {"address", host.address}});
+    out.push_back({{"name", host.name},
+                   {"slots", host.slots},
+                   {"user", host.user},
+                   {"address", host.address},
+                   {"cores", host.cores},
+                   {"gpus", host.gpus}});
   }
   return out;
 }
@@ -71,6 +85,8 @@ core::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, con
       host.address = text_in(each, "address");
       if (each.contains("slots") && each["slots"].is_number_unsigned())
         host.slots = each["slots"].get<std::uint32_t>();
+      host.cores = numbers_in(each, "cores");
+      host.gpus = texts_in(each, "gpus");
     }
     if (host.name.empty()) return none;
     out.push_back(std::move(host));

@@ -40,21 +40,20 @@ std::uint32_t lines_of(const Options& options) {
 }
 
 // What members of one host are given: as many GPUs as there are decide how many it takes.
-core::Result<std::vector<node::Seat>> seats_on(const Options& options, const std::string& name,
+core::Result<std::vector<node::Seat>> seats_on(const Options& options, const launcher::HostRequest& host,
                                                std::uint32_t slots, const std::string& answer) {
   auto survey = launcher::survey_from_json(answer);
   if (!survey.ok()) return survey.status();
-  const auto granted = std::ranges::find(options.hosts, name, &launcher::HostRequest::name);
-  if (granted != options.hosts.end()) launcher::keep_granted(*granted, *survey);
+  launcher::keep_granted(host, *survey);
   launcher::JobRequest request = launcher::job_request(options, {slots}, {});
   if (request.on_devices()) {
     std::uint32_t room = launcher::count_of(launcher::idle_gpus(*survey)) / request.gpus.at(0);
     if (room == 0 && options.oversubscribe) room = launcher::count_of(survey->free) / request.gpus.at(0);
     request.ranks.counts = {std::max(1U, options.oversubscribe ? room : std::min(slots, room))};
   }
-  auto placed = launcher::place_on_site(options, {{name, 0, 0, std::move(*survey)}}, request);
+  auto placed = launcher::place_on_site(options, {{host.name, 0, 0, std::move(*survey)}}, request);
   if (!placed.ok())
-    return core::Status(placed.code(), fmt::format("host {}: {}", name, placed.status().message()));
+    return core::Status(placed.code(), fmt::format("host {}: {}", host.name, placed.status().message()));
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
@@ -71,8 +70,8 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   const auto order = launcher::survey_for(options, {});
   if (!order) return {};
   hub.survey = node::Survey{order->devices, order->topology, {}, order->claims};
-  hub.seats = [options](const std::string& name, std::uint32_t slots, const std::string& answer) {
-    return seats_on(options, name, slots, answer);
+  hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots, const std::string& answer) {
+    return seats_on(options, host, slots, answer);
   };
   const auto answers = hosts.survey(std::vector(hosts.size(), *hub.survey));
   hub.first.resize(hosts.size());
@@ -80,7 +79,7 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
     if (!hosts.is_up(i)) continue;
     if (!answers[i].ok()) return answers[i].status();
     const std::uint32_t given = options.hosts.at(i).slots;
-    auto seats = hub.seats(hosts.name(i), given != 0 ? given : hosts.facts(i).slots, *answers[i]);
+    auto seats = hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, *answers[i]);
     if (!seats.ok()) return seats.status();
     hub.first[i] = std::move(*seats);
   }
@@ -116,6 +115,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   if (const core::Status status = survey_hosts(options, **hosts, hub); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   for (const launcher::HostRequest& host : options.hosts) hub.slots.push_back(host.slots);
+  hub.granted = options.hosts;
   hub.orphan_timeout = options.orphan_timeout;
   hub.grants_socket = files.grants_socket();
   hub.quiet = options.quiet;
