@@ -58,8 +58,9 @@ const std::vector<AllocatorRow>& allocators() {
       {"flux", "Flux", flux_viable, read_flux, "does not grow", flux_grace},
       {"kubernetes", "Kubernetes", kubernetes_viable, read_kubernetes, "grows as its discovery script says",
        kubernetes_grace},
-      {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow, slurm_give_back},
-      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back},
+      {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow, slurm_give_back,
+       slurm_cancel, slurm_requests},
+      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back, lsf_cancel},
       {"pbs", "PBS", pbs_viable, read_pbs, kByJobs, pbs_grace},
       {"gridengine", "Grid Engine", grid_engine_viable, read_grid_engine, kByJobs, grid_engine_grace},
   };

@@ -26,6 +26,9 @@ struct AllocatorRow {
   // The commands by which a job asks for it; none: there are none.
   Ask (*grow)(const AllocInput& input, const Growth& growth) = nullptr;
   Ask (*give_back)(const AllocInput& input, const Host& host, const std::vector<Host>& rest) = nullptr;
+  Ask (*cancel)(const AllocInput& input, const std::string& request) = nullptr;  // of one that grows
+  // None: a job has one request at a time, and a further one takes its place.
+  Ask (*requests)(const AllocInput& input) = nullptr;
 };
 [[nodiscard]] const std::vector<AllocatorRow>& allocators();
 

@@ -1,5 +1,6 @@
-// Slurm: scontrol(1), "update", NodeList; sbatch(1), 22.05 to 25.11. LSF: IBM Spectrum LSF 10.1.0 command
-// reference, "bresize"; configuration reference, "Environment variables for resize notification command".
+// Slurm: scontrol(1), "update", NodeList; sbatch(1), scancel(1), squeue(1), 22.05 to 25.11. LSF: IBM Spectrum
+// LSF 10.1.0 command reference, "bresize"; configuration reference, "Environment variables for resize
+// notification command".
 #include "launcher/alloc/resize.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@ namespace {
 
 // What a job has would be taken for what is asked for, and scontrol would write scripts for its shell.
 constexpr const char* kOfTheJob = "SLURM_";
+constexpr const char* kJoiner = "regroup-join";  // the name of further jobs
 
 // One of `name` in the job's words, unless the user has said another one for all jobs.
 void add_own(const AllocInput& input, const char* own, const char* said, const char* option,
@@ -24,8 +26,8 @@ void add_own(const AllocInput& input, const char* own, const char* said, const c
 // Such a job cannot be made larger (resizing upwards is not in the manual any more): a further one joins it.
 // It comes through a step of this job where it does not see the socket.
 Ask slurm_grow(const AllocInput& input, const Growth& growth) {
-  Ask ask{{"sbatch", "--parsable", "--job-name=regroup-join", fmt::format("--ntasks={}", growth.slots),
-           fmt::format("--exclude={}", fmt::join(growth.has, ","))},
+  Ask ask{{"sbatch", "--parsable", fmt::format("--job-name={}", kJoiner),
+           fmt::format("--ntasks={}", growth.slots), fmt::format("--exclude={}", fmt::join(growth.has, ","))},
           kOfTheJob};
   add_own(input, "SLURM_JOB_PARTITION", "SBATCH_PARTITION", "--partition", ask.words);
   add_own(input, "SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "--account", ask.words);
@@ -37,6 +39,17 @@ Ask slurm_grow(const AllocInput& input, const Growth& growth) {
   return ask;
 }
 
+// One that runs already will join, or has: it is told then.
+Ask slurm_cancel(const AllocInput&, const std::string& request) {
+  return {{"scancel", "--state=PENDING", request}, kOfTheJob};
+}
+
+Ask slurm_requests(const AllocInput&) {
+  return {{"squeue", "--noheader", fmt::format("--name={}", kJoiner),
+           "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED", "--format=%i"},
+          kOfTheJob};
+}
+
 Ask slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host>& rest) {
   std::vector<std::string_view> names;
   for (const Host& host : rest) names.emplace_back(host.name);
@@ -45,12 +58,17 @@ Ask slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host
           kOfTheJob};
 }
 
-// -c: a job of `bsub -ar -n MIN,MAX` has a request pending, of which there is one at a time.
+// -c: there is one request of a job at a time, and `bsub -ar -n MIN,MAX` has one pending. So it is for all
+// that is missing.
 Ask lsf_grow(const AllocInput& input, const Growth& growth) {
   return {{"bresize", "request", "-c", "-rnc", growth.script, fmt::format("1,{}", growth.slots),
            input.value("LSB_JOBID")},
           "",
           fmt::format("#!/bin/sh\nexec {} join --resized {}\n", growth.program, growth.socket)};
+}
+
+Ask lsf_cancel(const AllocInput& input, const std::string&) {
+  return {{"bresize", "cancel", input.value("LSB_JOBID")}};
 }
 
 // -rncn: we need not be told.

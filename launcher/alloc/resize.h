@@ -29,6 +29,12 @@ struct Growth {
 [[nodiscard]] Ask slurm_grow(const AllocInput& input, const Growth& growth);
 [[nodiscard]] Ask lsf_grow(const AllocInput& input, const Growth& growth);
 
+// What was asked for is not wanted any more, as long as it waits. `request`: what the asking printed.
+[[nodiscard]] Ask slurm_cancel(const AllocInput& input, const std::string& request);
+[[nodiscard]] Ask lsf_cancel(const AllocInput& input, const std::string& request);
+// Prints, a line each, the requests that may still bring something.
+[[nodiscard]] Ask slurm_requests(const AllocInput& input);
+
 // Nothing of the job is on `host` any more; `rest` is what it keeps of its allocation.
 [[nodiscard]] Ask slurm_give_back(const AllocInput& input, const Host& host, const std::vector<Host>& rest);
 [[nodiscard]] Ask lsf_give_back(const AllocInput& input, const Host& host, const std::vector<Host>& rest);

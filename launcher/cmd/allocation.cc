@@ -72,6 +72,13 @@ core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
   const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
   if (row != nullptr) return row->grace(input);
   return core::Status(core::Code::kNotFound, "no allocator has granted hosts here");
+std::string job_here(const launcher::Environment& environment, const std::string& allocator) {
+  const launcher::AllocInput input = allocation_input(environment);
+  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
+  const auto reading = row != nullptr ? row->read(input) : core::internal_error("no allocator");
+  return reading.ok() ? reading->id : "";
+}
+
 }
 
 int run_allocation(const Options& options) {

@@ -30,6 +30,7 @@ using nlohmann::json;
 
 constexpr core::Duration kDeadline = std::chrono::seconds(10);
 constexpr core::Duration kAllocatorDeadline = std::chrono::seconds(60);  // two of its commands
+constexpr core::Duration kAllocatorPause = std::chrono::seconds(5);      // until the user is told of it
 constexpr std::chrono::milliseconds kFollow{250};
 
 // One request at a time, blocking.
@@ -179,6 +180,16 @@ core::Body request_of(const Options& options) {
   return core::KillRequest{options.number};
 }
 
+// Tells the user that the allocator has not answered for so long. False: it may take longer than anybody
+// waits.
+bool still_waits(core::Duration waited) {
+  const bool waits = waited < kAllocatorDeadline;
+  fmt::print(stderr, "regroup: the allocator has not answered for {:g} s{}\n",
+             std::chrono::duration<double>(waited).count(),
+             waits ? "" : ": what it says will be in the output of the job");
+  return waits;
+}
+
 // The hub of a job on several hosts asks the allocator for slots that are missing, and gives hosts back that
 // are not needed: what it says of that. The job has its new size in any case.
 void tell_hub(const JobFiles& files, std::uint32_t members) {
@@ -188,15 +199,19 @@ void tell_hub(const JobFiles& files, std::uint32_t members) {
   if (::send(socket->get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
     return;
   core::SystemClock clock;
-  const core::TimePoint deadline = clock.now() + kAllocatorDeadline;
+  const core::TimePoint began = clock.now();
+  core::TimePoint next = began + kAllocatorPause;
   std::string read;
   for (std::array<char, 4096> bytes{};;) {
     const std::size_t end = read.find('\n');
     if (end == std::string::npos) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock.now());
+      if (clock.now() >= next) {
+        if (!still_waits(next - began)) return;
+        next += kAllocatorPause;
+      }
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - clock.now());
       pollfd poll{socket->get(), POLLIN, 0};
-      if (left.count() <= 0 || (::poll(&poll, 1, static_cast<int>(left.count())) < 0 && errno != EINTR))
-        return;
+      if (::poll(&poll, 1, std::max(static_cast<int>(left.count()), 0)) < 0 && errno != EINTR) return;
       const ssize_t count = ::recv(socket->get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
       if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
       if (count > 0) read.append(bytes.data(), static_cast<std::size_t>(count));

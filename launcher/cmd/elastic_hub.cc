@@ -57,6 +57,7 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
 
 core::Status ElasticHub::start() {
   launcher::NodeEvents events;
+  if (options_.resizer) options_.resizer->listen([this](const std::string& text) { say(text); });
   events.exited = [this](const launcher::MemberExit&) { agent_.look_whether_over(); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
@@ -225,6 +226,10 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
   for (const launcher::HostRequest& host : offer.grant.hosts) {
+  if (options_.resizer && !options_.resizer->arrived(offer.request)) {
+    door_.end(id, "these hosts are not needed any more");
+    return {};
+  }
     if (find(host.name))
       return core::invalid_argument(fmt::format("host {} is part of this job already", host.name));
   }
@@ -237,14 +242,13 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
     slots += host.slots;
     add(host, offer.grant);
   }
-  const std::string what =
-      fmt::format("{} gives {} host{} with {} slots", offer.grant.by, offer.grant.hosts.size(),
-                  offer.grant.hosts.size() == 1 ? "" : "s", slots);
-  asked_ -= std::min(asked_, slots);
+  const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
+                                       offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
   if (!options_.quiet) agent_.say(what);
   door_.tell(id, what);
   return {};
 }
+  if (options_.resizer && size_ > 0) options_.resizer->cancel_beyond(missing());
 
 // One that has not left.
 std::optional<std::size_t> ElasticHub::find(const std::string& host) const {

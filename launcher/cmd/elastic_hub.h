@@ -97,6 +97,7 @@ class ElasticHub final : public launcher::AgentJob {
   void look_for_idle_hosts();
   void release_idle_hosts();
   void return_host(std::size_t index);
+  [[nodiscard]] std::uint32_t missing() const;
   [[nodiscard]] std::uint32_t room(bool with_lost) const;
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
   void give_back(std::size_t index, core::Duration within, const std::string& why);
@@ -115,8 +116,9 @@ class ElasticHub final : public launcher::AgentJob {
   std::map<std::size_t, Return> returns_;       // by host
   std::map<std::size_t, std::uint32_t> seats_;  // by host, how many it has; those that are counted
   std::map<std::size_t, Guest> guests_;         // by host
-  std::uint32_t asked_ = 0;   // slots that the allocator has been asked for, and has not given yet
-  std::uint32_t wanted_ = 0;  // slots, once members have left; 0: no host goes back
+  std::map<std::string, GrantId> tokens_;       // of offers whose connection may be lost
+  std::uint32_t size_ = 0;                      // slots that the job wants; 0: nobody has said
+  std::uint32_t wanted_ = 0;                    // slots, once members have left; 0: no host goes back
   boost::asio::steady_timer idle_timer_;
   GrantDoor door_;
 };

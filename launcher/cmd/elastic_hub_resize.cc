@@ -24,7 +24,7 @@ core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
       return core::Status(core::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
     slots += host.slots;
   }
-  options_.resizer->add(offer.grant.hosts);
+  options_.resizer->grow(offer.grant.hosts);
   for (const launcher::HostRequest& host : offer.grant.hosts) {
     const auto index = find(host.name);
     if (!index) {
@@ -33,8 +33,7 @@ core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
       tell_coordinator(news_of(*index), hosts_->id(*index));
     }
   }
-  asked_ -= std::min(asked_, slots);
-  const std::string what = fmt::format("{} gives {} slots more", options_.resizer->title(), slots);
+  const std::string what = fmt::format("{} gives {} more", options_.resizer->title(), slots_text(slots));
   say(what);
   door_.end(id, what);
   return {};
@@ -74,40 +73,41 @@ std::uint32_t ElasticHub::room(bool with_lost) const {
   return slots;
 }
 
-// The coordinator has agreed. Slots that are missing are asked for; hosts on which nobody is left go back to
-// whoever gave them.
+// The coordinator has agreed. Slots that are missing are asked for, and what is asked for in vain is
+// cancelled; hosts on which nobody is left go back to whoever gave them.
 void ElasticHub::on_resized(GrantId id, std::uint32_t members) {
   wanted_ = 0;
   idle_timer_.cancel();
   if (agent_.ending()) return door_.end(id, "");
-  const std::uint32_t wanted = members + options_.spares, there = room(true);
-  if (wanted > there) return ask_for(wanted - there, id);
-  asked_ = 0;
-  wanted_ = wanted;
-  look_for_idle_hosts();
-  door_.end(id, "");
+  size_ = members + options_.spares;
+  if (missing() == 0) {
+    wanted_ = size_;
+    look_for_idle_hosts();
+  }
+  ask_for(missing(), id);
 }
+
+std::uint32_t ElasticHub::missing() const { return size_ - std::min(size_, room(true)); }
 
 void ElasticHub::ask_for(std::uint32_t slots, GrantId id) {
   if (!options_.resizer || !options_.resizer->grows()) return door_.end(id, "");
-  if (slots <= asked_) {
-    return door_.end(
-        id, fmt::format("{} has been asked for {} slots already", options_.resizer->title(), asked_));
-  }
-  const std::uint32_t more = slots - asked_;
-  asked_ = slots;
   std::vector<std::string> names;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (find(hosts_->name(index)) == index) names.push_back(hosts_->name(index));
   }
-  options_.resizer->ask_for(more, std::move(names), [this, id, more](const core::Result<std::string>& said) {
-    const std::string what =
-        fmt::format("{} {} asked for {} slots more{}", options_.resizer->title(),
-                    said.ok() ? "is" : "could not be", more, said.ok() ? "" : ": " + said.status().message());
-    if (!said.ok()) asked_ -= std::min(asked_, more);
-    say(what);
-    door_.end(id, what, said.ok());
-  });
+  options_.resizer->ask_for(
+      slots, std::move(names), [this, id, slots](std::uint32_t more, const core::Result<std::string>& said) {
+        const char* title = options_.resizer->title();
+        if (slots == 0) return door_.end(id, "");
+        if (more == 0)
+          return door_.end(id, fmt::format("{} has been asked for {} already", title,
+                                           slots_text(options_.resizer->expected())));
+        const std::string what =
+            fmt::format("{} {} asked for {} more{}", title, said.ok() ? "is" : "could not be",
+                        slots_text(more), said.ok() ? "" : ": " + said.status().message());
+        say(what);
+        door_.end(id, what, said.ok());
+      });
 }
 
 void ElasticHub::look_for_idle_hosts() {

@@ -102,6 +102,8 @@ std::string to_line(const Offer& offer) {
                   {"after", offer.grant.after},
                   {"grace_ms", milliseconds(offer.grace)},
                   {"own", offer.own},
+                  {"request", offer.request},
+                  {"token", offer.token},
                   {"hosts", list_of(offer.grant.hosts)}});
 }
 
@@ -114,6 +116,8 @@ core::Result<Offer> parse_offer(std::string_view line) {
   offer.grant.after = texts_in(*value, "after");
   offer.grace = duration_in(*value, "grace_ms");
   offer.own = value->value("own", json()) == json(true);
+  offer.request = text_in(*value, "request");
+  offer.token = text_in(*value, "token");
   auto hosts = hosts_in(*value, "offer");
   if (!hosts.ok()) return hosts.status();
   offer.grant.hosts = std::move(*hosts);

@@ -16,8 +16,10 @@ namespace regroup::cmd {
 // Hosts for a job that runs already. They stay whose they are: the offer ends with its connection.
 struct Offer {
   launcher::Grant grant;
-  core::Duration grace{};  // from a notice to the loss of a host
-  bool own = false;        // they are of the job's own allocation, which has grown: the job keeps them
+  core::Duration grace{};    // from a notice to the loss of a host
+  bool own = false;          // they are of the job's own allocation, which has grown: the job keeps them
+  std::string request = {};  // the id of the allocator's job that gives them; "": it has none
+  std::string token = {};    // by which the connection is known again after it was lost; "": it is not
 };
 // Joiner -> hub, first and once.
 [[nodiscard]] std::string to_line(const Offer& offer);
@@ -33,6 +35,15 @@ struct Recall {
 };
 [[nodiscard]] std::string to_line(const Recall& recall);
 [[nodiscard]] core::Result<Recall> parse_recall(std::string_view line);
+
+// Joiner -> hub, first, where its connection was lost: the hosts of that offer are wanted back, and who says
+// so is told when they are free.
+struct Again {
+  std::string token;
+  Recall recall;
+};
+[[nodiscard]] std::string to_line(const Again& again);
+[[nodiscard]] core::Result<Again> parse_again(std::string_view line);
 
 // `regroup resize` -> hub, first and once: the job is to have so many members.
 struct Resized {

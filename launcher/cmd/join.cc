@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -298,8 +299,10 @@ int run_join(const Options& options) {
   const auto grant = hosts_of(*words, options.environment);
   if (!grant.ok()) return fail(grant.status().message(), 1);
   if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
-  const core::Duration grace = words->grace.value_or(usual_grace(*words, options.environment));
-  return Joiner(way_to_job(*words, options.environment), {*grant, grace}).run();
+  Offer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
+  if (words->hosts.empty()) offer.request = job_here(options.environment, words->allocator);
+  if (!words->through.empty()) offer.token = fmt::format("{}-{}", new_job_id(), ::getpid());
+  return Joiner(way_to_job(*words, options.environment), std::move(offer)).run();
 }
 
 }  // namespace regroup::cmd

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "core/fd.h"
@@ -48,6 +50,8 @@ const launcher::AllocatorRow* row_for(const Options& options, const launcher::Al
 }
 
 }  // namespace
+
+std::string slots_text(std::uint32_t slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
 
 // Where members may exceed the slots, there are never too few of these.
 bool Resizer::can_grow(const Options& options) {
@@ -89,6 +93,13 @@ void Resizer::add(const std::vector<launcher::HostRequest>& hosts) {
   }
 }
 
+void Resizer::grow(const std::vector<launcher::HostRequest>& hosts) {
+  add(hosts);
+  std::uint32_t slots = 0;
+  for (const launcher::HostRequest& host : hosts) slots += host.slots;
+  requests_.grown(slots);
+}
+
 void Resizer::drop(const std::string& host) {
   std::erase_if(hosts_, [&](const launcher::HostRequest& each) { return each.name == host; });
 }
@@ -110,13 +121,60 @@ launcher::Growth Resizer::growth(std::uint32_t slots) const {
   return out;
 }
 
-void Resizer::ask_for(std::uint32_t slots, std::vector<std::string> has, Done done) {
-  begin({[this, slots, has = std::move(has)] {
-           launcher::Growth wanted = growth(slots);
+// Those that have ended without joining, or that somebody else has cancelled, bring nothing.
+void Resizer::forget_ended() {
+  begin({[this]() -> std::optional<launcher::Ask> {
+           if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;
+           return row_.requests(*input_);
+         },
+         [this](const core::Result<std::string>& printed) {
+           if (!printed.ok() || row_.requests == nullptr) return;
+           std::istringstream lines(*printed);
+           requests_.keep({std::istream_iterator<std::string>(lines), std::istream_iterator<std::string>()});
+         }});
+}
+
+void Resizer::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done) {
+  forget_ended();
+  const auto more = std::make_shared<std::uint32_t>(0);
+  begin({[this, slots, more, has = std::move(has)]() -> std::optional<launcher::Ask> {
+           *more = still_missing(slots);
+           if (*more == 0) return std::nullopt;
+           launcher::Growth wanted = growth(*more);
            wanted.has = has;
            return row_.grow(*input_, wanted);
          },
-         std::move(done)});
+         [this, more, done = std::move(done)](const core::Result<std::string>& printed) {
+           if (printed.ok() && *more > 0) {
+             const std::string id =
+                 row_.requests == nullptr ? "" : printed->substr(0, printed->find_first_of(";\n"));
+             requests_.asked(id, *more);
+           }
+           done(*more, printed);
+         }});
+}
+
+// Where there is one request at a time, it is for all that is missing.
+std::uint32_t Resizer::still_missing(std::uint32_t slots) {
+  cancel_beyond(slots);
+  if (row_.requests != nullptr) return slots - requests_.slots();
+  if (slots > 0) requests_.clear();
+  return slots;
+}
+
+void Resizer::cancel_beyond(std::uint32_t slots) {
+  if (row_.cancel == nullptr || (row_.requests == nullptr && slots > 0)) return;
+  for (const Requests::Request& request : requests_.surplus(slots)) cancel(request);
+}
+
+void Resizer::cancel(const Requests::Request& request) {
+  begin({[this, request] { return row_.cancel(*input_, request.id); },
+         [this, request](const core::Result<std::string>& printed) {
+           say_(fmt::format("{} {} that {} it was asked for {} not wanted any more{}", title(),
+                            printed.ok() ? "is told" : "could not be told", slots_text(request.slots),
+                            request.slots == 1 ? "is" : "are",
+                            printed.ok() ? "" : ": " + printed.status().message()));
+         }});
 }
 
 void Resizer::give_back(const std::string& host, Done done) {
@@ -139,7 +197,9 @@ void Resizer::begin(Wish wish) {
 }
 
 void Resizer::next() {
-  if (!wishes_.empty()) run(wishes_.front().ask());
+  if (wishes_.empty()) return;
+  if (const auto ask = wishes_.front().ask()) return run(*ask);
+  boost::asio::post(loop_, [this] { finish(std::string()); });
 }
 
 void Resizer::run(const launcher::Ask& ask) {

@@ -70,6 +70,18 @@ TEST(Resize, LsfIsAskedByBresize) {
             (std::vector<std::string>{"bresize", "release", "-rncn", "4*hB", "1234"}));
 }
 
+TEST(Resize, WhatWaitsIsCancelled) {
+  const AllocInput slurm = slurm_job().input();
+  EXPECT_EQ(row_of("slurm").cancel(slurm, "18").words,
+            (std::vector<std::string>{"scancel", "--state=PENDING", "18"}));
+  EXPECT_EQ(row_of("slurm").requests(slurm).words,
+            (std::vector<std::string>{"squeue", "--noheader", "--name=regroup-join",
+                                      "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED", "--format=%i"}));
+  EXPECT_EQ(row_of("lsf").cancel(lsf_job().input(), "").words,
+            (std::vector<std::string>{"bresize", "cancel", "1234"}));
+  EXPECT_EQ(row_of("lsf").requests, nullptr);  // a further request takes the place of the one before
+}
+
 TEST(Resize, OthersAreNotAsked) {
   for (const char* name : {"flux", "kubernetes", "pbs", "gridengine"}) {
     EXPECT_EQ(row_of(name).grow, nullptr) << name;
