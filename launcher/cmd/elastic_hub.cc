@@ -40,9 +40,10 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
       door_(agent.loop(),
             {.offered = [this](GrantId id, const Offer& offer) { return on_offer(id, offer); },
              .recalled = [this](GrantId id, const Recall& what) { recall(id, what.within, what.why); },
-             .gone = [this](GrantId id) { recall(id, kNoGrace, "`regroup join` is gone"); },
+             .gone = [this](GrantId id) { on_gone(id); },
              .wanted = [this](GrantId id, const Recall& what) { return on_wanted(id, what); },
-             .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); }}) {
+             .resized = [this](GrantId id, const Resized& what) { on_resized(id, what.members); },
+             .again = [this](GrantId id, const Again& again) { return on_again(id, again); }}) {
   hosts_->set_elastic(
       {.membership = [this](core::NodeId node,
                             const core::Message& message) { on_agent_message(node, message); },
@@ -56,8 +57,8 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
 }
 
 core::Status ElasticHub::start() {
-  launcher::NodeEvents events;
   if (options_.resizer) options_.resizer->listen([this](const std::string& text) { say(text); });
+  launcher::NodeEvents events;
   events.exited = [this](const launcher::MemberExit&) { agent_.look_whether_over(); };
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
@@ -225,14 +226,15 @@ bool ElasticHub::leaving(std::size_t index) const {
 core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
-  for (const launcher::HostRequest& host : offer.grant.hosts) {
   if (options_.resizer && !options_.resizer->arrived(offer.request)) {
     door_.end(id, "these hosts are not needed any more");
     return {};
   }
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
     if (find(host.name))
       return core::invalid_argument(fmt::format("host {} is part of this job already", host.name));
   }
+  if (!offer.token.empty()) tokens_[offer.token] = id;
   std::uint32_t slots = 0;
   for (const launcher::HostRequest& host : offer.grant.hosts) {
     // Before it is added: its failure may come at once.
@@ -246,9 +248,9 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
                                        offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
   if (!options_.quiet) agent_.say(what);
   door_.tell(id, what);
+  if (options_.resizer && size_ > 0) options_.resizer->cancel_beyond(missing());
   return {};
 }
-  if (options_.resizer && size_ > 0) options_.resizer->cancel_beyond(missing());
 
 // One that has not left.
 std::optional<std::size_t> ElasticHub::find(const std::string& host) const {
@@ -261,13 +263,13 @@ std::optional<std::size_t> ElasticHub::find(const std::string& host) const {
 
 void ElasticHub::add(const launcher::HostRequest& host, const launcher::Grant& way) {
   options_.slots.push_back(host.slots);
+  options_.granted.push_back(host);
   hosts_->add({host.name, host.here, host.user, {way.before, way.after, host.address}});
 }
 
 // A host that is on its way out comes again once it has gone.
 void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
   if (agent_.ending()) return;
-  options_.granted.push_back(host);
   std::set<std::string> there;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     const auto guest = guests_.find(index);
@@ -294,6 +296,36 @@ void ElasticHub::recall(GrantId id, core::Duration within, const std::string& wh
   }
   for (const std::size_t index : all) give_back(index, within, why);
   if (!all.empty()) end_without_hosts(within);
+}
+
+// One whose way to us was lost holds its hosts as long as it would after a notice, and comes by another.
+void ElasticHub::on_gone(GrantId id) {
+  const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
+  core::Duration within = kNoGrace;
+  for (const auto& [index, guest] : guests_) {
+    if (returns && guest.grant == id) within = std::max(within, guest.grace);
+  }
+  recall(id, within, "`regroup join` is gone");
+}
+
+core::Status ElasticHub::on_again(GrantId id, const Again& again) {
+  const auto known = tokens_.find(again.token);
+  if (known == tokens_.end()) return core::Status(core::Code::kNotFound, "this job has none of these hosts");
+  const GrantId before = std::exchange(known->second, id);
+  for (auto& [index, guest] : guests_) {
+    if (guest.grant == before) guest.grant = id;
+  }
+  if (all_left(id)) {
+    door_.end(id, "the hosts are free");
+  } else {
+    recall(id, again.recall.within, again.recall.why);
+  }
+  return {};
+}
+
+bool ElasticHub::all_left(GrantId id) const {
+  return std::ranges::all_of(guests_,
+                             [id](const auto& each) { return each.second.grant != id || each.second.left; });
 }
 
 // The coordinator sees a host without slots: its members leave at the end of their step, and no others come.
@@ -336,10 +368,7 @@ void ElasticHub::on_left(std::size_t index, const std::string& how) {
   guest.timer.cancel();
   tell_coordinator(core::NodeLost{hosts_->id(index), fmt::format("host {} {}", hosts_->name(index), how)},
                    hosts_->id(index));
-  const bool all = guest.grant && std::ranges::all_of(guests_, [&](const auto& each) {
-                     return each.second.grant != guest.grant || each.second.left;
-                   });
-  if (all) door_.end(*guest.grant, "the hosts are free");
+  if (guest.grant && all_left(*guest.grant)) door_.end(*guest.grant, "the hosts are free");
   if (guest.returning && !agent_.ending()) return_host(index);
 }
 

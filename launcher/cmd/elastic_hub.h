@@ -90,14 +90,17 @@ class ElasticHub final : public launcher::AgentJob {
   void end_without_hosts(core::Duration within);
   void add(const launcher::HostRequest& host, const launcher::Grant& way);
   void recall(GrantId id, core::Duration within, const std::string& why);
+  void on_gone(GrantId id);
+  [[nodiscard]] core::Status on_again(GrantId id, const Again& again);
+  [[nodiscard]] bool all_left(GrantId id) const;
   [[nodiscard]] core::Status on_wanted(GrantId id, const Recall& what);
   [[nodiscard]] core::Status on_growth(GrantId id, const Offer& offer);
   void on_resized(GrantId id, std::uint32_t members);
   void ask_for(std::uint32_t slots, GrantId id);
+  [[nodiscard]] std::uint32_t missing() const;
   void look_for_idle_hosts();
   void release_idle_hosts();
   void return_host(std::size_t index);
-  [[nodiscard]] std::uint32_t missing() const;
   [[nodiscard]] std::uint32_t room(bool with_lost) const;
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
   void give_back(std::size_t index, core::Duration within, const std::string& why);

@@ -65,6 +65,11 @@ void GrantDoor::on_line(GrantId id, const std::string& line) {
     return;
   }
   if (const auto resized = parse_resized(line); resized.ok()) return events_.resized(id, *resized);
+  if (const auto again = parse_again(line); again.ok()) {
+    client.accepted = true;
+    const core::Status status = events_.again(id, *again);
+    return status.ok() ? void() : end(id, status.message(), false);
+  }
   const auto recall = parse_recall(line);
   const auto offer = parse_offer(line);
   if (!recall.ok() && !offer.ok()) return end(id, offer.status().message(), false);

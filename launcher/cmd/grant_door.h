@@ -31,6 +31,8 @@ class GrantDoor {
     // Of somebody who has offered nothing; to be answered by end(). A recall that is refused is over.
     std::function<core::Status(GrantId id, const Recall& recall)> wanted;
     std::function<void(GrantId id, const Resized& resized)> resized;
+    // Who has offered hosts before has another connection now.
+    std::function<core::Status(GrantId id, const Again& again)> again;
   };
   GrantDoor(boost::asio::io_context& loop, Events events);
   // Listens there; the job can do without.

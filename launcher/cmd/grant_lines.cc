@@ -142,6 +142,20 @@ core::Result<Recall> parse_recall(std::string_view line) {
   return recall;
 }
 
+std::string to_line(const Again& again) {
+  return line_of({{"again", again.token},
+                  {"recall", again.recall.why},
+                  {"within_ms", milliseconds(again.recall.within)}});
+}
+
+core::Result<Again> parse_again(std::string_view line) {
+  const auto value = parse(line, "lost connection");
+  if (!value.ok()) return value.status();
+  Again again{text_in(*value, "again"), {duration_in(*value, "within_ms"), text_in(*value, "recall")}};
+  if (again.token.empty()) return invalid_argument("this is no lost connection");
+  return again;
+}
+
 std::string to_line(const Resized& resized) { return line_of({{"members", resized.members}}); }
 
 core::Result<Resized> parse_resized(std::string_view line) {

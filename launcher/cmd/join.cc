@@ -32,6 +32,8 @@ namespace {
 constexpr std::chrono::seconds kDefaultGrace{30};
 constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm has it, from SIGTSTP to SIGSTOP
 constexpr std::chrono::seconds kBeyond{5};  // the hub has so much longer than the allocator gives it
+constexpr int kTries = 5;                   // to reach a job whose connection was lost ...
+constexpr std::chrono::seconds kPause{1};   // ... the first one at once
 constexpr const char* kHelp =
     "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
     "                    [--through COMMAND...]\n"
@@ -124,7 +126,8 @@ class Joiner {
         first_(std::move(first)),
         signals_(loop_, [this](int signal) { on_signal(signal); }),
         socket_(loop_),
-        timer_(loop_) {}
+        timer_(loop_),
+        again_(loop_) {}
 
   int run() {
     const core::Status status =
@@ -146,11 +149,32 @@ class Joiner {
   core::Status offer() {
     auto socket = connect_();
     if (!socket.ok()) return socket.status();
-    socket_.assign(socket->release());
+    begin(std::move(*socket), first_.empty() ? to_line(offer_) : first_);
+    return {};
+  }
+
+  void begin(core::Fd socket, const std::string& line) {
+    socket_.assign(socket.release());
     read_.clear();
     send(first_.empty() ? to_line(offer_) : first_);
     wait();
-    return {};
+  }
+
+  // An allocator that ends all processes of this job at once ends the command of --through, too, while
+  // members finish their step: another one tells when they have, and until then the allocation is held.
+  void lost() {
+    const bool returns = accepted_ && !offer_.token.empty() && tries_ > 0 && park_ == Park::kNo;
+    if (!returns) return end(fail("join: the job is gone", 1));
+    if (tries_ == kTries) fail("join: the way to the job was lost: looking for it again", 0);
+    socket_.close();
+    again_.expires_after(tries_-- == kTries ? std::chrono::seconds(0) : kPause);
+    again_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      auto socket = connect_();
+      if (!socket.ok()) return lost();
+      const std::string why = recalled_ ? why_ : "the way to `regroup join` was lost";
+      begin(std::move(*socket), to_line(Again{offer_.token, {offer_.grace, why}}));
+    });
   }
 
   // SIGTSTP: a moment later all processes of this allocation are stopped. The job goes on without its hosts
@@ -197,7 +221,7 @@ class Joiner {
     const ssize_t count = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (count <= 0) {
-      end(fail("join: the job is gone", 1));
+      lost();
       return false;
     }
     read_.append(bytes.data(), static_cast<std::size_t>(count));
@@ -205,6 +229,7 @@ class Joiner {
       const auto told = parse_told(std::string_view(read_).substr(0, at));
       if (!told.ok()) continue;
       if (!told->text.empty()) fail("join: " + told->text, 0);
+      accepted_ = true;
       if (!told->over) continue;
       if (park_ == Park::kLeaving && told->ok) {
         on_free();
@@ -225,8 +250,9 @@ class Joiner {
       return end(
           fail(fmt::format("join: {} again: not waiting any longer", launcher::signal_name(signal)), 1));
     recalled_ = true;
-    fail(fmt::format("join: {}: asking for the hosts back", launcher::signal_name(signal)), 0);
-    send(to_line(Recall{offer_.grace, launcher::signal_name(signal)}));
+    why_ = launcher::signal_name(signal);
+    fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
+    if (socket_.is_open()) send(to_line(Recall{offer_.grace, why_}));
     timer_.expires_after(
         std::chrono::duration_cast<std::chrono::steady_clock::duration>(offer_.grace + kBeyond));
     timer_.async_wait([this](const boost::system::error_code& error) {
@@ -245,9 +271,10 @@ class Joiner {
   boost::asio::io_context loop_{1};
   launcher::SignalReader signals_;
   boost::asio::posix::stream_descriptor socket_;
-  boost::asio::steady_timer timer_;
-  std::string read_;
-  bool recalled_ = false, continued_ = false;
+  boost::asio::steady_timer timer_, again_;
+  std::string read_, why_;  // why: of the recall
+  bool recalled_ = false, continued_ = false, accepted_ = false;
+  int tries_ = kTries;
   Park park_ = Park::kNo;
   int exit_status_ = 1;
 };
