@@ -1,8 +1,9 @@
 // PBS Professional 2024 User's Guide, chapter "Multiprocessor Jobs", and Torque 6.1 administrator's guide,
-// "Exported batch environment variables".
+// "Exported batch environment variables"; OpenPBS 23.06, pbs.conf(8B) and pbs_attach(8B).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "launcher/alloc/reading.h"
 #include "launcher/alloc/text.h"
@@ -48,6 +49,33 @@ Status apply_ppn(const AllocInput& input, HostSum& sum, Reading& reading) {
   return {};
 }
 
+bool plain(std::string_view word) {
+  return std::ranges::all_of(word, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("/._-+").find(c) != std::string_view::npos;
+  });
+}
+
+// What ssh starts becomes part of the job by pbs_attach, so that PBS accounts for it and kills it. Torque has
+// none, and no pbs.conf either.
+void attach_to_job(const AllocInput& input, Reading& reading) {
+  const std::string path = input.has("PBS_CONF_FILE") ? input.value("PBS_CONF_FILE") : "/etc/pbs.conf";
+  const auto text = input.read_file(path);
+  if (!text.ok()) return;
+  for (std::string_view rest = *text, line; next_part(rest, '\n', line);) {
+    constexpr std::string_view kName = "PBS_EXEC=";
+    line = trimmed_word(line);
+    if (!line.starts_with(kName)) continue;
+    const std::string folder(line.substr(kName.size()));
+    // A shell on the other host reads these words: "7[3].server" is one of an array of jobs.
+    if (!folder.starts_with('/') || !plain(folder) || reading.id.find('\'') != std::string::npos) return;
+    reading.facts.push_back(fmt::format("{}: {}", path, line));
+    reading.reach.before = {"ssh"};
+    reading.reach.after = {folder + "/bin/pbs_attach", "-j",
+                           plain(reading.id) ? reading.id : "'" + reading.id + "'"};
+  }
+}
+
 }  // namespace
 
 core::Result<Reading> read_pbs(const AllocInput& input) {
@@ -76,7 +104,8 @@ core::Result<Reading> read_pbs(const AllocInput& input) {
   check_count(input, "PBS_NP", reading.allocation.slots(), "PBS_NODEFILE", reading);
   check_count(input, "PBS_NUM_NODES", reading.allocation.hosts.size(), "PBS_NODEFILE", reading);
   // By ssh: what tm_spawn starts (pbs_tmrsh, pbsdsh) has no standard input, by which agents get the job's
-  // secret.
+  // secret, and writes into the job's files.
+  attach_to_job(input, reading);
   return reading;
 }
 

@@ -99,8 +99,9 @@ core::Result<launcher::Grant> hosts_of(const JoinWords& words, const launcher::E
         "HOST:SLOTS gives some that ssh reaches");
   }
   std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
-  // The hub runs the command in its own job: only srun can be told that it is for this one.
-  if (!grant->before.empty() && grant->before.front() != "srun") {
+  // The hub runs the command in its own job: only srun, and PBS's pbs_attach behind ssh, are told which it is
+  // for.
+  if (!grant->before.empty() && grant->before.front() != "srun" && grant->before.front() != "ssh") {
     grant->before.clear(), grant->after.clear();
     for (launcher::HostRequest& host : grant->hosts) host.address.clear();
   }
@@ -156,7 +157,7 @@ class Joiner {
   void begin(core::Fd socket, const std::string& line) {
     socket_.assign(socket.release());
     read_.clear();
-    send(first_.empty() ? to_line(offer_) : first_);
+    send(line);
     wait();
   }
 
@@ -228,8 +229,8 @@ class Joiner {
     for (std::size_t at = 0; (at = read_.find('\n')) != std::string::npos; read_.erase(0, at + 1)) {
       const auto told = parse_told(std::string_view(read_).substr(0, at));
       if (!told.ok()) continue;
-      if (!told->text.empty()) fail("join: " + told->text, 0);
       accepted_ = true;
+      if (!told->text.empty()) fail("join: " + told->text, 0);
       if (!told->over) continue;
       if (park_ == Park::kLeaving && told->ok) {
         on_free();

@@ -50,6 +50,14 @@ TEST(Allocators, EachHasItsWayToHosts) {
   };
   EXPECT_EQ(way(lsf_job()).before, std::vector<std::string>{"blaunch"});
   EXPECT_TRUE(way(pbs_job()).before.empty());  // ssh: pbs_tmrsh has no standard input
+  Recorded open_pbs = pbs_job();
+  open_pbs.files["/etc/pbs.conf"] = "PBS_SERVER=server\nPBS_EXEC=/opt/pbs\n";
+  EXPECT_EQ(way(open_pbs).before, std::vector<std::string>{"ssh"});
+  EXPECT_EQ(way(open_pbs).after, (std::vector<std::string>{"/opt/pbs/bin/pbs_attach", "-j", "9.server"}));
+  open_pbs.environment["PBS_JOBID"] = "9[2].server";  // of an array of jobs; ssh gives it to a shell
+  EXPECT_EQ(way(open_pbs).after.back(), "'9[2].server'");
+  open_pbs.files["/etc/pbs.conf"] = "PBS_EXEC=/opt/$(reboot)\n";
+  EXPECT_TRUE(way(open_pbs).before.empty());
   EXPECT_EQ(way(grid_engine_job()).before, (std::vector<std::string>{"qrsh", "-inherit"}));
   EXPECT_EQ(way(flux_job()).before.front(), "flux");
   EXPECT_TRUE(way(operator_job()).before.empty());  // ssh
