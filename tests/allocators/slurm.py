@@ -173,10 +173,13 @@ class Slurm:
         until(lambda: self.state(job) not in running, f"the end of job {job}", deadline_s)
         return self.state(job)
 
+    def end_jobs(self) -> None:
+        self.command("scancel", "--user=root", check=False, timeout=10)
+        until(lambda: not self.command("squeue", "-h", check=False).stdout.strip(), "an empty queue", 60)
+
     def __exit__(self, *_) -> None:
         with contextlib.suppress(Exception):
-            self.command("scancel", "--user=root", check=False, timeout=10)
-            until(lambda: not self.command("squeue", "-h", check=False).stdout.strip(), "an empty queue", 20)
+            self.end_jobs()
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in reversed(self.daemons):

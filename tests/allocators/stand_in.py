@@ -3,12 +3,14 @@
 takes what the page of documentation named below lists, refuses all else with status 64, and runs the command
 here.
 
-  blaunch  IBM Spectrum LSF 10.1.0, command reference, "blaunch"
-  bresize  the same, "bresize"; configuration reference, "Environment variables for resize notification
-           command"
-  flux     flux-core 0.60 to 0.70, flux-exec(1) and flux-resource(1)
-  kubectl  kubernetes.io, reference, kubectl 1.31, "kubectl exec", "kubectl get"; concepts, Jobs, "Completion
-           mode" (host names, labels)
+  blaunch     IBM Spectrum LSF 10.1.0, command reference, "blaunch"
+  bresize     the same, "bresize"; configuration reference, "Environment variables for resize notification
+              command"
+  flux        flux-core 0.60 to 0.70, flux-exec(1), flux-resource(1) and flux-batch(1)
+  kubectl     kubernetes.io, reference, kubectl 1.31, "kubectl exec", "kubectl get"; concepts, Jobs,
+              "Completion mode" (host names, labels)
+  pbs_attach  OpenPBS 23.06, pbs_attach(8B)
+  ssh         OpenSSH 9.2, ssh(1): what is behind the host is one line for a shell there
 
 Each use is written to $STAND_IN_LOG. The command gets no variable of the caller's but PATH, HOME,
 REGROUP_GPU_CLAIMS and STAND_IN_*.
@@ -18,6 +20,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -57,13 +60,27 @@ def grown() -> str:
 def bresize(words: list[str]) -> None:
     """release [-c] [-rnc resize_notification_cmd | -rncn] released_host_specification job_ID
     request [-c] [-rnc resize_notification_cmd | -rncn] [min_task,]tasks job_ID
+    cancel job_ID
 
-    $STAND_IN_GROWTH ("hC 2") is what a request gets; without it the job is not resizable.
+    $STAND_IN_GROWTH ("hC 2") is what a request gets, "" that it waits; without it the job is not resizable.
+    Of a job one request may wait: a further one is refused unless -c cancels that. $STAND_IN_PAUSE: seconds
+    before the answer.
     """
+    time.sleep(float(os.environ.get("STAND_IN_PAUSE", "0")))
     verb = words.pop(0) if words else refuse("a subcommand is missing")
-    if verb not in ("release", "request"):
+    if verb not in ("release", "request", "cancel"):
         refuse(f"{verb}: not taken here")
-    command = None
+    waiting = Path(os.environ["STAND_IN_LOG"] + ".waiting")
+    if verb == "cancel":
+        if words != [os.environ["LSB_JOBID"]]:
+            refuse(f"{words}: job {os.environ['LSB_JOBID']} is wanted")
+        if not waiting.exists():
+            print(f"Job <{words[0]}>: No pending allocation request", file=sys.stderr)
+            sys.exit(255)
+        waiting.unlink()
+        print("Job resize request is cancelled.")
+        return
+    command, replaces = None, "-c" in words
     while words and words[0].startswith("-"):
         word = words.pop(0)
         if word == "-rnc":
@@ -78,8 +95,14 @@ def bresize(words: list[str]) -> None:
     if verb == "request":
         if not re.fullmatch(r"(\d+,)?\d+", words[0]):
             refuse(f"{words[0]}: [min_task,]tasks is wanted")
-        Path(os.environ["STAND_IN_LOG"] + ".grown").write_text(os.environ["STAND_IN_GROWTH"])
-        notify(command, "grow", os.environ["STAND_IN_GROWTH"])
+        if waiting.exists() and not replaces:
+            print(f"Job <{words[1]}>: Job has a pending allocation request", file=sys.stderr)
+            sys.exit(255)
+        if not os.environ["STAND_IN_GROWTH"]:
+            waiting.write_text(words[0])
+        else:
+            Path(os.environ["STAND_IN_LOG"] + ".grown").write_text(os.environ["STAND_IN_GROWTH"])
+            notify(command, "grow", os.environ["STAND_IN_GROWTH"])
     elif not re.fullmatch(r"(\d+\*)?[\w.-]+( (\d+\*)?[\w.-]+)*", words[0]):
         refuse(f"{words[0]}: [num_tasks*]host_name is wanted")
     print("Job resize request is submitted.")
@@ -98,6 +121,32 @@ def notify(command: str | None, event: str, hosts: str) -> None:
     subprocess.Popen(words, env=own, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
+def ssh(words: list[str]) -> None:
+    """ssh [-T] [-x] [-l login_name] [-o option] destination command"""
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word in ("-l", "-o"):
+            words.pop(0)
+        elif word not in ("-T", "-x"):
+            refuse(f"{word}: not taken here")
+    host = words.pop(0) if words else refuse("a host is missing")
+    nodes = os.environ.get("STAND_IN_HOSTS") or Path(os.environ["PBS_NODEFILE"]).read_text()
+    if host not in nodes.split():
+        refuse(f"{host}: it is no host of this job")
+    run(["/bin/sh", "-c", " ".join(words)])
+
+
+def pbs_attach(words: list[str]) -> None:
+    """pbs_attach [-j job ID] [-m port] [-P] [-s] cmd [arg ...]; none of the job's variables is there"""
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word in ("-j", "-m"):
+            words.pop(0)
+        elif word not in ("-P", "-s"):
+            refuse(f"{word}: not taken here")
+    run(words)
+
+
 def ranks(text: str) -> list[int]:
     out: list[int] = []
     for part in text.split(","):
@@ -107,8 +156,15 @@ def ranks(text: str) -> list[int]:
 
 
 def flux(words: list[str]) -> None:
-    """flux exec [-n] [-l] [-q] [-d DIR] [-r IDSET] [-x IDSET] [-v] COMMAND; flux resource R"""
+    """flux exec [-n] [-l] [-q] [-d DIR] [-r IDSET] [-x IDSET] [-v] COMMAND; flux resource R
+    flux batch [-N NODES] [-n TASKS] --wrap COMMAND: runs it now
+    """
     verb = words.pop(0) if words else refuse("a command is missing")
+    if verb == "batch":
+        while words and words[0].startswith("-"):
+            if not re.fullmatch(r"-[Nn]\d+|--wrap", word := words.pop(0)):
+                refuse(f"{word}: not taken here")
+        os.execvp(words[0], words)
     if verb == "resource" and words == ["R"]:
         print(os.environ["STAND_IN_R"])
         return
@@ -182,5 +238,5 @@ if __name__ == "__main__":
     name = Path(sys.argv[0]).name
     with open(os.environ["STAND_IN_LOG"], "a", encoding="utf-8") as log:
         log.write(f"{name} {' '.join(sys.argv[1:])}\n")
-    called = {"blaunch": blaunch, "bresize": bresize, "flux": flux, "kubectl": kubectl}
-    called[name](sys.argv[1:])
+    called = (blaunch, bresize, flux, kubectl, pbs_attach, ssh)
+    next(each for each in called if each.__name__ == name)(sys.argv[1:])

@@ -115,6 +115,40 @@ def test_hosts_go_back_and_further_ones_come_by_bresize(job: Job):
     job.until_trained()
 
 
+def test_a_second_request_is_for_all_that_is_missing_and_is_cancelled_when_nothing_is(tmp_path: Path):
+    """LSF has one request of a job at a time: a further one takes the place of the first."""
+    job = Job(tmp_path, LSB_MCPU_HOSTS="hA 1 hB 1", LSB_DJOB_NUMPROC="2", STAND_IN_GROWTH="")
+    try:
+        job.until("generation 1: 2 members")
+        assert "LSF is asked for 1 slot more" in job.resize(3).stdout
+        assert "LSF is asked for 2 slots more" in job.resize(4).stdout
+        asked = re.findall(r"^bresize request -c -rnc \S+ (\S+) 7$", job.log.read_text(), re.M)
+        assert asked == ["1,1", "1,2"]
+        job.resize(2)
+        job.until("LSF is told that 2 slots it was asked for are not wanted any more")
+        assert job.log.read_text().endswith("bresize cancel 7\n")
+        job.resize(1)
+        job.until("LSF has host hB back")
+        assert job.log.read_text().count("bresize cancel") == 1
+        job.until_trained()
+    finally:
+        job.end()
+
+
+def test_the_user_is_told_that_the_allocator_takes_its_time(tmp_path: Path):
+    job = Job(
+        tmp_path, LSB_MCPU_HOSTS="hA 1 hB 1", LSB_DJOB_NUMPROC="2", STAND_IN_GROWTH="", STAND_IN_PAUSE="6"
+    )
+    try:
+        job.until("generation 1: 2 members")
+        told = job.resize(3)
+        assert "regroup: the allocator has not answered for 5 s\n" in told.stderr
+        assert told.stdout.endswith("LSF is asked for 1 slot more\n")
+        job.until_trained()
+    finally:
+        job.end()
+
+
 def test_a_host_that_lsf_takes_leaves_before_lsf_is_answered(job: Job):
     job.until("generation 1: 4 members")
     told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_HOSTS": "hB 2", "LSB_RESIZE_NOTIFY_OK": "5"}

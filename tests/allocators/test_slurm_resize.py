@@ -85,19 +85,64 @@ def test_a_job_that_is_to_be_larger_gets_a_further_job_which_ends_when_it_is_sma
     training.until_trained()
 
 
-def test_a_job_joins_through_a_step_where_it_does_not_see_the_socket(
-    slurm: Slurm, training: Training, tmp_path: Path
-):
+def test_a_further_job_that_waits_and_is_not_wanted_any_more_is_cancelled(slurm: Slurm, training: Training):
+    """And one that the user has cancelled is not believed to come."""
+    blocker = slurm.submit("-N3", "-n24", "-w", "n[2-4]", script="sleep 600")
+    slurm.until_running(blocker)
     job = training.submit("-N1", "-n2", "-w", "n1")
     slurm.until_said(job, "generation 1: 2 members")
-    elsewhere = tmp_path / "elsewhere"
+    assert "Slurm is asked for 2 slots more" in training.resize(4)
+    (waits,) = joiners(slurm)
+    assert slurm.state(waits) == "PENDING"
+    assert "Slurm has been asked for 2 slots already" in training.resize(4)
+    training.resize(2)
+    slurm.until_said(job, "Slurm is told that 2 slots it was asked for are not wanted any more")
+    until(lambda: joiners(slurm) == [], "the end of the further job")
+    assert slurm.state(waits) == "CANCELLED"
+    assert "Slurm is asked for 2 slots more" in training.resize(4)
+    (waits,) = joiners(slurm)
+    slurm.command("scancel", str(waits))
+    until(lambda: joiners(slurm) == [], "the end of the second further job")
+    assert "Slurm is asked for 2 slots more" in training.resize(4)
+    slurm.command("scancel", str(blocker))
+    slurm.until_said(job, ": 4 members")
+    training.until_trained()
+    until(lambda: not slurm.command("squeue", "-h").stdout.strip(), "an empty queue")
+
+
+def join_through_a_step(slurm: Slurm, training: Training, first: int) -> int:
+    """A second job, on n2, that does not see the socket of the first."""
+    elsewhere = training.folder / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    step = f"srun --jobid={job} --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=n1"
-    relay = f"env XDG_RUNTIME_DIR={tmp_path} {BIN}/regroup join --relay"
+    step = f"srun --jobid={first} --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=n1"
+    relay = f"env XDG_RUNTIME_DIR={training.folder} {BIN}/regroup join --relay"
     script = f"export XDG_RUNTIME_DIR={elsewhere}\nexec {BIN}/regroup join --through {step} {relay}"
     second = slurm.submit("-N1", "-n2", "-w", "n2", script=script)
-    slurm.until_said(job, ": 4 members")
+    slurm.until_said(first, ": 4 members")
+    return second
+
+
+def test_a_job_joins_through_a_step_where_it_does_not_see_the_socket(slurm: Slurm, training: Training):
+    job = training.submit("-N1", "-n2", "-w", "n1")
+    slurm.until_said(job, "generation 1: 2 members")
+    second = join_through_a_step(slurm, training, job)
     training.until_trained()
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     assert "the job is over" in slurm.out(second)
     until(lambda: not slurm.command("squeue", "-h").stdout.strip(), "an empty queue")
+
+
+def test_a_job_that_joined_through_a_step_loses_no_step_when_it_is_cancelled(
+    slurm: Slurm, training: Training
+):
+    """scancel ends all processes of the job at once, the srun of --through among them: members have KillWait,
+    and leave at the end of their step, while another srun waits for that."""
+    job = training.submit("-N1", "-n2", "-w", "n1")
+    slurm.until_said(job, "generation 1: 2 members")
+    second = join_through_a_step(slurm, training, job)
+    slurm.command("scancel", str(second))
+    slurm.until_said(job, "host n2 is wanted back")
+    slurm.until_said(second, "the hosts are free")
+    slurm.until_said(job, "host n2 is given back")
+    training.until_trained()
+    slurm.wait(second)

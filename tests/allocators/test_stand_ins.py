@@ -1,15 +1,23 @@
-"""Jobs in recorded environments of LSF, Flux and Kubernetes; agents come by stand-ins of their commands."""
+"""Jobs in recorded environments of LSF, PBS, Flux and Kubernetes; agents come by stand-ins of commands."""
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from commands import DEADLINE_S
 
-BIN = Path(__file__).resolve().parents[2] / "build/bin"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import waiting  # noqa: E402
+
+BIN = ROOT / "build/bin"
 STAND_IN = Path(__file__).with_name("stand_in.py")
 SAY = ["sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"]
 R = (
@@ -20,6 +28,10 @@ JOBS = {  # the environment of a job of four slots on two hosts, and what reache
     "lsf": (
         {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "hA 2 hB 2", "LSB_DJOB_NUMPROC": "4"},
         r"^blaunch hB /bin/sh",
+    ),
+    "pbs": (
+        {"PBS_JOBID": "9[2].server", "PBS_NODEFILE": "nodes", "PBS_CONF_FILE": "pbs.conf"},
+        r"^ssh .* hB \S+/bin/pbs_attach -j '9\[2\].server' /bin/sh\npbs_attach -j 9\[2\].server /bin/sh",
     ),
     "flux": ({"FLUX_URI": "local:///run/flux", "STAND_IN_R": R}, r"^flux exec --quiet --rank 20 /bin/sh"),
     "kubernetes": (
@@ -37,14 +49,20 @@ JOBS = {  # the environment of a job of four slots on two hosts, and what reache
 
 class Job:
     def __init__(self, folder: Path, name: str):
-        for command in ("blaunch", "flux", "kubectl"):
+        (folder / "bin").mkdir(exist_ok=True)
+        for command in ("blaunch", "flux", "kubectl", "ssh", "bin/pbs_attach"):
             shutil.copy(STAND_IN, folder / command)
-        self.log, self.host = folder / "log", {"kubernetes": "train-0", "lsf": "hA"}.get(name)
+        (folder / "nodes").write_text("hA\nhA\nhB\nhB\n")
+        (folder / "pbs.conf").write_text(f"PBS_SERVER=server\nPBS_EXEC={folder}\n")
+        self.folder = folder
+        self.log, self.host = folder / "log", {"kubernetes": "train-0", "lsf": "hA", "pbs": "hA"}.get(name)
         variables, self.reached = JOBS[name]
+        files = {k: str(folder / v) for k, v in variables.items() if k in ("PBS_NODEFILE", "PBS_CONF_FILE")}
         kept = {k: v for k, v in os.environ.items() if k in ("HOME", "LANG")}
         self.environment = {
             **kept,
             **variables,
+            **files,
             "PATH": f"{folder}:{BIN}:/usr/bin:/bin",
             "STAND_IN_LOG": str(self.log),
             "XDG_RUNTIME_DIR": str(folder),
@@ -65,6 +83,29 @@ class Job:
             text=True,
             timeout=DEADLINE_S,
         )
+
+    @contextlib.contextmanager
+    def start(self, *words: str) -> Iterator[Callable[[str], None]]:
+        """Until the end of the block; what it gives waits until the job has said that."""
+        output = self.folder / f"output-{words[0].strip('-')}"
+        with output.open("w") as out:
+            process = subprocess.Popen(
+                self.command(*words), env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+
+        def until_said(text: str) -> None:
+            waiting.until(lambda: text in output.read_text() or process.poll() is not None, text, DEADLINE_S)
+            assert text in output.read_text(), output.read_text()
+
+        try:
+            yield until_said
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 @pytest.fixture(params=JOBS)
@@ -121,6 +162,33 @@ def test_gpus_of_a_single_host_are_those_that_were_granted(tmp_path: Path):
     done = job.run("--topology", machine, "--placement", "best", *say)
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall(r"has GPU (\S+)", done.stdout)) == ["4", "5"], (done.stdout, done.stderr)
+
+
+def test_gpus_of_a_host_that_joins_are_those_that_were_granted_to_its_job(tmp_path: Path):
+    """A job of PBS lends a job of Flux a host with GPU 6."""
+    tmp_path.chmod(0o700)
+    job = Job(tmp_path, "flux")
+    job.host = "fluke82"
+    entries = '{"rank": "19", "children": {"core": "0", "gpu": "4"}}'
+    granted = re.sub(r'"R_lite": \[.*?\], ', f'"R_lite": [{entries}], ', R)
+    job.environment["STAND_IN_R"] = granted.replace("fluke[82-83]", "fluke82")
+    job.environment["STAND_IN_HOSTS"] = "hX"
+    machine = str(Path(__file__).parents[1] / "machines/h100x8.topo")
+    say = [
+        "sh",
+        "-c",
+        f"echo has GPU $CUDA_VISIBLE_DEVICES; exec {ROOT}/build/tests/bin/elastic_member 1000000 5",
+    ]
+    words = ["--topology", machine, "--placement", "best", "-np", "1:2", *say]
+    guest = Job(tmp_path, "pbs")
+    (tmp_path / "nodes").write_text("hX\n")
+    (tmp_path / "gpus").write_text("hX-gpu6\n")
+    guest.host, guest.environment["PBS_GPUFILE"] = "hX", str(tmp_path / "gpus")
+    with job.start(*words) as first:
+        first("has GPU 4")
+        with guest.start("join") as second:
+            second("PBS job 9[2].server gives 1 host with 1 slot")
+            first("has GPU 6")
 
 
 def test_cores_are_those_that_were_granted(tmp_path: Path):

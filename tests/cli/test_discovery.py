@@ -47,6 +47,19 @@ def test_a_host_with_other_slots_keeps_no_more_members_than_those(regroup, membe
     assert_finished(job)
 
 
+def test_a_job_below_min_holds_its_state_and_goes_on_when_there_is_room(regroup, member, hosts):
+    hosts.write_text("a:2\nb:2\n")
+    words = [*FORK, "--host-discovery-script", f"cat {hosts}", "--shards", "4", "-np", "3:4", "--start", "4"]
+    job = regroup.start(*words, member, STEPS, "20")
+    job.wait_err("generation 1: 4 members")
+    job.wait_out("^step 5 ")
+    hosts.write_text("a:2\n")
+    job.wait_err("2 of at least 3 members: holding the state")
+    hosts.write_text("a:2\nc:1\n")
+    job.wait_err(": 3 members")
+    assert_finished(job, 3)
+
+
 def test_a_script_that_fails_later_is_told_and_asked_again(regroup, member, hosts):
     job = start(regroup, member, hosts)
     hosts.unlink()
