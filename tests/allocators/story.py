@@ -24,6 +24,8 @@ EPOCHS = 8
 PACE = "10000cpu"  # of a shard: microseconds of processor time
 ON_ITS_CORE = "case $SLURMD_NODENAME in n1) core=0;; *) core=1;; esac; exec taskset -c $core"
 WINDOW_S = 1.5  # in which steps are counted
+# Another step of the second job, which says when Slurm's signal has come.
+WITNESS = "srun --overlap -n1 sh -c 'trap \"date +noticed:%s.%N; exit 0\" TERM; sleep 600 & wait' &"
 
 
 def digits_csv(folder: Path) -> Path:
@@ -61,7 +63,7 @@ def check_trained(trail: Path, weights: str, epochs: int) -> None:
 class Figures:
     alone: float  # steps a second on one core
     both: float  # on two
-    given_back_s: float  # from the notice until the host is free
+    given_back_s: float  # from Slurm's signal on n2 until the job that lent it has nothing left to wait for
     step_s: float  # a step then
     preemptor_s: float  # from its submission until it runs
 
@@ -104,25 +106,28 @@ class Story:
         slurm.until_said(first, "generation 1: 1 member")
         until(lambda: self.status().get("step", 0) > 3, "the first steps")
         alone = self.rate()
-        second = slurm.submit("-N1", "-n1", "-w", "n2", script=f"{self.setting}exec regroup join")
+        lend = f"{self.setting}{WITNESS}\nregroup join; status=$?\ndate +free:%s.%N\nexit $status"
+        second = slurm.submit("-N1", "-n1", "-w", "n2", script=lend)
         slurm.until_said(first, "generation 2: 2 members")
         both = self.rate()
         preemptor_s = preempt(slurm)
         slurm.until_said(first, "host n2 is given back")
-        given_back_s = self.given_back_s()
         assert slurm.wait(second) == "COMPLETED", slurm.out(second)
+        given_back_s = self.at("free", second) - self.at("noticed", second)
         assert "the hosts are free" in slurm.out(second)
         assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
         text = slurm.out(first)
         assert "was lost" not in text, text
         assert re.search(r"host n2 is wanted back within \d+ s \(SIGTERM\)", text), text
         check_trained(self.trail, weights, EPOCHS)
+        assert len(list(self.trail.glob("left.*"))) == 1, "who was on n2 was let go at the end of a step"
         return Figures(alone, both, given_back_s, 1 / both, preemptor_s)
 
-    def given_back_s(self) -> float:
-        at = {event["why"]: event["at"] for event in self.status().get("history", [])}
-        assert "host n2 has 0 slots now" in at, at
-        return at["host n2 is given back"] - at["host n2 has 0 slots now"]
+    def at(self, what: str, job: int) -> float:
+        """When it printed that."""
+        found = re.search(rf"^{what}:([\d.]+)$", self.slurm.out(job), re.M)
+        assert found, f"job {job} has not said '{what}':\n{self.slurm.out(job)}"
+        return float(found[1])
 
 
 def preempt(slurm: Slurm) -> float:
