@@ -16,6 +16,12 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kCommandLimit{20};
+constexpr const char* kHelp =
+    "usage: regroup allocation [--json] [--allocator NAME]\n"
+    "Hosts, slots, cores and GPUs that an allocator has granted to this job, from which\n"
+    "variable or file each is known, how agents get there, how long before a loss a\n"
+    "notice comes; else why each allocator was passed over, and this machine.\n"
+    "NAME: flux, kubernetes, slurm, lsf, pbs, gridengine, or none.\n";
 
 }  // namespace
 
@@ -66,12 +72,6 @@ core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
   return grant;
 }
 
-core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
-                                       const std::string& allocator) {
-  const launcher::AllocInput input = allocation_input(environment);
-  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
-  if (row != nullptr) return row->grace(input);
-  return core::Status(core::Code::kNotFound, "no allocator has granted hosts here");
 std::string job_here(const launcher::Environment& environment, const std::string& allocator) {
   const launcher::AllocInput input = allocation_input(environment);
   const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
@@ -79,6 +79,12 @@ std::string job_here(const launcher::Environment& environment, const std::string
   return reading.ok() ? reading->id : "";
 }
 
+core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,
+                                       const std::string& allocator) {
+  const launcher::AllocInput input = allocation_input(environment);
+  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
+  if (row != nullptr) return row->grace(input);
+  return core::Status(core::Code::kNotFound, "no allocator has granted hosts here");
 }
 
 int run_allocation(const Options& options) {
@@ -92,7 +98,8 @@ int run_allocation(const Options& options) {
       name = words[++i];
     } else {
       const bool help = words[i] == "--help" || words[i] == "-h";
-      fmt::print(help ? stdout : stderr, "usage: regroup allocation [--json] [--allocator NAME]\n");
+      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", words[i]);
+      fmt::print(help ? stdout : stderr, "{}", kHelp);
       return help ? 0 : 1;
     }
   }

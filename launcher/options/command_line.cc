@@ -38,6 +38,7 @@ core::Result<Words> control_words(const Control& control, const Words& args, Opt
     const std::string& arg = args[i];
     if (arg == "--help" || arg == "-help" || arg == "-h") {
       out.verb = Verb::kHelp;
+      out.topic = control.name;
       return Words();
     }
     if (control.verb == Verb::kStatus && (arg == "--json" || arg == "-json")) {

@@ -80,7 +80,8 @@ std::string bash_completion() {
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W '{}' -- \"$word\"))\n"
       "  elif ((COMP_CWORD == 1)); then\n"
-      "    COMPREPLY=($(compgen -W 'bench checkpoint status resize notice kill-member topo help' -- "
+      "    COMPREPLY=($(compgen -W 'allocation bench checkpoint join status resize notice kill-member topo "
+      "help' -- "
       "\"$word\") "
       "$(compgen -c "
       "-- "
@@ -104,7 +105,8 @@ std::string zsh_completion() {
     }
   }
   return out +
-         "  '1:program: _alternative \"verbs:verb:(bench checkpoint status resize notice kill-member topo "
+         "  '1:program: _alternative \"verbs:verb:(allocation bench checkpoint join status resize notice "
+         "kill-member topo "
          "help)\" "
          "\"commands:program:_command_names -e\"' \\\n  '*::arguments:_normal'\n";
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launcher/options/spec.h"
 
@@ -74,9 +75,33 @@ constexpr std::string_view kUsage =
     "       regroup topo [--machine FILE]           what is in a machine; pictures\n"
     "       regroup status [--json|--follow] [JOB]  what a job does, uses, and why\n"
     "       regroup resize MEMBERS [JOB]            let it have so many members\n"
+    "       regroup join [JOB]                      lend it the hosts of this allocation\n"
+    "       regroup allocation [--json]             what an allocator has granted here\n"
     "       regroup notice MEMBER [JOB]             let a member leave after its step\n"
     "       regroup kill-member MEMBER [JOB]        SIGKILL a member\n"
     "JOB may be left out if there is only one. Options have one or two dashes.\n";
+
+// Of `regroup VERB --help`; verbs that are not here tell themselves.
+constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
+    {"status",
+     "usage: regroup status [--json|--prometheus|--follow] [JOB]\n"
+     "Members of a job, what they do and use, and why it has become as it is.\n"
+     "--follow: a line for each change, until the job is over.\n"},
+    {"resize",
+     "usage: regroup resize MEMBERS [JOB]\n"
+     "Lets a job of -np MIN:MAX that runs have so many members, from MIN to MAX. Who is\n"
+     "one too many leaves at the end of its step. In a job of Slurm or LSF slots that\n"
+     "are missing are asked for, what is not wanted any more is cancelled while it\n"
+     "waits, and hosts without a member go back. Exit status: 0 once the job has the\n"
+     "new size as its aim; members may come and go later.\n"},
+    {"notice",
+     "usage: regroup notice MEMBER [JOB]\n"
+     "Lets a member, by its number in `regroup status`, leave at the end of its step,\n"
+     "as if its host were taken away.\n"},
+    {"kill-member",
+     "usage: regroup kill-member MEMBER [JOB]\n"
+     "Kills a member, by its number in `regroup status`, to see how the others go on.\n"}};
+constexpr std::string_view kJob = "JOB: its id; it may be left out where there is only one.\n";
 
 }  // namespace
 
@@ -84,6 +109,9 @@ std::string help_text(const std::string& topic) {
   const std::string name = topic.substr(std::min(topic.find_first_not_of('-'), topic.size()));
   for (const GroupText& group : groups()) {
     if (name == group.name) return section(group, false).substr(1);
+  }
+  for (const auto& [verb, text] : kOfVerbs) {
+    if (name == verb) return fmt::format("{}{}", text, kJob);
   }
   if (std::string found = entries_of(name); !found.empty()) return found;
   std::string out(kUsage);

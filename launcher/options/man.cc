@@ -59,6 +59,12 @@ regroup, mpirun, mpiexec \- run MPI programs, training jobs and TensorFlow clust
 .B regroup resize
 \fIMEMBERS\fR [\fIJOB\fR]
 .br
+.B regroup join
+[\fIJOB\fR]
+.br
+.B regroup allocation
+[\-\-json]
+.br
 .B regroup notice
 \fIMEMBER\fR [\fIJOB\fR]
 .br

@@ -37,6 +37,14 @@ def test_help(words):
     assert "--dvm" not in answer.stdout
 
 
+@pytest.mark.parametrize("verb", ["status", "resize", "notice", "kill-member", "join", "allocation"])
+def test_help_of_a_command(verb):
+    answer = call(verb, "--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith(f"usage: regroup {verb} ")
+    assert f"       regroup {verb} " in call("--help").stdout
+
+
 def test_help_of_a_group_and_of_all():
     answer = call("--help", "hosts")
     assert answer.stdout.startswith("Hosts (hosts):\n")
