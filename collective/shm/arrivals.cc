@@ -2,7 +2,9 @@
 //
 // Who rings: a member stores its arrival, then looks at all others, both sequentially consistent; so at least
 // the last in that order sees everybody, and whoever sees everybody, or somebody in another operation, rings
-// everybody. The others need not ring: nobody can go on before the last one.
+// everybody. The others need not ring: nobody can go on before the last one. Who announces and goes rings all
+// that it sees asleep, before its store may be in that order; whom it does not see wakes up by itself
+// (Family::wait()).
 #include "collective/shm/arrivals.h"
 
 #include <fmt/format.h>

@@ -138,7 +138,8 @@ bool ShmCommunicator::run_quick(const Operation& o) {
 // any more.
 void ShmCommunicator::make_ready(const Operation& o) const {
   arrivals_.make_ready();
-  if (plan_.is_inline || (!plan_.is_giver && !plan_.by_lines) || !plan_.contributes) return;
+  const bool in_one_place = plan_.by_lines || (plan_.is_giver && !is_split(o.kind));
+  if (plan_.is_inline || !in_one_place || !plan_.contributes) return;
   constexpr std::size_t kMost = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next = chunk(self, arrivals_.met());
@@ -181,7 +182,13 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       if (pending.state == State::kSettling) REGROUP_RETURN_IF_ERROR(meet({}));
       return true;
     case State::kWorking: {
+      if (pending.phase == 1 && plan_.by_lines && !fetch_lines(pending.operation)) {
+        return Status(core::Code::kDataLoss,
+                      fmt::format("{}: all have arrived, but what rank {} brought is not there",
+                                  name_of(pending.operation.kind), fetched_of_));
+      }
       const auto payload = work(pending);
+      if (plan_.stores == Stores::kStream) complete_stores();  // what follows may not publish() anything
       pending.phase += 1;
       const bool last = pending.phase == pending.phases;
       if (last && (!pending.closes || alone)) return true;

@@ -126,9 +126,11 @@ class ShmCommunicator final : public Communicator {
   std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
   std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
   std::vector<std::byte> fetched_;         // what lines held, a room for each rank
+  std::size_t fetched_of_ = 0;             // so many of the first ranks
   struct Offsets {
     std::uint64_t in;
     std::uint64_t out;
+    std::int64_t numa_node;  // -1: several
   } offsets_{};
   bool same_output_ = false;
   // Of sum_partials.

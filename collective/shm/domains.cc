@@ -20,20 +20,24 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLine = 64;
 
-// K of the entry nodeK of `folder`, if there is one.
-std::optional<int> node_in(const fs::path& folder) {
+// N of the entry `prefix`N.
+std::optional<int> number_of(const fs::path& entry, std::string_view prefix) {
+  const std::string name = entry.filename();
+  const char* last = name.data() + name.size();
+  int number = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const auto [stop, error] = std::from_chars(name.data() + prefix.size(), last, number);
+  return stop == last && error == std::errc() && number >= 0 ? std::optional<int>(number) : std::nullopt;
+}
+
+// Calls `use(entry, N)` for each entry `prefix`N of `folder`.
+template <class Use>
+void for_each_numbered(const fs::path& folder, std::string_view prefix, Use use) {
   std::error_code failure;
   for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
        entry.increment(failure)) {
-    const std::string name = entry->path().filename();
-    int node = 0;
-    const char* last = name.data() + name.size();
-    if (!name.starts_with("node")) continue;
-    if (const auto [stop, error] = std::from_chars(name.data() + 4, last, node);
-        stop == last && error == std::errc())
-      return node;
+    if (const auto number = number_of(entry->path(), prefix)) use(entry->path(), *number);
   }
-  return std::nullopt;
 }
 
 // The largest slice of `bytes` that slice_of() cuts for one of `count`.
@@ -52,13 +56,25 @@ std::size_t slice_at(std::size_t bytes, std::size_t at, std::size_t count) {
 
 }  // namespace
 
-std::optional<int> numa_node_of(std::span<const std::uint64_t> cores, const fs::path& folder) {
+NumaNodes::NumaNodes(const fs::path& folder) {
+  for_each_numbered(folder, "node", [&](const fs::path& node, int number) {
+    for_each_numbered(node, "cpu",
+                      [&](const fs::path&, int core) { node_of_[static_cast<std::size_t>(core)] = number; });
+  });
+}
+
+const NumaNodes& NumaNodes::of_this_machine() {
+  static const NumaNodes nodes("/sys/devices/system/node");
+  return nodes;
+}
+
+std::optional<int> NumaNodes::node_of(std::span<const std::uint64_t> cores) const {
   std::optional<int> all;
   for (std::size_t i = 0; i < cores.size() * 64; ++i) {
     if ((cores[i / 64] >> i % 64 & 1) == 0) continue;
-    const auto node = node_in(folder / fmt::format("cpu{}", i));
-    if (!node || (all && *all != *node)) return std::nullopt;
-    all = node;
+    const auto node = node_of_.find(i);
+    if (node == node_of_.end() || (all && *all != node->second)) return std::nullopt;
+    all = node->second;
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,10 +18,20 @@
 
 namespace regroup::collective {
 
-// The NUMA node that all of `cores` (a bit each) are of, by `folder`/cpuN/nodeK of the kernel; nothing if
-// there are none, of several nodes, or the kernel does not say.
-[[nodiscard]] std::optional<int> numa_node_of(
-    std::span<const std::uint64_t> cores, const std::filesystem::path& folder = "/sys/devices/system/cpu");
+// Which NUMA node each core is of, by `folder`/nodeK/cpuN of the kernel.
+class NumaNodes {
+ public:
+  explicit NumaNodes(const std::filesystem::path& folder);
+  // This machine's, read once.
+  [[nodiscard]] static const NumaNodes& of_this_machine();
+
+  // The node that all of `cores` (a bit each) are of; nothing if there are none, they are of several, or the
+  // kernel does not say.
+  [[nodiscard]] std::optional<int> node_of(std::span<const std::uint64_t> cores) const;
+
+ private:
+  std::map<std::size_t, int> node_of_;  // by core
+};
 
 class TwoLevels {
  public:

@@ -28,9 +28,10 @@ using core::TimePoint;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr std::size_t kYields = 2;  // for each rank
-// The first sleep. Who announces and goes may not see a member that falls asleep just then, which does not
-// see the announcement either; a moment later it does.
+// Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
+// then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
+constexpr auto kLongestNap = std::chrono::milliseconds(64);
 
 using Cores = std::array<std::uint64_t, kMaxCores / 64>;
 
@@ -114,8 +115,7 @@ void Family::announce_cores() {
   const Cores mine = own_cores();
   auto& cores = stage_of(arena_, self_).cores;
   for (std::size_t i = 0; i < mine.size(); ++i) cores[i].store(mine[i], std::memory_order_relaxed);
-  const std::optional<int> node = numa_node_ ? numa_node_ : numa_node_of(mine);
-  stage_of(arena_, self_).numa_node.store(node ? *node + 1 : 0, std::memory_order_relaxed);
+  if (!numa_node_) numa_node_ = NumaNodes::of_this_machine().node_of(mine);
 }
 
 Result<std::uint64_t> Family::start_message(const ShmCommunicator& communicator, const Operation& operation,
@@ -204,16 +204,16 @@ bool Family::look_again(std::uint64_t ticket) {
 Status Family::wait(std::uint64_t ticket) {
   const core::SystemClock clock;
   const TimePoint begin = clock.now();
-  bool slept = false;  // and nothing moved
+  auto nap = kNap;
   while (!look_again(ticket) && failed_.ok()) {
     const std::uint64_t moves = this->moves();
     const TimePoint deadline = deadline_of(ticket);
-    const TimePoint until = slept ? deadline : std::min(deadline, clock.now() + kNap);
+    const TimePoint until = std::min(deadline, clock.now() + nap);
     const auto ready = [&] {
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->moves() != moves;
     };
-    slept = !core::wait_until(line_.bell, ready, until);
+    nap = core::wait_until(line_.bell, ready, until) ? kNap : std::min(2 * nap, kLongestNap);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_late(ticket, begin);
   }

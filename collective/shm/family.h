@@ -71,6 +71,8 @@ class Family {
   void met(std::span<const core::SlotIndex> slots);
   // Whether each member of the World on this host can have a core for itself, as far as is known.
   [[nodiscard]] bool spins() const { return spins_; }
+  // That this member computes on; nothing if on several.
+  [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] core::SlotIndex self() const { return self_; }
   [[nodiscard]] core::Generation generation() const { return generation_; }
@@ -95,7 +97,7 @@ class Family {
   const core::Generation generation_;
   const core::SlotIndex self_;
   const std::size_t ranks_;
-  const std::optional<int> numa_node_;
+  std::optional<int> numa_node_;
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;

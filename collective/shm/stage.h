@@ -38,7 +38,6 @@ struct Stage {
   // A bit for each that the member may run on, since its first operation in a World. Nothing but the way of
   // waiting depends on it.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
-  std::atomic<std::int32_t> numa_node;  // that these are of, + 1; 0: of several
   std::array<std::array<DataLine, kLines>, kTurns> lines;
   std::array<std::byte, 16 * kSkew + kTurns * kChunk + 2 * kMailChunk> room;
 

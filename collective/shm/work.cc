@@ -11,7 +11,6 @@
 // all have read it: where the last work reads it, a rendezvous follows.
 // docs/collectives.md has the traffic of each.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -66,7 +65,8 @@ ShmCommunicator::Plan ShmCommunicator::plan_of(const Operation& o, bool closes) 
   plan.is_inline = whole <= Arrivals::kPayload;
   plan.is_copied = whole <= most_copied(o.kind);
   const std::size_t lines = lines_of(plan.block) * (is_split(o.kind) ? ranks : 1);
-  plan.by_lines = plan.is_copied && !plan.is_inline && ranks > 1 && !closes && lines <= kLines;
+  plan.by_lines = o.kind != Kind::kSumPartials && plan.is_copied && !plan.is_inline && ranks > 1 && !closes &&
+                  lines <= kLines;
   plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                   from_root(o.kind) == (rank_ == o.root);
   const bool one_result = to_root(o.kind) || o.kind == Kind::kSumPartials;
@@ -80,7 +80,8 @@ ShmCommunicator::Plan ShmCommunicator::plan_of(const Operation& o, bool closes) 
 
 // Our own part we read where it is; not where others may write a shared result over it at their own pace.
 void ShmCommunicator::prepare_inputs(const Operation& o) {
-  offsets_ = {kNowhere, kNowhere};
+  offsets_ = {kNowhere, kNowhere, family_->numa_node().value_or(-1)};
+  fetched_of_ = 0;
   if (plan_.is_inline && size() > 1) return;
   std::ranges::fill(inputs_, nullptr);
   const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1;
@@ -131,7 +132,6 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   if (phase < chunks && plan_.contributes && !plan_.is_inline && offsets_.in == kNowhere)
     stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
-    if (plan_.by_lines && !fetch_lines(o)) std::abort();
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
     if (!plan_.by_slices) deliver(o, (phase - 1) * plan_.piece, piece_bytes(phase - 1));
@@ -224,11 +224,11 @@ void ShmCommunicator::stage_lines(const Operation& o) {
   }
 }
 
-// True if all that this rank needs of the others is there.
+// True if all that this rank needs of the others is there. Goes on where it stopped the last time.
 bool ShmCommunicator::fetch_lines(const Operation& o) {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t at = is_split(o.kind) ? self * lines_of(plan_.block) : 0;
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
+  for (std::size_t& r = fetched_of_; r < slots_.size(); ++r) {
     const bool gives =
         from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
     if (r == self || !gives) continue;
@@ -300,10 +300,12 @@ void ShmCommunicator::look_for_levels(const Operation& o) {
   if (!std::exchange(looked_for_levels_, true)) {
     std::vector<int> nodes;
     for (std::size_t r = 0; r < slots_.size(); ++r) {
-      nodes.push_back(stages_[r]->numa_node.load(std::memory_order_relaxed));
+      Offsets theirs;
+      std::memcpy(&theirs, arrivals_.payload_of(r), sizeof theirs);
+      nodes.push_back(static_cast<int>(theirs.numa_node));
     }
     auto levels = TwoLevels::make(nodes, static_cast<std::size_t>(rank_), kChunk);
-    if (levels.ok() && std::ranges::count(nodes, 0) == 0) levels_ = std::move(levels).value();
+    if (levels.ok() && std::ranges::count(nodes, -1) == 0) levels_ = std::move(levels).value();
   }
   plan_.two_levels = levels_.has_value();
 }

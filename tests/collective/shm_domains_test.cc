@@ -21,14 +21,19 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kSmallest = 256 << 10;  // results that are reduced in two levels
 
-TEST(NumaNodeOf, TheOneThatAllCoresAreOf) {
+TEST(NumaNodes, TheOneThatAllCoresAreOf) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("domains_test." + std::to_string(::getpid()));
+  const auto add = [&](const std::string& node, const std::string& core) {
+    fs::create_directories(folder / node / core);
+  };
   for (int core = 0; core < 4; ++core) {
-    fs::create_directories(folder / ("cpu" + std::to_string(core)) / ("node" + std::to_string(core / 2)));
+    add("node" + std::to_string(core / 2), "cpu" + std::to_string(core));
   }
-  fs::create_directories(folder / "cpu65" / "node12");
-  fs::create_directories(folder / "cpu66" / "nodes");
-  const auto node = [&](std::array<std::uint64_t, 2> cores) { return numa_node_of(cores, folder); };
+  add("node12", "cpu65");
+  add("nodes", "cpu66");
+  add("node1", "cpumap");
+  const NumaNodes nodes(folder);
+  const auto node = [&](std::array<std::uint64_t, 2> cores) { return nodes.node_of(cores); };
   EXPECT_EQ(node({0b0001, 0}), 0);
   EXPECT_EQ(node({0b1100, 0}), 1);
   EXPECT_EQ(node({0, 0b10}), 12);
@@ -36,6 +41,7 @@ TEST(NumaNodeOf, TheOneThatAllCoresAreOf) {
   EXPECT_EQ(node({0, 0}), std::nullopt);
   EXPECT_EQ(node({0b10000, 0}), std::nullopt);  // the kernel does not show it
   EXPECT_EQ(node({0, 0b100}), std::nullopt);
+  EXPECT_EQ(NumaNodes(folder / "none").node_of(std::array<std::uint64_t, 1>{1}), std::nullopt);
   fs::remove_all(folder);
 }
 
