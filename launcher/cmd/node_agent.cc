@@ -113,7 +113,9 @@ int run_node_agent(const std::vector<std::string>& args) {
   options.slots = allocation->slots();
   options.environment = read_environment();
   options.secret = std::move(*secret);
-  if (auto folder = runtime_folder(options.environment); folder.ok()) options.folder = std::move(*folder);
+  auto folder = runtime_folder(options.environment);
+  if (!folder.ok()) return fail(folder.status().message(), 1);  // a host that is full
+  options.folder = std::move(*folder);
   options.read_gpu = gpu_reader();
   options.survey = [host = allocation->hosts.at(0), environment = options.environment,
                     folder = options.folder,

@@ -111,7 +111,8 @@ core::Status explain(const Ending& ending, const AgentOrder& order) {
     return {core::Code::kNotFound,
             fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line))};
   }
-  return core::internal_error(fmt::format("{}: the agent ended with status {}", host, status));
+  return core::internal_error(
+      fmt::format("{}: the agent ended with status {}{}", host, status, after(ending.last_line)));
 }
 
 core::Status check_name(const std::string& name, std::string_view what) {

@@ -281,6 +281,22 @@ def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
     assert "host node2: cannot change to folder /tmp/only-here" in done.err
 
 
+def test_a_host_that_is_full_is_named(own_hosts: Hosts):
+    """Its /tmp takes no file more."""
+    files, free = map(int, own_hosts[1].run(["stat", "-f", "-c", "%c %d", "/tmp"]).stdout.split())
+    remount = ["mount", "-o", f"remount,nr_inodes={files - free}", "/tmp"]
+    assert own_hosts[1].run(remount).returncode == 0
+    done = run(own_hosts, "-H", "node1,node2", "true")
+    assert done.status == 1
+    said = [line for line in done.err.splitlines() if line.startswith("regroup: host node2: ")]
+    assert len(said) == 1, done.err
+    assert said[0].endswith("No space left on device"), said
+    assert done.seconds < 5 + 10  # the limit, and a busy machine
+    done = run(own_hosts, "-H", "node1,node2", "-np", "1:2", "true")
+    assert done.status == 0, done.err  # it is done without
+    assert said[0] in done.err
+
+
 @pytest.mark.parametrize("victim", ["regroup-agent", "regroup"])
 def test_nothing_is_left_when_the_launcher_dies(hosts: Hosts, victim):
     job = start(hosts, "-H", "node1,node2,node3", "sh", "-c", "echo ready; exec sleep 1000")
