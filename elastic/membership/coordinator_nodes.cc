@@ -42,6 +42,7 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
     if (known->slots == up.slots) return;
     nodes_.resize(up.node, up.slots);
     count_slots();
+    if (nodes_.slots() == 0) policy_.slots = 0;
     remember(fmt::format("host {} has {} slots now", up.name, up.slots));
     if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
     if (first_ready_) leave_node(up.node);

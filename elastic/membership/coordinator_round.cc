@@ -257,6 +257,9 @@ void Coordinator::end_if_over() {
   } else if (lost) {
     fail(fmt::format("all members of generation {} are lost", world_.generation));
   } else {
+    for (auto& [id, r] : members_.each()) {  // who stands at its boundary until it is let go
+      if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
+    }
     end(kEndedOnNotice, "all members left on notice");
   }
 }

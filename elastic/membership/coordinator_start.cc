@@ -205,11 +205,11 @@ void Coordinator::ask_to_leave(Record* member) {
     return dismiss(member, member->state == MemberState::kWarm, "asked to leave");
   }
   // Its successor first, if there is room for both.
-  const bool room =
-      world_.size() < policy_.max && (members_.processes() < policy_.slots ||
-                                      members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
-  // Who has the state stays until another has it, if another can come.
-  const bool more = policy_.replace && !backoff_.given_up();
+  const bool room = nodes_.slots() > 0 && world_.size() < policy_.max &&
+                    (members_.processes() < policy_.slots ||
+                     members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
+  // Who has the state stays until another has it, if another can come: not where all hosts are wanted back.
+  const bool more = nodes_.slots() > 0 && policy_.replace && !backoff_.given_up();
   if (members_.holders() == 0 && (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
     return;
   }

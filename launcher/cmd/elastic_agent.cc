@@ -26,7 +26,7 @@ void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::
   // Members heard a signal that is on its way to us, too: an allocator sends it to all processes of a job.
   if (done.exit_code == membership::kEndedOnNotice) {
     if (!quiet) agent.say(fmt::format("the job ends: {}", done.reason));
-    return agent.end_on_notice();
+    return agent.on_notice(std::nullopt);
   }
   if (done.exit_code != 0) {
     agent.say(fmt::format("the job failed: {} (exit status {}); it ran {}", done.reason, done.exit_code,
@@ -99,6 +99,12 @@ void ElasticAgent::on_message(const core::Message& message) {
     core_.set_endpoints(options_.lessons->endpoints());
   }
   perform(core_.handle({}, message));
+}
+
+// Of a job on this host, whose last member would else wait for one that takes its state.
+void ElasticAgent::on_notice(core::TimePoint deadline) {
+  checkpoints_.on_notice(deadline);
+  if (coordinator_) coordinator_->send({core_.incarnation(), core::NodeUp{core::NodeId{0}, "this one", 0}});
 }
 
 void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {

@@ -59,7 +59,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_message(const core::Message& message) override;
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
-  void on_notice(core::TimePoint deadline) override { checkpoints_.on_notice(deadline); }
+  void on_notice(core::TimePoint deadline) override;
   [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
 
  private:

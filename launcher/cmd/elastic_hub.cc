@@ -181,6 +181,14 @@ void ElasticHub::end_without_hosts(core::Duration within) {
   agent_.on_notice(within);
 }
 
+// The whole job ends: nobody comes any more who could take the state of the last members.
+void ElasticHub::on_notice(core::TimePoint) {
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const core::NodeUp now = news_of(index);
+    if (hosts_->is_up(index)) tell_coordinator(core::NodeUp{now.node, now.name, 0}, now.node);
+  }
+}
+
 void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
   if (!agent_.ending()) {
     const core::NodeLost lost{hosts_->id(index), why.message()};

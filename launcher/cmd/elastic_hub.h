@@ -61,6 +61,7 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] launcher::OtherHosts* others() override { return hosts_.get(); }
   void finish(const std::function<void()>& then) override;
+  void on_notice(core::TimePoint deadline) override;
 
  private:
   struct Guest {  // a host that came by an offer, or is on its way out

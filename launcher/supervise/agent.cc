@@ -18,10 +18,6 @@ constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
 constexpr core::Duration kClearing =
     std::chrono::seconds(1);  // of a notice's time, for what comes after members
 
-int status_on_notice(const AgentOptions& options) {
-  return options.notice_status.value_or(options.stopped_status);
-}
-
 }  // namespace
 
 std::string ran_too_long(core::Duration timeout) {
@@ -96,22 +92,10 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
 void Agent::on_notice(std::optional<core::Duration> within) {
   if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
   const bool first = !ending();
-  terminate(status_on_notice(options_), within);
+  terminate(options_.notice_status.value_or(options_.stopped_status), within);
   limit_drain(kDrainLimit);
-  if (first) note_notice();
-}
-
-void Agent::end_on_notice() {
-  if (ending()) return;
-  job_->on_notice(core::SystemClock().now() + options_.term_grace);
-  kill(status_on_notice(options_));
-  limit_drain(kDrainLimit);
-  note_notice();
-}
-
-void Agent::note_notice() {
-  noticed_ = true;
-  if (options_.noticed) options_.noticed();
+  noticed_ = noticed_ || first;
+  if (first && options_.noticed) options_.noticed();
 }
 
 void Agent::fail_start(const std::string& why) {

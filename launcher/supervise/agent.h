@@ -94,7 +94,6 @@ class Agent {
   void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
   // This host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
-  void end_on_notice();  // ... of one that members have heard, and we have not: none of them is left
   // Says why a member could not be started, and ends the job at once.
   void fail_start(const std::string& why);
   // Ends the job at once.
@@ -115,7 +114,6 @@ class Agent {
  private:
   void on_word(Word word, std::int32_t value, core::Fd fd);
   void on_guardian_lost();
-  void note_notice();
   void signal_all(int signal);
   [[nodiscard]] core::Status report_usage();
   void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);

@@ -203,7 +203,21 @@ def test_a_second_signal_within_a_second_is_the_same_notice(regroup, member):
         status(regroup)
     job.wait_err("generation 2: 1 member")
     assert "was lost" not in job.err, job.err
-    assert job.out.count("left") == 1
+    job.wait_out("^left$")
+
+
+@pytest.mark.parametrize(
+    "where", [["--oversubscribe"], ["--launcher", "fork", "-H", "a:1,b:1"]], ids=["one", "two"]
+)
+def test_the_last_member_waits_for_nobody_when_the_job_ends(regroup, member, where):
+    """Who has the state stays until another has it, unless nobody can come."""
+    words = [*where, "--shards", "4", "-np", "1:2", "--start", "2", "--term-grace", "120"]
+    job = regroup.start(*words, member, STEPS, "20")
+    job.wait_out("^step 5 ")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 1, job.err
+    assert "SIGKILL" not in job.err
+    assert job.out.count("left") == 2
 
 
 def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
