@@ -164,7 +164,13 @@ class Slurm:
 
     def until_said(self, job: int, text: str, deadline_s: float = DEADLINE_S) -> None:
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        until(lambda: text in self.out(job) or self.state(job) in over, f"job {job}: '{text}'", deadline_s)
+        try:
+            until(
+                lambda: text in self.out(job) or self.state(job) in over, f"job {job}: '{text}'", deadline_s
+            )
+        except TimeoutError as error:
+            queue = self.command("squeue", check=False).stdout
+            raise TimeoutError(f"{error}\n{self.out(job)}\n{queue}") from None
         assert text in self.out(job), f"job {job} is {self.state(job)}:\n{self.out(job)}"
 
     def wait(self, job: int, deadline_s: float = DEADLINE_S) -> str:

@@ -24,8 +24,9 @@ EPOCHS = 8
 PACE = "10000cpu"  # of a shard: microseconds of processor time
 ON_ITS_CORE = "case $SLURMD_NODENAME in n1) core=0;; *) core=1;; esac; exec taskset -c $core"
 WINDOW_S = 1.5  # in which steps are counted
-# Another step of the second job, which says when Slurm's signal has come.
-WITNESS = "srun --overlap -n1 sh -c 'trap \"date +noticed:%s.%N; exit 0\" TERM; sleep 600 & wait' &"
+# Another step of the second job, which says when Slurm's signal has come; the job gives it the time to.
+WITNESS = "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; sleep 600 & wait' &"
+WITNESSED = "for _ in $(seq 200); do test -s {0} && break; sleep 0.01; done"
 
 
 def digits_csv(folder: Path) -> Path:
@@ -106,14 +107,20 @@ class Story:
         slurm.until_said(first, "generation 1: 1 member")
         until(lambda: self.status().get("step", 0) > 3, "the first steps")
         alone = self.rate()
-        lend = f"{self.setting}{WITNESS}\nregroup join; status=$?\ndate +free:%s.%N\nexit $status"
+        noticed = self.folder / "noticed"
+        lend = (
+            f"{self.setting}{WITNESS}\nregroup join; status=$?\ndate +free:%s.%N\n{WITNESSED}\nexit $status"
+        )
+        lend = lend.format(noticed)
         second = slurm.submit("-N1", "-n1", "-w", "n2", script=lend)
         slurm.until_said(first, "generation 2: 2 members")
         both = self.rate()
         preemptor_s = preempt(slurm)
         slurm.until_said(first, "host n2 is given back")
         assert slurm.wait(second) == "COMPLETED", slurm.out(second)
-        given_back_s = self.at("free", second) - self.at("noticed", second)
+        free = re.search(r"^free:([\d.]+)$", slurm.out(second), re.M)
+        assert free, slurm.out(second)
+        given_back_s = float(free[1]) - float(noticed.read_text())
         assert "the hosts are free" in slurm.out(second)
         assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
         text = slurm.out(first)
@@ -122,12 +129,6 @@ class Story:
         check_trained(self.trail, weights, EPOCHS)
         assert len(list(self.trail.glob("left.*"))) == 1, "who was on n2 was let go at the end of a step"
         return Figures(alone, both, given_back_s, 1 / both, preemptor_s)
-
-    def at(self, what: str, job: int) -> float:
-        """When it printed that."""
-        found = re.search(rf"^{what}:([\d.]+)$", self.slurm.out(job), re.M)
-        assert found, f"job {job} has not said '{what}':\n{self.slurm.out(job)}"
-        return float(found[1])
 
 
 def preempt(slurm: Slurm) -> float:

@@ -68,17 +68,15 @@ def test_slurms_first_script_runs_on_all_that_was_asked_for(slurm: Slurm, tmp_pa
 def test_slurms_elastic_job_takes_the_nodes_of_the_job_that_joins(slurm: Slurm, tmp_path: Path):
     """As they stand there but for sizes: this machine has two cores."""
     tmp_path.chmod(0o700)
-    python(
-        tmp_path, f'#!/bin/sh\nexec {ROOT}/build/tests/bin/elastic_member "$(cat $XDG_RUNTIME_DIR/steps)" 5\n'
-    )
-    (tmp_path / "steps").write_text("300")
+    python(tmp_path, f"#!/bin/sh\nexec {ROOT}/build/tests/bin/elastic_member 1000000 5 > {tmp_path}/steps\n")
     _, elastic, lends = scripts("Slurm")
     first = submit(slurm, tmp_path, elastic, "--ntasks-per-node=4")
     slurm.until_said(first, "generation 1: 8 members")
-    second = submit(slurm, tmp_path, lends, "--nodes=1", "--ntasks-per-node=1", "--partition=low")
+    second = submit(slurm, tmp_path, lends, "--nodes=1", "--ntasks-per-node=1", "--partition=low", "-w", "n3")
     slurm.until_said(first, ": 9 members")
-    assert slurm.wait(first, 180) == "COMPLETED", slurm.out(first)
+    slurm.command("scancel", str(first))
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
+    assert "the job is over" in slurm.out(second)
 
 
 @pytest.fixture(scope="module")
