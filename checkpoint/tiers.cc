@@ -36,7 +36,8 @@ Status remove_copy(const std::string& path) {
   return remove_all(path);
 }
 
-Status copy_file(int source, const std::string& from, const std::string& to, std::uint64_t bytes) {
+Status copy_file(int source, const std::string& from, const std::string& to, std::uint64_t bytes,
+                 const OnProgress& on_progress) {
   const auto target = open_file(to, O_WRONLY | O_CREAT | O_EXCL);
   if (!target.ok()) return target.status();
   std::vector<std::byte> buffer(std::min(bytes, kBlock));
@@ -46,21 +47,22 @@ Status copy_file(int source, const std::string& from, const std::string& to, std
     ahead.reached(at);
     REGROUP_RETURN_IF_ERROR(read_at(source, at, part, from));
     REGROUP_RETURN_IF_ERROR(write_at(target->get(), at, part, to));
+    if (on_progress) on_progress({at + part.size(), bytes});
   }
   return sync(target->get(), to);
 }
 
 // What was written must be what is read, at the latest by the deadline.
-Status await_visible(const std::string& path, core::Duration within) {
-  const auto deadline = std::chrono::steady_clock::now() + within;
+Status await_visible(const std::string& path, const CopyOptions& options) {
+  const auto deadline = std::chrono::steady_clock::now() + options.visible_within;
   for (;;) {
-    const Status status = verify(path);
+    const Status status = verify(path, options.on_progress);
     if (status.ok() || std::chrono::steady_clock::now() >= deadline) return status;
     std::this_thread::sleep_for(kLookAgain);
   }
 }
 
-Status copy_checkpoint(const Newest& newest, const std::string& target, core::Duration visible_within) {
+Status copy_checkpoint(const Newest& newest, const std::string& target, const CopyOptions& options) {
   const auto source = Checkpoint::open(newest.path);
   if (!source.ok()) return source.status();
   const auto manifest = read_file(manifest_of(newest.path), kMostManifest);
@@ -75,11 +77,12 @@ Status copy_checkpoint(const Newest& newest, const std::string& target, core::Du
   REGROUP_RETURN_IF_ERROR(make_folder(target));
   for (std::size_t i = 0; i < files.size(); ++i)
     REGROUP_RETURN_IF_ERROR(copy_file(open[i].get(), fmt::format("{}/{}", newest.path, files[i].name),
-                                      fmt::format("{}/{}", target, files[i].name), files[i].bytes));
+                                      fmt::format("{}/{}", target, files[i].name), files[i].bytes,
+                                      options.on_progress));
   REGROUP_RETURN_IF_ERROR(sync_folder(target));
   REGROUP_RETURN_IF_ERROR(write_new_file(manifest_of(target), *manifest));
   REGROUP_RETURN_IF_ERROR(sync_folder(target));
-  return await_visible(target, visible_within);
+  return await_visible(target, options);
 }
 
 Newest entry_of(const std::string& directory, core::Step step) {
@@ -114,11 +117,11 @@ core::Result<std::optional<core::Step>> copy_newest(const std::string& from, con
   if (!newest->has_value()) return std::optional<core::Step>();
   const std::string target = entry_of(to, (*newest)->step).path;
   if (has_manifest(target)) {
-    if (verify(target).ok()) return std::optional<core::Step>();
+    if (verify(target, options.on_progress).ok()) return std::optional<core::Step>();
     REGROUP_RETURN_IF_ERROR(remove_copy(target));
   }
   REGROUP_RETURN_IF_ERROR(remove_all(target));
-  const Status copied = copy_checkpoint(**newest, target, options.visible_within);
+  const Status copied = copy_checkpoint(**newest, target, options);
   if (!copied.ok()) {
     (void)remove_copy(target);
     return copied;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/directory.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -17,6 +18,7 @@ struct CopyOptions {
   Retention retention;                                      // of the second directory
   core::Duration visible_within = std::chrono::minutes(1);  // what was written
   std::optional<core::Step> verified;                       // the caller has read it: that one is copied
+  OnProgress on_progress = {};                              // of the file that is copied or verified
 };
 
 // Copies the newest good checkpoint of `from` to `to`, unless it is there, and removes from `to` what is not

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <system_error>
@@ -148,14 +149,15 @@ Status look_at_copy(const std::string& path, const std::string& of) {
   return {};
 }
 
-// The same by a thread of its own, which is left behind where the file system does not answer.
-Status copy_answers(const std::string& path, const std::string& of) {
+// What `ask` says of `path`, asked by a thread of its own, which is left behind where the file system does
+// not answer.
+Status answer_of(const std::string& path, std::function<Status()> ask) {
   auto answer = std::make_shared<std::promise<Status>>();
   std::future<Status> told = answer->get_future();
   try {
-    std::thread([answer, path, of] { answer->set_value(look_at_copy(path, of)); }).detach();
+    std::thread([answer, ask] { answer->set_value(ask()); }).detach();
   } catch (const std::system_error&) {  // no more threads for this user
-    return look_at_copy(path, of);
+    return ask();
   }
   if (told.wait_for(kAnswerLimit) == std::future_status::ready) return told.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
@@ -163,15 +165,21 @@ Status copy_answers(const std::string& path, const std::string& of) {
 
 // So that nobody takes it for good again. The agent may be about to take the directory for this job; another
 // job may have it.
+Status move_copy(const std::string& local, const std::string& job, core::Step step, const std::string& why) {
+  const std::string directory = std::filesystem::path(local).parent_path().string();
+  Status owner = checkpoint::check_owner(directory, job);
+  for (int i = 0; i < kMostLooks && owner.code() == Code::kUnavailable; ++i) {
+    std::this_thread::sleep_for(kLookAgain);
+    owner = checkpoint::check_owner(directory, job);
+  }
+  return owner.ok() ? checkpoint::set_aside({step, local}, why) : owner;
+}
+
 void set_copy_aside(const Checkpointing& options, core::Step step, const Status& why) {
   const std::string& local = options.resume_local;
-  const std::string directory = std::filesystem::path(local).parent_path().string();
-  Status done = checkpoint::check_owner(directory, options.job);
-  for (int i = 0; i < kMostLooks && done.code() == Code::kUnavailable; ++i) {
-    std::this_thread::sleep_for(kLookAgain);
-    done = checkpoint::check_owner(directory, options.job);
-  }
-  if (done.ok()) done = checkpoint::set_aside({step, local}, why.message());
+  const Status done = answer_of(local, [local, job = options.job, step, text = why.message()] {
+    return move_copy(local, job, step, text);
+  });
   fmt::print(stderr, "checkpoint {} of this host is {}\n", local,
              done.ok() ? "set aside: it is damaged" : "damaged and stays: " + done.message());
 }
@@ -187,7 +195,8 @@ void tell_passed_over(const std::string& local, const Status& why, const std::st
 Status load_checkpoint(Participant& self, State& state, core::Step step, const Checkpointing& options) {
   const std::string& local = options.resume_local;
   Status loaded(Code::kNotFound, "not here");
-  if (!local.empty()) loaded = copy_answers(local, options.resume_from);
+  if (!local.empty())
+    loaded = answer_of(local, [local, of = options.resume_from] { return look_at_copy(local, of); });
   if (!local.empty() && loaded.ok()) loaded = load_from(local, state, step, options);
   if (!loaded.ok() && loaded.code() != Code::kNotFound) tell_passed_over(local, loaded, options.resume_from);
   const Status damage = loaded.code() == Code::kDataLoss && local != options.resume_from ? loaded : Status();

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 constexpr const char* kPassOver = "pass-over";    // damaged ones stay where they are
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a directory, for its lock
 constexpr std::chrono::seconds kQuietLimit(30);   // of whoever reads checkpoints, who says how far it is
-constexpr std::chrono::seconds kCopyLimit(600);   // of one that is copied
+constexpr std::chrono::seconds kSyncLimit(600);   // of who copies one, for a file to be on the disk
 
 // The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
 Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places,
@@ -90,7 +90,7 @@ Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan,
   const auto copied = ask_persist(
       {"regroup-persist", "copy", plan.directory, plan.shared, plan.job, std::to_string(asked.keep),
        std::to_string(asked.keep_every), std::to_string((*newest)->step)},
-      fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kCopyLimit);
+      fmt::format("--checkpoint {} and {}", plan.directory, plan.shared), kSyncLimit);
   if (!copied.ok()) return copied.status();
   (*newest)->path = fmt::format("{}/{}", plan.shared, name);
   return newest;

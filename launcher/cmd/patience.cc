@@ -124,8 +124,7 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
         fmt::format("{}: it has not answered for {:g} s", directory, seconds(limit)));
   }
   auto taken = hear(ours.get(), directory);
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  leave_behind(pid);  // it has nothing to do any more, but may hang in closing LOCK
   return taken;
 }
 

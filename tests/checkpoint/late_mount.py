@@ -24,14 +24,14 @@ def mounted(folder: Path, place: Path, late_s: float) -> Iterator[subprocess.Pop
     """`place` shows what is in `folder`, while the server, which this yields, runs."""
     process = subprocess.Popen([sys.executable, SERVER, folder, place, str(late_s)])
     end = time.monotonic() + DEADLINE_S
-    while not os.path.ismount(place):
-        assert time.monotonic() < end and process.poll() is None, "the file system was not mounted"
-        time.sleep(0.01)
     try:
+        while not os.path.ismount(place):
+            assert time.monotonic() < end and process.poll() is None, "the file system was not mounted"
+            time.sleep(0.01)
         yield process
     finally:
         process.send_signal(signal.SIGCONT)
-        subprocess.run(["umount", "--lazy", place], check=True, timeout=DEADLINE_S)
+        subprocess.run(["umount", "--lazy", place], check=False, timeout=DEADLINE_S)
         process.terminate()  # or it serves on: mount namespaces made meanwhile (tests/hosts) hold the mount
         process.wait(DEADLINE_S)
 

@@ -96,6 +96,16 @@ Status write(int fd) {
   return {};
 }
 
+// An empty line now and then, for who would give up otherwise.
+checkpoint::OnProgress signs_of_life() {
+  return [told = std::chrono::steady_clock::now()](const checkpoint::Progress&) mutable {
+    if (std::chrono::steady_clock::now() - told < kSignOfLife) return;
+    told = std::chrono::steady_clock::now();
+    fmt::print("\n");
+    std::fflush(stdout);
+  };
+}
+
 Status copy(const std::string& from, const std::string& to, const std::string& job,
             const checkpoint::CopyOptions& options) {
   REGROUP_RETURN_IF_ERROR(checkpoint::check_owner(to, job));
@@ -139,14 +149,7 @@ int hold(const std::string& directory, const std::string& shared, const std::str
 }
 
 Status newest(const std::vector<checkpoint::Place>& places) {
-  auto told = std::chrono::steady_clock::now();
-  const auto live = [&told](const checkpoint::Progress&) {
-    if (std::chrono::steady_clock::now() - told < kSignOfLife) return;
-    told = std::chrono::steady_clock::now();
-    fmt::print("\n");
-    std::fflush(stdout);
-  };
-  const auto found = checkpoint::newest_good(places, say, live);
+  const auto found = checkpoint::newest_good(places, say, signs_of_life());
   if (!found.ok()) return found.status();
   nlohmann::json out = nlohmann::json::object();
   if (found->has_value()) {
@@ -215,6 +218,7 @@ int main(int argc, char** argv) {
     if (!read_number(argv[5], options.retention.last) || !read_number(argv[6], options.retention.every))
       return usage();
     if (argc == 8 && !read_number(argv[7], options.verified.emplace())) return usage();
+    if (argc == 8) options.on_progress = signs_of_life();  // a job waits for it to begin
     const Status status = copy(argv[2], argv[3], argv[4], options);
     return status.ok() ? 0 : fail(status);
   }
