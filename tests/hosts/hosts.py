@@ -298,8 +298,12 @@ class Hosts:
         lines = [f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)]
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
         passwd = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+        # A home without files that shells read: what they start there may be killed with a host, and leave
+        # its locks in the home of the user who tests.
+        (home := self.folder / "home").mkdir()
+        roots = [str(home), shell]
         (self.folder / "passwd").write_text(
-            "".join(":".join([*p[:6], shell if p[0] == "root" else p[6]]) + "\n" for p in passwd)
+            "".join(":".join([*p[:5], *(roots if p[0] == "root" else p[5:])]) + "\n" for p in passwd)
         )
         known = [
             f"{name},{address} {' '.join((self.folder / f'{name}.pub').read_text().split()[:2])}\n"

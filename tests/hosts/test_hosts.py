@@ -92,6 +92,11 @@ def test_hosts_reach_each_other_by_name_and_ssh(hosts: Hosts):
             assert (done.returncode, done.stdout, done.stderr) == (0, f"{other.name}\n", "")
 
 
+def test_who_comes_by_ssh_is_not_at_the_home_of_the_user(hosts: Hosts):
+    """Where files that shells read may start what leaves a lock there when its host is killed."""
+    assert hosts[0].run([*hosts.ssh, "node2", "cd && pwd"]).stdout == f"{hosts.folder}/home\n"
+
+
 @pytest.mark.parametrize("folder", ["/dev/shm", "/run", "/tmp"])
 def test_folders_of_jobs_are_not_shared(hosts: Hosts, folder: str):
     hosts[0].run(["touch", f"{folder}/mine"])
