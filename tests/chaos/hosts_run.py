@@ -3,8 +3,10 @@ while the job recovers, and the guardian at the end of some jobs. Every other jo
 weights; none leaves a process, a socket or a file.
 """
 
+import contextlib
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -26,10 +28,12 @@ BALLASTS = (0, 0, 3_000_000)  # bytes of state that newcomers copy beside the mo
 MOST_PER_JOB = 8
 MOST_COORDINATORS = 3
 HOLD_S = 2  # --orphan-timeout
+WHOLE_S = 5  # for all hosts to come; a job without one of them is not disturbed
 KINDS = ("member",) * 8 + ("agent",) * 4 + ("coordinator",) * 3 + ("members",) * 2 + ("link", "stop", "host")
 MORE_AT_ONCE = 0.3  # how often a second fault comes with the first ...
 AGAIN = 0.4  # ... and how often another one while the job recovers, within ...
 RECOVERY_S = 0.15
+CHAIN = 0.4  # how often each agent but the first two is below the one before it
 
 
 @dataclass
@@ -128,6 +132,17 @@ def disturb(job: Training, faults: Faults, most: int) -> None:
     faults.mend(all_of_them=True)
 
 
+def whole(job: Training) -> bool:
+    """All members were in one World: none of the hosts that are left alone was too slow to come."""
+
+    def said() -> bool:
+        return re.search(rf"generation \d+: {2 * len(job.hosts)} members", job.text()) is not None
+
+    with contextlib.suppress(TimeoutError):
+        until(lambda: said() or job.process.poll() is not None, "all members", WHOLE_S)
+    return said()
+
+
 def lose_guardian(job: Training, faults: Faults) -> None:
     """The job holds, then ends; what it did until then is right."""
     if job.process.poll() is not None:
@@ -143,16 +158,19 @@ def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]
     """One job with up to `most` faults; what happened. Raises AssertionError."""
     where = ",".join(f"{host.name}:2" for host in hosts)
     learn = ("--learner-steps", "8", "--learner-state", "1") if rng.random() < 0.5 else ()
+    chain = ("--tree-radix", "1") if rng.random() < CHAIN else ()
     hold = ("--orphan-timeout", str(HOLD_S))
     ballast = rng.choice(BALLASTS)
     without_guardian = rng.random() < 0.2
     before = Leftovers(hosts)
     members = f"2:{2 * len(hosts)}"
-    job = Training(hosts, where, members, (*learn, *hold), epochs=EPOCHS, pace_us=PACE_US, ballast=ballast)
+    options = (*learn, *chain, *hold)
+    job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=PACE_US, ballast=ballast)
     faults = Faults(hosts, rng)
     try:
         job.reach(3)
-        disturb(job, faults, most)
+        if whole(job):
+            disturb(job, faults, most)
         if without_guardian:
             lose_guardian(job, faults)
         if "guardian@node1" not in faults.happened:
@@ -160,11 +178,12 @@ def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]
         until(lambda: not left_on(hosts), f"an end of {left_on(hosts)}", 20)
         until(lambda: not before.new(), f"nothing left behind of {before.new()}", 20)
     except BaseException as failure:
-        raise AssertionError(f"{' '.join(faults.happened)}\n{failure}\n{job.text()}") from failure
+        how = " ".join((*options, *faults.happened))
+        raise AssertionError(f"{how}\n{failure}\n{job.text()}") from failure
     finally:
         faults.mend(all_of_them=True)
         job.close(shown=False)
-    return faults.happened
+    return (["chain:"] if chain else []) + faults.happened
 
 
 def weights_of(ballast: int) -> str:
@@ -187,7 +206,7 @@ def play(count: int, wanted: int, seed: int) -> int:
             except AssertionError as failure:
                 print(f"FAILED seed {seed + jobs - 1}: {failure}", flush=True)
                 return 1
-        totals.update(what.split("@")[0] for what in happened)
+        totals.update(what.split("@")[0] for what in happened if "@" in what)
         took = time.monotonic() - began
         print(f"ok seed {seed + jobs - 1}: {' '.join(happened)}, {took:.1f} s", flush=True)
     print(f"{jobs} jobs on {count} hosts: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
