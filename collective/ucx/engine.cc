@@ -1,9 +1,9 @@
 // The order of operations, and the one place that waits.
 //
 // Waiting: with as many cores as ranks on this host the others answer soon, so this thread looks again for a
-// while; then a few yields and the wire's sleep. Who has waited for a while without result calls the roll,
-// again and again: it tells the others what it is in. So all learn of a disagreement that no data would show,
-// who is missing, and whether those who wait too can still be heard.
+// while; then it yields for a moment, and the wire sleeps. Who has waited for a while without result calls
+// the roll, again and again: it tells the others what it is in. So all learn of a disagreement that no data
+// would show, who is missing, and whether those who wait too can still be heard.
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -25,6 +25,9 @@ using core::TimePoint;
 namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
+constexpr std::chrono::microseconds kYield(100);    // with fewer cores than ranks: others run meanwhile
+constexpr std::chrono::microseconds kLate(200);     // of a yield
+constexpr std::uint64_t kSoon = 512 << 10;          // bytes of an operation that is over soon
 constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
 constexpr std::chrono::milliseconds kAgain(300);    // before it is called again
 constexpr std::chrono::seconds kFarewell(2);
@@ -321,13 +324,29 @@ TimePoint Engine::next_look(const Pending& pending) const {
   return std::min(pending.deadline, queue_.empty() ? now() + kAgain : next_call(queue_.front()));
 }
 
+// Until nothing has moved for a while: to be woken costs a switch to the thread of the relay, and one back.
+// Who gets the core back late shares it with others that compute, and is better off being woken; so is who
+// waits for much. Returns how often the bell had rung before the last look.
+std::uint32_t Engine::look_again(std::uint64_t ticket) {
+  const bool soon = queue_.empty() || queue_.front().job.call.bytes <= kSoon;
+  TimePoint end{};
+  unsigned attempt = 0;
+  for (bool crowded = false;;) {
+    const std::uint32_t seen = wire_->line().bell.count.load(std::memory_order_acquire);
+    const bool moved = advance();
+    if (!failed_.ok() || find(ticket) == nullptr) return seen;
+    const TimePoint time = now();
+    if (moved || end == TimePoint()) end = time + kYield;
+    if (moved || (!soon && core::RealPolicy::relax(attempt++))) continue;
+    if (!soon || crowded || time >= end) return seen;
+    ::sched_yield();
+    crowded = now() - time > kLate;
+  }
+}
+
 Status Engine::wait(std::uint64_t ticket) {
   while (!spin(ticket) && failed_.ok()) {
-    unsigned attempt = 0;
-    std::uint32_t seen = 0;
-    do {
-      seen = wire_->line().bell.count.load(std::memory_order_acquire);
-    } while (failed_.ok() && (advance() || core::RealPolicy::relax(attempt++)));
+    const std::uint32_t seen = look_again(ticket);
     if (failed_.ok() && !is_done(ticket)) look_around();
     settle();
     const Pending* pending = find(ticket);

@@ -101,6 +101,7 @@ class Engine {
   [[nodiscard]] bool resume_ready();
   [[nodiscard]] bool retire();
   [[nodiscard]] bool spin(std::uint64_t ticket);
+  [[nodiscard]] std::uint32_t look_again(std::uint64_t ticket);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
   [[nodiscard]] static core::TimePoint next_call(const Pending& pending);
