@@ -143,7 +143,7 @@ void ElasticHub::on_order(const core::Message& message) {
     end_job(agent_, *done, options_.app, options_.quiet);
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
     hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
-  } else if (!agent_.ending()) {
+  } else if (!agent_.ending() || !std::holds_alternative<core::Start>(message.body)) {
     if (message.node == core::kEveryNode)
       hosts_->tell_membership(message);
     else
