@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "elastic/membership/coordinator_effects.h"
+
 namespace regroup::membership {
 namespace {
 
@@ -58,7 +60,8 @@ void AgentCore::on_coordinator(const core::Body& body) {
     on_learn(*learn);
   } else if (std::holds_alternative<core::EndLesson>(body)) {
     end_lesson();
-  } else if (std::holds_alternative<core::JobDone>(body)) {
+  } else if (const auto* done = std::get_if<core::JobDone>(&body)) {
+    if (done->exit_code == kEndedOnNotice) return;  // they have been let go, and end in their own words
     for (const auto& [id, member] : members_) {
       if (!member.reaped) emit(KillMember{id});
     }

@@ -217,7 +217,7 @@ def test_the_last_member_waits_for_nobody_when_the_job_ends(regroup, member, whe
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 1, job.err
     assert "SIGKILL" not in job.err
-    assert "left" in job.out
+    assert job.out.count("left") == 2
 
 
 def test_a_job_that_is_killed_after_its_notice_was_preempted(regroup, tmp_path):
