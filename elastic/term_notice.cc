@@ -18,7 +18,7 @@ std::atomic<core::Line*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // when the first came; 0: none has
 
 // Slurm sends it to all processes of a job, and the agent, which gets it too, passes it on.
-constexpr std::int64_t kSameWord = 1'000'000'000;
+constexpr std::int64_t kSameWord = 5'000'000'000;
 
 std::int64_t now_ns() {
   timespec now{};

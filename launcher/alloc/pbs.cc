@@ -70,7 +70,6 @@ void attach_to_job(const AllocInput& input, Reading& reading) {
     // A shell on the other host reads these words: "7[3].server" is one of an array of jobs.
     if (!folder.starts_with('/') || !plain(folder) || reading.id.find('\'') != std::string::npos) return;
     reading.facts.push_back(fmt::format("{}: {}", path, line));
-    reading.reach.before = {"ssh"};
     reading.reach.after = {folder + "/bin/pbs_attach", "-j",
                            plain(reading.id) ? reading.id : "'" + reading.id + "'"};
   }

@@ -7,9 +7,14 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
 
 #include "core/fd.h"
 #include "launcher/cmd/start.h"
@@ -19,6 +24,8 @@ namespace {
 
 using membership::Attempt;
 using nlohmann::json;
+
+constexpr std::chrono::seconds kAnswerLimit(10);  // of the directory, at the end of a job
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};
@@ -55,10 +62,19 @@ core::Status write_kept(const std::string& path, const Kept& kept) {
   const std::string part = path + ".part";
   core::Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.valid()) return core::system_error("open", part, errno);
+  const auto failed = [&](const char* call) {
+    const int why = errno;
+    ::unlink(part.c_str());
+    return core::system_error(call, part, why);
+  };
+  errno = ENOSPC;  // of a short write
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return core::system_error("write", part, errno);
-  if (::fsync(file.get()) != 0) return core::system_error("fsync", part, errno);
-  if (std::rename(part.c_str(), path.c_str()) != 0) return core::system_error("rename", part, errno);
+    return failed("write");
+  if (::fsync(file.get()) != 0) return failed("fsync");
+  if (std::rename(part.c_str(), path.c_str()) != 0) return failed("rename");
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const core::Fd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened.valid() || ::fsync(opened.get()) != 0) return core::system_error("fsync", folder, errno);
   return {};
 }
 
@@ -90,22 +106,39 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
   return now.attempt;
 }
 
-void keep_end(const std::string& directory, Ending how) {
-  if (directory.empty()) return;
-  const std::string path = path_in(directory);
-  auto kept = read_kept(path);
-  core::Status status = kept.status();
-  if (status.ok()) {
-    kept->running = false;
-    kept->attempt.preempted += how == Ending::kPreempted ? 1 : 0;
-    kept->attempt.failed += how == Ending::kFailed ? 1 : 0;
-    status = write_kept(path, *kept);
+void EndKeeper::keep(std::function<void(Attempt&)> count) {
+  if (directory_.empty()) return;
+  auto done = std::make_shared<std::promise<void>>();
+  kept_ = done->get_future();
+  const auto write = [done, count = std::move(count), path = path_in(directory_)] {
+    auto kept = read_kept(path);
+    core::Status status = kept.status();
+    if (status.ok()) {
+      kept->running = false;
+      count(kept->attempt);
+      status = write_kept(path, *kept);
+    }
+    if (!status.ok()) fail(status.message(), 0);
+    done->set_value();
+  };
+  try {
+    std::thread(write).detach();
+  } catch (const std::system_error&) {  // no more threads for this user
+    write();
   }
-  if (!status.ok()) fail(status.message(), 0);
 }
 
-void keep_end(const std::string& directory, const launcher::Agent& agent) {
-  if (!agent.noticed()) keep_end(directory, agent.exit_status() != 0 ? Ending::kFailed : Ending::kFinished);
+void EndKeeper::noticed() {
+  keep([](Attempt& attempt) { ++attempt.preempted; });
+}
+
+void EndKeeper::ended(const launcher::Agent& agent) {
+  const bool failed = agent.exit_status() != 0;
+  if (!agent.noticed()) keep([failed](Attempt& attempt) { attempt.failed += failed ? 1 : 0; });
+  if (kept_.valid() && kept_.wait_for(kAnswerLimit) != std::future_status::ready)
+    fail(fmt::format("{}: it has not answered for {} s, and may not say how the job ended",
+                     path_in(directory_), kAnswerLimit.count()),
+         0);
 }
 
 }  // namespace regroup::cmd

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <string>
+#include <utility>
 
 #include "core/status.h"
 #include "elastic/membership/coordinator_effects.h"
@@ -18,12 +21,22 @@ namespace regroup::cmd {
 [[nodiscard]] core::Result<membership::Attempt> count_attempt(const std::string& directory,
                                                               const launcher::Environment& environment);
 
-enum class Ending : std::uint8_t { kPreempted, kFailed, kFinished };
+// Keeps how the job ends. One of which nothing is kept was killed. For the agent's process, which a directory
+// that hangs must not hold: a thread writes, and is left behind. What it could not do it says.
+class EndKeeper {
+ public:
+  explicit EndKeeper(std::string directory) : directory_(std::move(directory)) {}
 
-// Keeps how the job ends; of one that has a notice at once, since its time may be over before it is. One of
-// which nothing is kept was killed. For the agent's process; says why it could not.
-void keep_end(const std::string& directory, Ending how);
-// Of a job that is over, unless it was noticed.
-void keep_end(const std::string& directory, const launcher::Agent& agent);
+  // It was preempted: its time may be over before it is.
+  void noticed();
+  // It is over, as `agent` says. Waits up to 10 s.
+  void ended(const launcher::Agent& agent);
+
+ private:
+  void keep(std::function<void(membership::Attempt&)> count);
+
+  const std::string directory_;
+  std::future<void> kept_;
+};
 
 }  // namespace regroup::cmd

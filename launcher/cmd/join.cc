@@ -101,7 +101,7 @@ core::Result<launcher::Grant> hosts_of(const JoinWords& words, const launcher::E
   std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
   // The hub runs the command in its own job: only srun, and PBS's pbs_attach behind ssh, are told which it is
   // for.
-  if (!grant->before.empty() && grant->before.front() != "srun" && grant->before.front() != "ssh") {
+  if (!grant->before.empty() && grant->before.front() != "srun") {
     grant->before.clear(), grant->after.clear();
     for (launcher::HostRequest& host : grant->hosts) host.address.clear();
   }

@@ -56,11 +56,12 @@ int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guard
   boost::asio::io_context loop(1);
   launcher::AgentOptions agent = agent_options(options, std::move(crew), std::move(*port));
   agent.usage.status_file = usage_file;
-  agent.noticed = [&checkpoints] { keep_end(checkpoints, Ending::kPreempted); };
+  EndKeeper end(checkpoints);
+  agent.noticed = [&end] { end.noticed(); };
   launcher::Agent self(loop, std::move(agent), std::move(guardian), job);
   const auto watch = watch_notices(options, self);
   const int status = self.run();
-  keep_end(checkpoints, self);
+  end.ended(self);
   return status;
 }
 

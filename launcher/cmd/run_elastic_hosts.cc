@@ -126,7 +126,8 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
   agent.usage.status_file = files.usage();
   agent.spent = coming.spent();
-  agent.noticed = [&checkpoints] { keep_end(attempts_in(checkpoints), Ending::kPreempted); };
+  EndKeeper end(attempts_in(checkpoints));
+  agent.noticed = [&end] { end.noticed(); };
   ElasticHub* elastic = nullptr;  // the agent's
   launcher::Agent self(loop, std::move(agent), std::move(guardian), [&](launcher::Agent& self) {
     auto made = std::make_unique<ElasticHub>(self, std::move(hub), std::move(*hosts));
@@ -144,7 +145,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
     discovery->start();
   }
   const int status = self.run();
-  keep_end(attempts_in(checkpoints), self);
+  end.ended(self);
   return status;
 }
 

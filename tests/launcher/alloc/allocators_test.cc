@@ -52,7 +52,7 @@ TEST(Allocators, EachHasItsWayToHosts) {
   EXPECT_TRUE(way(pbs_job()).before.empty());  // ssh: pbs_tmrsh has no standard input
   Recorded open_pbs = pbs_job();
   open_pbs.files["/etc/pbs.conf"] = "PBS_SERVER=server\nPBS_EXEC=/opt/pbs\n";
-  EXPECT_EQ(way(open_pbs).before, std::vector<std::string>{"ssh"});
+  EXPECT_TRUE(way(open_pbs).before.empty());  // the user's own ssh command, as a tree
   EXPECT_EQ(way(open_pbs).after, (std::vector<std::string>{"/opt/pbs/bin/pbs_attach", "-j", "9.server"}));
   open_pbs.environment["PBS_JOBID"] = "9[2].server";  // of an array of jobs; ssh gives it to a shell
   EXPECT_EQ(way(open_pbs).after.back(), "'9[2].server'");
