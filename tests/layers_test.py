@@ -39,8 +39,9 @@ OUTSIDE = [  # (pattern of an include of somebody else's header, folders where i
 WORDS = [  # (pattern in code, the only files of CODE where it may stand, why)
     (r"\b(secure_)?getenv\s*\(", ["launcher/cmd/options.cc", "elastic/options.cc"],
      "the environment is read in two files"),
-    (r"\b_mm\d*_(\w+_)?stream_\w+|__builtin_nontemporal_store|\bv?movnt\w+", ["collective/shm/publish.h"],
-     "non-temporal stores live in publish(), with their sfence"),
+    (r"\b_mm\d*_(\w+_)?stream_\w+|__builtin_nontemporal_store|\bv?movnt\w+",
+     ["collective/shm/publish.h", "elastic/optimizer_kernels.cc"],
+     "non-temporal stores live in publish() and the optimizer's kernels, with a fence behind them"),
 ]  # fmt: skip
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -75,8 +75,8 @@ constexpr std::string_view kUsage =
     "       regroup topo [--machine FILE]           what is in a machine; pictures\n"
     "       regroup status [--json|--follow] [JOB]  what a job does, uses, and why\n"
     "       regroup resize MEMBERS [JOB]            let it have so many members\n"
-    "       regroup join [JOB]                      lend it the hosts of this allocation\n"
-    "       regroup allocation [--json]             what an allocator has granted here\n"
+    "       regroup join [JOB]                      lend it this allocation's hosts\n"
+    "       regroup allocation [--json]             what an allocator granted here\n"
     "       regroup notice MEMBER [JOB]             let a member leave after its step\n"
     "       regroup kill-member MEMBER [JOB]        SIGKILL a member\n"
     "JOB may be left out if there is only one. Options have one or two dashes.\n";
@@ -89,10 +89,10 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
      "--follow: a line for each change, until the job is over.\n"},
     {"resize",
      "usage: regroup resize MEMBERS [JOB]\n"
-     "Lets a job of -np MIN:MAX that runs have so many members, from MIN to MAX. Who is\n"
-     "one too many leaves at the end of its step. In a job of Slurm or LSF slots that\n"
-     "are missing are asked for, what is not wanted any more is cancelled while it\n"
-     "waits, and hosts without a member go back. Exit status: 0 once the job has the\n"
+     "Lets a job of -np MIN:MAX that runs have so many members, from MIN to MAX. Who\n"
+     "is one too many leaves at the end of its step. In a job of Slurm or LSF slots\n"
+     "that are missing are asked for, what is not wanted any more is cancelled while\n"
+     "it waits, and hosts without a member go back. Exit status: 0 once the job has the\n"
      "new size as its aim; members may come and go later.\n"},
     {"notice",
      "usage: regroup notice MEMBER [JOB]\n"
