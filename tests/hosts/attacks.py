@@ -12,7 +12,7 @@ from training import BIN, Training, kill, processes
 
 EPOCHS = 12
 EVIL = 8
-LIMIT_S = 100.0
+LIMIT_S = 180
 WRAPPER = """#!/bin/sh
 cd {folder} || exit 1
 if [ "$(hostname)" = node2 ]; then
