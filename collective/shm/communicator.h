@@ -139,9 +139,8 @@ class ShmCommunicator final : public Communicator {
 };
 
 inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
-// Of the data of an operation.
-[[nodiscard]] bool is_split(Kind kind);   // a contribution has a part for each rank
-[[nodiscard]] bool from_root(Kind kind);  // only the root contributes
+[[nodiscard]] bool is_split(Kind kind);           // a contribution has a part for each rank
+[[nodiscard]] bool from_root(Kind kind);          // only the root contributes
 [[nodiscard]] Input contribution_of(const Operation& operation);
 
 // What a channel must hold to be free for a new group; the factory's business, but also of who ends one.

@@ -92,8 +92,8 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
      "Lets a job of -np MIN:MAX that runs have so many members, from MIN to MAX. Who\n"
      "is one too many leaves at the end of its step. In a job of Slurm or LSF slots\n"
      "that are missing are asked for, what is not wanted any more is cancelled while\n"
-     "it waits, and hosts without a member go back. Exit status: 0 once the job has the\n"
-     "new size as its aim; members may come and go later.\n"},
+     "it waits, and hosts without a member go back. Exit status: 0 once the job has\n"
+     "the new size as its aim; members may come and go later.\n"},
     {"notice",
      "usage: regroup notice MEMBER [JOB]\n"
      "Lets a member, by its number in `regroup status`, leave at the end of its step,\n"
