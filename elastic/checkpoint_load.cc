@@ -8,8 +8,6 @@
 #include <filesystem>
 #include <functional>
 #include <future>
-#include <memory>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
 #include "core/arena.h"
+#include "core/aside.h"
 #include "core/save_mark.h"
 #include "elastic/checkpointing.h"
 #include "elastic/save_layout.h"
@@ -149,16 +148,9 @@ Status look_at_copy(const std::string& path, const std::string& of) {
   return {};
 }
 
-// What `ask` says of `path`, asked by a thread of its own, which is left behind where the file system does
-// not answer.
+// What `ask` says of `path`, which may not answer.
 Status answer_of(const std::string& path, std::function<Status()> ask) {
-  auto answer = std::make_shared<std::promise<Status>>();
-  std::future<Status> told = answer->get_future();
-  try {
-    std::thread([answer, ask] { answer->set_value(ask()); }).detach();
-  } catch (const std::system_error&) {  // no more threads for this user
-    return ask();
-  }
+  std::future<Status> told = core::begin_aside(std::move(ask));
   if (told.wait_for(kAnswerLimit) == std::future_status::ready) return told.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
 }

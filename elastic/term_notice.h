@@ -1,5 +1,5 @@
 // SIGTERM as a notice: the first asks the member to leave at the next step boundary, one that comes
-// more than a second later does what SIGTERM does.
+// more than five seconds later does what SIGTERM does.
 #pragma once
 
 #include "core/arena.h"

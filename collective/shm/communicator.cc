@@ -114,18 +114,19 @@ bool ShmCommunicator::run_quick(const Operation& o) {
   }
   arrivals_.announce(quick_.call, announce(o));
   arrivals_.give_way();
-  bool fetched = plan_.by_lines && fetch_lines(o);
+  const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
+  bool fetched = fetch();
   if (!plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
   auto seen = arrivals_.look_first();
   for (unsigned look = 0; look < kQuickLooks && seen == Arrivals::Sight::kMissing; ++look) {
     if (!family_->spins()) break;
-    fetched = fetched || (plan_.by_lines && fetch_lines(o));
+    fetched = fetch();
     const bool all_gave = fetched && !from_root(o.kind);
     const auto giver = fetched ? static_cast<std::size_t>(o.root) : Arrivals::kNobody;
     seen = all_gave ? Arrivals::Sight::kAll : arrivals_.look(false, giver);
   }
-  if (plan_.by_lines && seen == Arrivals::Sight::kAll && !fetched && !fetch_lines(o)) return false;
   if (seen != Arrivals::Sight::kAll || arrivals_.is_over()) return false;
+  if (plan_.by_lines && !fetch_lines(o)) return false;
   if (plan_.block > 0 && o.kind != Kind::kBarrier) {
     set_sources(o, 0);
     deliver(o, 0, plan_.block);

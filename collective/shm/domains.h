@@ -54,7 +54,7 @@ class TwoLevels {
                std::byte* out, Dtype dtype, Op op, Stores stores) const;
 
  private:
-  // A sum of ranks first..first+count-1 of one node that the ranks in `owners` make, each of a slice.
+  // The sum of ranks first..first+count-1, which the ranks of their node make, each a slice.
   struct Sum {
     std::size_t first;
     std::size_t count;

@@ -66,17 +66,17 @@ inline void complete_stores() {
 #endif
 }
 
+// Stores `value` after everything that this thread stored before, non-temporally or not.
+inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  complete_stores();
+  word.store(value, kPublishOrder);
+}
+
 // Likewise for who has stored nothing past the cache since complete_stores(), and without waiting until the
 // others can see it, which takes as long as it takes to get all lines written before from those who read them
 // last. A look at other words that follows may come before it: docs/collectives.md, Waiting.
 inline void publish_and_go(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
-}
-
-// Stores `value` after everything that this thread stored before, non-temporally or not.
-inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
-  complete_stores();
-  word.store(value, kPublishOrder);
 }
 
 }  // namespace regroup::collective

@@ -195,7 +195,7 @@ void ShmCommunicator::fetch_ahead(const Operation& o) const {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t part = is_split(o.kind) ? self : 0;
   for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMost; ++r) {
-    if (r == self || (from_root(o.kind) && static_cast<int>(r) != o.root)) continue;
+    if (r == self) continue;
     const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.piece;
     for (std::size_t at = 0; at < plan_.block && sum < kMost; at += kLine, sum += kLine) {
       __builtin_prefetch(from + at);

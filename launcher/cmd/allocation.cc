@@ -56,6 +56,7 @@ core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
   launcher::Reading& reading = granted->reading;
   grant.by =
       reading.id.empty() ? granted->by->title : fmt::format("{} job {}", granted->by->title, reading.id);
+  grant.job = std::move(reading.id);
   grant.before = std::move(reading.reach.before);
   grant.after = std::move(reading.reach.after);
   grant.warnings = std::move(reading.warnings);
@@ -70,13 +71,6 @@ core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
     request.gpus = std::move(host.gpus);
   }
   return grant;
-}
-
-std::string job_here(const launcher::Environment& environment, const std::string& allocator) {
-  const launcher::AllocInput input = allocation_input(environment);
-  const launcher::AllocatorRow* row = launcher::find_allocator(input, allocator);
-  const auto reading = row != nullptr ? row->read(input) : core::internal_error("no allocator");
-  return reading.ok() ? reading->id : "";
 }
 
 core::Result<launcher::Grace> grace_of(const launcher::Environment& environment,

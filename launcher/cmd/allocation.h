@@ -12,8 +12,6 @@ namespace regroup::cmd {
 // What the allocator of that name ("": any) has granted; nothing, and no error, if there is none.
 [[nodiscard]] core::Result<launcher::Grant> grant_of(const launcher::Environment& environment,
                                                      const std::string& allocator);
-// The allocator's number of the job that runs here; "": it has none.
-[[nodiscard]] std::string job_here(const launcher::Environment& environment, const std::string& allocator);
 // What a command prints; blocks. Errors are Hook's.
 [[nodiscard]] core::Result<std::string> command_output(const std::vector<std::string>& words,
                                                        const launcher::Environment& environment,

@@ -11,11 +11,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <system_error>
-#include <thread>
 
+#include "core/aside.h"
 #include "core/fd.h"
 #include "launcher/cmd/start.h"
 
@@ -108,9 +106,7 @@ core::Result<Attempt> count_attempt(const std::string& directory, const launcher
 
 void EndKeeper::keep(std::function<void(Attempt&)> count) {
   if (directory_.empty()) return;
-  auto done = std::make_shared<std::promise<void>>();
-  kept_ = done->get_future();
-  const auto write = [done, count = std::move(count), path = path_in(directory_)] {
+  kept_ = core::begin_aside([count = std::move(count), path = path_in(directory_)] {
     auto kept = read_kept(path);
     core::Status status = kept.status();
     if (status.ok()) {
@@ -119,13 +115,8 @@ void EndKeeper::keep(std::function<void(Attempt&)> count) {
       status = write_kept(path, *kept);
     }
     if (!status.ok()) fail(status.message(), 0);
-    done->set_value();
-  };
-  try {
-    std::thread(write).detach();
-  } catch (const std::system_error&) {  // no more threads for this user
-    write();
-  }
+    return status;
+  });
 }
 
 void EndKeeper::noticed() {

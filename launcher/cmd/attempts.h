@@ -36,7 +36,7 @@ class EndKeeper {
   void keep(std::function<void(membership::Attempt&)> count);
 
   const std::string directory_;
-  std::future<void> kept_;
+  std::future<core::Status> kept_;
 };
 
 }  // namespace regroup::cmd

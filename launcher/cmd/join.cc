@@ -328,7 +328,7 @@ int run_join(const Options& options) {
   if (!grant.ok()) return fail(grant.status().message(), 1);
   if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
   Offer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
-  if (words->hosts.empty()) offer.request = job_here(options.environment, words->allocator);
+  offer.request = grant->job;
   if (!words->through.empty()) offer.token = fmt::format("{}-{}", new_job_id(), ::getpid());
   return Joiner(way_to_job(*words, options.environment), std::move(offer)).run();
 }

@@ -31,6 +31,7 @@ struct Grant {
   std::vector<HostRequest> hosts;
   std::vector<std::string> before, after;
   std::vector<std::string> warnings;  // sentences
+  std::string job;                    // the allocator's number of the job that runs here; "": it has none
 };
 
 // One of this host's own names, or one that any host has for itself.

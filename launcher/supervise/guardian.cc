@@ -155,11 +155,15 @@ core::Status Guardian::start_coordinator() {
   return {};
 }
 
+bool Guardian::is_notice(int signal) const {
+  return std::find(notices_.begin(), notices_.end(), signal) != notices_.end();
+}
+
 void Guardian::on_signal(int signal) {
   if (signal == SIGCHLD) return on_children();
   const bool again = signal == SIGINT && stops_ > 0;  // a second Ctrl-C ends any job
-  const bool ours = std::find(notices_.begin(), notices_.end(), signal) != notices_.end();
-  if (!again && !ours && std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
+  if (!again && !is_notice(signal) &&
+      std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
     if (signal == SIGINT && stops_++ == 0 && !guard_options_.quiet) {
       watch_->say("SIGINT is passed on to the members; once more ends the job at once");
     }
@@ -173,8 +177,7 @@ void Guardian::on_signal(int signal) {
 
 // The second one shows that the user is in earnest: an agent that hangs, or is stopped, is killed.
 void Guardian::on_stop(int signal) {
-  const bool notice = std::find(notices_.begin(), notices_.end(), signal) != notices_.end();
-  watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, notice ? SIGTERM : signal);
+  watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, is_notice(signal) ? SIGTERM : signal);
   if (stops_ != 2) return;
   watch_->impatience.expires_after(kAnswerLimit);
   watch_->impatience.async_wait([this](const boost::system::error_code& error) {

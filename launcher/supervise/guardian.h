@@ -46,6 +46,7 @@ class Guardian {
   [[nodiscard]] core::Status start_agent();
   [[nodiscard]] core::Status start_coordinator();
   void on_signal(int signal);
+  [[nodiscard]] bool is_notice(int signal) const;
   void on_stop(int signal);
   void drain_messages();
   [[nodiscard]] bool may_restart();
