@@ -1,4 +1,4 @@
-// The wire format: golden files, round trips, damaged input, and streams cut anywhere. docs/formats/wire.md.
+// The wire format: golden files, round trips and damaged input. docs/formats/wire.md.
 // The golden files are written once per format version, from the repository root, with
 //   build/tests/bin/wire_test --gtest_also_run_disabled_tests --gtest_filter='*WriteGoldenFiles'
 #include "core/wire.h"
@@ -304,62 +304,6 @@ TEST(WireSense, OfTheNumbersInMessagesIsAsked) {
     const auto message = decode(std::span(frame).subspan(kPrefix));
     EXPECT_EQ(message.code(), Code::kDataLoss) << why;
     EXPECT_EQ(message.status().message(), why);
-  }
-}
-
-TEST(FrameReader, CutsAStreamThatComesInAnyChunks) {
-  Bytes stream;
-  for (const WireSample& sample : wire_samples()) {
-    const Bytes frame = encode(sample.message);
-    stream.insert(stream.end(), frame.begin(), frame.end());
-  }
-  std::mt19937_64 random(3);
-  for (const std::size_t most : {1UL, 2UL, 3UL, 7UL, 64UL, 1000UL, stream.size()}) {
-    FrameReader reader;
-    std::size_t seen = 0;
-    for (std::size_t at = 0; at < stream.size();) {
-      const std::size_t n = std::min(stream.size() - at, most <= 3 ? most : 1 + random() % most);
-      reader.append(std::span(stream).subspan(at, n));
-      at += n;
-      for (;;) {
-        auto message = reader.next();
-        ASSERT_TRUE(message.ok()) << message.status().to_string();
-        if (!message->has_value()) break;
-        ASSERT_EQ(**message, wire_samples()[seen].message);
-        ++seen;
-      }
-    }
-    EXPECT_EQ(seen, wire_samples().size());
-  }
-}
-
-Bytes frame_of(std::uint32_t length, std::size_t payload) {
-  Bytes frame(kPrefix + payload);
-  std::memcpy(frame.data(), &length, kPrefix);
-  return frame;
-}
-
-TEST(FrameReader, AnOversizeFrameIsRefusedBeforeItIsThere) {
-  FrameReader reader;
-  reader.append(frame_of(kMaxFrameBytes + 1, 0));
-  EXPECT_EQ(reader.next().code(), Code::kDataLoss);
-  FrameReader largest;
-  largest.append(frame_of(kMaxFrameBytes, 0));
-  EXPECT_TRUE(largest.next().ok());  // more is to come
-}
-
-TEST(FrameReader, ABadFrameIsFinal) {
-  for (const Bytes& bad : {frame_of(0, 0), frame_of(3, 3), frame_of(100, 100)}) {
-    FrameReader reader;
-    reader.append(encode({1, Ready{}}));
-    reader.append(bad);
-    reader.append(encode({1, Ready{}}));
-    EXPECT_TRUE(reader.next().ok());
-    const Status first = reader.next().status();
-    EXPECT_EQ(first.code(), Code::kDataLoss);
-    EXPECT_EQ(reader.next().status().message(), first.message());
-    reader.append(encode({1, Ready{}}));
-    EXPECT_EQ(reader.next().status().message(), first.message());
   }
 }
 
