@@ -216,4 +216,12 @@ Status Operation::check(int rank, int size) const {
   return {};
 }
 
+bool is_split(Kind kind) {
+  return kind == Kind::kReduceScatter || kind == Kind::kScatter || kind == Kind::kAlltoall;
+}
+
+bool from_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kScatter; }
+
+Input contribution_of(const Operation& o) { return o.kind == Kind::kBroadcast ? Input(o.out) : o.in; }
+
 }  // namespace regroup::collective

@@ -13,6 +13,7 @@
 #include "collective/shm/arrivals.h"
 #include "collective/shm/domains.h"
 #include "collective/shm/family.h"
+#include "collective/shm/plan.h"
 #include "collective/shm/stage.h"
 #include "collective/shm/tree_fold.h"
 
@@ -55,20 +56,6 @@ class ShmCommunicator final : public Communicator {
   void make_ready(const Operation& operation) const;
   [[nodiscard]] bool run_quick(const Operation& operation);
 
-  // How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
-  struct Plan {
-    std::size_t block = 0;    // bytes per rank
-    std::size_t piece = 0;    // of a block, per chunk
-    bool contributes = true;  // this rank brings data
-    bool is_inline = false;   // which travels in the arrival itself
-    bool is_copied = false;   // or in a stage, wherever it lies: it is small
-    bool by_lines = false;    // and there in lines that say that they are there
-    bool by_slices = false;   // each rank folds a slice of each chunk for all
-    bool direct = false;      // inputs lie in the arena: all at once
-    bool two_levels = false;  // block by block, those of a NUMA node first
-    bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
-    Stores stores = Stores::kPlain;
-  };
   // The last operation that needs nothing but one rendezvous, and what was found out about it: the next is
   // likely to be the same again.
   struct Quick {
@@ -138,10 +125,6 @@ class ShmCommunicator final : public Communicator {
   std::span<const std::byte* const> partials_;
 };
 
-inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
-[[nodiscard]] bool is_split(Kind kind);           // a contribution has a part for each rank
-[[nodiscard]] bool from_root(Kind kind);          // only the root contributes
-[[nodiscard]] Input contribution_of(const Operation& operation);
 
 // What a channel must hold to be free for a new group; the factory's business, but also of who ends one.
 void release_channel(core::Channel& channel);

@@ -43,21 +43,13 @@ bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather;
 
 }  // namespace
 
-bool is_split(Kind kind) {
-  return kind == Kind::kReduceScatter || kind == Kind::kScatter || kind == Kind::kAlltoall;
-}
-
-bool from_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kScatter; }
-
-Input contribution_of(const Operation& o) { return o.kind == Kind::kBroadcast ? Input(o.out) : o.in; }
-
 // True if it touches what the members of an earlier generation might still read.
 bool ShmCommunicator::is_shared(const Operation& o) const {
   if (o.kind == Kind::kSumPartials) return true;
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
-ShmCommunicator::Plan ShmCommunicator::plan_of(const Operation& o, bool closes) const {
+Plan ShmCommunicator::plan_of(const Operation& o, bool closes) const {
   const auto ranks = static_cast<std::size_t>(size());
   Plan plan{.block = o.block(size())};
   const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution

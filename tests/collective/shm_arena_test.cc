@@ -50,10 +50,6 @@ InArena in_arena(Where where, std::size_t rank, std::size_t size, std::mt19937_6
   return {random() % 2 == 0, random() % 2 == 0};
 }
 
-bool is_split(Kind kind) {
-  return kind == Kind::kReduceScatter || kind == Kind::kScatter || kind == Kind::kAlltoall;
-}
-
 Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool in_place) {
   const std::size_t elements = std::max<std::size_t>(1, whole / 4 / (is_split(kind) ? ranks : 1));
   return {kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};

@@ -1,0 +1,29 @@
+// How an operation goes, and what kinds of them have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/operation.h"
+#include "collective/shm/tree_fold.h"
+
+namespace regroup::collective {
+
+// How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
+struct Plan {
+  std::size_t block = 0;    // bytes per rank
+  std::size_t piece = 0;    // of a block, per chunk
+  bool contributes = true;  // this rank brings data
+  bool is_inline = false;   // which travels in the arrival itself
+  bool is_copied = false;   // or in a stage, wherever it lies: it is small
+  bool by_lines = false;    // and there in lines that say that they are there
+  bool by_slices = false;   // each rank folds a slice of each chunk for all
+  bool direct = false;      // inputs lie in the arena: all at once
+  bool two_levels = false;  // block by block, those of a NUMA node first
+  bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
+  Stores stores = Stores::kPlain;
+};
+
+inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
+
+}  // namespace regroup::collective
