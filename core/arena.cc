@@ -72,7 +72,7 @@ struct Layout {
         results(worlds + kWorldSlots * world_bytes(s)),
         buffers(results + 2 * buffer_stride(s)),
         stages(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
-        crcs(stages + s.slots * kStageBytes),
+        crcs(stages + s.slots * stage_bytes(s.slots)),
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
         kept(snapshot + pages(s.snapshot_bytes)),
         save(kept + s.kept_results * kept_stride(s)),
@@ -210,7 +210,7 @@ std::span<std::byte> Arena::buffer(SlotIndex slot, std::uint32_t index) const {
 
 std::span<std::byte> Arena::stage(SlotIndex slot) const {
   assert(slot < spec_.slots);
-  return {at(Layout(spec_).stages + slot * kStageBytes), kStageBytes};
+  return {at(Layout(spec_).stages + slot * stage_bytes(spec_.slots)), stage_bytes(spec_.slots)};
 }
 
 std::optional<std::uint64_t> Arena::offset_of(std::span<const std::byte> data) const {

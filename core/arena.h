@@ -6,6 +6,7 @@
 // word. docs/formats/arena.md has the byte offsets.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +20,19 @@
 
 namespace regroup::core {
 
-inline constexpr std::uint32_t kMaxSlots = 128;        // futex_waitv takes as many
-inline constexpr std::uint32_t kMaxMembers = 16384;    // of a World
-inline constexpr std::size_t kStageBytes = 512 << 10;  // of a member's Communicators: collective/shm/stage.h
+inline constexpr std::uint32_t kMaxSlots = 128;      // futex_waitv takes as many
+inline constexpr std::uint32_t kMaxMembers = 16384;  // of a World
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 inline constexpr std::uint32_t kMaxKeptResults = 64;
+
+// Of the stage that each member's Communicators have (collective/shm/stage.h): more than the cache of one
+// core where all of them together, `slots` at most, take no more than a part of the cache that cores share.
+[[nodiscard]] constexpr std::size_t stage_bytes(std::uint32_t slots) {
+  constexpr std::size_t kLeast = 768 << 10;
+  constexpr std::size_t kMost = 2304 << 10;
+  constexpr std::size_t kOfAll = 18 << 20;
+  return std::clamp(kOfAll / slots / (64 << 10) * (64 << 10), kLeast, kMost);
+}
 
 struct ArenaSpec {
   std::uint32_t slots = 1;
@@ -66,7 +75,7 @@ class Arena {
   [[nodiscard]] Line& line(SlotIndex slot) const;
   [[nodiscard]] std::span<std::byte> result(Step step) const;  // of step % 2; elements * element_bytes
   [[nodiscard]] std::span<std::byte> buffer(SlotIndex slot, std::uint32_t index) const;
-  [[nodiscard]] std::span<std::byte> stage(SlotIndex slot) const;  // kStageBytes
+  [[nodiscard]] std::span<std::byte> stage(SlotIndex slot) const;  // stage_bytes()
   [[nodiscard]] std::span<std::byte> snapshot() const;
   // Where `data` lies in the arena, the same for all who map it; nothing if it does not lie in it.
   [[nodiscard]] std::optional<std::uint64_t> offset_of(std::span<const std::byte> data) const;

@@ -2,14 +2,14 @@
 //
 // Why nobody overwrites a chunk that a slow peer still reads: count time in rendezvous; "at time k" is
 // between rendezvous k and k+1. The chunk of time k is written by its owner at k, one slice of it again at
-// k+1 by the same owner, and read at k+1 and k+2. Chunks take turns in threes, so it is next written at k+3:
-// behind rendezvous k+3, at which everybody has arrived who was through with k+2, whatever the operations
-// are. None is needed at the end of one. Who leaves behind its own arrival (leaves_early()) sees all others
-// there before it writes anything for the operation that follows. Payloads are written before rendezvous k
-// and read behind it, and there are two of them. Time starts anew with each communicator, hence it settles:
-// its members meet once before the first chunk or payload is written. Between generations the gate does the
-// same. Groups share the stage, each with a time of its own: then each operation ends with a rendezvous
-// (Family::has_groups).
+// k+1 by the same owner, and read at k+1 and k+2. Three in a row lie apart (Turns), so its place is next
+// written at k+3 or later: behind rendezvous k+3, at which everybody has arrived who was through with k+2,
+// whatever the operations are. None is needed at the end of one. Who leaves behind its own arrival
+// (leaves_early()) sees all others there before it writes anything for the operation that follows. Payloads
+// are written before rendezvous k and read behind it, and there are two of them. Time starts anew with each
+// communicator, hence it settles: its members meet once before the first chunk or payload is written. Between
+// generations the gate does the same. Groups share the stage, each with a time of its own: then each
+// operation ends with a rendezvous (Family::has_groups).
 #include "collective/shm/communicator.h"
 
 #include <fmt/format.h>
@@ -39,6 +39,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, Tr
       rank_(seats.rank),
       channel_(seats.peers[static_cast<std::size_t>(seats.rank)].channel),
       ranks_fold_(std::move(ranks_fold)),
+      turns_(core::stage_bytes(family_->arena().spec().slots)),
       arrivals_(family_->generation(), seats.instance, std::move(seats.peers), seats.rank),
       settled_(seats.settled),
       inputs_(slots_.size()),
@@ -104,6 +105,7 @@ void ShmCommunicator::remember(const Operation& o) {
 bool ShmCommunicator::run_quick(const Operation& o) {
   plan_ = quick_.plan;
   prepare_inputs(o);
+  if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
   if (plan_.is_giver) {
     arrivals_.announce_and_go(quick_.call, announce(o));
@@ -143,7 +145,7 @@ void ShmCommunicator::make_ready(const Operation& o) const {
   if (plan_.is_inline || !in_one_place || !plan_.contributes) return;
   constexpr std::size_t kMost = 2048;
   const auto self = static_cast<std::size_t>(rank_);
-  const std::byte* next = chunk(self, arrivals_.met());
+  const std::byte* next = stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan_.placed);
   std::size_t bytes = std::min(kMost, contribution_of(o).size());
   if (plan_.by_lines) {
     next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));

@@ -88,7 +88,7 @@ class ShmCommunicator final : public Communicator {
   void fold_in_two_levels(const Operation& operation, std::size_t turn);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
-    return stages_[rank]->chunk(slots_[rank], time);
+    return stages_[rank]->room_of(slots_[rank]) + turns_.at(time);
   }
   [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
     return std::min(plan_.piece, plan_.block - index * plan_.piece);
@@ -100,6 +100,7 @@ class ShmCommunicator final : public Communicator {
   core::Channel* const channel_;  // ours
   const TreeFold ranks_fold_;     // over one input of each rank
   std::vector<Stage*> stages_;    // by rank
+  Turns turns_;
   Arrivals arrivals_;
   bool settled_;
   bool left_early_ = false;  // not all were seen at the last rendezvous

@@ -113,7 +113,7 @@ core::Result<bool> Messages::send(Message& message) {
       instance > instance_ ? message.first + chunks : other.taken.load(std::memory_order_seq_cst);
   for (; message.chunks < chunks && message.first + message.chunks < taken + 2; ++message.chunks) {
     const auto chunk = chunk_of(message.operation.in, message.chunks);
-    std::byte* to = stage_of(arena_, self_).mail_chunk(self_, message.first + message.chunks);
+    std::byte* to = stage_of(arena_, self_).mail_chunk(message.first + message.chunks);
     if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
     publish(mail.sent, message.first + message.chunks + 1);
     moves_ += 1;
@@ -140,7 +140,7 @@ core::Result<bool> Messages::receive(Message& message) {
     const std::uint64_t offered = other.offered.load(std::memory_order_relaxed);
     if (offered != message.operation.out.size()) return mismatch(message, offered);
     const auto chunk = chunk_of(message.operation.out, message.chunks);
-    const std::byte* from = stage_of(arena_, message.peer).mail_chunk(message.peer, number);
+    const std::byte* from = stage_of(arena_, message.peer).mail_chunk(number);
     if (!chunk.empty()) std::memcpy(chunk.data(), from, chunk.size());
     message.chunks += 1;
     publish(mail.taken, number + 1);

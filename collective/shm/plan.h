@@ -13,6 +13,8 @@ namespace regroup::collective {
 struct Plan {
   std::size_t block = 0;    // bytes per rank
   std::size_t piece = 0;    // of a block, per chunk
+  std::size_t stride = 0;   // in a chunk, from the part for one rank to that for the next
+  std::size_t placed = 0;   // of each stage, by a chunk
   bool contributes = true;  // this rank brings data
   bool is_inline = false;   // which travels in the arrival itself
   bool is_copied = false;   // or in a stage, wherever it lies: it is small
@@ -25,5 +27,9 @@ struct Plan {
 };
 
 inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
+// Of what `rank` stages for each of the others: where `other`'s part stands. Its own is not among them.
+[[nodiscard]] constexpr std::size_t part_of(std::size_t rank, std::size_t other) {
+  return other <= rank ? other : other - 1;
+}
 
 }  // namespace regroup::collective

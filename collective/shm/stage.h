@@ -1,5 +1,5 @@
 // The part of the arena that a member's communicators share: chunks on their way to the others, mail, and the
-// channels of groups. Written by its member only. A stage is 512 KiB of the arena (core/arena.h).
+// channels of groups. Written by its member only.
 #pragma once
 
 #include <array>
@@ -12,11 +12,12 @@
 
 namespace regroup::collective {
 
-inline constexpr std::size_t kChunk = 128 << 10;  // of a collective operation, per rank and rendezvous
-inline constexpr std::size_t kLines = 32;         // that one rendezvous can fill
+inline constexpr std::size_t kChunk = 128
+                                      << 10;  // at most, of a collective operation, per rank and rendezvous
+inline constexpr std::size_t kLines = 32;     // that one rendezvous can fill
 inline constexpr std::size_t kMailChunk = 44 << 10;
 inline constexpr std::size_t kGroups = 32;  // communicators made by split() that a member can hold at a time
-inline constexpr std::size_t kTurns = 3;    // chunks in turn: collective/shm/communicator.cc says why three
+inline constexpr std::size_t kTurns = 3;    // data in turn: collective/shm/communicator.cc says why three
 inline constexpr std::size_t kMaxCores = 1024;
 
 // What a member tells one other about the messages between them. The counts grow as long as `instance`
@@ -39,18 +40,50 @@ struct Stage {
   // waiting depends on it.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
   std::array<std::array<DataLine, kLines>, kTurns> lines;
-  std::array<std::byte, 16 * kSkew + kTurns * kChunk + 2 * kMailChunk> room;
+  std::array<std::array<std::byte, kMailChunk>, 2> mail_chunks;
+  // Up to the end of the stage, for Turns; less for larger slots.
+  alignas(64) std::byte room[];
 
-  // Where the member in `slot`, whose stage this is, puts its chunk of time `time`.
-  [[nodiscard]] std::byte* chunk(core::SlotIndex slot, std::uint64_t time) {
-    return room.data() + slot % 16 * kSkew + time % kTurns * kChunk;
-  }
+  static constexpr std::size_t kSkews = 16 * kSkew;
+  [[nodiscard]] std::byte* room_of(core::SlotIndex slot) { return room + slot % 16 * kSkew; }
   [[nodiscard]] DataLine* lines_of_time(std::uint64_t time) { return lines[time % kTurns].data(); }
-  [[nodiscard]] std::byte* mail_chunk(core::SlotIndex slot, std::uint64_t number) {
-    return chunk(slot, 0) + kTurns * kChunk + number % 2 * kMailChunk;
-  }
+  [[nodiscard]] std::byte* mail_chunk(std::uint64_t number) { return mail_chunks[number % 2].data(); }
 };
-static_assert(sizeof(Stage) <= core::kStageBytes);
+
+// Where in the rooms of all members what they write between one rendezvous and the next lies: small data in
+// turns of its own, which stay in the caches of those who exchange it, all else one behind the other in a
+// ring. That is larger than a core's cache: to write lines that another core has changed or read and still
+// holds is slow, to write those that have gone back to the cache that all share is not.
+class Turns {
+  static constexpr std::size_t kSmall = 4 << 10;
+  static constexpr std::size_t kRing = kTurns * kSmall;
+
+ public:
+  // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever the
+  // ring ends.
+  static constexpr std::size_t kLeast = kRing + (kTurns + 1) * kChunk;
+
+  explicit Turns(std::size_t stage_bytes) : end_(stage_bytes - sizeof(Stage) - Stage::kSkews) {}
+
+  // Where `bytes`, at most kChunk, would go at `time`.
+  [[nodiscard]] std::size_t next(std::uint64_t time, std::size_t bytes) const {
+    if (bytes <= kSmall) return time % kTurns * kSmall;
+    return next_ + bytes <= end_ ? next_ : kRing;
+  }
+  // All members, with the same.
+  void place(std::uint64_t time, std::size_t bytes) {
+    at_[time % kTurns] = next(time, bytes);
+    if (bytes > kSmall) next_ = at_[time % kTurns] + (bytes + 63) / 64 * 64;
+  }
+  // What was placed at `time`, not before the two before the last.
+  [[nodiscard]] std::size_t at(std::uint64_t time) const { return at_[time % kTurns]; }
+
+ private:
+  std::size_t end_;
+  std::size_t next_ = kRing;
+  std::array<std::size_t, kTurns> at_{};
+};
+static_assert(sizeof(Stage) + Stage::kSkews + Turns::kLeast <= core::stage_bytes(core::kMaxSlots));
 
 [[nodiscard]] inline Stage& stage_of(const core::Arena& arena, core::SlotIndex slot) {
   return *reinterpret_cast<Stage*>(arena.stage(slot).data());

@@ -65,6 +65,8 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes) const {
   plan.stores = stores_of(o.out.size() * (one_result ? 1 : ranks));
   plan.piece = is_split(o.kind) ? kChunk / ranks / kLine * kLine : kChunk;
   if (plan.is_inline || ranks == 1) plan.piece = plan.block;
+  plan.stride = std::min(plan.piece, (plan.block + kLine - 1) / kLine * kLine);
+  plan.placed = plan.stride * (is_split(o.kind) ? ranks - 1 : 1);
   plan.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
                    plan.block * ranks > kFoldAllBytes && ranks > 1;
   return plan;
@@ -121,6 +123,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     return {};
   }
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
+  if (phase < chunks && !plan_.is_inline) turns_.place(arrivals_.met(), plan_.placed);
   if (phase < chunks && plan_.contributes && !plan_.is_inline && offsets_.in == kNowhere)
     stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
@@ -185,10 +188,10 @@ void ShmCommunicator::hear(Pending& pending) {
 void ShmCommunicator::fetch_ahead(const Operation& o) const {
   constexpr std::size_t kMost = 1024;
   const auto self = static_cast<std::size_t>(rank_);
-  const std::size_t part = is_split(o.kind) ? self : 0;
   for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMost; ++r) {
     if (r == self) continue;
-    const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.piece;
+    const std::size_t part = is_split(o.kind) ? part_of(r, self) : 0;
+    const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.stride;
     for (std::size_t at = 0; at < plan_.block && sum < kMost; at += kLine, sum += kLine) {
       __builtin_prefetch(from + at);
     }
@@ -240,7 +243,7 @@ void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
   std::byte* to = chunk(self, arrivals_.met());
   if (is_split(o.kind)) {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
-      if (r != self) std::memcpy(to + r * plan_.piece, from + r * plan_.block, bytes);
+      if (r != self) std::memcpy(to + part_of(self, r) * plan_.stride, from + r * plan_.block, bytes);
     }
     return;
   }
@@ -252,6 +255,7 @@ void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
 // Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
 void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
+  const auto staged = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
   for (std::size_t r = 0; r < slots_.size(); ++r) {
     if (plan_.is_inline && size() > 1) {
       sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
@@ -260,7 +264,7 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {
-      sources_[r] = chunk(r, arrivals_.met() - 1) + part * plan_.piece;
+      sources_[r] = chunk(r, arrivals_.met() - 1) + staged(r) * plan_.stride;
     }
   }
 }
@@ -314,6 +318,7 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t turn) {
     levels_->sum_far(inputs_, block(turn - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
   }
   if (block(turn).size() == 0) return;
+  turns_.place(now, kChunk);
   levels_->sum_near(inputs_, block(turn), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
 }
 

@@ -1,0 +1,52 @@
+// Turns of collective/shm/stage.h: what three rendezvous in a row have placed never overlaps, in stages of
+// any size.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+#include "collective/shm/stage.h"
+
+namespace regroup::collective {
+namespace {
+
+struct Placed {
+  std::size_t begin, end;
+};
+
+TEST(Turns, WhatThreeRendezvousPlaceLiesApart) {
+  std::mt19937_64 random(7);
+  for (std::uint32_t slots = 1; slots <= core::kMaxSlots; slots += 1 + slots / 3) {
+    const std::size_t stage = core::stage_bytes(slots);
+    Turns turns(stage);
+    std::deque<Placed> last;
+    for (std::uint64_t time = 5; time < 5000; ++time) {
+      const std::size_t bytes = random() % 4 == 0 ? kChunk : 1 + random() % (kChunk >> random() % 8);
+      const std::size_t expected = turns.next(time, bytes);
+      turns.place(time, bytes);
+      ASSERT_EQ(turns.at(time), expected);
+      const Placed here{turns.at(time), turns.at(time) + bytes};
+      ASSERT_LE(sizeof(Stage) + Stage::kSkews + here.end, stage) << slots << " slots";
+      for (std::size_t ago = 0; ago < last.size(); ++ago) {
+        const Placed& other = last[ago];
+        ASSERT_TRUE(here.end <= other.begin || other.end <= here.begin) << slots << " slots, time " << time;
+        ASSERT_EQ(turns.at(time - 1 - ago), other.begin);
+      }
+      last.push_front(here);
+      if (last.size() == kTurns) last.pop_back();
+    }
+  }
+}
+
+TEST(Turns, LargeDataGoesAroundMoreThanACoresCache) {
+  Turns turns(core::stage_bytes(2));
+  std::size_t most = 0;
+  for (std::uint64_t time = 0; time < 100; ++time) {
+    turns.place(time, 64 << 10);
+    most = std::max(most, turns.at(time) + (64 << 10));
+  }
+  EXPECT_GT(most, std::size_t{1900} << 10);
+}
+
+}  // namespace
+}  // namespace regroup::collective
