@@ -139,11 +139,17 @@ core::Result<bool> Arrivals::all_here(bool thorough) {
   return seen == Sight::kAll;
 }
 
-std::string Arrivals::describe_stranger() const {
+std::optional<Arrivals::Stranger> Arrivals::stranger() const {
+  if (stranger_ == self_) return std::nullopt;
   const auto& words = peers_[stranger_].channel->calls[met_ % 2];
-  const Call theirs{words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)};
+  return Stranger{stranger_,
+                  {words[0].load(std::memory_order_relaxed), words[1].load(std::memory_order_relaxed)}};
+}
+
+std::string Arrivals::describe_stranger() const {
+  const Stranger other = *stranger();
   return fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(call_.what & 0xff)),
-                     self_, describe(call_), stranger_, describe(theirs));
+                     self_, describe(call_), other.rank, describe(other.call));
 }
 
 // A member in a later instance was done with this one. One in a later generation was not, perhaps; but no

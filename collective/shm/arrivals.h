@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,12 @@ class Arrivals {
   [[nodiscard]] core::Result<bool> all_here(bool thorough);
   // Behind a rendezvous: has the line of the next arrival, which nobody reads any more, at hand to write.
   void make_ready() const { asm volatile("prefetchw %0" : : "m"(mine().arrivals[(met_ + 1) % 2].word)); }
+  // Who was seen in another operation, and in which.
+  struct Stranger {
+    std::size_t rank;
+    Call call;
+  };
+  [[nodiscard]] std::optional<Stranger> stranger() const;
   // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
   // next.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const;

@@ -53,11 +53,16 @@ ShmCommunicator::~ShmCommunicator() {
 }
 
 Result<Request> ShmCommunicator::start(const Operation& operation, core::TimePoint deadline) {
+  return start_part(call_of(operation, size()), operation, deadline);
+}
+
+Result<Request> ShmCommunicator::start_part(const Call& call, const Operation& operation,
+                                            core::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   auto ticket = message ? family_->start_message(*this, operation,
                                                  slots_[static_cast<std::size_t>(operation.root)], deadline)
-                        : family_->start(*this, operation, deadline);
+                        : family_->start(*this, operation, call, deadline);
   if (!ticket.ok()) return ticket.status();
   return Request(this, *ticket);
 }
@@ -71,10 +76,10 @@ Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline
   }
   if (!family_->goes_on()) return family_->check();
   if (!quick_.known || family_->has_groups || !has_caught_up()) {
-    return family_->run(family_->make_pending(*this, operation, deadline));
+    return family_->run(family_->make_pending(*this, operation, call_of(operation, size()), deadline));
   }
   if (run_quick(operation)) return {};
-  Pending pending = family_->make_pending(*this, operation, deadline);
+  Pending pending = family_->make_pending(*this, operation, quick_.call, deadline);
   pending.state = Pending::State::kMeeting;
   pending.phase = 1;
   pending.phases = 2;
@@ -104,6 +109,7 @@ void ShmCommunicator::remember(const Operation& o) {
 // Arrives with it, and finishes it if the others are quick too.
 bool ShmCommunicator::run_quick(const Operation& o) {
   plan_ = quick_.plan;
+  call_ = quick_.call;
   prepare_inputs(o);
   if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
@@ -168,7 +174,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   const bool alone = size() == 1;
   const auto meet = [&](std::span<const std::byte> payload) {
     REGROUP_RETURN_IF_ERROR(family_->check());
-    return alone ? Status() : arrivals_.arrive(call_of(pending.operation, size()), payload);
+    return alone ? Status() : arrivals_.arrive(pending.call, payload);
   };
   switch (pending.state) {
     case State::kNew:
@@ -261,7 +267,7 @@ Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   partials_fold_ = &*fold;
   partials_ = inputs;
   const Operation operation{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
-  auto ticket = family_->start(*this, operation, deadline);
+  auto ticket = family_->start(*this, operation, call_of(operation, size()), deadline);
   return ticket.ok() ? family_->wait(*ticket) : ticket.status();
 }
 

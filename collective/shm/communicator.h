@@ -41,6 +41,14 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   core::TimePoint deadline) override;
 
+  // For backends with members of this host. start() of a part of an operation of theirs: it is that one, in
+  // `call`, on which the ranks must agree.
+  [[nodiscard]] core::Result<Request> start_part(const Call& call, const Operation& operation,
+                                                 core::TimePoint deadline);
+  // Behind a failure: the rank that is in another operation, if that was why.
+  [[nodiscard]] std::optional<Arrivals::Stranger> stranger() const { return arrivals_.stranger(); }
+  [[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> split_off(int color, core::TimePoint deadline);
+
   // For the family: moves `pending` on without waiting; true when it is done.
   [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
   [[nodiscard]] const Family& family() const { return *family_; }
@@ -111,6 +119,7 @@ class ShmCommunicator final : public Communicator {
   Quick quick_;
   // Of the operation under way.
   Plan plan_;
+  Call call_;
   std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
   std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
   std::vector<std::byte> fetched_;         // what lines held, a room for each rank
@@ -126,6 +135,12 @@ class ShmCommunicator final : public Communicator {
   std::span<const std::byte* const> partials_;
 };
 
+struct ShmOptions;
+// make_shm() (factory.h).
+[[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena,
+                                                                      const core::World& world,
+                                                                      core::Seat self,
+                                                                      const ShmOptions& options);
 
 // What a channel must hold to be free for a new group; the factory's business, but also of who ends one.
 void release_channel(core::Channel& channel);

@@ -61,6 +61,12 @@ Bid bid_of(const core::Arena& arena, core::SlotIndex self, core::Generation gene
 void release_channel(core::Channel& channel) { channel.held.store(0, std::memory_order_relaxed); }
 
 Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::TimePoint deadline) {
+  auto part = split_off(color, deadline);
+  if (!part.ok()) return part.status();
+  return std::unique_ptr<Communicator>(std::move(*part));
+}
+
+Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, core::TimePoint deadline) {
   const core::Arena& arena = family_->arena();
   family_->has_groups = true;  // in all members, since all split
   const Bid mine = bid_of(arena, family_->self(), family_->generation(), color);
@@ -68,7 +74,7 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::Ti
   REGROUP_RETURN_IF_ERROR(
       run(Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(bids))),
           deadline));
-  if (color < 0) return std::unique_ptr<Communicator>();
+  if (color < 0) return std::unique_ptr<ShmCommunicator>();
   std::uint32_t free = ~0U;
   Seats seats;
   seats.settled = true;  // with groups about, every operation ends with a rendezvous
@@ -93,12 +99,18 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::Ti
   stage_of(arena, family_->self()).groups[index].held.store(family_->generation(), std::memory_order_relaxed);
   auto fold = fold_of_ranks(seats.slots.size());
   if (!fold.ok()) return fold.status();
-  return std::unique_ptr<Communicator>(
-      std::make_unique<ShmCommunicator>(family_, std::move(seats), std::move(fold).value()));
+  return std::make_unique<ShmCommunicator>(family_, std::move(seats), std::move(fold).value());
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const core::World& world,
                                                core::Seat self, const ShmOptions& options) {
+  auto out = open_shm(arena, world, self, options);
+  if (!out.ok()) return out.status();
+  return std::unique_ptr<Communicator>(std::move(*out));
+}
+
+Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, const core::World& world,
+                                                  core::Seat self, const ShmOptions& options) {
   auto ranks = ranks_of(world, options);
   if (!ranks.ok()) return ranks.status();
   ShmCommunicator::Seats seats;
@@ -128,8 +140,7 @@ Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const c
       std::ranges::count(world.members, self.node, [](const core::WorldMember& m) { return m.seat.node; });
   auto family = std::make_shared<Family>(arena, world.generation, options.instance, self.slot,
                                          static_cast<std::size_t>(here), options.numa_node);
-  return std::unique_ptr<Communicator>(
-      std::make_unique<ShmCommunicator>(std::move(family), std::move(seats), std::move(fold).value()));
+  return std::make_unique<ShmCommunicator>(std::move(family), std::move(seats), std::move(fold).value());
 }
 
 }  // namespace regroup::collective

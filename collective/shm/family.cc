@@ -95,10 +95,10 @@ void Family::met(std::span<const core::SlotIndex> slots) {
 }
 
 Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operation& operation,
-                                    TimePoint deadline) {
+                                    const Call& call, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
   announce_cores();
-  queue_.push_back({operation, &communicator, next_ticket_, deadline, has_groups});
+  queue_.push_back({operation, call, &communicator, next_ticket_, deadline, has_groups});
   advance(false);
   return next_ticket_++;
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "collective/communicator.h"
+#include "collective/shm/arrivals.h"
 #include "collective/shm/messages.h"
 #include "core/arena.h"
 
@@ -21,6 +22,7 @@ struct Pending {
   enum class State { kNew, kCatchingUp, kSettling, kWorking, kMeeting, kClosing };
 
   Operation operation;
+  Call call;  // that it is, or is a part of: what the ranks must agree on
   ShmCommunicator* communicator;
   std::uint64_t ticket;
   core::TimePoint deadline;
@@ -45,12 +47,12 @@ class Family {
   }
   // Queues `operation` and moves everything on.
   [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
-                                                  core::TimePoint deadline);
+                                                  const Call& call, core::TimePoint deadline);
   // While is_idle() only: an operation that is not in the queue, and what is left of one, from where it is to
   // its end.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
-                                     core::TimePoint deadline) {
-    return {operation, &communicator, next_ticket_++, deadline, has_groups};
+                                     const Call& call, core::TimePoint deadline) {
+    return {operation, call, &communicator, next_ticket_++, deadline, has_groups};
   }
   [[nodiscard]] core::Status run(const Pending& pending);
   // Notes what went wrong, for ever: the first of all that did.

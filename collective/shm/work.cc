@@ -85,6 +85,7 @@ void ShmCommunicator::prepare_inputs(const Operation& o) {
 void ShmCommunicator::make_plan(Pending& pending) {
   const Operation& o = pending.operation;
   plan_ = plan_of(o, pending.closes);
+  call_ = pending.call;
   prepare_inputs(o);
   if (!plan_.is_copied && size() > 1) look_for_arena(o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
@@ -208,7 +209,7 @@ Output ShmCommunicator::room_of(std::size_t rank) {
 void ShmCommunicator::stage_lines(const Operation& o) {
   if (to_root(o.kind) && rank_ == o.root) return;
   const auto self = static_cast<std::size_t>(rank_);
-  const LineMark mark = arrivals_.next_mark(call_of(o, size()));
+  const LineMark mark = arrivals_.next_mark(call_);
   DataLine* to = stages_[self]->lines_of_time(arrivals_.met());
   if (o.kind == Kind::kAllreduce) std::ranges::copy(o.in, room_of(self).begin());
   const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
