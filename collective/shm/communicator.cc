@@ -102,7 +102,7 @@ void ShmCommunicator::remember(const Operation& o) {
   if (!quick_.known) return;
   quick_.operation = o;
   quick_.call = call_of(o, size());
-  quick_.plan = plan_of(o, false);
+  quick_.plan = plan_of(o, false, false);
   quick_.known = quick_.plan.is_copied && quick_.plan.block <= quick_.plan.piece && !quick_.plan.by_slices;
 }
 

@@ -73,7 +73,7 @@ class ShmCommunicator final : public Communicator {
     bool known = false;
   };
   [[nodiscard]] bool is_shared(const Operation& operation) const;
-  [[nodiscard]] Plan plan_of(const Operation& operation, bool closes) const;
+  [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
   void make_plan(Pending& pending);
   [[nodiscard]] bool leaves_early(const Pending& pending) const;
