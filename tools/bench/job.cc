@@ -45,6 +45,7 @@ core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& roo
                                              core::Duration patience) {
   auto arena = meet(place, room, agreed, core::SystemClock().now() + patience);
   if (!arena.ok()) return arena.status();
+  arena->populate();
   std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, patience));
   REGROUP_RETURN_IF_ERROR(job->open_communicator());
   REGROUP_RETURN_IF_ERROR(job->barrier());
