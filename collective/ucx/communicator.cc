@@ -1,8 +1,9 @@
 // Makes tasks of operations.
 //
-// A member of a host with several first compares calls with its neighbours, in the one local operation that
-// is the same for all calls; behind that their local operations cannot differ. Operations in which somebody
-// could be through before everybody has come end with a meeting of all hosts.
+// The rendezvous of the members of a host carry the call that they are a part of, so the first one shows a
+// disagreement, and behind it their local operations cannot differ. Where something else comes before it,
+// they compare calls by themselves. Operations in which somebody could be through before everybody has come
+// end with a meeting of all hosts.
 #include "collective/ucx/communicator.h"
 
 #include <fmt/format.h>
@@ -21,6 +22,11 @@ namespace {
 
 bool has_stragglers(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+}
+
+// With a rendezvous of the members of each host.
+bool begins_locally(Kind kind) {
+  return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
 }
 
 }  // namespace
@@ -87,14 +93,14 @@ Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
 }
 
 Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
+  call_ = call_of(o, size());
   if (layout_.hosts.size() == 1) {
     co_await local(o);
     co_return;
   }
-  const Call call = call_of(o, size());
-  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call);
-  if (seats() > 1) co_await compare_calls(call);
+  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call_);
   const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
+  if (seats() > 1 && (empty || !begins_locally(o.kind))) co_await compare_calls();
   if (!empty) co_await perform(x, o);
   if (empty || has_stragglers(o.kind)) co_await meet(x);
 }
@@ -102,9 +108,10 @@ Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
 Task UcxCommunicator::perform(Exchange& x, const Operation& o) {
   switch (o.kind) {
     case Kind::kAllreduce:
-      return reduce(x, o, -1);
-    case Kind::kReduce:
-      return reduce(x, o, static_cast<int>(layout_.host_of(o.root)));
+    case Kind::kReduce: {
+      const int to = o.kind == Kind::kReduce ? static_cast<int>(layout_.host_of(o.root)) : -1;
+      return one_carries(o.in.size()) ? reduce_at_one(x, o, to) : reduce(x, o, to);
+    }
     case Kind::kReduceScatter:
       return reduce_scatter(x, o);
     case Kind::kBroadcast:
@@ -127,25 +134,22 @@ int UcxCommunicator::seat_of(int rank) const {
 }
 
 Task UcxCommunicator::local(Operation o) {
-  auto request = local_->start(o, TimePoint::max());  // deadlines are the engine's
+  auto request = local_->start_part(call_, o, TimePoint::max());  // deadlines are the engine's
   if (!request.ok()) engine_->fail(request.status());
   co_await Until(*engine_, [&] {
     const auto done = request->test();
-    if (!done.ok()) engine_->fail(done.status());
+    if (!done.ok()) fail_locally(done.status());
     return done.ok() && *done;
   });
 }
 
-Task UcxCommunicator::compare_calls(Call mine) {
-  std::vector<Call> calls(seats());
-  co_await local(
-      Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(calls))));
-  for (std::size_t seat = 0; seat < calls.size(); ++seat) {
-    if (calls[seat] == mine) continue;
-    engine_->disagree(mine, ranks_[static_cast<std::size_t>(layout_.here()[seat])], calls[seat]);
-    co_await Until(*engine_, [] { return false; });
-  }
+void UcxCommunicator::fail_locally(const core::Status& why) {
+  const auto other = local_->stranger();
+  if (!other || layout_.hosts.size() == 1) return engine_->fail(why);
+  engine_->disagree(call_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])], other->call);
 }
+
+Task UcxCommunicator::compare_calls() { co_await local(Operation::barrier()); }
 
 Task UcxCommunicator::meet(Exchange& x) {
   if (layout_.seat == 0) co_await x.meet_hosts();
@@ -213,7 +217,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::split(int color, TimePoin
       run(Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(bids))),
           deadline));
   for (const Bid& bid : bids) engine_->last_group = std::max(engine_->last_group, bid.group + 1);
-  auto here = local_->split(color, deadline);
+  auto here = local_->split_off(color, deadline);
   if (!here.ok()) return here.status();
   if (color < 0) return std::unique_ptr<Communicator>();
   Seats seats{.line = line_, .local = std::move(*here)};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/shm/communicator.h"
 #include "collective/ucx/engine.h"
 #include "collective/ucx/exchange.h"
 #include "collective/ucx/layout.h"
@@ -21,7 +22,7 @@ class UcxCommunicator final : public Communicator {
     LineId line;
     std::vector<int> ranks;  // in the World, by rank
     int rank = 0;
-    std::unique_ptr<Communicator> local;  // of the ranks of this host, in the same order
+    std::unique_ptr<ShmCommunicator> local;  // of the ranks of this host, in the same order
   };
   [[nodiscard]] static core::Result<std::unique_ptr<Communicator>> open(std::shared_ptr<Engine> engine,
                                                                         Seats seats);
@@ -51,14 +52,20 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task perform(Exchange& x, const Operation& o);
   [[nodiscard]] Task send(Operation o, std::uint64_t number);
   [[nodiscard]] Task receive(Operation o, std::uint64_t number);
-  // With the members of this host.
+  // With the members of this host, as a part of the operation under way.
   [[nodiscard]] Task local(Operation o);
-  [[nodiscard]] Task compare_calls(Call mine);
+  void fail_locally(const core::Status& why);
+  [[nodiscard]] Task compare_calls();
   [[nodiscard]] Task meet(Exchange& x);
 
   // reductions.cc, sums.cc
   struct Chunk;
   [[nodiscard]] Task reduce(Exchange& x, Operation o, int to);
+  [[nodiscard]] Task reduce_at_one(Exchange& x, Operation o, int to);
+  [[nodiscard]] Task sum_host(Exchange& x, Chunk& chunk, int carrier);
+  [[nodiscard]] bool one_carries(std::size_t bytes) const;
+  [[nodiscard]] int carrier_of(std::size_t host, const Operation& o) const;
+  [[nodiscard]] bool is_summed_by_local(Arithmetic arithmetic) const;
   [[nodiscard]] Held widened(Held leaves, std::size_t count, Arithmetic arithmetic,
                              std::vector<Scratch::Buffer>* keep);
   [[nodiscard]] Task gather_slices(Exchange& x, Chunk& chunk);
@@ -105,9 +112,10 @@ class UcxCommunicator final : public Communicator {
   const int rank_;
   const Layout layout_;
   const Plans plans_;
-  const std::unique_ptr<Communicator> local_;
+  const std::unique_ptr<ShmCommunicator> local_;
   Scratch scratch_;
   std::uint64_t number_ = 0;         // of the last collective operation
+  Call call_;                        // of the one under way
   std::vector<std::uint64_t> sent_;  // messages, by rank
   std::vector<std::uint64_t> received_;
 };

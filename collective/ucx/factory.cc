@@ -49,7 +49,7 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<Wire> wire, const
     }
     if (world.members[static_cast<std::size_t>(r)].seat.node == self.node) here.ranks.push_back(r);
   }
-  auto local = make_shm(wire->arena(), world, self, here);
+  auto local = open_shm(wire->arena(), world, self, here);
   if (!local.ok()) return local.status();
   seats.local = std::move(*local);
   return UcxCommunicator::open(std::make_shared<Engine>(std::move(wire)), std::move(seats));

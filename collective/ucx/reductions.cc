@@ -1,5 +1,5 @@
-// Allreduce, reduce, reduce_scatter and sum_partials: what a member of a host does before and after the hosts
-// reduce with each other.
+// Allreduce and reduce: what a member of a host does before and after the hosts reduce with each other. Large
+// ones go chunk by chunk, of each chunk a slice through each member; small ones whole through one member.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = 256 << 10;  // of a vector
 constexpr std::size_t kDepth = 2;               // chunks between hosts at a time
+constexpr std::size_t kSliceBytes = 32 << 10;   // that are worth a letter and a rendezvous of their own
 
 }  // namespace
 
@@ -51,21 +52,34 @@ Held UcxCommunicator::widened(Held leaves, std::size_t count, Arithmetic arithme
   return leaves;
 }
 
+// Those of this host make up one node of the tree, with the bits of the local communicator.
+bool UcxCommunicator::is_summed_by_local(Arithmetic arithmetic) const {
+  return seats() > 1 && arithmetic.work == arithmetic.stored && plans_.local.outputs.size() == 1;
+}
+
 // Our slice of the inputs of all members of this host, folded as far as the tree allows.
 Task UcxCommunicator::gather_slices(Exchange& x, Chunk& c) {
   const std::size_t size = c.arithmetic.size();
   const std::size_t width = seats() == 1 ? c.count : slice_width(c.count, seats());
   Held leaves{c.in()};
   const bool gets_result = c.to < 0 || c.to == static_cast<int>(layout_.host);
-  c.mine = seats() == 1 && gets_result ? c.out() : c.room(scratch_, width * size);
+  const std::size_t whole = width * seats();
+  const bool in_place = gets_result && whole == c.count && (seats() == 1 || c.to < 0);
+  c.mine = in_place ? c.out() + layout_.seat * width * size : c.room(scratch_, width * size);
   if (seats() > 1) {
-    const std::size_t whole = width * seats();
     const std::byte* in = c.in();
     if (whole != c.count) {
       std::byte* padded = c.room(scratch_, whole * size);
       std::memcpy(padded, in, c.count * size);
       std::memset(padded + c.count * size, 0, (whole - c.count) * size);
       in = padded;
+    }
+    if (is_summed_by_local(c.arithmetic)) {
+      std::byte* const sum = c.room(scratch_, width * size);
+      co_await local(Operation::reduce_scatter({in, whole * size}, {sum, width * size}, c.o.dtype,
+                                               c.arithmetic.partial));
+      c.held = {sum};
+      co_return;
     }
     std::byte* all = c.room(scratch_, whole * size);
     co_await local(Operation::alltoall({in, whole * size}, {all, whole * size}));
@@ -127,6 +141,55 @@ Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
     co_await share_slices(flight.front());
     flight.pop_front();
   }
+}
+
+bool UcxCommunicator::one_carries(std::size_t bytes) const {
+  std::size_t most = 0;
+  for (const auto& ranks : layout_.hosts) most = std::max(most, ranks.size());
+  return bytes <= std::min(kChunkBytes, most * kSliceBytes);
+}
+
+int UcxCommunicator::carrier_of(std::size_t host, const Operation& o) const {
+  const bool has_root = o.kind == Kind::kReduce && layout_.host_of(o.root) == host;
+  return has_root ? o.root : layout_.hosts[host][0];
+}
+
+// The inputs of this host, folded as far as the tree allows, at the carrier.
+Task UcxCommunicator::sum_host(Exchange& x, Chunk& c, int carrier) {
+  const std::size_t bytes = c.o.in.size();
+  const bool carries = rank_ == carrier;
+  if (is_summed_by_local(c.arithmetic)) {
+    const Output sum = carries ? Output(c.room(scratch_, bytes), bytes) : Output();
+    co_await local(Operation::reduce(c.o.in, sum, seat_of(carrier), c.o.dtype, c.arithmetic.partial));
+    if (carries) c.held = {sum.data()};
+    co_return;
+  }
+  Held leaves{c.in()};
+  if (seats() > 1) {
+    const Output all = carries ? Output(c.room(scratch_, seats() * bytes), seats() * bytes) : Output();
+    co_await local(Operation::gather(c.o.in, all, seat_of(carrier)));
+    if (!carries) co_return;
+    leaves.clear();
+    for (std::size_t seat = 0; seat < seats(); ++seat) leaves.push_back(all.data() + seat * bytes);
+  }
+  leaves = widened(std::move(leaves), c.count, c.arithmetic, &c.keep);
+  c.held = x.merged(plans_.local, leaves, c.count, c.arithmetic, &c.keep);
+}
+
+Task UcxCommunicator::reduce_at_one(Exchange& x, Operation o, int to) {
+  const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
+  Chunk c{o, arithmetic, to, 0, 0, o.in.size() / arithmetic.size()};
+  const int carrier = carrier_of(layout_.host, o);
+  co_await sum_host(x, c, carrier);
+  if (rank_ == carrier) {
+    const bool gets_result = to < 0 || to == static_cast<int>(layout_.host);
+    c.mine = gets_result ? c.out() : c.room(scratch_, o.in.size());
+    Segment whole{{0, c.count}, 0, {}};
+    for (std::size_t host = 0; host < layout_.hosts.size(); ++host)
+      whole.owners.push_back(carrier_of(host, o));
+    co_await x.reduce(std::move(whole), plans_.between, std::move(c.held), arithmetic, c.mine, 0, to);
+  }
+  if (to < 0 && seats() > 1) co_await local(Operation::broadcast(o.out, seat_of(carrier)));
 }
 
 }  // namespace regroup::collective

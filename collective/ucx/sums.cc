@@ -173,8 +173,9 @@ Task UcxCommunicator::sum_piece(Exchange& x, Sum& s, const Halving& plan, Segmen
 
 Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   Wire& wire = engine_->wire();
-  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, s.call);
-  if (seats() > 1) co_await compare_calls(s.call);
+  call_ = s.call;
+  Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call_);
+  if (seats() > 1) co_await compare_calls();
   co_await Until(*engine_, [&] { return core::all_left_before(wire.arena(), wire.world().generation); });
   std::vector<Nodes> by_host;
   co_await tell_nodes(x, s.here.nodes, &by_host);

@@ -80,6 +80,7 @@ class UcxJob final : public Job {
     }
     return std::make_unique<UcxJob>(nodes_, settings_, std::move(mine), book_);
   }
+  [[nodiscard]] std::uint64_t rendezvous(int rank) { return arrivals_in(line(rank).channels[0]); }
 
  private:
   [[nodiscard]] core::Seat seat_of(int rank) const {
@@ -139,6 +140,8 @@ std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSett
   }
   return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(arenas), make_book());
 }
+
+std::uint64_t local_rendezvous(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).rendezvous(rank); }
 
 std::unique_ptr<Job> make_ucx_pairs(int ranks) {
   return make(ranks, [](int r) { return static_cast<core::NodeId>(r / 2); });

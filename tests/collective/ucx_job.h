@@ -2,6 +2,7 @@
 // other goes over UCX. The test is the agent of all.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace regroup::collective::testing {
 
 // Rank r sits on node `nodes[r]`. Every process loads UCX for itself.
 [[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings);
+
+// Of a job of these: rendezvous with the members of its host at which a rank has arrived.
+[[nodiscard]] std::uint64_t local_rendezvous(Job& job, int rank);
 
 [[nodiscard]] std::unique_ptr<Job> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...
 [[nodiscard]] std::unique_ptr<Job> make_ucx_apart(int ranks);   // each on its own

@@ -1,0 +1,44 @@
+// How often the members of a host meet in an operation over several: with more of them than cores, each time
+// is a switch between them.
+#include <gtest/gtest.h>
+
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+#include "tests/collective/ucx_job.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+constexpr int kRanks = 4;
+
+TEST(UcxRendezvous, AnAllreduceTakesFew) {
+  constexpr struct {
+    std::size_t bytes;
+    std::uint64_t times;
+  } kRows[] = {
+      {8, 2},          // to the one who talks for the host, and back
+      {64 << 10, 2},   //
+      {128 << 10, 2},  // a slice each: to its member, and back
+      {512 << 10, 4},  // two chunks
+  };
+  const auto job = make_ucx_pairs(kRanks);
+  const auto body = [&](int rank) {
+    const auto mine = job->in_child();
+    auto communicator = mine->open(make_world(1, kRanks), rank);
+    ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+    const auto allreduce = [&](std::size_t bytes) {
+      return run_checked(**communicator, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4}, 1,
+                         soon());
+    };
+    ASSERT_TRUE(allreduce(8).ok());  // which meets once more, since it is the first
+    for (const auto& row : kRows) {
+      const std::uint64_t before = local_rendezvous(*mine, rank);
+      ASSERT_TRUE(allreduce(row.bytes).ok());
+      EXPECT_EQ(local_rendezvous(*mine, rank) - before, row.times) << row.bytes;
+    }
+  };
+  run_all(Ranks::kProcesses, kRanks, body);
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
