@@ -14,13 +14,13 @@ namespace regroup::collective {
 
 // Which of the letters between two ranks.
 struct Piece {
-  enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kMeeting };
+  enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kMeeting, kWhole = 128 };
 
   // Who comes back from an operation may die, and what it last said with it: it waits until that is there. Of
-  // partial sums the results say so.
+  // partial sums that go halves the results say so.
   [[nodiscard]] bool has_receipt() const { return phase >= kResult; }
 
-  std::uint8_t phase = kBlock;  // kHalving + step
+  std::uint8_t phase = kBlock;  // kHalving or kWhole + step
   std::uint32_t chunk = 0;      // below 2^20
   std::uint32_t segment = 0;    // below 2^20
   std::uint32_t node = 0;       // below 2^16
@@ -69,9 +69,13 @@ class Exchange {
   [[nodiscard]] Task meet_hosts();
   // The whole sum of the elements of a segment, in stored form, to `out` of its owners, or only of that on
   // host `to` (-1: all). `held` are the partial sums of this host as `plan` wants them, in work form. Where
-  // `out` is the memory of `held`, it is so element by element.
+  // `out` is the memory of `held`, it is so element by element. The sum is there before all that was sent for
+  // it is known to have come: see settle().
   [[nodiscard]] Task reduce(Segment segment, const Halving& plan, Held held, Arithmetic arithmetic,
                             std::byte* out, std::uint32_t chunk, int to = -1);
+
+  // Until what reduce() has sent has come; the operation ends behind it.
+  [[nodiscard]] Task settle();
 
   // Runs `merge` over `count` elements of `inputs`; what is new lies in memory that `keep` holds.
   [[nodiscard]] Held merged(const Merge& merge, const Held& inputs, std::size_t count, Arithmetic arithmetic,
@@ -85,9 +89,16 @@ class Exchange {
   struct Reduction;  // one under way
 
   [[nodiscard]] LetterKey key_of(int from, Piece piece) const;
+  // Ends when `data` may change.
+  [[nodiscard]] Task post(int to, Piece piece, Input data);
+  [[nodiscard]] Task await_receipt(int to, Piece piece);
+  [[nodiscard]] Task send_receipt(LetterKey key);
+  void settle_later(Task task);
   // A letter that is there.
   [[nodiscard]] Task take(LetterKey key, Piece piece, Output data);
   [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, Piece piece, std::size_t nodes);
+  [[nodiscard]] bool goes_whole(const Reduction& r) const;
+  [[nodiscard]] Task double_up(Reduction& r);
   [[nodiscard]] Task halve(Reduction& r);
   [[nodiscard]] Task spread(Reduction& r);
   [[nodiscard]] Task collect(Reduction& r);
@@ -100,6 +111,7 @@ class Exchange {
   const LineId line_;
   const std::uint64_t number_;
   const Call call_;
+  std::vector<Task> unsettled_;
 };
 
 // Awaits what an expression says.
