@@ -1,7 +1,8 @@
 // The order of operations, and the one place that waits.
 //
 // Waiting: with as many cores as ranks on this host the others answer soon, so this thread looks again for a
-// while; then it yields for a moment, and the wire sleeps. Who has waited for a while without result calls
+// while; then it yields for a moment, and sleeps: on the wire, or, who waits for nobody but members of this
+// host, on its bell, which is one switch instead of two. Who has waited for a while without result calls
 // the roll, again and again: it tells the others what it is in. So all learn of a disagreement that no data
 // would show, who is missing, and whether those who wait too can still be heard.
 #include "collective/ucx/engine.h"
@@ -26,7 +27,9 @@ namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
 constexpr std::chrono::microseconds kYield(100);    // with fewer cores than ranks: others run meanwhile
-constexpr std::chrono::microseconds kLate(200);     // of a yield
+constexpr std::chrono::microseconds kLate(500);     // of a yield: it went to somebody who computes
+constexpr std::chrono::milliseconds kShared(20);    // that others compute here, once they did
+constexpr unsigned kYields = 3;                     // of those who wait for much
 constexpr std::uint64_t kSoon = 512 << 10;          // bytes of an operation that is over soon
 constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
 constexpr std::chrono::milliseconds kAgain(300);    // before it is called again
@@ -135,15 +138,20 @@ Result<std::uint64_t> Engine::start(Job job, TimePoint deadline) {
   } else {
     queue_.push_back({std::move(job), ticket, deadline});
   }
-  while (advance()) {
+  while (advance(!waits_here())) {
   }
   return ticket;
 }
 
-// True if anything moved.
-bool Engine::advance() {
+// Who waits for nobody on other hosts: of them they need not hear, for a while.
+bool Engine::waits_here() const {
+  return !waiters_.empty() && std::ranges::all_of(waiters_, [](const Waiter* w) { return w->peer() < 0; });
+}
+
+// True if anything moved. Not `by_wire`: here, as far as can be seen without the wire.
+bool Engine::advance(bool by_wire) {
   if (!check().ok()) return false;
-  bool moved = wire_->progress();
+  bool moved = by_wire && wire_->progress();
   const auto begin = [](Pending& pending) {
     if (pending.task) return;
     pending.begun = now();
@@ -200,6 +208,7 @@ bool Engine::is_done(std::uint64_t ticket) {
 
 // What need not be looked at while all goes well.
 void Engine::look_around() {
+  wire_->answer_callers();
   wire_->connect();
   for (const Waiter* waiter : waiters_) {
     if (waiter->peer() < 0) continue;
@@ -307,7 +316,7 @@ Result<bool> Engine::test(std::uint64_t ticket) {
 bool Engine::spin(std::uint64_t ticket) {
   TimePoint end{};
   while (spins_ && find(ticket) != nullptr && failed_.ok()) {
-    if (advance()) {
+    if (advance(!waits_here())) {
       end = {};
       continue;
     }
@@ -324,24 +333,40 @@ TimePoint Engine::next_look(const Pending& pending) const {
   return std::min(pending.deadline, queue_.empty() ? now() + kAgain : next_call(queue_.front()));
 }
 
-// Until nothing has moved for a while: to be woken costs a switch to the thread of the relay, and one back.
-// Who gets the core back late shares it with others that compute, and is better off being woken; so is who
-// waits for much. Returns how often the bell had rung before the last look.
+// Until nothing has moved for a while: to be woken costs more. Who gets the core back late shares it with
+// others that compute, and is better off being woken; so is who waits for much. Returns how often the bell
+// had rung before the last look.
 std::uint32_t Engine::look_again(std::uint64_t ticket) {
   const bool soon = queue_.empty() || queue_.front().job.call.bytes <= kSoon;
   TimePoint end{};
   unsigned attempt = 0;
-  for (bool crowded = false;;) {
+  for (;;) {
     const std::uint32_t seen = wire_->line().bell.count.load(std::memory_order_acquire);
-    const bool moved = advance();
+    const bool moved = advance(!waits_here());
     if (!failed_.ok() || find(ticket) == nullptr) return seen;
     const TimePoint time = now();
     if (moved || end == TimePoint()) end = time + kYield;
-    if (moved || (!soon && core::RealPolicy::relax(attempt++))) continue;
-    if (!soon || crowded || time >= end) return seen;
+    if (moved) continue;
+    if (time < shared_until_ || time >= end || (!soon && attempt++ >= kYields)) return seen;
     ::sched_yield();
-    crowded = now() - time > kLate;
+    if (now() - time > kLate) shared_until_ = now() + kShared;
   }
+}
+
+// Who stores what we wait for rings only if it sees us asleep: the look behind that finds what came before.
+void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
+  auto& bell = wire_->line().bell;
+  bell.sleeping.store(1, std::memory_order_seq_cst);
+  const bool moved = advance();
+  if (!moved && failed_.ok() && find(ticket) != nullptr) {
+    const TimePoint patience = waits_here() ? waiters_.front()->since() + kPatience : TimePoint();
+    if (now() < patience) {
+      core::RealPolicy::wait(bell.count, seen, std::min(until, patience));
+    } else {
+      wire_->sleep(seen, until);
+    }
+  }
+  bell.sleeping.store(0, std::memory_order_relaxed);
 }
 
 Status Engine::wait(std::uint64_t ticket) {
@@ -354,7 +379,7 @@ Status Engine::wait(std::uint64_t ticket) {
     if (now() >= pending->deadline) {
       fail_late(*pending);
     } else {
-      wire_->sleep(seen, next_look(*pending));
+      sleep(ticket, seen, next_look(*pending));
     }
   }
   return is_done(ticket) ? Status() : failed_;

@@ -97,11 +97,13 @@ class Engine {
     core::TimePoint called = {};  // last told the others that we are in it
   };
 
-  [[nodiscard]] bool advance();
+  [[nodiscard]] bool advance(bool by_wire = true);
+  [[nodiscard]] bool waits_here() const;
   [[nodiscard]] bool resume_ready();
   [[nodiscard]] bool retire();
   [[nodiscard]] bool spin(std::uint64_t ticket);
   [[nodiscard]] std::uint32_t look_again(std::uint64_t ticket);
+  void sleep(std::uint64_t ticket, std::uint32_t seen, core::TimePoint until);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
   [[nodiscard]] static core::TimePoint next_call(const Pending& pending);
@@ -116,6 +118,7 @@ class Engine {
 
   const std::shared_ptr<Wire> wire_;
   const bool spins_;
+  core::TimePoint shared_until_{};  // others compute on our core: no yields until then
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;    // collective operations; the first is under way
   std::list<Pending> messages_;  // all are

@@ -24,6 +24,7 @@ using core::TimePoint;
 
 constexpr unsigned kLetterId = 1;    // of our active messages
 constexpr std::uint32_t kMesh = 64;  // members of a World that all connect to each other
+constexpr unsigned kAnswers = 16;    // turns, in one of which callers are answered
 constexpr std::chrono::seconds kDrain(2);
 constexpr std::chrono::milliseconds kGreeting(100);         // of one who is being connected
 constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
@@ -136,7 +137,7 @@ void Wire::greet(int rank) { static_cast<void>(send(rank, {{{}, LetterKind::kHel
 // Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
 // where UCX breaks (openucx/ucx#11235).
 bool Wire::answer_callers() {
-  if (closing_ || !reception().progress()) return false;
+  if (closed() || closing_ || !reception().progress()) return false;
   const auto callers = reception().take(world_.generation);
   for (const Reception::Caller& caller : callers) {
     const auto from = caller.id & 0xffffffff;
@@ -316,7 +317,8 @@ void Wire::drop_calls(const LineId& line, std::uint64_t until) {
 bool Wire::progress() {
   bool moved = false;
   while (!closed() && ucp().ucp_worker_progress(worker_) != 0) moved = true;
-  return (!closed() && answer_callers()) || moved;
+  const bool in_turn = turns_++ % kAnswers == 0;  // a look costs as much as one at the letters
+  return (in_turn && answer_callers()) || moved;
 }
 
 // Arming forgets the signals that came before it, hence the look at the bell behind it.

@@ -68,8 +68,10 @@ class Wire {
   // Tells the caller's on_peer_silent of a rank that we have waited for since `since`, if it is time.
   void report_silent(int rank, core::TimePoint since);
 
-  // Moves everything on; true if anything moved.
+  // Moves everything on, but answers callers now and then only; true if anything moved.
   [[nodiscard]] bool progress();
+  // True if there were any.
+  bool answer_callers();
   // Sleeps until something happens on the wire, the bell rings that had rung `seen` times, or `until`.
   void sleep(std::uint32_t seen, core::TimePoint until);
   // Breaks all connections; when it returns no memory but our own is touched. Letters from now on go nowhere.
@@ -108,7 +110,6 @@ class Wire {
   [[nodiscard]] ucp_ep_params_t params_for(Peer& peer) const;
   void call_next(Peer& peer);
   void greet(int rank);
-  bool answer_callers();
   void close_endpoint(Peer& peer);
 
   const std::shared_ptr<const UcxContext> context_;
@@ -123,6 +124,7 @@ class Wire {
   Letters letters_;
   std::size_t pending_ = 0;  // transfers that UCX knows
   bool connected_ = false;   // to all
+  unsigned turns_ = 0;       // of progress()
   bool closing_ = false;
   std::unique_ptr<BellRelay> relay_;
 };
