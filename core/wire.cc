@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/flat_budget.h"
 #include "core/message_check.h"
 #include "core/node_wire.h"
 #include "core/wire_generated.h"
@@ -279,6 +280,21 @@ bool aligned(const fb::Message& message) {
   return true;
 }
 
+bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::LineReport>>* lines, FlatBudget budget) {
+  return budget.tables(lines, [&](const fb::LineReport& line) { return budget.values(line.seals()); });
+}
+
+// What it says is not said many times over by offsets that name the same.
+bool fits(const fb::Message& message, FlatBudget budget) {
+  if (const auto* m = message.body_as_Report()) return fits(m->lines(), budget);
+  if (const auto* m = message.body_as_HelloReply()) return fits(m->lines(), budget);
+  if (const auto* m = message.body_as_Contacts())
+    return budget.tables(m->members(), [&](const fb::Contact& one) { return budget.values(one.address()); });
+  if (const auto* m = message.body_as_Learn())
+    return budget.tables(m->sources(), [&](const fb::Source& one) { return budget.values(one.endpoints()); });
+  return true;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Message& message) {
@@ -300,7 +316,8 @@ std::vector<std::byte> encode(const Message& message) {
 Result<Message> decode(std::span<const std::byte> payload) {
   if (misaligned(payload)) return decode(std::vector(payload.begin(), payload.end()));
   auto verifier = verifier_of(payload);
-  if (!fb::VerifyMessageBuffer(verifier) || !aligned(*fb::GetMessage(payload.data()))) {
+  if (!fb::VerifyMessageBuffer(verifier) || !aligned(*fb::GetMessage(payload.data())) ||
+      !fits(*fb::GetMessage(payload.data()), FlatBudget(payload.size()))) {
     return Status(Code::kDataLoss,
                   fmt::format("control message of {} bytes does not verify", payload.size()));
   }

@@ -16,6 +16,7 @@
 #include <random>
 #include <set>
 
+#include "core/wire_generated.h"
 #include "tests/core/wire_samples.h"
 
 namespace regroup::core {
@@ -96,6 +97,37 @@ TEST(Wire, ALossThatIsNotANumberStaysOne) {
   auto back = decode(std::span(frame).subspan(kPrefix));
   ASSERT_TRUE(back.ok());
   EXPECT_TRUE(std::isnan(std::get<Report>(back->body).lines[0].loss));
+}
+
+// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
+template <class T>
+std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
+  return std::vector<flatbuffers::Offset<T>>(200, one);
+}
+
+TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
+  using Builder = flatbuffers::FlatBufferBuilder;
+  const auto refused = [](fb::Body type, const auto& body) {
+    Builder b;
+    b.Finish(fb::CreateMessage(b, kWireVersion, 1, type, body(b).Union()), fb::MessageIdentifier());
+    const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
+    EXPECT_EQ(message.code(), Code::kDataLoss) << fb::EnumNameBody(type);
+    EXPECT_LT(b.GetSize(), 30'000U);
+  };
+  const auto lines = [](Builder& b) {
+    const auto seals = b.CreateVectorOfStructs(std::vector<fb::Seal>(500));
+    return b.CreateVector(often(fb::CreateLineReport(b, 0, 0, false, false, 0, 0, 0, seals)));
+  };
+  refused(fb::Body::Report, [&](Builder& b) { return fb::CreateReport(b, 1, lines(b)); });
+  refused(fb::Body::HelloReply, [&](Builder& b) { return fb::CreateHelloReply(b, 1, 1, lines(b)); });
+  refused(fb::Body::Contacts, [](Builder& b) {
+    const auto address = b.CreateVector(std::vector<std::uint8_t>(10'000));
+    return fb::CreateContacts(b, 1, b.CreateVector(often(fb::CreateContact(b, 1, address))));
+  });
+  refused(fb::Body::Learn, [](Builder& b) {
+    const auto text = b.CreateString(std::string(10'000, 'x'));
+    return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, text))));
+  });
 }
 
 // Decoding must end with a message or an error, whatever the bytes; what it returns must be fit to be sent
