@@ -62,6 +62,7 @@ void Hosts::on_message(core::NodeId child, const Message& message) {
 }
 
 void Hosts::unwrap(core::NodeId child, const Relayed& relayed) {
+  if (relayed.nodes.size() != 1) return refuse(child);  // each message is of one
   for (std::size_t i = 0; i < relayed.nodes.size(); ++i) {
     const core::NodeId node = relayed.nodes[i];
     const std::uint64_t number = relayed.numbers.empty() ? 0 : relayed.numbers[i];

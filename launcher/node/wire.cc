@@ -13,6 +13,7 @@
 #include "launcher/node/checkpoint_wire.h"
 #include "launcher/node/notice_wire.h"
 #include "launcher/node/tree_wire.h"
+#include "launcher/node/wire_bounds.h"
 #include "launcher/node/wire_generated.h"
 #include "launcher/node/wire_parts.h"
 #include "launcher/pmi/wire.h"
@@ -160,7 +161,10 @@ fb::HelloT table(const Hello& m) {
   t.version = m.version, t.host_name = m.host_name, t.slots = m.slots, t.port = m.port;
   return t;
 }
-Result<Hello> plain(const fb::HelloT& t) { return Hello{t.version, t.host_name, t.slots, t.port}; }
+Result<Hello> plain(const fb::HelloT& t) {
+  if (t.slots > core::kMaxMembers) return Status(Code::kDataLoss, "Hello: more slots than a job has members");
+  return Hello{t.version, t.host_name, t.slots, t.port};
+}
 fb::SpaceStartedT table(const SpaceStarted& m) {
   fb::SpaceStartedT t;
   t.space = m.space;
@@ -188,6 +192,7 @@ fb::SurveyedT table(const Surveyed& m) {
   return t;
 }
 Result<Surveyed> plain(const fb::SurveyedT& t) {
+  if (!bounded_json(t.host)) return Status(Code::kDataLoss, "Surveyed: more than any host has");
   Surveyed m{{}, t.host};
   REGROUP_RETURN_IF_ERROR(plain_status(t, "Surveyed: code", &m.status));
   return m;
@@ -199,6 +204,8 @@ fb::ExitedT table(const Exited& m) {
   return t;
 }
 Result<Exited> plain(const fb::ExitedT& t) {
+  if (t.code < 0 || t.code > 255 || t.signal < 0 || t.signal > 127)
+    return Status(Code::kDataLoss, "Exited: no such exit status");
   return Exited{{t.member, t.rank, t.pid, t.code, t.signal, t.exceeded_memory, {}}};
 }
 fb::SaidT table(const Said& m) {
@@ -212,7 +219,10 @@ fb::UsedT table(const Used& m) {
   t.json = m.json;
   return t;
 }
-Result<Used> plain(const fb::UsedT& t) { return Used{t.json}; }
+Result<Used> plain(const fb::UsedT& t) {
+  if (!bounded_json(t.json)) return Status(Code::kDataLoss, "Used: more than members of any host use");
+  return Used{t.json};
+}
 fb::BeatT table(const Beat&) { return {}; }
 Result<Beat> plain(const fb::BeatT&) { return Beat{}; }
 fb::DoneT table(const Done& m) {
@@ -227,6 +237,8 @@ fb::ServicesT table(const Services& m) {
   return t;
 }
 Result<Services> plain(const fb::ServicesT& t) {
+  if (t.message.size() > pmi::kMaxMessageBytes)
+    return Status(Code::kDataLoss, "Services: more than regroup-pmi says at once");
   auto message = pmi::decode(from_bytes(t.message));
   if (!message.ok()) return message.status();
   return Services{std::move(*message)};
@@ -324,7 +336,7 @@ Result<Message> decode(std::span<const std::byte> payload) {
   const std::vector<std::byte> aligned(payload.begin(), payload.end());  // numbers are read where they lie
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
-  if (!fb::VerifyMessageBuffer(verifier)) {
+  if (!fb::VerifyMessageBuffer(verifier) || !unpacks_within(*fb::GetMessage(bytes), aligned.size())) {
     return Status(Code::kDataLoss,
                   fmt::format("message of {} bytes between head and agent does not verify", payload.size()));
   }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/flat_budget.h"
 #include "launcher/pmi/wire_generated.h"
 
 namespace regroup::pmi {
@@ -174,6 +175,20 @@ Result<Message> body_from_wire(const fb::BodyUnion& in) {
   }
 }
 
+// What it says is not said many times over by offsets that name the same.
+bool fits(const fb::Message& message, core::FlatBudget budget) {
+  if (const auto* m = message.body_as_OpenSpace())
+    return budget.strings(m->hosts()) && budget.tables(m->bindings(), [&](const fb::Binding& binding) {
+      return budget.values(binding.cpus()) && budget.values(binding.locality());
+    });
+  if (const auto* m = message.body_as_RankReady()) return budget.strings(m->environment());
+  const auto* spawn = message.body_as_Spawn();
+  return spawn == nullptr || budget.tables(spawn->apps(), [&](const fb::SpawnApp& app) {
+    return budget.values(app.command()) && budget.values(app.wdir()) && budget.strings(app.arguments()) &&
+           budget.strings(app.environment());
+  });
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Message& message) {
@@ -190,7 +205,7 @@ Result<Message> decode(std::span<const std::byte> packet) {
   const std::vector<std::byte> aligned(packet.begin(), packet.end());  // numbers are read where they lie
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(aligned.data());
   flatbuffers::Verifier verifier(bytes, aligned.size());
-  if (!fb::VerifyMessageBuffer(verifier)) {
+  if (!fb::VerifyMessageBuffer(verifier) || !fits(*fb::GetMessage(bytes), core::FlatBudget(aligned.size()))) {
     return Status(Code::kDataLoss,
                   fmt::format("message of {} bytes of regroup-pmi does not verify", packet.size()));
   }

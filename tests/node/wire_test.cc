@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/node/wire_bounds.h"
+#include "launcher/node/wire_generated.h"
+
 namespace regroup::node {
 namespace {
 
@@ -188,10 +191,78 @@ TEST(NodeWire, WhatMakesNoSenseIsRefused) {
             core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Taken{1, kWindow + 1, false})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(AddApp{1, {}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Hello{"1", "b", core::kMaxMembers + 1, 1})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Exited{{.code = 256}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Exited{{.signal = -1}})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Services{pmi::Aborted{{}, 1, std::string(17 << 20, 'x')}})).code(),
+            core::Code::kDataLoss);
   EXPECT_EQ(decode({}).code(), core::Code::kDataLoss);
   std::vector<std::byte> bytes = encode(Hello{"0.1", "b", 8, 99});
   for (std::size_t size = 0; size < bytes.size(); ++size)
     EXPECT_FALSE(decode(std::span(bytes).first(size)).ok()) << size;
+}
+
+TEST(NodeWire, JsonOfAHostIsBounded) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + R"("a[\"[")" + std::string(depth, ']');
+  };
+  EXPECT_TRUE(bounded_json(nested(64) + nested(64)));
+  EXPECT_FALSE(bounded_json(nested(65)));
+  EXPECT_EQ(decode(encode(Surveyed{{}, nested(1'000'000)})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Used{nested(1'000'000)})).code(), core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(Used{std::string(9 << 20, ' ')})).code(), core::Code::kDataLoss);
+}
+
+// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
+template <class T>
+std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
+  return std::vector<flatbuffers::Offset<T>>(200, one);
+}
+
+TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
+  using Builder = flatbuffers::FlatBufferBuilder;
+  const auto refused = [](fb::Body type, const auto& body) {
+    Builder b;
+    const std::string text(10'000, 'x');
+    b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()), fb::MessageIdentifier());
+    const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
+    const auto message = decode(bytes);
+    EXPECT_EQ(message.code(), core::Code::kDataLoss) << fb::EnumNameBody(type);
+    EXPECT_NE(message.status().message().find("does not verify"), std::string::npos)
+        << message.status().message();
+    EXPECT_LT(bytes.size(), 30'000U);
+  };
+  const auto variables = [](Builder& b, const std::string& text) {
+    return b.CreateVector(often(fb::CreateVariable(b, 0, b.CreateString(text))));
+  };
+  refused(fb::Body::Setup, [&](Builder& b, const std::string& text) {
+    const auto seats = b.CreateVector(often(fb::CreateSeat(b, 0, variables(b, text))));
+    return fb::CreateSetup(b, 0, 0, 0, 0, 0, false, false, false, 0, 0,
+                           fb::CreateElastic(b, 0, 0, 0, false, 0, 0, seats));
+  });
+  refused(fb::Body::AddApp, [](Builder& b, const std::string& text) {
+    return fb::CreateAddApp(b, 0, 0, b.CreateVector(often(b.CreateString(text))));
+  });
+  refused(fb::Body::AddApp, [&](Builder& b, const std::string& text) {
+    return fb::CreateAddApp(b, 0, 0, 0, variables(b, text));
+  });
+  refused(fb::Body::StartSpace, [](Builder& b, const std::string&) {
+    const auto cores = b.CreateVector(std::vector<std::int32_t>(2500));
+    const auto member = fb::CreateMember(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, cores);
+    return fb::CreateStartSpace(b, 0, b.CreateVector(often(member)));
+  });
+  refused(fb::Body::StartAgents, [](Builder& b, const std::string& text) {
+    return fb::CreateStartAgents(b, 0, b.CreateVector(often(b.CreateString(text))));
+  });
+  refused(fb::Body::StartAgents, [](Builder& b, const std::string& text) {
+    const auto child = fb::CreateChild(b, 1, b.CreateString(text));
+    return fb::CreateStartAgents(b, 0, 0, 0, 0, 0, b.CreateVector(often(child)));
+  });
+  refused(fb::Body::Gathered, [](Builder& b, const std::string&) {
+    const auto message = b.CreateVector(std::vector<std::uint8_t>(10'000));
+    const auto relayed = fb::CreateRelayed(b, b.CreateVector(std::vector<std::uint32_t>{1}), message);
+    return fb::CreateGathered(b, b.CreateVector(often(relayed)));
+  });
 }
 
 }  // namespace

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
+#include <span>
+#include <string>
 
 #include "launcher/pmi/link.h"
+#include "launcher/pmi/wire_generated.h"
 
 namespace regroup::pmi {
 namespace {
@@ -52,6 +55,39 @@ TEST(PmiWire, DamageIsTold) {
     bytes[0] = std::byte{0xff};  // the root lies outside
     EXPECT_EQ(decode(bytes).code(), core::Code::kDataLoss);
   }
+}
+
+// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
+template <class T>
+std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
+  return std::vector<flatbuffers::Offset<T>>(200, one);
+}
+
+TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
+  using Builder = flatbuffers::FlatBufferBuilder;
+  const auto refused = [](fb::Body type, const auto& body) {
+    Builder b;
+    const auto text = b.CreateString(std::string(10'000, 'x'));
+    b.Finish(fb::CreateMessage(b, kWireVersion, type, body(b, text).Union()), fb::MessageIdentifier());
+    const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
+    EXPECT_EQ(message.code(), core::Code::kDataLoss) << fb::EnumNameBody(type);
+    EXPECT_LT(b.GetSize(), 30'000U);
+  };
+  refused(fb::Body::OpenSpace, [](Builder& b, auto text) {
+    return fb::CreateOpenSpace(b, 0, 0, false, 0, 0, 0, 0, b.CreateVector(often(text)));
+  });
+  refused(fb::Body::OpenSpace, [](Builder& b, auto text) {
+    return fb::CreateOpenSpace(b, 0, 0, false, 0, 0, b.CreateVector(often(fb::CreateBinding(b, text))));
+  });
+  refused(fb::Body::RankReady,
+          [](Builder& b, auto text) { return fb::CreateRankReady(b, 0, 0, b.CreateVector(often(text))); });
+  refused(fb::Body::Spawn, [](Builder& b, auto text) {
+    const auto app = fb::CreateSpawnApp(b, text, b.CreateVector(often(text)));
+    return fb::CreateSpawn(b, 1, 0, 0, b.CreateVector(std::vector{app}));
+  });
+  refused(fb::Body::Spawn, [](Builder& b, auto text) {
+    return fb::CreateSpawn(b, 1, 0, 0, b.CreateVector(often(fb::CreateSpawnApp(b, text))));
+  });
 }
 
 // A descriptor comes beside its message; a large one comes whole, a huge one is refused; the end is told

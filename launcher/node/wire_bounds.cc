@@ -1,0 +1,80 @@
+// Every vector of tables or strings of wire.fbs is here, or in the union's other messages there is none.
+#include "launcher/node/wire_bounds.h"
+
+#include "core/flat_budget.h"
+
+namespace regroup::node {
+namespace {
+
+constexpr std::size_t kMostJson = 8 << 20;
+constexpr std::size_t kDeepest = 64;
+
+using core::FlatBudget;
+using Variables = flatbuffers::Vector<flatbuffers::Offset<fb::Variable>>;
+
+bool take(FlatBudget& budget, const Variables* variables) {
+  return budget.tables(variables, [&](const fb::Variable& one) {
+    return budget.values(one.name()) && budget.values(one.value());
+  });
+}
+
+bool take(FlatBudget& budget, const fb::Elastic* elastic) {
+  return elastic == nullptr || budget.tables(elastic->seats(), [&](const fb::Seat& seat) {
+    return budget.values(seat.cores()) && take(budget, seat.environment());
+  });
+}
+
+bool take(FlatBudget& budget, const fb::AddApp& add) {
+  return budget.strings(add.argv()) && take(budget, add.environment());
+}
+
+bool take(FlatBudget& budget, const fb::StartSpace& start) {
+  return budget.tables(start.members(), [&](const fb::Member& member) {
+    return budget.values(member.cores()) && take(budget, member.environment());
+  });
+}
+
+bool take(FlatBudget& budget, const fb::StartAgents& start) {
+  return budget.strings(start.ssh()) && budget.tables(start.children(), [&](const fb::Child& child) {
+    return budget.values(child.name()) && budget.values(child.user());
+  });
+}
+
+bool take(FlatBudget& budget, const fb::Gathered& gathered) {
+  return budget.tables(gathered.messages(), [&](const fb::Relayed& relayed) {
+    return budget.values(relayed.nodes()) && budget.values(relayed.message()) &&
+           budget.values(relayed.numbers());
+  });
+}
+
+}  // namespace
+
+bool unpacks_within(const fb::Message& message, std::size_t bytes) {
+  FlatBudget budget(bytes);
+  if (const auto* m = message.body_as_Setup()) return take(budget, m->elastic());
+  if (const auto* m = message.body_as_AddApp()) return take(budget, *m);
+  if (const auto* m = message.body_as_StartSpace()) return take(budget, *m);
+  if (const auto* m = message.body_as_StartAgents()) return take(budget, *m);
+  if (const auto* m = message.body_as_Gathered()) return take(budget, *m);
+  return true;
+}
+
+bool bounded_json(std::string_view json) {
+  std::size_t depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (c == '[' || c == '{')) {
+      if (++depth > kDeepest) return false;
+    } else if (!quoted && (c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return json.size() <= kMostJson;
+}
+
+}  // namespace regroup::node
