@@ -1,0 +1,84 @@
+// What is told of MPI: by libpmix of this host, and by agents of others, of which a HostExchange says what
+// they may.
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "core/arena.h"
+#include "launcher/options/outer_place.h"
+#include "launcher/pmi/mpi.h"
+#include "launcher/supervise/rigid_job.h"
+
+namespace regroup::launcher {
+
+void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
+  if (!exchange_.may_say(host, message)) return;
+  if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
+    if (Rank* rank = find(connected->seat)) rank->inside = true;
+  } else if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) {
+    if (Rank* rank = find(finalized->seat)) rank->inside = false;
+  } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
+    on_aborted(*aborted);
+  } else if (const auto* met = std::get_if<pmi::Met>(&message)) {
+    families_.met({met->spaces.begin(), met->spaces.end()});
+  } else if (const auto* parted = std::get_if<pmi::Parted>(&message)) {
+    families_.parted({parted->spaces.begin(), parted->spaces.end()});
+  } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
+    on_spawn(*spawn);
+  } else {
+    exchange_.pass(host, message);
+  }
+}
+
+void RigidJob::on_spawn(const pmi::Spawn& spawn) {
+  const Rank* parent = find(spawn.parent);
+  if (parent == nullptr || agent_.ending()) return;
+  auto apps = spawned_apps(spawn, *parent);
+  if (!apps.ok()) {
+    agent_.say(fmt::format("{}: MPI_Comm_spawn: {}", pmi::name_of(spawn.parent), apps.status().message()));
+    return node(parent->host).tell(pmi::SpawnDone{spawn.request, 0, apps.status().message()});
+  }
+  const auto first_app = static_cast<std::uint32_t>(apps_.size());
+  std::vector<std::uint32_t> counts;
+  for (std::size_t i = 0; i < apps->size(); ++i) {
+    const auto number = static_cast<std::uint32_t>(apps_.size());
+    for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(number, (*apps)[i]);
+    apps_.push_back(std::move((*apps)[i]));
+    counts.push_back(spawn.apps[i].count);
+  }
+  families_.spawned(spawn.parent.space, spaces_);
+  open_space(counts, first_app, hosts_for(std::accumulate(counts.begin(), counts.end(), 0U)), spawn);
+}
+
+core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
+  std::vector<App> apps;
+  std::uint64_t size = 0;
+  for (const pmi::SpawnApp& wanted : spawn.apps) {
+    auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
+    if (!app.ok()) return app.status();
+    app->environment = without_outer_place(std::move(app->environment));  // its parent may have sent its own
+    apps.push_back(std::move(*app));
+    size += wanted.count;
+  }
+  if (living() + size > core::kMaxMembers)
+    return core::Status(
+        core::Code::kResourceExhausted,
+        fmt::format("{} more are more than the {} that a job may have", size, core::kMaxMembers));
+  if (options_.most == 0 || living() + size <= options_.most) return apps;
+  return core::Status(core::Code::kResourceExhausted,
+                      fmt::format("{} more, with {} of {} slots taken: more members need --oversubscribe",
+                                  size, living(), options_.most));
+}
+
+void RigidJob::on_aborted(const pmi::Aborted& aborted) {
+  const auto found = worlds_.find(aborted.seat.space);
+  if (agent_.ending() || found == worlds_.end() || found->second.ending) return;
+  end_family(aborted.seat.space,
+             fmt::format("{} called MPI_Abort with status {}{}{}", pmi::name_of(aborted.seat), aborted.status,
+                         aborted.message.empty() ? "" : ": ", aborted.message),
+             "", aborted.status & 0xff);
+}
+
+}  // namespace regroup::launcher
