@@ -2,6 +2,8 @@
 // use, and RoleRules starts the whole job again.
 #include "launcher/roles/role_world.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <csignal>
 #include <variant>
@@ -14,12 +16,25 @@ RoleWorld::RoleWorld(Options options, std::function<Node&(std::uint32_t host)> n
       events_(std::move(events)),
       places_(places_of(options_.counts, 0, 0, 0, options_.host_of)),
       members_(places_.size()),
-      exchange_(
-          [this](std::uint32_t host) { return host < options_.hosts.size() ? &node_of_(host) : nullptr; },
+      exchange_(exchange_job()) {}
+
+HostExchange::Job RoleWorld::exchange_job() {
+  const auto named = [this](std::uint32_t host, const std::string& why) {
+    return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
+  };
+  return {[this](std::uint32_t host) { return host < options_.hosts.size() ? &node_of_(host) : nullptr; },
           [this](pmi::Seat seat) {
             const bool here = seat.space == space_ && seat.rank < members_.size();
-            return here ? std::optional(this->host_of(seat.rank)) : std::nullopt;
-          }) {}
+            return here ? std::optional(host_of(seat.rank)) : std::nullopt;
+          },
+          [](std::uint32_t, std::uint32_t) { return false; },  // no others are met
+          [this, named](std::uint32_t host, const std::string& why) {
+            events_.said(named(host, why) + HostExchange::kUnheard);
+          },
+          [this, named](std::uint32_t host, const std::string& why) {
+            events_.failed({core::Code::kPeerLost, named(host, why)});
+          }};
+}
 
 void RoleWorld::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
@@ -106,6 +121,7 @@ std::vector<std::uint32_t> RoleWorld::renew() {
 
 void RoleWorld::open() {
   opened_ = true;
+  exchange_.restart();
   for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) {
     if (space_ > 0) node_of_(host).tell(pmi::CloseSpace{space_ - 1});
     SpaceOrder all{space_on(host), {}};

@@ -30,7 +30,7 @@ class RoleWorld {
     std::function<void(const std::string&)> said;             // for the user
     std::function<MemberOrder(const StartMember&)> order_of;  // without its place
     std::function<void(std::uint32_t rank)> aborted;          // called MPI_Abort, and may wait for its end
-    std::function<void(const core::Status&)> failed;          // a member could not be started
+    std::function<void(const core::Status&)> failed;          // a member could not be started, or go on
   };
   // `node_of`: of Options::hosts; what they tell comes through on_started() and on_mpi().
   RoleWorld(Options options, std::function<Node&(std::uint32_t host)> node_of, Events events);
@@ -61,6 +61,7 @@ class RoleWorld {
     std::uint32_t space = 0;             // that it was started in
   };
 
+  [[nodiscard]] HostExchange::Job exchange_job();
   [[nodiscard]] std::uint32_t host_of(std::uint32_t rank) const {
     return options_.host_of.empty() ? 0 : options_.host_of.at(rank);
   }

@@ -1,6 +1,10 @@
-// A part whose hosts are not all there yet waits in the pmi::Exchange.
+// A part whose hosts are not all there yet waits in the pmi::Exchange. What waits is bounded for each host,
+// so that one which means harm fills no memory but what it was given; a job comes nowhere near these bounds.
 #include "launcher/supervise/host_exchange.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -8,51 +12,126 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::int32_t kPmixNotFound = -46;
+constexpr std::int32_t kPmixOutOfResource = -29;
+constexpr const char* kAwaited = "others wait for it, and it is not heard any more";
 
 }  // namespace
 
-HostExchange::HostExchange(NodeOf node_of, HostOf host_of)
-    : node_of_(std::move(node_of)), host_of_(std::move(host_of)) {}
+HostExchange::HostExchange(Job job) : HostExchange(std::move(job), Limits()) {}
+HostExchange::HostExchange(Job job, Limits limits) : job_(std::move(job)), limits_(limits) {}
 
 void HostExchange::tell(std::uint32_t host, const pmi::Message& message) {
-  if (Node* node = node_of_(host)) node->tell(message);
+  if (Node* node = job_.node_of(host)) node->tell(message);
 }
 
 bool HostExchange::may_say(std::uint32_t host, const pmi::Message& message) const {
   if (host == 0) return true;
-  const auto of = [&](pmi::Seat seat) { return host_of_(seat) == host; };
+  const auto of = [&](pmi::Seat seat) { return job_.host_of(seat) == host; };
+  const auto of_any = [&](const std::vector<std::uint32_t>& spaces) {
+    return std::ranges::any_of(spaces, [&](std::uint32_t space) { return job_.lives_in(host, space); });
+  };
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) return of(connected->seat);
   if (const auto* finalized = std::get_if<pmi::Finalized>(&message)) return of(finalized->seat);
   if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) return of(aborted->seat);
   if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) return of(spawn->parent);
-  if (const auto* part = std::get_if<pmi::Contribute>(&message)) return part->host == host;
+  if (const auto* met = std::get_if<pmi::Met>(&message)) return of_any(met->spaces);
+  if (const auto* parted = std::get_if<pmi::Parted>(&message)) return of_any(parted->spaces);
+  if (const auto* part = std::get_if<pmi::Contribute>(&message))
+    return part->host == host && may_bring(*part);
   if (const auto* fetch = std::get_if<pmi::Fetch>(&message)) return fetch->host == host;
   if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) {
-    const auto found = asked_.find({fetched->host, fetched->request});
-    return found != asked_.end() && found->second == host;
+    const auto asking = asked_.find(fetched->host);
+    if (asking == asked_.end()) return false;
+    const auto question = asking->second.find(fetched->request);
+    return question != asking->second.end() && question->second.host == host;
   }
   return true;
 }
 
+// To hosts of the job, each once, its own among them: else nobody could ever complete it.
+bool HostExchange::may_bring(const pmi::Contribute& part) const {
+  std::set<std::uint32_t> hosts;
+  for (const std::uint32_t host : part.hosts) {
+    if (job_.node_of(host) == nullptr || !hosts.insert(host).second) return false;
+  }
+  return hosts.contains(part.host);
+}
+
 void HostExchange::pass(std::uint32_t host, const pmi::Message& message) {
   if (!may_say(host, message)) return;
-  if (const auto* part = std::get_if<pmi::Contribute>(&message)) {
-    const auto gathered = parts_.add(*part);
-    if (!gathered) return;
-    for (const std::uint32_t each : part->hosts) tell(each, *gathered);
-  } else if (const auto* asked = std::get_if<pmi::Fetch>(&message)) {
-    fetch(*asked);
-  } else if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) {
-    asked_.erase({fetched->host, fetched->request});
-    tell(fetched->host, *fetched);
+  if (const auto* part = std::get_if<pmi::Contribute>(&message)) bring(*part);
+  if (const auto* asked = std::get_if<pmi::Fetch>(&message)) fetch(*asked);
+  if (const auto* fetched = std::get_if<pmi::Fetched>(&message)) answer(*fetched);
+}
+
+void HostExchange::bring(const pmi::Contribute& part) {
+  if (unheard_.contains(part.host)) return;
+  for (const std::uint32_t host : part.hosts) {
+    if (unheard_.contains(host)) return job_.stuck(host, kAwaited);
   }
+  const auto size = parts_.size_with(part);
+  if (size.bytes > limits_.gathered) return refuse(part, size);
+  if (const auto gathered = parts_.add(part)) {
+    for (const std::uint32_t each : part.hosts) tell(each, *gathered);
+  }
+  if (parts_.held(part.host) > limits_.held)
+    cut_off(part.host, fmt::format("its agent has brought {} bytes to what other hosts have not come to, and "
+                                   "may bring {}",
+                                   parts_.held(part.host), limits_.held));
+}
+
+// Whoever has come before waits for an answer that would not reach regroup-pmi.
+void HostExchange::refuse(const pmi::Contribute& part, const pmi::Exchange::Size& size) {
+  const std::string why = fmt::format(
+      "it has brought {} of {} bytes to what processes of {} hosts do together, and {} may come "
+      "together",
+      size.largest, size.bytes, part.hosts.size(), limits_.gathered);
+  size.bytes == part.data.size() ? cut_off(part.host, why) : job_.stuck(size.host, why);
 }
 
 void HostExchange::fetch(const pmi::Fetch& fetch) {
-  const auto host = host_of_(fetch.of);
-  if (!host) return tell(fetch.host, pmi::Fetched{fetch.request, fetch.host, kPmixNotFound, {}});
-  asked_[{fetch.host, fetch.request}] = *host;
-  tell(*host, fetch);
+  const auto deny = [&](std::int32_t status) {
+    tell(fetch.host, pmi::Fetched{fetch.request, fetch.host, status, {}});
+  };
+  if (unheard_.contains(fetch.host)) return deny(kPmixOutOfResource);
+  const auto host = job_.host_of(fetch.of);
+  if (!host) return deny(kPmixNotFound);
+  Questions& questions = asked_[fetch.host];
+  if (!questions.emplace(fetch.request, Question{*host, fetch.of}).second) return;  // it is asked already
+  if (questions.size() <= limits_.asked) return tell(*host, fetch);
+  cut_off(fetch.host, fmt::format("its agent has asked {} questions about ranks of other hosts that are not "
+                                  "answered yet, and may ask {}",
+                                  questions.size(), limits_.asked));
+}
+
+void HostExchange::answer(const pmi::Fetched& fetched) {
+  const auto asking = asked_.find(fetched.host);
+  if (asking == asked_.end() || asking->second.erase(fetched.request) == 0) return;
+  tell(fetched.host, fetched);
+}
+
+void HostExchange::cut_off(std::uint32_t host, const std::string& why) {
+  unheard_.insert(host);
+  for (const auto& [request, question] : std::exchange(asked_[host], {}))
+    tell(host, pmi::Fetched{request, host, kPmixOutOfResource, {}});
+  parts_.forget(host);
+  job_.unheard(host, why);
+  if (parts_.awaited(host)) job_.stuck(host, kAwaited);
+}
+
+void HostExchange::closed(std::uint32_t space) {
+  for (auto& [host, questions] : asked_) {
+    for (auto each = questions.begin(); each != questions.end();) {
+      const bool gone = each->second.of.space == space;
+      if (gone) tell(host, pmi::Fetched{each->first, host, kPmixNotFound, {}});
+      each = gone ? questions.erase(each) : std::next(each);
+    }
+  }
+}
+
+void HostExchange::restart() {
+  parts_ = {};
+  asked_.clear();
 }
 
 }  // namespace regroup::launcher

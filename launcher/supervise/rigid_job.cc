@@ -25,11 +25,7 @@ RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHost
       apps_(agent.crew().options().apps),
       local_(agent, options_.helper, events()),
       others_(std::move(others)),
-      exchange_([this](std::uint32_t host) { return host < options_.hosts.size() ? &node(host) : nullptr; },
-                [this](pmi::Seat seat) {
-                  const Rank* rank = find(seat);
-                  return rank == nullptr ? std::nullopt : std::optional(rank->host);
-                }) {}
+      exchange_(exchange_job()) {}
 
 NodeEvents RigidJob::events() {
   NodeEvents events;
@@ -86,6 +82,7 @@ void RigidJob::open_space(const std::vector<std::uint32_t>& counts, std::uint32_
   for (const Place& place : places) {
     const std::uint32_t host = host_of.empty() ? 0 : host_of[place.rank];
     ranks_[place.member] = {{number, place.rank}, place.app, host};
+    ++world.living_on[host];
     orders[host].members.push_back(order_of(place, seats));
   }
   pmi::OpenSpace space;
@@ -256,9 +253,11 @@ void RigidJob::forget(core::MemberId member) {
   seats_.leave(member);
   const auto found = ranks_.find(member);
   if (found == ranks_.end()) return;
-  const std::uint32_t space = found->second.seat.space;
+  const auto [seat, app, host, inside] = found->second;
   ranks_.erase(found);
+  const std::uint32_t space = seat.space;
   World& world = worlds_[space];
+  if (--world.living_on[host] == 0) world.living_on.erase(host);
   if (--world.living > 0 || space == 0) return;
   for (std::uint32_t app = world.first_app; app < world.first_app + world.apps; ++app) apps_[app] = {};
   for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) {
@@ -267,6 +266,7 @@ void RigidJob::forget(core::MemberId member) {
   }
   worlds_.erase(space);
   families_.closed(space);
+  exchange_.closed(space);
 }
 
 RigidJob::Rank* RigidJob::find(pmi::Seat seat) {

@@ -57,7 +57,8 @@ class RigidJob final : public AgentJob {
   };
   // Of members with one MPI_COMM_WORLD.
   struct World {
-    std::uint32_t living = 0;  // or yet to be started
+    std::uint32_t living = 0;                               // or yet to be started
+    std::map<std::uint32_t, std::uint32_t> living_on = {};  // of them, by host
     std::uint32_t first_app = 0;
     std::uint32_t apps = 0;
     std::uint32_t starting = 0;        // hosts that have not started theirs yet
@@ -67,6 +68,7 @@ class RigidJob final : public AgentJob {
   };
 
   [[nodiscard]] NodeEvents events();
+  [[nodiscard]] HostExchange::Job exchange_job();
   [[nodiscard]] Node& node(std::uint32_t host);
   [[nodiscard]] bool several() const { return options_.hosts.size() > 1; }
   void open_space(const std::vector<std::uint32_t>& counts, std::uint32_t first_app,
@@ -95,6 +97,7 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] bool decides(const MemberExit& exit, const Rank& rank);
   void end(const MemberExit& exit, const Rank& rank);
   [[nodiscard]] Rank* find(pmi::Seat seat);
+  [[nodiscard]] bool lives_in(std::uint32_t host, std::uint32_t space) const;
 
   Agent& agent_;
   RigidOptions options_;

@@ -13,6 +13,24 @@
 
 namespace regroup::launcher {
 
+HostExchange::Job RigidJob::exchange_job() {
+  const auto named = [this](std::uint32_t host, const std::string& why) {
+    return fmt::format("host {}: {}", options_.hosts.at(host).name, why);
+  };
+  return {[this](std::uint32_t host) { return host < options_.hosts.size() ? &node(host) : nullptr; },
+          [this](pmi::Seat seat) {
+            const Rank* rank = find(seat);
+            return rank == nullptr ? std::nullopt : std::optional(rank->host);
+          },
+          [this](std::uint32_t host, std::uint32_t space) { return lives_in(host, space); },
+          [this, named](std::uint32_t host, const std::string& why) {
+            agent_.say(named(host, why) + HostExchange::kUnheard);
+          },
+          [this, named](std::uint32_t host, const std::string& why) {
+            on_lost({core::Code::kPeerLost, named(host, why)});
+          }};
+}
+
 void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   if (!exchange_.may_say(host, message)) return;
   if (const auto* connected = std::get_if<pmi::Connected>(&message)) {
@@ -30,6 +48,11 @@ void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   } else {
     exchange_.pass(host, message);
   }
+}
+
+bool RigidJob::lives_in(std::uint32_t host, std::uint32_t space) const {
+  const auto found = worlds_.find(space);
+  return found != worlds_.end() && found->second.living_on.contains(host);
 }
 
 void RigidJob::on_spawn(const pmi::Spawn& spawn) {

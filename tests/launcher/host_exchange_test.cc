@@ -1,10 +1,12 @@
-// What agents of other hosts may say of MPI: of their own ranks, in their own name, and answers to whom they
-// were asked by.
+// What agents of other hosts may say of MPI: of their own ranks, in their own name, answers to whom they were
+// asked by; and how much of it.
 #include "launcher/supervise/host_exchange.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace regroup::launcher {
@@ -21,15 +23,27 @@ class Heard final : public Node {
   std::vector<pmi::Message> told;
 };
 
-// Rank r of space 0 is on host r, of three.
+// Rank r of space 0 is on host r, of three; space 1 is on host 2.
 class HostExchangeTest : public ::testing::Test {
  protected:
+  using Words = std::vector<std::pair<std::uint32_t, std::string>>;
+  static pmi::Contribute part(std::uint32_t host, std::vector<std::uint32_t> hosts = {1, 2},
+                              std::string key = "fence") {
+    return {std::move(key), std::move(hosts), host, {std::byte(host)}};
+  }
+
   std::array<Heard, 3> nodes_;
-  HostExchange exchange_{[this](std::uint32_t host) { return host < 3 ? &nodes_[host] : nullptr; },
-                         [](pmi::Seat seat) {
-                           const bool there = seat.space == 0 && seat.rank < 3;
-                           return there ? std::optional(seat.rank) : std::nullopt;
-                         }};
+  Words unheard_, stuck_;
+  HostExchange exchange_{
+      {[this](std::uint32_t host) { return host < 3 ? &nodes_[host] : nullptr; },
+       [](pmi::Seat seat) {
+         const bool there = seat.space == 0 && seat.rank < 3;
+         return there ? std::optional(seat.rank) : seat == pmi::Seat{1, 0} ? std::optional(2U) : std::nullopt;
+       },
+       [](std::uint32_t host, std::uint32_t space) { return space == 0 || (space == 1 && host == 2); },
+       [this](std::uint32_t host, const std::string& why) { unheard_.emplace_back(host, why); },
+       [this](std::uint32_t host, const std::string& why) { stuck_.emplace_back(host, why); }},
+      {.held = 10'000, .asked = 3, .gathered = 5'000}};
 };
 
 TEST_F(HostExchangeTest, AHostSpeaksForItsOwnRanks) {
@@ -46,10 +60,16 @@ TEST_F(HostExchangeTest, AHostSpeaksForItsOwnRanks) {
   EXPECT_FALSE(exchange_.may_say(1, pmi::Connected{{9, 1}}));
 }
 
+TEST_F(HostExchangeTest, OnlyWhoHasARankInOneOfThemTellsOfSpaces) {
+  EXPECT_TRUE(exchange_.may_say(1, pmi::Met{{0, 1}}));
+  EXPECT_TRUE(exchange_.may_say(2, pmi::Parted{{1, 7}}));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::Met{{1, 7}}));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::Parted{{1, 7}}));
+  EXPECT_FALSE(exchange_.may_say(1, pmi::Met{{}}));
+  EXPECT_TRUE(exchange_.may_say(0, pmi::Met{{1, 7}}));  // the head's own
+}
+
 TEST_F(HostExchangeTest, PartsAreBroughtInOnesOwnName) {
-  const auto part = [](std::uint32_t host) {
-    return pmi::Contribute{"fence", {1, 2}, host, {std::byte(host)}};
-  };
   exchange_.pass(1, part(1));
   exchange_.pass(1, part(2));
   EXPECT_TRUE(nodes_[1].told.empty());
@@ -63,9 +83,61 @@ TEST_F(HostExchangeTest, PartsAreBroughtInOnesOwnName) {
   EXPECT_TRUE(nodes_[0].told.empty());
 }
 
+TEST_F(HostExchangeTest, WhoGuessesAKeyChangesNothingOfTheFence) {
+  exchange_.pass(2, part(2, {0, 2}));
+  exchange_.pass(2, part(2, {2}));  // its own alone: answered, and to it alone
+  exchange_.pass(0, part(0, {0, 1}));
+  exchange_.pass(1, part(1, {0, 1}));
+  EXPECT_EQ(nodes_[0].told.size(), 1U);
+  EXPECT_EQ(nodes_[1].told.size(), 1U);
+  EXPECT_EQ(nodes_[2].told.size(), 1U);
+  for (const std::vector<std::uint32_t>& hosts :
+       {std::vector<std::uint32_t>{0, 1}, {1, 2, 9}, {2, 2, 1}, {}}) {
+    EXPECT_FALSE(exchange_.may_say(2, part(2, hosts))) << hosts.size();
+  }
+}
+
+TEST_F(HostExchangeTest, AHostOfManyGuessesIsNamedAndTheOthersGoOn) {
+  exchange_.pass(0, part(0, {0, 1}, "theirs"));
+  for (int i = 0; i < 100; ++i) exchange_.pass(2, part(2, {1, 2}, "guess " + std::to_string(i)));
+  ASSERT_EQ(unheard_.size(), 1U);
+  EXPECT_EQ(unheard_[0].first, 2U);
+  EXPECT_NE(unheard_[0].second.find("may bring 10000"), std::string::npos) << unheard_[0].second;
+  exchange_.pass(1, part(1, {0, 1}, "theirs"));
+  EXPECT_EQ(nodes_[0].told.size(), 1U);
+  EXPECT_TRUE(stuck_.empty());
+  exchange_.pass(1, part(1, {1, 2}, "guess 0"));  // would wait for it
+  ASSERT_EQ(stuck_.size(), 1U);
+  EXPECT_EQ(stuck_[0].first, 2U);
+}
+
+TEST_F(HostExchangeTest, WhoWaitsForAHostThatIsNotHeardAnyMoreIsTold) {
+  exchange_.pass(1, part(1));
+  for (int i = 0; i < 100; ++i) exchange_.pass(2, part(2, {1, 2}, "guess " + std::to_string(i)));
+  ASSERT_EQ(stuck_.size(), 1U);
+  EXPECT_EQ(stuck_[0].first, 2U);
+}
+
+TEST_F(HostExchangeTest, WhatIsMoreThanAMessageHoldsNamesWhoBroughtIt) {
+  const auto large = [](std::uint32_t host, std::size_t bytes) {
+    return pmi::Contribute{"fence", {1, 2}, host, std::vector<std::byte>(bytes)};
+  };
+  exchange_.pass(2, large(2, 4'900));
+  exchange_.pass(1, large(1, 200));
+  ASSERT_EQ(stuck_.size(), 1U);
+  EXPECT_EQ(stuck_[0].first, 2U);
+  EXPECT_NE(stuck_[0].second.find("4900 of 5100 bytes"), std::string::npos) << stuck_[0].second;
+  EXPECT_TRUE(unheard_.empty());
+  exchange_.pass(2, pmi::Contribute{"another", {1, 2}, 2, std::vector<std::byte>(5'001)});
+  ASSERT_EQ(unheard_.size(), 1U);  // nobody else has come
+  EXPECT_EQ(unheard_[0].first, 2U);
+  EXPECT_TRUE(nodes_[1].told.empty() && nodes_[2].told.empty());
+}
+
 TEST_F(HostExchangeTest, OnlyWhoWasAskedAnswersAndOnce) {
   exchange_.pass(1, pmi::Fetch{5, 2, {0, 2}});  // in the name of another
   EXPECT_TRUE(nodes_[2].told.empty());
+  exchange_.pass(1, pmi::Fetch{5, 1, {0, 2}});
   exchange_.pass(1, pmi::Fetch{5, 1, {0, 2}});
   EXPECT_EQ(nodes_[2].told.size(), 1U);
   exchange_.pass(1, pmi::Fetched{5, 1, 0, {}});
@@ -78,6 +150,40 @@ TEST_F(HostExchangeTest, OnlyWhoWasAskedAnswersAndOnce) {
   exchange_.pass(1, pmi::Fetch{6, 1, {0, 9}});  // nobody there: answered here
   ASSERT_EQ(nodes_[1].told.size(), 2U);
   EXPECT_NE(std::get<pmi::Fetched>(nodes_[1].told[1]).status, 0);
+}
+
+TEST_F(HostExchangeTest, AHostOfTooManyQuestionsIsNamedAndAnsweredItself) {
+  for (std::uint64_t request = 0; request < 100; ++request) exchange_.pass(1, pmi::Fetch{request, 1, {0, 2}});
+  EXPECT_EQ(nodes_[2].told.size(), 3U);
+  EXPECT_EQ(nodes_[1].told.size(), 100U);  // refused, all of them
+  ASSERT_EQ(unheard_.size(), 1U);
+  EXPECT_EQ(unheard_[0].first, 1U);
+  EXPECT_NE(unheard_[0].second.find("may ask 3"), std::string::npos) << unheard_[0].second;
+  exchange_.pass(0, pmi::Fetch{1, 0, {0, 1}});  // it still answers others
+  exchange_.pass(1, pmi::Fetched{1, 0, 0, {}});
+  EXPECT_EQ(nodes_[0].told.size(), 1U);
+}
+
+TEST_F(HostExchangeTest, QuestionsAboutASpaceThatIsNoMoreAreAnswered) {
+  exchange_.pass(1, pmi::Fetch{1, 1, {1, 0}});
+  exchange_.pass(1, pmi::Fetch{2, 1, {0, 2}});
+  exchange_.closed(1);
+  ASSERT_EQ(nodes_[1].told.size(), 1U);
+  EXPECT_EQ(std::get<pmi::Fetched>(nodes_[1].told[0]).request, 1U);
+  EXPECT_NE(std::get<pmi::Fetched>(nodes_[1].told[0]).status, 0);
+  exchange_.pass(2, pmi::Fetched{1, 1, 0, {}});  // too late
+  EXPECT_EQ(nodes_[1].told.size(), 1U);
+  exchange_.pass(2, pmi::Fetched{2, 1, 0, {}});
+  EXPECT_EQ(nodes_[1].told.size(), 2U);
+}
+
+TEST_F(HostExchangeTest, NothingIsLeftOfProcessesThatEnded) {
+  exchange_.pass(1, part(1));
+  exchange_.pass(1, pmi::Fetch{1, 1, {0, 2}});
+  exchange_.restart();
+  exchange_.pass(2, part(2));
+  exchange_.pass(2, pmi::Fetched{1, 1, 0, {}});
+  EXPECT_TRUE(nodes_[1].told.empty());
 }
 
 }  // namespace
