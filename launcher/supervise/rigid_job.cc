@@ -226,7 +226,10 @@ void RigidJob::end_family(std::uint32_t space, const std::string& said, const st
   }
   agent_.say(said + ": what has disconnected from it goes on" + more);
   if (status_ == 0) status_ = status;
-  for (const std::uint32_t one : family) end_alone(one);
+  for (const std::uint32_t one : family) {
+    const auto found = worlds_.find(one);
+    if (found != worlds_.end() && !found->second.ending) end_alone(one);
+  }
 }
 
 void RigidJob::end_alone(std::uint32_t space) {

@@ -82,6 +82,8 @@ class RigidJob final : public AgentJob {
   void on_started(std::uint32_t space, const core::Status& status);
   void on_lost(const core::Status& why);
   void on_mpi(std::uint32_t host, const pmi::Message& message);
+  [[nodiscard]] std::set<std::uint32_t> known(const std::vector<std::uint32_t>& spaces) const;
+  void on_met(std::uint32_t host, const std::set<std::uint32_t>& spaces);
   void on_spawn(const pmi::Spawn& spawn);
   void on_aborted(const pmi::Aborted& aborted);
   [[nodiscard]] core::Result<std::vector<App>> spawned_apps(const pmi::Spawn& spawn,

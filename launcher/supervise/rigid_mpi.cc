@@ -2,6 +2,7 @@
 // they may.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 #include <variant>
@@ -12,6 +13,11 @@
 #include "launcher/supervise/rigid_job.h"
 
 namespace regroup::launcher {
+namespace {
+
+constexpr std::size_t kMostPrograms = 1024;  // of one MPI_Comm_spawn_multiple
+
+}  // namespace
 
 HostExchange::Job RigidJob::exchange_job() {
   const auto named = [this](std::uint32_t host, const std::string& why) {
@@ -40,14 +46,36 @@ void RigidJob::on_mpi(std::uint32_t host, const pmi::Message& message) {
   } else if (const auto* aborted = std::get_if<pmi::Aborted>(&message)) {
     on_aborted(*aborted);
   } else if (const auto* met = std::get_if<pmi::Met>(&message)) {
-    families_.met({met->spaces.begin(), met->spaces.end()});
+    on_met(host, known(met->spaces));
   } else if (const auto* parted = std::get_if<pmi::Parted>(&message)) {
-    families_.parted({parted->spaces.begin(), parted->spaces.end()});
+    families_.parted(host, known(parted->spaces));
   } else if (const auto* spawn = std::get_if<pmi::Spawn>(&message)) {
     on_spawn(*spawn);
   } else {
     exchange_.pass(host, message);
   }
+}
+
+std::set<std::uint32_t> RigidJob::known(const std::vector<std::uint32_t>& spaces) const {
+  std::set<std::uint32_t> out;
+  for (const std::uint32_t space : spaces) {
+    if (worlds_.contains(space)) out.insert(space);
+  }
+  return out;
+}
+
+// One of them may have failed before all of their hosts had told of it.
+void RigidJob::on_met(std::uint32_t host, const std::set<std::uint32_t>& spaces) {
+  std::set<std::uint32_t> own;
+  for (const std::uint32_t space : spaces) {
+    if (host == 0 || lives_in(host, space)) own.insert(space);
+  }
+  families_.met(host, spaces, own);
+  const auto failed = std::ranges::find_if(spaces, [this](auto space) { return worlds_[space].ending; });
+  if (failed == spaces.end() || agent_.ending()) return;
+  const std::set<std::uint32_t> family = families_.of(*failed);
+  if (std::ranges::all_of(family, [this](auto space) { return worlds_[space].ending; })) return;
+  end_family(*failed, fmt::format("spawn {} has failed, and others have met it", *failed), "", status_);
 }
 
 bool RigidJob::lives_in(std::uint32_t host, std::uint32_t space) const {
@@ -78,17 +106,20 @@ void RigidJob::on_spawn(const pmi::Spawn& spawn) {
 core::Result<std::vector<App>> RigidJob::spawned_apps(const pmi::Spawn& spawn, const Rank& parent) const {
   std::vector<App> apps;
   std::uint64_t size = 0;
+  for (const pmi::SpawnApp& wanted : spawn.apps) size += wanted.count;
+  if (size == 0 || spawn.apps.size() > kMostPrograms)
+    return core::invalid_argument(
+        fmt::format("{} processes of {} programs were asked for", size, spawn.apps.size()));
+  if (living() + size > core::kMaxMembers)
+    return core::Status(
+        core::Code::kResourceExhausted,
+        fmt::format("{} more are more than the {} that a job may have", size, core::kMaxMembers));
   for (const pmi::SpawnApp& wanted : spawn.apps) {
     auto app = pmi::spawned_app(apps_.at(parent.app), wanted);
     if (!app.ok()) return app.status();
     app->environment = without_outer_place(std::move(app->environment));  // its parent may have sent its own
     apps.push_back(std::move(*app));
-    size += wanted.count;
   }
-  if (living() + size > core::kMaxMembers)
-    return core::Status(
-        core::Code::kResourceExhausted,
-        fmt::format("{} more are more than the {} that a job may have", size, core::kMaxMembers));
   if (options_.most == 0 || living() + size <= options_.most) return apps;
   return core::Status(core::Code::kResourceExhausted,
                       fmt::format("{} more, with {} of {} slots taken: more members need --oversubscribe",
