@@ -63,7 +63,9 @@ core::Status ElasticHub::start() {
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
-  events.used = [this](const std::string& host, const std::string& json) { agent_.add_usage(host, json); };
+  events.used = [this](const std::string& host, const std::string& json, const auto& lives) {
+    agent_.add_usage(host, json, lives);
+  };
   hosts_->serve(
       std::move(events), [this](std::size_t index, const core::Status& why) { on_lost(index, why); },
       agent_.out(), agent_.err());

@@ -172,7 +172,8 @@ void RemoteNode::on(const Said& said) {
 }
 
 void RemoteNode::on(const Used& used) {
-  if (job_.used) job_.used(name_, used.json);
+  if (job_.used)
+    job_.used(name_, used.json, [this](core::MemberId member) { return members_.contains(member); });
 }
 
 void RemoteNode::on(const Services& services) {

@@ -34,7 +34,9 @@ NodeEvents RoleJob::node_events() {
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
-  events.used = [this](const std::string& host, const std::string& json) { agent_.add_usage(host, json); };
+  events.used = [this](const std::string& host, const std::string& json, const auto& lives) {
+    agent_.add_usage(host, json, lives);
+  };
   return events;
 }
 

@@ -99,8 +99,8 @@ class Agent {
   // Ends the job at once.
   void kill(int exit_status);
   // What members of another host use: usage_reporter.h.
-  void add_usage(const std::string& host, const std::string& json) {
-    if (usage_) usage_->add(host, json);
+  void add_usage(const std::string& host, const std::string& json, const UsageReporter::Lives& lives) {
+    if (usage_) usage_->add(host, json, lives);
   }
   // A member has ended, here or elsewhere.
   void on_member_exit(const MemberExit& exit);

@@ -42,8 +42,9 @@ struct NodeEvents {
   // OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // for the user: something is missing
-  // What members of another host use, as usage_json() writes it.
-  std::function<void(const std::string& host, const std::string& json)> used = {};
+  // What members of another host use, as usage_json() writes it; `lives`: the member is one of them.
+  using Lives = std::function<bool(core::MemberId)>;
+  std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used = {};
 };
 
 // Used by the loop's thread.

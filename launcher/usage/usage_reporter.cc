@@ -60,9 +60,10 @@ void UsageReporter::wait(core::Duration time) {
   });
 }
 
-void UsageReporter::add(const std::string& host, const std::string& json) {
+void UsageReporter::add(const std::string& host, const std::string& json, const Lives& lives) {
   auto samples = usage_from_json(json);
   if (!samples.ok()) return;
+  std::erase_if(*samples, [&](const UsageSample& one) { return !lives(one.of.member); });
   for (UsageSample& one : *samples) one.host = host;
   others_[host] = {std::move(*samples), clock_.now(), false};
 }

@@ -35,8 +35,10 @@ class UsageReporter {
                 std::function<void(const std::string&)> say);
   // Opens the log; failure names it.
   [[nodiscard]] core::Status start();
-  // A sample of another host's members, as usage_json() wrote it there; anything else is ignored.
-  void add(const std::string& host, const std::string& json);
+  // A sample of another host's members, as usage_json() wrote it there; anything else is ignored, and what it
+  // says of others than those that live there.
+  using Lives = std::function<bool(core::MemberId)>;
+  void add(const std::string& host, const std::string& json, const Lives& lives);
 
  private:
   struct Other {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace regroup::launcher {
@@ -61,6 +62,11 @@ std::string member_labels(const std::string& job, const json& member) {
   const json id = member.value("id", json()), rank = member.value("rank", json());
   return fmt::format("job=\"{}\",member=\"{}\",rank=\"{}\"", job, id.is_null() ? "" : id.dump(),
                      rank.is_null() ? "" : rank.dump());
+}
+
+// It goes into a line of the log as it is.
+bool is_uuid(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c != ',' && c != '"'; });
 }
 
 }  // namespace
@@ -128,6 +134,9 @@ core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) 
       for (const json& gpu : member.at("gpus"))
         one.gpus.push_back({gpu.at("uuid"), gpu.at("busy_percent"), gpu.at("memory_used"),
                             gpu.at("memory_total"), gpu.at("watts")});
+      for (const GpuUse& gpu : one.gpus) {
+        if (!is_uuid(gpu.uuid)) return refused;
+      }
     }
   } catch (const json::exception&) {
     return refused;

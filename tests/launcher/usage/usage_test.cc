@@ -179,12 +179,17 @@ TEST_F(UsageTest, ReporterTellsOfOtherHostsToo) {
       },
       [](const std::string&) {});
   ASSERT_TRUE(reporter.start().ok());
-  reporter.add("there", usage_json({{{8, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {}}}));
-  reporter.add("broken", "no json");
+  const auto own = [](core::MemberId member) { return member == 8; };
+  reporter.add(
+      "there",
+      usage_json({{{8, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {}}, {{7, 0, 10, {}, {}}, {9, 9, 9}, 9, {}}}),
+      own);
+  reporter.add("broken", "no json", own);
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!fs::exists(options.status_file) && std::chrono::steady_clock::now() < until) loop.run_one();
   std::ifstream file(options.status_file);
   const auto all = nlohmann::json::parse(file)["members"];
+  EXPECT_EQ(all.size(), 2U);  // what it says of a member that is not there is not told
   EXPECT_EQ(all[0]["host"], "here");
   EXPECT_EQ(all[1]["host"], "there");
   EXPECT_EQ(all[1]["id"], 8);
