@@ -85,7 +85,7 @@ void RemoteNode::set_up(const Setup& setup) { send(setup); }
 void RemoteNode::tell_membership(const core::Message& message) {
   if (state_ != State::kUp) return;
   if (const auto* start = std::get_if<core::Start>(&message.body)) {
-    members_.insert(start->member);
+    members_.emplace(start->member, start->rank);
     if (killed_) return;
   }
   send(Membership{message});
@@ -135,7 +135,8 @@ void RemoteNode::start(launcher::SpaceOrder order) {
     return;
   }
   auto& members = starting_[order.space.space];
-  for (const launcher::MemberOrder& member : order.members) members.push_back(member.place.member);
+  for (const launcher::MemberOrder& member : order.members)
+    members.emplace(member.place.member, member.place.rank);
   send(StartSpace{std::move(order)});
 }
 
@@ -146,9 +147,12 @@ void RemoteNode::signal_all(int signal) {
 
 void RemoteNode::on(const SpaceStarted& started) {
   const auto ordered = starting_.extract(started.space);
+  const auto why = [&] {
+    return core::Status(started.status.code(),
+                        fmt::format("host {}: {}", name_, launcher::printable(started.status.message())));
+  };
   if (ordered.empty()) {  // of an elastic job: the program is not there
-    if (started.space == 0 && !started.status.ok())
-      end({started.status.code(), fmt::format("host {}: {}", name_, started.status.message())});
+    if (started.space == 0 && !started.status.ok()) end(why());
     return;
   }
   if (started.status.ok()) {
@@ -156,13 +160,14 @@ void RemoteNode::on(const SpaceStarted& started) {
     if (killed_) signal_all(SIGKILL);  // which came before they were there
     return job_.started(started.space, {});
   }
-  job_.started(started.space,
-               {started.status.code(), fmt::format("host {}: {}", name_, started.status.message())});
+  job_.started(started.space, why());
 }
 
 void RemoteNode::on(const Exited& exited) {
-  if (members_.erase(exited.exit.member) == 0) return;
+  const auto member = members_.extract(exited.exit.member);
+  if (member.empty()) return;
   launcher::MemberExit exit = exited.exit;
+  exit.rank = member.mapped();
   exit.host = name_;
   job_.exited(exit);
 }
@@ -177,7 +182,10 @@ void RemoteNode::on(const Used& used) {
 }
 
 void RemoteNode::on(const Services& services) {
-  if (job_.mpi) job_.mpi(host_, services.message);
+  if (!job_.mpi) return;
+  const auto* aborted = std::get_if<pmi::Aborted>(&services.message);
+  if (aborted == nullptr) return job_.mpi(host_, services.message);
+  job_.mpi(host_, pmi::Aborted{aborted->seat, aborted->status, launcher::printable(aborted->message)});
 }
 
 void RemoteNode::on(const Data& data) {

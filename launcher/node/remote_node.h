@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -68,6 +67,7 @@ class RemoteNode final : public launcher::Node {
   void settle() override {}  // what a member told comes before its end
 
  private:
+  using Ranks = std::map<core::MemberId, std::uint32_t>;
   void send(const Message& message);
   void on(const Hello& hello);
   void on(const SpaceStarted& started);
@@ -91,10 +91,10 @@ class RemoteNode final : public launcher::Node {
   const Events events_;
   State state_ = State::kStarting;
   Hello facts_;
-  Answer answer_;                                                  // of a survey that is on its way
-  std::string address_;                                            // once it is linked
-  std::map<std::uint32_t, std::vector<core::MemberId>> starting_;  // ordered, by space
-  std::set<core::MemberId> members_;                               // started, and not ended
+  Answer answer_;                            // of a survey that is on its way
+  std::string address_;                      // once it is linked
+  std::map<std::uint32_t, Ranks> starting_;  // ordered, by space
+  Ranks members_;                            // started, and not ended
   std::uint32_t host_ = 0;
   launcher::NodeEvents job_;
   std::array<std::shared_ptr<StreamTarget>, 3> targets_;

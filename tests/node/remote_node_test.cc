@@ -1,0 +1,88 @@
+// What an agent of another host is believed: of members that were ordered there, and of nobody else.
+#include "launcher/node/remote_node.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/node/wire.h"
+#include "launcher/supervise/sink.h"
+
+namespace regroup::node {
+namespace {
+
+class RemoteNodeTest : public ::testing::Test {
+ protected:
+  RemoteNodeTest() {
+    node_.attach("10.0.0.2");
+    node_.receive(Hello{"1", "evil", 1, 4000});
+    launcher::NodeEvents events;
+    events.started = [this](std::uint32_t space, const core::Status& status) {
+      started_.emplace_back(space, status.message());
+    };
+    events.exited = [this](const launcher::MemberExit& exit) { exits_.push_back(exit); };
+    events.mpi = [this](std::uint32_t, const pmi::Message& message) { mpi_.push_back(message); };
+    events.used = [this](const std::string& host, const std::string&, const auto& lives) {
+      used_ = host + (lives(7) ? " 7" : "") + (lives(8) ? " 8" : "");
+    };
+    node_.serve(1, std::move(events), out_, out_);
+    launcher::SpaceOrder order;
+    order.space.space = 3;
+    order.members.resize(1);
+    order.members[0].place.member = 7;
+    order.members[0].place.rank = 2;
+    node_.start(order);
+  }
+
+  boost::asio::io_context loop_{1};
+  launcher::Sink out_{loop_, 1};
+  std::vector<std::pair<std::uint32_t, std::string>> started_;
+  std::vector<launcher::MemberExit> exits_;
+  std::vector<pmi::Message> mpi_;
+  std::string used_;
+  core::Status ended_;
+  RemoteNode node_{loop_,
+                   "node2",
+                   "1",
+                   {.send = [](const Message&) {},
+                    .up = [] {},
+                    .ended = [this](const core::Status& why) { ended_ = why; }}};
+};
+
+TEST_F(RemoteNodeTest, AnExitIsOfTheRankThatWasOrdered) {
+  node_.receive(SpaceStarted{3, {}});
+  node_.receive(Exited{{.member = 8, .rank = 0}});  // another's
+  EXPECT_TRUE(exits_.empty());
+  node_.receive(Exited{{.member = 7, .rank = 4'000'000'000, .code = 5, .host = "node9"}});
+  node_.receive(Exited{{.member = 7, .rank = 1}});
+  ASSERT_EQ(exits_.size(), 1U);
+  EXPECT_EQ(exits_[0].rank, 2U);
+  EXPECT_EQ(exits_[0].host, "node2");
+  EXPECT_EQ(exits_[0].code, 5);
+}
+
+TEST_F(RemoteNodeTest, StartsAreOfSpacesThatWereOrdered) {
+  node_.receive(SpaceStarted{4, {}});
+  EXPECT_TRUE(started_.empty());
+  node_.receive(SpaceStarted{3, {core::Code::kNotFound, "no such\nregroup: forged"}});
+  ASSERT_EQ(started_.size(), 1U);
+  EXPECT_EQ(started_[0].second, "host node2: no such?regroup: forged");
+}
+
+TEST_F(RemoteNodeTest, WhatRanksSayIsOneLine) {
+  node_.receive(Services{pmi::Aborted{{3, 2}, 1, "\x1b[2J\nregroup: forged"}});
+  ASSERT_EQ(mpi_.size(), 1U);
+  EXPECT_EQ(std::get<pmi::Aborted>(mpi_[0]).message, "?[2J?regroup: forged");
+}
+
+TEST_F(RemoteNodeTest, UseIsToldOfMembersThatRunThere) {
+  node_.receive(Used{"{}"});
+  EXPECT_EQ(used_, "node2");
+  node_.receive(SpaceStarted{3, {}});
+  node_.receive(Used{"{}"});
+  EXPECT_EQ(used_, "node2 7");
+}
+
+}  // namespace
+}  // namespace regroup::node
