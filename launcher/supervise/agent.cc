@@ -15,6 +15,7 @@ namespace {
 
 constexpr core::Duration kKillLimit = std::chrono::seconds(2);
 constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
+constexpr std::size_t kMostKept = 16 << 20;
 constexpr core::Duration kClearing =
     std::chrono::seconds(1);  // of a notice's time, for what comes after members
 
@@ -70,7 +71,10 @@ int Agent::run() {
   return 0;
 }
 
-void Agent::say(const std::string& text) { err_.write("regroup: " + text + "\n"); }
+// Members and other hosts can give us much to say: where nobody reads it, it is not kept without end.
+void Agent::say(const std::string& text) {
+  if (err_.kept() < kMostKept) err_.write("regroup: " + text + "\n");
+}
 
 void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then) {
   timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(after));

@@ -32,6 +32,8 @@ class Sink {
   void write(std::string_view lines);
   // True while something is kept or moved: then write no more, and ask when_free() for a call.
   [[nodiscard]] bool congested() const { return sent_ < pending_.size() || moving_; }
+  // Bytes that are held in memory; while it is congested they do not become fewer.
+  [[nodiscard]] std::size_t kept() const { return congested() ? pending_.size() + held_.size() : 0; }
   // Calls `resume` once the sink is not congested any more, or broke.
   void when_free(Resume resume) { waiting_.push_back(std::move(resume)); }
 

@@ -42,6 +42,7 @@ void outlasts_a_slow_reader(Pair pair) {
   for (int i = 0; i < 1000; ++i) expected += std::string(5000, static_cast<char>('a' + i % 26)) + "\n";
   sink.write(expected);  // five megabytes: more than any pipe takes
   ASSERT_TRUE(sink.congested());
+  EXPECT_GT(sink.kept(), expected.size() / 2);
   bool resumed = false;
   sink.when_free([&] { resumed = true; });
   std::string got;
@@ -53,6 +54,7 @@ void outlasts_a_slow_reader(Pair pair) {
   EXPECT_EQ(got, expected);
   EXPECT_TRUE(resumed);
   EXPECT_FALSE(sink.congested());
+  EXPECT_EQ(sink.kept(), 0U);
   EXPECT_EQ(::fcntl(pair.write.get(), F_GETFL) & O_NONBLOCK, 0);
 }
 
