@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "launcher/net/tcp.h"
 #include "launcher/net/tls_session.h"
 #include "launcher/node/wire.h"
+#include "launcher/node/wire_generated.h"
 
 namespace regroup::node {
 namespace {
@@ -76,8 +78,9 @@ class Wire {
         partial_.insert(partial_.end(), bytes.begin() + 1, bytes.end());
         if (bytes[0] != std::byte{0}) continue;
         auto message = decode(std::exchange(partial_, {}));
-        if (message.ok()) return std::move(*message);
-        continue;
+        if (!message.ok()) continue;
+        if (const auto* setup = std::get_if<Setup>(&*message)) host = setup->host;
+        return std::move(*message);
       }
       if (Clock::now() >= until) return std::nullopt;
       read();
@@ -85,6 +88,9 @@ class Wire {
     return std::nullopt;
   }
   [[nodiscard]] bool open() const { return open_; }
+
+  std::string job;         // its id
+  std::uint32_t host = 1;  // the number there of this one
 
  private:
   void wait(launcher::TlsSession::Want want) const {
@@ -114,6 +120,18 @@ Bytes noise(std::size_t size) {
   return bytes;
 }
 
+// Small, and a thousand times that once each offset is followed.
+Bytes swollen() {
+  flatbuffers::FlatBufferBuilder b;
+  const auto nodes = b.CreateVector(std::vector<std::uint32_t>{1});
+  const auto relayed = fb::CreateRelayed(b, nodes, b.CreateVector(std::vector<std::uint8_t>(400'000)));
+  const auto all = b.CreateVector(std::vector<flatbuffers::Offset<fb::Relayed>>(2000, relayed));
+  const auto body = fb::CreateGathered(b, all);
+  b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::Gathered, body.Union()), fb::MessageIdentifier());
+  const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
+  return {bytes.begin(), bytes.end()};
+}
+
 Message membership(core::Body body) { return Membership{{1, std::move(body), 0}}; }
 
 constexpr struct {
@@ -132,6 +150,11 @@ constexpr struct {
     {"endless",
      [](Wire& w) {
        for (int i = 0; i < 140 && w.open(); ++i) w.part(1, noise(1 << 19));  // 64 MiB are allowed
+     }},
+    {"swollen", [](Wire& w) { w.part(0, swollen()); }},
+    {"slots",
+     [](Wire& w) {
+       w.say(Hello{REGROUP_VERSION, "evil", 4'000'000'000, 4000});
      }},
     {"others",
      [](Wire& w) {
@@ -174,12 +197,63 @@ constexpr struct {
        w.say(Services{pmi::Connected{{0, 0}}});
        w.say(Services{pmi::Spawn{1, {0, 0}, {{"true", {}, {}, "", 4'000'000'000}}}});
        w.say(Services{pmi::Contribute{"fence", {0, 1, 2}, 0, noise(64)}});
+       w.say(Services{pmi::Contribute{"fence", {0, 2}, 1, noise(64)}});
+       w.say(Services{pmi::Contribute{"fence", {1, 9}, 1, noise(64)}});
+       w.say(Services{pmi::Contribute{"fence", {1, 1}, 1, noise(64)}});
        w.say(Services{pmi::Fetched{1, 0, 0, noise(64)}});
+     }},
+    // Programs that are not its own meet and part, and a great many that are not there.
+    {"spaces",
+     [](Wire& w) {
+       w.say(Services{pmi::Met{{7, 8}}});
+       w.say(Services{pmi::Parted{{7, 8}}});
+       std::vector<std::uint32_t> all(1 << 17);  // of what a frame may hold, the half
+       std::iota(all.begin(), all.end(), 0U);
+       for (int i = 0; i < 8 && w.open(); ++i) {
+         w.say(Services{pmi::Met{all}});
+         w.say(Services{pmi::Parted{all}});
+       }
+     }},
+    // Its own rank has a child, and says before they have met that they have parted.
+    {"parted",
+     [](Wire& w) {
+       w.say(Services{pmi::Spawn{1, {0, 1}, {{"sh", {"-c", "sleep 1; exit 3"}, {}, "", 1}}}});
+       for (int i = 0; i < 3; ++i) w.say(Services{pmi::Parted{{0, 1}}});
+       w.say(Services{pmi::Met{{0, 1}}});
+       for (int i = 0; i < 3; ++i) w.say(Services{pmi::Parted{{0, 1}}});
+     }},
+    // What the others' MPI is about to say to each other, said before them and to other hosts.
+    {"fences",
+     [](Wire& w) {
+       const std::string all = fmt::format("regroup-{}.0:4294967294", w.job);
+       for (int time = 1; time < 10; ++time) {
+         for (const std::vector<std::uint32_t>& hosts :
+              {std::vector<std::uint32_t>{w.host}, {w.host, 0}, {0, 1}, {0, 1, 2}, {1, w.host}}) {
+           for (const std::string& what :
+                {"fence " + all, "connect " + all, std::string("PMI-1 barrier of space 0")})
+             w.say(Services{pmi::Contribute{fmt::format("{} #{}", what, time), hosts, w.host, noise(64)}});
+         }
+       }
+     }},
+    // More than the head keeps for any host.
+    {"guesses",
+     [](Wire& w) {
+       for (int i = 0; i < 3000 && w.open(); ++i)
+         w.say(Services{pmi::Contribute{fmt::format("guess {}", i), {0, 1, 2}, 1, Bytes(32 << 10)}});
+     }},
+    {"questions",
+     [](Wire& w) {
+       for (std::uint64_t i = 0; i < 20'000 && w.open(); ++i) w.say(Services{pmi::Fetch{i, 1, {0, 2}}});
      }},
     {"spawn",
      [](Wire& w) {
        const pmi::SpawnApp many{"true", {}, {}, "", 4'000'000'000};
        w.say(Services{pmi::Spawn{1, {0, 1}, {many, many}}});
+     }},
+    {"none",
+     [](Wire& w) {
+       w.say(Services{pmi::Spawn{1, {0, 1}, {}}});
+       w.say(Services{pmi::Spawn{2, {0, 1}, {{"true", {}, {}, "", 0}}}});
      }},
     {"leave", [](Wire& w) { w.say(Done{}); }},
     {"again",
@@ -233,6 +307,7 @@ std::unique_ptr<Wire> connect(char** argv) {
   auto tls = launcher::TlsSession::client(*context, socket.get(), 0);
   if (!tls.ok()) return nullptr;
   auto wire = std::make_unique<Wire>(std::move(*tls), std::move(socket));
+  wire->job = argv[0];
   if (!wire->shake_hands()) wire.reset();
   return wire;
 }
@@ -245,7 +320,8 @@ std::string attack(std::string_view state, std::string_view what, Wire& wire) {
   const auto end = Clock::now() + kAnswer;
   while (wire.open() && Clock::now() < end) {
     wire.say(Beat{});
-    (void)wire.hear(std::min(end, Clock::now() + kBeat));
+    const auto heard = wire.hear(std::min(end, Clock::now() + kBeat));
+    if (heard && std::holds_alternative<EndHost>(*heard)) wire.say(Done{});  // the job was not harmed
   }
   return wire.open() ? "open" : "closed";
 }
