@@ -1,0 +1,86 @@
+// The hub's part in hosts that `regroup join` offers, until it wants them back.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "launcher/cmd/elastic_hub.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // of hosts that nobody holds any more
+
+}  // namespace
+
+core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
+  if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
+  if (offer.own) return on_growth(id, offer);
+  if (options_.resizer && !options_.resizer->arrived(offer.request)) {
+    door_.end(id, "these hosts are not needed any more");
+    return {};
+  }
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    if (find(host.name))
+      return core::invalid_argument(fmt::format("host {} is part of this job already", host.name));
+  }
+  if (!offer.token.empty()) tokens_[offer.token] = id;
+  std::uint32_t slots = 0;
+  for (const launcher::HostRequest& host : offer.grant.hosts) {
+    // Before it is added: its failure may come at once.
+    Guest& guest = guests_.try_emplace(hosts_->size(), agent_.loop()).first->second;
+    guest.grant = id;
+    guest.grace = offer.grace;
+    slots += host.slots;
+    add(host, offer.grant);
+  }
+  const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
+                                       offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
+  if (!options_.quiet) agent_.say(what);
+  door_.tell(id, what);
+  if (options_.resizer && size_ > 0) options_.resizer->cancel_beyond(missing());
+  return {};
+}
+
+void ElasticHub::recall(GrantId id, core::Duration within, const std::string& why) {
+  std::vector<std::size_t> all;
+  for (const auto& [index, guest] : guests_) {
+    if (guest.grant == id) all.push_back(index);
+  }
+  for (const std::size_t index : all) give_back(index, within, why);
+  if (!all.empty()) end_without_hosts(within);
+}
+
+// One whose way to us was lost holds its hosts as long as it would after a notice, and comes by another.
+void ElasticHub::on_gone(GrantId id) {
+  const bool returns = std::ranges::any_of(tokens_, [id](const auto& each) { return each.second == id; });
+  core::Duration within = kNoGrace;
+  for (const auto& [index, guest] : guests_) {
+    if (returns && guest.grant == id) within = std::max(within, guest.grace);
+  }
+  recall(id, within, "`regroup join` is gone");
+}
+
+core::Status ElasticHub::on_again(GrantId id, const Again& again) {
+  const auto known = tokens_.find(again.token);
+  if (known == tokens_.end()) return core::Status(core::Code::kNotFound, "this job has none of these hosts");
+  const GrantId before = std::exchange(known->second, id);
+  for (auto& [index, guest] : guests_) {
+    if (guest.grant == before) guest.grant = id;
+  }
+  if (all_left(id)) {
+    door_.end(id, "the hosts are free");
+  } else {
+    recall(id, again.recall.within, again.recall.why);
+  }
+  return {};
+}
+
+bool ElasticHub::all_left(GrantId id) const {
+  return std::ranges::all_of(guests_,
+                             [id](const auto& each) { return each.second.grant != id || each.second.left; });
+}
+
+}  // namespace regroup::cmd
