@@ -18,6 +18,8 @@ struct NodeUp {
   NodeId node = 0;
   std::string name;
   std::uint32_t slots = 0;
+  bool lent = false;     // by a user, beyond the size that the job has been given: it grows by them
+  bool for_now = false;  // what it has fewer comes again: the job's size stays
   bool operator==(const NodeUp&) const = default;
 };
 struct NodeSilent {  // not heard for a second; or again

@@ -2249,20 +2249,31 @@ struct NodeUpT : public flatbuffers::NativeTable {
   uint32_t node = 0;
   std::string name{};
   uint32_t slots = 0;
+  bool lent = false;
+  bool for_now = false;
 };
 
 struct NodeUp FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef NodeUpT NativeTableType;
   typedef NodeUpBuilder Builder;
   struct Traits;
-  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_NODE = 4, VT_NAME = 6, VT_SLOTS = 8 };
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NODE = 4,
+    VT_NAME = 6,
+    VT_SLOTS = 8,
+    VT_LENT = 10,
+    VT_FOR_NOW = 12
+  };
   uint32_t node() const { return GetField<uint32_t>(VT_NODE, 0); }
   const flatbuffers::String* name() const { return GetPointer<const flatbuffers::String*>(VT_NAME); }
   uint32_t slots() const { return GetField<uint32_t>(VT_SLOTS, 0); }
+  bool lent() const { return GetField<uint8_t>(VT_LENT, 0) != 0; }
+  bool for_now() const { return GetField<uint8_t>(VT_FOR_NOW, 0) != 0; }
   bool Verify(flatbuffers::Verifier& verifier) const {
     return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_NODE, 4) &&
            VerifyOffset(verifier, VT_NAME) && verifier.VerifyString(name()) &&
-           VerifyField<uint32_t>(verifier, VT_SLOTS, 4) && verifier.EndTable();
+           VerifyField<uint32_t>(verifier, VT_SLOTS, 4) && VerifyField<uint8_t>(verifier, VT_LENT, 1) &&
+           VerifyField<uint8_t>(verifier, VT_FOR_NOW, 1) && verifier.EndTable();
   }
   NodeUpT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
   void UnPackTo(NodeUpT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
@@ -2277,6 +2288,10 @@ struct NodeUpBuilder {
   void add_node(uint32_t node) { fbb_.AddElement<uint32_t>(NodeUp::VT_NODE, node, 0); }
   void add_name(flatbuffers::Offset<flatbuffers::String> name) { fbb_.AddOffset(NodeUp::VT_NAME, name); }
   void add_slots(uint32_t slots) { fbb_.AddElement<uint32_t>(NodeUp::VT_SLOTS, slots, 0); }
+  void add_lent(bool lent) { fbb_.AddElement<uint8_t>(NodeUp::VT_LENT, static_cast<uint8_t>(lent), 0); }
+  void add_for_now(bool for_now) {
+    fbb_.AddElement<uint8_t>(NodeUp::VT_FOR_NOW, static_cast<uint8_t>(for_now), 0);
+  }
   explicit NodeUpBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
   flatbuffers::Offset<NodeUp> Finish() {
     const auto end = fbb_.EndTable(start_);
@@ -2287,11 +2302,13 @@ struct NodeUpBuilder {
 
 inline flatbuffers::Offset<NodeUp> CreateNodeUp(flatbuffers::FlatBufferBuilder& _fbb, uint32_t node = 0,
                                                 flatbuffers::Offset<flatbuffers::String> name = 0,
-                                                uint32_t slots = 0) {
+                                                uint32_t slots = 0, bool lent = false, bool for_now = false) {
   NodeUpBuilder builder_(_fbb);
   builder_.add_slots(slots);
   builder_.add_name(name);
   builder_.add_node(node);
+  builder_.add_for_now(for_now);
+  builder_.add_lent(lent);
   return builder_.Finish();
 }
 
@@ -2301,9 +2318,10 @@ struct NodeUp::Traits {
 };
 
 inline flatbuffers::Offset<NodeUp> CreateNodeUpDirect(flatbuffers::FlatBufferBuilder& _fbb, uint32_t node = 0,
-                                                      const char* name = nullptr, uint32_t slots = 0) {
+                                                      const char* name = nullptr, uint32_t slots = 0,
+                                                      bool lent = false, bool for_now = false) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
-  return regroup::core::fb::CreateNodeUp(_fbb, node, name__, slots);
+  return regroup::core::fb::CreateNodeUp(_fbb, node, name__, slots, lent, for_now);
 }
 
 flatbuffers::Offset<NodeUp> CreateNodeUp(flatbuffers::FlatBufferBuilder& _fbb, const NodeUpT* _o,
@@ -4910,6 +4928,14 @@ inline void NodeUp::UnPackTo(NodeUpT* _o, const flatbuffers::resolver_function_t
     auto _e = slots();
     _o->slots = _e;
   }
+  {
+    auto _e = lent();
+    _o->lent = _e;
+  }
+  {
+    auto _e = for_now();
+    _o->for_now = _e;
+  }
 }
 
 inline flatbuffers::Offset<NodeUp> NodeUp::Pack(flatbuffers::FlatBufferBuilder& _fbb, const NodeUpT* _o,
@@ -4930,7 +4956,9 @@ inline flatbuffers::Offset<NodeUp> CreateNodeUp(flatbuffers::FlatBufferBuilder& 
   auto _node = _o->node;
   auto _name = _o->name.empty() ? 0 : _fbb.CreateString(_o->name);
   auto _slots = _o->slots;
-  return regroup::core::fb::CreateNodeUp(_fbb, _node, _name, _slots);
+  auto _lent = _o->lent;
+  auto _for_now = _o->for_now;
+  return regroup::core::fb::CreateNodeUp(_fbb, _node, _name, _slots, _lent, _for_now);
 }
 
 inline NodeSilentT* NodeSilent::UnPack(const flatbuffers::resolver_function_t* _resolver) const {

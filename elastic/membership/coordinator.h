@@ -62,7 +62,7 @@ class Coordinator {
   [[nodiscard]] bool on_nodes(const core::Body& body);
   void on_node_up(const core::NodeUp& up);
   void leave_node(core::NodeId node);
-  void grow();
+  void grow(std::uint32_t lent = 0);
   void count_slots();
   void on_nodes_known();
   void end_without_room();

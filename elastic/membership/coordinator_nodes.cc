@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "elastic/membership/coordinator.h"
 #include "elastic/membership/declaration.h"
@@ -15,6 +16,11 @@ namespace {
 // For which a member's word that it cannot reach another counts.
 constexpr core::Duration kSuspicion = std::chrono::seconds(5);
 constexpr std::size_t kContactBytes = 256 << 10;  // addresses in a message, which has its limit
+
+// A size without what was lent.
+std::uint32_t without(std::uint32_t lent, std::uint32_t size, std::uint32_t min) {
+  return lent == 0 ? size : std::min(size, std::max(min, size - std::min(size, lent)));
+}
 
 }  // namespace
 
@@ -41,6 +47,7 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   if (const NodeTable::Node* known = nodes_.find(up.node)) {
     if (known->slots == up.slots) return;
     nodes_.resize(up.node, up.slots);
+    nodes_.find(up.node)->for_now = up.for_now;
     count_slots();
     if (nodes_.slots() == 0) policy_.slots = 0;
     remember(fmt::format("host {} has {} slots now", up.name, up.slots));
@@ -48,10 +55,16 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
     if (first_ready_) leave_node(up.node);
     return grow();
   }
-  nodes_.add(up.node, {up.name, up.slots});
+  const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
+  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now});
   count_slots();
+  // Of one that was there before this coordinator the target knows already.
+  const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
+  const std::uint32_t most = later ? policy_.max - std::min(policy_.max, desired_) : policy_.max;
+  const bool beyond = up.lent && !policy_.target_follows && !policy_.oversubscribe;
+  const std::uint32_t lent = beyond ? nodes_.lend(up.node, lacked, most) : 0;
   if (stage_ == Stage::kNodes) return;
-  grow();
+  grow(later ? lent : 0);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // It has no member of this World, so all that it can say in the open round is that it has none.
@@ -60,25 +73,33 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
 
 // Who is one too many there leaves as on a notice, the newest first: the host is wanted back, all or in part.
 void Coordinator::leave_node(core::NodeId node) {
-  const std::uint32_t wanted = desired_, slots = nodes_.find(node)->slots;
+  const std::uint32_t before = desired_, slots = nodes_.find(node)->slots;
+  const bool for_now = nodes_.find(node)->for_now;
+  const std::uint32_t lent = slots == 0 && !for_now ? nodes_.take_lent(node) : 0;
+  const std::uint32_t wanted = without(lent, desired_, policy_.min);
   const auto all = members_.on_node(node);
   std::vector<core::MemberId> there(all.begin(), all.end());
   std::erase_if(there, [&](core::MemberId m) { return members_.look(m)->state >= MemberState::kLost; });
-  if (there.size() <= slots || policy_.oversubscribe * slots > 0) return;
+  if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
+  if (there.empty() && wanted == before) return;
   std::ranges::sort(there);
   for (std::size_t i = slots; i < there.size(); ++i) {
     Record* r = members_.find(there[i]);
     if (!r->leave_wanted && r->state <= MemberState::kActive) ask_to_leave(r);
   }
-  // Who left for the sake of its host does not make the job smaller, if there is room elsewhere.
-  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, policy_.slots));
+  // Who left for the sake of its host does not make the job smaller, if there is room elsewhere. What was
+  // lent with it does, wherever it runs.
+  const std::uint32_t room = for_now ? wanted : policy_.slots;
+  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, room));
   journal_intent();
+  if (wanted < before) shrink();
 }
 
-// A job whose size nobody has said grows with its hosts.
-void Coordinator::grow() {
-  const std::uint32_t size = std::clamp(policy_.slots, policy_.min, policy_.max);
-  if (!policy_.target_follows || size <= desired_ || !first_ready_ || members_.any_finished()) return;
+// A job whose size nobody has said grows with its hosts, others by what is lent to them.
+void Coordinator::grow(std::uint32_t lent) {
+  const std::uint32_t size =
+      policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + lent;
+  if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
   policy_.target = desired_ = size;
   backoff_.reset();
   journal_intent();
@@ -115,6 +136,10 @@ void Coordinator::end_without_room() {
 }
 
 void Coordinator::lose_node(core::NodeId node, const std::string& why) {
+  if (const std::uint32_t lent = nodes_.take_lent(node); lent > 0) {
+    policy_.target = desired_ = without(lent, desired_, policy_.min);
+    journal_intent();
+  }
   nodes_.erase(node);
   lines_.erase(node);
   count_slots();

@@ -1,6 +1,9 @@
 // Choosing among nodes, and putting their contacts together.
 #include "elastic/membership/node_table.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace regroup::membership {
 
 NodeTable::Node* NodeTable::find(core::NodeId id) {
@@ -27,6 +30,21 @@ void NodeTable::resize(core::NodeId id, std::uint32_t slots) {
   slots_ += slots - node.slots;
   node.slots = slots;
   places_.insert(place_of(id));
+}
+
+std::uint32_t NodeTable::lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most) {
+  Node& node = nodes_.at(id);
+  node.lent = std::min(node.slots - std::min(node.slots, lacked), most);
+  return node.lent;
+}
+
+std::uint32_t NodeTable::take_lent(core::NodeId id) {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? 0 : std::exchange(found->second.lent, 0);
+}
+
+void NodeTable::forget_lent() {
+  for (auto& [id, node] : nodes_) node.lent = 0;
 }
 
 void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {

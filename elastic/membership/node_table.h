@@ -19,7 +19,9 @@ class NodeTable {
   struct Node {
     std::string name;
     std::uint32_t slots = 0;
-    bool silent = false;  // not heard for a second
+    bool silent = false;     // not heard for a second
+    bool for_now = false;    // what it has fewer slots comes again
+    std::uint32_t lent = 0;  // members by which the job is larger as long as it is there
   };
 
   // Slots are filled node after node, or (by_node) where the fewest processes are.
@@ -28,6 +30,10 @@ class NodeTable {
   void add(core::NodeId id, const Node& node);
   void erase(core::NodeId id);
   void resize(core::NodeId id, std::uint32_t slots);
+  // What a job that lacks so many members has more by that node, and until take_lent(); no more than `most`.
+  std::uint32_t lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
+  std::uint32_t take_lent(core::NodeId id);
+  void forget_lent();  // the size of the job has been said, with all that is there
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }

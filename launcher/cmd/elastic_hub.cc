@@ -118,7 +118,7 @@ core::NodeUp ElasticHub::news_of(std::size_t index) const {
   const std::uint32_t slots = seats != seats_.end() ? seats->second
                               : given != 0          ? given
                                                     : hosts_->facts(index).slots;
-  return {hosts_->id(index), hosts_->name(index), slots};
+  return {.node = hosts_->id(index), .name = hosts_->name(index), .slots = slots, .lent = lent(index)};
 }
 
 void ElasticHub::on_coordinator(core::Fd socket, std::int32_t) {
@@ -230,6 +230,10 @@ void ElasticHub::bring_back_later(std::size_t index) {
 bool ElasticHub::leaving(std::size_t index) const {
   const auto guest = guests_.find(index);
   return guest != guests_.end() && guest->second.leaving;
+}
+bool ElasticHub::lent(std::size_t index) const {
+  const auto guest = guests_.find(index);
+  return guest != guests_.end() && guest->second.lent;
 }
 
 // One that has not left.

@@ -48,6 +48,7 @@ class ElasticHub final : public launcher::AgentJob {
     core::Duration grace{};
     core::TimePoint deadline{};  // of one that leaves
     bool leaving = false, left = false;
+    bool lent = false;       // by a user: nobody had asked an allocator for it
     bool returning = false;  // when it has left, its allocator is asked to take it back
     boost::asio::steady_timer timer;
   };
@@ -87,6 +88,7 @@ class ElasticHub final : public launcher::AgentJob {
   void look_whether_empty(std::size_t index);
   void on_left(std::size_t index, const std::string& how);
   [[nodiscard]] bool leaving(std::size_t index) const;
+  [[nodiscard]] bool lent(std::size_t index) const;
   void tell_coordinator(core::Body body, core::NodeId node = 0);
   [[nodiscard]] core::NodeUp news_of(std::size_t index) const;
 

@@ -18,6 +18,7 @@ constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // of hosts that n
 core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
+  const bool asked_for = options_.resizer && options_.resizer->asked_for(offer.request);
   if (options_.resizer && !options_.resizer->arrived(offer.request)) {
     door_.end(id, "these hosts are not needed any more");
     return {};
@@ -33,6 +34,7 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
     Guest& guest = guests_.try_emplace(hosts_->size(), agent_.loop()).first->second;
     guest.grant = id;
     guest.grace = offer.grace;
+    guest.lent = !asked_for;
     slots += host.slots;
     add(host, offer.grant);
   }

@@ -11,6 +11,10 @@ std::uint32_t Requests::slots() const {
   return sum;
 }
 
+bool Requests::has(const std::string& id) const {
+  return !id.empty() && std::ranges::find(open_, id, &Request::id) != open_.end();
+}
+
 bool Requests::arrived(const std::string& id) {
   if (id.empty()) return true;
   std::erase_if(open_, [&](const Request& request) { return request.id == id; });

@@ -18,6 +18,7 @@ class Requests {
   void asked(const std::string& id, std::uint32_t slots) { open_.push_back({id, slots}); }
   // Slots that may still come.
   [[nodiscard]] std::uint32_t slots() const;
+  [[nodiscard]] bool has(const std::string& id) const;
   // What was asked for as `id` has come. False: it was too much by then. One that was never asked for may
   // come.
   [[nodiscard]] bool arrived(const std::string& id);

@@ -53,6 +53,7 @@ class Resizer {
   void grow(const std::vector<launcher::HostRequest>& hosts);
   // The allocator has taken that host back.
   void drop(const std::string& host);
+  [[nodiscard]] bool asked_for(const std::string& request) const { return requests_.has(request); }
   // That request has brought a job that offers its hosts. False: it was cancelled, and these are not wanted.
   [[nodiscard]] bool arrived(const std::string& request) { return requests_.arrived(request); }
 

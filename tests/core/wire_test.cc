@@ -90,6 +90,15 @@ TEST(Wire, RoundTripOfSamplesAndOfDefaults) {
   EXPECT_EQ(*decode_world(encode_world(least_world())), least_world());
 }
 
+TEST(Wire, OfAHostItIsKeptThatItIsLentAndForHowLong) {
+  for (const NodeUp& up : {NodeUp{2, "b", 16, true, false}, NodeUp{2, "b", 0, false, true}}) {
+    const Bytes frame = encode({3, up});
+    const auto decoded = decode(std::span(frame).subspan(kPrefix));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+    EXPECT_EQ(std::get<NodeUp>(decoded->body), up);
+  }
+}
+
 TEST(Wire, ALossThatIsNotANumberStaysOne) {
   Message message{1, Report{0, sample_lines()}};
   std::get<Report>(message.body).lines[0].loss = std::nan("");

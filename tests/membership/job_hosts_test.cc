@@ -152,6 +152,63 @@ TEST_F(HostsTest, WhoseSizeNobodySaidGrowsWithItsHosts) {
   expect_success(job);
 }
 
+// Who lends a host to a job whose size was said wants it used: the job is larger as long as it is there.
+TEST_F(HostsTest, WhatAUserLendsComesBeyondTheSizeThatWasSaid) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  const core::NodeId lent = job.add_host(2, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  job.resize_host(lent, 0);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  job.lose_host(lent);
+  EXPECT_FALSE(job.heard("was lost"));
+  (void)job.add_host(8, true);  // no more than MAX
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 8; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, WhatAUserLendsFillsWhatTheJobLacksFirst) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  o.policy.grows = true;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{7}).ok);
+  (void)job.add_host(2, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 8; }));
+  ASSERT_TRUE(job.ask(core::ResizeRequest{7}).ok);  // the last word, whatever is lent
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 7; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, ALentHostThatIsLostTakesItsPlacesWithIt) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  const core::NodeId lent = job.add_host(2, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  job.lose_host(lent);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  (void)job.add_host(2, true);  // it has come again
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, AHostThatIsSuspendedKeepsItsPlacesInTheJob) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);  // its size is said
+  job.resize_host(1, 0, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  EXPECT_FALSE(job.heard("was lost"));
+  job.resize_host(1, 2);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  expect_success(job);
+}
+
 TEST_F(HostsTest, ACoordinatorThatComesLaterAsksForTheHostBackAgain) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(3));

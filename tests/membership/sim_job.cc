@@ -23,7 +23,7 @@ void SimJob::begin() {
   perform(coordinator->tick(now));
 }
 
-core::NodeId SimJob::add_host(std::uint32_t slots) {
+core::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
   const auto node = static_cast<core::NodeId>(nodes_.size());
   const AgentOptions agent{.node = node,
                            .slots = options.lines,
@@ -33,9 +33,14 @@ core::NodeId SimJob::add_host(std::uint32_t slots) {
                            .kept_results = options.policy.kept_results,
                            .learn_above = options.policy.learn_above,
                            .endpoints = options.hosts.empty() ? "" : "there"};
-  nodes_.emplace(node, Node{AgentCore(agent), slots});
-  if (!options.hosts.empty()) say_of_nodes(core::NodeUp{node, fmt::format("h{}", node), slots});
+  nodes_.emplace(node, Node{AgentCore(agent), slots, lent});
+  if (!options.hosts.empty()) say_of_nodes(news_of(node));
   return node;
+}
+
+core::NodeUp SimJob::news_of(core::NodeId node) const {
+  const Node& it = nodes_.at(node);
+  return {node, fmt::format("h{}", node), it.slots, it.lent, it.for_now};
 }
 
 void SimJob::lose_host(core::NodeId node) {
@@ -49,9 +54,10 @@ void SimJob::lose_host(core::NodeId node) {
   say_of_nodes(core::NodeLost{node, fmt::format("host h{} is lost", node)});
 }
 
-void SimJob::resize_host(core::NodeId node, std::uint32_t slots) {
+void SimJob::resize_host(core::NodeId node, std::uint32_t slots, bool for_now) {
   nodes_.at(node).slots = slots;
-  say_of_nodes(core::NodeUp{node, fmt::format("h{}", node), slots});
+  nodes_.at(node).for_now = for_now;
+  say_of_nodes(news_of(node));
 }
 
 std::size_t SimJob::living_on(core::NodeId node) const {
@@ -230,7 +236,7 @@ void SimJob::restart_coordinator(bool lose_messages) {
   begin();
   if (options.hosts.empty()) return;
   for (const auto& [id, node] : nodes_) {
-    if (node.up) say_of_nodes(core::NodeUp{id, fmt::format("h{}", id), node.slots});
+    if (node.up) say_of_nodes(news_of(id));
   }
   say_of_nodes(core::NodesKnown{});
 }

@@ -47,9 +47,9 @@ class SimJob {
   void restart_coordinator(bool lose_messages);  // from the journal
 
   // Of a job with hosts. A lost one lives on in the dark: its members reach the others, nobody speaks for it.
-  core::NodeId add_host(std::uint32_t slots);
+  core::NodeId add_host(std::uint32_t slots, bool lent = false);
   void lose_host(core::NodeId node);
-  void resize_host(core::NodeId node, std::uint32_t slots);
+  void resize_host(core::NodeId node, std::uint32_t slots, bool for_now = false);
   [[nodiscard]] std::size_t living_on(core::NodeId node) const;
   [[nodiscard]] std::vector<core::NodeId> hosts() const;  // that are there
 
@@ -82,6 +82,7 @@ class SimJob {
   struct Node {
     AgentCore agent;
     std::uint32_t slots = 0;
+    bool lent = false, for_now = false;
     bool up = true;
     std::deque<core::Message> to_agent{}, to_coordinator{};
     std::deque<Death> deaths{};
@@ -93,6 +94,7 @@ class SimJob {
   Node* with(std::deque<T> Node::*queue, std::optional<core::NodeId> node);
   void begin();
   void say_of_nodes(core::Body body);
+  [[nodiscard]] core::NodeUp news_of(core::NodeId node) const;
   void perform(Effects effects);
   void perform(core::NodeId node, AgentEffects effects);
   void check_world(const core::World& world);

@@ -13,7 +13,10 @@ TEST(Requests, WhatHasComeIsExpectedNoMore) {
   requests.asked("7", 4);
   requests.asked("9", 2);
   EXPECT_EQ(requests.slots(), 6U);
+  EXPECT_TRUE(requests.has("7"));
+  EXPECT_FALSE(requests.has(""));
   EXPECT_TRUE(requests.arrived("7"));
+  EXPECT_FALSE(requests.has("7"));
   EXPECT_EQ(requests.slots(), 2U);
   EXPECT_TRUE(requests.arrived("8"));  // a user's own
   EXPECT_TRUE(requests.arrived(""));
