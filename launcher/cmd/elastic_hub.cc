@@ -115,9 +115,8 @@ core::NodeUp ElasticHub::news_of(std::size_t index) const {
   if (leaving(index)) return {hosts_->id(index), hosts_->name(index), 0};
   const std::uint32_t given = options_.slots.at(index);
   const auto seats = seats_.find(index);
-  const std::uint32_t slots = seats != seats_.end() ? seats->second
-                              : given != 0          ? given
-                                                    : hosts_->facts(index).slots;
+  std::uint32_t slots = given != 0 ? given : hosts_->facts(index).slots;
+  if (seats != seats_.end()) slots = given != 0 ? std::min(given, seats->second) : seats->second;
   return {.node = hosts_->id(index), .name = hosts_->name(index), .slots = slots, .lent = lent(index)};
 }
 
@@ -212,6 +211,7 @@ void ElasticHub::finish(const std::function<void()>& then) {
     for (const auto& [index, guest] : guests_) {
       if (guest.grant) door_.end(*guest.grant, "the job is over");
     }
+    for (const auto& [index, part] : parts_) door_.end(part.grant, "the job is over");
     then();
   });
 }
@@ -262,8 +262,8 @@ void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const l
     const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
     if (same == named.end()) {
       give_back(index, options_.notice_grace, "it is named no more");
-    } else if (std::exchange(options_.slots.at(index), same->slots) != same->slots && hosts_->is_up(index)) {
-      tell_coordinator(news_of(index), hosts_->id(index));
+    } else if (options_.slots.at(index) != same->slots) {
+      change_slots(index, same->slots);
     }
   }
   for (const launcher::HostRequest& host : named) {

@@ -52,6 +52,13 @@ class ElasticHub final : public launcher::AgentJob {
     bool returning = false;  // when it has left, its allocator is asked to take it back
     boost::asio::steady_timer timer;
   };
+  struct Part {  // slots of a host that the allocator takes, and which are to be left
+    explicit Part(boost::asio::io_context& loop) : timer(loop) {}
+    GrantId grant = 0;
+    std::uint32_t slots = 0;
+    core::TimePoint deadline{};
+    boost::asio::steady_timer timer;
+  };
   struct Return {  // of a lost host
     explicit Return(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
@@ -74,6 +81,10 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] core::Status on_again(GrantId id, const Again& again);
   [[nodiscard]] bool all_left(GrantId id) const;
   [[nodiscard]] core::Status on_wanted(GrantId id, const Recall& what);
+  void take_part(std::size_t index, std::uint32_t slots, GrantId id, const Recall& what);
+  void look_whether_parted(std::size_t index);
+  void keep_part(std::size_t index, const Part& part);
+  void change_slots(std::size_t index, std::uint32_t slots);
   [[nodiscard]] core::Status on_growth(GrantId id, const Offer& offer);
   void on_resized(GrantId id, std::uint32_t members);
   void ask_for(std::uint32_t slots, GrantId id);
@@ -100,6 +111,7 @@ class ElasticHub final : public launcher::AgentJob {
   std::map<std::size_t, Return> returns_;       // by host
   std::map<std::size_t, std::uint32_t> seats_;  // by host, how many it has; those that are counted
   std::map<std::size_t, Guest> guests_;         // by host
+  std::map<std::size_t, Part> parts_;           // by host
   std::map<std::string, GrantId> tokens_;       // of offers whose connection may be lost
   std::uint32_t size_ = 0;                      // slots that the job wants; 0: nobody has said
   std::uint32_t wanted_ = 0;                    // slots, once members have left; 0: no host goes back

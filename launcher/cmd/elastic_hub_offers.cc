@@ -81,6 +81,8 @@ core::Status ElasticHub::on_again(GrantId id, const Again& again) {
 }
 
 bool ElasticHub::all_left(GrantId id) const {
+  const auto of_it = [id](const auto& part) { return part.second.grant == id; };
+  if (std::ranges::any_of(parts_, of_it)) return false;
   return std::ranges::all_of(guests_,
                              [id](const auto& each) { return each.second.grant != id || each.second.left; });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleLook{200};  // whether hosts have become idle
+constexpr std::chrono::milliseconds kPartLook{50};   // whether slots that are wanted back are free
 
 }  // namespace
 
@@ -29,8 +31,8 @@ core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
     const auto index = find(host.name);
     if (!index) {
       add(host, options_.resizer->way());
-    } else if (options_.slots.at(*index) += host.slots; hosts_->is_up(*index)) {
-      tell_coordinator(news_of(*index), hosts_->id(*index));
+    } else {
+      change_slots(*index, options_.slots.at(*index) + host.slots);
     }
   }
   const std::string what = fmt::format("{} gives {} more", options_.resizer->title(), slots_text(slots));
@@ -39,27 +41,77 @@ core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
   return {};
 }
 
-// The allocator itself takes hosts of the job's own allocation back.
+// The allocator itself takes hosts of the job's own allocation back, or some of their slots.
 core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
   if (what.hosts.empty()) return core::invalid_argument("this recall names no host");
+  std::set<std::string> named;
   for (const launcher::HostRequest& host : what.hosts) {
+    if (!named.insert(host.name).second)
+      return core::invalid_argument(fmt::format("this recall names host {} twice", host.name));
     const auto index = find(host.name);
-    if (!index || !options_.resizer || !options_.resizer->takes_back(host.name))
+    const bool part = index && host.slots < options_.slots.at(*index);
+    if (!index || !options_.resizer || !options_.resizer->has(host.name) ||
+        (!part && !options_.resizer->takes_back(host.name)))
       return core::invalid_argument(fmt::format("host {} is none that this job can give back", host.name));
-    if (host.slots < options_.slots.at(*index))
-      return core::invalid_argument(fmt::format("host {}: {} of its {} slots: it goes as a whole, or stays",
-                                                host.name, host.slots, options_.slots.at(*index)));
-    if (leaving(*index))
+    if (leaving(*index) || parts_.contains(*index))
       return core::Status(core::Code::kUnavailable,
                           fmt::format("host {} is on its way out already", host.name));
   }
   for (const launcher::HostRequest& host : what.hosts) {
-    guests_.try_emplace(*find(host.name), agent_.loop()).first->second.grant = id;
+    const std::size_t index = *find(host.name);
+    if (host.slots < options_.slots.at(index)) {
+      take_part(index, host.slots, id, what);
+      continue;
+    }
+    guests_.try_emplace(index, agent_.loop()).first->second.grant = id;
     options_.resizer->drop(host.name);
   }
   recall(id, what.within, what.why);
   return {};
+}
+
+// The newest members there leave as on a notice, as many as do not fit any more.
+void ElasticHub::take_part(std::size_t index, std::uint32_t slots, GrantId id, const Recall& what) {
+  say(fmt::format("host {}: {} wanted back within {:g} s ({})", hosts_->name(index), slots_text(slots),
+                  std::chrono::duration<double>(what.within).count(), what.why));
+  Part& part = parts_.try_emplace(index, agent_.loop()).first->second;
+  part.grant = id;
+  part.slots = slots;
+  part.deadline = core::SystemClock().now() + what.within;
+  change_slots(index, options_.slots.at(index) - slots);
+  look_whether_parted(index);
+}
+
+void ElasticHub::look_whether_parted(std::size_t index) {
+  Part& part = parts_.at(index);
+  part.timer.expires_after(kPartLook);
+  part.timer.async_wait([this, index](const boost::system::error_code& error) {
+    if (error || agent_.ending()) return;
+    const bool free = hosts_->members(index) <= options_.slots.at(index);
+    const bool late = core::SystemClock().now() >= parts_.at(index).deadline;
+    if (!free && !late) return look_whether_parted(index);
+    const auto parted = parts_.extract(index);
+    const Part& part = parted.mapped();
+    if (!free) return keep_part(index, part);
+    options_.resizer->lessen(hosts_->name(index), part.slots);
+    say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(part.slots)));
+    if (all_left(part.grant)) door_.end(part.grant, "the slots are free");
+  });
+}
+
+// The allocator is told that it has them not.
+void ElasticHub::keep_part(std::size_t index, const Part& part) {
+  change_slots(index, options_.slots.at(index) + part.slots);
+  door_.end(part.grant,
+            fmt::format("host {}: its members did not leave {} in time", hosts_->name(index),
+                        slots_text(part.slots)),
+            false);
+}
+
+void ElasticHub::change_slots(std::size_t index, std::uint32_t slots) {
+  options_.slots.at(index) = slots;
+  if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
 }
 
 // Slots of hosts that stay, and of lost ones that may come back.

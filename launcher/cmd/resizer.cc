@@ -104,6 +104,15 @@ void Resizer::drop(const std::string& host) {
   std::erase_if(hosts_, [&](const launcher::HostRequest& each) { return each.name == host; });
 }
 
+void Resizer::lessen(const std::string& host, std::uint32_t slots) {
+  const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
+  if (known != hosts_.end()) known->slots -= std::min(known->slots, slots);
+}
+
+bool Resizer::has(const std::string& host) const {
+  return std::ranges::find(hosts_, host, &launcher::HostRequest::name) != hosts_.end();
+}
+
 bool Resizer::takes_back(const std::string& host) const {
   const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
   return row_.give_back != nullptr && known != hosts_.end() && !known->here;

@@ -51,8 +51,11 @@ class Resizer {
 
   // The allocation has grown by hosts, or by slots of hosts that it has.
   void grow(const std::vector<launcher::HostRequest>& hosts);
-  // The allocator has taken that host back.
+  // The allocator has taken that host back, or so many of its slots.
   void drop(const std::string& host);
+  void lessen(const std::string& host, std::uint32_t slots);
+  // That host is of the job's own allocation.
+  [[nodiscard]] bool has(const std::string& host) const;
   [[nodiscard]] bool asked_for(const std::string& request) const { return requests_.has(request); }
   // That request has brought a job that offers its hosts. False: it was cancelled, and these are not wanted.
   [[nodiscard]] bool arrived(const std::string& request) { return requests_.arrived(request); }

@@ -152,20 +152,58 @@ def test_the_user_is_told_that_the_allocator_takes_its_time(tmp_path: Path):
 def test_a_host_that_lsf_takes_leaves_before_lsf_is_answered(job: Job):
     job.until("generation 1: 4 members")
     told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_HOSTS": "hB 2", "LSB_RESIZE_NOTIFY_OK": "5"}
-    command = [str(BIN / "regroup"), "join", "--resized"]
-    part = subprocess.run(
-        command,
-        env=job.environment | told | {"LSB_RESIZE_HOSTS": "hB 1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert part.returncode == 1, part.stderr
-    assert "host hB: 1 of its 2 slots: it goes as a whole, or stays" in part.stderr
-    whole = subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
+    whole = resized(job, told)
     assert whole.returncode == 5, whole.stderr
     job.until("host hB is given back")
     assert "bresize" not in job.log.read_text()  # LSF has taken it
+    job.until_trained()
+
+
+def resized(job: Job, told: dict[str, str]) -> subprocess.CompletedProcess:
+    """What LSF runs on the first host of the job, and waits for."""
+    command = [str(BIN / "regroup"), "join", "--resized"]
+    return subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
+
+
+def test_slots_that_lsf_takes_of_a_host_are_left_by_as_many_members(job: Job):
+    """`bresize release 1*hB 7`: "num_tasks*host_name" is a part of what the job has there. Of the first host
+    LSF takes a part, too, and never all."""
+    job.until("generation 1: 4 members")
+    told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_NOTIFY_OK": "5"}
+    part = resized(job, told | {"LSB_RESIZE_HOSTS": "hB 1"})
+    assert part.returncode == 5, part.stderr
+    assert "the slots are free" in part.stderr
+    job.until("host hB: 1 slot given back")
+    job.until(": 3 members")
+    first = resized(job, told | {"LSB_RESIZE_HOSTS": "hA 2"})
+    assert first.returncode == 1, first.stderr
+    assert "host hA is none that this job can give back" in first.stderr
+    assert resized(job, told | {"LSB_RESIZE_HOSTS": "hA 1"}).returncode == 5
+    job.until(": 2 members")
+    assert resized(job, told | {"LSB_RESIZE_HOSTS": "hB 1"}).returncode == 5  # the rest of it
+    job.until("host hB is given back")
+    job.until_trained()
+
+
+def test_slots_that_are_not_left_in_time_stay(job: Job):
+    """LSF hears that, and does not take them. Members that are stopped finish no step."""
+    job.until("generation 1: 4 members")
+    found = subprocess.run(
+        ["pgrep", "-f", f"^chaos_member {job.folder}/"], capture_output=True, text=True, timeout=10
+    )
+    members = [int(pid) for pid in found.stdout.split()]
+    assert len(members) == 4
+    told = {"LSB_RESIZE_EVENT": "shrink", "LSB_RESIZE_HOSTS": "hB 1", "LSB_RESIZE_NOTIFY_FAIL": "9"}
+    command = [str(BIN / "regroup"), "join", "--grace", "0", "--resized"]
+    for pid in members:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        late = subprocess.run(command, env=job.environment | told, capture_output=True, text=True, timeout=60)
+    finally:
+        for pid in members:
+            os.kill(pid, signal.SIGCONT)
+    assert late.returncode == 9, late.stderr
+    assert "host hB: its members did not leave 1 slot in time" in late.stderr
     job.until_trained()
 
 
