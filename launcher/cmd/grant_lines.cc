@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/arena.h"
+#include "core/node_message.h"
+#include "launcher/spawn/remote_script.h"
 
 namespace regroup::cmd {
 namespace {
@@ -16,6 +20,7 @@ using nlohmann::json;
 
 constexpr std::int64_t kMostMilliseconds = 86'400'000;
 constexpr std::uint64_t kMostCores = 1 << 20;
+constexpr std::string_view kNews[] = {"up", "line", "ended"};  // AgentNews::What
 
 std::string line_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
@@ -52,6 +57,13 @@ std::vector<int> numbers_in(const json& value, const char* name) {
     if (each.is_number_unsigned() && each.get<std::uint64_t>() < kMostCores) out.push_back(each.get<int>());
   }
   return out;
+}
+
+std::optional<core::NodeId> node_in(const json& value, const char* name) {
+  if (!value.contains(name) || !value[name].is_number_unsigned()) return std::nullopt;
+  const auto number = value[name].get<std::uint64_t>();
+  if (number >= core::kEveryNode) return std::nullopt;
+  return static_cast<core::NodeId>(number);
 }
 
 core::Result<json> parse(std::string_view line, std::string_view what) {
@@ -104,6 +116,7 @@ std::string to_line(const Offer& offer) {
                   {"own", offer.own},
                   {"request", offer.request},
                   {"token", offer.token},
+                  {"starts", offer.starts},
                   {"hosts", list_of(offer.grant.hosts)}});
 }
 
@@ -118,6 +131,7 @@ core::Result<Offer> parse_offer(std::string_view line) {
   offer.own = value->value("own", json()) == json(true);
   offer.request = text_in(*value, "request");
   offer.token = text_in(*value, "token");
+  offer.starts = value->value("starts", json()) == json(true);
   auto hosts = hosts_in(*value, "offer");
   if (!hosts.ok()) return hosts.status();
   offer.grant.hosts = std::move(*hosts);
@@ -165,6 +179,68 @@ core::Result<Resized> parse_resized(std::string_view line) {
       (*value)["members"].get<std::uint64_t>() > core::kMaxMembers)
     return invalid_argument("this is no size of a job");
   return Resized{(*value)["members"].get<std::uint32_t>()};
+}
+
+std::string to_line(const AgentStart& start) {
+  const launcher::AgentOrder& order = start.order;
+  return line_of({{"start", order.node},
+                  {"host", order.host},
+                  {"program", order.program},
+                  {"preferred", order.preferred},
+                  {"arguments", order.arguments},
+                  {"wdir", order.wdir},
+                  {"secret", start.secret}});
+}
+
+core::Result<AgentStart> parse_agent_start(std::string_view line) {
+  const auto value = parse(line, "order of an agent");
+  if (!value.ok()) return value.status();
+  const auto node = node_in(*value, "start");
+  AgentStart start;
+  start.order.host = text_in(*value, "host");
+  start.order.program = text_in(*value, "program");
+  if (!node || start.order.host.empty() || start.order.program.empty())
+    return invalid_argument("this is no order of an agent");
+  start.order.node = *node;
+  start.order.preferred = text_in(*value, "preferred");
+  start.order.arguments = texts_in(*value, "arguments");
+  start.order.wdir = text_in(*value, "wdir");
+  start.secret = value->value("secret", json()) == json(true);
+  return start;
+}
+
+std::string to_line(const AgentEnd& end) { return line_of({{"end", end.node}}); }
+
+core::Result<AgentEnd> parse_agent_end(std::string_view line) {
+  const auto value = parse(line, "end of an agent");
+  if (!value.ok()) return value.status();
+  const auto node = node_in(*value, "end");
+  if (!node) return invalid_argument("this is no end of an agent");
+  return AgentEnd{*node};
+}
+
+std::string to_line(const AgentNews& news) {
+  return line_of({{"agent", news.node},
+                  {"is", kNews[static_cast<std::size_t>(news.what)]},
+                  {"text", news.what == AgentNews::What::kEnded ? news.why.message() : news.line},
+                  {"code", static_cast<int>(news.why.code())}});
+}
+
+core::Result<AgentNews> parse_agent_news(std::string_view line) {
+  const auto value = parse(line, "news of an agent");
+  if (!value.ok()) return value.status();
+  const auto node = node_in(*value, "agent");
+  const auto* const what = std::ranges::find(kNews, text_in(*value, "is"));
+  if (!node || what == std::end(kNews)) return invalid_argument("this is no news of an agent");
+  AgentNews news{.node = *node, .what = static_cast<AgentNews::What>(what - std::begin(kNews))};
+  const std::string text = text_in(*value, "text");
+  if (news.what == AgentNews::What::kLine) news.line = launcher::printable(text);
+  if (news.what != AgentNews::What::kEnded) return news;
+  const json code = value->value("code", json());
+  constexpr auto kLast = static_cast<std::uint64_t>(core::Code::kInternal);
+  const std::uint64_t number = code.is_number_unsigned() ? std::min(code.get<std::uint64_t>(), kLast) : kLast;
+  if (number != 0) news.why = {static_cast<core::Code>(number), launcher::printable(text)};
+  return news;
 }
 
 std::string to_line(const Told& told) {

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "launcher/options/hosts.h"
+#include "launcher/spawn/spawner.h"
 
 namespace regroup::cmd {
 
@@ -20,6 +21,7 @@ struct Offer {
   bool own = false;          // they are of the job's own allocation, which has grown: the job keeps them
   std::string request = {};  // the id of the allocator's job that gives them; "": it has none
   std::string token = {};    // by which the connection is known again after it was lost; "": it is not
+  bool starts = false;       // who offers them starts the agents there: nobody else can
 };
 // Joiner -> hub, first and once.
 [[nodiscard]] std::string to_line(const Offer& offer);
@@ -51,6 +53,33 @@ struct Resized {
 };
 [[nodiscard]] std::string to_line(const Resized& resized);
 [[nodiscard]] core::Result<Resized> parse_resized(std::string_view line);
+
+// Hub -> joiner, of an offer that `starts`: an agent on one of its hosts. `secret`: the bytes of the job's
+// secret come behind the line, as JobSecret writes them.
+struct AgentStart {
+  launcher::AgentOrder order;  // without user and address, which are the joiner's matter
+  bool secret = false;
+};
+[[nodiscard]] std::string to_line(const AgentStart& start);
+[[nodiscard]] core::Result<AgentStart> parse_agent_start(std::string_view line);
+
+// Hub -> joiner: that agent is to leave.
+struct AgentEnd {
+  core::NodeId node = 0;
+};
+[[nodiscard]] std::string to_line(const AgentEnd& end);
+[[nodiscard]] core::Result<AgentEnd> parse_agent_end(std::string_view line);
+
+// Joiner -> hub: what SpawnEvents tell of such an agent.
+struct AgentNews {
+  enum class What : std::uint8_t { kUp, kLine, kEnded };
+  core::NodeId node = 0;
+  What what = What::kUp;
+  std::string line = {};  // of kLine
+  core::Status why = {};  // of kEnded
+};
+[[nodiscard]] std::string to_line(const AgentNews& news);
+[[nodiscard]] core::Result<AgentNews> parse_agent_news(std::string_view line);
 
 // Hub -> joiner: a sentence; `over`: the hosts are not used any more, and this is the last line.
 struct Told {
