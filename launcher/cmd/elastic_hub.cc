@@ -191,6 +191,7 @@ void ElasticHub::on_notice(core::TimePoint) {
 
 void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
   if (!agent_.ending()) {
+    if (hosts_->facts(index).version.empty()) tell_why_it_does_not_come(index, why.message());
     const core::NodeLost lost{hosts_->id(index), why.message()};
     if (coordinator_ && coordinator_->open())
       tell_coordinator(lost, lost.node);
@@ -203,6 +204,15 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       bring_back_later(index);
   }
   agent_.look_whether_over();
+}
+
+// The coordinator knows nothing of a host that was never up; it is tried again and again.
+void ElasticHub::tell_why_it_does_not_come(std::size_t index, const std::string& why) {
+  const auto guest = guests_.find(index);
+  if (guest == guests_.end() || !guest->second.grant || std::exchange(guest->second.failure, why) == why)
+    return;
+  say(why);
+  door_.tell(*guest->second.grant, why);
 }
 
 // The jobs that gave hosts have nothing left to wait for.
@@ -245,10 +255,10 @@ std::optional<std::size_t> ElasticHub::find(const std::string& host) const {
   return std::nullopt;
 }
 
-void ElasticHub::add(const launcher::HostRequest& host, const launcher::Grant& way) {
+void ElasticHub::add(const launcher::HostRequest& host, node::HostWay way) {
   options_.slots.push_back(host.slots);
   options_.granted.push_back(host);
-  hosts_->add({host.name, host.here, host.user, {way.before, way.after, host.address}});
+  hosts_->add({host.name, host.here, host.user, std::move(way)});
 }
 
 // A host that is on its way out comes again once it has gone.

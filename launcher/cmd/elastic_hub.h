@@ -47,6 +47,7 @@ class ElasticHub final : public launcher::AgentJob {
     std::optional<GrantId> grant;
     core::Duration grace{};
     core::TimePoint deadline{};  // of one that leaves
+    std::string failure = {};    // why it has not come, as was said last
     bool leaving = false, left = false;
     bool lent = false;       // by a user: nobody had asked an allocator for it
     bool returning = false;  // when it has left, its allocator is asked to take it back
@@ -69,13 +70,18 @@ class ElasticHub final : public launcher::AgentJob {
   void on_agent_message(core::NodeId node, const core::Message& message);
   void on_notice(std::size_t index, const node::HostNotice& notice);
   void on_lost(std::size_t index, const core::Status& why);
+  void tell_why_it_does_not_come(std::size_t index, const std::string& why);
   void bring_back_later(std::size_t index);
   void set_up(std::size_t index, std::vector<node::Seat> seats);
   void look_at(std::size_t index);
   void came(std::size_t index, std::vector<node::Seat> seats);
   [[nodiscard]] core::Status on_offer(GrantId id, const Offer& offer);
   void end_without_hosts(core::Duration within);
-  void add(const launcher::HostRequest& host, const launcher::Grant& way);
+  void add(const launcher::HostRequest& host, node::HostWay way);
+  void add(const launcher::HostRequest& host, const launcher::Grant& way) {
+    add(host, node::HostWay{way.before, way.after, host.address});
+  }
+  [[nodiscard]] node::HostWay way_by(GrantId id);
   void recall(GrantId id, core::Duration within, const std::string& why);
   void on_gone(GrantId id);
   [[nodiscard]] core::Status on_again(GrantId id, const Again& again);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launcher/cmd/elastic_hub.h"
+#include "launcher/cmd/joiner_spawner.h"
 
 namespace regroup::cmd {
 namespace {
@@ -36,7 +37,7 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
     guest.grace = offer.grace;
     guest.lent = !asked_for;
     slots += host.slots;
-    add(host, offer.grant);
+    offer.starts ? add(host, way_by(id)) : add(host, offer.grant);
   }
   const std::string what = fmt::format("{} gives {} host{} with {}", offer.grant.by, offer.grant.hosts.size(),
                                        offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
@@ -44,6 +45,18 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   door_.tell(id, what);
   if (options_.resizer && size_ > 0) options_.resizer->cancel_beyond(missing());
   return {};
+}
+
+// The commands of most allocators start nothing in another job than their own: who offers its hosts does it.
+node::HostWay ElasticHub::way_by(GrantId id) {
+  return {{"regroup join", std::to_string(id)},
+          {},
+          "",
+          [this, joiner = door_.joiner(id)](std::shared_ptr<const launcher::JobSecret> secret,
+                                            launcher::SpawnEvents events) {
+            return std::make_unique<JoinerSpawner>(agent_.loop(), std::move(secret), std::move(events),
+                                                   joiner);
+          }};
 }
 
 void ElasticHub::recall(GrantId id, core::Duration within, const std::string& why) {
@@ -69,6 +82,7 @@ core::Status ElasticHub::on_again(GrantId id, const Again& again) {
   const auto known = tokens_.find(again.token);
   if (known == tokens_.end()) return core::Status(core::Code::kNotFound, "this job has none of these hosts");
   const GrantId before = std::exchange(known->second, id);
+  door_.move_joiner(before, id);
   for (auto& [index, guest] : guests_) {
     if (guest.grant == before) guest.grant = id;
   }

@@ -20,6 +20,11 @@ GrantDoor::GrantDoor(boost::asio::io_context& loop, Events events)
       events_(std::move(events)),
       listener_(loop, [this](core::Fd socket, pid_t) { on_client(std::move(socket)); }) {}
 
+// Agents that are on their way end later than this.
+GrantDoor::~GrantDoor() {
+  for (const auto& [id, joiner] : joiners_) joiner->send = {};
+}
+
 core::Status GrantDoor::start(const std::string& path) { return listener_.start(path); }
 
 void GrantDoor::on_client(core::Fd socket) {
@@ -35,7 +40,10 @@ void GrantDoor::wait(GrantId id) {
     if (error || !clients_.contains(id)) return;
     if (receive(id)) return wait(id);
     const auto client = clients_.extract(id);
-    if (!client.empty() && client.mapped().accepted) events_.gone(id);
+    if (!client.empty() && client.mapped().accepted) {
+      if (const auto joiner = joiners_.find(id); joiner != joiners_.end()) joiner->second->send = {};
+      events_.gone(id);
+    }
   });
 }
 
@@ -60,8 +68,12 @@ bool GrantDoor::receive(GrantId id) {
 void GrantDoor::on_line(GrantId id, const std::string& line) {
   Client& client = clients_.at(id);
   if (client.accepted) {
-    const auto recall = parse_recall(line);
-    if (recall.ok()) events_.recalled(id, *recall);
+    const auto joiner = joiners_.find(id);
+    if (const auto news = parse_agent_news(line); news.ok()) {
+      if (joiner != joiners_.end() && joiner->second->heard) joiner->second->heard(*news);
+    } else if (const auto recall = parse_recall(line); recall.ok()) {
+      events_.recalled(id, *recall);
+    }
     return;
   }
   if (const auto resized = parse_resized(line); resized.ok()) return events_.resized(id, *resized);
@@ -78,19 +90,57 @@ void GrantDoor::on_line(GrantId id, const std::string& line) {
   if (!status.ok()) end(id, status.message(), false);
 }
 
-void GrantDoor::send(GrantId id, const Told& told) {
+// False: not all of it was taken, and what comes behind would be understood by nobody.
+bool GrantDoor::send(GrantId id, const std::string& line) {
   const auto client = clients_.find(id);
-  if (client == clients_.end()) return;
-  const std::string line = to_line(told);
-  static_cast<void>(
-      ::send(client->second.socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  if (client == clients_.end()) return false;
+  const ssize_t sent =
+      ::send(client->second.socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent > 0 && sent < static_cast<ssize_t>(line.size()))
+    ::shutdown(client->second.socket.native_handle(), SHUT_RDWR);  // it may come again
+  return sent == static_cast<ssize_t>(line.size());
 }
 
-void GrantDoor::tell(GrantId id, const std::string& text) { send(id, {text, false, true}); }
+void GrantDoor::tell(GrantId id, const std::string& text) { send(id, to_line(Told{text, false, true})); }
 
 void GrantDoor::end(GrantId id, const std::string& text, bool ok) {
-  send(id, {text, true, ok});
+  send(id, to_line(Told{text, true, ok}));
   clients_.erase(id);
+  drop_joiner(id);
+}
+
+void GrantDoor::connect(GrantId id, JoinerLink& joiner) {
+  joiner.send = [this, id](const std::string& line, const launcher::JobSecret* secret) {
+    if (!send(id, line)) return false;
+    const int socket = clients_.at(id).socket.native_handle();
+    if (secret == nullptr || secret->write(socket).ok()) return true;
+    ::shutdown(socket, SHUT_RDWR);  // what it has of the secret is no line
+    return false;
+  };
+}
+
+std::shared_ptr<JoinerLink> GrantDoor::joiner(GrantId id) {
+  auto& made = joiners_[id];
+  if (!made) {
+    made = std::make_shared<JoinerLink>();
+    connect(id, *made);
+  }
+  return made;
+}
+
+void GrantDoor::move_joiner(GrantId before, GrantId id) {
+  auto moved = joiners_.extract(before);
+  if (moved.empty()) return;
+  connect(id, *moved.mapped());
+  moved.key() = id;
+  joiners_.insert(std::move(moved));
+}
+
+void GrantDoor::drop_joiner(GrantId id) {
+  const auto joiner = joiners_.extract(id);
+  if (joiner.empty()) return;
+  joiner.mapped()->send = {};
+  if (joiner.mapped()->gone) joiner.mapped()->gone();
 }
 
 }  // namespace regroup::cmd

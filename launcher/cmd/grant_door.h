@@ -14,6 +14,7 @@
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/cmd/grant_lines.h"
+#include "launcher/cmd/joiner_spawner.h"
 #include "launcher/supervise/unix_socket.h"
 
 namespace regroup::cmd {
@@ -35,11 +36,16 @@ class GrantDoor {
     std::function<core::Status(GrantId id, const Again& again)> again;
   };
   GrantDoor(boost::asio::io_context& loop, Events events);
+  ~GrantDoor();
   // Listens there; the job can do without.
   [[nodiscard]] core::Status start(const std::string& path);
   void tell(GrantId id, const std::string& text);
   // Its hosts are not used any more.
   void end(GrantId id, const std::string& text, bool ok = true);
+  // Who gave that offer, as one who starts agents.
+  [[nodiscard]] std::shared_ptr<JoinerLink> joiner(GrantId id);
+  // It has another connection, which is `id`.
+  void move_joiner(GrantId before, GrantId id);
 
  private:
   struct Client {
@@ -52,12 +58,15 @@ class GrantDoor {
   void wait(GrantId id);
   [[nodiscard]] bool receive(GrantId id);
   void on_line(GrantId id, const std::string& line);
-  void send(GrantId id, const Told& told);
+  bool send(GrantId id, const std::string& line);
+  void connect(GrantId id, JoinerLink& joiner);
+  void drop_joiner(GrantId id);
 
   boost::asio::io_context& loop_;
   const Events events_;
   launcher::Listener listener_;
   std::map<GrantId, Client> clients_;
+  std::map<GrantId, std::shared_ptr<JoinerLink>> joiners_;  // that start agents
   GrantId last_ = 0;
 };
 

@@ -58,6 +58,10 @@ core::Result<launcher::Spawner*> Children::way(const Order& order) {
       .up = [this](core::NodeId node) { on_spawned(node); },
       .line = [this](core::NodeId node, const std::string& line) { events_.line(node, line); },
       .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
+  if (order.way.make) {
+    made = order.way.make(options_.secret, std::move(events));
+    return made.get();
+  }
   launcher::SpawnOptions spawn;
   spawn.environment = options_.environment;
   spawn.limit =

@@ -28,10 +28,16 @@ namespace regroup::node {
 inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
 inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
 
-// How a host is reached, where not by ssh: a command of `before`, its address ("": its name) and `after`.
+// What brings agents to hosts that are reached neither by ssh nor by a command that works here.
+using SpawnerFactory = std::function<std::unique_ptr<launcher::Spawner>(
+    std::shared_ptr<const launcher::JobSecret> secret, launcher::SpawnEvents events)>;
+
+// How a host is reached, where not by ssh: a command of `before`, its address ("": its name) and `after`; or
+// by what `make` makes, once for each `before`, which then is but a name.
 struct HostWay {
   std::vector<std::string> before, after;
   std::string address;
+  SpawnerFactory make = {};
 };
 
 struct ChildrenOptions {

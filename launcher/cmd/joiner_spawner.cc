@@ -1,0 +1,122 @@
+// Few orders are on their way at a time, so that the socket takes each as a whole.
+#include "launcher/cmd/joiner_spawner.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <vector>
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::size_t kParallel = 16;
+// The joiner has its own limits, and tells what came of them.
+constexpr std::chrono::seconds kUp{25}, kLeave{5};
+
+}  // namespace
+
+JoinerSpawner::JoinerSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
+                             launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner)
+    : loop_(loop), secret_(std::move(secret)), events_(std::move(events)), joiner_(std::move(joiner)) {
+  joiner_->heard = [this](const AgentNews& news) { heard(news); };
+  // What it has started ends with it.
+  joiner_->gone = [this] {
+    std::vector<core::NodeId> all;
+    for (const auto& [node, agent] : agents_) all.push_back(node);
+    for (const core::NodeId node : all) report_later(node, {});
+  };
+}
+
+JoinerSpawner::~JoinerSpawner() {
+  *alive_ = false;
+  joiner_->heard = {};
+  joiner_->gone = {};
+}
+
+void JoinerSpawner::start(launcher::AgentOrder order) {
+  const core::NodeId node = order.node;
+  if (!agents_.try_emplace(node, loop_, std::move(order)).second) return;  // one order for each
+  waiting_.push_back(node);
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (*alive) fill();
+  });
+}
+
+void JoinerSpawner::fill() {
+  while (on_their_way_ < kParallel && !waiting_.empty()) {
+    const auto agent = agents_.find(waiting_.front());
+    waiting_.pop_front();
+    if (agent != agents_.end()) send(agent->second);
+  }
+}
+
+void JoinerSpawner::send(Agent& agent) {
+  const core::NodeId node = agent.order.node;
+  agent.sent = true;
+  ++on_their_way_;
+  const bool first = !told_secret_;
+  told_secret_ = joiner_->send &&
+                 joiner_->send(to_line(AgentStart{agent.order, first}), first ? secret_.get() : nullptr);
+  if (!told_secret_) {
+    return report_later(node, {core::Code::kUnavailable,
+                               fmt::format("{}: the `regroup join` that starts agents there is not heard",
+                                           agent.order.host)});
+  }
+  wait(node, kUp,
+       core::deadline_exceeded(
+           fmt::format("{}: its `regroup join` has not said for {} s whether an agent runs", agent.order.host,
+                       kUp.count())));
+}
+
+void JoinerSpawner::wait(core::NodeId node, core::Duration limit, const core::Status& late) {
+  auto& timer = agents_.at(node).timer;
+  timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+  timer.async_wait([this, node, late, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive) report(node, late);
+  });
+}
+
+void JoinerSpawner::heard(const AgentNews& news) {
+  const auto agent = agents_.find(news.node);
+  if (agent == agents_.end() || !agent->second.sent) return;
+  if (news.what == AgentNews::What::kEnded) return report(news.node, news.why);
+  if (news.what == AgentNews::What::kLine) {
+    if (agent->second.up && events_.line) events_.line(news.node, news.line);
+    return;
+  }
+  if (std::exchange(agent->second.up, true)) return;
+  if (!agent->second.ending) agent->second.timer.cancel();
+  --on_their_way_;
+  const auto alive = alive_;  // a handler may end us
+  if (events_.up) events_.up(news.node);
+  if (*alive) fill();
+}
+
+void JoinerSpawner::end(core::NodeId node) {
+  const auto found = agents_.find(node);
+  if (found == agents_.end()) return;
+  const bool told = found->second.sent && joiner_->send && joiner_->send(to_line(AgentEnd{node}), nullptr);
+  std::erase(waiting_, node);
+  if (!told) return report_later(node, {});
+  found->second.ending = true;
+  wait(node, kLeave,
+       core::deadline_exceeded(fmt::format("{}: its agent did not leave", found->second.order.host)));
+}
+
+void JoinerSpawner::report_later(core::NodeId node, core::Status why) {
+  boost::asio::post(loop_, [this, alive = alive_, node, why = std::move(why)] {
+    if (*alive) report(node, why);
+  });
+}
+
+void JoinerSpawner::report(core::NodeId node, const core::Status& why) {
+  const auto alive = alive_;
+  const auto agent = agents_.extract(node);
+  if (agent.empty()) return;
+  if (agent.mapped().sent && !agent.mapped().up) --on_their_way_;
+  if (events_.ended) events_.ended(node, why);
+  if (*alive) fill();
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,63 @@
+// Agents on hosts that `regroup join` has offered, started by that process: the hub's side. Theirs is
+// lent_agents.h.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/status.h"
+#include "launcher/cmd/grant_lines.h"
+#include "launcher/net/job_secret.h"
+#include "launcher/spawn/spawner.h"
+
+namespace regroup::cmd {
+
+// A `regroup join` that starts agents.
+struct JoinerLink {
+  // A line, and the secret behind it, if any. False: it is not heard any more. Empty: it has gone.
+  std::function<bool(const std::string& line, const launcher::JobSecret* secret)> send;
+  std::function<void(const AgentNews&)> heard;  // what it says; empty: nobody listens
+  std::function<void()> gone;                   // it was told that its hosts are free
+};
+
+class JoinerSpawner final : public launcher::Spawner {
+ public:
+  JoinerSpawner(boost::asio::io_context& loop, std::shared_ptr<const launcher::JobSecret> secret,
+                launcher::SpawnEvents events, std::shared_ptr<JoinerLink> joiner);
+  ~JoinerSpawner() override;
+  void start(launcher::AgentOrder order) override;
+  void end(core::NodeId node) override;
+
+ private:
+  struct Agent {
+    Agent(boost::asio::io_context& loop, launcher::AgentOrder o) : order(std::move(o)), timer(loop) {}
+    launcher::AgentOrder order;
+    boost::asio::steady_timer timer;  // until it is up, or has left
+    bool sent = false, up = false, ending = false;
+  };
+  void fill();
+  void send(Agent& agent);
+  void heard(const AgentNews& news);
+  void wait(core::NodeId node, core::Duration limit, const core::Status& late);
+  void report_later(core::NodeId node, core::Status why);
+  void report(core::NodeId node, const core::Status& why);
+
+  boost::asio::io_context& loop_;
+  const std::shared_ptr<const launcher::JobSecret> secret_;
+  const launcher::SpawnEvents events_;
+  const std::shared_ptr<JoinerLink> joiner_;
+  std::map<core::NodeId, Agent> agents_;
+  std::deque<core::NodeId> waiting_;
+  std::size_t on_their_way_ = 0;
+  bool told_secret_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what was posted
+};
+
+}  // namespace regroup::cmd
