@@ -1,8 +1,9 @@
-// Nothing of the job is here: its hub starts agents on these hosts by this allocation's means. What is left
-// to do is to hold the allocation, and to pass on that it ends.
+// Nothing of the job is here but what starts its agents, where this allocation's command works in no other
+// job. What is left to do is to hold the allocation, and to pass on that it ends.
 #include "launcher/cmd/join.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,14 +14,17 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "launcher/alloc/resize.h"
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/join_relay.h"
+#include "launcher/cmd/lent_agents.h"
 #include "launcher/cmd/start.h"
 #include "launcher/options/values.h"
 #include "launcher/supervise/signals.h"
@@ -34,6 +38,7 @@ constexpr core::Duration kSuspendGrace = std::chrono::seconds(2);  // as Slurm h
 constexpr std::chrono::seconds kBeyond{5};  // the hub has so much longer than the allocator gives it
 constexpr int kTries = 5;                   // to reach a job whose connection was lost ...
 constexpr std::chrono::seconds kPause{1};   // ... the first one at once
+constexpr int kWriteLimitMs = 5'000;        // for a job that does not read
 constexpr const char* kHelp =
     "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
     "                    [--through COMMAND...]\n"
@@ -42,7 +47,8 @@ constexpr const char* kHelp =
     "Gives the hosts of this allocation to a job of -np MIN:MAX that runs (JOB: its id, where there are\n"
     "several), until it is over or SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU asks for them\n"
     "back; SIGTSTP does so until SIGCONT. Members then leave at the end of their step, within --grace\n"
-    "(default: as the allocator has it, else 30 s), and this command ends with 0.\n"
+    "(default: as the allocator has it, else 30 s), and this command ends with 0; a second SIGINT ends it\n"
+    "at once.\n"
     "--through, last: where JOB is not found here, by a COMMAND that reaches its first host and runs\n"
     "`regroup join --relay [JOB]` there: ssh head regroup join --relay. --resized: the notification\n"
     "command of a resizable job of LSF (bsub -ar -rnc, bresize -rnc), whose hosts the job has from then\n"
@@ -99,13 +105,12 @@ core::Result<launcher::Grant> hosts_of(const JoinWords& words, const launcher::E
         "HOST:SLOTS gives some that ssh reaches");
   }
   std::erase_if(grant->hosts, [](const auto& host) { return host.slots == 0; });
-  // The hub runs the command in its own job: only srun, and PBS's pbs_attach behind ssh, are told which it is
-  // for.
-  if (!grant->before.empty() && grant->before.front() != "srun") {
-    grant->before.clear(), grant->after.clear();
-    for (launcher::HostRequest& host : grant->hosts) host.address.clear();
-  }
   return grant;
+}
+
+// Only srun, and PBS's pbs_attach behind ssh, are told which job they are for.
+bool works_in_its_own_job_only(const launcher::Grant& grant) {
+  return !grant.before.empty() && grant.before.front() != "srun";
 }
 
 // Less what it takes to hand the hosts over.
@@ -121,10 +126,11 @@ class Joiner {
  public:
   using Connect = std::function<core::Result<core::Fd>()>;
   // `first` is what the job is told first, where it is not the offer.
-  Joiner(Connect connect, Offer offer, std::string first = {})
+  Joiner(Connect connect, Offer offer, const launcher::Environment& environment, std::string first = {})
       : connect_(std::move(connect)),
         offer_(std::move(offer)),
         first_(std::move(first)),
+        agents_(loop_, offer_.grant, environment, [this](const std::string& line) { send(line); }),
         signals_(loop_, [this](int signal) { on_signal(signal); }),
         socket_(loop_),
         timer_(loop_),
@@ -202,13 +208,20 @@ class Joiner {
   }
 
   void send(const std::string& line) {
+    if (!socket_.is_open()) return;
     for (std::size_t sent = 0; sent < line.size();) {
       const ssize_t count =
           ::send(socket_.native_handle(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
       if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN && can_write()) continue;
       if (count < 0) return;  // its end is read next
       sent += static_cast<std::size_t>(count);
     }
+  }
+
+  bool can_write() {
+    pollfd writable{socket_.native_handle(), POLLOUT, 0};
+    return ::poll(&writable, 1, kWriteLimitMs) > 0;
   }
 
   void wait() {
@@ -217,39 +230,55 @@ class Joiner {
     });
   }
 
+  // Line by line: what stands behind one may be for somebody else.
   bool receive() {
     std::array<char, 16 << 10> bytes;
-    const ssize_t count = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (count <= 0) {
+    const int socket = socket_.native_handle();
+    const ssize_t there = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_PEEK);
+    if (there < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (there <= 0) {
       lost();
       return false;
     }
-    read_.append(bytes.data(), static_cast<std::size_t>(count));
-    for (std::size_t at = 0; (at = read_.find('\n')) != std::string::npos; read_.erase(0, at + 1)) {
-      const auto told = parse_told(std::string_view(read_).substr(0, at));
-      if (!told.ok()) continue;
-      accepted_ = true;
-      if (!told->text.empty()) fail("join: " + told->text, 0);
-      if (!told->over) continue;
-      if (park_ == Park::kLeaving && told->ok) {
-        on_free();
-        return false;
-      }
-      end(told->ok ? 0 : 1);
-      return false;
-    }
-    return true;
+    const auto* const last = bytes.cbegin() + there;
+    const auto* const end = std::find(bytes.cbegin(), last, '\n');
+    const auto wanted = static_cast<std::size_t>(end - bytes.cbegin()) + (end == last ? 0 : 1);
+    const ssize_t count = ::recv(socket, bytes.data(), wanted, MSG_DONTWAIT);
+    read_.append(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may stand behind the line
+    if (!read_.ends_with('\n')) return true;
+    const std::string line = std::exchange(read_, {});
+    if (!offer_.starts) return on_told(line);
+    const auto about_agents = agents_.on_line(line, socket);
+    if (about_agents.ok()) return *about_agents || on_told(line);
+    fail("join: " + about_agents.status().message(), 0);
+    lost();
+    return false;
   }
 
-  // The first is the notice; who sends a second one does not want to wait.
+  bool on_told(const std::string& line) {
+    const auto told = parse_told(line);
+    if (!told.ok()) return true;
+    accepted_ = true;
+    if (!told->text.empty()) fail("join: " + told->text, 0);
+    if (!told->over) return true;
+    if (park_ == Park::kLeaving && told->ok) {
+      on_free();
+    } else {
+      end(told->ok ? 0 : 1);
+    }
+    return false;
+  }
+
+  // The first is the notice. Further ones are an allocator's on its way to SIGKILL, which leaves the members
+  // what time it leaves; but for a second Ctrl-C.
   void on_signal(int signal) {
     if (signal == SIGTSTP) return park();
     if (signal == SIGCONT) return go_on();
     if (park_ == Park::kParked) return end(0);
-    if (recalled_)
-      return end(
-          fail(fmt::format("join: {} again: not waiting any longer", launcher::signal_name(signal)), 1));
+    const bool again = recalled_ && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
+    if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
+    if (recalled_) return;
     recalled_ = true;
     why_ = launcher::signal_name(signal);
     fail(fmt::format("join: {}: asking for the hosts back", why_), 0);
@@ -270,6 +299,7 @@ class Joiner {
   const Offer offer_;
   const std::string first_;
   boost::asio::io_context loop_{1};
+  LentAgents agents_;
   launcher::SignalReader signals_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_, again_;
@@ -307,8 +337,9 @@ int run_resized(const JoinWords& words, const launcher::Environment& environment
   const core::Duration grace = words.grace.value_or(kDefaultGrace);
   const std::string shrink =
       event->grow ? "" : to_line(Recall{grace, "LSB_RESIZE_EVENT=shrink", grant.hosts});
-  const int status =
-      Joiner(way_to_job(words, environment), {.grant = grant, .grace = grace, .own = true}, shrink).run();
+  const int status = Joiner(way_to_job(words, environment), {.grant = grant, .grace = grace, .own = true},
+                            environment, shrink)
+                         .run();
   return status == 0 ? event->taken : event->refused;
 }
 
@@ -329,8 +360,9 @@ int run_join(const Options& options) {
   if (!socket.ok() && words->through.empty()) return fail(socket.status().message(), 1);
   Offer offer{.grant = *grant, .grace = words->grace.value_or(usual_grace(*words, options.environment))};
   offer.request = grant->job;
+  offer.starts = works_in_its_own_job_only(*grant);
   if (!words->through.empty()) offer.token = fmt::format("{}-{}", new_job_id(), ::getpid());
-  return Joiner(way_to_job(*words, options.environment), std::move(offer)).run();
+  return Joiner(way_to_job(*words, options.environment), std::move(offer), options.environment).run();
 }
 
 }  // namespace regroup::cmd

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "launcher/cmd/start.h"
@@ -28,6 +29,7 @@ bool pass(int from, int to) {
     if (written < 0 && errno != EINTR) return false;
     done += std::max<ssize_t>(written, 0);
   }
+  ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may have passed
   return count > 0;
 }
 

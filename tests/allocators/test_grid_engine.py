@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from grid_engine import GridEngine, missing
+from slurm import until
+from story import check_trained, digits_csv, undisturbed
 
 BIN = Path(__file__).resolve().parents[2] / "build/bin"
 SAY = "sh -c 'echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE'"
@@ -73,3 +75,43 @@ def test_a_job_is_queued_again_by_its_exit_status(engine: GridEngine):
     text = engine.wait(job)
     assert "restarted 0" in text, text
     assert "restarted 1" in text, text
+
+
+def started_by(job: int) -> list[str]:
+    """Words of the agents in whose environment Grid Engine has put that job."""
+    out = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_text().split("\0")
+            ours = f"\0JOB_ID={job}\0" in "\0" + (process / "environ").read_text()
+        except OSError:
+            continue
+        if ours and "--node-agent" in words:
+            out.append(" ".join(words))
+    return out
+
+
+def test_a_second_job_joins_and_loses_no_step_when_it_is_deleted(engine: GridEngine, tmp_path: Path):
+    """Its host is this one by its other name, another one for us; its agent comes by its own qrsh."""
+    tmp_path.chmod(0o700)
+    trail = tmp_path / "trail"
+    trail.mkdir()
+    digits = digits_csv(tmp_path)
+    weights = undisturbed(BIN, tmp_path, 4)
+    setting = f"export PATH={BIN}:$PATH XDG_RUNTIME_DIR={tmp_path}\n"
+    train = f"exec regroup --shards 4 --seed 7 -np 1:4 chaos_member {digits} {trail} 4 200000"
+    first = engine.submit("-pe", "rg", "2", script=setting + train)
+    engine.until_said(first, r"generation 1: 2 members", 1)
+    other = "sed 's/^[^ ]*/localhost/' $PE_HOSTFILE > hosts; export PE_HOSTFILE=$PWD/hosts\n"
+    second = engine.submit(
+        "-pe", "rg", "2", "-notify", script=f"{setting}trap '' USR2\n{other}regroup join; echo status $?"
+    )
+    engine.until_said(first, r": 4 members", 1)
+    until(lambda: started_by(second), "an agent of the second job")
+    engine.command("qdel", str(second))
+    engine.until_said(first, r"host localhost is given back", 1)
+    assert "the hosts are free" in engine.wait(second)
+    (tmp_path / "hurry").touch()
+    text = engine.wait(first, 180)
+    assert "was lost" not in text, text
+    check_trained(trail, weights, 4)

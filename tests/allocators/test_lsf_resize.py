@@ -207,6 +207,27 @@ def test_slots_that_are_not_left_in_time_stay(job: Job):
     job.until_trained()
 
 
+def test_a_host_that_a_user_lends_is_used_beyond_the_size_that_was_said(tmp_path: Path):
+    job = Job(tmp_path, STAND_IN_GROWTH="hC 2")
+    try:
+        job.until("generation 1: 4 members")
+        job.resize(2)
+        job.until("LSF has host hB back")
+        own = {"LSB_JOBID": "8", "LSB_MCPU_HOSTS": "hX 2", "LSB_DJOB_NUMPROC": "2"}
+        lend = ["unshare", "--uts", "sh", "-c", 'hostname hX; exec "$@"', "sh", "regroup", "join"]
+        guest = subprocess.Popen(lend, env=job.environment | own, cwd=tmp_path, stdin=subprocess.DEVNULL)
+        try:
+            job.until_generations(": 4 members", 2)
+            guest.send_signal(signal.SIGTERM)
+            assert guest.wait(60) == 0
+        finally:
+            guest.kill()
+        job.until_generations(": 2 members", 2)
+        job.until_trained()
+    finally:
+        job.end()
+
+
 def test_a_host_stays_that_lsf_does_not_take_back(tmp_path: Path):
     job = Job(tmp_path)
     try:

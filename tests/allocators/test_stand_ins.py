@@ -55,6 +55,7 @@ class Job:
         (folder / "nodes").write_text("hA\nhA\nhB\nhB\n")
         (folder / "pbs.conf").write_text(f"PBS_SERVER=server\nPBS_EXEC={folder}\n")
         self.folder = folder
+        self.status: int | None = None
         self.log, self.host = folder / "log", {"kubernetes": "train-0", "lsf": "hA", "pbs": "hA"}.get(name)
         variables, self.reached = JOBS[name]
         files = {k: str(folder / v) for k, v in variables.items() if k in ("PBS_NODEFILE", "PBS_CONF_FILE")}
@@ -86,7 +87,7 @@ class Job:
 
     @contextlib.contextmanager
     def start(self, *words: str) -> Iterator[Callable[[str], None]]:
-        """Until the end of the block; what it gives waits until the job has said that."""
+        """Until the end of the block, which sets `status`; what it gives waits until the job says that."""
         output = self.folder / f"output-{words[0].strip('-')}"
         with output.open("w") as out:
             process = subprocess.Popen(
@@ -97,12 +98,13 @@ class Job:
             waiting.until(lambda: text in output.read_text() or process.poll() is not None, text, DEADLINE_S)
             assert text in output.read_text(), output.read_text()
 
+        self.signal = process.send_signal
         try:
             yield until_said
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(DEADLINE_S)
+                self.status = process.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -189,6 +191,130 @@ def test_gpus_of_a_host_that_joins_are_those_that_were_granted_to_its_job(tmp_pa
         with guest.start("join") as second:
             second("PBS job 9[2].server gives 1 host with 1 slot")
             first("has GPU 6")
+            assert re.search(r"^pbs_attach -j 9\[2\].server /bin/sh", job.log.read_text(), re.M)  # theirs
+
+
+GUESTS = {  # of a second job with two hosts: its environment, its first host, what reaches the second one
+    "lsf": (
+        {"LSB_JOBID": "8", "LSB_MCPU_HOSTS": "hX 1 hY 1", "LSB_DJOB_NUMPROC": "2"},
+        "hX",
+        "blaunch hY /bin/sh",
+    ),
+    "flux": (
+        {"STAND_IN_R": R.replace("19-20", "3-4").replace("0-1", "0").replace("82-83", "90-91")},
+        "fluke90",
+        "flux exec --quiet --rank 4 /bin/sh",
+    ),
+    "kubernetes": (
+        {"STAND_IN_PODS": "lend-0-aaaaa lend-1-bbbbb", "PET_NPROC_PER_NODE": "1"},
+        "lend-0",
+        "kubectl exec --stdin pod/lend-1-bbbbb -- /bin/sh",
+    ),
+}
+SINGLE = {  # the first job then has its first host only
+    "lsf": {"LSB_MCPU_HOSTS": "hA 2", "LSB_DJOB_NUMPROC": "2"},
+    "flux": {"STAND_IN_R": R.replace("19-20", "19").replace("[82-83]", "82")},
+    "kubernetes": {"REGROUP_PODS": "1", "STAND_IN_PODS": "train-0-x7k2p"},
+}
+TRAIN = [f"{ROOT}/build/tests/bin/elastic_member", "1000000", "5"]
+
+
+def two_jobs(folder: Path, name: str) -> tuple[Job, Job, str]:
+    """A job on one host, one that is to join it with two, and what reaches the second of these."""
+    folder.chmod(0o700)
+    first, guest = Job(folder, name), Job(folder, name)
+    variables, guest.host, reached = GUESTS[name]
+    first.host = first.host or "fluke82"
+    first.environment |= SINGLE[name]
+    guest.environment |= variables
+    return first, guest, reached
+
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_a_job_that_joins_starts_its_agents_itself(tmp_path: Path, name: str):
+    """The commands of these allocators start nothing in another job than their own: stand-ins refuse hosts of
+    others."""
+    job, guest, reached = two_jobs(tmp_path, name)
+    with job.start("-np", "1:4", *TRAIN) as first:
+        first(": 2 members")
+        with guest.start("join") as second:
+            second("gives 2 hosts with 2 slots")
+            first(": 4 members")
+            assert reached in job.log.read_text().splitlines()
+        assert guest.status == 0
+        assert (tmp_path / "output-join").read_text().endswith("regroup: join: the hosts are free\n")
+        first("is given back")
+    assert "was lost" not in (tmp_path / "output-np").read_text()
+
+
+def test_a_job_that_joins_from_afar_starts_its_agents_itself(tmp_path: Path):
+    """Through a command, which also takes them what they need to know."""
+    job, guest, reached = two_jobs(tmp_path, "lsf")
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    guest.environment["XDG_RUNTIME_DIR"] = str(tmp_path / "elsewhere")
+    relay = ["env", f"XDG_RUNTIME_DIR={tmp_path}", f"{BIN}/regroup", "join", "--relay"]
+    with job.start("-np", "1:4", *TRAIN) as first:
+        first(": 2 members")
+        with guest.start("join", "--through", *relay) as second:
+            second("gives 2 hosts with 2 slots")
+            first(": 4 members")
+            assert reached in job.log.read_text().splitlines()
+        assert guest.status == 0
+        first("is given back")
+
+
+def test_a_job_that_joined_ends_with_the_job(tmp_path: Path):
+    """Agents that it has started are gone before it is told."""
+    job, guest, _ = two_jobs(tmp_path, "lsf")
+    with contextlib.ExitStack() as lent:
+        with job.start("-np", "1:4", *TRAIN) as first:
+            first(": 2 members")
+            second = lent.enter_context(guest.start("join"))
+            first(": 4 members")
+        second("the job is over")
+        assert not [pid for pid in agents() if str(tmp_path) in environment_of(pid)]
+
+
+def test_an_allocator_that_goes_on_to_harsher_signals_ends_no_member_at_once(tmp_path: Path):
+    """bkill: SIGINT, SIGTERM and SIGKILL, ten seconds apart. A step here takes three."""
+    job, guest, _ = two_jobs(tmp_path, "lsf")
+    with job.start("-np", "1:4", TRAIN[0], "8", "3000") as first:
+        first(": 2 members")
+        with guest.start("join", "--grace", "30") as second:
+            first(": 4 members")
+            guest.signal(signal.SIGINT)
+            second("SIGINT: asking for the hosts back")
+            guest.signal(signal.SIGTERM)
+            second("the hosts are free")
+        assert guest.status == 0
+    assert "was lost" not in (tmp_path / "output-np").read_text()
+
+
+def agents() -> list[Path]:
+    found = subprocess.run(["pgrep", "-f", "--", "--node-agent"], capture_output=True, text=True, timeout=10)
+    return [Path("/proc") / pid for pid in found.stdout.split()]
+
+
+def environment_of(process: Path) -> str:
+    try:
+        return (process / "environ").read_text()
+    except OSError:
+        return ""
+
+
+def test_what_the_command_of_a_job_that_joins_says_is_passed_on(tmp_path: Path):
+    """One host does not come: the other one does."""
+    job, guest, _ = two_jobs(tmp_path, "lsf")
+    text = (tmp_path / "blaunch").read_text().replace('"LSB_MCPU_HOSTS", ""', '"LSB_NONE", ""')
+    (tmp_path / "blaunch").write_text(text)
+    with job.start("-np", "1:4", *TRAIN) as first:
+        first(": 2 members")
+        with guest.start("join") as second:
+            first(
+                "host hY: blaunch ended with status 64 before the agent started: blaunch: hY: it is no host"
+            )
+            second("blaunch: hY: it is no host of this job")
+            first(": 3 members")
 
 
 def test_cores_are_those_that_were_granted(tmp_path: Path):

@@ -1,0 +1,82 @@
+// The hub is believed what program is to run, as this user; not where: there are no other hosts to give.
+#include "launcher/cmd/lent_agents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "launcher/cmd/grant_lines.h"
+#include "launcher/spawn/process_spawner.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr std::chrono::seconds kSecretLimit{5};
+constexpr std::chrono::seconds kUp{20};  // allocators have queues
+
+}  // namespace
+
+LentAgents::LentAgents(boost::asio::io_context& loop, launcher::Grant grant,
+                       launcher::Environment environment, std::function<void(const std::string&)> send)
+    : loop_(loop), grant_(std::move(grant)), environment_(std::move(environment)), send_(std::move(send)) {}
+
+core::Result<bool> LentAgents::on_line(std::string_view line, int socket) {
+  if (const auto end = parse_agent_end(line); end.ok()) {
+    const auto agent = agents_.find(end->node);
+    if (agent != agents_.end()) agent->second->end(end->node);
+    return true;
+  }
+  auto order = parse_agent_start(line);
+  if (!order.ok()) return false;
+  if (order->secret) {
+    auto secret = launcher::JobSecret::read(socket, kSecretLimit);
+    if (!secret.ok()) return secret.status();
+    if (!secret_) secret_ = std::move(*secret);
+  }
+  start(std::move(order->order));
+  return true;
+}
+
+void LentAgents::start(launcher::AgentOrder order) {
+  const core::NodeId node = order.node;
+  const auto host = std::ranges::find(grant_.hosts, order.host, &launcher::HostRequest::name);
+  const auto by = host != grant_.hosts.end()
+                      ? way(host->here)
+                      : core::invalid_argument(order.host + ": it is no host of this allocation");
+  if (!by.ok()) {
+    return send_(to_line(AgentNews{.node = node, .what = AgentNews::What::kEnded, .why = by.status()}));
+  }
+  order.address = host->address;
+  agents_[node] = *by;
+  (*by)->start(std::move(order));
+}
+
+core::Result<launcher::Spawner*> LentAgents::way(bool here) {
+  auto& made = here ? forker_ : commander_;
+  if (made) return made.get();
+  if (!secret_) return core::internal_error("the job has not told its secret");
+  using What = AgentNews::What;
+  launcher::SpawnEvents events{
+      .up = [this](core::NodeId node) { send_(to_line(AgentNews{.node = node, .what = What::kUp})); },
+      .line =
+          [this](core::NodeId node, const std::string& line) {
+            send_(to_line(AgentNews{.node = node, .what = What::kLine, .line = line}));
+          },
+      .ended =
+          [this](core::NodeId node, const core::Status& why) {
+            agents_.erase(node);
+            send_(to_line(AgentNews{.node = node, .what = What::kEnded, .why = why}));
+          }};
+  launcher::SpawnOptions options;
+  options.environment = environment_;
+  options.limit = kUp;
+  auto spawner = here ? launcher::make_fork_spawner(loop_, secret_, std::move(events), std::move(options))
+                      : launcher::make_ssh_spawner(loop_, secret_, std::move(events), std::move(options),
+                                                   grant_.before, grant_.after);
+  if (!spawner.ok()) return spawner.status();
+  made = std::move(*spawner);
+  return made.get();
+}
+
+}  // namespace regroup::cmd
