@@ -7,10 +7,13 @@
 namespace regroup::node {
 
 // Agent -> head. This host is wanted back, in so long: "SIGTERM" to its agent, or a notice that it heard.
+// Another may follow, which may leave less time.
 struct HostNotice {
   static constexpr std::uint32_t kNotSaid = 0xffffffff;
+  enum class Kind : std::uint8_t { kGoes, kSuspended, kOver };  // kOver: of the suspension; it may be used
   std::uint32_t within_ms = kNotSaid;
   std::string why;
+  Kind kind = Kind::kGoes;
 };
 
 }  // namespace regroup::node

@@ -23,9 +23,13 @@ inline launcher::NoticeRequest plain(const fb::NoticeSourcesT& t) {
 
 inline fb::HostNoticeT table(const HostNotice& m) {
   fb::HostNoticeT t;
-  t.within_ms = m.within_ms, t.why = m.why;
+  t.within_ms = m.within_ms, t.why = m.why, t.kind = static_cast<std::uint8_t>(m.kind);
   return t;
 }
-inline core::Result<HostNotice> plain(const fb::HostNoticeT& t) { return HostNotice{t.within_ms, t.why}; }
+inline core::Result<HostNotice> plain(const fb::HostNoticeT& t) {
+  if (t.kind > static_cast<std::uint8_t>(HostNotice::Kind::kOver))
+    return core::Status(core::Code::kDataLoss, "a notice of a kind that there is not");
+  return HostNotice{t.within_ms, t.why, static_cast<HostNotice::Kind>(t.kind)};
+}
 
 }  // namespace regroup::node

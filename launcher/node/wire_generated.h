@@ -3673,6 +3673,7 @@ struct HostNoticeT : public flatbuffers::NativeTable {
   typedef HostNotice TableType;
   uint32_t within_ms = 0;
   std::string why{};
+  uint8_t kind = 0;
 };
 
 struct HostNotice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -3681,7 +3682,8 @@ struct HostNotice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   struct Traits;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_WITHIN_MS = 4,
-    VT_WHY = 6
+    VT_WHY = 6,
+    VT_KIND = 8
   };
   uint32_t within_ms() const {
     return GetField<uint32_t>(VT_WITHIN_MS, 0);
@@ -3689,11 +3691,15 @@ struct HostNotice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::String *why() const {
     return GetPointer<const flatbuffers::String *>(VT_WHY);
   }
+  uint8_t kind() const {
+    return GetField<uint8_t>(VT_KIND, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_WITHIN_MS, 4) &&
            VerifyOffset(verifier, VT_WHY) &&
            verifier.VerifyString(why()) &&
+           VerifyField<uint8_t>(verifier, VT_KIND, 1) &&
            verifier.EndTable();
   }
   HostNoticeT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -3711,6 +3717,9 @@ struct HostNoticeBuilder {
   void add_why(flatbuffers::Offset<flatbuffers::String> why) {
     fbb_.AddOffset(HostNotice::VT_WHY, why);
   }
+  void add_kind(uint8_t kind) {
+    fbb_.AddElement<uint8_t>(HostNotice::VT_KIND, kind, 0);
+  }
   explicit HostNoticeBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3725,10 +3734,12 @@ struct HostNoticeBuilder {
 inline flatbuffers::Offset<HostNotice> CreateHostNotice(
     flatbuffers::FlatBufferBuilder &_fbb,
     uint32_t within_ms = 0,
-    flatbuffers::Offset<flatbuffers::String> why = 0) {
+    flatbuffers::Offset<flatbuffers::String> why = 0,
+    uint8_t kind = 0) {
   HostNoticeBuilder builder_(_fbb);
   builder_.add_why(why);
   builder_.add_within_ms(within_ms);
+  builder_.add_kind(kind);
   return builder_.Finish();
 }
 
@@ -3740,12 +3751,14 @@ struct HostNotice::Traits {
 inline flatbuffers::Offset<HostNotice> CreateHostNoticeDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     uint32_t within_ms = 0,
-    const char *why = nullptr) {
+    const char *why = nullptr,
+    uint8_t kind = 0) {
   auto why__ = why ? _fbb.CreateString(why) : 0;
   return regroup::node::fb::CreateHostNotice(
       _fbb,
       within_ms,
-      why__);
+      why__,
+      kind);
 }
 
 flatbuffers::Offset<HostNotice> CreateHostNotice(flatbuffers::FlatBufferBuilder &_fbb, const HostNoticeT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -5907,6 +5920,7 @@ inline void HostNotice::UnPackTo(HostNoticeT *_o, const flatbuffers::resolver_fu
   (void)_resolver;
   { auto _e = within_ms(); _o->within_ms = _e; }
   { auto _e = why(); if (_e) _o->why = _e->str(); }
+  { auto _e = kind(); _o->kind = _e; }
 }
 
 inline flatbuffers::Offset<HostNotice> HostNotice::Pack(flatbuffers::FlatBufferBuilder &_fbb, const HostNoticeT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -5919,10 +5933,12 @@ inline flatbuffers::Offset<HostNotice> CreateHostNotice(flatbuffers::FlatBufferB
   struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const HostNoticeT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
   auto _within_ms = _o->within_ms;
   auto _why = _o->why.empty() ? 0 : _fbb.CreateString(_o->why);
+  auto _kind = _o->kind;
   return regroup::node::fb::CreateHostNotice(
       _fbb,
       _within_ms,
-      _why);
+      _why,
+      _kind);
 }
 
 inline BeatT *Beat::UnPack(const flatbuffers::resolver_function_t *_resolver) const {

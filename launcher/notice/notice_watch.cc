@@ -31,7 +31,9 @@ struct NoticeWatch::Source {
   boost::asio::steady_timer timer;
   std::shared_ptr<Hook> hook;  // that runs
   std::string last_failure, token;
-  bool over = false;  // it has given its notice, or nobody listens any more
+  bool over = false;       // it has given its notice, or nobody listens any more
+  bool suspended = false;  // it says that the host is, or will be
+  [[nodiscard]] std::string name() const { return option + " " + what; }
 };
 
 NoticeWatch::NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, std::string host,
@@ -141,9 +143,17 @@ void NoticeWatch::on_text(Source& source, const std::string& text) {
   const auto notice = parse_notice(text, static_cast<std::int64_t>(::time(nullptr)));
   if (!notice.ok()) return failed(source, notice.status().message());
   source.last_failure.clear();
-  if (!notice->has_value() || !is_for(**notice, host_)) return ask_later(source);
-  source.over = true;
-  events_.noticed(**notice, source.option + " " + source.what);
+  const bool ours = notice->has_value() && is_for(**notice, host_);
+  const bool suspends = ours && events_.over && (*notice)->kind == Notice::Kind::kSuspend;
+  const bool was_suspended = std::exchange(source.suspended, suspends);
+  const auto keep = sources_;  // a handler may end us
+  if (ours && !(suspends && was_suspended)) {
+    source.over = !suspends;
+    events_.noticed(**notice, source.name());
+  } else if (!ours && was_suspended) {
+    events_.over(source.name());
+  }
+  ask_later(source);
 }
 
 void NoticeWatch::failed(Source& source, const std::string& why) {

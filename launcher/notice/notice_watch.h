@@ -19,11 +19,14 @@ namespace regroup::launcher {
 class NoticeWatch {
  public:
   struct Events {
-    // The first notice for this host from each source; `source` is the option and its value.
+    // The first notice for this host from each source; `source` is the option and its value. After one that
+    // suspends the host another may come.
     std::function<void(const Notice& notice, const std::string& source)> noticed;
     // A source that cannot be asked, or says what is no notice: once for each different sentence. It is asked
     // on.
     std::function<void(const std::string& sentence)> said;
+    // A source that had suspended the host says so no more. Empty: a suspension is like any other notice.
+    std::function<void(const std::string& source)> over = {};
   };
   // `host`: its name in the job. `environment`: of the command.
   NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, std::string host, Environment environment,

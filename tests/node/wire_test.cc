@@ -155,6 +155,10 @@ TEST(NodeWire, SmallMessagesAreKept) {
   EXPECT_TRUE(data.end);
   EXPECT_EQ(data.bytes.size(), 2U);
   EXPECT_TRUE(through(Taken{1, 10, true}).broken);
+  const HostNotice notice = through(HostNotice{500, "suspend", HostNotice::Kind::kSuspended});
+  EXPECT_EQ(notice.within_ms, 500U);
+  EXPECT_EQ(notice.why, "suspend");
+  EXPECT_EQ(notice.kind, HostNotice::Kind::kSuspended);
 }
 
 TEST(NodeWire, WhatATreeIsToldIsKept) {
@@ -185,6 +189,8 @@ TEST(NodeWire, WhatMakesNoSenseIsRefused) {
   EXPECT_EQ(decode(encode(ChildNews{ChildNews::Kind::kLost, 4, "", core::Code::kOk})).code(),
             core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(ChildNews{static_cast<ChildNews::Kind>(9), 4, "", core::Code::kOk})).code(),
+            core::Code::kDataLoss);
+  EXPECT_EQ(decode(encode(HostNotice{0, "", static_cast<HostNotice::Kind>(3)})).code(),
             core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Data{3, false, {}})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Data{1, false, std::vector<std::byte>(kWindow + 1)})).code(),

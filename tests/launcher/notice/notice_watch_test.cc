@@ -28,14 +28,14 @@ class WatchTest : public testing::Test {
   WatchTest() { std::filesystem::create_directories(folder_); }
   ~WatchTest() override { std::filesystem::remove_all(folder_); }
 
-  NoticeWatch& watch(NoticeRequest sources) {
+  NoticeWatch& watch(NoticeRequest sources, const std::function<void(const std::string&)>& over = {}) {
     sources.every = milliseconds(10);
     watch_.emplace(
         loop_, std::move(sources), "n1", Environment{{"PATH", "/usr/bin:/bin"}},
         NoticeWatch::Events{[this](const Notice& notice, const std::string& source) {
                               heard_.push_back(fmt::format("{} {}", kind_name(notice.kind), source));
                             },
-                            [this](const std::string& text) { said_.push_back(text); }});
+                            [this](const std::string& text) { said_.push_back(text); }, over});
     watch_->start();
     return *watch_;
   }
@@ -67,6 +67,36 @@ TEST_F(WatchTest, AFileThatComesIsANoticeOnce) {
   loop_.run_for(milliseconds(50));
   EXPECT_THAT(heard_, ElementsAre("shrink --notice-file " + path_));
   EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(WatchTest, ASuspensionEndsWhenTheFileSaysSoNoMore) {
+  int over = 0;
+  watch({.file = path_}, [&](const std::string&) { ++over; });
+  write("suspend within=5 who=n1\n");
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+  write("suspend within=3 who=n1,n2\n");  // it lasts
+  loop_.run_for(milliseconds(50));
+  EXPECT_EQ(over, 0);
+  write("suspend who=n2\n");
+  ASSERT_TRUE(until([&] { return over == 1; }));
+  write("suspend\n");
+  ASSERT_TRUE(until([&] { return heard_.size() == 2; }));
+  std::filesystem::remove(path_);
+  ASSERT_TRUE(until([&] { return over == 2; }));
+  write("kill\n");  // the last word
+  ASSERT_TRUE(until([&] { return heard_.size() == 3; }));
+  std::filesystem::remove(path_);
+  loop_.run_for(milliseconds(50));
+  EXPECT_EQ(over, 2);
+}
+
+TEST_F(WatchTest, WhereNobodyAsksWhenItEndsASuspensionIsANoticeLikeOthers) {
+  watch({.file = path_});
+  write("suspend\n");
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+  write("kill\n");
+  loop_.run_for(milliseconds(50));
+  EXPECT_EQ(heard_.size(), 1U);
 }
 
 TEST_F(WatchTest, RubbishIsSaidOnceAndTheFileIsLookedAtAgain) {
