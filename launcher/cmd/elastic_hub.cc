@@ -112,7 +112,8 @@ void ElasticHub::set_up(std::size_t index, std::vector<node::Seat> seats) {
 }
 
 core::NodeUp ElasticHub::news_of(std::size_t index) const {
-  if (leaving(index)) return {hosts_->id(index), hosts_->name(index), 0};
+  if (leaving(index))
+    return {.node = hosts_->id(index), .name = hosts_->name(index), .for_now = parked(index)};
   const std::uint32_t given = options_.slots.at(index);
   const auto seats = seats_.find(index);
   std::uint32_t slots = given != 0 ? given : hosts_->facts(index).slots;
@@ -167,7 +168,12 @@ void ElasticHub::on_notice(std::size_t index, const node::HostNotice& notice) {
   const core::Duration usual = granted ? guest->second.grace : options_.notice_grace;
   const bool said = notice.within_ms != node::HostNotice::kNotSaid;
   const core::Duration within = said ? std::chrono::milliseconds(notice.within_ms) : usual;
-  give_back(index, within, notice.why);
+  if (notice.kind == node::HostNotice::Kind::kOver) return unpark(index, notice.why);
+  if (notice.kind == node::HostNotice::Kind::kSuspended) {
+    park(index, within, notice.why);
+  } else {
+    give_back(index, within, notice.why);
+  }
   end_without_hosts(within);
 }
 
@@ -176,8 +182,7 @@ void ElasticHub::end_without_hosts(core::Duration within) {
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (hosts_->is_up(index) && !leaving(index)) return;
   }
-  if (agent_.ending()) return;
-  say("no host is left: the job ends");
+  if (!agent_.ending()) say("no host is left: the job ends");
   agent_.on_notice(within);
 }
 
@@ -198,7 +203,9 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
     else
       untold_.push_back(lost);
     const auto guest = guests_.find(index);
-    if (guest != guests_.end() && guest->second.leaving)
+    const bool parked = guest != guests_.end() && guest->second.parked;
+    if (parked) guest->second.parked = guest->second.leaving = false;  // it comes when it runs again
+    if (leaving(index))
       on_left(index, "is lost");
     else
       bring_back_later(index);
@@ -240,6 +247,10 @@ void ElasticHub::bring_back_later(std::size_t index) {
 bool ElasticHub::leaving(std::size_t index) const {
   const auto guest = guests_.find(index);
   return guest != guests_.end() && guest->second.leaving;
+}
+bool ElasticHub::parked(std::size_t index) const {
+  const auto guest = guests_.find(index);
+  return guest != guests_.end() && guest->second.parked;
 }
 bool ElasticHub::lent(std::size_t index) const {
   const auto guest = guests_.find(index);
@@ -285,18 +296,50 @@ void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const l
 
 // The coordinator sees a host without slots: its members leave at the end of their step, and no others come.
 void ElasticHub::give_back(std::size_t index, core::Duration within, const std::string& why) {
-  const auto guest = guests_.find(index);
-  if (guest != guests_.end() && (guest->second.leaving || guest->second.left)) return;
+  if (hurry(index, within)) return;
   say(fmt::format("host {} is wanted back within {:g} s ({})", hosts_->name(index),
                   std::chrono::duration<double>(within).count(), why));
   leave(index, within);
 }
 
+// True: it is on its way out, or has left. A further notice can only leave less time.
+bool ElasticHub::hurry(std::size_t index, core::Duration within) {
+  const auto found = guests_.find(index);
+  if (found == guests_.end() || !(found->second.leaving || found->second.left)) return false;
+  Guest& guest = found->second;
+  const core::TimePoint deadline = core::SystemClock().now() + within;
+  if (!guest.left && deadline < guest.deadline) {
+    say(fmt::format("host {} is wanted back sooner, within {:g} s", hosts_->name(index),
+                    std::chrono::duration<double>(within).count()));
+    guest.deadline = deadline;
+  }
+  return !guest.parked;
+}
+
+// Its members leave as on any notice; its agent stays, to hear when the suspension is over.
+void ElasticHub::park(std::size_t index, core::Duration within, const std::string& why) {
+  if (hurry(index, within) || leaving(index)) return;
+  guests_.try_emplace(index, agent_.loop()).first->second.parked = true;
+  give_back(index, within, why);
+}
+
+void ElasticHub::unpark(std::size_t index, const std::string& why) {
+  const auto guest = guests_.find(index);
+  if (guest == guests_.end() || !guest->second.parked) return;
+  guest->second.parked = guest->second.leaving = false;
+  guest->second.timer.cancel();
+  say(fmt::format("host {} may be used again ({})", hosts_->name(index), why));
+  if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
+}
+
 void ElasticHub::leave(std::size_t index, core::Duration within) {
   Guest& guest = guests_.try_emplace(index, agent_.loop()).first->second;
-  if (guest.leaving || guest.left || agent_.ending()) return;
+  if (guest.left || agent_.ending()) return;
+  if (guest.leaving && !guest.parked) return;
+  guest.parked = guest.parked && !guest.leaving;  // what was suspended goes
+  const core::TimePoint deadline = core::SystemClock().now() + within;
+  guest.deadline = guest.leaving ? std::min(guest.deadline, deadline) : deadline;
   guest.leaving = true;
-  guest.deadline = core::SystemClock().now() + within;
   if (const auto back = returns_.find(index); back != returns_.end()) back->second.timer.cancel();
   if (!hosts_->is_up(index)) return on_left(index, "is given back");
   tell_coordinator(news_of(index), hosts_->id(index));
@@ -309,7 +352,7 @@ void ElasticHub::look_whether_empty(std::size_t index) {
   guest.timer.async_wait([this, index](const boost::system::error_code& error) {
     const Guest& guest = guests_.at(index);
     if (error || guest.left || agent_.ending()) return;
-    if (hosts_->members(index) == 0) return hosts_->dismiss(index);
+    if (hosts_->members(index) == 0) return guest.parked ? void() : hosts_->dismiss(index);
     if (core::SystemClock().now() < guest.deadline) return look_whether_empty(index);
     hosts_->give_up(hosts_->id(index), {core::Code::kDeadlineExceeded,
                                         fmt::format("host {}: its time is over, with {} members on it",

@@ -50,6 +50,7 @@ class ElasticHub final : public launcher::AgentJob {
     std::string failure = {};    // why it has not come, as was said last
     bool leaving = false, left = false;
     bool lent = false;       // by a user: nobody had asked an allocator for it
+    bool parked = false;     // suspended: it leaves its members, and may be used again
     bool returning = false;  // when it has left, its allocator is asked to take it back
     boost::asio::steady_timer timer;
   };
@@ -102,9 +103,13 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
   void give_back(std::size_t index, core::Duration within, const std::string& why);
   void leave(std::size_t index, core::Duration within);
+  [[nodiscard]] bool hurry(std::size_t index, core::Duration within);
+  void park(std::size_t index, core::Duration within, const std::string& why);
+  void unpark(std::size_t index, const std::string& why);
   void look_whether_empty(std::size_t index);
   void on_left(std::size_t index, const std::string& how);
   [[nodiscard]] bool leaving(std::size_t index) const;
+  [[nodiscard]] bool parked(std::size_t index) const;
   [[nodiscard]] bool lent(std::size_t index) const;
   void tell_coordinator(core::Body body, core::NodeId node = 0);
   [[nodiscard]] core::NodeUp news_of(std::size_t index) const;

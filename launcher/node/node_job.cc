@@ -44,11 +44,16 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
                 const auto within = notice.within
                                         ? std::chrono::ceil<std::chrono::milliseconds>(*notice.within)
                                         : std::chrono::milliseconds(HostNotice::kNotSaid);
+                const bool suspends = notice.kind == launcher::Notice::Kind::kSuspend;
                 wanted_back(
-                    static_cast<std::uint32_t>(std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
-                    fmt::format("{} of {}", launcher::kind_name(notice.kind), source));
+                    {static_cast<std::uint32_t>(std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
+                     fmt::format("{} of {}", launcher::kind_name(notice.kind), source),
+                     suspends ? HostNotice::Kind::kSuspended : HostNotice::Kind::kGoes});
               },
-              [this](const std::string& text) { link_->send(Said{text}); }}),
+              [this](const std::string& text) { link_->send(Said{text}); },
+              [this](const std::string& source) {
+                link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
+              }}),
       life_(agent.loop(), streams.life.release()),
       input_(
           std::make_shared<StreamTarget>(agent.loop(), std::move(streams.pipes[0]),
@@ -149,18 +154,19 @@ void NodeJob::on_exit(const launcher::MemberExit& exit) {
 
 // Allocators send it to all processes of the host: our members have had it, too.
 bool NodeJob::on_signal(int signal) {
-  wanted_back(HostNotice::kNotSaid, launcher::signal_name(signal));
+  wanted_back({HostNotice::kNotSaid, launcher::signal_name(signal)});
   return true;
 }
 
-// Of whoever has lent the host. The first to a host of an elastic job asks for it back; the head sees that
-// its members leave.
-void NodeJob::wanted_back(std::uint32_t within_ms, const std::string& why) {
-  if (!membership_ || std::exchange(noticed_, true)) return agent_.terminate(1);
-  const bool told = within_ms != HostNotice::kNotSaid;
-  const core::Duration within = told ? std::chrono::milliseconds(within_ms) : core::Duration(kNoticeGrace);
-  membership_->on_notice(core::SystemClock().now() + within);
-  link_->send(HostNotice{within_ms, why});
+// Of whoever has lent the host: an elastic job's head sees that its members leave in time. A further notice
+// may leave less of it; it ends nobody.
+void NodeJob::wanted_back(const HostNotice& notice) {
+  if (!membership_) return agent_.terminate(1);
+  const bool told = notice.within_ms != HostNotice::kNotSaid;
+  const core::Duration within =
+      told ? std::chrono::milliseconds(notice.within_ms) : core::Duration(kNoticeGrace);
+  if (notice.kind == HostNotice::Kind::kGoes) membership_->on_notice(core::SystemClock().now() + within);
+  link_->send(notice);
 }
 
 // The head has taken our last message, or is gone; or an agent between us is.

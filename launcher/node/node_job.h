@@ -49,7 +49,7 @@ class NodeJob final : public launcher::AgentJob {
 
  private:
   [[nodiscard]] launcher::NodeEvents events();
-  void wanted_back(std::uint32_t within_ms, const std::string& why);
+  void wanted_back(const HostNotice& notice);
   void on_message(const Message& message);
   void on(const AddApp& add);
   void on(const DropApp& drop);
@@ -82,7 +82,6 @@ class NodeJob final : public launcher::AgentJob {
   std::function<void()> then_;                            // in leave()
   const core::NodeId node_;
   std::unique_ptr<Adoption> adoption_;  // of an elastic job, below another agent
-  bool noticed_ = false;
   bool done_ = false;
 };
 

@@ -83,13 +83,20 @@ void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, 
   });
 }
 
+// A further word can only leave members less time.
 void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
-  if (ending()) return;
+  const core::Duration within = grace.value_or(options_.term_grace);
+  const auto kill = [this] { signal_all(SIGKILL); };
+  if (ending()) {
+    if (!finishing_ && grace_.expiry() - std::chrono::steady_clock::now() > within)
+      start_timer(grace_, within, kill);
+    return;
+  }
   exit_status_ = exit_status;
   job_->on_notice(core::SystemClock().now() + options_.term_grace);
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
-  start_timer(grace_, grace.value_or(options_.term_grace), [this] { signal_all(SIGKILL); });
+  start_timer(grace_, within, kill);
   finish_if_over();
 }
 

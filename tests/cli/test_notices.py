@@ -83,6 +83,59 @@ def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
     assert "was lost" not in two_hosts.err, two_hosts.err
 
 
+def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
+    """Whoever says it: it can only leave less time. Steps take longer than both take to be heard."""
+    second = tmp_path / "second"
+    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(tmp_path / "notice"), *FAST]
+    words += ["--notice-command", f"cat {second} 2>/dev/null || true"]
+    job = regroup.start(*words, "--shards", "4", "-np", "1:4", member, "12", "1000")
+    job.wait_err("generation 1: 4 members")
+    job.wait_out("^step 1 ")
+    (tmp_path / "notice").write_text("shrink within=60 who=b\n")
+    job.wait_err(r"host b is wanted back within 60 s")
+    second.write_text("kill within=30 who=b\n")
+    job.wait_err(r"host b is wanted back sooner, within 30 s")
+    job.wait_err("host b is given back")
+    assert job.wait() == 0, job.err
+    assert "was lost" not in job.err, job.err
+    assert job.out.count("left") == 2
+
+
+def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regroup, member, tmp_path):
+    """Its members leave as on any notice; its agent stays, and hears of the end."""
+    notice = tmp_path / "notice"
+    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(notice), *FAST]
+    two_hosts = regroup.start(*words, "--shards", "4", "-np", "1:4", "--start", "4", member, STEPS, "100")
+    two_hosts.wait_err("generation 1: 4 members")
+    notice.write_text("suspend within=20 who=b\n")
+    two_hosts.wait_err(r"host b is wanted back within 20 s \(suspend of --notice-file \S+\)")
+    until(lambda: len(members(regroup)) == 2, "two members")
+    notice.unlink()
+    two_hosts.wait_err(r"host b may be used again \(--notice-file \S+\)")
+    until(lambda: len(members(regroup)) == 4, "four members")
+    notice.write_text("suspend within=20 who=b\n")
+    until(lambda: len(members(regroup)) == 2, "two members again")
+    notice.write_text("shrink within=20 who=b\n")
+    two_hosts.wait_err("host b is given back")
+    assert_finished(two_hosts, 2)
+    assert "was lost" not in two_hosts.err, two_hosts.err
+
+
+def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):
+    """Of a job of this host whose member does not end."""
+    member = "trap '' TERM; echo up; while sleep 0.05; do :; done"
+    words = ["--notice-file", str(tmp_path / "notice"), *FAST, "--term-grace", "1", "-np", "1"]
+    job = regroup.start(*words, "sh", "-c", member)
+    job.wait_out("up")
+    (tmp_path / "notice").write_text("kill within=300\n")
+    job.wait_err("kill within 300 s: the job ends")
+    began = time.monotonic()
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 1
+    assert time.monotonic() - began < 30, job.err
+    job.assert_nothing_left(2)
+
+
 def test_a_notice_that_comes_too_late_costs_no_step(regroup, tmp_path, two_hosts):
     (tmp_path / "notice").write_text("kill within=0 who=b\n")
     two_hosts.wait_err("host b")
