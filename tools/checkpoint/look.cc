@@ -1,6 +1,7 @@
 // ls, show, verify, prune.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -74,10 +75,18 @@ void print_text(const std::string& path, const Manifest& m) {
   }
 }
 
+// That this process may use, whatever the machine has: more threads only take each other's caches.
+unsigned cores() {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+    return static_cast<unsigned>(CPU_COUNT(&allowed));
+  return std::max(1U, std::thread::hardware_concurrency());  // more than 1,024 of them
+}
+
 Status verify_one(const std::string& path) {
   ProgressBar bar(std::filesystem::path(path).filename().string());
   const auto show = [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); };
-  return checkpoint::verify(path, show, std::max(1U, std::thread::hardware_concurrency()));
+  return checkpoint::verify(path, show, cores());
 }
 
 }  // namespace
