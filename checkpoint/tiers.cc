@@ -14,6 +14,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
+#include "core/file_lock.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -23,6 +24,7 @@ using core::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
 constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::seconds kReleaseLimit{10};
 
 std::string manifest_of(const std::string& path) { return fmt::format("{}/{}", path, kManifestName); }
 
@@ -85,6 +87,17 @@ Status copy_checkpoint(const Newest& newest, const std::string& target, const Co
   return await_visible(target, options);
 }
 
+// The job before may be about to end there.
+Result<core::FileLock> borrow_lock(const std::string& directory, const OnProgress& on_progress) {
+  const auto deadline = std::chrono::steady_clock::now() + kReleaseLimit;
+  for (;;) {
+    auto lock = core::FileLock::borrow(directory + "/LOCK");
+    if (lock.code() != core::Code::kUnavailable || std::chrono::steady_clock::now() >= deadline) return lock;
+    if (on_progress) on_progress({});
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
 Newest entry_of(const std::string& directory, core::Step step) {
   return {step, fmt::format("{}/{}", directory, name_of_step(step))};
 }
@@ -129,6 +142,35 @@ core::Result<std::optional<core::Step>> copy_newest(const std::string& from, con
   REGROUP_RETURN_IF_ERROR(sync_folder(to));
   REGROUP_RETURN_IF_ERROR(prune_copies(to, options.retention, (*newest)->step));
   return std::optional((*newest)->step);
+}
+
+core::Status await_copy(const std::string& directory, core::Step step, const CopyOptions& options) {
+  return await_visible(entry_of(directory, step).path, options);
+}
+
+core::Result<std::optional<Newest>> newest_after(const std::string& local, core::Step after,
+                                                 const std::optional<Training>& of, const Say& say,
+                                                 const OnProgress& on_progress) {
+  const auto nobody_elses = borrow_lock(local, on_progress);
+  if (!nobody_elses.ok() && nobody_elses.code() != core::Code::kNotFound) return nobody_elses.status();
+  const auto entries = list(local);
+  if (entries.code() == core::Code::kNotFound) return std::optional<Newest>();
+  if (!entries.ok()) return entries.status();
+  for (const Entry& entry : *entries) {
+    if (entry.step <= after) break;
+    const auto opened = Checkpoint::open(entry.path);
+    if (opened.ok() && of &&
+        (opened->manifest().seed != of->seed || opened->manifest().shards != of->shards)) {
+      say(fmt::format("checkpoint {} is of another training: seed {} and {} shards, not {} and {}",
+                      entry.path, opened->manifest().seed, opened->manifest().shards, of->seed, of->shards));
+      continue;
+    }
+    const Status status = opened.ok() ? verify(entry.path, on_progress) : opened.status();
+    if (status.ok()) return std::optional(Newest{entry.step, entry.path});
+    if (status.code() != core::Code::kDataLoss) return status;
+    say(fmt::format("checkpoint {} is damaged and passed over: {}", entry.path, status.message()));
+  }
+  return std::optional<Newest>();
 }
 
 core::Result<std::vector<core::Step>> prepare_local(const std::string& local, core::Step after) {

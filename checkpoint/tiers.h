@@ -29,6 +29,25 @@ struct CopyOptions {
                                                                   const std::string& to,
                                                                   const CopyOptions& options, const Say& say);
 
+// Until that copy is seen here with all its bytes as they were written, as what another host has copied may
+// be late; options.visible_within at most. kDataLoss: it is not.
+[[nodiscard]] core::Status await_copy(const std::string& directory, core::Step step,
+                                      const CopyOptions& options);
+
+// What a checkpoint must share with those that it is to go on behind.
+struct Training {
+  std::uint64_t seed = 0;
+  std::uint32_t shards = 1;
+};
+// The newest good one of later steps than `after` in this host's own directory, nothing if there is none; the
+// directory stays as it is. Damaged ones, and those of another training than `of`, are passed over and told
+// to `say`. kUnavailable: a job, which the message names, has the directory and has not given it back within
+// 10 s.
+[[nodiscard]] core::Result<std::optional<Newest>> newest_after(const std::string& local, core::Step after,
+                                                               const std::optional<Training>& of,
+                                                               const Say& say,
+                                                               const OnProgress& on_progress = {});
+
 // Before a job goes on after step `after` from the second directory: what this host's own one has of later
 // steps is set aside ("newer-step-..."), since the job makes those again, and what crashes left is removed.
 // For the holder of its lock. Which were set aside: prune_aside() bounds how many.

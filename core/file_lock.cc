@@ -9,10 +9,12 @@
 
 namespace regroup::core {
 
-Result<FileLock> FileLock::take(const std::string& path, const std::string& owner) {
-  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+namespace {
+
+Result<Fd> open_locked(const std::string& path, int flags, int lock) {
+  Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0644));
   if (!file.valid()) return system_error("open", path, errno);
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (::flock(file.get(), lock | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return system_error("flock", path, errno);
     std::array<char, 512> holder{};
     const ssize_t bytes = ::pread(file.get(), holder.data(), holder.size(), 0);
@@ -22,9 +24,24 @@ Result<FileLock> FileLock::take(const std::string& path, const std::string& owne
             (bytes > 0 ? std::string(holder.data(), static_cast<std::size_t>(bytes)) : "another process") +
             " has it");
   }
+  return file;
+}
+
+}  // namespace
+
+Result<FileLock> FileLock::take(const std::string& path, const std::string& owner) {
+  auto opened = open_locked(path, O_CREAT, LOCK_EX);
+  if (!opened.ok()) return opened.status();
+  Fd file = std::move(*opened);
   if (::ftruncate(file.get(), 0) != 0) return system_error("ftruncate", path, errno);
   if (::pwrite(file.get(), owner.data(), owner.size(), 0) < 0) return system_error("pwrite", path, errno);
   return FileLock(std::move(file));
+}
+
+Result<FileLock> FileLock::borrow(const std::string& path) {
+  auto file = open_locked(path, 0, LOCK_SH);
+  if (!file.ok()) return file.status();
+  return FileLock(std::move(*file));
 }
 
 }  // namespace regroup::core

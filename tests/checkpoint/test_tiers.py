@@ -1,5 +1,6 @@
 """Copies behind a directory, on a file system without atomic rename whose files are visible late."""
 
+import fcntl
 import json
 import subprocess
 import time
@@ -145,6 +146,70 @@ def test_the_checkpoint_that_the_caller_has_verified_is_copied(tmp_path: Path):
     assert newest(tmp_path / "shared")["step"] == 1
     again = subprocess.run([*words, "1"], capture_output=True, text=True, timeout=60)
     assert (again.returncode, again.stdout) == (0, ""), again.stderr  # it is there
+
+
+def newer(local: Path, *words: object) -> subprocess.CompletedProcess:
+    words = [PERSIST, "newer", str(local), *map(str, words)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+def test_the_newest_good_one_after_a_step_is_found_and_nothing_moved(tmp_path: Path):
+    local = tmp_path / "local"
+    assert newer(local, 0).stdout == "0\n"  # no directory is none the worse for it
+    assert not local.exists()
+    for step in (1, 2, 3):
+        save(local, step)
+    assert newer(local, 0).stdout == newer(local, 2).stdout == "3\n"
+    assert newer(local, 3).stdout == "0\n"
+    shard = damage(local, 3)
+    done = newer(local, 1)
+    assert done.stdout == "2\n"
+    assert f"checkpoint {local}/step-00000003 is damaged and passed over: {shard}: bytes " in done.stderr
+    (local / "step-00000002/MANIFEST").unlink()
+    assert newer(local, 1).stdout == "0\n"
+    assert sorted(path.name for path in local.glob("*-*")) == [f"step-0000000{step}" for step in (1, 2, 3)]
+
+
+def test_what_is_newer_in_another_training_or_in_use_is_not_gone_on_from(tmp_path: Path):
+    local = tmp_path / "local"
+    save(local, 2)
+    assert newer(local, 1, 7, 4).stdout == "2\n"
+    for seed, shards in ((8, 4), (7, 5)):
+        done = newer(local, 1, seed, shards)
+        assert (done.returncode, done.stdout) == (0, "0\n")
+        told = f"is of another training: seed 7 and 4 shards, not {seed} and {shards}"
+        assert done.stderr == f"checkpoint {local}/step-00000002 {told}\n"
+    take(local)
+    with open(local / "LOCK", "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = newer(local, 1, 7, 4)
+        assert (done.returncode, done.stdout.strip()) == (1, "")
+        assert done.stderr == f"{local}/LOCK: job test (process 1 on here) has it\n"
+        with subprocess.Popen([PERSIST, "newer", str(local), "1"], stdout=subprocess.PIPE, text=True) as soon:
+            assert soon.stdout.readline() == "\n"  # a sign of life
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert soon.stdout.read().strip() == "2"
+    assert newer(local, 1, 7, 4).stdout == "2\n"
+    assert (local / "LOCK").read_text() == "job test (process 1 on here)"
+
+
+def await_copy(shared: Path, step: int, seconds: float) -> subprocess.CompletedProcess:
+    words = [PERSIST, "await", str(shared), str(step), str(seconds)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+@needs_fuse
+def test_a_copy_is_awaited_until_it_is_seen(late: Path, tmp_path: Path):
+    save(tmp_path / "local", 1)
+    with subprocess.Popen(copy_words(tmp_path / "local", late)) as process:
+        done = await_copy(late, 1, 30)
+    assert process.wait(30) == 0
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == newest(late)
+    assert await_copy(late, 2, 0).returncode == 1
+    damage(tmp_path / "real", 1)
+    done = await_copy(late, 1, 1)
+    assert done.returncode == 1 and "shard-0000-of-0001.h5: bytes " in done.stderr
 
 
 def test_copying_leaves_the_copy_whatever_is_newer_and_damaged(tmp_path: Path):

@@ -7,9 +7,13 @@
 //        of the first, which is this host's own, for OWNER, prepares it for a job that goes on after STEP,
 //        says "held" and holds it until the end of standard input. Somebody else of that job has it: it ends.
 //        Another job has it: exit status 3
+//        regroup-persist newer DIRECTORY STEP [SEED SHARDS]   of a host's own directory: the newest good step
+//        after that one, 0 if there is none; of a training with these, if given
+//        regroup-persist await DIRECTORY STEP [SECONDS]   until that copy is seen here whole, a minute at
+//        most; what it is, as `newest`
 //        regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the newest good checkpoint of
-//        them, of equal steps that of the first, in JSON; the caller has the locks. Before it empty lines,
-//        while it reads
+//        them, of equal steps that of the first, in JSON; the caller has the locks
+// While they read, the last three, and `copy` of a STEP, print empty lines.
 // Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -21,6 +25,7 @@
 #include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -148,21 +153,40 @@ int hold(const std::string& directory, const std::string& shared, const std::str
   return 0;
 }
 
+Status newer(const std::string& directory, core::Step after, const std::optional<checkpoint::Training>& of) {
+  const auto found = checkpoint::newest_after(directory, after, of, say, signs_of_life());
+  if (!found.ok()) return found.status();
+  fmt::print("{}\n", found->has_value() ? (*found)->step : 0);
+  return {};
+}
+
+core::Result<std::string> described(const std::string& path) {
+  const auto opened = checkpoint::Checkpoint::open(path);
+  if (!opened.ok()) return opened.status();
+  const checkpoint::Manifest& manifest = opened->manifest();
+  const nlohmann::json out = {{"path", path},
+                              {"step", manifest.step},
+                              {"seed", manifest.seed},
+                              {"shards", manifest.shards},
+                              {"fingerprint", manifest.fingerprint}};
+  return out.dump();
+}
+
+Status await(const std::string& directory, core::Step step, checkpoint::CopyOptions options) {
+  options.on_progress = signs_of_life();
+  REGROUP_RETURN_IF_ERROR(checkpoint::await_copy(directory, step, options));
+  const auto out = described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step)));
+  if (!out.ok()) return out.status();
+  fmt::print("{}\n", *out);
+  return {};
+}
+
 Status newest(const std::vector<checkpoint::Place>& places) {
   const auto found = checkpoint::newest_good(places, say, signs_of_life());
   if (!found.ok()) return found.status();
-  nlohmann::json out = nlohmann::json::object();
-  if (found->has_value()) {
-    auto opened = checkpoint::Checkpoint::open((*found)->path);
-    if (!opened.ok()) return opened.status();
-    const checkpoint::Manifest& manifest = opened->manifest();
-    out = {{"path", (*found)->path},
-           {"step", manifest.step},
-           {"seed", manifest.seed},
-           {"shards", manifest.shards},
-           {"fingerprint", manifest.fingerprint}};
-  }
-  fmt::print("{}\n", out.dump());
+  const auto out = found->has_value() ? described((*found)->path) : core::Result<std::string>("{}");
+  if (!out.ok()) return out.status();
+  fmt::print("{}\n", *out);
   for (const checkpoint::Place& place : places) {
     if (!place.aside) continue;
     const Status cleaned = checkpoint::clean(place.directory);
@@ -194,6 +218,7 @@ int usage() {
              "usage: regroup-persist write FD < description | owner DIRECTORY JOB |\n"
              "       hold DIRECTORY SHARED JOB STEP OWNER |\n"
              "       copy FROM TO JOB KEEP_LAST KEEP_EVERY [STEP] |\n"
+             "       newer DIRECTORY STEP [SEED SHARDS] | await DIRECTORY STEP [SECONDS] |\n"
              "       newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]\n");
   return 2;
 }
@@ -220,6 +245,22 @@ int main(int argc, char** argv) {
     if (argc == 8 && !read_number(argv[7], options.verified.emplace())) return usage();
     if (argc == 8) options.on_progress = signs_of_life();  // a job waits for it to begin
     const Status status = copy(argv[2], argv[3], argv[4], options);
+    return status.ok() ? 0 : fail(status);
+  }
+  core::Step step = 0;
+  if (verb == "newer" && (argc == 4 || argc == 6) && read_number(argv[3], step)) {
+    std::optional<checkpoint::Training> of;
+    if (argc == 6 && (!read_number(argv[4], of.emplace().seed) || !read_number(argv[5], of->shards)))
+      return usage();
+    const Status status = newer(argv[2], step, of);
+    return status.ok() ? 0 : fail(status);
+  }
+  if (verb == "await" && (argc == 4 || argc == 5) && read_number(argv[3], step)) {
+    checkpoint::CopyOptions options;
+    std::uint32_t seconds = 0;
+    if (argc == 5 && !read_number(argv[4], seconds)) return usage();
+    if (argc == 5) options.visible_within = std::chrono::seconds(seconds);
+    const Status status = await(argv[2], step, options);
     return status.ok() ? 0 : fail(status);
   }
   if (verb == "newest" && argc <= 6) {
