@@ -15,6 +15,7 @@
 
 #include "core/aside.h"
 #include "core/fd.h"
+#include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
 
 namespace regroup::cmd {
@@ -23,7 +24,7 @@ namespace {
 using membership::Attempt;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kAnswerLimit(10);  // of the directory, at the end of a job
+constexpr std::chrono::seconds kAnswerLimit(10);  // of the directory
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};
@@ -32,11 +33,8 @@ struct Kept {
 
 std::string path_in(const std::string& directory) { return directory + "/ATTEMPTS"; }
 
-core::Result<Kept> read_kept(const std::string& path) {
+core::Result<Kept> plain(const json& value, const std::string& path) {
   Kept kept;
-  std::ifstream file(path);
-  if (!file && errno == ENOENT) return kept;
-  const json value = json::parse(file, nullptr, false);
   const auto number = [&](const char* name, std::uint32_t& out) {
     const bool there = value.is_object() && value.contains(name) && value[name].is_number_unsigned();
     if (there) out = value[name].get<std::uint32_t>();
@@ -49,14 +47,24 @@ core::Result<Kept> read_kept(const std::string& path) {
   return kept;
 }
 
+std::string text_of(const Kept& kept) {
+  return json{{"attempts", kept.attempt.number},
+              {"preempted", kept.attempt.preempted},
+              {"failed", kept.attempt.failed},
+              {"killed", kept.attempt.killed},
+              {"running", kept.running}}
+             .dump() +
+         "\n";
+}
+
+core::Result<Kept> read_kept(const std::string& path) {
+  std::ifstream file(path);
+  if (!file && errno == ENOENT) return Kept();
+  return plain(json::parse(file, nullptr, false), path);
+}
+
 core::Status write_kept(const std::string& path, const Kept& kept) {
-  const std::string text = json{{"attempts", kept.attempt.number},
-                                {"preempted", kept.attempt.preempted},
-                                {"failed", kept.attempt.failed},
-                                {"killed", kept.attempt.killed},
-                                {"running", kept.running}}
-                               .dump() +
-                           "\n";
+  const std::string text = text_of(kept);
   const std::string part = path + ".part";
   core::Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.valid()) return core::system_error("open", part, errno);
@@ -89,19 +97,29 @@ std::uint32_t restarts_in(const launcher::Environment& environment) {
   return count > 0 ? count : again ? 1 : 0;
 }
 
-}  // namespace
-
-core::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
-  if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
-  auto kept = read_kept(path_in(directory));
+// In a child process: what is kept of this attempt from now on.
+core::Result<std::string> count_now(const std::string& path) {
+  auto kept = read_kept(path);
   if (!kept.ok()) fail(kept.status().message() + ": attempts are counted anew", 0);
   Kept now = kept.ok() ? *kept : Kept();
   if (now.running) ++now.attempt.killed;
   ++now.attempt.number;
   now.running = true;
-  const core::Status written = write_kept(path_in(directory), now);
-  if (!written.ok()) return written;
-  return now.attempt;
+  REGROUP_RETURN_IF_ERROR(write_kept(path, now));
+  return text_of(now);
+}
+
+}  // namespace
+
+core::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
+  if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
+  const std::string path = path_in(directory);
+  const auto text = ask_child([&] { return count_now(path); }, path, kAnswerLimit);
+  if (!text.ok()) return text.status();
+  const json value = json::parse(*text, nullptr, false);
+  const auto kept = plain(value, path);
+  if (!kept.ok()) return kept.status();
+  return kept->attempt;
 }
 
 void EndKeeper::keep(std::function<void(Attempt&)> count) {

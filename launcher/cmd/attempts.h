@@ -17,7 +17,8 @@ namespace regroup::cmd {
 
 // Counts one more, which is running now; whoever calls holds the lock of the directory. Empty: nothing is
 // kept, and `environment` tells how often an allocator has started the job again. A file that cannot be read
-// counts as none, and is told of on standard error.
+// counts as none, and is told of on standard error. kDeadlineExceeded: the directory has not answered for
+// 10 s. For a process of one thread: a child asks.
 [[nodiscard]] core::Result<membership::Attempt> count_attempt(const std::string& directory,
                                                               const launcher::Environment& environment);
 

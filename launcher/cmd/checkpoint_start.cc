@@ -57,11 +57,10 @@ std::string absolute(const std::string& path) {
 }
 
 // Makes the directory if need be, and its LOCK name the job.
-Status take(const std::string& option, const std::string& path, const std::string& job,
-            std::vector<core::FileLock>* locks) {
+Status take(const std::string& option, const std::string& path, const std::string& job, HeldLocks* locks) {
   auto taken = take_directory(path, lock_owner(job), /*make=*/true, kAnswerLimit);
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
-  locks->push_back(std::move(**taken));
+  locks->add(std::move(**taken));
   return {};
 }
 
@@ -113,7 +112,7 @@ std::string local_copy(const CheckpointPlan& plan) {
 }
 
 Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job, bool hosts,
-                                           std::vector<core::FileLock>* locks) {
+                                           HeldLocks* locks) {
   CheckpointPlan plan;
   const launcher::CheckpointRequest& asked = options->checkpoint;
   if (asked.directory.empty() && !asked.shared.empty())

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "core/arena.h"
-#include "core/file_lock.h"
 #include "core/save_mark.h"
 #include "core/status.h"
 #include "launcher/cmd/options.h"
+#include "launcher/cmd/patience.h"
 #include "launcher/cmd/save_watcher.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/spawn/piped_process.h"
@@ -35,8 +35,7 @@ using node::Resume;
 // it is there and can be taken, is copied to the second, if it is newer, which is what the job goes on from
 // and alone is held.
 [[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
-                                                               bool hosts,
-                                                               std::vector<core::FileLock>* locks);
+                                                               bool hosts, HeldLocks* locks);
 // Where this host may have what the job goes on from; empty: nowhere else.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 

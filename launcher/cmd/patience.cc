@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -54,35 +55,43 @@ void leave_behind(pid_t pid) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-Result<Taken> take_now(const std::string& directory, const std::string& owner, bool make) {
+// What a child says: a text, and perhaps a file.
+struct Told {
+  std::string text;
+  core::Fd file;
+};
+
+Result<Told> take_now(const std::string& directory, const std::string& owner, bool make) {
   std::error_code error;
-  if (!make && !fs::is_directory(directory, error)) return Taken();
+  if (!make && !fs::is_directory(directory, error)) return Told();
   fs::create_directories(directory, error);
   if (error) return core::system_error("mkdir", directory, error.value());
-  auto lock = core::FileLock::take(directory + "/LOCK", owner);
+  const auto lock = core::FileLock::take(directory + "/LOCK", owner);
   if (!lock.ok()) return lock.status();
-  return Taken(std::move(*lock));
+  core::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
+  if (!file.valid()) return core::system_error("fcntl", directory + "/LOCK", errno);
+  return Told{{}, std::move(file)};
 }
 
-// One message: a code and a text, and the descriptor of the lock if there is one.
-void tell(int socket, const Result<Taken>& taken) {
-  std::string text = taken.ok() ? "" : taken.status().message().substr(0, kMostText - 1);
-  text.insert(text.begin(), static_cast<char>(taken.ok() ? Code::kOk : taken.code()));
+// One message: a code and a text, and the descriptor of the file if there is one.
+void tell(int socket, const Result<Told>& told) {
+  std::string text = (told.ok() ? told->text : told.status().message()).substr(0, kMostText - 1);
+  text.insert(text.begin(), static_cast<char>(told.ok() ? Code::kOk : told.code()));
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part, message.msg_iovlen = 1;
-  if (taken.ok() && taken->has_value()) {
+  if (told.ok() && told->file.valid()) {
     message.msg_control = control.data(), message.msg_controllen = control.size();
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = (*taken)->descriptor();
+    const int fd = told->file.get();
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
   (void)::sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-Result<Taken> hear(int socket, const std::string& directory) {
+Result<Told> hear(int socket, const std::string& about) {
   std::array<char, kMostText> text{};
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -90,42 +99,67 @@ Result<Taken> hear(int socket, const std::string& directory) {
   message.msg_iov = &part, message.msg_iovlen = 1;
   message.msg_control = control.data(), message.msg_controllen = control.size();
   const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (bytes <= 0) return core::internal_error(directory + ": the process that was to take its lock has died");
+  if (bytes <= 0) return core::internal_error(about + ": the process that was to ask it has died");
   const auto code = static_cast<Code>(text[0]);
-  if (code != Code::kOk)
-    return Status(code, std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)));
+  Told out{std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)), {}};
+  if (code != Code::kOk) return Status(code, std::move(out.text));
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return Taken();
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return out;
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return Taken(core::FileLock::adopt(core::Fd(fd)));
+  out.file = core::Fd(fd);
+  return out;
 }
 
-}  // namespace
-
-Result<Taken> take_directory(const std::string& directory, const std::string& owner, bool make,
-                             Duration limit) {
+// What `work` returns, done by a child that is left behind if it has not answered within `limit`.
+Result<Told> ask(const std::function<Result<Told>()>& work, const std::string& about, Duration limit) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return core::system_error("socketpair", directory, errno);
+    return core::system_error("socketpair", about, errno);
   const core::Fd ours(ends[0]);
   core::Fd theirs(ends[1]);
   const pid_t parent = ::getpid(), pid = ::fork();
-  if (pid < 0) return core::system_error("fork", directory, errno);
+  if (pid < 0) return core::system_error("fork", about, errno);
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() == parent) tell(theirs.get(), take_now(directory, owner, make));
+    if (::getppid() == parent) tell(theirs.get(), work());
     ::_exit(0);
   }
   theirs.reset();
   if (!readable_within(ours.get(), limit)) {
     leave_behind(pid);
-    return core::deadline_exceeded(
-        fmt::format("{}: it has not answered for {:g} s", directory, seconds(limit)));
+    return core::deadline_exceeded(fmt::format("{}: it has not answered for {:g} s", about, seconds(limit)));
   }
-  auto taken = hear(ours.get(), directory);
-  leave_behind(pid);  // it has nothing to do any more, but may hang in closing LOCK
-  return taken;
+  auto told = hear(ours.get(), about);
+  leave_behind(pid);  // it has nothing to do any more, but may hang in closing a file
+  return told;
+}
+
+}  // namespace
+
+HeldLocks::~HeldLocks() {
+  static auto& kept = *new std::vector<core::FileLock>;
+  std::ranges::move(locks_, std::back_inserter(kept));
+}
+
+Result<Taken> take_directory(const std::string& directory, const std::string& owner, bool make,
+                             Duration limit) {
+  auto told = ask([&] { return take_now(directory, owner, make); }, directory, limit);
+  if (!told.ok()) return told.status();
+  return told->file.valid() ? Taken(core::FileLock::adopt(std::move(told->file))) : Taken();
+}
+
+Result<std::string> ask_child(const std::function<Result<std::string>()>& work, const std::string& about,
+                              Duration limit) {
+  auto told = ask(
+      [&]() -> Result<Told> {
+        auto text = work();
+        if (!text.ok()) return text.status();
+        return Told{std::move(*text), {}};
+      },
+      about, limit);
+  if (!told.ok()) return told.status();
+  return std::move(told->text);
 }
 
 Result<std::string> ask_persist(std::vector<std::string> words, const std::string& about, Duration quiet) {

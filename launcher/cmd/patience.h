@@ -2,8 +2,10 @@
 // a job that is about to begin, and this one waits for them so long and no longer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -18,6 +20,25 @@ namespace regroup::cmd {
 [[nodiscard]] core::Result<std::optional<core::FileLock>> take_directory(const std::string& directory,
                                                                          const std::string& owner, bool make,
                                                                          core::Duration limit);
+
+// Locks that a process holds to its end. What gives them back is then the kernel, which a directory that does
+// not answer any more may keep waiting, and the process with it; that has said by then why it ends.
+class HeldLocks {
+ public:
+  HeldLocks() = default;
+  HeldLocks(const HeldLocks&) = delete;
+  HeldLocks& operator=(const HeldLocks&) = delete;
+  ~HeldLocks();
+  void add(core::FileLock lock) { locks_.push_back(std::move(lock)); }
+
+ private:
+  std::vector<core::FileLock> locks_;
+};
+
+// What `work` returns, 8 KiB at most, in a child of this process, which is of one thread; `about` names in
+// errors what it asks. kDeadlineExceeded: no answer within `limit`, and what `work` does may still be done.
+[[nodiscard]] core::Result<std::string> ask_child(const std::function<core::Result<std::string>()>& work,
+                                                  const std::string& about, core::Duration limit);
 
 // What regroup-persist prints, whose arguments are `words`; its standard error is ours. kDeadlineExceeded:
 // nothing came from it, nor its end, for as long as `quiet`. `about` names in errors what it looks into.

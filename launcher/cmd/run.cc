@@ -173,7 +173,7 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
 
 int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,
                 const launcher::PlacedJob& placed) {
-  std::vector<core::FileLock> locks;
+  HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
   auto files = make_job_files(options.environment, crew.job);

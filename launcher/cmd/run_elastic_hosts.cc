@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/arena.h"
-#include "core/file_lock.h"
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/discovery.h"
@@ -190,7 +189,7 @@ int run_elastic_on_hosts(Options options) {
   launcher::App app = std::get<JobPlan>(planned).apps.at(0);
   if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
   launcher::CrewOptions crew = crew_of(options, {});
-  std::vector<core::FileLock> locks;
+  HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, true, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
   if (checkpoints->resume && !options.quiet) fail(resumes(*checkpoints), 0);

@@ -3,13 +3,17 @@
 usage: late_fs.py FOLDER MOUNTPOINT SECONDS      in the foreground, until it is unmounted
 Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed has the size 0 and no bytes
 for those who open it within SECONDS after that. Each call that changes something is a line in FOLDER.log.
+With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a file of that name is read from
+there on, but for single bytes.
 """
 
 import errno
 import fcntl
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 from fuse import FUSE, FuseOSError, Operations
 
@@ -67,7 +71,16 @@ class LateFs(Operations):
         real = self.real(path) if self.visible(path) else os.devnull
         return os.open(real, flags & ~os.O_DIRECT)
 
+    def hang(self, path, size, offset):
+        try:
+            name, first = Path(self.folder + ".hang").read_text().split()
+        except FileNotFoundError:
+            return
+        if size > 1 and Path(path).name == name and offset >= int(first):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
     def read(self, path, size, offset, fh):
+        self.hang(path, size, offset)
         return os.read(fh, 0) if os.fstat(fh).st_rdev else os.pread(fh, size, offset)
 
     def write(self, path, data, offset, fh):

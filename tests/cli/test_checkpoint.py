@@ -121,6 +121,29 @@ def test_a_directory_that_hangs_is_told_and_no_job_begins(regroup, member, optio
         assert again.wait() == 0, again.err
 
 
+@needs_fuse
+def test_a_directory_that_hangs_once_its_lock_is_taken_holds_up_no_count_of_attempts(
+    regroup, member, tmp_path
+):
+    own, real = tmp_path / "own", tmp_path / "real"
+    for path in (own, real):
+        path.mkdir()
+    words = [*QUICK, "--checkpoint", str(own), "--start", "1", member, "1", "0"]
+    with mounted(real, own, 0) as server:
+        assert regroup.start(*words).wait() == 0
+        (tmp_path / "real.hang").write_text("ATTEMPTS 0")
+        job = regroup.start(*words)
+        told = f"regroup: {own}/ATTEMPTS: it has not answered for 10 s\n"
+        until(lambda: told in job.err or job.process.poll() is not None, "a line of it", 30)
+        (tmp_path / "real.hang").unlink()
+        server.send_signal(signal.SIGCONT)  # until then the kernel keeps who has files open there
+        assert job.wait(30) == 1 and told in job.err
+        job.assert_nothing_left(20)
+        assert json.loads((real / "ATTEMPTS").read_text())["attempts"] == 1
+        again = regroup.start(*words)
+        assert again.wait() == 0, again.err
+
+
 def test_who_reads_checkpoints_at_the_start_and_says_nothing_is_not_waited_for(
     regroup, member, tmp_path, monkeypatch
 ):
