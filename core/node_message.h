@@ -32,7 +32,11 @@ struct NodeLost {  // with all its members, which it will not speak for again
   std::string why;
   bool operator==(const NodeLost&) const = default;
 };
-struct NodesKnown {  // those that are there at first, or at a coordinator's, have been told of
+// Those that are there at first, or at a coordinator's, have been told of. They had a say in what the job
+// goes on from: the state after `resume`, with so many `shards`; 0 shards: as the coordinator knows already.
+struct NodesKnown {
+  Step resume = 0;
+  std::uint32_t shards = 0;
   bool operator==(const NodesKnown&) const = default;
 };
 

@@ -53,8 +53,12 @@ inline fb::NodeLostT table(const NodeLost& m) {
   return t;
 }
 inline NodeLost plain(const fb::NodeLostT& t) { return {t.node, t.why}; }
-inline fb::NodesKnownT table(const NodesKnown&) { return {}; }
-inline NodesKnown plain(const fb::NodesKnownT&) { return {}; }
+inline fb::NodesKnownT table(const NodesKnown& m) {
+  fb::NodesKnownT t;
+  t.resume = m.resume, t.shards = m.shards;
+  return t;
+}
+inline NodesKnown plain(const fb::NodesKnownT& t) { return {t.resume, t.shards}; }
 
 inline fb::TeachT table(const Teach& m) {
   fb::TeachT t;

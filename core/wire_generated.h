@@ -2445,14 +2445,20 @@ flatbuffers::Offset<NodeLost> CreateNodeLost(flatbuffers::FlatBufferBuilder& _fb
 
 struct NodesKnownT : public flatbuffers::NativeTable {
   typedef NodesKnown TableType;
+  uint64_t resume = 0;
+  uint32_t shards = 0;
 };
 
 struct NodesKnown FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef NodesKnownT NativeTableType;
   typedef NodesKnownBuilder Builder;
   struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_RESUME = 4, VT_SHARDS = 6 };
+  uint64_t resume() const { return GetField<uint64_t>(VT_RESUME, 0); }
+  uint32_t shards() const { return GetField<uint32_t>(VT_SHARDS, 0); }
   bool Verify(flatbuffers::Verifier& verifier) const {
-    return VerifyTableStart(verifier) && verifier.EndTable();
+    return VerifyTableStart(verifier) && VerifyField<uint64_t>(verifier, VT_RESUME, 8) &&
+           VerifyField<uint32_t>(verifier, VT_SHARDS, 4) && verifier.EndTable();
   }
   NodesKnownT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
   void UnPackTo(NodesKnownT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
@@ -2464,6 +2470,8 @@ struct NodesKnownBuilder {
   typedef NodesKnown Table;
   flatbuffers::FlatBufferBuilder& fbb_;
   flatbuffers::uoffset_t start_;
+  void add_resume(uint64_t resume) { fbb_.AddElement<uint64_t>(NodesKnown::VT_RESUME, resume, 0); }
+  void add_shards(uint32_t shards) { fbb_.AddElement<uint32_t>(NodesKnown::VT_SHARDS, shards, 0); }
   explicit NodesKnownBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) {
     start_ = fbb_.StartTable();
   }
@@ -2474,8 +2482,11 @@ struct NodesKnownBuilder {
   }
 };
 
-inline flatbuffers::Offset<NodesKnown> CreateNodesKnown(flatbuffers::FlatBufferBuilder& _fbb) {
+inline flatbuffers::Offset<NodesKnown> CreateNodesKnown(flatbuffers::FlatBufferBuilder& _fbb,
+                                                        uint64_t resume = 0, uint32_t shards = 0) {
   NodesKnownBuilder builder_(_fbb);
+  builder_.add_resume(resume);
+  builder_.add_shards(shards);
   return builder_.Finish();
 }
 
@@ -5050,6 +5061,14 @@ inline NodesKnownT* NodesKnown::UnPack(const flatbuffers::resolver_function_t* _
 inline void NodesKnown::UnPackTo(NodesKnownT* _o, const flatbuffers::resolver_function_t* _resolver) const {
   (void)_o;
   (void)_resolver;
+  {
+    auto _e = resume();
+    _o->resume = _e;
+  }
+  {
+    auto _e = shards();
+    _o->shards = _e;
+  }
 }
 
 inline flatbuffers::Offset<NodesKnown> NodesKnown::Pack(flatbuffers::FlatBufferBuilder& _fbb,
@@ -5069,7 +5088,9 @@ inline flatbuffers::Offset<NodesKnown> CreateNodesKnown(flatbuffers::FlatBufferB
     const flatbuffers::rehasher_function_t* __rehasher;
   } _va = {&_fbb, _o, _rehasher};
   (void)_va;
-  return regroup::core::fb::CreateNodesKnown(_fbb);
+  auto _resume = _o->resume;
+  auto _shards = _o->shards;
+  return regroup::core::fb::CreateNodesKnown(_fbb, _resume, _shards);
 }
 
 inline StartT* Start::UnPack(const flatbuffers::resolver_function_t* _resolver) const {

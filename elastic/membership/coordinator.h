@@ -64,7 +64,7 @@ class Coordinator {
   void leave_node(core::NodeId node);
   void grow(std::uint32_t lent = 0);
   void count_slots();
-  void on_nodes_known();
+  void on_nodes_known(const core::NodesKnown& known);
   void end_without_room();
   void lose_node(core::NodeId node, const std::string& why);
   void lose_with_node(Record* r);

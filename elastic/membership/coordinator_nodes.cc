@@ -35,8 +35,8 @@ bool Coordinator::on_nodes(const core::Body& body) {
       lose_node(lost->node, lost->why);
     else if (stage_ == Stage::kNodes)
       note(lost->why);
-  } else if (std::holds_alternative<core::NodesKnown>(body)) {
-    on_nodes_known();
+  } else if (const auto* known = std::get_if<core::NodesKnown>(&body)) {
+    on_nodes_known(*known);
   } else {
     return false;
   }
@@ -112,8 +112,10 @@ void Coordinator::count_slots() {
 }
 
 // What is there decides how many members there are at first.
-void Coordinator::on_nodes_known() {
+void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   if (stage_ != Stage::kNodes) return;
+  if (known.shards > 0 && world_.generation == 0) policy_.shards = known.shards;
+  if (known.shards > 0) policy_.resume = known.resume;
   count_slots();
   if (policy_.target == 0 || (world_.generation == 0 && policy_.target > policy_.slots)) {
     policy_.target = desired_ = std::max(policy_.min, std::min(policy_.max, policy_.slots));

@@ -99,6 +99,13 @@ TEST(Wire, OfAHostItIsKeptThatItIsLentAndForHowLong) {
   }
 }
 
+TEST(Wire, OfTheNodesItIsKeptWhatTheJobGoesOnFrom) {
+  const Bytes frame = encode({7, NodesKnown{300, 8}});
+  const auto back = decode(std::span(frame).subspan(kPrefix));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(std::get<NodesKnown>(back->body), (NodesKnown{300, 8}));
+}
+
 TEST(Wire, ALossThatIsNotANumberStaysOne) {
   Message message{1, Report{0, sample_lines()}};
   std::get<Report>(message.body).lines[0].loss = std::nan("");

@@ -315,6 +315,25 @@ TEST_F(HostsTest, AMembersWordAboutAHostThatIsHeardIsNot) {
                            [](const Effect& effect) { return std::holds_alternative<ToAgent>(effect); }));
 }
 
+TEST(CoordinatorOfHosts, GoesOnFromWhatTheHostsHaveHadASayIn) {
+  JobInfo job;
+  job.nodes.clear();
+  Coordinator coordinator({.shards = 2, .resume = 200}, job, 1);
+  const core::TimePoint now{std::chrono::seconds(5)};
+  (void)coordinator.tick(now);
+  const auto tell = [&](core::Body body) {
+    return coordinator.handle(now, {Source::Kind::kAgent, 1}, {1, std::move(body), 1});
+  };
+  (void)tell(core::NodeUp{1, "a", 1});
+  (void)tell(core::NodesKnown{300, 4});
+  (void)tell(core::MemberReady{0, {.member = 0, .elements = 1, .model = "m"}});
+  ASSERT_EQ(coordinator.world().generation, 1U) << coordinator.status_json(now);
+  EXPECT_EQ(coordinator.world().resume, core::Position::of(300));
+  EXPECT_EQ(coordinator.world().shards, 4U);
+  (void)tell(core::NodesKnown{100, 8});  // said once
+  EXPECT_EQ(coordinator.world().resume, core::Position::of(300));
+}
+
 TEST_F(HostsTest, WhoDeclaresAnotherModelOnAnotherHostIsRefused) {
   SimOptions o = three_hosts();
   o.models[2] = "another";
