@@ -18,7 +18,6 @@
 #include "launcher/node/conversation.h"
 #include "launcher/node/courier.h"
 #include "launcher/node/hosts_options.h"
-#include "launcher/node/messages.h"
 #include "launcher/node/remote_node.h"
 #include "launcher/node/shared_input.h"
 #include "launcher/supervise/node.h"
@@ -63,6 +62,7 @@ class Hosts final : public launcher::OtherHosts {
   void survey(std::size_t index, const Survey& order, RemoteNode::Answer then) {
     slots_.at(index).node->survey(order, std::move(then));
   }
+  [[nodiscard]] RemoteNode& remote(std::size_t index) { return *slots_.at(index).node; }
   // After bring_up(), before serve(). Standard input goes to those whose Setup says so; if there are any, and
   // `here`, descriptor 0 becomes a pipe from which members here get it, too.
   [[nodiscard]] core::Status set_up(const std::vector<Setup>& setups, bool here);

@@ -13,8 +13,8 @@
 
 #include "core/message.h"
 #include "core/status.h"
-#include "launcher/node/checkpoint_plan.h"
 #include "launcher/node/host_notice.h"
+#include "launcher/node/own_messages.h"
 #include "launcher/node/tree_messages.h"
 #include "launcher/options/request.h"
 #include "launcher/pmi/messages.h"
@@ -144,6 +144,6 @@ inline constexpr std::uint32_t kWindow = 512 << 10;
 using Message =
     std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said, Beat,
                  Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews, Relayed,
-                 Gathered, Survey, Surveyed, Used, Heard, HostNotice>;
+                 Gathered, Survey, Surveyed, Used, Heard, HostNotice, AskOwn, OwnFound>;
 
 }  // namespace regroup::node

@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::chrono::seconds kDialLimit{10};
 constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
+constexpr std::chrono::minutes kOwnLimit{40};   // or copy a checkpoint: longer than the head waits for it
 
 // Until Setup has come.
 class Beginning {
@@ -43,9 +44,10 @@ class Beginning {
                    [this, context = *context, &hello](core::Result<core::Fd> socket) {
                      status_ = socket.ok() ? connect(context, std::move(*socket), hello) : socket.status();
                    });
-    const auto deadline = std::chrono::steady_clock::now() + kSetupLimit;
-    while (!setup_ && status_.ok() && loop_.run_one_until(deadline) > 0) {
+    deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
+    while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }
+    stop_own();
     if (!status_.ok()) return status_;
     if (!setup_) return core::deadline_exceeded("the head of the job did not say what to do");
     return *setup_;
@@ -75,17 +77,31 @@ class Beginning {
       if (options_.survey) options_.survey(*survey, answer);
       return ways_.up->send(answer);
     }
+    if (const auto* order = std::get_if<AskOwn>(&message)) return ask_own(*order);
     const auto* setup = std::get_if<Setup>(&message);
     if (setup == nullptr) {
-      status_ = core::invalid_argument("before Setup the head may ask for a survey only");
+      status_ = core::invalid_argument("before Setup the head may only ask what there is");
     } else {
       setup_ = *setup;
     }
     ways_.up->pause();
   }
 
+  void ask_own(const AskOwn& order) {
+    stop_own();
+    deadline_ = std::chrono::steady_clock::now() + kOwnLimit;
+    if (!options_.own) return ways_.up->send(OwnFound{});
+    stop_own_ = options_.own(loop_, order, [this](const OwnFound& found) { ways_.up->send(found); });
+  }
+  // What it still does would be for nothing, or against what the head has decided meanwhile.
+  void stop_own() {
+    if (const auto stop = std::exchange(stop_own_, nullptr)) stop();
+  }
+
   boost::asio::io_context& loop_;
   const NodeAgentOptions& options_;
+  std::chrono::steady_clock::time_point deadline_;
+  std::function<void()> stop_own_;
   Ways ways_;
   std::optional<Setup> setup_;
   core::Status status_;

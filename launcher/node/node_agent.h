@@ -2,6 +2,7 @@
 // of the job or, in a tree, another agent, and does what the head says.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -19,9 +20,16 @@ namespace regroup::node {
 
 struct Survey;
 struct Surveyed;
+struct AskOwn;
+struct OwnFound;
 
 // Of a host whose agent is told that it ends, if nobody has said otherwise.
 inline constexpr std::chrono::seconds kNoticeGrace{30};
+
+// Does what the order says, on the loop, until `answer` has been given one that is not busy, or `stop`, which
+// it returns, is called.
+using OwnAsker = std::function<std::function<void()>(boost::asio::io_context& loop, const AskOwn& order,
+                                                     std::function<void(const OwnFound&)> answer)>;
 
 struct NodeAgentOptions {
   std::string job;  // its id
@@ -36,6 +44,7 @@ struct NodeAgentOptions {
   std::shared_ptr<const launcher::JobSecret> secret;
   std::shared_ptr<launcher::JobRecord> record;                             // may be none
   std::function<void(const Survey& order, Surveyed& answer)> survey = {};  // says what this host has
+  OwnAsker own = {};                                                       // looks for checkpoints
   launcher::UsageMeter::GpuReader read_gpu = {};
 };
 

@@ -33,6 +33,9 @@ void RemoteNode::end(const core::Status& why) {
   members_.clear();
   if (answer_)
     std::exchange(answer_, nullptr)(why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why);
+  if (own_)
+    std::exchange(own_,
+                  nullptr)({.status = why.ok() ? core::Status(core::Code::kPeerLost, "it has left") : why});
   if (input_) input_->stop();
   for (auto& target : targets_) {
     if (target) target->write({}, true);
@@ -80,7 +83,23 @@ void RemoteNode::on(const Surveyed& surveyed) {
           : core::Status(why.code(), fmt::format("host {}: {}", name_, launcher::printable(why.message()))));
 }
 
-void RemoteNode::set_up(const Setup& setup) { send(setup); }
+void RemoteNode::ask_own(const AskOwn& order, OwnAnswer then) {
+  if (state_ != State::kUp)
+    return then({.status = {core::Code::kUnavailable, fmt::format("host {}: it is not up", name_)}});
+  own_ = std::move(then);
+  send(order);
+}
+
+void RemoteNode::on(const OwnFound& found) {
+  if (!own_) return;
+  const OwnAnswer then = found.busy ? own_ : std::exchange(own_, nullptr);
+  then(found);
+}
+
+void RemoteNode::set_up(const Setup& setup) {
+  own_ = nullptr;
+  send(setup);
+}
 
 void RemoteNode::tell_membership(const core::Message& message) {
   if (state_ != State::kUp) return;

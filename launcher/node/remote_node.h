@@ -45,6 +45,9 @@ class RemoteNode final : public launcher::Node {
   // Before set_up(): `then` gets what the host says of itself, or why it does not.
   using Answer = std::function<void(core::Result<std::string>)>;
   void survey(const Survey& order, Answer then);
+  // Before set_up(): `then` gets all that the host answers, and an error as the last if it ends first.
+  using OwnAnswer = std::function<void(const OwnFound&)>;
+  void ask_own(const AskOwn& order, OwnAnswer then);
   void set_up(const Setup& setup);
   // To the coordinator's agent there, in an elastic job.
   void tell_membership(const core::Message& message);
@@ -72,6 +75,7 @@ class RemoteNode final : public launcher::Node {
   void on(const Hello& hello);
   void on(const SpaceStarted& started);
   void on(const Surveyed& surveyed);
+  void on(const OwnFound& found);
   void on(const Exited& exited);
   void on(const Said& said);
   void on(const Used& used);
@@ -92,6 +96,7 @@ class RemoteNode final : public launcher::Node {
   State state_ = State::kStarting;
   Hello facts_;
   Answer answer_;                            // of a survey that is on its way
+  OwnAnswer own_;                            // likewise
   std::string address_;                      // once it is linked
   std::map<std::uint32_t, Ranks> starting_;  // ordered, by space
   Ranks members_;                            // started, and not ended

@@ -49,6 +49,10 @@ struct Survey;
 struct SurveyBuilder;
 struct SurveyT;
 
+struct AskOwn;
+struct AskOwnBuilder;
+struct AskOwnT;
+
 struct Setup;
 struct SetupBuilder;
 struct SetupT;
@@ -100,6 +104,10 @@ struct HelloT;
 struct Surveyed;
 struct SurveyedBuilder;
 struct SurveyedT;
+
+struct OwnFound;
+struct OwnFoundBuilder;
+struct OwnFoundT;
 
 struct SpaceStarted;
 struct SpaceStartedBuilder;
@@ -194,11 +202,13 @@ enum class Body : uint8_t {
   Used = 25,
   Heard = 26,
   HostNotice = 27,
+  AskOwn = 28,
+  OwnFound = 29,
   MIN = NONE,
-  MAX = HostNotice
+  MAX = OwnFound
 };
 
-inline const Body (&EnumValuesBody())[28] {
+inline const Body (&EnumValuesBody())[30] {
   static const Body values[] = {
     Body::NONE,
     Body::Setup,
@@ -227,13 +237,15 @@ inline const Body (&EnumValuesBody())[28] {
     Body::Surveyed,
     Body::Used,
     Body::Heard,
-    Body::HostNotice
+    Body::HostNotice,
+    Body::AskOwn,
+    Body::OwnFound
   };
   return values;
 }
 
 inline const char * const *EnumNamesBody() {
-  static const char * const names[29] = {
+  static const char * const names[31] = {
     "NONE",
     "Setup",
     "AddApp",
@@ -262,13 +274,15 @@ inline const char * const *EnumNamesBody() {
     "Used",
     "Heard",
     "HostNotice",
+    "AskOwn",
+    "OwnFound",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameBody(Body e) {
-  if (flatbuffers::IsOutRange(e, Body::NONE, Body::HostNotice)) return "";
+  if (flatbuffers::IsOutRange(e, Body::NONE, Body::OwnFound)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesBody()[index];
 }
@@ -385,6 +399,14 @@ template<> struct BodyTraits<regroup::node::fb::HostNotice> {
   static const Body enum_value = Body::HostNotice;
 };
 
+template<> struct BodyTraits<regroup::node::fb::AskOwn> {
+  static const Body enum_value = Body::AskOwn;
+};
+
+template<> struct BodyTraits<regroup::node::fb::OwnFound> {
+  static const Body enum_value = Body::OwnFound;
+};
+
 template<typename T> struct BodyUnionTraits {
   static const Body enum_value = Body::NONE;
 };
@@ -495,6 +517,14 @@ template<> struct BodyUnionTraits<regroup::node::fb::HeardT> {
 
 template<> struct BodyUnionTraits<regroup::node::fb::HostNoticeT> {
   static const Body enum_value = Body::HostNotice;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::AskOwnT> {
+  static const Body enum_value = Body::AskOwn;
+};
+
+template<> struct BodyUnionTraits<regroup::node::fb::OwnFoundT> {
+  static const Body enum_value = Body::OwnFound;
 };
 
 struct BodyUnion {
@@ -742,6 +772,22 @@ struct BodyUnion {
   const regroup::node::fb::HostNoticeT *AsHostNotice() const {
     return type == Body::HostNotice ?
       reinterpret_cast<const regroup::node::fb::HostNoticeT *>(value) : nullptr;
+  }
+  regroup::node::fb::AskOwnT *AsAskOwn() {
+    return type == Body::AskOwn ?
+      reinterpret_cast<regroup::node::fb::AskOwnT *>(value) : nullptr;
+  }
+  const regroup::node::fb::AskOwnT *AsAskOwn() const {
+    return type == Body::AskOwn ?
+      reinterpret_cast<const regroup::node::fb::AskOwnT *>(value) : nullptr;
+  }
+  regroup::node::fb::OwnFoundT *AsOwnFound() {
+    return type == Body::OwnFound ?
+      reinterpret_cast<regroup::node::fb::OwnFoundT *>(value) : nullptr;
+  }
+  const regroup::node::fb::OwnFoundT *AsOwnFound() const {
+    return type == Body::OwnFound ?
+      reinterpret_cast<const regroup::node::fb::OwnFoundT *>(value) : nullptr;
   }
 };
 
@@ -1801,6 +1847,80 @@ inline flatbuffers::Offset<Survey> CreateSurveyDirect(
 }
 
 flatbuffers::Offset<Survey> CreateSurvey(flatbuffers::FlatBufferBuilder &_fbb, const SurveyT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
+struct AskOwnT : public flatbuffers::NativeTable {
+  typedef AskOwn TableType;
+  std::unique_ptr<regroup::node::fb::CheckpointsT> checkpoints{};
+  uint64_t copy = 0;
+  AskOwnT() = default;
+  AskOwnT(const AskOwnT &o);
+  AskOwnT(AskOwnT&&) FLATBUFFERS_NOEXCEPT = default;
+  AskOwnT &operator=(AskOwnT o) FLATBUFFERS_NOEXCEPT;
+};
+
+struct AskOwn FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef AskOwnT NativeTableType;
+  typedef AskOwnBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_CHECKPOINTS = 4,
+    VT_COPY = 6
+  };
+  const regroup::node::fb::Checkpoints *checkpoints() const {
+    return GetPointer<const regroup::node::fb::Checkpoints *>(VT_CHECKPOINTS);
+  }
+  uint64_t copy() const {
+    return GetField<uint64_t>(VT_COPY, 0);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_CHECKPOINTS) &&
+           verifier.VerifyTable(checkpoints()) &&
+           VerifyField<uint64_t>(verifier, VT_COPY, 8) &&
+           verifier.EndTable();
+  }
+  AskOwnT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(AskOwnT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<AskOwn> Pack(flatbuffers::FlatBufferBuilder &_fbb, const AskOwnT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct AskOwnBuilder {
+  typedef AskOwn Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_checkpoints(flatbuffers::Offset<regroup::node::fb::Checkpoints> checkpoints) {
+    fbb_.AddOffset(AskOwn::VT_CHECKPOINTS, checkpoints);
+  }
+  void add_copy(uint64_t copy) {
+    fbb_.AddElement<uint64_t>(AskOwn::VT_COPY, copy, 0);
+  }
+  explicit AskOwnBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<AskOwn> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<AskOwn>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<AskOwn> CreateAskOwn(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<regroup::node::fb::Checkpoints> checkpoints = 0,
+    uint64_t copy = 0) {
+  AskOwnBuilder builder_(_fbb);
+  builder_.add_copy(copy);
+  builder_.add_checkpoints(checkpoints);
+  return builder_.Finish();
+}
+
+struct AskOwn::Traits {
+  using type = AskOwn;
+  static auto constexpr Create = CreateAskOwn;
+};
+
+flatbuffers::Offset<AskOwn> CreateAskOwn(flatbuffers::FlatBufferBuilder &_fbb, const AskOwnT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
 struct SetupT : public flatbuffers::NativeTable {
   typedef Setup TableType;
@@ -3326,6 +3446,128 @@ inline flatbuffers::Offset<Surveyed> CreateSurveyedDirect(
 
 flatbuffers::Offset<Surveyed> CreateSurveyed(flatbuffers::FlatBufferBuilder &_fbb, const SurveyedT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
 
+struct OwnFoundT : public flatbuffers::NativeTable {
+  typedef OwnFound TableType;
+  bool busy = false;
+  uint8_t code = 0;
+  std::string error{};
+  uint64_t step = 0;
+  std::string said{};
+};
+
+struct OwnFound FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef OwnFoundT NativeTableType;
+  typedef OwnFoundBuilder Builder;
+  struct Traits;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_BUSY = 4,
+    VT_CODE = 6,
+    VT_ERROR = 8,
+    VT_STEP = 10,
+    VT_SAID = 12
+  };
+  bool busy() const {
+    return GetField<uint8_t>(VT_BUSY, 0) != 0;
+  }
+  uint8_t code() const {
+    return GetField<uint8_t>(VT_CODE, 0);
+  }
+  const flatbuffers::String *error() const {
+    return GetPointer<const flatbuffers::String *>(VT_ERROR);
+  }
+  uint64_t step() const {
+    return GetField<uint64_t>(VT_STEP, 0);
+  }
+  const flatbuffers::String *said() const {
+    return GetPointer<const flatbuffers::String *>(VT_SAID);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyField<uint8_t>(verifier, VT_BUSY, 1) &&
+           VerifyField<uint8_t>(verifier, VT_CODE, 1) &&
+           VerifyOffset(verifier, VT_ERROR) &&
+           verifier.VerifyString(error()) &&
+           VerifyField<uint64_t>(verifier, VT_STEP, 8) &&
+           VerifyOffset(verifier, VT_SAID) &&
+           verifier.VerifyString(said()) &&
+           verifier.EndTable();
+  }
+  OwnFoundT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  void UnPackTo(OwnFoundT *_o, const flatbuffers::resolver_function_t *_resolver = nullptr) const;
+  static flatbuffers::Offset<OwnFound> Pack(flatbuffers::FlatBufferBuilder &_fbb, const OwnFoundT* _o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+};
+
+struct OwnFoundBuilder {
+  typedef OwnFound Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_busy(bool busy) {
+    fbb_.AddElement<uint8_t>(OwnFound::VT_BUSY, static_cast<uint8_t>(busy), 0);
+  }
+  void add_code(uint8_t code) {
+    fbb_.AddElement<uint8_t>(OwnFound::VT_CODE, code, 0);
+  }
+  void add_error(flatbuffers::Offset<flatbuffers::String> error) {
+    fbb_.AddOffset(OwnFound::VT_ERROR, error);
+  }
+  void add_step(uint64_t step) {
+    fbb_.AddElement<uint64_t>(OwnFound::VT_STEP, step, 0);
+  }
+  void add_said(flatbuffers::Offset<flatbuffers::String> said) {
+    fbb_.AddOffset(OwnFound::VT_SAID, said);
+  }
+  explicit OwnFoundBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<OwnFound> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<OwnFound>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<OwnFound> CreateOwnFound(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    bool busy = false,
+    uint8_t code = 0,
+    flatbuffers::Offset<flatbuffers::String> error = 0,
+    uint64_t step = 0,
+    flatbuffers::Offset<flatbuffers::String> said = 0) {
+  OwnFoundBuilder builder_(_fbb);
+  builder_.add_step(step);
+  builder_.add_said(said);
+  builder_.add_error(error);
+  builder_.add_code(code);
+  builder_.add_busy(busy);
+  return builder_.Finish();
+}
+
+struct OwnFound::Traits {
+  using type = OwnFound;
+  static auto constexpr Create = CreateOwnFound;
+};
+
+inline flatbuffers::Offset<OwnFound> CreateOwnFoundDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    bool busy = false,
+    uint8_t code = 0,
+    const char *error = nullptr,
+    uint64_t step = 0,
+    const char *said = nullptr) {
+  auto error__ = error ? _fbb.CreateString(error) : 0;
+  auto said__ = said ? _fbb.CreateString(said) : 0;
+  return regroup::node::fb::CreateOwnFound(
+      _fbb,
+      busy,
+      code,
+      error__,
+      step,
+      said__);
+}
+
+flatbuffers::Offset<OwnFound> CreateOwnFound(flatbuffers::FlatBufferBuilder &_fbb, const OwnFoundT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
+
 struct SpaceStartedT : public flatbuffers::NativeTable {
   typedef SpaceStarted TableType;
   uint32_t space = 0;
@@ -4642,6 +4884,12 @@ struct Message FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::node::fb::HostNotice *body_as_HostNotice() const {
     return body_type() == regroup::node::fb::Body::HostNotice ? static_cast<const regroup::node::fb::HostNotice *>(body()) : nullptr;
   }
+  const regroup::node::fb::AskOwn *body_as_AskOwn() const {
+    return body_type() == regroup::node::fb::Body::AskOwn ? static_cast<const regroup::node::fb::AskOwn *>(body()) : nullptr;
+  }
+  const regroup::node::fb::OwnFound *body_as_OwnFound() const {
+    return body_type() == regroup::node::fb::Body::OwnFound ? static_cast<const regroup::node::fb::OwnFound *>(body()) : nullptr;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint16_t>(verifier, VT_VERSION, 2) &&
@@ -4761,6 +5009,14 @@ template<> inline const regroup::node::fb::Heard *Message::body_as<regroup::node
 
 template<> inline const regroup::node::fb::HostNotice *Message::body_as<regroup::node::fb::HostNotice>() const {
   return body_as_HostNotice();
+}
+
+template<> inline const regroup::node::fb::AskOwn *Message::body_as<regroup::node::fb::AskOwn>() const {
+  return body_as_AskOwn();
+}
+
+template<> inline const regroup::node::fb::OwnFound *Message::body_as<regroup::node::fb::OwnFound>() const {
+  return body_as_OwnFound();
 }
 
 struct MessageBuilder {
@@ -5173,6 +5429,46 @@ inline flatbuffers::Offset<Survey> CreateSurvey(flatbuffers::FlatBufferBuilder &
       _topology,
       _ports,
       _claims);
+}
+
+inline AskOwnT::AskOwnT(const AskOwnT &o)
+      : checkpoints((o.checkpoints) ? new regroup::node::fb::CheckpointsT(*o.checkpoints) : nullptr),
+        copy(o.copy) {
+}
+
+inline AskOwnT &AskOwnT::operator=(AskOwnT o) FLATBUFFERS_NOEXCEPT {
+  std::swap(checkpoints, o.checkpoints);
+  std::swap(copy, o.copy);
+  return *this;
+}
+
+inline AskOwnT *AskOwn::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<AskOwnT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void AskOwn::UnPackTo(AskOwnT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = checkpoints(); if (_e) _o->checkpoints = std::unique_ptr<regroup::node::fb::CheckpointsT>(_e->UnPack(_resolver)); }
+  { auto _e = copy(); _o->copy = _e; }
+}
+
+inline flatbuffers::Offset<AskOwn> AskOwn::Pack(flatbuffers::FlatBufferBuilder &_fbb, const AskOwnT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateAskOwn(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<AskOwn> CreateAskOwn(flatbuffers::FlatBufferBuilder &_fbb, const AskOwnT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const AskOwnT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _checkpoints = _o->checkpoints ? CreateCheckpoints(_fbb, _o->checkpoints.get(), _rehasher) : 0;
+  auto _copy = _o->copy;
+  return regroup::node::fb::CreateAskOwn(
+      _fbb,
+      _checkpoints,
+      _copy);
 }
 
 inline SetupT::SetupT(const SetupT &o)
@@ -5784,6 +6080,44 @@ inline flatbuffers::Offset<Surveyed> CreateSurveyed(flatbuffers::FlatBufferBuild
       _host);
 }
 
+inline OwnFoundT *OwnFound::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
+  auto _o = std::make_unique<OwnFoundT>();
+  UnPackTo(_o.get(), _resolver);
+  return _o.release();
+}
+
+inline void OwnFound::UnPackTo(OwnFoundT *_o, const flatbuffers::resolver_function_t *_resolver) const {
+  (void)_o;
+  (void)_resolver;
+  { auto _e = busy(); _o->busy = _e; }
+  { auto _e = code(); _o->code = _e; }
+  { auto _e = error(); if (_e) _o->error = _e->str(); }
+  { auto _e = step(); _o->step = _e; }
+  { auto _e = said(); if (_e) _o->said = _e->str(); }
+}
+
+inline flatbuffers::Offset<OwnFound> OwnFound::Pack(flatbuffers::FlatBufferBuilder &_fbb, const OwnFoundT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
+  return CreateOwnFound(_fbb, _o, _rehasher);
+}
+
+inline flatbuffers::Offset<OwnFound> CreateOwnFound(flatbuffers::FlatBufferBuilder &_fbb, const OwnFoundT *_o, const flatbuffers::rehasher_function_t *_rehasher) {
+  (void)_rehasher;
+  (void)_o;
+  struct _VectorArgs { flatbuffers::FlatBufferBuilder *__fbb; const OwnFoundT* __o; const flatbuffers::rehasher_function_t *__rehasher; } _va = { &_fbb, _o, _rehasher}; (void)_va;
+  auto _busy = _o->busy;
+  auto _code = _o->code;
+  auto _error = _o->error.empty() ? 0 : _fbb.CreateString(_o->error);
+  auto _step = _o->step;
+  auto _said = _o->said.empty() ? 0 : _fbb.CreateString(_o->said);
+  return regroup::node::fb::CreateOwnFound(
+      _fbb,
+      _busy,
+      _code,
+      _error,
+      _step,
+      _said);
+}
+
 inline SpaceStartedT *SpaceStarted::UnPack(const flatbuffers::resolver_function_t *_resolver) const {
   auto _o = std::make_unique<SpaceStartedT>();
   UnPackTo(_o.get(), _resolver);
@@ -6386,6 +6720,14 @@ inline bool VerifyBody(flatbuffers::Verifier &verifier, const void *obj, Body ty
       auto ptr = reinterpret_cast<const regroup::node::fb::HostNotice *>(obj);
       return verifier.VerifyTable(ptr);
     }
+    case Body::AskOwn: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::AskOwn *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
+    case Body::OwnFound: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::OwnFound *>(obj);
+      return verifier.VerifyTable(ptr);
+    }
     default: return true;
   }
 }
@@ -6513,6 +6855,14 @@ inline void *BodyUnion::UnPack(const void *obj, Body type, const flatbuffers::re
       auto ptr = reinterpret_cast<const regroup::node::fb::HostNotice *>(obj);
       return ptr->UnPack(resolver);
     }
+    case Body::AskOwn: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::AskOwn *>(obj);
+      return ptr->UnPack(resolver);
+    }
+    case Body::OwnFound: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::OwnFound *>(obj);
+      return ptr->UnPack(resolver);
+    }
     default: return nullptr;
   }
 }
@@ -6628,6 +6978,14 @@ inline flatbuffers::Offset<void> BodyUnion::Pack(flatbuffers::FlatBufferBuilder 
       auto ptr = reinterpret_cast<const regroup::node::fb::HostNoticeT *>(value);
       return CreateHostNotice(_fbb, ptr, _rehasher).Union();
     }
+    case Body::AskOwn: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::AskOwnT *>(value);
+      return CreateAskOwn(_fbb, ptr, _rehasher).Union();
+    }
+    case Body::OwnFound: {
+      auto ptr = reinterpret_cast<const regroup::node::fb::OwnFoundT *>(value);
+      return CreateOwnFound(_fbb, ptr, _rehasher).Union();
+    }
     default: return 0;
   }
 }
@@ -6740,6 +7098,14 @@ inline BodyUnion::BodyUnion(const BodyUnion &u) : type(u.type), value(nullptr) {
     }
     case Body::HostNotice: {
       value = new regroup::node::fb::HostNoticeT(*reinterpret_cast<regroup::node::fb::HostNoticeT *>(u.value));
+      break;
+    }
+    case Body::AskOwn: {
+      value = new regroup::node::fb::AskOwnT(*reinterpret_cast<regroup::node::fb::AskOwnT *>(u.value));
+      break;
+    }
+    case Body::OwnFound: {
+      value = new regroup::node::fb::OwnFoundT(*reinterpret_cast<regroup::node::fb::OwnFoundT *>(u.value));
       break;
     }
     default:
@@ -6881,6 +7247,16 @@ inline void BodyUnion::Reset() {
     }
     case Body::HostNotice: {
       auto ptr = reinterpret_cast<regroup::node::fb::HostNoticeT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::AskOwn: {
+      auto ptr = reinterpret_cast<regroup::node::fb::AskOwnT *>(value);
+      delete ptr;
+      break;
+    }
+    case Body::OwnFound: {
+      auto ptr = reinterpret_cast<regroup::node::fb::OwnFoundT *>(value);
       delete ptr;
       break;
     }

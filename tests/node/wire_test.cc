@@ -80,6 +80,27 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   EXPECT_TRUE(out.elastic->seats[1].cores.empty());
 }
 
+TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
+  const AskOwn ask{{.directory = "/local",
+                    .shared = "/shared",
+                    .job = "j1",
+                    .seed = 7,
+                    .shards = 4,
+                    .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}},
+                   300};
+  const AskOwn asked = through(ask);
+  EXPECT_EQ(asked.plan, ask.plan);
+  EXPECT_EQ(asked.copy, 300U);
+  EXPECT_FALSE(decode(encode(AskOwn{})).ok());
+  const OwnFound out =
+      through(OwnFound{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
+  EXPECT_TRUE(out.busy);
+  EXPECT_EQ(out.status.code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(out.status.message(), "/local: late");
+  EXPECT_EQ(out.step, 300U);
+  EXPECT_EQ(out.said, "a line");
+}
+
 TEST(NodeWire, ProgramsKeepWhatTheyAreStartedWith) {
   const AddApp add{7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}};
   const AddApp out = through(add);
