@@ -31,19 +31,7 @@ Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places,
   words.insert(words.end(), places.begin(), places.end());
   const auto text = ask_persist(std::move(words), "--checkpoint " + directory, kQuietLimit);
   if (!text.ok()) return text.status();
-  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    return core::internal_error(fmt::format("--checkpoint {}: regroup-persist said {:?}", directory, *text));
-  if (json.empty()) return std::optional<Resume>();
-  const auto unsigned_at = [&](const char* key) {
-    return json.contains(key) && json[key].is_number_unsigned();
-  };
-  if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") || !json["path"].is_string() ||
-      !json["fingerprint"].is_string())
-    return core::internal_error(fmt::format("--checkpoint {}: regroup-persist said {:?}", directory, *text));
-  return std::optional(Resume{json.value("path", ""), json.value("step", core::Step{0}),
-                              json.value("seed", std::uint64_t{0}), json.value("shards", std::uint32_t{1}),
-                              json["fingerprint"].get<std::string>()});
+  return resume_of(*text, "--checkpoint " + directory);
 }
 
 std::string host_name() {
@@ -96,6 +84,22 @@ Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan,
 }
 
 }  // namespace
+
+Result<std::optional<Resume>> resume_of(const std::string& text, const std::string& about) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    return core::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
+  if (json.empty()) return std::optional<Resume>();
+  const auto unsigned_at = [&](const char* key) {
+    return json.contains(key) && json[key].is_number_unsigned();
+  };
+  if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") || !json["path"].is_string() ||
+      !json["fingerprint"].is_string())
+    return core::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
+  return std::optional(Resume{json.value("path", ""), json.value("step", core::Step{0}),
+                              json.value("seed", std::uint64_t{0}), json.value("shards", std::uint32_t{1}),
+                              json["fingerprint"].get<std::string>()});
+}
 
 // docs/formats/checkpoint.md: what checkpoint::check_owner() reads.
 std::string lock_owner(const std::string& job) {

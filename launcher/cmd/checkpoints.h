@@ -36,6 +36,9 @@ using node::Resume;
 // and alone is held.
 [[nodiscard]] core::Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job,
                                                                bool hosts, HeldLocks* locks);
+// What regroup-persist says of a checkpoint, looking at `about`: nothing, if there is none.
+[[nodiscard]] core::Result<std::optional<Resume>> resume_of(const std::string& text,
+                                                            const std::string& about);
 // Where this host may have what the job goes on from; empty: nowhere else.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 

@@ -132,7 +132,7 @@ void ElasticHub::on_coordinator(core::Fd socket, std::int32_t) {
     if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
   }
   for (const core::NodeLost& lost : std::exchange(untold_, {})) tell_coordinator(lost, lost.node);
-  tell_coordinator(core::NodesKnown{});
+  tell_coordinator(options_.known);
 }
 
 void ElasticHub::tell_coordinator(core::Body body, core::NodeId node) {

@@ -33,13 +33,13 @@ class BringUp {
  public:
   BringUp(const Options& options, const core::Fd& guardian);
   [[nodiscard]] std::vector<core::Status> run(node::Hosts& hosts);
+  // Whether it is over by now.
+  [[nodiscard]] bool look();
   // What became of the job meanwhile, if it is over.
   [[nodiscard]] const std::optional<Refusal>& over() const { return over_; }
   [[nodiscard]] core::Duration spent() const;
 
  private:
-  [[nodiscard]] bool look();
-
   const Options& options_;
   const int guardian_;
   const core::TimePoint began_;

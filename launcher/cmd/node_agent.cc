@@ -13,6 +13,7 @@
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/options.h"
+#include "launcher/cmd/own_checkpoints.h"
 #include "launcher/cmd/start.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/node/messages.h"
@@ -122,6 +123,7 @@ int run_node_agent(const std::vector<std::string>& args) {
                     job = options.job](const node::Survey& order, node::Surveyed& answer) {
     answer_survey(host, environment, folder, job, order, answer);
   };
+  options.own = own_asker();
   options.record = record_of(options.environment, fmt::format("{}-{}", options.job, options.node));
   // Not in a folder of its own: that is how a job looks whose coordinator is here.
   options.agent_socket = fmt::format("{}/{}-{}.agent", options.folder, options.job, options.node);

@@ -22,6 +22,7 @@
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/own_checkpoints.h"
 #include "launcher/cmd/resizer.h"
 #include "launcher/cmd/start.h"
 #include "launcher/place/site.h"
@@ -90,9 +91,23 @@ const std::string& attempts_in(const CheckpointPlan& plan) {
   return plan.shared.empty() ? plan.directory : plan.shared;
 }
 
+// Before any agent, or the coordinator, has been told what the job goes on from.
+void go_on_from_newest(boost::asio::io_context& loop, const Options& options, node::Hosts& hosts,
+                       BringUp& coming, CheckpointPlan* plan, ElasticHubOptions& hub) {
+  if (plan->shared.empty()) return;
+  take_newest_of_hosts(
+      loop, hosts, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); }, plan);
+  if (!plan->resume || coming.over()) return;
+  if (!options.quiet) fail(resumes(*plan), 0);
+  hub.setup.elastic->seed = plan->seed;
+  hub.setup.elastic->shards = plan->shards;
+  hub.setup.elastic->checkpoints = *plan;
+  hub.known = {plan->resume->step, plan->shards};
+}
+
 // In the process of the hub, from before its Agent exists. The exit status of the process.
 int run_hub(const Options& options, const launcher::App& app, launcher::CrewOptions crew,
-            const JobFiles& files, const CheckpointPlan& checkpoints, core::Fd guardian) {
+            const JobFiles& files, CheckpointPlan checkpoints, core::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, crew.job, true);
@@ -113,6 +128,8 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.app = app;
   if (const core::Status status = survey_hosts(options, **hosts, hub); !status.ok())
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
+  go_on_from_newest(loop, options, **hosts, coming, &checkpoints, hub);
+  if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   for (const launcher::HostRequest& host : options.hosts) hub.slots.push_back(host.slots);
   hub.granted = options.hosts;
   hub.orphan_timeout = options.orphan_timeout;
@@ -192,7 +209,7 @@ int run_elastic_on_hosts(Options options) {
   HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, true, &locks);
   if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
-  if (checkpoints->resume && !options.quiet) fail(resumes(*checkpoints), 0);
+  if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet) fail(resumes(*checkpoints), 0);
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return fail(files.status().message(), refused(options.compat));
   CoordinatorOptions coordinator = coordinator_options(options, start, crew.job, *files, *checkpoints);

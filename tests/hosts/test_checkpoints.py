@@ -211,6 +211,97 @@ def test_hosts_keep_their_own_checkpoints_and_all_of_them_are_in_the_shared_dire
     assert f"from {shared}/step-" in again.text()
 
 
+def forget(shared: Path, after: int) -> None:
+    """As if what is newer had not been copied yet."""
+    for step in steps_in(shared):
+        if step > after:
+            (shared / f"step-{step:08d}" / "MANIFEST").unlink()
+
+
+def unmake(host: Host, own: Path, after: int) -> None:
+    """As if what is newer had not been made."""
+    for step in own_steps(host, own):
+        if step > after:
+            python_on(host, "import shutil; shutil.rmtree(sys.argv[1])", own / f"step-{step:08d}")
+
+
+def ahead(job: Training, own: Path, shared: Path) -> list[int]:
+    """Kills the job, whose writer is node2: of its steps, which this returns, the last two are its alone."""
+    until(lambda: copied(job) >= 20 or job.process.poll() is not None, "copies", 120)
+    kill_everything(job)
+    assert {host for _, host in committed(job)} == {"node2"}
+    mine = own_steps(job.hosts[1], own)
+    forget(shared, mine[-3])
+    assert steps_in(shared), "nothing was copied"
+    return mine
+
+
+IS_NEWEST = "host node2: its checkpoint of step {} in {} is the newest and is copied to {}"
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
+def test_a_job_goes_on_from_the_newest_that_any_host_has_of_its_own(
+    hosts: Hosts, start: Start, undisturbed: str, damaged: bool
+):
+    own, shared = Path(f"/tmp/newest-{damaged}"), Path(hosts.folder) / f"shared-newest-{damaged}"
+    mine = ahead(start("node2:1,node3:1", "2:2", *tiers(own, shared), pace_us=10_000), own, shared)
+    step = mine[-2] if damaged else mine[-1]
+    if damaged:
+        code = "with open(sys.argv[1], 'r+b') as f: f.seek(9000); f.write(b'damage')"
+        python_on(hosts[1], code, own / f"step-{mine[-1]:08d}" / "shard-0000-of-0001.h5")
+    again = start("node3:1,node2:1", "2:2", *tiers(own, shared), pace_us=0)
+    expect_resumed(again, step, undisturbed)
+    assert IS_NEWEST.format(step, own, shared) in again.text()
+    assert f"the job goes on after step {step}, from {shared}/step-{step:08d}" in again.text()
+    assert step in steps_in(shared)
+    told = f"host node2: checkpoint {own}/step-{mine[-1]:08d} is damaged and passed over"
+    assert (told in again.text()) == damaged, again.text()
+    aside = f"the checkpoint of step {mine[-1]} is newer than that of step {step}"
+    assert (aside in again.text()) == damaged, again.text()
+
+
+def resumed_after(job: Training) -> int:
+    text = job.text()
+    return int(re.search(r"the job goes on after step (\d+), from", text)[1])
+
+
+def test_a_host_that_does_not_answer_for_its_own_directory_is_passed_over(
+    hosts: Hosts, start: Start, undisturbed: str, monkeypatch
+):
+    folder = Path(hosts.folder)
+    own, shared, go = Path("/tmp/mute"), folder / "shared-mute", folder / "never"
+    mine = ahead(start("node2:1,node3:1", "2:2", *tiers(own, shared), pace_us=10_000), own, shared)
+    where = '"$(hostname) $1" != "node2 newer"'
+    monkeypatch.setattr(training, "BIN", hanging_programs(folder / "hanging-mute", go, where))
+    again = start("node3:1,node2:1", "2:2", *tiers(own, shared), pace_us=2000)
+    before = steps_in(shared)[-1]
+    expect_resumed(again, before, undisturbed)
+    assert resumed_after(again) == before < mine[-2]
+    told = f"host node2: what it has in {own} is not looked at: {own}: it has not answered for 10 s"
+    assert told in again.text()
+    assert not re.search(r"host node3: what it has", again.text())
+    assert f"{own}: the checkpoint of step {mine[-1]} is newer than" in again.text()  # and set aside
+
+
+def test_a_host_that_is_lost_while_it_copies_its_checkpoint_is_passed_over(
+    hosts: Hosts, start: Start, undisturbed: str, monkeypatch
+):
+    folder = Path(hosts.folder)
+    own, shared, go = Path("/tmp/lost"), folder / "shared-lost", folder / "go-lost"
+    mine = ahead(start("node2:1,node3:1", "2:2", *tiers(own, shared), pace_us=10_000), own, shared)
+    before = steps_in(shared)[-1]
+    where = '"$(hostname) $1" != "node2 copy"'
+    monkeypatch.setattr(training, "BIN", hanging_programs(folder / "hanging-lost", go, where))
+    again = start("node3:1,node2:1", "1:2", *tiers(own, shared), pace_us=2000)
+    again.until_said(IS_NEWEST.format(mine[-1], own, shared), 60)
+    lose_agent(hosts[1])
+    again.until_said("the job goes on after step", 60)
+    go.touch()  # the next copies are free to be made
+    expect_resumed(again, before, undisturbed)
+    assert resumed_after(again) == before
+    assert f"host node2: the job does not go on from its checkpoint of step {mine[-1]}: " in again.text()
+
+
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
 def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start, undisturbed: str, damaged):
     own = Path(f"/tmp/own-{damaged}")
@@ -221,9 +312,8 @@ def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start,
     node2 = job.hosts[1]
     mine = own_steps(node2, own)
     both = [step for step in steps_in(shared) if step in mine and step < mine[-1]]
-    for step in steps_in(shared):  # as if the newest had not been copied yet
-        if step > both[-1]:
-            (shared / f"step-{step:08d}" / "MANIFEST").unlink()
+    forget(shared, both[-1])
+    unmake(node2, own, both[-1])
     shard = own / f"step-{both[-1]:08d}" / "shard-0000-of-0001.h5"
     if damaged:
         python_on(node2, "with open(sys.argv[1], 'r+b') as f: f.seek(9000); f.write(b'damage')", shard)
@@ -234,9 +324,6 @@ def test_a_host_reads_its_own_copy_where_it_is_whole(hosts: Hosts, start: Start,
     aside = own / f"damaged-step-{both[-1]:08d}"
     there = aside / shard.name if damaged else shard
     assert int(python_on(node2, "print(os.stat(sys.argv[1]).st_atime_ns)", there)) > 0  # it was read
-    assert re.search(
-        rf"host node2: {own}: the checkpoint of step {mine[-1]} is newer than .* set aside", again.text()
-    )
     passed_over = re.search(
         rf"checkpoint {own}/step-{both[-1]:08d} of this host is passed over, {shared}/\S+ is read: (.*)",
         again.text(),
@@ -261,8 +348,9 @@ def test_a_launcher_that_is_no_host_needs_no_directory_of_its_own(
     assert own_steps(hosts[1], own)[-1] == steps_in(shared)[-1] == newest(again)
 
 
-def hanging_programs(folder: Path, go: Path) -> Path:
-    """Programs of which the one that takes a host's own directory hangs, as on a dead server, until `go`."""
+def hanging_programs(folder: Path, go: Path, free: str = '"$1" != hold') -> Path:
+    """Programs of which the one that takes a host's own directory hangs, as on a dead server, until `go`; or
+    those of which the shell finds that `free` is wrong."""
     folder.mkdir()
     for name in ("regroup", "regroup-persist", "chaos_member"):
         try:  # no symbolic links: helpers are looked for beside what runs
@@ -271,7 +359,7 @@ def hanging_programs(folder: Path, go: Path) -> Path:
             shutil.copy(BIN / name, folder)
     persist = folder / "regroup-persist"
     persist.rename(folder / "real-persist")
-    wait = f'[ "$1" != hold ] || while [ ! -e {go} ]; do sleep 0.1; done'
+    wait = f"[ {free} ] || while [ ! -e {go} ]; do sleep 0.1; done"
     persist.write_text(f'#!/bin/sh\n{wait}\nexec {folder}/real-persist "$@"\n')
     persist.chmod(0o755)
     return folder

@@ -1,0 +1,191 @@
+// What an agent says is only where to look: what the job goes on from is read by the head itself.
+#include "launcher/cmd/own_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "launcher/cmd/checkpoints.h"
+#include "launcher/cmd/persist_task.h"
+#include "launcher/spawn/remote_script.h"
+
+namespace regroup::cmd {
+namespace {
+
+using core::Result;
+using core::Status;
+using core::Step;
+using node::AskOwn;
+using node::OwnFound;
+
+constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory
+constexpr std::chrono::seconds kQuietLimit(30);    // of whoever reads in it, who says that it goes on
+constexpr std::chrono::seconds kCopyLimit(60);     // of who copies, for a file to be on the disk
+constexpr std::chrono::seconds kVisibleLimit(90);  // of the copy, here
+constexpr std::chrono::seconds kAgentMargin(10);   // an agent says itself that a process was silent
+constexpr std::chrono::minutes kLongest(30);       // of all of it: agents wait for ten more (node_agent.cc)
+constexpr std::chrono::milliseconds kAskAgain(100);
+
+std::vector<std::string> words_of(const AskOwn& order) {
+  const CheckpointPlan& plan = order.plan;
+  if (order.copy > 0)
+    return {"copy",
+            plan.directory,
+            plan.shared,
+            plan.job,
+            std::to_string(plan.keep_last),
+            std::to_string(plan.keep_every),
+            std::to_string(order.copy)};
+  if (!plan.resume) return {"newer", plan.directory, "0"};
+  return {"newer", plan.directory, std::to_string(plan.resume->step), std::to_string(plan.resume->seed),
+          std::to_string(plan.resume->shards)};
+}
+
+OwnFound found_by(const AskOwn& order, const Result<std::string>& text, const std::string& said) {
+  OwnFound found{.status = text.status(), .step = order.copy, .said = said};
+  if (!text.ok() || order.copy > 0) return found;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), found.step);
+  if (error != std::errc() || end != text->data() + text->size())
+    found.status = core::internal_error(fmt::format("regroup-persist said {:?}", *text));
+  return found;
+}
+
+class Search {
+ public:
+  Search(boost::asio::io_context& loop, node::Hosts& hosts, const std::function<bool()>& over,
+         const std::function<void(const std::string&)>& say, CheckpointPlan* plan)
+      : loop_(loop), hosts_(hosts), over_(over), say_(say), plan_(*plan) {}
+
+  void run() {
+    for (const auto& [step, index] : candidates()) {
+      if (over_()) return;
+      const std::string& name = hosts_.name(index);
+      say_(fmt::format("host {}: its checkpoint of step {} in {} is the newest and is copied to {}", name,
+                       step, plan_.directory, plan_.shared));
+      const OwnFound copied = ask({index}, step, kCopyLimit + kAgentMargin).at(index);
+      auto resume = copied.status.ok() ? read(step) : Result<Resume>(copied.status);
+      const bool may_go_on = copied.status.code() == core::Code::kDeadlineExceeded;  // to write that step
+      if (resume.ok()) {
+        plan_.seed = resume->seed, plan_.shards = resume->shards;
+        plan_.resume = std::move(*resume);
+        return;
+      }
+      if (!over_())
+        say_(fmt::format("host {}: the job does not go on from its checkpoint of step {}: {}", name, step,
+                         launcher::printable(resume.status().message())));
+      if (may_go_on) return;
+    }
+  }
+
+ private:
+  using Answers = std::map<std::size_t, OwnFound>;  // by host
+  struct Open {
+    std::optional<OwnFound> said;
+    core::TimePoint heard;
+  };
+
+  // Newest first; of equal steps that of the host named first.
+  std::vector<std::pair<Step, std::size_t>> candidates() {
+    std::vector<std::size_t> up;
+    for (std::size_t index = 0; index < hosts_.size(); ++index) {
+      if (hosts_.is_up(index)) up.push_back(index);
+    }
+    std::vector<std::pair<Step, std::size_t>> out;
+    for (const auto& [index, found] : ask(up, 0, kQuietLimit + kAgentMargin)) {
+      const std::string& name = hosts_.name(index);
+      if (!found.said.empty()) say_(fmt::format("host {}: {}", name, launcher::printable(found.said)));
+      if (!found.status.ok())
+        say_(fmt::format("host {}: what it has in {} is not looked at: {}", name, plan_.directory,
+                         launcher::printable(found.status.message())));
+      else if (found.step > (plan_.resume ? plan_.resume->step : 0) && found.step <= core::kMaxStep)
+        out.emplace_back(found.step, index);
+    }
+    std::ranges::stable_sort(out, std::greater(), [](const auto& one) { return one.first; });
+    return out;
+  }
+
+  Answers ask(const std::vector<std::size_t>& whom, Step copy, core::Duration silence) {
+    const auto open = std::make_shared<std::map<std::size_t, Open>>();
+    const core::SystemClock clock;
+    const core::TimePoint began = clock.now();
+    for (const std::size_t index : whom) {
+      (*open)[index].heard = began;
+      hosts_.remote(index).ask_own({plan_, copy}, [open, index](const OwnFound& found) {
+        Open& one = open->at(index);
+        one.heard = core::SystemClock().now();
+        if (!found.busy && !one.said) one.said = found;
+      });
+    }
+    const auto waits = [&] {
+      return std::ranges::any_of(*open, [](const auto& one) { return !one.second.said; });
+    };
+    while (waits() && !over_()) {
+      loop_.run_one_for(kAskAgain);
+      const core::TimePoint now = clock.now();
+      for (auto& [index, one] : *open) {
+        if (!one.said && (now - one.heard > silence || now >= end_))
+          one.said = OwnFound{.status = core::deadline_exceeded("its agent has not answered in time")};
+      }
+    }
+    Answers out;
+    for (const auto& [index, one] : *open)
+      out[index] = one.said.value_or(OwnFound{.status = {core::Code::kUnavailable, "the job ends"}});
+    return out;
+  }
+
+  // As this host sees it: an agent could say anything, and what another host wrote may be seen late.
+  Result<Resume> read(Step step) {
+    std::optional<Result<std::string>> text;
+    PersistTask task(loop_, {"await", plan_.shared, std::to_string(step)},
+                     {plan_.shared, kVisibleLimit, kQuietLimit},
+                     {{}, [&text](const Result<std::string>& out, const std::string&) { text = out; }});
+    while (!text && !over_() && core::SystemClock().now() < end_) loop_.run_one_for(kAskAgain);
+    if (!text && !over_()) return core::deadline_exceeded("reading it took too long");
+    if (!text) return Status(core::Code::kUnavailable, "the job ends");
+    if (!text->ok()) return text->status();
+    auto resume = resume_of(**text, plan_.shared);
+    if (!resume.ok()) return resume.status();
+    if (!*resume || (*resume)->step != step)
+      return core::internal_error(fmt::format("{}: not the checkpoint of step {}", plan_.shared, step));
+    return std::move(**resume);
+  }
+
+  const core::TimePoint end_ = core::SystemClock().now() + kLongest;
+  boost::asio::io_context& loop_;
+  node::Hosts& hosts_;
+  const std::function<bool()>& over_;
+  const std::function<void(const std::string&)>& say_;
+  CheckpointPlan& plan_;
+};
+
+}  // namespace
+
+node::OwnAsker own_asker() {
+  return [](boost::asio::io_context& loop, const AskOwn& order,
+            const std::function<void(const OwnFound&)>& answer) -> std::function<void()> {
+    const bool copies = order.copy > 0;
+    PersistTask::Wait wait{order.plan.directory, kAnswerLimit, kQuietLimit};
+    if (copies) wait = {order.plan.directory + " and " + order.plan.shared, kCopyLimit, kCopyLimit};
+    auto task = std::make_shared<std::unique_ptr<PersistTask>>(std::make_unique<PersistTask>(
+        loop, words_of(order), wait,
+        PersistTask::Events{[answer] { answer({.busy = true}); },
+                            [answer, order](const Result<std::string>& text, const std::string& said) {
+                              answer(found_by(order, text, said));
+                            }}));
+    return [task] { task->reset(); };
+  };
+}
+
+void take_newest_of_hosts(boost::asio::io_context& loop, node::Hosts& hosts,
+                          const std::function<bool()>& over,
+                          const std::function<void(const std::string&)>& say, CheckpointPlan* plan) {
+  if (!plan->shared.empty()) Search(loop, hosts, over, say, plan).run();
+}
+
+}  // namespace regroup::cmd
