@@ -143,6 +143,26 @@ Status Checkpoint::read(std::size_t tensor, std::span<std::byte> out) const {
   return read(tensor, whole(manifest_.tensors[tensor].shape), out);
 }
 
+Status Checkpoint::read_parts(std::size_t tensor, const TakePart& take) const {
+  const Tensor& of = manifest_.tensors[tensor];
+  const std::uint64_t bytes = bytes_of(of);
+  std::vector<std::byte> part;
+  if (of.pieces.size() != 1) {
+    part.resize(bytes);
+    REGROUP_RETURN_IF_ERROR(read(tensor, part));
+    return take(part);
+  }
+  const Piece& piece = of.pieces[0];
+  BlockReader reader(files_[piece.file].get(), path_ + "/" + manifest_.files[piece.file].name, piece.range,
+                     bytes);
+  for (std::uint64_t at = 0; at < bytes; at += kBlock) {
+    part.resize(std::min(kBlock, bytes - at));
+    REGROUP_RETURN_IF_ERROR(reader.read(at, part));
+    REGROUP_RETURN_IF_ERROR(take(part));
+  }
+  return {};
+}
+
 core::Result<std::optional<Newest>> newest_good(const std::vector<Place>& places, const Say& say,
                                                 const OnProgress& on_progress) {
   struct Candidate {

@@ -31,6 +31,10 @@ class Checkpoint {
   // kDataLoss: the bytes are not those that were written; the message says where.
   [[nodiscard]] core::Status read(std::size_t tensor, const Box& box, std::span<std::byte> out) const;
   [[nodiscard]] core::Status read(std::size_t tensor, std::span<std::byte> out) const;  // all of it
+  // All of it in order, in parts that are verified, which `take` may keep and leave another buffer for.
+  // Ends at its first error.
+  using TakePart = std::function<core::Status(std::vector<std::byte>& part)>;
+  [[nodiscard]] core::Status read_parts(std::size_t tensor, const TakePart& take) const;
 
  private:
   Checkpoint(std::string path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {}
