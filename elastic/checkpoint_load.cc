@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "core/aside.h"
 #include "core/save_mark.h"
 #include "elastic/checkpointing.h"
+#include "elastic/handed_bytes.h"
 #include "elastic/save_layout.h"
 
 namespace regroup::elastic {
@@ -31,6 +33,7 @@ using core::Status;
 
 constexpr std::uint64_t kMostManifest = 1ULL << 30;
 constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory
+constexpr std::size_t kTogether = 1 << 20;        // bytes of small tensors
 constexpr std::chrono::milliseconds kLookAgain(20);
 constexpr int kMostLooks = 100;
 
@@ -44,16 +47,27 @@ core::Result<std::vector<std::int64_t>> lengths_in(const Checkpoint& from) {
   return out;
 }
 
+// What a checkpoint says of the state in it.
+struct Contents {
+  checkpoint::Manifest manifest;
+  std::vector<std::int64_t> lengths;
+};
+core::Result<Contents> contents_of(const Checkpoint& from) {
+  auto lengths = lengths_in(from);
+  if (!lengths.ok()) return lengths.status();
+  return Contents{from.manifest(), std::move(*lengths)};
+}
+
+using ReadNext = std::function<Status(std::span<std::byte>)>;  // the next tensor's bytes
+
 // Into memory that is one piece after another: the caller's own, or one buffer.
-Status read_pieces(const Checkpoint& from, const std::vector<std::int64_t>& lengths,
+Status read_pieces(const ReadNext& read_next, const std::vector<std::int64_t>& lengths,
                    const std::vector<std::span<std::byte>>& into) {
-  std::size_t tensor = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] < 0) {
+    if (lengths[i] < 0)
       std::ranges::fill(into[i], std::byte{0});
-      continue;
-    }
-    REGROUP_RETURN_IF_ERROR(from.read(tensor++, into[i]));
+    else
+      REGROUP_RETURN_IF_ERROR(read_next(into[i]));
   }
   return {};
 }
@@ -62,29 +76,30 @@ std::uint64_t magnitude(std::int64_t length) {
   return static_cast<std::uint64_t>(length < 0 ? -length : length);
 }
 
-Status check_lengths(const Checkpoint& from, const std::vector<std::int64_t>& lengths, std::uint64_t most) {
+Status check_lengths(const std::string& path, const Contents& contents, std::uint64_t most) {
+  const std::vector<std::int64_t>& lengths = contents.lengths;
+  const std::vector<checkpoint::Tensor>& tensors = contents.manifest.tensors;
   const auto named = static_cast<std::size_t>(std::ranges::count_if(lengths, [](auto l) { return l >= 0; }));
   std::uint64_t total = 0;
-  bool fit = named + 1 == from.manifest().tensors.size();
+  bool fit = named + 1 == tensors.size();
   for (std::size_t i = 0, tensor = 0; fit && i < lengths.size(); ++i) {
-    fit =
-        magnitude(lengths[i]) <= most - total &&
-        (lengths[i] < 0 || checkpoint::bytes_of(from.manifest().tensors[tensor++]) == magnitude(lengths[i]));
+    fit = magnitude(lengths[i]) <= most - total &&
+          (lengths[i] < 0 || checkpoint::bytes_of(tensors[tensor++]) == magnitude(lengths[i]));
     total += fit ? magnitude(lengths[i]) : 0;
   }
   if (fit) return {};
   return core::invalid_argument(
-      fmt::format("checkpoint {}: its state does not fit into {} bytes", from.path(), most));
+      fmt::format("checkpoint {}: its state does not fit into {} bytes", path, most));
 }
 
-Status fill_state(const Checkpoint& from, const std::vector<std::int64_t>& lengths, State& state) {
+Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& lengths, State& state) {
   std::uint64_t total = 0;
   for (const std::int64_t length : lengths) total += magnitude(length);
   if (auto own = state.memory_of(total)) {
     const bool alike = std::ranges::equal(*own, lengths, [](const auto& piece, std::int64_t length) {
       return piece.size() == magnitude(length);
     });
-    if (alike) return read_pieces(from, lengths, *own);
+    if (alike) return read_pieces(read_next, lengths, *own);
   }
   std::vector<std::byte> buffer(total);
   std::vector<std::span<std::byte>> into;
@@ -93,25 +108,95 @@ Status fill_state(const Checkpoint& from, const std::vector<std::int64_t>& lengt
     into.push_back(std::span(buffer).subspan(at, magnitude(length)));
     at += magnitude(length);
   }
-  REGROUP_RETURN_IF_ERROR(read_pieces(from, lengths, into));
+  REGROUP_RETURN_IF_ERROR(read_pieces(read_next, lengths, into));
   return state.load(buffer);
+}
+
+Status load_contents(const std::string& path, const Contents& contents, const ReadNext& read_next,
+                     State& state, core::Step step, const Checkpointing& options) {
+  const checkpoint::Manifest& manifest = contents.manifest;
+  if (manifest.step != step)
+    return core::invalid_argument(
+        fmt::format("checkpoint {}: of step {}, the job goes on after step {}", path, manifest.step, step));
+  if (manifest.model != options.model)
+    return core::invalid_argument(
+        fmt::format("checkpoint {}: of another model: \"{}\", this program has \"{}\"", path, manifest.model,
+                    options.model));
+  REGROUP_RETURN_IF_ERROR(check_lengths(path, contents, state.capacity()));
+  return fill_state(read_next, contents.lengths, state);
 }
 
 Status load_from(const std::string& path, State& state, core::Step step, const Checkpointing& options) {
   const auto from = Checkpoint::open(path);
   if (!from.ok()) return from.status();
-  const checkpoint::Manifest& manifest = from->manifest();
-  if (manifest.step != step)
-    return core::invalid_argument(fmt::format("checkpoint {}: of step {}, the job goes on after step {}",
-                                              from->path(), manifest.step, step));
-  if (manifest.model != options.model)
-    return core::invalid_argument(
-        fmt::format("checkpoint {}: of another model: \"{}\", this program has \"{}\"", from->path(),
-                    manifest.model, options.model));
-  const auto lengths = lengths_in(*from);
-  if (!lengths.ok()) return lengths.status();
-  REGROUP_RETURN_IF_ERROR(check_lengths(*from, *lengths, state.capacity()));
-  return fill_state(*from, *lengths, state);
+  const auto contents = contents_of(*from);
+  if (!contents.ok()) return contents.status();
+  std::size_t tensor = 0;
+  const auto read_next = [&](std::span<std::byte> into) { return from->read(tensor++, into); };
+  return load_contents(path, *contents, read_next, state, step, options);
+}
+
+// What a thread reads out of a directory that may begin to hang; that thread never sees the state.
+struct Aside {
+  std::promise<core::Result<Contents>> contents;
+  HandedBytes bytes;
+};
+
+// Small tensors go together: handing over takes its time.
+Status give_all(const Checkpoint& from, HandedBytes& bytes) {
+  std::vector<std::byte> together;
+  const auto give = [&bytes](std::vector<std::byte>& part) {
+    return bytes.give(part) ? Status() : Status(Code::kUnavailable, "nobody takes it any more");
+  };
+  const auto give_or_gather = [&](std::vector<std::byte>& part) {
+    if (together.size() + part.size() <= kTogether) {
+      together.insert(together.end(), part.begin(), part.end());
+      return Status();
+    }
+    Status given = together.empty() ? Status() : give(together);
+    together.clear();
+    return given.ok() ? give(part) : given;
+  };
+  for (std::size_t tensor = 0; tensor < from.manifest().tensors.size(); ++tensor) {
+    if (from.manifest().tensors[tensor].name != kPiecesName)
+      REGROUP_RETURN_IF_ERROR(from.read_parts(tensor, give_or_gather));
+  }
+  return together.empty() ? Status() : give(together);
+}
+
+Status read_aside(const std::string& path, Aside& aside) {
+  const auto from = Checkpoint::open(path);
+  auto contents = from.ok() ? contents_of(*from) : core::Result<Contents>(from.status());
+  const Status status = contents.status();
+  aside.contents.set_value(std::move(contents));
+  return status.ok() ? give_all(*from, aside.bytes) : status;
+}
+
+// As load_from(), of a directory that may begin to hang: then the error says so, and the thread that reads is
+// left behind.
+Status load_aside(const std::string& path, State& state, core::Step step, const Checkpointing& options) {
+  const auto aside = std::make_shared<Aside>();
+  std::future<core::Result<Contents>> told = aside->contents.get_future();
+  (void)core::begin_aside([path, aside, taker = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == taker) {
+      const Status none(Code::kResourceExhausted, path + ": no thread can be made that reads it");
+      aside->contents.set_value(none);
+      return none;
+    }
+    aside->bytes.end(read_aside(path, *aside));
+    return Status();
+  });
+  const auto silent = [&path] {
+    return core::deadline_exceeded(
+        fmt::format("{}: nothing has come from it for {} s", path, kAnswerLimit.count()));
+  };
+  if (told.wait_for(kAnswerLimit) != std::future_status::ready) return aside->bytes.leave(), silent();
+  const auto contents = told.get();
+  if (!contents.ok()) return contents.status();
+  const auto read_next = [&](std::span<std::byte> into) { return aside->bytes.take(into, kAnswerLimit); };
+  const Status loaded = load_contents(path, *contents, read_next, state, step, options);
+  aside->bytes.leave();
+  return loaded.code() == Code::kDeadlineExceeded ? silent() : loaded;
 }
 
 // A copy has the very manifest of what it is a copy of, and so, block for block, its bytes. kNotFound:
@@ -189,7 +274,9 @@ Status load_checkpoint(Participant& self, State& state, core::Step step, const C
   Status loaded(Code::kNotFound, "not here");
   if (!local.empty())
     loaded = answer_of(local, [local, of = options.resume_from] { return look_at_copy(local, of); });
-  if (!local.empty() && loaded.ok()) loaded = load_from(local, state, step, options);
+  if (!local.empty() && loaded.ok())
+    loaded = local == options.resume_from ? load_from(local, state, step, options)
+                                          : load_aside(local, state, step, options);
   if (!loaded.ok() && loaded.code() != Code::kNotFound) tell_passed_over(local, loaded, options.resume_from);
   const Status damage = loaded.code() == Code::kDataLoss && local != options.resume_from ? loaded : Status();
   if (!loaded.ok()) loaded = load_from(options.resume_from, state, step, options);

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -416,7 +417,26 @@ def test_a_directory_that_the_job_before_has_not_given_back_yet_is_taken_later(
         assert before.wait(30) == 0
 
 
-@pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="mounts: /dev/fuse")
+@contextlib.contextmanager
+def served(host: Host, own: Path, real: Path) -> Iterator[subprocess.Popen]:
+    """What the host has in `own` is in `real` from now on, and `own` a file system that shows it while its
+    server runs: the first process of what this yields."""
+    python_on(host, "os.rename(sys.argv[1], sys.argv[2]); os.mkdir(sys.argv[1])", own, real)
+    server = ROOT / "tests/checkpoint/late_fs.py"
+    with host.popen([sys.executable, server, real, own, "0"]) as file_system:
+        try:
+            there = "print(os.path.ismount(sys.argv[1]))"
+            until(lambda: python_on(host, there, own) == "True\n", "the file system", 30)
+            yield file_system
+        finally:
+            file_system.kill()
+            host.run(["umount", "--lazy", own])
+
+
+needs_fuse = pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="mounts: /dev/fuse")
+
+
+@needs_fuse
 def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
     hosts: Hosts, start: Start, undisturbed: str
 ):
@@ -424,20 +444,42 @@ def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000)
     until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
     kill_everything(job)
-    python_on(hosts[1], "os.rename(sys.argv[1], sys.argv[2]); os.mkdir(sys.argv[1])", own, "/tmp/real-stuck")
-    server = ROOT / "tests/checkpoint/late_fs.py"
-    with hosts[1].popen([sys.executable, server, "/tmp/real-stuck", own, "0"]) as file_system:
-        try:
-            there = "print(os.path.ismount(sys.argv[1]))"
-            until(lambda: python_on(hosts[1], there, own) == "True\n", "the file system", 30)
-            os.kill(Host.inner(file_system), signal.SIGSTOP)
-            again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
-            expect_resumed(again, copied(job), undisturbed)
-            assert re.search(
-                rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
-                rf"{own}/\S+: it has not answered for 10 s",
-                again.text(),
-            )
-        finally:
-            file_system.kill()
-            hosts[1].run(["umount", "--lazy", own])
+    with served(hosts[1], own, Path("/tmp/real-stuck")) as file_system:
+        os.kill(Host.inner(file_system), signal.SIGSTOP)
+        again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
+        expect_resumed(again, copied(job), undisturbed)
+        assert re.search(
+            rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
+            rf"{own}/\S+: it has not answered for 10 s",
+            again.text(),
+        )
+        told = f"host node2: what it has in {own} is not looked at: {own}: it has not answered for 10 s"
+        assert told in again.text()
+
+
+@needs_fuse
+def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_read(
+    hosts: Hosts, start: Start, tmp_path: Path
+):
+    undisturbed = weights_alone(tmp_path, EPOCHS, BALLAST)
+    own, shared, real = Path("/tmp/begins"), Path(hosts.folder) / "shared-begins", Path("/tmp/real-begins")
+    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=10_000, ballast=BALLAST)
+    until(lambda: copied(job) >= 10 or job.process.poll() is not None, "copies", 120)
+    kill_everything(job)
+    unmake(hosts[1], own, steps_in(shared)[-1])  # so that nobody reads it but who resumes
+    with served(hosts[1], own, real) as file_system:
+        server = Host.inner(file_system)
+        words = f"shard-0000-of-0001.h5 {BALLAST // 2}"  # both ends of it answer
+        python_on(hosts[1], "print(sys.argv[2], file=open(sys.argv[1], 'w'))", f"{real}.hang", words)
+        again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0, ballast=BALLAST)
+        passed_over = (
+            rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
+            rf"{own}/\S+: nothing has come from it for 10 s"
+        )
+        until(lambda: re.search(passed_over, again.text()) or again.process.poll() is not None, "a line", 90)
+        assert Path(f"/proc/{server}/stat").read_text().split()[2] == "T"  # it was in the middle of a read
+        until(lambda: again.trails.weights() or again.process.poll() is not None, "trained members", 90)
+        file_system.kill()  # no process ends while the kernel waits for its read
+        os.kill(server, signal.SIGKILL)
+        expect_resumed(again, copied(job), undisturbed)
+    assert re.search(passed_over, again.text()), again.text()
