@@ -104,14 +104,14 @@ def test_an_inner_agent_that_stops_is_left(five_hosts: Hosts, start: Start, undi
     (agent,) = agent_of(five_hosts[1])
     os.kill(agent, signal.SIGSTOP)
     try:
-        job.until_said("5 -> 4 members", 30)
+        job.until_said("member 1 was lost", 30)
         assert "host node2: its agent has not been heard for 5 s" in job.text()
         reached = job.trails.furthest()
         job.reach(reached + 5)
         assert [processes(host, "chaos_member") for host in list(five_hosts)[3:]] == below
     finally:
         os.kill(agent, signal.SIGCONT)
-    job.until_said("4 -> 5 members", 60)
+    job.until_said("-> 5 members", 60)  # from 4, or from 5 where its host was back so soon
     job.hurry()
     job.expect_weights(undisturbed)
 
