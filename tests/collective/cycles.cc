@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <new>
@@ -36,7 +37,8 @@ struct Board {
 struct Holdings {
   std::size_t descriptors = 0;
   std::size_t threads = 0;
-  std::size_t kib = 0;  // resident
+  std::size_t kib = 0;     // resident, of its own; shared pages come as operations touch them
+  std::size_t shared = 0;  // KiB of the address space that others share
 };
 
 std::size_t entries(const char* folder) {
@@ -44,10 +46,19 @@ std::size_t entries(const char* folder) {
 }
 
 Holdings holdings() {
-  Holdings out{entries("/proc/self/fd"), entries("/proc/self/task"), 0};
+  Holdings out{entries("/proc/self/fd"), entries("/proc/self/task")};
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
-    if (word == "VmRSS:") status >> out.kib;
+    std::size_t kib = 0;
+    if ((word == "RssAnon:" || word == "RssFile:") && status >> kib) out.kib += kib;
+  }
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    char access[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) == 3 && access[3] == 's')
+      out.shared += (end - begin) / 1024;
   }
   return out;
 }
@@ -91,6 +102,7 @@ void live(Job& job, Board& board, int rank, Generation first, const Cycles& cycl
       if (!before) before = now;
       ASSERT_LE(now.descriptors, before->descriptors + cycles.slack_descriptors) << "generation " << g;
       ASSERT_LE(now.threads, before->threads) << "generation " << g;
+      ASSERT_LE(now.shared, before->shared) << "generation " << g;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory for a while
       ASSERT_LE(now.kib, before->kib + cycles.slack_kib) << "generation " << g;
 #endif

@@ -12,7 +12,7 @@ inline constexpr int kCycleRanks = 4;
 struct Cycles {
   core::Generation count;    // of cycles, two generations each
   core::Generation settled;  // the generation whose holdings those of later ones are compared with
-  std::size_t slack_kib;     // of resident memory, above those
+  std::size_t slack_kib;     // of resident memory of its own, above those
   std::size_t slack_descriptors = 0;
 };
 
