@@ -22,8 +22,10 @@ LetterKey Exchange::key_of(int from, Piece piece) const {
 
 namespace {
 
-// Of a letter that goes whole: between two hosts (longer ones would not fit UCX's own), and more of them.
+// Of a letter that goes whole: between two hosts (longer ones would not fit UCX's own), the same with a
+// member on each (halves are summed on as many cores), and between more of them.
 constexpr std::size_t kWholeOfTwo = 256 << 10;
+constexpr std::size_t kWholeOfPair = 128 << 10;
 constexpr std::size_t kWholeOfMany = 16 << 10;
 
 LetterKey receipt_of(LetterKey key) {
@@ -199,9 +201,9 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::s
 bool Exchange::goes_whole(const Reduction& r) const {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const bool alike = r.plan.base == layout_.hosts.size();  // nobody hands over
-  // With a member on each host halves were faster (64 and 512 KiB, one core each).
   const bool shared = std::ranges::any_of(layout_.hosts, [](const auto& ranks) { return ranks.size() > 1; });
-  return r.to < 0 && alike && shared && bytes <= (r.plan.base == 2 ? kWholeOfTwo : kWholeOfMany);
+  const std::size_t of_two = shared ? kWholeOfTwo : kWholeOfPair;
+  return r.to < 0 && alike && bytes <= (r.plan.base == 2 ? of_two : kWholeOfMany);
 }
 
 // The whole sum at every host.

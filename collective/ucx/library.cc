@@ -24,9 +24,18 @@ constexpr const char* kNoSharedMemory = "^posix,sysv";
 // All data goes at once, and whole letters straight from memory: a send that is done has left this process.
 // Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
 // acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A letter of a
-// whole chunk goes over TCP in one piece instead of UCX's 64 KiB each.
-constexpr std::pair<const char*, const char*> kEager[] = {
-    {"RNDV_THRESH", "inf"}, {"ZCOPY_THRESH", "0"}, {"TCP_RX_SEG_SIZE", "512k"}, {"TCP_TX_SEG_SIZE", "64k"}};
+// whole chunk goes over TCP in one piece instead of UCX's 64 KiB each, into memory that is kept for letters
+// of that size: others would get new pages each. What is a transport's goes by its name without the
+// transport's up to UCX 1.13 (openucx/ucx#8649).
+struct Default {
+  const char* variable;  // by which a user sets it
+  const char* key;
+  const char* value;
+};
+constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
+                                 {"UCX_ZCOPY_THRESH", "ZCOPY_THRESH", "0"},
+                                 {"UCX_TCP_RX_SEG_SIZE", "TCP_RX_SEG_SIZE", "512k"},
+                                 {"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "512k"}};
 
 // Of UCX's environment, which is not ours; empty if it is not set.
 std::string value_of(const std::string& name) {
@@ -114,9 +123,11 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   if (status != UCS_OK) return failed("ucp_config_read", status);
   const std::unique_ptr<ucp_config_t, decltype(ucp->ucp_config_release)> release(config,
                                                                                  ucp->ucp_config_release);
-  for (const auto& [name, value] : kEager) {
-    if (value_of(std::string("UCX_") + name).empty())
-      static_cast<void>(ucp->ucp_config_modify(config, name, value));
+  const auto set = [&](const char* key, const char* value) {
+    static_cast<void>(ucp->ucp_config_modify(config, key, value));
+  };
+  for (const auto& [variable, key, value] : kDefaults) {
+    if (value_of(variable).empty()) set(key, value);
   }
   // Members of one host meet in the arena. Each worker would make a file in /dev/shm, and unlink it a moment
   // later: who is killed in between leaves it.
@@ -125,8 +136,9 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
     list = kNoSharedMemory;
   // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
   // does not use.
-  if (uses(list, "posix")) static_cast<void>(ucp->ucp_config_modify(config, "POSIX_ERROR_HANDLING", "y"));
-  if (uses(list, "sysv")) static_cast<void>(ucp->ucp_config_modify(config, "SYSV_ERROR_HANDLING", "y"));
+  if (uses(list, "posix")) set("POSIX_ERROR_HANDLING", "y");
+  if (uses(list, "sysv")) set("SYSV_ERROR_HANDLING", "y");
+  if (uses(list, "posix") || uses(list, "sysv")) set("ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings) {
     status = ucp->ucp_config_modify(config, name.c_str(), value.c_str());
     if (status != UCS_OK) return failed(fmt::format("ucp_config_modify({}={})", name, value), status);
