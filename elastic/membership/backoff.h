@@ -9,12 +9,12 @@
 
 namespace regroup::membership {
 
-// When the next replacement may start: 0.1 s after a failure, doubled up to 10 s while failures follow each
+// When the next replacement may start: 0.3 s after a failure, doubled up to 10 s while failures follow each
 // other without progress.
 class Backoff {
  public:
   void failed(core::TimePoint now) {
-    const core::Duration delay = std::chrono::milliseconds(100) * (1 << std::min(failures_, 10U));
+    const core::Duration delay = kFirst * (1 << std::min(failures_, 10U));
     not_before_ = now + std::min<core::Duration>(delay, std::chrono::seconds(10));
     ++failures_;
   }
@@ -29,6 +29,8 @@ class Backoff {
   [[nodiscard]] bool given_up() const { return failed_starts_ >= kMostFailedStarts; }
 
   static constexpr std::uint32_t kMostFailedStarts = 3;
+  // Survivors finish the open step first: a process that starts wants their cores.
+  static constexpr std::chrono::milliseconds kFirst{300};
 
  private:
   std::uint32_t failures_ = 0;

@@ -166,8 +166,8 @@ TEST_F(StartTest, ACrashingProgramIsNotRestartedInAHotLoop) {
     starts.push_back(job.now);
     job.exit(id, 1);
   }
-  EXPECT_GE(starts[1] - starts[0], milliseconds(100));
-  EXPECT_GE(starts[2] - starts[1], milliseconds(200));
+  EXPECT_GE(starts[1] - starts[0], Backoff::kFirst);
+  EXPECT_GE(starts[2] - starts[1], 2 * Backoff::kFirst);
   ASSERT_TRUE(job.run_until([&] { return job.heard("3 members in a row ended before they were ready"); }));
   const core::TimePoint later = job.now + seconds(60);
   (void)job.run_until([&] {
