@@ -22,9 +22,8 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-constexpr unsigned kLetterId = 1;    // of our active messages
-constexpr std::uint32_t kMesh = 64;  // members of a World that all connect to each other
-constexpr unsigned kAnswers = 16;    // turns, in one of which callers are answered
+constexpr unsigned kLetterId = 1;  // of our active messages
+constexpr unsigned kAnswers = 16;  // turns, in one of which callers are answered
 constexpr std::chrono::seconds kDrain(2);
 constexpr std::chrono::milliseconds kGreeting(100);         // of one who is being connected
 constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
@@ -158,13 +157,6 @@ bool Wire::answer_callers() {
     }
   }
   return !callers.empty();
-}
-
-// So that there is a connection before anybody needs it, and everybody sees a death.
-void Wire::connect() {
-  if (connected_ || world_.size() > kMesh) return;
-  connected_ = true;
-  for (int to = rank() + 1; to < static_cast<int>(peers_.size()); ++to) connected_ = reach(to) && connected_;
 }
 
 void Wire::lose(Peer& peer, ucs_status_t status) {

@@ -37,11 +37,14 @@ class Wire {
     return line().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
   }
 
-  // Connects with all members of a small World, as far as reach() can.
-  void connect();
   // True when send() to rank `to` goes off: its address has come and, of two, the one with the lower rank has
   // begun; or it is lost. Call it on both sides.
   [[nodiscard]] bool reach(int to);
+  // There is a connection, or there was one.
+  [[nodiscard]] bool knows(int rank) const {
+    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    return peer.endpoint != nullptr || !peer.lost.empty();
+  }
   // Sends a letter from us; `reach(to)` was true. `data` is UCX's until the transfer is done; then the letter
   // is with the system. To a lost peer: done at once.
   [[nodiscard]] Transfer send(int to, const LetterHead& head, Input data);
@@ -123,7 +126,6 @@ class Wire {
   Peer stranger_;            // a caller that is none of them
   Letters letters_;
   std::size_t pending_ = 0;  // transfers that UCX knows
-  bool connected_ = false;   // to all
   unsigned turns_ = 0;       // of progress()
   bool closing_ = false;
   std::unique_ptr<BellRelay> relay_;
