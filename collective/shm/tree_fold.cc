@@ -181,6 +181,14 @@ class TreeFold::Runner {
 void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype,
                    Op op, Stores stores) const {
   const StandardArithmetic arithmetic;
+  const bool wide = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
+  if (steps_.size() == 1 && !wide) {  // of two inputs, which needs no scratch
+    const auto close =
+        kernels_->close[static_cast<std::size_t>(accumulator_of(dtype))][static_cast<std::size_t>(op)];
+    close(out, inputs[steps_[0].left.index] + range.begin, inputs[steps_[0].right.index] + range.begin,
+          range.size() / size_of(dtype), op == Op::kAvg ? leaves_ : 1, passes_cache(stores));
+    return;
+  }
   Runner(*this, inputs, dtype, op).run(range, out, stores);
 }
 
