@@ -69,6 +69,7 @@ core::Status Arrivals::open() {
                     instance_ & ((1ULL << kPositionBits) - 1), generation_));
   }
   for (auto& arrival : mine().arrivals) arrival.word.store(0, std::memory_order_seq_cst);
+  for (const std::uint64_t rendezvous : {0, 1}) say(Call(), rendezvous);
   mine().instance.store(instance_, std::memory_order_seq_cst);
   opened_ = true;
   ring_others();  // who waits in an instance before this one waits in vain
@@ -84,9 +85,17 @@ core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
 }
 
 LineMark Arrivals::next_mark(const Call& call) {
-  if (call != call_ || met_ == 0) digest_ = digest(call);
-  call_ = call;
-  return {instance_, (met_ + 1) << 32 | digest_};
+  Said& said = said_[(met_ + 1) % 2];
+  if (call != said.call) say(call, met_ + 1);
+  return {instance_, (met_ + 1) << 32 | said.digest};
+}
+
+// A line of its own, beside those that the others wait for, that need not move while the calls stay the same.
+void Arrivals::say(const Call& call, std::uint64_t rendezvous) {
+  said_[rendezvous % 2] = {call, digest(call)};
+  auto& words = mine().calls[rendezvous % 2];
+  words[0].store(call.what, std::memory_order_relaxed);
+  words[1].store(call.bytes, std::memory_order_relaxed);
 }
 
 void Arrivals::prepare(const Call& call, std::span<const std::byte> payload) {
@@ -94,11 +103,7 @@ void Arrivals::prepare(const Call& call, std::span<const std::byte> payload) {
   word_ = next_mark(call).word;
   met_ += 1;
   first_late_ = 0;
-  core::Channel::Arrival& arrival = mine().arrivals[met_ % 2];
-  auto& words = mine().calls[met_ % 2];
-  words[0].store(call.what, std::memory_order_relaxed);
-  words[1].store(call.bytes, std::memory_order_relaxed);
-  if (!payload.empty()) std::memcpy(arrival.payload, payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(mine().arrivals[met_ % 2].payload, payload.data(), payload.size());
 }
 
 void Arrivals::announce_and_go(const Call& call, std::span<const std::byte> payload) {
@@ -148,8 +153,8 @@ std::optional<Arrivals::Stranger> Arrivals::stranger() const {
 
 std::string Arrivals::describe_stranger() const {
   const Stranger other = *stranger();
-  return fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(call_.what & 0xff)),
-                     self_, describe(call_), other.rank, describe(other.call));
+  return fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(call().what & 0xff)),
+                     self_, describe(call()), other.rank, describe(other.call));
 }
 
 // A member in a later instance was done with this one. One in a later generation was not, perhaps; but no
@@ -182,7 +187,7 @@ std::string Arrivals::list_missing() {
     const bool dead = peers_[i].line->dead.load(std::memory_order_acquire) != 0;
     list += fmt::format("{}{}{}", list.empty() ? "" : ", ", i, dead ? " (dead)" : "");
   }
-  return fmt::format("{}: rank {} of {} did not arrive", name_of(static_cast<Kind>(call_.what & 0xff)), list,
+  return fmt::format("{}: rank {} of {} did not arrive", name_of(static_cast<Kind>(call().what & 0xff)), list,
                      peers_.size());
 }
 

@@ -93,10 +93,12 @@ class Arrivals {
   [[nodiscard]] core::Status open();
   // Goes to the next rendezvous, but for publishing its word_.
   void prepare(const Call& call, std::span<const std::byte> payload);
+  void say(const Call& call, std::uint64_t rendezvous);
   [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[met_ % 2].word; }
   void ring_others() const;
   [[nodiscard]] bool has_arrived(std::size_t member);
   [[nodiscard]] std::string describe_stranger() const;
+  [[nodiscard]] const Call& call() const { return said_[met_ % 2].call; }  // at the rendezvous at hand
   [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }
 
   const core::Generation generation_;
@@ -108,9 +110,12 @@ class Arrivals {
   bool leads_ = false;  // was the last at the rendezvous before, so is the first behind it
   bool over_ = false;
   std::uint64_t met_ = 0;
+  struct Said {
+    Call call;
+    std::uint32_t digest = 0;
+  };
+  Said said_[2];  // what our channel says of the rendezvous of either parity
   // The rendezvous at hand, number met_.
-  Call call_;
-  std::uint32_t digest_ = 0;  // of call_
   std::uint64_t word_ = 0;
   std::size_t first_late_ = 0;  // all before this rank have arrived at it
   std::size_t stranger_ = 0;    // a rank in another operation, or self_
