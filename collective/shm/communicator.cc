@@ -70,16 +70,17 @@ Result<Request> ShmCommunicator::start_part(const Call& call, const Operation& o
 Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   if (message || !family_->is_idle()) return Communicator::run(operation, deadline);
-  if (!quick_.known || !same(operation, quick_.operation)) {
+  const Quick* quick = recall(operation);
+  if (quick == nullptr) {
     REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
-    remember(operation);
+    quick = remember(operation);
   }
   if (!family_->goes_on()) return family_->check();
-  if (!quick_.known || family_->has_groups || !has_caught_up()) {
+  if (quick == nullptr || family_->has_groups || !has_caught_up()) {
     return family_->run(family_->make_pending(*this, operation, call_of(operation, size()), deadline));
   }
-  if (run_quick(operation)) return {};
-  Pending pending = family_->make_pending(*this, operation, quick_.call, deadline);
+  if (run_quick(*quick)) return {};
+  Pending pending = family_->make_pending(*this, operation, quick->call, deadline);
   pending.state = Pending::State::kMeeting;
   pending.phase = 1;
   pending.phases = 2;
@@ -96,31 +97,45 @@ bool ShmCommunicator::has_caught_up() {
   return !left_early_;
 }
 
-// Nothing but one rendezvous: what each contributes travels in it or is copied, and all have met before.
-void ShmCommunicator::remember(const Operation& o) {
-  quick_.known = settled_ && o.kind != Kind::kSumPartials && size() > 1 && family_->gate_is_open();
-  if (!quick_.known) return;
-  quick_.operation = o;
-  quick_.call = call_of(o, size());
-  quick_.plan = plan_of(o, false, false);
-  quick_.known = quick_.plan.is_copied && quick_.plan.block <= quick_.plan.piece && !quick_.plan.by_slices;
+// What is known of `o`, or null.
+const Quick* ShmCommunicator::recall(const Operation& o) {
+  for (std::size_t i = 0; i < quick_.size(); ++i) {
+    const Quick& quick = quick_[(next_quick_ + i) % quick_.size()];
+    if (!quick.known || !same(o, quick.operation)) continue;
+    next_quick_ = (next_quick_ + i + 1) % quick_.size();
+    return &quick;
+  }
+  return nullptr;
+}
+
+// Null unless it needs nothing but one rendezvous: what each contributes travels in it or is copied, and all
+// have met before.
+const Quick* ShmCommunicator::remember(const Operation& o) {
+  if (!settled_ || o.kind == Kind::kSumPartials || size() == 1 || !family_->gate_is_open()) return nullptr;
+  const Plan plan = plan_of(o, false, false);
+  if (!plan.is_copied || plan.block > plan.piece || plan.by_slices) return nullptr;
+  Quick& quick = quick_[next_quick_];
+  next_quick_ = (next_quick_ + 1) % quick_.size();
+  quick = {o, call_of(o, size()), plan, true};
+  return &quick;
 }
 
 // Arrives with it, and finishes it if the others are quick too.
-bool ShmCommunicator::run_quick(const Operation& o) {
-  plan_ = quick_.plan;
-  call_ = quick_.call;
+bool ShmCommunicator::run_quick(const Quick& quick) {
+  const Operation& o = quick.operation;
+  plan_ = quick.plan;
+  call_ = quick.call;
   prepare_inputs(o);
   if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
   if (plan_.is_giver) {
-    arrivals_.announce_and_go(quick_.call, announce(o));
+    arrivals_.announce_and_go(call_, announce(o));
     left_early_ = true;
     deliver_own(o);
     make_ready(o);
     return true;
   }
-  arrivals_.announce(quick_.call, announce(o));
+  arrivals_.announce(call_, announce(o));
   arrivals_.give_way();
   const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
   bool fetched = fetch();

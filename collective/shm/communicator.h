@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,20 +59,12 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return family_->test(ticket); }
   [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return family_->wait(ticket); }
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
-  void remember(const Operation& operation);
+  [[nodiscard]] const Quick* recall(const Operation& operation);
+  [[nodiscard]] const Quick* remember(const Operation& operation);
   [[nodiscard]] bool has_caught_up();
   void fetch_ahead(const Operation& operation) const;
   void make_ready(const Operation& operation) const;
-  [[nodiscard]] bool run_quick(const Operation& operation);
-
-  // The last operation that needs nothing but one rendezvous, and what was found out about it: the next is
-  // likely to be the same again.
-  struct Quick {
-    Operation operation;
-    Call call;
-    Plan plan;
-    bool known = false;
-  };
+  [[nodiscard]] bool run_quick(const Quick& quick);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
@@ -116,7 +109,8 @@ class ShmCommunicator final : public Communicator {
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;
 
-  Quick quick_;
+  std::array<Quick, 4> quick_;  // the latest: a loop comes back to the same few, in the same order
+  std::size_t next_quick_ = 0;  // the one behind the last that ran
   // Of the operation under way.
   Plan plan_;
   Call call_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "collective/operation.h"
+#include "collective/shm/arrivals.h"
 #include "collective/shm/tree_fold.h"
 
 namespace regroup::collective {
@@ -24,6 +25,14 @@ struct Plan {
   bool two_levels = false;  // block by block, those of a NUMA node first
   bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
   Stores stores = Stores::kPlain;
+};
+
+// An operation that needs nothing but one rendezvous, and what was found out about it.
+struct Quick {
+  Operation operation;
+  Call call;
+  Plan plan;
+  bool known = false;
 };
 
 inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
