@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli), with SSE4.2 when the processor has it. RFC 3720 appendix B.4 has test vectors.
+// CRC32C (Castagnoli), with what the processor has for it. RFC 3720 appendix B.4 has test vectors.
 #pragma once
 
 #include <cstddef>
@@ -11,5 +11,14 @@ namespace regroup::core {
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 // The same without special instructions: what crc32c() falls back to, and what tests compare it with.
 [[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+
+// One way to do it, for some processors.
+struct Crc32cKernel {
+  const char* name;
+  bool (*usable)();
+  std::uint32_t (*crc)(std::span<const std::byte> bytes, std::uint32_t crc);
+};
+// Best first; the last one is usable everywhere.
+[[nodiscard]] std::span<const Crc32cKernel> all_crc32c_kernels();
 
 }  // namespace regroup::core

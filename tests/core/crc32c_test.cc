@@ -1,9 +1,10 @@
-// CRC32C: the vectors of RFC 3720 appendix B.4, and the two implementations against each other.
+// CRC32C: the vectors of RFC 3720 appendix B.4, and all implementations against the portable one.
 #include "core/crc32c.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,14 +17,22 @@ std::vector<std::byte> bytes_from(int count, int start, int stride) {
   return out;
 }
 
-using Crc = std::uint32_t (*)(std::span<const std::byte>, std::uint32_t);
-
-class Crc32cTest : public testing::TestWithParam<Crc> {
+class Crc32cTest : public testing::TestWithParam<Crc32cKernel> {
  protected:
+  void SetUp() override {
+    if (!GetParam().usable()) GTEST_SKIP() << "this processor has no " << GetParam().name;
+  }
   std::uint32_t crc(std::span<const std::byte> bytes, std::uint32_t from = 0) {
-    return GetParam()(bytes, from);
+    return GetParam().crc(bytes, from);
   }
 };
+
+std::vector<std::byte> random_bytes(std::size_t count) {
+  std::mt19937_64 random(1);
+  std::vector<std::byte> out(count);
+  for (std::byte& b : out) b = static_cast<std::byte>(random());
+  return out;
+}
 
 TEST_P(Crc32cTest, VectorsOfTheRfc) {
   EXPECT_EQ(crc(bytes_from(32, 0, 0)), 0x8a9136aaU);
@@ -43,18 +52,48 @@ TEST_P(Crc32cTest, ContinuesWhereItStopped) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Crc32cTest, testing::Values(&crc32c, &crc32c_portable),
-                         [](const auto& info) { return info.index == 0 ? "Chosen" : "Portable"; });
-
-TEST(Crc32c, HardwareEqualsPortable) {
-  std::mt19937_64 random(1);
-  std::vector<std::byte> bytes(16384 + 16);  // several rounds of the streams, and what is left of them
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-  for (int i = 0; i < 500; ++i) {
-    const auto part = std::span(bytes).subspan(random() % 16, random() % 16384);
-    const auto from = static_cast<std::uint32_t>(random());
-    ASSERT_EQ(crc32c(part, from), crc32c_portable(part, from)) << part.size();
+// Of each place in a line.
+TEST_P(Crc32cTest, EqualsPortableAtAllLengthsAndAlignments) {
+  const auto bytes = random_bytes(4096 + 64);
+  for (std::size_t begin = 0; begin < 64; ++begin) {
+    const auto from = static_cast<std::uint32_t>(begin * 0x9e3779b9U);
+    std::uint32_t expected = from;
+    for (std::size_t size = 0; size <= 4096; ++size) {
+      ASSERT_EQ(crc(std::span(bytes).subspan(begin, size), from), expected) << size << " bytes at " << begin;
+      expected = crc32c_portable(std::span(bytes).subspan(begin + size, 1), expected);
+    }
   }
+}
+
+TEST_P(Crc32cTest, EqualsPortableOfLongSpans) {
+  const auto bytes = random_bytes(1 << 20);
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 50; ++i) {
+    const std::size_t begin = random() % (1 << 19), size = random() % (1 << 19);
+    const auto part = std::span(bytes).subspan(begin, size);
+    const auto from = static_cast<std::uint32_t>(random());
+    ASSERT_EQ(crc(part, from), crc32c_portable(part, from)) << size << " bytes at " << begin;
+  }
+}
+
+TEST_P(Crc32cTest, FindsEveryFlippedBit) {
+  auto bytes = random_bytes(1100);
+  const std::uint32_t good = crc(bytes);
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    const auto flip = static_cast<std::byte>(1 << bit % 8);
+    bytes[bit / 8] ^= flip;
+    ASSERT_NE(crc(bytes), good) << bit;
+    bytes[bit / 8] ^= flip;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Crc32cTest, testing::ValuesIn(all_crc32c_kernels()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Crc32c, TheChosenOneIsUsable) {
+  const auto bytes = random_bytes(1000);
+  EXPECT_EQ(crc32c(bytes), crc32c_portable(bytes));
+  EXPECT_TRUE(all_crc32c_kernels().back().usable());
 }
 
 }  // namespace
