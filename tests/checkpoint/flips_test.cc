@@ -139,5 +139,36 @@ TEST_F(Flips, AtRandomInALargeCheckpointAreFound) {
   EXPECT_TRUE(verify(path_).ok());
 }
 
+TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
+  save(5000);
+  const auto opened = Checkpoint::open(path_);
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  const core::Status verified = verify(path_, [this](const Progress&) { fs::resize_file(files_[3], 5); });
+  EXPECT_EQ(verified.code(), core::Code::kDataLoss);
+  EXPECT_NE(verified.message().find("cannot be read: " + files_[3] + ": ends at byte 5,"), std::string::npos)
+      << verified.message();
+  loaded_.resize(large_.size());
+  const core::Status read = opened->read(*opened->find("w"), loaded_);
+  EXPECT_EQ(read.code(), core::Code::kDataLoss);
+  EXPECT_NE(read.message().find(files_[3] + ": ends at byte"), std::string::npos) << read.message();
+}
+
+TEST_F(Flips, LargeBoxesComeToAnyAddress) {
+  save(5000);
+  const auto opened = Checkpoint::open(path_);
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  constexpr auto kUntouched = std::byte{0x5a};
+  const Box box{{1, 0}, {4998, 1000}};
+  const std::size_t bytes = 4998 * 4000;
+  for (const std::size_t begin : {0UL, 1UL, 4UL, 63UL}) {
+    loaded_.assign(bytes + 128, kUntouched);
+    const auto out = std::span(loaded_).subspan(begin, bytes);
+    ASSERT_TRUE(opened->read(*opened->find("w"), box, out).ok());
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), large_.begin() + 4000)) << begin;
+    EXPECT_TRUE(std::ranges::all_of(std::span(loaded_).first(begin), [](auto b) { return b == kUntouched; }));
+    EXPECT_EQ(loaded_[begin + bytes], kUntouched);
+  }
+}
+
 }  // namespace
 }  // namespace regroup::checkpoint
