@@ -26,7 +26,8 @@ using Json = nlohmann::json;
 using Parts = std::vector<const SavePlan::Part*>;
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kAhead = 16 * kShareAlignment;
+constexpr std::size_t kLookEvery = 16 << 10;  // bytes: each look is a miss in the cache, in both
+constexpr std::size_t kAhead = 16 * kLookEvery;
 constexpr core::Generation kNobodys = 0;  // Worlds begin with 1
 
 // False: no room.
@@ -55,8 +56,8 @@ void copy_part(std::span<std::byte> area, ShareRange range, std::uint64_t at,
 
 // Whether `copy` still is what the tensor holds: whoever changed it after its step mostly changed much of it.
 bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> copy) {
-  if (tensor.size() <= kShareAlignment) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
-  for (std::size_t at = 0; at < tensor.size(); at += kShareAlignment) {
+  if (tensor.size() <= kLookEvery) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
+  for (std::size_t at = 0; at < tensor.size(); at += kLookEvery) {
     const std::size_t count = std::min(kLine, tensor.size() - at);
     if (const std::size_t ahead = at + kAhead; ahead < tensor.size()) {  // no processor foresees such strides
       __builtin_prefetch(tensor.data() + ahead);
