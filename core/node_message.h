@@ -19,7 +19,7 @@ struct NodeUp {
   std::string name;
   std::uint32_t slots = 0;
   bool lent = false;     // by a user, beyond the size that the job has been given: it grows by them
-  bool for_now = false;  // what it has fewer comes again: the job's size stays
+  bool for_now = false;  // what it has fewer may come again: the job's size stays until it is told otherwise
   bool operator==(const NodeUp&) const = default;
 };
 struct NodeSilent {  // not heard for a second; or again

@@ -326,7 +326,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   }
   policy_.target = desired_ = members;
   policy_.target_follows = false;
-  nodes_.forget_lent();
+  nodes_.forget_changes();
   backoff_.reset();
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   if (stage_ != Stage::kHello) shrink();

@@ -62,6 +62,7 @@ class Coordinator {
   [[nodiscard]] bool on_nodes(const core::Body& body);
   void on_node_up(const core::NodeUp& up);
   void leave_node(core::NodeId node);
+  void settle_owed(NodeTable::Node* node, std::uint32_t had);
   void grow(std::uint32_t lent = 0);
   void count_slots();
   void on_nodes_known(const core::NodesKnown& known);
@@ -72,8 +73,7 @@ class Coordinator {
   void give_up_suspects();
   void on_contacts(core::NodeId node, const core::Contacts& contacts);
   [[nodiscard]] bool accept_declaration(Record* r, const core::Join& join);
-  // coordinator_round.cc: from one World to the next, and the end.
-  void advance();
+  void advance();  // coordinator_round.cc: from one World to the next, and the end
   void end_hello();
   void end_hello_before_world_1();
   void watch_minimum();

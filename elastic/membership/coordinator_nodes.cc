@@ -44,15 +44,17 @@ bool Coordinator::on_nodes(const core::Body& body) {
 }
 
 void Coordinator::on_node_up(const core::NodeUp& up) {
-  if (const NodeTable::Node* known = nodes_.find(up.node)) {
-    if (known->slots == up.slots) return;
+  if (NodeTable::Node* known = nodes_.find(up.node)) {
+    const std::uint32_t had = known->slots;
+    if (had == up.slots && known->for_now == up.for_now) return;
     nodes_.resize(up.node, up.slots);
-    nodes_.find(up.node)->for_now = up.for_now;
+    known->for_now = up.for_now;
     count_slots();
     if (nodes_.slots() == 0) policy_.slots = 0;
-    remember(fmt::format("host {} has {} slots now", up.name, up.slots));
+    if (had != up.slots) remember(fmt::format("host {} has {} slots now", up.name, up.slots));
     if (stage_ == Stage::kNodes || stage_ == Stage::kHello) return;
     if (first_ready_) leave_node(up.node);
+    settle_owed(known, had);
     return grow();
   }
   const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
@@ -81,18 +83,35 @@ void Coordinator::leave_node(core::NodeId node) {
   std::vector<core::MemberId> there(all.begin(), all.end());
   std::erase_if(there, [&](core::MemberId m) { return members_.look(m)->state >= MemberState::kLost; });
   if (there.size() <= slots || policy_.oversubscribe * slots > 0) there.clear();
-  if (there.empty() && wanted == before) return;
   std::ranges::sort(there);
+  bool asked = false;
   for (std::size_t i = slots; i < there.size(); ++i) {
     Record* r = members_.find(there[i]);
-    if (!r->leave_wanted && r->state <= MemberState::kActive) ask_to_leave(r);
+    if (r->leave_wanted || r->state > MemberState::kActive) continue;
+    ask_to_leave(r);
+    asked = true;
   }
+  if (!asked && wanted == before) return;  // or they have been asked, and their places are settled
   // Who left for the sake of its host does not make the job smaller, if there is room elsewhere. What was
   // lent with it does, wherever it runs.
   const std::uint32_t room = for_now ? wanted : policy_.slots;
   policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, std::min(wanted, room));
   journal_intent();
   if (wanted < before) shrink();
+}
+
+// Slots that are gone for now make the job smaller once it is known that they do not come again, unless there
+// is room elsewhere by then.
+void Coordinator::settle_owed(NodeTable::Node* node, std::uint32_t had) {
+  const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
+  if (node->for_now) {
+    node->owed = std::min(lacked, node->owed + had - std::min(had, node->slots));
+    return;
+  }
+  const std::uint32_t owed = std::min(lacked, std::exchange(node->owed, 0));
+  if (owed == 0 || node->slots > had) return;
+  policy_.target = desired_ = std::max(policy_.replace ? policy_.min : 1, desired_ - owed);
+  journal_intent();
 }
 
 // A job whose size nobody has said grows with its hosts, others by what is lent to them.

@@ -43,8 +43,8 @@ std::uint32_t NodeTable::take_lent(core::NodeId id) {
   return found == nodes_.end() ? 0 : std::exchange(found->second.lent, 0);
 }
 
-void NodeTable::forget_lent() {
-  for (auto& [id, node] : nodes_) node.lent = 0;
+void NodeTable::forget_changes() {
+  for (auto& [id, node] : nodes_) node.lent = node.owed = 0;
 }
 
 void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {

@@ -20,7 +20,8 @@ class NodeTable {
     std::string name;
     std::uint32_t slots = 0;
     bool silent = false;     // not heard for a second
-    bool for_now = false;    // what it has fewer slots comes again
+    bool for_now = false;    // what it has fewer slots may come again
+    std::uint32_t owed = 0;  // members by which the job is smaller if that does not
     std::uint32_t lent = 0;  // members by which the job is larger as long as it is there
   };
 
@@ -33,7 +34,7 @@ class NodeTable {
   // What a job that lacks so many members has more by that node, and until take_lent(); no more than `most`.
   std::uint32_t lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
   std::uint32_t take_lent(core::NodeId id);
-  void forget_lent();  // the size of the job has been said, with all that is there
+  void forget_changes();  // the size of the job has been said, with all that is there
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }

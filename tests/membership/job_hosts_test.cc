@@ -209,6 +209,61 @@ TEST_F(HostsTest, AHostThatIsSuspendedKeepsItsPlacesInTheJob) {
   expect_success(job);
 }
 
+// Part of a host, which its allocator wants back: whether it gets it is known once members have left.
+TEST_F(HostsTest, SlotsThatAreGoneForNowMakeTheJobSmallerOnceTheyAreGoneForGood) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);
+  job.resize_host(1, 1, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
+  EXPECT_EQ(job.past.intent->target, 6U);
+  job.resize_host(1, 2);  // they stay
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  job.resize_host(1, 1, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
+  job.resize_host(1, 1);
+  EXPECT_EQ(job.past.intent->target, 5U);
+  (void)job.add_host(2);  // by which the job is no larger
+  ASSERT_TRUE(job.reach(job.member(0).applied + 5));
+  EXPECT_EQ(job.journal->size(), 5U);
+  EXPECT_FALSE(job.heard("was lost"));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, WhatIsGoneForGoodCostsNoMemberThatHasRoomElsewhere) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);
+  job.resize_host(1, 1, true);
+  job.resize_host(2, 0, true);  // suspended
+  (void)job.add_host(1);
+  job.resize_host(1, 1);  // of three places that are missing one has come, and one is gone
+  EXPECT_EQ(job.past.intent->target, 5U);
+  job.resize_host(2, 2);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
+  job.resize_host(1, 0, true);
+  ASSERT_TRUE(job.run_until([&] { return job.living_on(1) == 0; }));
+  job.resize_host(1, 0);  // whose places the others have
+  EXPECT_EQ(job.past.intent->target, 5U);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, ASizeThatIsSaidMeanwhileIsTheLastWord) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  o.policy.grows = true;
+  SimJob& job = start_on(o, 6);
+  job.resize_host(1, 1, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 5; }));
+  ASSERT_TRUE(job.ask(core::ResizeRequest{7}).ok);
+  job.resize_host(1, 1);
+  EXPECT_EQ(job.past.intent->target, 7U);
+  (void)job.add_host(2);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 7; }));
+  expect_success(job);
+}
+
 TEST_F(HostsTest, ACoordinatorThatComesLaterAsksForTheHostBackAgain) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(3));
