@@ -53,7 +53,9 @@ NoticeWatch::NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, s
 
 NoticeWatch::~NoticeWatch() { stop(); }
 
-void NoticeWatch::start() {
+void NoticeWatch::start(const std::vector<std::string>& suspended_by) {
+  for (const auto& source : sources_)
+    source->suspended = std::ranges::find(suspended_by, source->name()) != suspended_by.end();
   for (const auto& source : sources_) ask(*source);
 }
 
@@ -138,6 +140,10 @@ void NoticeWatch::ask_token(Source& source) {
   });
 }
 
+bool NoticeWatch::any_suspended() const {
+  return std::ranges::any_of(sources_, [](const auto& source) { return source->suspended; });
+}
+
 void NoticeWatch::on_text(Source& source, const std::string& text) {
   if (source.over) return;
   const auto notice = parse_notice(text, static_cast<std::int64_t>(::time(nullptr)));
@@ -150,7 +156,7 @@ void NoticeWatch::on_text(Source& source, const std::string& text) {
   if (ours && !(suspends && was_suspended)) {
     source.over = !suspends;
     events_.noticed(**notice, source.name());
-  } else if (!ours && was_suspended) {
+  } else if (!ours && was_suspended && !any_suspended()) {
     events_.over(source.name());
   }
   ask_later(source);

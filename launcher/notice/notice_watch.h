@@ -25,14 +25,16 @@ class NoticeWatch {
     // A source that cannot be asked, or says what is no notice: once for each different sentence. It is asked
     // on.
     std::function<void(const std::string& sentence)> said;
-    // A source that had suspended the host says so no more. Empty: a suspension is like any other notice.
+    // A source that had suspended the host says so no more, nor does another. Empty: a suspension is like any
+    // other notice.
     std::function<void(const std::string& source)> over = {};
   };
   // `host`: its name in the job. `environment`: of the command.
   NoticeWatch(boost::asio::io_context& loop, NoticeRequest sources, std::string host, Environment environment,
               Events events);
   ~NoticeWatch();
-  void start();
+  // `suspended_by`: the sources that are known to have suspended the host.
+  void start(const std::vector<std::string>& suspended_by = {});
   void stop();
 
  private:
@@ -45,6 +47,7 @@ class NoticeWatch {
   void ask_token(Source& source);
   void on_text(Source& source, const std::string& text);
   void failed(Source& source, const std::string& why);
+  [[nodiscard]] bool any_suspended() const;
 
   boost::asio::io_context& loop_;
   const NoticeRequest request_;

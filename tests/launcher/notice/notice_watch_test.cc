@@ -28,7 +28,8 @@ class WatchTest : public testing::Test {
   WatchTest() { std::filesystem::create_directories(folder_); }
   ~WatchTest() override { std::filesystem::remove_all(folder_); }
 
-  NoticeWatch& watch(NoticeRequest sources, const std::function<void(const std::string&)>& over = {}) {
+  NoticeWatch& watch(NoticeRequest sources, const std::function<void(const std::string&)>& over = {},
+                     const std::vector<std::string>& suspended_by = {}) {
     sources.every = milliseconds(10);
     watch_.emplace(
         loop_, std::move(sources), "n1", Environment{{"PATH", "/usr/bin:/bin"}},
@@ -36,7 +37,7 @@ class WatchTest : public testing::Test {
                               heard_.push_back(fmt::format("{} {}", kind_name(notice.kind), source));
                             },
                             [this](const std::string& text) { said_.push_back(text); }, over});
-    watch_->start();
+    watch_->start(suspended_by);
     return *watch_;
   }
   // False: it did not become true within ten seconds.
@@ -88,6 +89,38 @@ TEST_F(WatchTest, ASuspensionEndsWhenTheFileSaysSoNoMore) {
   std::filesystem::remove(path_);
   loop_.run_for(milliseconds(50));
   EXPECT_EQ(over, 2);
+}
+
+TEST_F(WatchTest, ASuspensionOfWhichIsKnownIsOverOnceItsSourceSaysSo) {
+  write("suspend who=n1\n");
+  int over = 0;
+  watch({.file = path_}, [&](const std::string&) { ++over; }, {"--notice-file " + path_});
+  loop_.run_for(milliseconds(50));
+  EXPECT_TRUE(heard_.empty());  // it is no news
+  EXPECT_EQ(over, 0);
+  write("rubbish");
+  ASSERT_TRUE(until([&] { return !said_.empty(); }));
+  EXPECT_EQ(over, 0);
+  std::filesystem::remove(path_);
+  ASSERT_TRUE(until([&] { return over == 1; }));
+  write("suspend who=n1\n");
+  ASSERT_TRUE(until([&] { return heard_.size() == 1; }));
+}
+
+TEST_F(WatchTest, ASuspensionIsOverWhenTheLastOfItsSourcesSaysSo) {
+  const std::string other = path_ + "2";
+  std::vector<std::string> over;
+  write("suspend\n");
+  std::ofstream(other) << "suspend\n";
+  watch({.file = path_, .command = "cat " + other + " 2>/dev/null || true"},
+        [&](const std::string& source) { over.push_back(source); });
+  ASSERT_TRUE(until([&] { return heard_.size() == 2; }));
+  std::filesystem::remove(path_);
+  loop_.run_for(milliseconds(200));
+  EXPECT_TRUE(over.empty());
+  std::filesystem::remove(other);
+  ASSERT_TRUE(until([&] { return !over.empty(); }));
+  EXPECT_THAT(over, ElementsAre(HasSubstr("--notice-command cat")));
 }
 
 TEST_F(WatchTest, WhereNobodyAsksWhenItEndsASuspensionIsANoticeLikeOthers) {
