@@ -95,8 +95,12 @@ core::Result<std::vector<launcher::HostRequest>> hosts_in(const json& value, con
       host.name = text_in(each, "name");
       host.user = text_in(each, "user");
       host.address = text_in(each, "address");
-      if (each.contains("slots") && each["slots"].is_number_unsigned())
-        host.slots = each["slots"].get<std::uint32_t>();
+      const auto slots = each.contains("slots") && each["slots"].is_number_unsigned()
+                             ? each["slots"].get<std::uint64_t>()
+                             : 0;
+      if (slots > core::kMaxMembers)
+        return invalid_argument(fmt::format("this {} says {} slots of a host", what, slots));
+      host.slots = static_cast<std::uint32_t>(slots);
       host.cores = numbers_in(each, "cores");
       host.gpus = texts_in(each, "gpus");
     }

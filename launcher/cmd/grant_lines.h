@@ -25,7 +25,7 @@ struct Offer {
 };
 // Joiner -> hub, first and once.
 [[nodiscard]] std::string to_line(const Offer& offer);
-// kInvalidArgument: it is no offer, or names no host, or one without slots.
+// kInvalidArgument: it is no offer, or names no host, or one with more slots than a job can have.
 [[nodiscard]] core::Result<Offer> parse_offer(std::string_view line);
 
 // Joiner -> hub: the hosts are wanted back, and lost in `within`. From one who has offered none: those of

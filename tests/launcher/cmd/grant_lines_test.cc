@@ -13,6 +13,16 @@ TEST(GrantLines, AnOfferSaysWhoStartsAgents) {
   EXPECT_FALSE(parse_offer(to_line(offer))->starts);
 }
 
+TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
+  const auto offer = [](const std::string& slots) {
+    return parse_offer(R"({"hosts":[{"name":"hX","slots":)" + slots + "}]}");
+  };
+  EXPECT_EQ(offer("16384")->grant.hosts.at(0).slots, 16384U);
+  EXPECT_EQ(offer("16385").status().message(), "this offer says 16385 slots of a host");
+  EXPECT_FALSE(offer("4294967298").ok());  // which is no 2
+  EXPECT_FALSE(parse_recall(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
+}
+
 TEST(GrantLines, AnOrderIsKept) {
   AgentStart start;
   start.order = {

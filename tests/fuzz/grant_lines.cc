@@ -1,0 +1,88 @@
+// Any bytes as a line between `regroup join` and the hub of a job: refused with a reason, or understood as
+// something that is the same when it is said and heard once more.
+#include "launcher/cmd/grant_lines.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/node_message.h"
+
+using namespace regroup;
+
+namespace {
+
+constexpr std::size_t kCut = 500;  // what an agent says is cut there, if need be within a letter
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+// What was understood of `bytes`, if anything.
+template <class Parse>
+auto understood(std::string_view bytes, Parse parse) {
+  auto first = parse(bytes);
+  if (!first.ok()) {
+    require(!first.status().message().empty());
+    return first;
+  }
+  const std::string line = cmd::to_line(*first);
+  require(line.find('\n') == line.size() - 1);
+  const auto second = parse(line);
+  require(second.ok());
+  if (bytes.size() < kCut) require(cmd::to_line(*second) == line);
+  return first;
+}
+
+void check(const std::vector<launcher::HostRequest>& hosts) {
+  for (const launcher::HostRequest& host : hosts) {
+    require(!host.name.empty() && host.slots <= core::kMaxMembers);
+    require(std::ranges::none_of(host.cores, [](int core) { return core < 0; }));
+  }
+}
+
+void check(core::Duration within) {
+  require(within >= core::Duration::zero() && within <= std::chrono::hours(24));
+}
+
+bool printable(std::string_view text) {
+  return std::ranges::none_of(text, [](char c) { return c >= 0 && (c < ' ' || c == 0x7f); });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  if (const auto offer = understood(bytes, cmd::parse_offer); offer.ok()) {
+    require(!offer->grant.hosts.empty());
+    check(offer->grant.hosts);
+    check(offer->grace);
+  }
+  if (const auto recall = understood(bytes, cmd::parse_recall); recall.ok()) {
+    check(recall->hosts);
+    check(recall->within);
+  }
+  if (const auto again = understood(bytes, cmd::parse_again); again.ok()) {
+    require(!again->token.empty());
+    check(again->recall.within);
+  }
+  if (const auto resized = understood(bytes, cmd::parse_resized); resized.ok())
+    require(resized->members <= core::kMaxMembers);
+  if (const auto start = understood(bytes, cmd::parse_agent_start); start.ok())
+    require(start->order.node < core::kEveryNode && !start->order.host.empty() &&
+            !start->order.program.empty());
+  if (const auto end = understood(bytes, cmd::parse_agent_end); end.ok())
+    require(end->node < core::kEveryNode);
+  if (const auto news = understood(bytes, cmd::parse_agent_news); news.ok()) {
+    require(news->node < core::kEveryNode && news->why.code() <= core::Code::kInternal);
+    require(printable(news->line) && printable(news->why.message()));
+  }
+  static_cast<void>(understood(bytes, cmd::parse_told));
+  return 0;
+}
