@@ -69,6 +69,8 @@ void Coordinator::recall(const Intent& intent) {
   desired_ = journaled_ = intent.desired;
   relaunches_.recall(intent.restarts);
   first_member_ = intent.first_member;
+  policy_.target_follows = intent.said == 0;
+  if (intent.said > 0) nodes_.recall_lent(intent.target - std::min(intent.target, intent.said));
   members_.reserve_ids(intent.next_member);
   for (const Intent::Mark& mark : intent.marks) {
     Record* r = members_.find(mark.member);
@@ -85,6 +87,8 @@ Intent Coordinator::intent() const {
              .restarts = relaunches_.restarts(),
              .next_member = std::max(promised_ids_, members_.next_id()),
              .first_member = first_member_};
+  if (!policy_.target_follows)
+    out.said = std::max(policy_.target - std::min(policy_.target, nodes_.lent()), 1U);
   for (const auto& [id, r] : members_.all()) {
     if (!r.in_world() || (r.state == MemberState::kActive && !r.leave_wanted)) continue;
     out.marks.push_back({id, r.state, r.leave_wanted});

@@ -62,11 +62,12 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   count_slots();
   // Of one that was there before this coordinator the target knows already.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
-  const std::uint32_t most = later ? policy_.max - std::min(policy_.max, desired_) : policy_.max;
   const bool beyond = up.lent && !policy_.target_follows && !policy_.oversubscribe;
-  const std::uint32_t lent = beyond ? nodes_.lend(up.node, lacked, most) : 0;
+  std::uint32_t lent = 0;
+  if (beyond && later) lent = nodes_.lend(up.node, lacked, policy_.max - std::min(policy_.max, desired_));
+  if (beyond && !later) nodes_.lend_again(up.node);
   if (stage_ == Stage::kNodes) return;
-  grow(later ? lent : 0);
+  grow(lent);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // It has no member of this World, so all that it can say in the open round is that it has none.

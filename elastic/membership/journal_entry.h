@@ -29,6 +29,7 @@ struct Intent {
   std::uint32_t restarts = 0;       // relaunches so far
   core::MemberId next_member = 0;   // ids below may have been given
   core::MemberId first_member = 0;  // of the present launch; those below belong to earlier ones
+  std::uint32_t said = 0;           // the target without what hosts lend; 0: nobody has said one
   std::vector<Mark> marks;
   bool operator==(const Intent&) const = default;
 };

@@ -43,7 +43,16 @@ std::uint32_t NodeTable::take_lent(core::NodeId id) {
   return found == nodes_.end() ? 0 : std::exchange(found->second.lent, 0);
 }
 
+void NodeTable::lend_again(core::NodeId id) { recalled_ -= lend(id, 0, recalled_); }
+
+std::uint32_t NodeTable::lent() const {
+  std::uint32_t sum = recalled_;
+  for (const auto& [id, node] : nodes_) sum += node.lent;
+  return sum;
+}
+
 void NodeTable::forget_changes() {
+  recalled_ = 0;
   for (auto& [id, node] : nodes_) node.lent = node.owed = 0;
 }
 

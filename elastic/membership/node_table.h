@@ -34,7 +34,11 @@ class NodeTable {
   // What a job that lacks so many members has more by that node, and until take_lent(); no more than `most`.
   std::uint32_t lend(core::NodeId id, std::uint32_t lacked, std::uint32_t most);
   std::uint32_t take_lent(core::NodeId id);
-  void forget_changes();  // the size of the job has been said, with all that is there
+  // What the nodes of an earlier table had lent is lent by those of this one that lend_again().
+  void recall_lent(std::uint32_t members) { recalled_ = members; }
+  void lend_again(core::NodeId id);
+  [[nodiscard]] std::uint32_t lent() const;  // by all, with what was recalled
+  void forget_changes();                     // the size of the job has been said, with all that is there
   [[nodiscard]] Node* find(core::NodeId id);
   [[nodiscard]] bool contains(core::NodeId id) const { return nodes_.contains(id); }
   [[nodiscard]] bool empty() const { return nodes_.empty(); }
@@ -58,7 +62,7 @@ class NodeTable {
 
   const bool by_node_;
   std::map<core::NodeId, Node> nodes_;
-  std::uint32_t slots_ = 0;
+  std::uint32_t slots_ = 0, recalled_ = 0;
   std::map<core::NodeId, std::uint32_t> load_;
   std::set<Place> places_;
   core::Generation generation_ = 0;  // of what follows

@@ -24,7 +24,7 @@ using membership::MemberState;
 
 struct FileHead {
   std::uint32_t magic = 0x4a524752;  // "RGRJ"
-  std::uint32_t version = 3;
+  std::uint32_t version = 4;
 };
 
 enum class Kind : std::uint32_t { kWorld = 1, kIntent = 2, kSentence = 3 };
@@ -45,7 +45,7 @@ struct IntentHead {
   std::uint32_t restarts = 0;
   std::uint32_t next_member = 0;
   std::uint32_t first_member = 0;
-  std::uint32_t zero = 0;  // keeps what follows at multiples of 8
+  std::uint32_t said = 0;
 };
 struct DiskMark {
   std::uint32_t member = 0;
@@ -89,7 +89,7 @@ std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
   }
   const auto& intent = std::get<membership::Intent>(entry);
   put(out, IntentHead{intent.began.time_since_epoch().count(), intent.target, intent.desired, intent.restarts,
-                      intent.next_member, intent.first_member, 0});
+                      intent.next_member, intent.first_member, intent.said});
   for (const auto& mark : intent.marks) {
     put(out, DiskMark{mark.member, static_cast<std::uint16_t>(mark.state), mark.leave_wanted});
   }
@@ -100,9 +100,8 @@ core::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
   const core::Status senseless(core::Code::kDataLoss, "an intent that makes no sense");
   if (body.size() < sizeof(IntentHead)) return senseless;
   const auto head = take<IntentHead>(body);
-  if (head.zero != 0) return senseless;
-  membership::Intent out{time_of(head.began), head.target, head.desired, head.restarts, head.next_member,
-                         head.first_member,   {}};
+  membership::Intent out{time_of(head.began), head.target,       head.desired, head.restarts,
+                         head.next_member,    head.first_member, head.said,    {}};
   if (body.size() % sizeof(DiskMark) != 0) return senseless;
   while (!body.empty()) {
     const auto mark = take<DiskMark>(body);

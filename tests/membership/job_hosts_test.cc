@@ -264,6 +264,49 @@ TEST_F(HostsTest, ASizeThatIsSaidMeanwhileIsTheLastWord) {
   expect_success(job);
 }
 
+TEST_F(HostsTest, ALaterCoordinatorKnowsThatTheSizeWasSaid) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.reach(job.member(0).applied + 2));
+  (void)job.add_host(2);
+  ASSERT_TRUE(job.reach(job.member(0).applied + 5));
+  EXPECT_EQ(job.journal->size(), 4U);
+  expect_success(job);
+}
+
+TEST_F(HostsTest, OrThatNobodyHasSaidIt) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& job = start_on(o, 6);
+  job.restart_coordinator(true);
+  ASSERT_TRUE(job.reach(job.member(0).applied + 2));
+  (void)job.add_host(2);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 8; }));
+  expect_success(job);
+}
+
+TEST_F(HostsTest, WhatWasLentGoesWithItsHostUnderALaterCoordinatorToo) {
+  SimOptions o = three_hosts();
+  o.policy.max = 8;
+  SimJob& job = start_on(o, 6);
+  ASSERT_TRUE(job.ask(core::ResizeRequest{4}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  const core::NodeId lent = job.add_host(2, true);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 6; }));
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    job.restart_coordinator(true);
+    ASSERT_TRUE(job.reach(job.member(0).applied + 2));
+  }
+  job.resize_host(lent, 0);
+  ASSERT_TRUE(job.run_until([&] { return job.journal->size() == 4; }));
+  EXPECT_EQ(job.past.intent->said, 4U);
+  expect_success(job);
+}
+
 TEST_F(HostsTest, ACoordinatorThatComesLaterAsksForTheHostBackAgain) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(3));

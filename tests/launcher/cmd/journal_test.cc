@@ -30,6 +30,7 @@ membership::Intent intent(std::uint32_t target) {
           2,
           9,
           7,
+          target - 2,
           {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
 }
 
@@ -155,7 +156,7 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.seekp(4);
   file.put('\x07');
   file.close();
-  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 3 is known");
+  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 4 is known");
 }
 
 // Of the build before this one: it held nothing but Worlds.
@@ -163,7 +164,7 @@ TEST_F(JournalTest, RefusesVersion1) {
   std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
   auto journal = JournalFile::open(path_);
   EXPECT_EQ(journal.code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 3 is known");
+  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 4 is known");
 }
 
 TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
