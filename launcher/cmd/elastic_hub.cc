@@ -118,7 +118,11 @@ core::NodeUp ElasticHub::news_of(std::size_t index) const {
   const auto seats = seats_.find(index);
   std::uint32_t slots = given != 0 ? given : hosts_->facts(index).slots;
   if (seats != seats_.end()) slots = given != 0 ? std::min(given, seats->second) : seats->second;
-  return {.node = hosts_->id(index), .name = hosts_->name(index), .slots = slots, .lent = lent(index)};
+  return {.node = hosts_->id(index),
+          .name = hosts_->name(index),
+          .slots = slots,
+          .lent = lent(index),
+          .for_now = parts_.contains(index)};
 }
 
 void ElasticHub::on_coordinator(core::Fd socket, std::int32_t) {

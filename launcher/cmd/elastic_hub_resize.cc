@@ -71,7 +71,8 @@ core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
   return {};
 }
 
-// The newest members there leave as on a notice, as many as do not fit any more.
+// The newest members there leave as on a notice, as many as do not fit any more. Until they have, it may be
+// that the slots stay, and the job as large as it is.
 void ElasticHub::take_part(std::size_t index, std::uint32_t slots, GrantId id, const Recall& what) {
   say(fmt::format("host {}: {} wanted back within {:g} s ({})", hosts_->name(index), slots_text(slots),
                   std::chrono::duration<double>(what.within).count(), what.why));
@@ -94,6 +95,7 @@ void ElasticHub::look_whether_parted(std::size_t index) {
     const auto parted = parts_.extract(index);
     const Part& part = parted.mapped();
     if (!free) return keep_part(index, part);
+    change_slots(index, options_.slots.at(index));  // for good
     options_.resizer->lessen(hosts_->name(index), part.slots);
     say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(part.slots)));
     if (all_left(part.grant)) door_.end(part.grant, "the slots are free");

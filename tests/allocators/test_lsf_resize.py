@@ -186,8 +186,10 @@ def test_slots_that_lsf_takes_of_a_host_are_left_by_as_many_members(job: Job):
 
 
 def test_slots_that_are_not_left_in_time_stay(job: Job):
-    """LSF hears that, and does not take them. Members that are stopped finish no step."""
+    """LSF hears that, and does not take them: the job has its four members again. Members that are stopped
+    finish no step."""
     job.until("generation 1: 4 members")
+    job.resize(4)  # the size is said: what comes alone makes the job no larger
     found = subprocess.run(
         ["pgrep", "-f", f"^chaos_member {job.folder}/"], capture_output=True, text=True, timeout=10
     )
@@ -204,6 +206,7 @@ def test_slots_that_are_not_left_in_time_stay(job: Job):
             os.kill(pid, signal.SIGCONT)
     assert late.returncode == 9, late.stderr
     assert "host hB: its members did not leave 1 slot in time" in late.stderr
+    job.until_generations(": 4 members", 2)
     job.until_trained()
 
 
