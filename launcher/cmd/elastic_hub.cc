@@ -108,6 +108,10 @@ void ElasticHub::set_up(std::size_t index, std::vector<node::Seat> seats) {
   if (setup.elastic) setup.elastic->seats = std::move(seats);
   setup.host = hosts_->id(index);
   setup.name = hosts_->name(index);
+  if (parked(index)) {
+    const auto& sources = guests_.at(index).suspended_by;
+    setup.suspended_by.assign(sources.begin(), sources.end());
+  }
   hosts_->set_up(index, setup, options_.app);
 }
 
@@ -206,10 +210,8 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       tell_coordinator(lost, lost.node);
     else
       untold_.push_back(lost);
-    const auto guest = guests_.find(index);
-    const bool parked = guest != guests_.end() && guest->second.parked;
-    if (parked) guest->second.parked = guest->second.leaving = false;  // it comes when it runs again
-    if (leaving(index))
+    if (parked(index)) guests_.at(index).timer.cancel();
+    if (leaving(index) && !parked(index))
       on_left(index, "is lost");
     else
       bring_back_later(index);
@@ -244,7 +246,7 @@ void ElasticHub::bring_back_later(std::size_t index) {
   back.delay = std::clamp<core::Duration>(2 * back.delay, kFirstReturn, kLastReturn);
   back.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(back.delay));
   back.timer.async_wait([this, index](const boost::system::error_code& error) {
-    if (!error && !agent_.ending() && !leaving(index)) hosts_->bring_back(index);
+    if (!error && !agent_.ending() && (!leaving(index) || parked(index))) hosts_->bring_back(index);
   });
 }
 
@@ -321,16 +323,21 @@ bool ElasticHub::hurry(std::size_t index, core::Duration within) {
 }
 
 // Its members leave as on any notice; its agent stays, to hear when the suspension is over.
-void ElasticHub::park(std::size_t index, core::Duration within, const std::string& why) {
-  if (hurry(index, within) || leaving(index)) return;
-  guests_.try_emplace(index, agent_.loop()).first->second.parked = true;
-  give_back(index, within, why);
+// One that is lost meanwhile comes without slots, and its new agent knows who is to say that it is over.
+void ElasticHub::park(std::size_t index, core::Duration within, const std::string& source) {
+  if (hurry(index, within)) return;
+  if (!leaving(index)) {
+    guests_.try_emplace(index, agent_.loop()).first->second.parked = true;
+    give_back(index, within, "suspend of " + source);
+  }
+  guests_.at(index).suspended_by.insert(source);
 }
 
 void ElasticHub::unpark(std::size_t index, const std::string& why) {
   const auto guest = guests_.find(index);
   if (guest == guests_.end() || !guest->second.parked) return;
   guest->second.parked = guest->second.leaving = false;
+  guest->second.suspended_by.clear();
   guest->second.timer.cancel();
   say(fmt::format("host {} may be used again ({})", hosts_->name(index), why));
   if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,9 +50,10 @@ class ElasticHub final : public launcher::AgentJob {
     core::TimePoint deadline{};  // of one that leaves
     std::string failure = {};    // why it has not come, as was said last
     bool leaving = false, left = false;
-    bool lent = false;       // by a user: nobody had asked an allocator for it
-    bool parked = false;     // suspended: it leaves its members, and may be used again
-    bool returning = false;  // when it has left, its allocator is asked to take it back
+    bool lent = false;                        // by a user: nobody had asked an allocator for it
+    bool parked = false;                      // suspended: it leaves its members, and may be used again
+    std::set<std::string> suspended_by = {};  // of a parked one, sources of notices
+    bool returning = false;                   // when it has left, its allocator is asked to take it back
     boost::asio::steady_timer timer;
   };
   struct Part {  // slots of a host that the allocator takes, and which are to be left
@@ -104,7 +106,7 @@ class ElasticHub final : public launcher::AgentJob {
   void give_back(std::size_t index, core::Duration within, const std::string& why);
   void leave(std::size_t index, core::Duration within);
   [[nodiscard]] bool hurry(std::size_t index, core::Duration within);
-  void park(std::size_t index, core::Duration within, const std::string& why);
+  void park(std::size_t index, core::Duration within, const std::string& source);
   void unpark(std::size_t index, const std::string& why);
   void look_whether_empty(std::size_t index);
   void on_left(std::size_t index, const std::string& how);

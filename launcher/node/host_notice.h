@@ -7,7 +7,7 @@
 namespace regroup::node {
 
 // Agent -> head. This host is wanted back, in so long: "SIGTERM" to its agent, or a notice that it heard.
-// Another may follow, which may leave less time.
+// Another may follow, which may leave less time. Of a suspension, and of its end, `why` is the source.
 struct HostNotice {
   static constexpr std::uint32_t kNotSaid = 0xffffffff;
   enum class Kind : std::uint8_t { kGoes, kSuspended, kOver };  // kOver: of the suspension; it may be used

@@ -56,13 +56,13 @@ struct Setup {
   std::string name;
   launcher::OutputRequest output;
   launcher::StdinRequest stdin_to;
-  bool verbose = false, quiet = false;
-  bool services = false, usage = false;  // for MPI programs; what members use is to be told
+  bool verbose = false, quiet = false, services = false, usage = false;  // of MPI; what members use is told
   launcher::MemoryPolicy memory = launcher::MemoryPolicy::kKernel;
   launcher::Master master;
   launcher::NoticeRequest notice = {};
-  launcher::ClaimScope claims = {};          // as of Survey
-  std::optional<ElasticSetup> elastic = {};  // then members are started by Membership, and run program 0
+  std::vector<std::string> suspended_by = {};  // of its sources, those that had suspended the host
+  launcher::ClaimScope claims = {};            // as of Survey
+  std::optional<ElasticSetup> elastic = {};    // then members are started by Membership, and run program 0
 };
 // A program; without a path it is looked for there.
 struct AddApp {

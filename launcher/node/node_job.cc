@@ -47,7 +47,7 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
                 const bool suspends = notice.kind == launcher::Notice::Kind::kSuspend;
                 wanted_back(
                     {static_cast<std::uint32_t>(std::min<std::int64_t>(within.count(), HostNotice::kNotSaid)),
-                     fmt::format("{} of {}", launcher::kind_name(notice.kind), source),
+                     suspends ? source : fmt::format("{} of {}", launcher::kind_name(notice.kind), source),
                      suspends ? HostNotice::Kind::kSuspended : HostNotice::Kind::kGoes});
               },
               [this](const std::string& text) { link_->send(Said{text}); },
@@ -60,7 +60,8 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
                                          [this](std::size_t bytes, bool broken) {
                                            link_->send(Taken{0, static_cast<std::uint32_t>(bytes), broken});
                                          })),
-      node_(options.node) {
+      node_(options.node),
+      suspended_by_(setup.suspended_by) {
   if (setup.elastic && !setup.elastic->head.empty() && link_->below()) {
     adoption_ = std::make_unique<Adoption>(
         agent.loop(), options, setup.elastic->head,
@@ -89,7 +90,7 @@ core::Status NodeJob::start() {
   outputs_[1]->start();
   outputs_[2]->start();
   watch_life();
-  watch_.start();
+  watch_.start(suspended_by_);
   return membership_ ? membership_->start() : core::Status();
 }
 

@@ -7,6 +7,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/fd.h"
 #include "core/status.h"
@@ -81,7 +83,8 @@ class NodeJob final : public launcher::AgentJob {
   std::array<std::shared_ptr<StreamSource>, 3> outputs_;  // 1 and 2
   std::function<void()> then_;                            // in leave()
   const core::NodeId node_;
-  std::unique_ptr<Adoption> adoption_;  // of an elastic job, below another agent
+  const std::vector<std::string> suspended_by_;  // when it came
+  std::unique_ptr<Adoption> adoption_;           // of an elastic job, below another agent
   bool done_ = false;
 };
 

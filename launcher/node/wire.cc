@@ -42,6 +42,7 @@ fb::SetupT table(const Setup& m) {
   t.usage = m.usage, t.memory = static_cast<std::uint8_t>(m.memory);
   t.master_address = m.master.address, t.master_port = m.master.port;
   t.notice = table(m.notice);
+  t.suspended_by = m.suspended_by;
   t.claims = claims(m.claims);
   if (m.elastic) {
     t.elastic = std::make_unique<fb::ElasticT>();
@@ -81,6 +82,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.usage = t.usage, m.memory = static_cast<launcher::MemoryPolicy>(t.memory);
   m.master = {t.master_address, t.master_port};
   if (t.notice) m.notice = plain(*t.notice);
+  m.suspended_by = t.suspended_by;
   m.claims = plain_claims(t.claims);
   if (!t.elastic) return m;
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,

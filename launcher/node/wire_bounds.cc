@@ -51,7 +51,8 @@ bool take(FlatBudget& budget, const fb::Gathered& gathered) {
 
 bool unpacks_within(const fb::Message& message, std::size_t bytes) {
   FlatBudget budget(bytes);
-  if (const auto* m = message.body_as_Setup()) return take(budget, m->elastic());
+  if (const auto* m = message.body_as_Setup())
+    return budget.strings(m->suspended_by()) && take(budget, m->elastic());
   if (const auto* m = message.body_as_AddApp()) return take(budget, *m);
   if (const auto* m = message.body_as_StartSpace()) return take(budget, *m);
   if (const auto* m = message.body_as_StartAgents()) return take(budget, *m);

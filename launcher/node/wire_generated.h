@@ -1939,6 +1939,7 @@ struct SetupT : public flatbuffers::NativeTable {
   uint8_t memory = 0;
   std::unique_ptr<regroup::node::fb::NoticeSourcesT> notice{};
   std::unique_ptr<regroup::node::fb::ClaimsT> claims{};
+  std::vector<std::string> suspended_by{};
   SetupT() = default;
   SetupT(const SetupT &o);
   SetupT(SetupT&&) FLATBUFFERS_NOEXCEPT = default;
@@ -1964,7 +1965,8 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_USAGE = 26,
     VT_MEMORY = 28,
     VT_NOTICE = 30,
-    VT_CLAIMS = 32
+    VT_CLAIMS = 32,
+    VT_SUSPENDED_BY = 34
   };
   uint32_t host() const {
     return GetField<uint32_t>(VT_HOST, 0);
@@ -2011,6 +2013,9 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const regroup::node::fb::Claims *claims() const {
     return GetPointer<const regroup::node::fb::Claims *>(VT_CLAIMS);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *suspended_by() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_SUSPENDED_BY);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_HOST, 4) &&
@@ -2034,6 +2039,9 @@ struct Setup FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyTable(notice()) &&
            VerifyOffset(verifier, VT_CLAIMS) &&
            verifier.VerifyTable(claims()) &&
+           VerifyOffset(verifier, VT_SUSPENDED_BY) &&
+           verifier.VerifyVector(suspended_by()) &&
+           verifier.VerifyVectorOfStrings(suspended_by()) &&
            verifier.EndTable();
   }
   SetupT *UnPack(const flatbuffers::resolver_function_t *_resolver = nullptr) const;
@@ -2090,6 +2098,9 @@ struct SetupBuilder {
   void add_claims(flatbuffers::Offset<regroup::node::fb::Claims> claims) {
     fbb_.AddOffset(Setup::VT_CLAIMS, claims);
   }
+  void add_suspended_by(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> suspended_by) {
+    fbb_.AddOffset(Setup::VT_SUSPENDED_BY, suspended_by);
+  }
   explicit SetupBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2117,8 +2128,10 @@ inline flatbuffers::Offset<Setup> CreateSetup(
     bool usage = false,
     uint8_t memory = 0,
     flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0,
-    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0) {
+    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> suspended_by = 0) {
   SetupBuilder builder_(_fbb);
+  builder_.add_suspended_by(suspended_by);
   builder_.add_claims(claims);
   builder_.add_notice(notice);
   builder_.add_elastic(elastic);
@@ -2158,9 +2171,11 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
     bool usage = false,
     uint8_t memory = 0,
     flatbuffers::Offset<regroup::node::fb::NoticeSources> notice = 0,
-    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0) {
+    flatbuffers::Offset<regroup::node::fb::Claims> claims = 0,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *suspended_by = nullptr) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto master_address__ = master_address ? _fbb.CreateString(master_address) : 0;
+  auto suspended_by__ = suspended_by ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*suspended_by) : 0;
   return regroup::node::fb::CreateSetup(
       _fbb,
       host,
@@ -2177,7 +2192,8 @@ inline flatbuffers::Offset<Setup> CreateSetupDirect(
       usage,
       memory,
       notice,
-      claims);
+      claims,
+      suspended_by__);
 }
 
 flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_fbb, const SetupT *_o, const flatbuffers::rehasher_function_t *_rehasher = nullptr);
@@ -5486,7 +5502,8 @@ inline SetupT::SetupT(const SetupT &o)
         usage(o.usage),
         memory(o.memory),
         notice((o.notice) ? new regroup::node::fb::NoticeSourcesT(*o.notice) : nullptr),
-        claims((o.claims) ? new regroup::node::fb::ClaimsT(*o.claims) : nullptr) {
+        claims((o.claims) ? new regroup::node::fb::ClaimsT(*o.claims) : nullptr),
+        suspended_by(o.suspended_by) {
 }
 
 inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
@@ -5505,6 +5522,7 @@ inline SetupT &SetupT::operator=(SetupT o) FLATBUFFERS_NOEXCEPT {
   std::swap(memory, o.memory);
   std::swap(notice, o.notice);
   std::swap(claims, o.claims);
+  std::swap(suspended_by, o.suspended_by);
   return *this;
 }
 
@@ -5532,6 +5550,7 @@ inline void Setup::UnPackTo(SetupT *_o, const flatbuffers::resolver_function_t *
   { auto _e = memory(); _o->memory = _e; }
   { auto _e = notice(); if (_e) _o->notice = std::unique_ptr<regroup::node::fb::NoticeSourcesT>(_e->UnPack(_resolver)); }
   { auto _e = claims(); if (_e) _o->claims = std::unique_ptr<regroup::node::fb::ClaimsT>(_e->UnPack(_resolver)); }
+  { auto _e = suspended_by(); if (_e) { _o->suspended_by.resize(_e->size()); for (flatbuffers::uoffset_t _i = 0; _i < _e->size(); _i++) { _o->suspended_by[_i] = _e->Get(_i)->str(); } } }
 }
 
 inline flatbuffers::Offset<Setup> Setup::Pack(flatbuffers::FlatBufferBuilder &_fbb, const SetupT* _o, const flatbuffers::rehasher_function_t *_rehasher) {
@@ -5557,6 +5576,7 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
   auto _memory = _o->memory;
   auto _notice = _o->notice ? CreateNoticeSources(_fbb, _o->notice.get(), _rehasher) : 0;
   auto _claims = _o->claims ? CreateClaims(_fbb, _o->claims.get(), _rehasher) : 0;
+  auto _suspended_by = _o->suspended_by.size() ? _fbb.CreateVectorOfStrings(_o->suspended_by) : 0;
   return regroup::node::fb::CreateSetup(
       _fbb,
       _host,
@@ -5573,7 +5593,8 @@ inline flatbuffers::Offset<Setup> CreateSetup(flatbuffers::FlatBufferBuilder &_f
       _usage,
       _memory,
       _notice,
-      _claims);
+      _claims,
+      _suspended_by);
 }
 
 inline AddAppT::AddAppT(const AddAppT &o)

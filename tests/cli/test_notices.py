@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 
@@ -119,6 +120,31 @@ def test_a_host_that_was_suspended_comes_back_when_the_file_says_so_no_more(regr
     two_hosts.wait_err("host b is given back")
     assert_finished(two_hosts, 2)
     assert "was lost" not in two_hosts.err, two_hosts.err
+
+
+def test_a_suspended_host_that_was_given_up_gets_no_members_while_it_is_suspended(regroup, member, tmp_path):
+    """Members there stand still, so it is given up at its deadline, and tried again. Whoever says that it is
+    suspended takes its time to say so once more."""
+    notice = tmp_path / "notice"
+    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-every", "0.05"]
+    words += ["--notice-command", f"sleep 0.3; cat {notice} 2>/dev/null || true"]
+    job = regroup.start(*words, "--shards", "4", "-np", "1:4", "--start", "4", member, STEPS, "100")
+    job.wait_err("generation 1: 4 members")
+    for pid in [pid_of(job, 2), pid_of(job, 3)]:
+        os.kill(pid, signal.SIGSTOP)  # their agent kills them when it is given up
+    notice.write_text("suspend within=0 who=b\n")
+    job.wait_err("host b: its time is over, with 2 members on it")
+    came = r"host b has come, with (\d+) slots"
+
+    def times() -> list[str]:
+        return re.findall(came, "\n".join(said["why"] for said in status(regroup).get("history", [])))
+
+    assert until(times, "host b once more") == ["0"]
+    until(lambda: len(members(regroup)) == 2, "two members")
+    notice.unlink()
+    job.wait_err(r"host b may be used again \(--notice-command ")
+    until(lambda: len(members(regroup)) == 4, "four members")
+    assert_finished(job, 4)
 
 
 def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):

@@ -29,7 +29,9 @@ TEST(NodeWire, SetupKeepsOutputInputAndMaster) {
   setup.stdin_to = {launcher::StdinRequest::To::kNone, 2};
   setup.verbose = setup.quiet = setup.services = true;
   setup.master = {"10.0.0.1", 4711};
+  setup.suspended_by = {"--notice-file /run/notice", "--notice-url http://m/"};
   const node::Setup out = through(setup);
+  EXPECT_EQ(out.suspended_by, setup.suspended_by);
   EXPECT_EQ(out.host, 3U);
   EXPECT_EQ(out.name, "node3");
   EXPECT_EQ(out.output.tag, setup.output.tag);
@@ -266,6 +268,12 @@ TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
     const auto seats = b.CreateVector(often(fb::CreateSeat(b, 0, variables(b, text))));
     return fb::CreateSetup(b, 0, 0, 0, 0, 0, false, false, false, 0, 0,
                            fb::CreateElastic(b, 0, 0, 0, false, 0, 0, seats));
+  });
+  refused(fb::Body::Setup, [](Builder& b, const std::string& text) {
+    const auto sources = b.CreateVector(often(b.CreateString(text)));
+    fb::SetupBuilder setup(b);
+    setup.add_suspended_by(sources);
+    return setup.Finish();
   });
   refused(fb::Body::AddApp, [](Builder& b, const std::string& text) {
     return fb::CreateAddApp(b, 0, 0, b.CreateVector(often(b.CreateString(text))));
