@@ -49,7 +49,7 @@ const char* const kSlurmJobs =
     "back by scontrol";
 const char* const kByBresize =
     "grows by further jobs that run `regroup join` and, like `regroup resize`, by bresize, which also gives "
-    "hosts back";
+    "hosts and slots back";
 
 }  // namespace
 
@@ -60,7 +60,8 @@ const std::vector<AllocatorRow>& allocators() {
        kubernetes_grace},
       {"slurm", "Slurm", slurm_viable, read_slurm, kSlurmJobs, slurm_grace, slurm_grow, slurm_give_back,
        slurm_cancel, slurm_requests},
-      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back, lsf_cancel},
+      {"lsf", "LSF", lsf_viable, read_lsf, kByBresize, lsf_grace, lsf_grow, lsf_give_back, lsf_cancel,
+       nullptr, true},
       {"pbs", "PBS", pbs_viable, read_pbs, kByJobs, pbs_grace},
       {"gridengine", "Grid Engine", grid_engine_viable, read_grid_engine, kByJobs, grid_engine_grace},
   };

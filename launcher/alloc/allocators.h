@@ -29,6 +29,7 @@ struct AllocatorRow {
   Ask (*cancel)(const AllocInput& input, const std::string& request) = nullptr;  // of one that grows
   // None: a job has one request at a time, and a further one takes its place.
   Ask (*requests)(const AllocInput& input) = nullptr;
+  bool parts = false;  // give_back takes some slots of a host, too, also of the first one
 };
 [[nodiscard]] const std::vector<AllocatorRow>& allocators();
 

@@ -234,7 +234,9 @@ void ElasticHub::finish(const std::function<void()>& then) {
     for (const auto& [index, guest] : guests_) {
       if (guest.grant) door_.end(*guest.grant, "the job is over");
     }
-    for (const auto& [index, part] : parts_) door_.end(part.grant, "the job is over");
+    for (const auto& [index, part] : parts_) {
+      if (part.grant) door_.end(*part.grant, "the job is over");
+    }
     then();
   });
 }

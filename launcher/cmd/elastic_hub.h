@@ -56,9 +56,9 @@ class ElasticHub final : public launcher::AgentJob {
     bool returning = false;                   // when it has left, its allocator is asked to take it back
     boost::asio::steady_timer timer;
   };
-  struct Part {  // slots of a host that the allocator takes, and which are to be left
+  struct Part {  // slots of a host that the allocator gets, and which are to be left
     explicit Part(boost::asio::io_context& loop) : timer(loop) {}
-    GrantId grant = 0;
+    std::optional<GrantId> grant;  // who is told; none: the allocator is asked to take them
     std::uint32_t slots = 0;
     core::TimePoint deadline{};
     boost::asio::steady_timer timer;
@@ -90,9 +90,11 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] core::Status on_again(GrantId id, const Again& again);
   [[nodiscard]] bool all_left(GrantId id) const;
   [[nodiscard]] core::Status on_wanted(GrantId id, const Recall& what);
-  void take_part(std::size_t index, std::uint32_t slots, GrantId id, const Recall& what);
+  void take_part(std::size_t index, std::uint32_t slots, std::optional<GrantId> id, core::Duration within);
   void look_whether_parted(std::size_t index);
-  void keep_part(std::size_t index, const Part& part);
+  void on_parted(std::size_t index);
+  void return_part(std::size_t index);
+  void keep_part(std::size_t index);
   void change_slots(std::size_t index, std::uint32_t slots);
   [[nodiscard]] core::Status on_growth(GrantId id, const Offer& offer);
   void on_resized(GrantId id, std::uint32_t members);
@@ -100,6 +102,7 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] std::uint32_t missing() const;
   void look_for_idle_hosts();
   void release_idle_hosts();
+  void release_idle_slots(std::uint32_t spare);
   void return_host(std::size_t index);
   [[nodiscard]] std::uint32_t room(bool with_lost) const;
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;

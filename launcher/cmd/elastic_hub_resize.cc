@@ -61,7 +61,9 @@ core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
   for (const launcher::HostRequest& host : what.hosts) {
     const std::size_t index = *find(host.name);
     if (host.slots < options_.slots.at(index)) {
-      take_part(index, host.slots, id, what);
+      say(fmt::format("host {}: {} wanted back within {:g} s ({})", host.name, slots_text(host.slots),
+                      std::chrono::duration<double>(what.within).count(), what.why));
+      take_part(index, host.slots, id, what.within);
       continue;
     }
     guests_.try_emplace(index, agent_.loop()).first->second.grant = id;
@@ -73,13 +75,12 @@ core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
 
 // The newest members there leave as on a notice, as many as do not fit any more. Until they have, it may be
 // that the slots stay, and the job as large as it is.
-void ElasticHub::take_part(std::size_t index, std::uint32_t slots, GrantId id, const Recall& what) {
-  say(fmt::format("host {}: {} wanted back within {:g} s ({})", hosts_->name(index), slots_text(slots),
-                  std::chrono::duration<double>(what.within).count(), what.why));
+void ElasticHub::take_part(std::size_t index, std::uint32_t slots, std::optional<GrantId> id,
+                           core::Duration within) {
   Part& part = parts_.try_emplace(index, agent_.loop()).first->second;
   part.grant = id;
   part.slots = slots;
-  part.deadline = core::SystemClock().now() + what.within;
+  part.deadline = core::SystemClock().now() + within;
   change_slots(index, options_.slots.at(index) - slots);
   look_whether_parted(index);
 }
@@ -89,26 +90,46 @@ void ElasticHub::look_whether_parted(std::size_t index) {
   part.timer.expires_after(kPartLook);
   part.timer.async_wait([this, index](const boost::system::error_code& error) {
     if (error || agent_.ending()) return;
+    const Part& part = parts_.at(index);
     const bool free = hosts_->members(index) <= options_.slots.at(index);
-    const bool late = core::SystemClock().now() >= parts_.at(index).deadline;
-    if (!free && !late) return look_whether_parted(index);
-    const auto parted = parts_.extract(index);
-    const Part& part = parted.mapped();
-    if (!free) return keep_part(index, part);
-    change_slots(index, options_.slots.at(index));  // for good
-    options_.resizer->lessen(hosts_->name(index), part.slots);
-    say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(part.slots)));
-    if (all_left(part.grant)) door_.end(part.grant, "the slots are free");
+    if (free) return part.grant ? on_parted(index) : return_part(index);
+    if (core::SystemClock().now() < part.deadline) return look_whether_parted(index);
+    keep_part(index);
   });
 }
 
+// The allocator, which has asked for them, is told.
+void ElasticHub::on_parted(std::size_t index) {
+  const auto parted = parts_.extract(index);
+  const Part& part = parted.mapped();
+  change_slots(index, options_.slots.at(index));  // for good
+  options_.resizer->lessen(hosts_->name(index), part.slots);
+  say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(part.slots)));
+  if (all_left(*part.grant)) door_.end(*part.grant, "the slots are free");
+}
+
+// It is asked. If it will not have them, the job may as well use them.
+void ElasticHub::return_part(std::size_t index) {
+  const std::uint32_t slots = parts_.at(index).slots;
+  options_.resizer->give_back(
+      hosts_->name(index), slots, [this, index, slots](const core::Result<std::string>& printed) {
+        if (agent_.ending()) return;
+        parts_.erase(index);
+        change_slots(index, options_.slots.at(index) + (printed.ok() ? 0 : slots));
+        const std::string what = fmt::format("{} of host {}", slots_text(slots), hosts_->name(index));
+        if (printed.ok()) return say(fmt::format("{} has {} back", options_.resizer->title(), what));
+        say(fmt::format("{} stay{} in the job: {}", what, slots == 1 ? "s" : "", printed.status().message()));
+      });
+}
+
 // The allocator is told that it has them not.
-void ElasticHub::keep_part(std::size_t index, const Part& part) {
+void ElasticHub::keep_part(std::size_t index) {
+  const auto kept = parts_.extract(index);
+  const Part& part = kept.mapped();
   change_slots(index, options_.slots.at(index) + part.slots);
-  door_.end(part.grant,
-            fmt::format("host {}: its members did not leave {} in time", hosts_->name(index),
-                        slots_text(part.slots)),
-            false);
+  const std::string what = fmt::format("host {}: its members did not leave {} in time", hosts_->name(index),
+                                       slots_text(part.slots));
+  part.grant ? door_.end(*part.grant, what, false) : say(what);
 }
 
 void ElasticHub::change_slots(std::size_t index, std::uint32_t slots) {
@@ -189,7 +210,8 @@ void ElasticHub::release_idle_hosts() {
       const auto other = guests_.find(index);
       if (index != last && (!grant || other == guests_.end() || other->second.grant != grant)) continue;
       if (other != guests_.end() && other->second.left) continue;
-      idle = idle && !leaving(index) && hosts_->is_up(index) && hosts_->members(index) == 0;
+      idle = idle && !leaving(index) && !parts_.contains(index) && hosts_->is_up(index) &&
+             hosts_->members(index) == 0;
       slots += news_of(index).slots;
       together.push_back(index);
     }
@@ -202,13 +224,31 @@ void ElasticHub::release_idle_hosts() {
       leave(index, options_.notice_grace);
     }
   }
+  release_idle_slots(spare);
+}
+
+// Of hosts that stay, from the last one: where the allocator takes some of a host's slots.
+void ElasticHub::release_idle_slots(std::uint32_t spare) {
+  for (std::size_t index = hosts_->size(); spare > 0 && index-- > 0;) {
+    const auto guest = guests_.find(index);
+    const bool ours = guest == guests_.end() || !(guest->second.grant || guest->second.left);
+    if (!ours || leaving(index) || parts_.contains(index) || !hosts_->is_up(index)) continue;
+    if (!options_.resizer || !options_.resizer->takes_part(hosts_->name(index))) continue;
+    const std::uint32_t has = options_.slots.at(index);
+    const auto kept = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(hosts_->members(index)));
+    const std::uint32_t slots = std::min(spare, has - std::min(has, kept));
+    if (slots == 0) continue;
+    spare -= slots;
+    say(fmt::format("host {}: {} not needed any more", hosts_->name(index), slots_text(slots)));
+    take_part(index, slots, std::nullopt, options_.notice_grace);
+  }
 }
 
 // If the allocator will not have it, the job may as well use it.
 void ElasticHub::return_host(std::size_t index) {
   const std::string name = hosts_->name(index);
   const launcher::HostRequest host{.name = name, .slots = options_.slots.at(index)};
-  options_.resizer->give_back(name, [this, host](const core::Result<std::string>& printed) {
+  options_.resizer->give_back(name, 0, [this, host](const core::Result<std::string>& printed) {
     if (agent_.ending()) return;
     if (printed.ok()) return say(fmt::format("{} has host {} back", options_.resizer->title(), host.name));
     say(fmt::format("host {} stays in the job: {}", host.name, printed.status().message()));

@@ -118,6 +118,8 @@ bool Resizer::takes_back(const std::string& host) const {
   return row_.give_back != nullptr && known != hosts_.end() && !known->here;
 }
 
+bool Resizer::takes_part(const std::string& host) const { return row_.parts && has(host); }
+
 launcher::Growth Resizer::growth(std::uint32_t slots) const {
   launcher::Growth out;
   out.slots = slots;
@@ -186,16 +188,17 @@ void Resizer::cancel(const Requests::Request& request) {
          }});
 }
 
-void Resizer::give_back(const std::string& host, Done done) {
-  begin({[this, host] {
+void Resizer::give_back(const std::string& host, std::uint32_t part, Done done) {
+  begin({[this, host, part] {
            launcher::Host gone;
            std::vector<launcher::Host> rest;
            for (const launcher::HostRequest& each : hosts_)
              (each.name == host ? gone : rest.emplace_back()) = {each.name, each.slots, {}};
+           if (part > 0) gone.slots = part;
            return row_.give_back(*input_, gone, rest);
          },
-         [this, host, done = std::move(done)](const core::Result<std::string>& printed) {
-           if (printed.ok()) drop(host);
+         [this, host, part, done = std::move(done)](const core::Result<std::string>& printed) {
+           if (printed.ok()) part > 0 ? lessen(host, part) : drop(host);
            done(printed);
          }});
 }

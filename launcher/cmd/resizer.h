@@ -48,6 +48,8 @@ class Resizer {
   [[nodiscard]] bool grows() const;
   // That host is of the job's own allocation, is not this one, and can be given back.
   [[nodiscard]] bool takes_back(const std::string& host) const;
+  // Some of that host's slots can be given back, not all.
+  [[nodiscard]] bool takes_part(const std::string& host) const;
 
   // The allocation has grown by hosts, or by slots of hosts that it has.
   void grow(const std::vector<launcher::HostRequest>& hosts);
@@ -70,8 +72,9 @@ class Resizer {
   void cancel_beyond(std::uint32_t slots);
   // Slots that may still come.
   [[nodiscard]] std::uint32_t expected() const { return requests_.slots(); }
-  // All slots of a host that takes_back(), on which nothing of the job is left.
-  void give_back(const std::string& host, Done done);
+  // So many slots of a host that takes_part(), or (0) all of one that takes_back(): nothing of the job is
+  // left there.
+  void give_back(const std::string& host, std::uint32_t part, Done done);
   // Who is told of what was cancelled.
   void listen(std::function<void(const std::string&)> say) { say_ = std::move(say); }
 

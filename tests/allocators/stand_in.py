@@ -105,7 +105,29 @@ def bresize(words: list[str]) -> None:
             notify(command, "grow", os.environ["STAND_IN_GROWTH"])
     elif not re.fullmatch(r"(\d+\*)?[\w.-]+( (\d+\*)?[\w.-]+)*", words[0]):
         refuse(f"{words[0]}: [num_tasks*]host_name is wanted")
+    else:
+        release(words[0].split())
     print("Job resize request is submitted.")
+
+
+def release(specification: list[str]) -> None:
+    """No more than the job has on a host, and never all of the first one."""
+    path = Path(os.environ["STAND_IN_LOG"] + ".released")
+    gone = path.read_text().split() if path.exists() else []
+    first = os.environ["LSB_MCPU_HOSTS"].split()[0]
+    has: dict[str, int] = {}
+    for words, sign in ((os.environ["LSB_MCPU_HOSTS"].split(), 1), (grown().split(), 1), (gone, -1)):
+        for host, slots in zip(words[::2], words[1::2], strict=True):
+            has[host] = has.get(host, 0) + sign * int(slots)
+    for word in specification:
+        tasks, _, host = word.rpartition("*")
+        slots = int(tasks or has.get(host, 0))
+        has[host] = has.get(host, 0) - slots
+        if has[host] < (host == first) or slots == 0:
+            print(f"{word}: Bad host name, host group name or cluster name", file=sys.stderr)
+            sys.exit(255)
+        gone += [host, str(slots)]
+    path.write_text(" ".join(gone))
 
 
 def notify(command: str | None, event: str, hosts: str) -> None:

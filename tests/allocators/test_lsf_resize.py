@@ -115,6 +115,22 @@ def test_hosts_go_back_and_further_ones_come_by_bresize(job: Job):
     job.until_trained()
 
 
+def test_slots_go_back_of_hosts_that_stay(job: Job):
+    """Members that leave have the highest ranks. Of the first host LSF takes some, and never all."""
+    job.until("generation 1: 4 members")
+    job.resize(3)
+    job.until("LSF has 1 slot of host hB back")
+    job.until(": 3 members")
+    job.resize(1)
+    job.until("LSF has host hB back")
+    job.until("LSF has 1 slot of host hA back")
+    released = re.findall(r"^bresize release -rncn (\S+) 7$", job.log.read_text(), re.M)
+    assert sorted(released) == ["1*hA", "1*hB", "1*hB"]
+    assert "LSF is asked for 2 slots more" in job.resize(3).stdout
+    job.until_generations(": 3 members", 2)
+    job.until_trained()
+
+
 def test_a_second_request_is_for_all_that_is_missing_and_is_cancelled_when_nothing_is(tmp_path: Path):
     """LSF has one request of a job at a time: a further one takes the place of the first."""
     job = Job(tmp_path, LSB_MCPU_HOSTS="hA 1 hB 1", LSB_DJOB_NUMPROC="2", STAND_IN_GROWTH="")
@@ -234,13 +250,16 @@ def test_a_host_that_a_user_lends_is_used_beyond_the_size_that_was_said(tmp_path
 def test_a_host_stays_that_lsf_does_not_take_back(tmp_path: Path):
     job = Job(tmp_path)
     try:
+        why = "in the job: bresize: it ended with status 255: Job <7>: Job is not resizable"
         job.until("generation 1: 4 members")
-        job.resize(2)
-        job.until(
-            "host hB stays in the job: bresize: it ended with status 255: Job <7>: Job is not resizable"
-        )
+        job.resize(3)
+        job.until(f"1 slot of host hB stays {why}")
         job.resize(4)
         job.until_generations(": 4 members", 2)
+        job.resize(2)
+        job.until(f"host hB stays {why}")
+        job.resize(4)
+        job.until_generations(": 4 members", 3)
         job.until_trained()
     finally:
         job.end()

@@ -68,6 +68,8 @@ TEST(Resize, LsfIsAskedByBresize) {
   EXPECT_EQ(more.script, "#!/bin/sh\nexec /opt/bin/regroup join --resized /run/job/grants\n");
   EXPECT_EQ(row_of("lsf").give_back(input, {"hB", 4, {}}, {}).words,
             (std::vector<std::string>{"bresize", "release", "-rncn", "4*hB", "1234"}));
+  EXPECT_TRUE(row_of("lsf").parts);     // "num_tasks*host_name"
+  EXPECT_FALSE(row_of("slurm").parts);  // NodeList has whole nodes
 }
 
 TEST(Resize, WhatWaitsIsCancelled) {
