@@ -51,6 +51,28 @@ def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, membe
     job.assert_nothing_left(2)
 
 
+def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(regroup, member, tmp_path):
+    """A host that was suspended comes back: with the size that nobody has said, the job would have it all."""
+    notice = tmp_path / "notice"
+    words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(notice), "--notice-every", "0.05"]
+    job = regroup.start(*words, "-np", "1:4", member, "1000000", "5")
+    job.wait_err("generation 1: 4 members")
+    assert regroup.control("resize", "3").returncode == 0
+    wait_for_members(regroup, 3)
+    os.kill(job.coordinator, signal.SIGKILL)
+    job.wait_err("incarnation 2 of the coordinator goes on")
+    assert status(regroup)["target"] == 3
+    notice.write_text("suspend within=20 who=b\n")
+    wait_for_members(regroup, 2)
+    notice.unlink()
+    job.wait_err("host b may be used again")
+    wait_for_members(regroup, 3)
+    assert status(regroup)["target"] == 3
+    job.process.terminate()
+    assert job.wait() == 1
+    job.assert_nothing_left(2)
+
+
 def test_quiet_says_nothing_of_a_coordinator_that_was_replaced(regroup, member):
     job = regroup.start(*QUICK, "-q", "--start", "1", member, "1000000", "5")
     job.wait_out("^step 5 ")
