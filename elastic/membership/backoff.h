@@ -9,13 +9,14 @@
 
 namespace regroup::membership {
 
-// When the next replacement may start: 0.3 s after a failure, doubled up to 10 s while failures follow each
-// other without progress.
+// When the next replacement may start: 0.1 s after a failure, doubled up to 10 s while failures follow each
+// other without progress; not before 0.3 s where survivors go on.
 class Backoff {
  public:
-  void failed(core::TimePoint now) {
-    const core::Duration delay = kFirst * (1 << std::min(failures_, 10U));
-    not_before_ = now + std::min<core::Duration>(delay, std::chrono::seconds(10));
+  void failed(core::TimePoint now, bool survivors_go_on = false) {
+    const core::Duration delay = std::chrono::milliseconds(100) * (1 << std::min(failures_, 10U));
+    const core::Duration least = survivors_go_on ? kSurvivorsFirst : core::Duration::zero();
+    not_before_ = now + std::clamp<core::Duration>(delay, least, std::chrono::seconds(10));
     ++failures_;
   }
   void start_failed(core::TimePoint now) {
@@ -29,8 +30,8 @@ class Backoff {
   [[nodiscard]] bool given_up() const { return failed_starts_ >= kMostFailedStarts; }
 
   static constexpr std::uint32_t kMostFailedStarts = 3;
-  // Survivors finish the open step first: a process that starts wants their cores.
-  static constexpr std::chrono::milliseconds kFirst{300};
+  // They finish the open step: a process that starts wants their cores.
+  static constexpr core::Duration kSurvivorsFirst = std::chrono::milliseconds(300);
 
  private:
   std::uint32_t failures_ = 0;

@@ -243,7 +243,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     // The training thread is dead, and so must be the rest; who has finished may tidy up.
     if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
     if (stayed) {
-      backoff_.failed(now_);
+      backoff_.failed(now_, members_.staying() >= policy_.min);
       not_replaced(*r);
     }
   }
