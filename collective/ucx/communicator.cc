@@ -163,7 +163,8 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   Wire& wire = engine_->wire();
   const LetterKey ready{line_, LetterKind::kReady, number, 0, peer};
   co_await Until(
-      *engine_, [&] { return wire.find(ready) != nullptr; }, peer);
+      *engine_, [&] { return wire.find(ready) != nullptr || (static_cast<void>(wire.reach(peer)), false); },
+      peer);
   const std::uint64_t wanted = wire.find(ready)->head.call.bytes;
   wire.drop(ready);
   const LetterHead head{{line_, LetterKind::kMessage, number}, call_of(o, size())};

@@ -126,8 +126,9 @@ Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
   const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
   const std::size_t elements = o.in.size() / arithmetic.size();
   // Two chunks go as one where the members of no host have something to do beside the wire.
-  const std::size_t one = ranks_.size() == layout_.hosts.size() && o.in.size() <= 2 * kChunkBytes ? 2 : 1;
-  const std::size_t step = one * kChunkBytes / arithmetic.size();
+  const bool alone = ranks_.size() == layout_.hosts.size();
+  const bool at_once = alone && elements * arithmetic.work_size() <= 2 * kChunkBytes;
+  const std::size_t step = (at_once ? 2 : 1) * kChunkBytes / arithmetic.size();
   const std::size_t chunks = (elements + step - 1) / step;
   std::deque<Chunk> flight;
   for (std::size_t i = 0; i < chunks + kDepth; ++i) {
