@@ -23,6 +23,8 @@ using core::system_error;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
 
 constexpr std::uint64_t kAhead = 32 << 20, kAheadAtOnce = 8 << 20;
+constexpr std::uint64_t kHint =
+    512 << 10;  // of a longer one the kernel leaves out what a device's own limit does
 
 template <class Call>
 auto uninterrupted(Call call) {
@@ -33,7 +35,7 @@ auto uninterrupted(Call call) {
 
 // False also where nobody can say: a kernel before 6.5, another user's file.
 bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes) {
-  constexpr long kCachestat = 451;  // the same number on every architecture
+  constexpr long kCachestat = 451;  // libc of 2022 has no name for it
   struct {
     std::uint64_t offset, bytes;
   } const range{offset, bytes};
@@ -74,9 +76,12 @@ void ReadAhead::reached(std::uint64_t offset) {
   if (asked_ < offset) asked_ = offset;
   while (asked_ < wanted) {
     const std::uint64_t bytes = std::min(kAheadAtOnce, end_ - asked_);
-    if (!in_page_cache(fd_, asked_, bytes))
-      (void)::posix_fadvise(fd_, static_cast<off_t>(asked_), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
-    asked_ += bytes;
+    const std::uint64_t end = asked_ + bytes;
+    if (in_page_cache(fd_, asked_, bytes)) asked_ = end;
+    for (; asked_ < end; asked_ = std::min(end, asked_ + kHint)) {
+      const auto part = static_cast<off_t>(std::min(kHint, end - asked_));
+      (void)::posix_fadvise(fd_, static_cast<off_t>(asked_), part, POSIX_FADV_WILLNEED);
+    }
   }
 }
 
