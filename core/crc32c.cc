@@ -142,6 +142,7 @@ REGROUP_FOLDS std::uint32_t update_folds(std::span<const std::byte> bytes, std::
   for (std::size_t i = 0; i < kLine; i += sizeof sum) sum = _mm_crc32_u64(sum, word_at(last.data() + i));
   return static_cast<std::uint32_t>(sum);
 }
+#undef REGROUP_FOLDS
 
 std::uint32_t crc_folds(std::span<const std::byte> bytes, std::uint32_t crc) {
   const std::size_t whole = bytes.size() / kFold * kFold;

@@ -26,8 +26,8 @@ using Json = nlohmann::json;
 using Parts = std::vector<const SavePlan::Part*>;
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kLookEvery = 16 << 10;  // bytes: each look is a miss in the cache, in both
-constexpr std::size_t kAhead = 16 * kLookEvery;
+constexpr std::size_t kSmall = 1 << 20;  // bytes of a tensor that are looked at more closely
+constexpr std::size_t kLooksAhead = 16;
 constexpr core::Generation kNobodys = 0;  // Worlds begin with 1
 
 // False: no room.
@@ -56,10 +56,13 @@ void copy_part(std::span<std::byte> area, ShareRange range, std::uint64_t at,
 
 // Whether `copy` still is what the tensor holds: whoever changed it after its step mostly changed much of it.
 bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> copy) {
-  if (tensor.size() <= kLookEvery) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
-  for (std::size_t at = 0; at < tensor.size(); at += kLookEvery) {
+  // Each look is a miss in the cache, in both.
+  const std::size_t every = tensor.size() <= kSmall ? 4 << 10 : 16 << 10;
+  if (tensor.size() <= every) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
+  for (std::size_t at = 0; at < tensor.size(); at += every) {
     const std::size_t count = std::min(kLine, tensor.size() - at);
-    if (const std::size_t ahead = at + kAhead; ahead < tensor.size()) {  // no processor foresees such strides
+    if (const std::size_t ahead = at + kLooksAhead * every;
+        ahead < tensor.size()) {  // no processor foresees such strides
       __builtin_prefetch(tensor.data() + ahead);
       __builtin_prefetch(copy.data() + ahead);
     }
