@@ -23,8 +23,8 @@ using core::system_error;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at most 2 GiB in one call
 
 constexpr std::uint64_t kAhead = 32 << 20, kAheadAtOnce = 8 << 20;
-constexpr std::uint64_t kHint =
-    512 << 10;  // of a longer one the kernel leaves out what a device's own limit does
+// Of a longer hint the kernel drops what is beyond the device's own limit.
+constexpr std::uint64_t kHint = 512 << 10;
 
 template <class Call>
 auto uninterrupted(Call call) {

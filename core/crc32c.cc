@@ -160,8 +160,9 @@ constexpr std::array kAll {
 };
 
 const Crc32cKernel& best() {
-  static const Crc32cKernel& best = *std::ranges::find_if(kAll, [](const auto& one) { return one.usable(); });
-  return best;
+  static const Crc32cKernel* const first =
+      &*std::ranges::find_if(kAll, [](const auto& one) { return one.usable(); });
+  return *first;
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ bool looks_alike(std::span<const std::byte> tensor, std::span<const std::byte> c
   if (tensor.size() <= every) return std::memcmp(tensor.data(), copy.data(), tensor.size()) == 0;
   for (std::size_t at = 0; at < tensor.size(); at += every) {
     const std::size_t count = std::min(kLine, tensor.size() - at);
-    if (const std::size_t ahead = at + kLooksAhead * every;
-        ahead < tensor.size()) {  // no processor foresees such strides
+    // No processor foresees such strides.
+    if (const std::size_t ahead = at + kLooksAhead * every; ahead < tensor.size()) {
       __builtin_prefetch(tensor.data() + ahead);
       __builtin_prefetch(copy.data() + ahead);
     }
