@@ -17,6 +17,7 @@
 #include <set>
 
 #include "core/wire_generated.h"
+#include "tests/core/often.h"
 #include "tests/core/wire_samples.h"
 
 namespace regroup::core {
@@ -113,12 +114,6 @@ TEST(Wire, ALossThatIsNotANumberStaysOne) {
   auto back = decode(std::span(frame).subspan(kPrefix));
   ASSERT_TRUE(back.ok());
   EXPECT_TRUE(std::isnan(std::get<Report>(back->body).lines[0].loss));
-}
-
-// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
-template <class T>
-std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
-  return std::vector<flatbuffers::Offset<T>>(200, one);
 }
 
 TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {

@@ -5,9 +5,12 @@
 
 #include "launcher/node/wire_bounds.h"
 #include "launcher/node/wire_generated.h"
+#include "tests/core/often.h"
 
 namespace regroup::node {
 namespace {
+
+using core::often;
 
 template <class Body>
 Body through(const Body& body) {
@@ -240,12 +243,6 @@ TEST(NodeWire, JsonOfAHostIsBounded) {
   EXPECT_EQ(decode(encode(Surveyed{{}, nested(1'000'000)})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Used{nested(1'000'000)})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Used{std::string(9 << 20, ' ')})).code(), core::Code::kDataLoss);
-}
-
-// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
-template <class T>
-std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
-  return std::vector<flatbuffers::Offset<T>>(200, one);
 }
 
 TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {

@@ -10,9 +10,12 @@
 
 #include "launcher/pmi/link.h"
 #include "launcher/pmi/wire_generated.h"
+#include "tests/core/often.h"
 
 namespace regroup::pmi {
 namespace {
+
+using core::often;
 
 std::vector<Message> samples() {
   return {OpenSpace{1, 4, true, {2, 3}, 7, {{"0-1", "SK0:HT0-1"}, {"", ""}}},
@@ -55,12 +58,6 @@ TEST(PmiWire, DamageIsTold) {
     bytes[0] = std::byte{0xff};  // the root lies outside
     EXPECT_EQ(decode(bytes).code(), core::Code::kDataLoss);
   }
-}
-
-// A vector whose offsets all name one thing: small on the wire, a hundred times that if it were unpacked.
-template <class T>
-std::vector<flatbuffers::Offset<T>> often(flatbuffers::Offset<T> one) {
-  return std::vector<flatbuffers::Offset<T>>(200, one);
 }
 
 TEST(PmiWire, WhatIsSaidManyTimesOverIsRefused) {
