@@ -35,6 +35,7 @@ class UcxCommunicator final : public Communicator {
                                           Output result, Dtype dtype, core::TimePoint deadline) override;
   [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   core::TimePoint deadline) override;
+  [[nodiscard]] const Engine& engine() const { return *engine_; }
 
  private:
   // How the ranks' own inputs are summed.

@@ -70,6 +70,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] Wire& wire() { return *wire_; }
+  [[nodiscard]] const Wire& wire() const { return *wire_; }
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
   [[nodiscard]] core::Result<std::uint64_t> start(Job job, core::TimePoint deadline);

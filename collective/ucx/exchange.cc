@@ -4,6 +4,7 @@
 #include "collective/ucx/exchange.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -118,15 +119,20 @@ Task Exchange::take(LetterKey key, Piece piece, Output data) {
   if (piece.has_receipt()) co_await send_receipt(key);
 }
 
-// Dissemination: behind round k each has heard of the 2^k hosts before it.
+// Dissemination: behind round k each has heard of the 2^k hosts before it. A power of two of hosts meets in
+// pairs, which are those of a reduction: as many rounds, on half of the connections.
 Task Exchange::meet_hosts() {
   const std::size_t hosts = layout_.hosts.size();
+  const bool in_pairs = std::has_single_bit(hosts);
   std::vector<Task> sends;
   std::uint32_t round = 0;
   for (std::size_t distance = 1; distance < hosts; distance *= 2, ++round) {
     const Piece piece{Piece::kMeeting, round};
-    sends.push_back(send(layout_.hosts[(layout_.host + distance) % hosts][0], piece, {}));
-    co_await receive(layout_.hosts[(layout_.host + hosts - distance) % hosts][0], piece, Output());
+    const std::size_t pair = layout_.host ^ distance;
+    const std::size_t to = in_pairs ? pair : (layout_.host + distance) % hosts;
+    const std::size_t from = in_pairs ? pair : (layout_.host + hosts - distance) % hosts;
+    sends.push_back(send(layout_.hosts[to][0], piece, {}));
+    co_await receive(layout_.hosts[from][0], piece, Output());
   }
   for (Task& task : sends) co_await task;
 }

@@ -114,6 +114,11 @@ bool Wire::reach(int to) {
   return true;
 }
 
+std::size_t Wire::connections() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      peers_, [](const Peer& peer) { return peer.endpoint != nullptr || !peer.lost.empty(); }));
+}
+
 // Tries one address after the other until one can be called.
 void Wire::call_next(Peer& peer) {
   ucs_status_t status = UCS_ERR_UNREACHABLE;

@@ -45,6 +45,8 @@ class Wire {
     const Peer& peer = peers_[static_cast<std::size_t>(rank)];
     return peer.endpoint != nullptr || !peer.lost.empty();
   }
+  // So many; they stay until close().
+  [[nodiscard]] std::size_t connections() const;
   // Sends a letter from us; `reach(to)` was true. `data` is UCX's until the transfer is done; then the letter
   // is with the system. To a lost peer: done at once.
   [[nodiscard]] Transfer send(int to, const LetterHead& head, Input data);

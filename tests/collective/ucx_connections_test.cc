@@ -1,0 +1,149 @@
+// How many connections the members of a generation make: only with whom they have something to say to, since
+// each costs UCX a millisecond and more on both sides.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "collective/ucx/communicator.h"
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+#include "tests/collective/ucx_job.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAreArray;
+
+constexpr int kMost = 6;    // ranks
+constexpr int kStages = 8;  // of a body, at most
+
+// What the ranks saw; processes share it.
+struct Counts {
+  std::atomic<std::size_t> connections[kStages][kMost];
+  std::atomic<int> counted[kStages];  // ranks
+  std::atomic<bool> called_roll;      // an operation may have lasted so long that everybody called everybody
+};
+
+class UcxConnections : public ::testing::Test {
+ protected:
+  // A rank in a generation of its own.
+  class Rank {
+   public:
+    Rank(Communicator& comm, Counts& counts) : comm_(comm), counts_(counts) {}
+
+    void run(const Shape& shape) {
+      timed([&] { return run_checked(comm_, shape, 1, soon()); });
+    }
+    void send(int from, int to) {
+      Bytes data(100, std::byte(comm_.rank()));
+      if (comm_.rank() == from) timed([&] { return comm_.run(Operation::send(data, to), soon()); });
+      if (comm_.rank() == to) {
+        timed([&] { return comm_.run(Operation::receive(data, from), soon()); });
+        EXPECT_EQ(data, Bytes(100, std::byte(from)));
+      }
+    }
+    // Notes how many it has now; none goes on before all have.
+    void count() {
+      const auto& engine = dynamic_cast<const UcxCommunicator&>(comm_).engine();
+      counts_.connections[stage_][comm_.rank()] = engine.wire().connections();
+      auto& counted = counts_.counted[stage_++];
+      ++counted;
+      EXPECT_TRUE(eventually([&] { return counted == comm_.size(); }));
+    }
+
+   private:
+    template <class Call>
+    void timed(Call call) {
+      const auto begin = core::SystemClock().now();
+      const core::Status status = call();
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      if (core::SystemClock().now() - begin > 250ms) counts_.called_roll = true;
+    }
+
+    Communicator& comm_;
+    Counts& counts_;
+    int stage_ = 0;
+  };
+
+  UcxConnections() {
+    void* memory = ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    counts_ = new (memory) Counts();
+  }
+  ~UcxConnections() override { ::munmap(counts_, sizeof(Counts)); }
+
+  // Runs `body` in ranks that sit on `nodes`, and again if the machine was too busy; false if it always was.
+  [[nodiscard]] bool run(const std::vector<core::NodeId>& nodes, const std::function<void(Rank&)>& body) {
+    const auto ranks = static_cast<int>(nodes.size());
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      new (counts_) Counts();
+      const auto job = make_ucx_job(nodes, {.config = {{"TLS", "tcp"}}});
+      run_all(Ranks::kProcesses, ranks, [&](int rank) {
+        const auto mine = job->in_child();
+        const auto comm = mine->open(make_world(1, static_cast<std::uint32_t>(ranks)), rank);
+        ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+        Rank one(**comm, *counts_);
+        body(one);
+      });
+      if (HasFailure() || !counts_->called_roll) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] std::vector<std::size_t> seen(int stage, int ranks) const {
+    return {counts_->connections[stage], counts_->connections[stage] + ranks};
+  }
+
+  Counts* counts_;
+};
+
+Shape sum_of(std::size_t bytes) { return {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4}; }
+constexpr Shape kBarrier{Kind::kBarrier};
+
+TEST_F(UcxConnections, FourHostsOfOneConnectWithTheirPartnersOnly) {
+  const auto body = [](Rank& rank) {
+    for (const Shape& shape : {sum_of(8), kBarrier, sum_of(1 << 20)}) {
+      rank.run(shape);
+      rank.count();
+    }
+  };
+  if (!run({0, 1, 2, 3}, body)) GTEST_SKIP() << "every first operation took 250 ms and more";
+  for (int stage = 0; stage < 3; ++stage) EXPECT_THAT(seen(stage, 4), ElementsAreArray({2, 2, 2, 2}));
+}
+
+TEST_F(UcxConnections, ABarrierOfFourHostsTakesNoMore) {
+  const auto body = [](Rank& rank) {
+    rank.run(kBarrier);
+    rank.count();
+  };
+  if (!run({0, 1, 2, 3}, body)) GTEST_SKIP() << "every first operation took 250 ms and more";
+  EXPECT_THAT(seen(0, 4), ElementsAreArray({2, 2, 2, 2}));
+}
+
+// Small sums go through the first member of each host, of large ones a slice through each; a message connects
+// the two that send and receive it, whoever of them must call.
+TEST_F(UcxConnections, ThreeHostsOfTwoConnectThoseThatTalkForThem) {
+  const auto body = [](Rank& rank) {
+    for (const Shape& shape : {sum_of(64), kBarrier}) {
+      rank.run(shape);
+      rank.count();
+    }
+    rank.send(1, 2);
+    rank.send(5, 0);
+    rank.count();
+    rank.run(sum_of(1 << 20));
+    rank.count();
+  };
+  if (!run({0, 0, 1, 1, 2, 2}, body)) GTEST_SKIP() << "every first operation took 250 ms and more";
+  EXPECT_THAT(seen(0, 6), ElementsAreArray({2, 0, 1, 0, 1, 0}));
+  EXPECT_THAT(seen(1, 6), ElementsAreArray({2, 0, 2, 0, 2, 0}));
+  EXPECT_THAT(seen(2, 6), ElementsAreArray({3, 1, 3, 0, 2, 1}));
+  EXPECT_THAT(seen(3, 6), ElementsAreArray({3, 3, 3, 2, 2, 3}));
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
