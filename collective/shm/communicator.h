@@ -53,6 +53,7 @@ class ShmCommunicator final : public Communicator {
   // For the family: moves `pending` on without waiting; true when it is done.
   [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
   [[nodiscard]] const Family& family() const { return *family_; }
+  [[nodiscard]] std::shared_ptr<const Family> share_family() const { return family_; }
   [[nodiscard]] std::string list_missing() { return arrivals_.list_missing(); }
 
  private:

@@ -38,14 +38,6 @@ constexpr std::size_t kRollCall = 64;  // members of a communicator: more, and o
 
 TimePoint now() { return core::SystemClock().now(); }
 
-bool fits_cores(const core::World& world, int rank) {
-  const core::NodeId here = world.members[static_cast<std::size_t>(rank)].seat.node;
-  const auto ranks =
-      std::ranges::count(world.members, here, [](const core::WorldMember& m) { return m.seat.node; });
-  cpu_set_t cores;
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && ranks <= CPU_COUNT(&cores);
-}
-
 }  // namespace
 
 Waiter::~Waiter() { std::erase(engine_.waiters_, this); }
@@ -58,8 +50,8 @@ void Waiter::await_suspend(std::coroutine_handle<> task) {
   engine_.waiters_.push_back(this);
 }
 
-Engine::Engine(std::shared_ptr<Wire> wire)
-    : wire_(std::move(wire)), spins_(fits_cores(wire_->world(), wire_->rank())) {}
+Engine::Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const Family> here)
+    : wire_(std::move(wire)), here_(std::move(here)) {}
 
 Engine::~Engine() {
   if (!queue_.empty() || !messages_.empty())
@@ -316,7 +308,7 @@ Result<bool> Engine::test(std::uint64_t ticket) {
 
 bool Engine::spin(std::uint64_t ticket) {
   TimePoint end{};
-  while (spins_ && find(ticket) != nullptr && failed_.ok()) {
+  while (spins() && find(ticket) != nullptr && failed_.ok()) {
     if (advance(!waits_here())) {
       end = {};
       continue;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collective/communicator.h"
+#include "collective/shm/family.h"
 #include "collective/ucx/task.h"
 #include "collective/ucx/wire.h"
 
@@ -64,13 +65,16 @@ struct Job {
 
 class Engine {
  public:
-  explicit Engine(std::shared_ptr<Wire> wire);
+  // `here`: of the members of this host, which knows their cores.
+  Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const Family> here);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] Wire& wire() { return *wire_; }
   [[nodiscard]] const Wire& wire() const { return *wire_; }
+  // Whether who waits looks again for a while first: each member of this host can have a core for itself.
+  [[nodiscard]] bool spins() const { return here_->spins(); }
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
   [[nodiscard]] core::Result<std::uint64_t> start(Job job, core::TimePoint deadline);
@@ -118,7 +122,7 @@ class Engine {
   void settle();
 
   const std::shared_ptr<Wire> wire_;
-  const bool spins_;
+  const std::shared_ptr<const Family> here_;
   core::TimePoint shared_until_{};  // others compute on our core: no yields until then
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;    // collective operations; the first is under way

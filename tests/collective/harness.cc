@@ -101,6 +101,23 @@ bool eventually(const std::function<bool()>& ready) {
   return true;
 }
 
+std::vector<int> own_cores() {
+  cpu_set_t mask;
+  std::vector<int> cores;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof mask, &mask), 0);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &mask)) cores.push_back(core);
+  }
+  return cores;
+}
+
+void bind_to(int core) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CPU_SET(core, &mask);
+  EXPECT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
+}
+
 pid_t fork_rank(int rank, const std::function<void(int)>& body) {
   const pid_t child = ::fork();
   if (child != 0) return child;

@@ -46,6 +46,10 @@ void leave_all(const core::Arena& arena, core::Generation g);
 // Waits until `ready()`; false if that takes longer than soon().
 [[nodiscard]] bool eventually(const std::function<bool()>& ready);
 
+// Cores that this thread may run on; have it run on one only.
+[[nodiscard]] std::vector<int> own_cores();
+void bind_to(int core);
+
 // A process that calls `body(rank)` and exits with 1 if an expectation failed in it. The caller waits for it.
 [[nodiscard]] pid_t fork_rank(int rank, const std::function<void(int)>& body);
 // Calls `body(rank)` for the ranks 0..count-1 at once, each in a thread or a process, and `meanwhile()` in

@@ -2,7 +2,6 @@
 // blocked. Threads bind like processes.
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <ctime>
@@ -22,23 +21,6 @@ std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int rank) {
   auto comm = make_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)});
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
-}
-
-std::vector<int> own_cores() {
-  cpu_set_t mask;
-  std::vector<int> cores;
-  EXPECT_EQ(::sched_getaffinity(0, sizeof mask, &mask), 0);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &mask)) cores.push_back(core);
-  }
-  return cores;
-}
-
-void bind_to(int core) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  CPU_SET(core, &mask);
-  EXPECT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
 }
 
 constexpr int kFree = -1;
