@@ -42,6 +42,16 @@ bool same_network(const Contact& a, const Contact& b) {
   return true;
 }
 
+constexpr std::size_t kCount = sizeof(std::uint32_t);
+
+// Contacts behind the number of them, if it is true.
+std::size_t count_in(std::span<const std::byte> bytes) {
+  std::uint32_t count = 0;
+  if (bytes.size() < kCount) return 0;
+  std::memcpy(&count, bytes.data(), kCount);
+  return count <= (bytes.size() - kCount) / sizeof(Contact) ? count : 0;
+}
+
 }  // namespace
 
 std::vector<Contact> contacts_here(std::uint16_t port) {
@@ -62,20 +72,31 @@ std::vector<Contact> contacts_here(std::uint16_t port) {
   return {{AF_INET, port, 8, {127, 0, 0, 1}}};
 }
 
-std::vector<std::byte> encode(std::span<const Contact> contacts) {
-  const auto bytes = std::as_bytes(contacts);
-  return {bytes.begin(), bytes.end()};
+// The number of contacts, they, the word.
+std::vector<std::byte> encode(std::span<const Contact> contacts, std::string_view last_word) {
+  const auto count = static_cast<std::uint32_t>(contacts.size());
+  std::vector<std::byte> out;
+  for (const auto bytes :
+       {std::as_bytes(std::span(&count, 1)), std::as_bytes(contacts), std::as_bytes(std::span(last_word))}) {
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+  return out;
 }
 
 std::vector<Contact> decode(std::span<const std::byte> bytes) {
-  if (bytes.size() % sizeof(Contact) != 0) return {};
-  std::vector<Contact> out(bytes.size() / sizeof(Contact));
-  if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  std::vector<Contact> out(count_in(bytes));
+  if (!out.empty()) std::memcpy(out.data(), bytes.data() + kCount, out.size() * sizeof(Contact));
   const auto is_odd = [](const Contact& c) {
     return (c.family != AF_INET && c.family != AF_INET6) || c.port == 0;
   };
   if (std::ranges::any_of(out, is_odd)) return {};
   return out;
+}
+
+std::string last_word_in(std::span<const std::byte> bytes) {
+  if (bytes.size() < kCount) return {};
+  const auto word = bytes.subspan(kCount + count_in(bytes) * sizeof(Contact));
+  return {reinterpret_cast<const char*>(word.data()), word.size()};
 }
 
 std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const Contact> mine) {

@@ -1,5 +1,5 @@
 // Where a member can be reached: the addresses of its host and the port of its worker, as the bytes that
-// members give each other.
+// members give each other. Who has left since the ranks disagree says so there.
 #pragma once
 
 #include <netinet/in.h>
@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace regroup::collective {
@@ -26,9 +28,12 @@ struct Contact {
 // With `port`.
 [[nodiscard]] std::vector<Contact> contacts_here(std::uint16_t port);
 
-[[nodiscard]] std::vector<std::byte> encode(std::span<const Contact> contacts);
+// `last_word`: why all operations of the member have failed; empty as long as they have not.
+[[nodiscard]] std::vector<std::byte> encode(std::span<const Contact> contacts,
+                                            std::string_view last_word = {});
 // Of what encode() made; empty if it is nothing of the kind.
 [[nodiscard]] std::vector<Contact> decode(std::span<const std::byte> bytes);
+[[nodiscard]] std::string last_word_in(std::span<const std::byte> bytes);
 
 // Those of `theirs` that share a network with one of `mine` first.
 [[nodiscard]] std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const Contact> mine);

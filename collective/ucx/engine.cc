@@ -2,9 +2,7 @@
 //
 // Waiting: with as many cores as ranks on this host the others answer soon, so this thread looks again for a
 // while; then it yields for a moment, and sleeps: on the wire, or, who waits for nobody but members of this
-// host, on its bell, which is one switch instead of two. Who has waited for a while without result calls
-// the roll, again and again: it tells the others what it is in. So all learn of a disagreement that no data
-// would show, who is missing, and whether those who wait too can still be heard.
+// host, on its bell, which is one switch instead of two. Now and then it calls the roll (roll.cc).
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
@@ -26,15 +24,11 @@ using core::TimePoint;
 namespace {
 
 constexpr std::chrono::microseconds kSpin(100);
-constexpr std::chrono::microseconds kYield(100);    // with fewer cores than ranks: others run meanwhile
-constexpr std::chrono::microseconds kLate(500);     // of a yield: it went to somebody who computes
-constexpr std::chrono::milliseconds kShared(20);    // that others compute here, once they did
-constexpr unsigned kYields = 3;                     // of those who wait for much
-constexpr std::uint64_t kSoon = 512 << 10;          // bytes of an operation that is over soon
-constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
-constexpr std::chrono::milliseconds kAgain(300);    // before it is called again
-constexpr std::chrono::seconds kFarewell(2);
-constexpr std::size_t kRollCall = 64;  // members of a communicator: more, and only those waited for are told
+constexpr std::chrono::microseconds kYield(100);  // with fewer cores than ranks: others run meanwhile
+constexpr std::chrono::microseconds kLate(500);   // of a yield: it went to somebody who computes
+constexpr std::chrono::milliseconds kShared(20);  // that others compute here, once they did
+constexpr unsigned kYields = 3;                   // of those who wait for much
+constexpr std::uint64_t kSoon = 512 << 10;        // bytes of an operation that is over soon
 
 TimePoint now() { return core::SystemClock().now(); }
 
@@ -82,43 +76,6 @@ void Engine::settle() {
   for (const Pending& p : messages_) undone_.push_back(p.ticket);
   queue_.clear();
   messages_.clear();
-}
-
-// Stays until everybody knows: who comes later would find nobody any more, and closing connections on which
-// something is unread takes back what was said.
-void Engine::fail_all(const Status& why) {
-  if (!failed_.ok()) return;
-  failed_ = why;
-  if (queue_.empty()) return;
-  const LineId line = queue_.front().job.line;
-  const std::string& text = failed_.message();
-  std::vector<int> left = queue_.front().job.ranks;
-  std::vector<int> told;
-  std::erase(left, wire_->rank());
-  const auto tell = [&](int rank) {
-    if (!wire_->reach(rank)) return false;
-    static_cast<void>(wire_->send(rank, {{line, LetterKind::kFailure}, {}}, std::as_bytes(std::span(text))));
-    told.push_back(rank);
-    return true;
-  };
-  const auto knows = [&](int rank) {
-    return !wire_->lost(rank).empty() || wire_->find({line, LetterKind::kReceipt, 0, 0, rank}) != nullptr ||
-           wire_->find({line, LetterKind::kFailure, 0, 0, rank}) != nullptr;
-  };
-  for (const TimePoint end = now() + kFarewell; now() < end && !wire_->is_over();) {
-    std::erase_if(left, tell);
-    std::erase_if(told, knows);
-    if (left.empty() && told.empty()) break;
-    if (!wire_->progress()) ::sched_yield();
-  }
-}
-
-void Engine::disagree(const Call& mine, int rank, const Call& theirs) {
-  const auto& ranks = queue_.front().job.ranks;
-  const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
-  fail_all(core::invalid_argument(
-      fmt::format("{}: rank {} is in {}, rank {} in {}", name_of(static_cast<Kind>(mine.what & 0xff)),
-                  number_of(wire_->rank()), describe(mine), number_of(rank), describe(theirs))));
 }
 
 Result<std::uint64_t> Engine::start(Job job, TimePoint deadline) {
@@ -209,70 +166,9 @@ void Engine::look_around() {
   if (queue_.empty()) return;
   hear_failure(queue_.front().job);
   if (failed_.ok()) find_stranger(queue_.front().job);
-  if (failed_.ok() && now() >= next_call(queue_.front())) call_roll();
-}
-
-void Engine::hear_failure(const Job& job) {
-  const Letter* heard = nullptr;
-  wire_->for_each(job.line, LetterKind::kFailure, 0, [&](const Letter& letter) {
-    heard = letter.fetch ? nullptr : &letter;
-    return heard == nullptr;
-  });
-  if (heard == nullptr) return;
-  fail(core::invalid_argument(std::string(static_cast<const char*>(heard->data), heard->bytes)));
-  const Transfer receipt = wire_->send(heard->head.key.from, {{job.line, LetterKind::kReceipt}, {}}, {});
-  for (const TimePoint end = now() + kFarewell; now() < end && !receipt.done() && !wire_->is_over();) {
-    if (!wire_->progress()) ::sched_yield();
-  }
-}
-
-void Engine::find_stranger(const Job& job) {
-  const LetterHead* stranger = nullptr;
-  for (const LetterKind kind : {LetterKind::kCall, LetterKind::kData}) {
-    wire_->for_each(job.line, kind, job.number, [&](const Letter& letter) {
-      const bool here = letter.head.key.number == job.number;
-      if (here && letter.head.call != job.call) stranger = &letter.head;
-      return here && stranger == nullptr;
-    });
-  }
-  if (stranger != nullptr) disagree(job.call, stranger->key.from, stranger->call);
-}
-
-TimePoint Engine::next_call(const Pending& pending) {
-  return pending.called == TimePoint() ? pending.begun + kPatience : pending.called + kAgain;
-}
-
-// A call that has not left yet, since nobody reads, is not repeated. The first goes to those we know: to
-// connect with everybody costs UCX 1 to 2 ms of processor time each, and most operations are late only
-// because they are large.
-void Engine::call_roll() {
-  const bool first = std::exchange(queue_.front().called, now()) == TimePoint();
-  const Job& job = queue_.front().job;
-  for (const int rank : job.ranks) {
-    const auto waits_for = [&](const Waiter* w) { return w->peer() == rank; };
-    const bool few = job.ranks.size() <= kRollCall;
-    if (rank == wire_->rank() || (first && !wire_->knows(rank))) continue;
-    if (!few && std::ranges::none_of(waiters_, waits_for)) continue;
-    Transfer& last = calls_[rank];
-    if (!wire_->reach(rank) || !last.done()) continue;
-    last = wire_->send(rank, {{job.line, LetterKind::kCall, job.number}, job.call}, {});
-  }
-}
-
-// Ranks of the communicator of which nothing has been heard in this operation.
-std::vector<int> Engine::missing(const Job& job) const {
-  std::vector<int> here{wire_->rank()};
-  for (const LetterKind kind : {LetterKind::kCall, LetterKind::kData}) {
-    wire_->for_each(job.line, kind, job.number, [&](const Letter& letter) {
-      here.push_back(letter.head.key.from);
-      return true;
-    });
-  }
-  std::vector<int> out;
-  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
-    if (std::ranges::find(here, job.ranks[r]) == here.end()) out.push_back(static_cast<int>(r));
-  }
-  return out;
+  if (!failed_.ok() || now() < next_call(queue_.front())) return;
+  hear_last_words(queue_.front().job);
+  if (failed_.ok()) call_roll();
 }
 
 void Engine::fail_late(const Pending& pending) {

@@ -26,6 +26,9 @@ namespace regroup::collective {
 
 class Engine;
 
+inline constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
+inline constexpr std::chrono::milliseconds kAgain(300);    // before it is called again
+
 // Something that a task awaits. It lives in the frame of the task.
 class Waiter {
  public:
@@ -114,8 +117,11 @@ class Engine {
   [[nodiscard]] static core::TimePoint next_call(const Pending& pending);
   [[nodiscard]] core::TimePoint next_look(const Pending& pending) const;
   void look_around();
+  // roll.cc
   void hear_failure(const Job& job);
+  void hear_last_words(const Job& job);
   void find_stranger(const Job& job);
+  [[nodiscard]] bool is_called(const Job& job, int rank) const;
   void call_roll();
   [[nodiscard]] std::vector<int> missing(const Job& job) const;
   void fail_late(const Pending& pending);

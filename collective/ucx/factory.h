@@ -28,7 +28,8 @@ struct UcxSettings {
 // How members of one generation learn each other's addresses, which are opaque. Called by the thread that
 // uses the communicator.
 struct Addresses {
-  // Gives ours to the others. Does not block.
+  // Gives ours to the others. Does not block. Once more, instead of what it gave, by who has failed since the
+  // ranks disagree, for members that come late.
   std::function<core::Status(std::span<const std::byte>)> publish;
   // That of another member, if it has come. Does not block. Whoever makes it come later rings our bell.
   std::function<std::optional<std::vector<std::byte>>(core::MemberId)> find;

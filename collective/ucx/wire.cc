@@ -193,6 +193,17 @@ void Wire::report_silent(int rank, TimePoint since) {
                   std::chrono::duration<double>(silence).count(), world_.generation, more));
 }
 
+void Wire::leave_word(const std::string& why) {
+  static_cast<void>(addresses_.publish(encode(reception().contacts(), why)));
+}
+
+std::string Wire::word_of(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer.endpoint != nullptr && peer.lost.empty() && peer.heard != TimePoint()) return {};
+  const auto address = addresses_.find(world_.members[static_cast<std::size_t>(rank)].id);
+  return address ? last_word_in(*address) : std::string();
+}
+
 void Wire::on_error(void* peer, ucp_ep_h, ucs_status_t status) {
   auto& lost = *static_cast<Peer*>(peer);
   lost.wire->lose(lost, status);

@@ -73,6 +73,11 @@ class Wire {
   // Tells the caller's on_peer_silent of a rank that we have waited for since `since`, if it is time.
   void report_silent(int rank, core::TimePoint since);
 
+  // Lays `why` where our address is, for members that come when all connections are broken.
+  void leave_word(const std::string& why);
+  // What rank `rank` has left there; nothing as long as there is a connection to it.
+  [[nodiscard]] std::string word_of(int rank) const;
+
   // Moves everything on, but answers callers now and then only; true if anything moved.
   [[nodiscard]] bool progress();
   // True if there were any.

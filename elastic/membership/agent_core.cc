@@ -158,13 +158,19 @@ void AgentCore::on_announce(const core::Announce& announce) {
   retry_joins();
 }
 
-// Of all members here that are in the World at once: the others need all of them.
+// Of all members here that are in the World at once: the others need all of them. A member may give another
+// one later.
 void AgentCore::on_contact(core::MemberId id, const core::Contacts& own) {
   if (own.generation != world_->generation || own.members.size() != 1 || world_->rank_of(id) < 0) return;
-  const bool known = std::any_of(contacts_.members.begin(), contacts_.members.end(),
-                                 [&](const auto& contact) { return contact.member == id; });
-  if (known) return;
-  contacts_.members.push_back({id, own.members[0].address});
+  const core::Contact contact{id, own.members[0].address};
+  const auto known = std::ranges::find(contacts_.members, id, &core::Contact::member);
+  if (known == contacts_.members.end()) {
+    contacts_.members.push_back(contact);
+  } else if (*known == contact) {
+    return;
+  } else {
+    *known = contact;
+  }
   send_contacts();
 }
 

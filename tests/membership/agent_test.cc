@@ -168,6 +168,19 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_TRUE(agent_.on_line_dead(1).empty());
 }
 
+// All on the host are told at once; who gives another one later is told of again.
+TEST_F(AgentTest, ContactsOfAllMembersGoToTheCoordinatorAndChangesToo) {
+  for (core::MemberId id : {0U, 1U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  const auto give = [&](core::MemberId id, std::byte address) {
+    return sent<core::Contacts>(from(id, core::Contacts{1, {{id, {address}}}}));
+  };
+  EXPECT_FALSE(give(0, std::byte{10}));
+  EXPECT_EQ(give(1, std::byte{11}), (core::Contacts{1, {{0, {std::byte{10}}}, {1, {std::byte{11}}}}}));
+  EXPECT_FALSE(give(1, std::byte{11}));
+  EXPECT_EQ(give(0, std::byte{20}), (core::Contacts{1, {{0, {std::byte{20}}}, {1, {std::byte{11}}}}}));
+}
+
 TEST_F(AgentTest, RevokeClosesTheWordsOfTheLivingAndTheDeadAndReports) {
   for (core::MemberId id : {0U, 1U, 2U}) ready(id);
   (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
