@@ -243,12 +243,15 @@ std::uint32_t Engine::look_again(std::uint64_t ticket) {
 }
 
 // Who stores what we wait for rings only if it sees us asleep: the look behind that finds what came before.
+// In the first operation others may call meanwhile, and are answered.
 void Engine::sleep(std::uint64_t ticket, std::uint32_t seen, TimePoint until) {
   auto& bell = wire_->line().bell;
   bell.sleeping.store(1, std::memory_order_seq_cst);
   const bool moved = advance();
   if (!moved && failed_.ok() && find(ticket) != nullptr) {
-    const TimePoint patience = waits_here() ? waiters_.front()->since() + kPatience : TimePoint();
+    const bool is_first = queue_.empty() || queue_.front().job.number == 1;
+    const bool naps = waits_here() && !is_first;
+    const TimePoint patience = naps ? waiters_.front()->since() + kPatience : TimePoint();
     if (now() < patience) {
       core::RealPolicy::wait(bell.count, seen, std::min(until, patience));
     } else {
