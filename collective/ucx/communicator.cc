@@ -102,7 +102,6 @@ Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
   const bool empty = o.kind == Kind::kBarrier || o.block(size()) == 0;
   if (seats() > 1 && (empty || !begins_locally(o.kind))) co_await compare_calls();
   if (!empty) co_await perform(x, o);
-  co_await x.settle();
   if (empty || has_stragglers(o.kind)) co_await meet(x);
 }
 

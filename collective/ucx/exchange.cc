@@ -68,6 +68,7 @@ Task Exchange::post(int to, Piece piece, Input data) {
       engine_, [this, peer] { return engine_.wire().reach(peer); }, peer);
   const LetterHead head{key_of(to, piece), call_};
   const Transfer transfer = engine_.wire().send(peer, head, data);
+  if (piece.is_mutual()) engine_.wire().expect_thanks(peer);
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, peer);
 }
@@ -83,16 +84,6 @@ Task Exchange::send_receipt(LetterKey key) {
   const Transfer receipt = engine_.wire().send(key.from, {receipt_of(key), call_}, {});
   co_await Until(
       engine_, [&receipt] { return receipt.done(); }, key.from);
-}
-
-void Exchange::settle_later(Task task) {
-  std::erase_if(unsettled_, [](const Task& t) { return t.done(); });
-  unsettled_.push_back(std::move(task));
-}
-
-Task Exchange::settle() {
-  for (Task& task : unsettled_) co_await task;
-  unsettled_.clear();
 }
 
 Task Exchange::receive(int from, Piece piece, Output data) {
@@ -117,6 +108,7 @@ Task Exchange::take(LetterKey key, Piece piece, Output data) {
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, key.from);
   if (piece.has_receipt()) co_await send_receipt(key);
+  if (piece.is_mutual()) engine_.wire().owe_thanks(key.from);
 }
 
 // Dissemination: behind round k each has heard of the 2^k hosts before it. A power of two of hosts meets in
@@ -200,7 +192,7 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::s
       co_await Until(
           engine_, [&transfer] { return transfer.done(); }, key.from);
     }
-    if (piece.has_receipt()) settle_later(send_receipt(key));
+    if (piece.is_mutual()) engine_.wire().owe_thanks(key.from);
   }
 }
 
@@ -221,7 +213,6 @@ Task Exchange::double_up(Reduction& r) {
     for (std::uint32_t n = 0; n < r.held.size(); ++n) {
       piece.node = n;
       r.sends.push_back(post(partner, piece, r.part(n, r.at)));
-      settle_later(await_receipt(partner, piece));
     }
     co_await receive_nodes(r, step.partner, piece, step.gets);
     if (k + 1 < r.plan.steps.size()) r.held = merged(step.merge, r.held, r.at.size(), r.arithmetic, &r.keep);

@@ -18,7 +18,10 @@ struct Piece {
 
   // Who comes back from an operation may die, and what it last said with it: it waits until that is there. Of
   // partial sums that go halves the results say so.
-  [[nodiscard]] bool has_receipt() const { return phase >= kResult; }
+  [[nodiscard]] bool has_receipt() const { return phase >= kResult && !is_mutual(); }
+  // Who has sent one is not through before all it sends them to have sent theirs, and sends nothing behind
+  // it: thanks for it come with a later letter (Wire::expect_thanks).
+  [[nodiscard]] bool is_mutual() const { return phase >= kMeeting; }
 
   std::uint8_t phase = kBlock;  // kHalving or kWhole + step
   std::uint32_t chunk = 0;      // below 2^20
@@ -69,13 +72,9 @@ class Exchange {
   [[nodiscard]] Task meet_hosts();
   // The whole sum of the elements of a segment, in stored form, to `out` of its owners, or only of that on
   // host `to` (-1: all). `held` are the partial sums of this host as `plan` wants them, in work form. Where
-  // `out` is the memory of `held`, it is so element by element. The sum is there before all that was sent for
-  // it is known to have come: see settle().
+  // `out` is the memory of `held`, it is so element by element.
   [[nodiscard]] Task reduce(Segment segment, const Halving& plan, Held held, Arithmetic arithmetic,
                             std::byte* out, std::uint32_t chunk, int to = -1);
-
-  // Until what reduce() has sent has come; the operation ends behind it.
-  [[nodiscard]] Task settle();
 
   // Runs `merge` over `count` elements of `inputs`; what is new lies in memory that `keep` holds.
   [[nodiscard]] Held merged(const Merge& merge, const Held& inputs, std::size_t count, Arithmetic arithmetic,
@@ -93,7 +92,6 @@ class Exchange {
   [[nodiscard]] Task post(int to, Piece piece, Input data);
   [[nodiscard]] Task await_receipt(int to, Piece piece);
   [[nodiscard]] Task send_receipt(LetterKey key);
-  void settle_later(Task task);
   // A letter that is there.
   [[nodiscard]] Task take(LetterKey key, Piece piece, Output data);
   [[nodiscard]] Task receive_nodes(Reduction& r, std::size_t host, Piece piece, std::size_t nodes);
@@ -111,7 +109,6 @@ class Exchange {
   const LineId line_;
   const std::uint64_t number_;
   const Call call_;
-  std::vector<Task> unsettled_;
 };
 
 // Awaits what an expression says.

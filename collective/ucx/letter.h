@@ -42,7 +42,8 @@ struct LetterKey {
 // Travels in front of the data, as it lies in memory: members run the same program on the same architecture.
 struct LetterHead {
   LetterKey key;
-  Call call;  // the operation, so that a disagreement shows
+  Call call;                 // the operation, so that a disagreement shows
+  std::uint64_t thanks = 0;  // so many letters that wait for thanks have come since the last letter
 };
 
 // A letter that has come. Its data is with UCX, or still with the sender.

@@ -200,7 +200,6 @@ Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
     index = 0;  // counted within each segment, as the other hosts do
   }
   for (Task& task : flight) co_await task;
-  co_await x.settle();
   if (seats() > 1) co_await local(Operation::barrier());  // behind it the whole result can be read
 }
 

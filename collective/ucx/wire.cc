@@ -89,7 +89,24 @@ Status Wire::start() {
   return addresses_.publish(encode(reception().contacts()));
 }
 
-Wire::~Wire() { close(); }
+Wire::~Wire() {
+  give_thanks();
+  close();
+}
+
+// Whose sums may be on their way still has not come back from its operation: closing a connection on which
+// something is unread would take them back. Of a generation that is over nobody waits for any.
+void Wire::give_thanks() {
+  if (closed() || is_over()) return;
+  for (const Peer& peer : peers_) {
+    if (peer.owed != 0) greet(static_cast<int>(&peer - peers_.data()));
+  }
+  const auto waits = [](const Peer& peer) { return peer.unthanked != 0 && peer.lost.empty(); };
+  for (const TimePoint end = core::SystemClock().now() + kGreeting;
+       !is_over() && core::SystemClock().now() < end && std::ranges::any_of(peers_, waits);) {
+    if (!progress()) ::sched_yield();
+  }
+}
 
 ucp_ep_params_t Wire::params_for(Peer& peer) const {
   ucp_ep_params_t params{};
@@ -260,6 +277,7 @@ Transfer Wire::send(int to, const LetterHead& head, Input data) {
   Transfer transfer = begin();
   transfer.state_->head = head;
   transfer.state_->head.key.from = rank();
+  transfer.state_->head.thanks = std::exchange(peer.owed, 0);
   ucp_request_param_t param = with_user_data(transfer.state_.get());
   param.cb.send = on_sent;
   return begun(transfer, ucp().ucp_am_send_nbx(peer.endpoint, kLetterId, &transfer.state_->head,
@@ -276,6 +294,7 @@ ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_byte
   Peer& peer = wire.peers_[static_cast<std::size_t>(letter.head.key.from)];
   peer.heard = core::SystemClock().now();
   peer.told = Peer::kHeard;
+  peer.unthanked -= std::min(peer.unthanked, letter.head.thanks);
   const bool call = letter.head.key.kind == LetterKind::kCall;
   if (letter.head.key.kind == LetterKind::kHello) return UCS_OK;
   if (call && wire.letters_.contains(letter.head.key)) return UCS_OK;  // it waits, and says so again

@@ -40,16 +40,21 @@ class Wire {
   // True when send() to rank `to` goes off: its address has come and, of two, the one with the lower rank has
   // begun; or it is lost. Call it on both sides.
   [[nodiscard]] bool reach(int to);
-  // There is a connection, or there was one.
+  // There is a connection, or there was one; to how many.
   [[nodiscard]] bool knows(int rank) const {
     const Peer& peer = peers_[static_cast<std::size_t>(rank)];
     return peer.endpoint != nullptr || !peer.lost.empty();
   }
-  // So many; they stay until close().
   [[nodiscard]] std::size_t connections() const;
   // Sends a letter from us; `reach(to)` was true. `data` is UCX's until the transfer is done; then the letter
   // is with the system. To a lost peer: done at once.
   [[nodiscard]] Transfer send(int to, const LetterHead& head, Input data);
+  // For the letter just sent `to` says thanks, with whatever it sends next. Such a letter has come.
+  void expect_thanks(int to) { peers_[static_cast<std::size_t>(to)].unthanked += 1; }
+  void owe_thanks(int from) { peers_[static_cast<std::size_t>(from)].owed += 1; }
+  [[nodiscard]] std::uint64_t unthanked(int by) const {
+    return peers_[static_cast<std::size_t>(by)].unthanked;
+  }
   // The first letter with this key, or null. Stays until it is taken or dropped.
   [[nodiscard]] Letter* find(const LetterKey& key);
   // Moves the data of that letter, all of it, to `to`, and drops the letter.
@@ -97,6 +102,8 @@ class Wire {
     std::vector<Contact> contacts{};                                 // not tried yet
     bool asked = false;                                              // for them
     core::TimePoint heard{};                                         // last letter
+    std::uint64_t unthanked = 0;                                     // letters of ours
+    std::uint64_t owed = 0;                                          // thanks for theirs
     enum : std::uint8_t { kHeard, kSilent, kCutOff } told = kHeard;  // to on_peer_silent
   };
   using Letters = std::multimap<LetterKey, Letter>;
@@ -120,6 +127,7 @@ class Wire {
   [[nodiscard]] ucp_ep_params_t params_for(Peer& peer) const;
   void call_next(Peer& peer);
   void greet(int rank);
+  void give_thanks();
   void close_endpoint(Peer& peer);
 
   const std::shared_ptr<const UcxContext> context_;
