@@ -64,6 +64,8 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task reduce(Exchange& x, Operation o, int to);
   [[nodiscard]] Task reduce_at_one(Exchange& x, Operation o, int to);
   [[nodiscard]] Task sum_host(Exchange& x, Chunk& chunk, int carrier);
+  [[nodiscard]] std::size_t most_seats() const;
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
   [[nodiscard]] bool one_carries(std::size_t bytes) const;
   [[nodiscard]] int carrier_of(std::size_t host, const Operation& o) const;
   [[nodiscard]] bool is_summed_by_local(Arithmetic arithmetic) const;

@@ -24,9 +24,10 @@ LetterKey Exchange::key_of(int from, Piece piece) const {
 namespace {
 
 // Of a letter that goes whole: between two hosts (longer ones would not fit UCX's own), the same with a
-// member on each (halves are summed on as many cores), and between more of them.
+// member on each (halves are summed on as many cores; and what takes two packets of TCP, which have 64 KiB at
+// most, waits between them where the sender is paced, as by BBR), and between more of them.
 constexpr std::size_t kWholeOfTwo = 256 << 10;
-constexpr std::size_t kWholeOfPair = 128 << 10;
+constexpr std::size_t kWholeOfPair = 48 << 10;
 constexpr std::size_t kWholeOfMany = 16 << 10;
 
 LetterKey receipt_of(LetterKey key) {

@@ -1,6 +1,7 @@
 // Allreduce and reduce: what a member of a host does before and after the hosts reduce with each other. Large
 // ones go chunk by chunk, of each chunk a slice through each member; small ones whole through one member.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -12,7 +13,9 @@
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kChunkBytes = 256 << 10;  // of a vector
+constexpr std::size_t kChunkBytes = 256 << 10;  // of a vector, at least
+constexpr std::size_t kMostOfSeat = 512 << 10;  // of a chunk: halves of it fit UCX's own letters
+constexpr std::size_t kParts = 4;               // chunks that are worth being on their way one after another
 constexpr std::size_t kDepth = 2;               // chunks between hosts at a time
 constexpr std::size_t kSliceBytes = 32 << 10;   // that are worth a letter and a rendezvous of their own
 
@@ -125,10 +128,7 @@ Task UcxCommunicator::share_slices(Chunk& c) {
 Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
   const Arithmetic arithmetic = Arithmetic::of(o.dtype, o.op);
   const std::size_t elements = o.in.size() / arithmetic.size();
-  // Two chunks go as one where the members of no host have something to do beside the wire.
-  const bool alone = ranks_.size() == layout_.hosts.size();
-  const bool at_once = alone && elements * arithmetic.work_size() <= 2 * kChunkBytes;
-  const std::size_t step = (at_once ? 2 : 1) * kChunkBytes / arithmetic.size();
+  const std::size_t step = chunk_bytes(elements * arithmetic.work_size()) / arithmetic.work_size();
   const std::size_t chunks = (elements + step - 1) / step;
   std::deque<Chunk> flight;
   for (std::size_t i = 0; i < chunks + kDepth; ++i) {
@@ -146,10 +146,21 @@ Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
   }
 }
 
-bool UcxCommunicator::one_carries(std::size_t bytes) const {
+std::size_t UcxCommunicator::most_seats() const {
   std::size_t most = 0;
   for (const auto& ranks : layout_.hosts) most = std::max(most, ranks.size());
-  return bytes <= std::min(kChunkBytes, most * kSliceBytes);
+  return most;
+}
+
+// Each letter and each rendezvous costs time of its own; members that share a host have something to do for
+// the next chunk while one is on the wire, others have not.
+std::size_t UcxCommunicator::chunk_bytes(std::size_t bytes) const {
+  const std::size_t most = most_seats() * kMostOfSeat;
+  return most_seats() == 1 ? most : std::clamp(std::bit_floor(bytes / kParts), kChunkBytes, most);
+}
+
+bool UcxCommunicator::one_carries(std::size_t bytes) const {
+  return bytes <= std::min(kChunkBytes, most_seats() * kSliceBytes);
 }
 
 int UcxCommunicator::carrier_of(std::size_t host, const Operation& o) const {

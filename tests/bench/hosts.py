@@ -214,6 +214,9 @@ def main() -> None:
             rows += found
             verdicts += told
     common.report(rows, args.json)
+    # Of a sender that is paced (bbr) what takes two packets waits between them.
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    print(f"congestion control of TCP: {congestion}")
     print("\n".join(verdicts))
 
 
