@@ -19,9 +19,10 @@ struct Piece {
   // Who comes back from an operation may die, and what it last said with it: it waits until that is there. Of
   // partial sums that go halves the results say so.
   [[nodiscard]] bool has_receipt() const { return phase >= kResult && !is_mutual(); }
-  // Who has sent one is not through before all it sends them to have sent theirs, and sends nothing behind
-  // it: thanks for it come with a later letter (Wire::expect_thanks).
-  [[nodiscard]] bool is_mutual() const { return phase >= kMeeting; }
+  // Who has sent one comes back without a receipt: by then it has read all that the other sends it in the
+  // operation, and with nothing unread its letters come through even if it dies. Thanks for them come with a
+  // later letter (Wire::expect_thanks).
+  [[nodiscard]] bool is_mutual() const { return phase == kResult || phase >= kMeeting; }
 
   std::uint8_t phase = kBlock;  // kHalving or kWhole + step
   std::uint32_t chunk = 0;      // below 2^20
