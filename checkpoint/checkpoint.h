@@ -49,11 +49,16 @@ struct Progress {
 };
 using OnProgress = std::function<void(const Progress&)>;  // may be empty
 
+// CRC32C of bytes [offset, offset + bytes) of an open file by a quicker way than reading them; nothing: there
+// is none. By several threads.
+using QuickSum =
+    std::function<std::optional<std::uint32_t>(int fd, std::uint64_t offset, std::uint64_t bytes)>;
+
 // Whether every byte of every file is as it was written; names all that is damaged or cannot be read, up to
 // 100 things. kDataLoss. Any thread. A large one is read by up to `threads` threads, this one among them, of
-// which one at a time calls on_progress.
+// which one at a time calls on_progress. What is not good by `quick_sum` is read.
 [[nodiscard]] core::Status verify(const std::string& path, const OnProgress& on_progress = {},
-                                  unsigned threads = 1);
+                                  unsigned threads = 1, const QuickSum& quick_sum = {});
 
 struct Newest {
   core::Step step = 0;

@@ -33,20 +33,6 @@ auto uninterrupted(Call call) {
   return out;
 }
 
-// False also where nobody can say: a kernel before 6.5, another user's file.
-bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes) {
-  constexpr long kCachestat = 451;  // libc of 2022 has no name for it
-  struct {
-    std::uint64_t offset, bytes;
-  } const range{offset, bytes};
-  struct {
-    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
-  } pages{};
-  if (bytes == 0 || ::syscall(kCachestat, fd, &range, &pages, 0) != 0) return false;
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return pages.cached > (offset + bytes - 1) / page - offset / page;
-}
-
 }  // namespace
 
 Result<Fd> open_file(const std::string& path, int flags, unsigned mode) {
@@ -67,6 +53,19 @@ Status read_at(int fd, std::uint64_t offset, std::span<std::byte> out, const std
     out = out.subspan(static_cast<std::size_t>(count));
   }
   return {};
+}
+
+bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  constexpr long kCachestat = 451;  // libc of 2022 has no name for it
+  struct {
+    std::uint64_t offset, bytes;
+  } const range{offset, bytes};
+  struct {
+    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } pages{};
+  if (bytes == 0 || ::syscall(kCachestat, fd, &range, &pages, 0) != 0) return false;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return pages.cached > (offset + bytes - 1) / page - offset / page;
 }
 
 // Hints: what goes wrong with them is told by the read that follows. For what is there already the question

@@ -22,6 +22,10 @@ namespace regroup::checkpoint {
 [[nodiscard]] core::Result<std::uint64_t> size_of(int fd, const std::string& path);
 [[nodiscard]] core::Result<std::string> read_file(const std::string& path, std::uint64_t at_most);
 
+// Whether all of these bytes are in the page cache. False also where nobody can say: a kernel before 6.5,
+// another user's file.
+[[nodiscard]] bool in_page_cache(int fd, std::uint64_t offset, std::uint64_t bytes);
+
 // Asks the kernel for the bytes ahead of a reader of a whole file, so that the device does not wait for it.
 class ReadAhead {
  public:

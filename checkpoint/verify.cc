@@ -1,5 +1,5 @@
-// Verifies by reading into a buffer that stays in the cache: faster than mapping, whose every page costs a
-// fault, and what the disk does not give is an error and not a signal.
+// Verifies by reading into a buffer that stays in the cache, where the caller has no quicker way: what the
+// disk does not give is an error then and not a signal.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -11,13 +11,12 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
+#include "checkpoint/side_by_side.h"
 #include "core/crc32c.h"
 
 namespace regroup::checkpoint {
@@ -50,8 +49,9 @@ class Buffer {
 // The blocks are taken in order by several threads, each with a buffer of its own.
 class Verifier {
  public:
-  Verifier(const std::string& path, const Manifest& manifest, const OnProgress& on_progress)
-      : on_progress_(on_progress), files_(manifest.files.size()) {
+  Verifier(const std::string& path, const Manifest& manifest, const OnProgress& on_progress,
+           const QuickSum& quick_sum)
+      : on_progress_(on_progress), quick_sum_(quick_sum), files_(manifest.files.size()) {
     for (std::size_t i = 0; i < manifest.files.size(); ++i) {
       const File& file = manifest.files[i];
       progress_.total += file.bytes;
@@ -73,15 +73,7 @@ class Verifier {
       file.ahead.emplace(file.fd.get(), file.bytes);
     }
     const auto most = std::max<std::uint64_t>(1, progress_.total / kWorthAThread);
-    {
-      std::vector<std::jthread> others;
-      try {
-        for (std::uint64_t i = 1; i < std::min<std::uint64_t>(threads, most); ++i)
-          others.emplace_back([this] { work(); });
-      } catch (const std::system_error&) {  // no more threads for this user: those that are there do
-      }
-      work();
-    }
+    side_by_side(std::min<std::uint64_t>(threads, most), [this] { work(); });
     std::ranges::sort(findings_);
     return findings_.empty() ? Status() : Status(Code::kDataLoss, joined());
   }
@@ -126,6 +118,7 @@ class Verifier {
   // What is wrong with it, or nothing.
   [[nodiscard]] std::string look(const Block& block, std::span<std::byte> buffer) const {
     const Read& file = files_[block.file];
+    if (quick_sum_ && quick_sum_(file.fd.get(), block.begin, block.size) == block.crc) return {};
     const std::uint64_t end = block.begin + block.size;
     std::uint32_t crc = 0;
     for (std::uint64_t at = block.begin; at < end; at += kStride) {
@@ -146,6 +139,7 @@ class Verifier {
   }
 
   const OnProgress& on_progress_;
+  const QuickSum& quick_sum_;
   std::vector<Read> files_;
   std::vector<Block> blocks_;  // in the order of the files
   std::atomic<std::size_t> next_ = 0;
@@ -156,10 +150,11 @@ class Verifier {
 
 }  // namespace
 
-core::Status verify(const std::string& path, const OnProgress& on_progress, unsigned threads) {
+core::Status verify(const std::string& path, const OnProgress& on_progress, unsigned threads,
+                    const QuickSum& quick_sum) {
   auto checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) return checkpoint.status();
-  return Verifier(path, checkpoint->manifest(), on_progress).run(threads);
+  return Verifier(path, checkpoint->manifest(), on_progress, quick_sum).run(threads);
 }
 
 }  // namespace regroup::checkpoint

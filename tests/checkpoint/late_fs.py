@@ -4,7 +4,7 @@ usage: late_fs.py FOLDER MOUNTPOINT SECONDS      in the foreground, until it is 
 Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed has the size 0 and no bytes
 for those who open it within SECONDS after that. Each call that changes something is a line in FOLDER.log.
 With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a file of that name is read from
-there on, but for single bytes.
+there on, but for single bytes. With them in FOLDER.broken such a read fails (EIO).
 """
 
 import errno
@@ -71,16 +71,18 @@ class LateFs(Operations):
         real = self.real(path) if self.visible(path) else os.devnull
         return os.open(real, flags & ~os.O_DIRECT)
 
-    def hang(self, path, size, offset):
+    def told(self, what, path, offset):
         try:
-            name, first = Path(self.folder + ".hang").read_text().split()
+            name, first = Path(f"{self.folder}.{what}").read_text().split()
         except FileNotFoundError:
-            return
-        if size > 1 and Path(path).name == name and offset >= int(first):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            return False
+        return Path(path).name == name and offset >= int(first)
 
     def read(self, path, size, offset, fh):
-        self.hang(path, size, offset)
+        if size > 1 and self.told("hang", path, offset):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self.told("broken", path, offset):
+            raise FuseOSError(errno.EIO)
         return os.read(fh, 0) if os.fstat(fh).st_rdev else os.pread(fh, size, offset)
 
     def write(self, path, data, offset, fh):

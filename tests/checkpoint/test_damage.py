@@ -4,11 +4,14 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from saving import Save, newest, sample_tensors, save, tool
+from late_mount import mounted, needs_fuse
+from saving import BIN, DEADLINE_S, Save, newest, sample_tensors, save, tool
 
 TINY = {
     "w": ("float32", np.arange(20, dtype=np.float32).reshape(5, 4)),
@@ -142,3 +145,38 @@ def test_what_several_threads_find_in_a_large_checkpoint_is_named_in_order(tmp_p
     assert done.returncode == 1
     named = [tuple(map(int, pair)) for pair in re.findall(r"bytes (\d+) to (\d+) have CRC32C", done.stdout)]
     assert [begin <= at < end for at, (begin, end) in zip(places, named, strict=True)] == [True] * 4
+
+
+def test_a_file_that_is_cut_while_it_is_verified_is_damage(tmp_path):
+    """Its pages are mapped: what is behind the end is SIGBUS, at whatever moment that is met."""
+    path = save(tmp_path, 1, {"w": ("uint8", np.zeros(128 << 20, np.uint8))})
+    shard = path / "shard-0000-of-0001.h5"
+    whole = shutil.copyfile(shard, tmp_path / "whole")
+    words = [str(BIN / "regroup-checkpoint"), "verify", str(path)]
+    for milliseconds in range(0, 48, 4):
+        shutil.copyfile(whole, shard)  # and into the page cache
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        time.sleep(milliseconds / 1000)
+        os.truncate(shard, 5000)
+        said, _ = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode in (0, 1), (process.returncode, said)
+        assert process.returncode == 0 or str(shard) in said, said
+    done = tool("verify", path)
+    assert done.returncode == 1 and "5000 bytes" in done.stdout, done.stdout
+
+
+@needs_fuse
+def test_what_a_file_system_fails_to_read_is_damage_with_its_place(tmp_path):
+    path = save(tmp_path / "real", 1, {"w": ("uint8", np.zeros(32 << 20, np.uint8))})
+    (tmp_path / "seen").mkdir()
+    with mounted(tmp_path / "real", tmp_path / "seen", 0):
+        seen = tmp_path / "seen" / path.name
+        assert tool("verify", seen).returncode == 0
+        (tmp_path / "real.broken").write_text(f"shard-0000-of-0001.h5 {17 << 20}")
+        done = tool("verify", seen)
+        assert done.returncode == 1
+        named = re.findall(
+            rf"bytes (\d+) to (\d+) cannot be read: pread\({seen}/shard-0000-of-0001.h5\): Input",
+            done.stdout,
+        )
+        assert [int(begin) > 8 << 20 for begin, _ in named] == [True] * len(named) and named, done.stdout

@@ -1,13 +1,13 @@
 // ls, show, verify, prune.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "checkpoint/mapped.h"
+#include "checkpoint/side_by_side.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
 
@@ -75,18 +75,14 @@ void print_text(const std::string& path, const Manifest& m) {
   }
 }
 
-// That this process may use, whatever the machine has: more threads only take each other's caches.
-unsigned cores() {
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
-    return static_cast<unsigned>(CPU_COUNT(&allowed));
-  return std::max(1U, std::thread::hardware_concurrency());  // more than 1,024 of them
-}
-
 Status verify_one(const std::string& path) {
   ProgressBar bar(std::filesystem::path(path).filename().string());
   const auto show = [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); };
-  return checkpoint::verify(path, show, cores());
+  const checkpoint::BusGuard guard;
+  const auto mapped = [&](int fd, std::uint64_t offset, std::uint64_t bytes) {
+    return checkpoint::sum_mapped(guard, fd, offset, bytes);
+  };
+  return checkpoint::verify(path, show, checkpoint::cores(), mapped);
 }
 
 }  // namespace

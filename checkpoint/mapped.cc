@@ -1,0 +1,103 @@
+// A file may shrink, or its device fail, between the look into the page cache and the last byte of the sum.
+// The handler then puts zeros where the file was mapped, and the sum goes on to its end: nothing is left
+// half-way, and mmap() is a system call and no more.
+#include "checkpoint/mapped.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+
+#include "checkpoint/file_io.h"
+#include "core/crc32c.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+constexpr std::uint64_t kWorthAMapping = 256 << 10;
+
+// What a thread looks at.
+struct Look {
+  std::span<const std::byte> mapping;
+  std::atomic<bool> lost = false;
+};
+constinit thread_local std::atomic<Look*> t_look = nullptr;
+constinit std::atomic<const struct sigaction*> g_before = nullptr;
+
+bool replaced(Look* look, const siginfo_t& info) {
+  if (look == nullptr || info.si_code <= 0) return false;  // another process sends those
+  const auto at = reinterpret_cast<std::uintptr_t>(info.si_addr);
+  const auto begin = reinterpret_cast<std::uintptr_t>(look->mapping.data());
+  if (at < begin || at - begin >= look->mapping.size()) return false;
+  void* const where = const_cast<std::byte*>(look->mapping.data());
+  if (::mmap(where, look->mapping.size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != where)
+    return false;
+  look->lost.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+void on_bus(int number, siginfo_t* info, void* context) {
+  const int error = errno;
+  if (!replaced(t_look.load(std::memory_order_relaxed), *info)) {
+    const struct sigaction& before = *g_before.load(std::memory_order_relaxed);
+    const bool sent = info->si_code <= 0;
+    if ((before.sa_flags & SA_SIGINFO) != 0) {
+      before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+      before.sa_handler(number);
+    } else if (before.sa_handler == SIG_DFL || !sent) {  // what was tried, or sent, comes again without us
+      (void)::sigaction(SIGBUS, &before, nullptr);
+      if (sent) (void)::raise(number);
+    }
+  }
+  errno = error;
+}
+
+}  // namespace
+
+BusGuard::BusGuard() {
+  assert(g_before.load() == nullptr);
+  g_before.store(&before_);
+  (void)::sigaction(SIGBUS, nullptr, &before_);
+  struct sigaction own {};
+  own.sa_sigaction = on_bus;
+  own.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  (void)::sigaction(SIGBUS, &own, nullptr);
+}
+
+BusGuard::~BusGuard() {
+  (void)::sigaction(SIGBUS, &before_, nullptr);
+  g_before.store(nullptr);
+}
+
+bool BusGuard::sees(std::span<const std::byte> mapping, const std::function<void()>& look) const {
+  Look one{mapping};
+  t_look.store(&one, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  look();
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  t_look.store(nullptr, std::memory_order_relaxed);
+  return !one.lost.load(std::memory_order_relaxed);
+}
+
+std::optional<std::uint32_t> sum_mapped(const BusGuard& guard, int fd, std::uint64_t offset,
+                                        std::uint64_t bytes) {
+  if (bytes < kWorthAMapping || !in_page_cache(fd, offset, bytes)) return std::nullopt;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = offset / page * page, size = offset + bytes - begin;
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
+  if (at == MAP_FAILED) return std::nullopt;
+  std::optional<std::uint32_t> sum;
+  // All its pages in one call. A kernel before 5.14 does not know it: then each is a fault of its own.
+  if (::madvise(at, size, MADV_POPULATE_READ) == 0 || errno == EINVAL) {
+    const std::span<const std::byte> mapping(static_cast<const std::byte*>(at), size);
+    std::uint32_t crc = 0;
+    if (guard.sees(mapping, [&] { crc = core::crc32c(mapping.subspan(offset - begin)); })) sum = crc;
+  }
+  (void)::munmap(at, size);
+  return sum;
+}
+
+}  // namespace regroup::checkpoint

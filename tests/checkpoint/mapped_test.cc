@@ -1,0 +1,151 @@
+// What a mapped file does not give is an answer, and other signals go where they went before.
+#include "checkpoint/mapped.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/file_io.h"
+#include "core/crc32c.h"
+
+namespace regroup::checkpoint {
+namespace {
+
+constexpr std::size_t kBytes = 3 << 20, kPage = 4096;
+
+class Mapped : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "mapped-XXXXXX").string();
+    fd_ = core::Fd(::mkstemp(name.data()));
+    ASSERT_TRUE(fd_.valid());
+    std::filesystem::remove(name);
+    std::mt19937 random(1);
+    for (auto& byte : bytes_) byte = static_cast<std::byte>(random());
+    fill();
+  }
+  void fill() { ASSERT_TRUE(write_at(fd_.get(), 0, bytes_, "the file").ok()); }
+  void cut(std::size_t bytes) { ASSERT_EQ(::ftruncate(fd_.get(), static_cast<off_t>(bytes)), 0); }
+  // Of the whole file, for as long as the test runs.
+  std::span<const std::byte> map() {
+    void* const at = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd_.get(), 0);
+    EXPECT_NE(at, MAP_FAILED);
+    return {static_cast<const std::byte*>(at), kBytes};
+  }
+
+  core::Fd fd_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBytes);
+};
+
+TEST_F(Mapped, SumsWhatIsInThePageCache) {
+  if (!in_page_cache(fd_.get(), 0, kBytes)) GTEST_SKIP() << "this kernel does not say what is there";
+  const BusGuard guard;
+  for (const std::size_t offset : {0UL, 1UL, 2048UL, 4096UL, 70001UL}) {
+    for (const std::size_t bytes : {kBytes - offset, kBytes / 2, kBytes / 3 + 7}) {
+      EXPECT_EQ(sum_mapped(guard, fd_.get(), offset, bytes),
+                core::crc32c(std::span(bytes_).subspan(offset, bytes)))
+          << offset << " " << bytes;
+    }
+  }
+}
+
+TEST_F(Mapped, HasNoSumOfWhatIsNotThere) {
+  const BusGuard guard;
+  EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, 2 * kBytes), std::nullopt);
+  cut(kBytes / 2);
+  EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, kBytes), std::nullopt);
+  EXPECT_EQ(sum_mapped(guard, -1, 0, kBytes), std::nullopt);
+}
+
+TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
+  const auto mapping = map();
+  const BusGuard guard;
+  std::uint32_t crc = 0;
+  const auto look = [&] { crc = core::crc32c(mapping); };
+  EXPECT_TRUE(guard.sees(mapping, look));
+  EXPECT_EQ(crc, core::crc32c(bytes_));
+  EXPECT_FALSE(guard.sees(mapping, [&] {
+    cut(kPage);
+    look();
+  }));
+  EXPECT_TRUE(guard.sees(mapping, look));  // zeros by now, whatever becomes of the file
+  fill();
+  EXPECT_TRUE(guard.sees(mapping, look));
+  EXPECT_EQ(crc, core::crc32c(std::vector<std::byte>(kBytes)));
+}
+
+TEST_F(Mapped, SumsByThreadsWhileTheFileChangesItsSize) {
+  const BusGuard guard;
+  std::atomic<int> cuts = 0, none = 0;
+  std::vector<std::jthread> threads;
+  threads.emplace_back([&] {
+    for (; cuts < 300; ++cuts) {
+      cut(kPage);
+      fill();
+    }
+  });
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      while (cuts < 300) none += sum_mapped(guard, fd_.get(), 0, kBytes) ? 0 : 1;
+    });
+  }
+  threads.clear();
+  EXPECT_GT(none, 0);
+}
+
+sigjmp_buf g_back;
+
+TEST_F(Mapped, LeavesOtherSignalsToWhoHadThemBefore) {
+  struct sigaction own {
+  }, before{};
+  own.sa_handler = [](int) { ::siglongjmp(g_back, 1); };
+  ASSERT_EQ(::sigaction(SIGBUS, &own, &before), 0);
+  const auto mapping = map();
+  volatile int met = 0;
+  {
+    const BusGuard guard;
+    cut(kPage);
+    if (::sigsetjmp(g_back, 1) == 0) {  // outside a look
+      const volatile std::byte* const beyond = mapping.data() + 2 * kPage;
+      (void)*beyond;
+    } else {
+      met = met + 1;
+    }
+    if (::sigsetjmp(g_back, 1) == 0) {
+      (void)::raise(SIGBUS);
+    } else {
+      met = met + 1;
+    }
+  }
+  struct sigaction now {};
+  ASSERT_EQ(::sigaction(SIGBUS, &before, &now), 0);
+  EXPECT_EQ(met, 2);
+  EXPECT_EQ(now.sa_handler, own.sa_handler);
+}
+
+TEST_F(Mapped, LetsOthersEndTheProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::signal(SIGBUS, SIG_DFL);
+    const BusGuard guard;
+    (void)::raise(SIGBUS);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) << status;
+}
+
+}  // namespace
+}  // namespace regroup::checkpoint
