@@ -6,12 +6,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
+#include "checkpoint/side_by_side.h"
 #include "core/crc32c.h"
 
 namespace regroup::checkpoint {
@@ -22,8 +25,11 @@ using core::Status;
 
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr std::size_t kStride = 256 << 10;
+constexpr std::uint64_t kWorthAThread = 16 << 20;  // bytes
+constexpr std::uint64_t kMostThreads = 4;          // so many take what memory gives, or nearly so
 
-// Block after block of one piece; keeps the last one that was not wanted as a whole.
+// Block after block of one piece, several at a time where there are many; keeps the last one that was not
+// wanted as a whole.
 class BlockReader {
  public:
   // Nothing from byte `end` of the piece on will be read.
@@ -34,9 +40,11 @@ class BlockReader {
   Status read(std::uint64_t from, std::span<std::byte> out) {
     while (!out.empty()) {
       const std::uint64_t block = from / kBlock, begin = from % kBlock, size = size_of_block(block);
-      const std::size_t part = std::min<std::uint64_t>(out.size(), size - begin);
+      std::size_t part = std::min<std::uint64_t>(out.size(), size - begin);
       if (part == size) {
-        REGROUP_RETURN_IF_ERROR(read_block(block, out.first(part)));
+        // With all the whole ones behind it; short is only the piece's last.
+        part = from + out.size() == range_.bytes ? out.size() : out.size() / kBlock * kBlock;
+        REGROUP_RETURN_IF_ERROR(read_blocks(block, out.first(part)));
       } else {
         REGROUP_RETURN_IF_ERROR(hold(block));
         std::memcpy(out.data(), held_.data() + begin, part);
@@ -61,9 +69,35 @@ class BlockReader {
     return {};
   }
 
+  // Whole ones from `first` on. Ends with the first error that is met.
+  Status read_blocks(std::uint64_t first, std::span<std::byte> out) {
+    std::atomic<std::uint64_t> next = 0;
+    std::atomic<bool> ended = false;
+    Status error;
+    const auto work = [&] {
+      for (std::uint64_t at; !ended && (at = next.fetch_add(kBlock)) < out.size();) {
+        const Status status = read_block(first + at / kBlock,
+                                         out.subspan(at, std::min<std::uint64_t>(kBlock, out.size() - at)));
+        if (!status.ok() && !ended.exchange(true)) error = status;
+      }
+    };
+    side_by_side(threads_for(range_.offset + first * kBlock, out.size()), work);
+    return error;
+  }
+
+  // A device is quicker with one reader behind what it is asked for ahead.
+  [[nodiscard]] std::uint64_t threads_for(std::uint64_t offset, std::uint64_t bytes) const {
+    const std::uint64_t worth = std::min(kMostThreads, bytes / kWorthAThread);
+    if (worth < 2 || !in_page_cache(fd_, offset, bytes)) return 1;
+    return std::min<std::uint64_t>(worth, cores());
+  }
+
   Status read_block(std::uint64_t block, std::span<std::byte> out) {
     std::uint64_t at = range_.offset + block * kBlock;
-    ahead_.reached(at);
+    {
+      const std::lock_guard lock(ahead_mutex_);
+      ahead_.reached(at);
+    }
     std::uint32_t crc = 0;
     for (std::span<std::byte> rest = out; !rest.empty();) {
       const auto part = rest.first(std::min(rest.size(), kStride));
@@ -80,6 +114,7 @@ class BlockReader {
   int fd_;
   std::string path_;
   const Range& range_;
+  std::mutex ahead_mutex_;
   ReadAhead ahead_;
   std::optional<std::uint64_t> held_block_;
   std::vector<std::byte> held_;

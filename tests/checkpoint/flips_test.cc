@@ -153,6 +153,19 @@ TEST_F(Flips, AFileThatShrinksUnderItsReaderIsDamage) {
   EXPECT_NE(read.message().find(files_[3] + ": ends at byte"), std::string::npos) << read.message();
 }
 
+// From 32 MiB of a piece on.
+TEST_F(Flips, WhatSeveralThreadsLoadIsWhole) {
+  save(20'000);
+  const std::string file = files_[2];
+  for (const std::uint64_t at : {std::uint64_t{5000}, std::uint64_t{9} << 20, fs::file_size(file) - 5000}) {
+    flip(file, at, 3);
+    const std::string why = load();
+    EXPECT_NE(why.find(file + ": bytes "), std::string::npos) << at << ": " << why;
+    flip(file, at, 3);
+  }
+  EXPECT_EQ(load(), "all");
+}
+
 TEST_F(Flips, LargeBoxesComeToAnyAddress) {
   save(5000);
   const auto opened = Checkpoint::open(path_);
