@@ -11,8 +11,8 @@ inline constexpr int kCycleRanks = 4;
 
 struct Cycles {
   core::Generation count;    // of cycles, two generations each
-  core::Generation settled;  // the generation whose holdings those of later ones are compared with
-  std::size_t slack_kib;     // of resident memory of its own, above those
+  core::Generation settled;  // the generation behind which holdings are compared with those of later ones
+  std::size_t slack_kib;     // of resident private memory, above those
   std::size_t slack_descriptors = 0;
 };
 

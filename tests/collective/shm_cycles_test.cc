@@ -12,7 +12,7 @@ namespace {
 TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_shm_job(kCycleRanks);
-  run_cycles(*job, full ? Cycles{1000, 200, 1024} : Cycles{50, 20, 2048});
+  run_cycles(*job, full ? Cycles{1000, 20, 256} : Cycles{50, 20, 256});
 }
 
 }  // namespace

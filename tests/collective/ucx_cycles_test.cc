@@ -17,8 +17,7 @@ TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
   constexpr std::size_t kCallers = 2 * kCycleRanks;  // sockets of members that call before we count
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_ucx_pairs(kCycleRanks);
-  // Memory has settled by then, or nearly so.
-  run_cycles(*job, full ? Cycles{200, 200, 2048, kCallers} : Cycles{20, 12, 16384, kCallers});
+  run_cycles(*job, full ? Cycles{200, 20, 512, kCallers} : Cycles{20, 12, 512, kCallers});
 }
 
 // What a killed member would leave in /dev/shm for ever.
