@@ -69,7 +69,7 @@ Task Exchange::post(int to, Piece piece, Input data) {
       engine_, [this, peer] { return engine_.wire().reach(peer); }, peer);
   const LetterHead head{key_of(to, piece), call_};
   const Transfer transfer = engine_.wire().send(peer, head, data);
-  if (piece.is_mutual()) engine_.wire().expect_thanks(peer);
+  if (!piece.has_receipt()) engine_.wire().expect_thanks(peer);
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, peer);
 }
@@ -109,7 +109,7 @@ Task Exchange::take(LetterKey key, Piece piece, Output data) {
   co_await Until(
       engine_, [&transfer] { return transfer.done(); }, key.from);
   if (piece.has_receipt()) co_await send_receipt(key);
-  if (piece.is_mutual()) engine_.wire().owe_thanks(key.from);
+  if (!piece.has_receipt()) engine_.wire().owe_thanks(key.from);
 }
 
 // Dissemination: behind round k each has heard of the 2^k hosts before it. A power of two of hosts meets in
@@ -182,7 +182,10 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::s
     piece.node = n;
     const LetterKey key = key_of(r.segment.owners[host], piece);
     const Letter& letter = co_await Arrival(*this, key);
-    if (letter.bytes != bytes) engine_.fail(core::internal_error("a partial sum of another size"));
+    if (letter.bytes != bytes) {
+      engine_.fail(core::internal_error("a partial sum of another size"));
+      co_await Until(engine_, [] { return false; });
+    }
     if (!letter.fetch) {
       r.held.push_back(static_cast<const std::byte*>(letter.data));
       r.borrowed.push_back(key);
@@ -193,7 +196,7 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::s
       co_await Until(
           engine_, [&transfer] { return transfer.done(); }, key.from);
     }
-    if (piece.is_mutual()) engine_.wire().owe_thanks(key.from);
+    if (!piece.has_receipt()) engine_.wire().owe_thanks(key.from);
   }
 }
 

@@ -16,13 +16,10 @@ namespace regroup::collective {
 struct Piece {
   enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kMeeting, kWhole = 128 };
 
-  // Who comes back from an operation may die, and what it last said with it: it waits until that is there. Of
-  // partial sums that go halves the results say so.
-  [[nodiscard]] bool has_receipt() const { return phase >= kResult && !is_mutual(); }
-  // Who has sent one comes back without a receipt: by then it has read all that the other sends it in the
-  // operation, and with nothing unread its letters come through even if it dies. Thanks for them come with a
-  // later letter (Wire::expect_thanks).
-  [[nodiscard]] bool is_mutual() const { return phase == kResult || phase >= kMeeting; }
+  // Who comes back from an operation may die, and what it last said with it. Of a block it waits until that is
+  // there. Of all else it has read by then what the other sends it in the operation, and with nothing unread
+  // its letters come through even so; thanks for them come with a later letter (Wire::expect_thanks).
+  [[nodiscard]] bool has_receipt() const { return phase == kBlock || phase == kNodes; }
 
   std::uint8_t phase = kBlock;  // kHalving or kWhole + step
   std::uint32_t chunk = 0;      // below 2^20
@@ -63,7 +60,7 @@ class Exchange {
         number_(number),
         call_(call) {}
 
-  // Ends when `data` may change; of results and blocks, when the other is sure to have them.
+  // Ends when `data` may change; of blocks, when the other is sure to have them.
   [[nodiscard]] Task send(int to, Piece piece, Input data);
   // Of exactly that many bytes.
   [[nodiscard]] Task receive(int from, Piece piece, Output data);

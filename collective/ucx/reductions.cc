@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = 256 << 10;  // of a vector, at least
 constexpr std::size_t kMostOfSeat = 512 << 10;  // of a chunk: halves of it fit UCX's own letters
+constexpr std::size_t kMostBytes = 2 << 20;     // of it, which each member has room for several times
 constexpr std::size_t kParts = 4;               // chunks that are worth being on their way one after another
 constexpr std::size_t kDepth = 2;               // chunks between hosts at a time
 constexpr std::size_t kSliceBytes = 32 << 10;   // that are worth a letter and a rendezvous of their own
@@ -155,7 +156,7 @@ std::size_t UcxCommunicator::most_seats() const {
 // Each letter and each rendezvous costs time of its own; members that share a host have something to do for
 // the next chunk while one is on the wire, others have not.
 std::size_t UcxCommunicator::chunk_bytes(std::size_t bytes) const {
-  const std::size_t most = most_seats() * kMostOfSeat;
+  const std::size_t most = std::min(most_seats() * kMostOfSeat, kMostBytes);
   return most_seats() == 1 ? most : std::clamp(std::bit_floor(bytes / kParts), kChunkBytes, most);
 }
 

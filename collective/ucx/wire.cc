@@ -89,10 +89,7 @@ Status Wire::start() {
   return addresses_.publish(encode(reception().contacts()));
 }
 
-Wire::~Wire() {
-  give_thanks();
-  close();
-}
+Wire::~Wire() { close(); }
 
 // Whose sums may be on their way still has not come back from its operation: closing a connection on which
 // something is unread would take them back. Of a generation that is over nobody waits for any.
@@ -372,6 +369,7 @@ void Wire::close_endpoint(Peer& peer) {
 
 // An endpoint that ends while it is being connected can abort the other's process (tcp_ep.c: CTX_TYPE_TX).
 void Wire::close() {
+  give_thanks();
   if (closed()) return;
   const auto is_new = [](const Peer& peer) {
     return peer.endpoint != nullptr && peer.lost.empty() && peer.heard == TimePoint();
