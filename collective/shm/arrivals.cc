@@ -1,17 +1,22 @@
 // Arrival words.
 //
-// Who rings: a member stores its arrival, then looks at all others, both sequentially consistent; so at least
-// the last in that order sees everybody, and whoever sees everybody, or somebody in another operation, rings
-// everybody. The others need not ring: nobody can go on before the last one. Who announces and goes rings all
-// that it sees asleep, before its store may be in that order; whom it does not see wakes up by itself
-// (Family::wait()).
+// Who rings: a member stores its arrival and fences, then looks at all others. Of all fences one is the last,
+// and who looks behind that one sees everybody. Whoever sees everybody in its first look behind its fence, or
+// somebody in another operation, rings everybody that sleeps; so the last does, and it finds who sleeps:
+// nobody goes to sleep but by a fence and one more look (core/doorbell.h), and if that look missed an arrival
+// it was before the fence of that arrival, hence before the last, as was the store that says "asleep". The
+// others need not ring.
+//
+// A fence waits until the line of the arrival is back from who looked at it last; so a member that finds the
+// others within a microsecond may look for them before it, take what they bring, and fence then (ring()).
+// What it has seen does not go away: it is as if it had looked behind the fence. If it does not find them, it
+// fences and looks once more before it waits. tests/model/doorbell_model_test.cc tries every order of this.
+// Who announces and goes does not fence: it rings all that it sees asleep, and whom it does not see wakes up
+// by itself (Family::wait()).
 #include "collective/shm/arrivals.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
-#include <cassert>
-#include <cstring>
 #include <utility>
 
 #include "collective/shm/publish.h"
@@ -78,16 +83,11 @@ core::Status Arrivals::open() {
 
 core::Status Arrivals::arrive(Call call, std::span<const std::byte> payload) {
   if (!opened_) REGROUP_RETURN_IF_ERROR(open());
-  announce(call, payload);
+  prepare(call, payload);
+  publish(word(), word_);
   give_way();
   if (look_first() == Sight::kStranger) return core::invalid_argument(describe_stranger());
   return {};
-}
-
-LineMark Arrivals::next_mark(const Call& call) {
-  Said& said = said_[(met_ + 1) % 2];
-  if (call != said.call) say(call, met_ + 1);
-  return {instance_, (met_ + 1) << 32 | said.digest};
 }
 
 // A line of its own, beside those that the others wait for, that need not move while the calls stay the same.
@@ -98,24 +98,11 @@ void Arrivals::say(const Call& call, std::uint64_t rendezvous) {
   words[1].store(call.bytes, std::memory_order_relaxed);
 }
 
-void Arrivals::prepare(const Call& call, std::span<const std::byte> payload) {
-  assert(opened_ && payload.size() <= kPayload);
-  word_ = next_mark(call).word;
-  met_ += 1;
-  first_late_ = 0;
-  if (!payload.empty()) std::memcpy(mine().arrivals[met_ % 2].payload, payload.data(), payload.size());
-}
-
 void Arrivals::announce_and_go(const Call& call, std::span<const std::byte> payload) {
   prepare(call, payload);
-  publish_and_go(word(), word_);
+  announce();
   leads_ = false;
   ring_others();
-}
-
-// A look at a line that is about to be written takes it away from its writer: who is first waits for a bit.
-void Arrivals::give_way() const {
-  if (leads_) _mm_pause();
 }
 
 Arrivals::Sight Arrivals::look_first() {
@@ -125,15 +112,10 @@ Arrivals::Sight Arrivals::look_first() {
   return seen;
 }
 
-void Arrivals::ring_others() const {
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (i != self_) core::ring_if_asleep(peers_[i].line->bell);
-  }
-}
-
 Arrivals::Sight Arrivals::look(bool thorough, std::size_t sure) {
-  while (first_late_ < peers_.size() && (first_late_ == sure || has_arrived(first_late_))) ++first_late_;
-  for (std::size_t i = first_late_ + 1; thorough && i < peers_.size(); ++i) static_cast<void>(has_arrived(i));
+  const auto is_here = [&](std::size_t i) { return i == self_ || i == sure || has_arrived(i); };
+  while (first_late_ < peers_.size() && is_here(first_late_)) ++first_late_;
+  for (std::size_t i = first_late_ + 1; thorough && i < peers_.size(); ++i) static_cast<void>(is_here(i));
   if (stranger_ != self_) return Sight::kStranger;
   return first_late_ == peers_.size() ? Sight::kAll : Sight::kMissing;
 }
@@ -159,8 +141,7 @@ std::string Arrivals::describe_stranger() const {
 
 // A member in a later instance was done with this one. One in a later generation was not, perhaps; but no
 // generation begins before the one before it is over.
-bool Arrivals::has_arrived(std::size_t member) {
-  if (member == self_) return true;
+bool Arrivals::has_gone_on(std::size_t member) {
   const core::Channel& channel = *peers_[member].channel;
   const std::uint64_t instance = channel.instance.load(std::memory_order_seq_cst);
   if (instance != instance_) {
@@ -176,14 +157,10 @@ bool Arrivals::has_arrived(std::size_t member) {
   return true;
 }
 
-const std::byte* Arrivals::payload_of(std::size_t rank) const {
-  return peers_[rank].channel->arrivals[met_ % 2].payload;
-}
-
 std::string Arrivals::list_missing() {
   std::string list;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (has_arrived(i)) continue;
+    if (i == self_ || has_arrived(i)) continue;
     const bool dead = peers_[i].line->dead.load(std::memory_order_acquire) != 0;
     list += fmt::format("{}{}{}", list.empty() ? "" : ", ", i, dead ? " (dead)" : "");
   }

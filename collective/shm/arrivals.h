@@ -4,6 +4,9 @@
 // does.
 #pragma once
 
+#include <immintrin.h>
+
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/operation.h"
+#include "collective/shm/call.h"
 #include "collective/shm/lines.h"
 #include "collective/shm/publish.h"
 #include "core/arena.h"
@@ -19,17 +22,6 @@
 #include "core/world.h"
 
 namespace regroup::collective {
-
-// An operation as all ranks must see it.
-struct Call {
-  std::uint64_t what = 0;   // kind 8 bits | dtype 8 | op 8 | unused 8 | root, or leaves of sum_partials 32
-  std::uint64_t bytes = 0;  // of a block
-
-  bool operator==(const Call&) const = default;
-};
-[[nodiscard]] Call call_of(const Operation& operation, int size);
-// "allreduce of 16 bytes (float32, sum)".
-[[nodiscard]] std::string describe(Call call);
 
 struct Peer {
   core::Line* line;
@@ -51,27 +43,49 @@ class Arrivals {
   // What is seen of the others at the rendezvous at hand. kStranger: somebody is in another operation.
   enum class Sight { kMissing, kAll, kStranger };
   // The parts of arrive(), of a member that has arrived before, for which a Status on the way would cost too
-  // much: what goes wrong is all_here()'s to tell.
-  void announce(const Call& call, std::span<const std::byte> payload) {
-    prepare(call, payload);
-    publish(word(), word_);
+  // much: what goes wrong is all_here()'s to tell. prepare() goes to the next rendezvous, of which the others
+  // know behind announce(). Then a fence() and look_first(), which rings, or look() and behind that ring().
+  void prepare(const Call& call, std::span<const std::byte> payload) {
+    assert(opened_ && payload.size() <= kPayload);
+    word_ = next_mark(call).word;
+    met_ += 1;
+    first_late_ = 0;
+    copy_few(mine().arrivals[met_ % 2].payload, payload.data(), payload.size());
+  }
+  void announce() { publish_and_go(word(), word_); }
+  // Before the first look: a line that is about to be written is taken away from its writer by a look at it,
+  // so who is the first to announce waits for a bit.
+  void give_way() const {
+    if (leads_) _mm_pause();
+  }
+  // `sure`: a rank of which it is known.
+  [[nodiscard]] Sight look(bool thorough, std::size_t sure = kNobody);
+  void set_leads(bool leads) { leads_ = leads; }  // saw all at its first look
+  void ring() {
+    fence();
+    ring_others();
+  }
+  [[nodiscard]] Sight look_first();
+  // look() for one that is all of the others.
+  [[nodiscard]] Sight look_at(std::size_t member) {
+    if (!has_arrived(member)) return Sight::kMissing;
+    return stranger_ == self_ ? Sight::kAll : Sight::kStranger;
   }
   // Instead of arrive(), of who will not look for the others: rings those that sleep, but for one that falls
   // asleep just now.
   void announce_and_go(const Call& call, std::span<const std::byte> payload);
   // What marks the lines (lines.h) that are written before the next arrival, at `call`, and behind it read.
-  [[nodiscard]] LineMark next_mark(const Call& call);
+  [[nodiscard]] LineMark next_mark(const Call& call) {
+    Said& said = said_[(met_ + 1) % 2];
+    if (call != said.call) say(call, met_ + 1);
+    return {instance_, (met_ + 1) << 32 | said.digest};
+  }
   [[nodiscard]] LineMark mark() const { return {instance_, word_}; }
-  void give_way() const;  // between the two: to the others, if this member was the first to announce
-  [[nodiscard]] Sight look_first();
-  // all_here() likewise.
-  // `sure`: a rank of which it is known.
-  [[nodiscard]] Sight look(bool thorough, std::size_t sure = kNobody);
   // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
   // somebody is in another operation. `thorough` looks at all even when one is missing.
   [[nodiscard]] core::Result<bool> all_here(bool thorough);
   // Behind a rendezvous: has the line of the next arrival, which nobody reads any more, at hand to write.
-  void make_ready() const { asm volatile("prefetchw %0" : : "m"(mine().arrivals[(met_ + 1) % 2].word)); }
+  void make_ready() const { make_own(&mine().arrivals[(met_ + 1) % 2]); }
   // Who was seen in another operation, and in which.
   struct Stranger {
     std::size_t rank;
@@ -80,7 +94,9 @@ class Arrivals {
   [[nodiscard]] std::optional<Stranger> stranger() const;
   // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
   // next.
-  [[nodiscard]] const std::byte* payload_of(std::size_t rank) const;
+  [[nodiscard]] const std::byte* payload_of(std::size_t rank) const {
+    return peers_[rank].channel->arrivals[met_ % 2].payload;
+  }
   // "broadcast: rank 1, 3 (dead) of 4 did not arrive".
   [[nodiscard]] std::string list_missing();
   // True once a member was seen in a later generation; none begins before the one before it is over.
@@ -91,12 +107,21 @@ class Arrivals {
 
  private:
   [[nodiscard]] core::Status open();
-  // Goes to the next rendezvous, but for publishing its word_.
-  void prepare(const Call& call, std::span<const std::byte> payload);
   void say(const Call& call, std::uint64_t rendezvous);
   [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[met_ % 2].word; }
-  void ring_others() const;
-  [[nodiscard]] bool has_arrived(std::size_t member);
+  void ring_others() const {
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (i != self_) core::ring_if_asleep(peers_[i].line->bell);
+    }
+  }
+  // A member in this instance, at this rendezvous, in the same operation; or else.
+  [[nodiscard]] bool has_arrived(std::size_t member) {
+    const core::Channel& channel = *peers_[member].channel;
+    const bool here = channel.instance.load(std::memory_order_seq_cst) == instance_ &&
+                      channel.arrivals[met_ % 2].word.load(std::memory_order_seq_cst) == word_;
+    return here || has_gone_on(member);
+  }
+  [[nodiscard]] bool has_gone_on(std::size_t member);
   [[nodiscard]] std::string describe_stranger() const;
   [[nodiscard]] const Call& call() const { return said_[met_ % 2].call; }  // at the rendezvous at hand
   [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }

@@ -16,10 +16,13 @@
 
 #include <utility>
 
+#include "collective/shm/standard_arithmetic.h"
+
 namespace regroup::collective {
 
 using core::Result;
 using core::Status;
+using Sight = Arrivals::Sight;
 
 namespace {
 
@@ -91,7 +94,7 @@ Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline
 // within a microsecond.
 bool ShmCommunicator::has_caught_up() {
   for (unsigned look = 0; left_early_ && look < kQuickLooks; ++look) {
-    left_early_ = arrivals_.look(true) != Arrivals::Sight::kAll;
+    left_early_ = arrivals_.look(true) != Sight::kAll;
     if (!family_->spins()) break;
   }
   return !left_early_;
@@ -117,12 +120,19 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
   Quick& quick = quick_[next_quick_];
   next_quick_ = (next_quick_ + 1) % quick_.size();
   quick = {o, call_of(o, size()), plan, true};
+  if (size() == 2 && plan.block > 0 && (plan.is_inline || plan.by_lines)) {
+    if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
+    quick.divisor = ranks_fold_.divisor_of(o.op);
+    quick.count = plan.block / size_of(o.dtype);
+    quick.is_pair = quick.close != nullptr || o.kind == Kind::kBroadcast;
+  }
   return &quick;
 }
 
 // Arrives with it, and finishes it if the others are quick too.
 bool ShmCommunicator::run_quick(const Quick& quick) {
   const Operation& o = quick.operation;
+  if (quick.is_pair && family_->spins()) return run_pair(quick);
   plan_ = quick.plan;
   call_ = quick.call;
   prepare_inputs(o);
@@ -135,27 +145,90 @@ bool ShmCommunicator::run_quick(const Quick& quick) {
     make_ready(o);
     return true;
   }
-  arrivals_.announce(call_, announce(o));
+  arrivals_.prepare(call_, announce(o));
+  arrivals_.announce();
+  if (!find_others(o) || arrivals_.is_over() || (plan_.by_lines && !fetch_lines(o))) return false;
+  if (plan_.block > 0) {
+    set_sources(o, 0);
+    deliver(o, 0, plan_.block);
+    if (plan_.stores == Stores::kStream) complete_stores();
+  }
+  make_ready(o);
+  return true;
+}
+
+// An all-reduce in the arrivals of two ranks that spin, or a broadcast there or in lines: with nothing
+// between the other's arrival and the result that could be done before, as that is most of what it takes
+// beside the way of a cache line.
+bool ShmCommunicator::run_pair(const Quick& quick) {
+  if (quick.plan.is_giver) return give(quick), true;
+  const Operation& o = quick.operation;
+  const bool reduces = quick.close != nullptr;
+  const std::size_t other = rank_ == 0 ? 1 : 0;
+  const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
+  const StandardArithmetic arithmetic;
+  arrivals_.prepare(quick.call, quick.plan.by_lines ? nowhere() : o.in);
+  if (reduces) arrivals_.announce();
+  const auto look = [&] {
+    if (!quick.plan.by_lines) return arrivals_.look_at(other);
+    return read_lines(lines, arrivals_.mark(), o.out) ? Sight::kAll : Sight::kMissing;
+  };
+  Sight seen = look();
+  arrivals_.set_leads(seen == Sight::kAll);
+  for (unsigned i = 1; i < kQuickLooks && seen == Sight::kMissing; ++i) seen = look();
+  if (seen != Sight::kAll || arrivals_.is_over()) {
+    plan_ = quick.plan;
+    call_ = quick.call;
+    prepare_inputs(o);
+    if (!reduces) arrivals_.announce();
+    fence();
+    static_cast<void>(arrivals_.look_first());
+    return false;
+  }
+  if (reduces) {
+    const auto payload = [&](std::size_t rank) { return arrivals_.payload_of(rank); };
+    quick.close(o.out.data(), payload(0), payload(1), quick.count, quick.divisor, false);
+  } else {
+    if (quick.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
+    arrivals_.announce();
+  }
+  arrivals_.make_ready();
+  arrivals_.ring();
+  return true;
+}
+
+// The other side of a broadcast.
+void ShmCommunicator::give(const Quick& quick) {
+  const Operation& o = quick.operation;
+  Input payload = o.out;
+  Stage& stage = *stages_[static_cast<std::size_t>(rank_)];
+  if (quick.plan.by_lines) {
+    write_lines(stage.lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
+    payload = nowhere();
+  }
+  arrivals_.announce_and_go(quick.call, payload);
+  left_early_ = true;
+  arrivals_.make_ready();
+  const DataLine* next = stage.lines_of_time(arrivals_.met());
+  for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
+}
+
+// Looks for what the others bring, for about a microsecond where this member spins. Behind a fence: who looks
+// at lines that are being written takes each of them away from its writer, and by then they are.
+bool ShmCommunicator::find_others(const Operation& o) {
+  fence();
   arrivals_.give_way();
   const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
   bool fetched = fetch();
   if (!plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
-  auto seen = arrivals_.look_first();
-  for (unsigned look = 0; look < kQuickLooks && seen == Arrivals::Sight::kMissing; ++look) {
-    if (!family_->spins()) break;
+  Sight seen = arrivals_.look_first();
+  for (unsigned look = 0; look < kQuickLooks && seen == Sight::kMissing && family_->spins(); ++look) {
     fetched = fetch();
     const bool all_gave = fetched && !from_root(o.kind);
     const auto giver = fetched ? static_cast<std::size_t>(o.root) : Arrivals::kNobody;
-    seen = all_gave ? Arrivals::Sight::kAll : arrivals_.look(false, giver);
+    seen = all_gave ? Sight::kAll : arrivals_.look(false, giver);
   }
-  if (seen != Arrivals::Sight::kAll || arrivals_.is_over()) return false;
-  if (plan_.by_lines && !fetch_lines(o)) return false;
-  if (plan_.block > 0 && o.kind != Kind::kBarrier) {
-    set_sources(o, 0);
-    deliver(o, 0, plan_.block);
-  }
-  make_ready(o);
-  return true;
+  return seen == Sight::kAll;
 }
 
 // Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
@@ -172,7 +245,7 @@ void ShmCommunicator::make_ready(const Operation& o) const {
     next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));
     bytes = lines_of(plan_.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
   }
-  for (std::size_t at = 0; at < bytes; at += 64) asm volatile("prefetchw %0" : : "m"(next[at]));
+  for (std::size_t at = 0; at < bytes; at += 64) make_own(next + at);
 }
 
 Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {

@@ -66,6 +66,9 @@ class ShmCommunicator final : public Communicator {
   void fetch_ahead(const Operation& operation) const;
   void make_ready(const Operation& operation) const;
   [[nodiscard]] bool run_quick(const Quick& quick);
+  [[nodiscard]] bool run_pair(const Quick& quick);
+  void give(const Quick& quick);
+  [[nodiscard]] bool find_others(const Operation& operation);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
@@ -76,7 +79,7 @@ class ShmCommunicator final : public Communicator {
   void look_for_arena(const Operation& operation);
   [[nodiscard]] std::span<const std::byte> announce(const Operation& operation) const;
   void hear(Pending& pending);
-  [[nodiscard]] Output room_of(std::size_t rank);
+  [[nodiscard]] Output room_of(const Operation& operation, std::size_t rank);
   void stage_lines(const Operation& operation);
   [[nodiscard]] bool fetch_lines(const Operation& operation);
   void stage_chunk(const Operation& operation, std::size_t index);
@@ -117,13 +120,18 @@ class ShmCommunicator final : public Communicator {
   Call call_;
   std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
   std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
-  std::vector<std::byte> fetched_;         // what lines held, a room for each rank
+  std::vector<std::byte> fetched_;         // what lines held that is to be reduced, a room for each rank
   std::size_t fetched_of_ = 0;             // so many of the first ranks
   struct Offsets {
     std::uint64_t in;
     std::uint64_t out;
     std::int64_t numa_node;  // -1: several
   } offsets_{};
+  // For the others, of what does not lie in the arena.
+  [[nodiscard]] static Input nowhere() {
+    static constexpr Offsets kAtAll{kNowhere, kNowhere, -1};
+    return std::as_bytes(std::span(&kAtAll, 1));
+  }
   bool same_output_ = false;
   // Of sum_partials.
   const TreeFold* partials_fold_ = nullptr;

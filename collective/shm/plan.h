@@ -33,6 +33,11 @@ struct Quick {
   Call call;
   Plan plan;
   bool known = false;
+  // Goes by run_pair(), for which little else matters.
+  bool is_pair = false;
+  Kernels::Close close = nullptr;  // of an allreduce
+  std::uint32_t divisor = 1;
+  std::size_t count = 0;  // elements
 };
 
 inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace regroup::collective {
 
@@ -74,9 +75,35 @@ inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
 
 // Likewise for who has stored nothing past the cache since complete_stores(), and without waiting until the
 // others can see it, which takes as long as it takes to get all lines written before from those who read them
-// last. A look at other words that follows may come before it: docs/collectives.md, Waiting.
+// last. A look at other words that follows may come before it, unless a fence() is between them.
 inline void publish_and_go(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
+}
+
+// What this thread stored before can be seen before it looks at anything behind this. What
+// std::atomic_thread_fence() compiles to, which ThreadSanitizer refuses; it needs none.
+inline void fence() { asm volatile("lock orq $0, (%%rsp)" ::: "memory", "cc"); }
+
+// The cache line at `line` begins to come here from whoever has it, to be written.
+inline void make_own(const void* line) {
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const std::byte*>(line)));
+}
+
+// memcpy() of at most 64 bytes, for which a call takes longer than the copy.
+inline void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto ends = [&]<std::size_t kEach>(std::integral_constant<std::size_t, kEach>) {
+    std::byte head[kEach];
+    std::byte tail[kEach];
+    __builtin_memcpy(head, from, kEach);
+    __builtin_memcpy(tail, from + bytes - kEach, kEach);
+    __builtin_memcpy(to, head, kEach);
+    __builtin_memcpy(to + bytes - kEach, tail, kEach);
+  };
+  if (bytes >= 32) return ends(std::integral_constant<std::size_t, 32>());
+  if (bytes >= 16) return ends(std::integral_constant<std::size_t, 16>());
+  if (bytes >= 8) return ends(std::integral_constant<std::size_t, 8>());
+  if (bytes >= 4) return ends(std::integral_constant<std::size_t, 4>());
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = from[i];
 }
 
 }  // namespace regroup::collective

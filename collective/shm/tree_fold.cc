@@ -178,15 +178,18 @@ class TreeFold::Runner {
   alignas(kLine) std::array<std::array<std::byte, kBlock>, 2> wide_;
 };
 
+Kernels::Close TreeFold::close_of(Dtype dtype, Op op) const {
+  const bool wide = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
+  if (steps_.size() != 1 || wide) return nullptr;
+  return kernels_->close[static_cast<std::size_t>(accumulator_of(dtype))][static_cast<std::size_t>(op)];
+}
+
 void TreeFold::run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype,
                    Op op, Stores stores) const {
   const StandardArithmetic arithmetic;
-  const bool wide = dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16;
-  if (steps_.size() == 1 && !wide) {  // of two inputs, which needs no scratch
-    const auto close =
-        kernels_->close[static_cast<std::size_t>(accumulator_of(dtype))][static_cast<std::size_t>(op)];
+  if (const auto close = close_of(dtype, op)) {  // which needs no scratch
     close(out, inputs[steps_[0].left.index] + range.begin, inputs[steps_[0].right.index] + range.begin,
-          range.size() / size_of(dtype), op == Op::kAvg ? leaves_ : 1, passes_cache(stores));
+          range.size() / size_of(dtype), divisor_of(op), passes_cache(stores));
     return;
   }
   Runner(*this, inputs, dtype, op).run(range, out, stores);

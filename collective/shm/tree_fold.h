@@ -39,6 +39,10 @@ class TreeFold {
   // mode; 16-bit types are rounded once at the end. The caller publishes.
   void run(std::span<const std::byte* const> inputs, ByteRange range, std::byte* out, Dtype dtype, Op op,
            Stores stores) const;
+  // Of two inputs: what run() calls, within StandardArithmetic, and the divisor that it passes. Null for
+  // 16-bit floats and where there are not two.
+  [[nodiscard]] Kernels::Close close_of(Dtype dtype, Op op) const;
+  [[nodiscard]] std::uint32_t divisor_of(Op op) const { return op == Op::kAvg ? leaves_ : 1; }
 
  private:
   // A block: of an input, or of the scratch stack.

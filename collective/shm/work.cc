@@ -49,6 +49,10 @@ Stores stores_of(std::size_t bytes) {
 }
 
 bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
+// The output has a block of each rank.
+bool gathers(Kind kind) {
+  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
+}
 
 }  // namespace
 
@@ -84,13 +88,15 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   return plan;
 }
 
-// Our own part we read where it is; not where others may write a shared result over it at their own pace.
+// Our own part we read where it is; not where others may write a shared result over it at their own pace, as
+// in place.
 void ShmCommunicator::prepare_inputs(const Operation& o) {
   offsets_ = {kNowhere, kNowhere, family_->numa_node().value_or(-1)};
   fetched_of_ = 0;
   if (plan_.is_inline && size() > 1) return;
   std::ranges::fill(inputs_, nullptr);
-  const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1;
+  const bool apart = o.in.data() != o.out.data();
+  const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1 || apart;
   if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
 }
 
@@ -211,9 +217,11 @@ void ShmCommunicator::fetch_ahead(const Operation& o) const {
   }
 }
 
-// For what this rank needs of `rank`'s lines.
-Output ShmCommunicator::room_of(std::size_t rank) {
+// For what this rank needs of `rank`'s lines: the output, unless it is to be reduced.
+Output ShmCommunicator::room_of(const Operation& o, std::size_t rank) {
   constexpr std::size_t kRoom = kLines * sizeof(DataLine::payload);
+  if (from_root(o.kind)) return o.out;
+  if (gathers(o.kind)) return o.out.subspan(rank * plan_.block, plan_.block);
   if (fetched_.empty()) fetched_.resize(slots_.size() * kRoom);
   return Output(fetched_).subspan(rank * kRoom, plan_.block);
 }
@@ -223,7 +231,9 @@ void ShmCommunicator::stage_lines(const Operation& o) {
   const auto self = static_cast<std::size_t>(rank_);
   const LineMark mark = arrivals_.next_mark(call_);
   DataLine* to = stages_[self]->lines_of_time(arrivals_.met());
-  if (o.kind == Kind::kAllreduce) std::ranges::copy(o.in, room_of(self).begin());
+  if (o.kind == Kind::kAllreduce && inputs_[self] == nullptr) {
+    std::ranges::copy(o.in, room_of(o, self).begin());
+  }
   const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
   for (std::size_t r = 0; r < parts; ++r) {
     if (parts > 1 && r == self) continue;
@@ -241,7 +251,7 @@ bool ShmCommunicator::fetch_lines(const Operation& o) {
         from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
     if (r == self || !gives) continue;
     const DataLine* lines = stages_[r]->lines_of_time(arrivals_.met() - 1) + at;
-    if (!read_lines(lines, arrivals_.mark(), room_of(r))) return false;
+    if (!read_lines(lines, arrivals_.mark(), room_of(o, r))) return false;
   }
   return true;
 }
@@ -273,7 +283,7 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
     if (plan_.is_inline && size() > 1) {
       sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
     } else if (plan_.by_lines && inputs_[r] == nullptr) {
-      sources_[r] = room_of(r).data();
+      sources_[r] = room_of(o, r).data();
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {

@@ -1,5 +1,6 @@
-// All interleavings of core/doorbell.h: publishers and one sleeper, under sequential consistency and under
-// x86 store buffers. Each mutant of the code next to it loses a wake-up, and the search finds it.
+// All interleavings of core/doorbell.h: publishers and one sleeper, and members that meet, under sequential
+// consistency and under x86 store buffers. Each mutant of the code next to it loses a wake-up, and the search
+// finds it.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -254,6 +255,92 @@ TEST(DoorbellModel, MutantCountsModuloTwo) { expect_caught<CountsModuloTwo>({2})
 TEST(DoorbellModel, MutantCountsWithAReleaseStoreNeedsStoreBuffers) {
   EXPECT_TRUE(search<CountsWithAReleaseStore>({1}, false).complete);
   expect_caught<CountsWithAReleaseStore>({1}, true);
+}
+
+// Who meets whom as collective/shm/arrivals.cc says: announce, look, then ring(), or confirm() and sleep.
+struct Meets {
+  static constexpr bool kFencesBeforeItRings = true;
+  static constexpr bool kLooksBehindItsFence = true;
+};
+struct RingsWithoutAFence : Meets {
+  static constexpr bool kFencesBeforeItRings = false;
+};
+struct SleepsWithoutAnotherLook : Meets {
+  static constexpr bool kLooksBehindItsFence = false;
+};
+
+// A rendezvous of `members`, each of which looks `looks` times before it fences.
+template <class Code>
+class Meeting final : public Scenario {
+ public:
+  Meeting(std::size_t members, int looks) : members_(members), looks_(looks) {}
+
+  std::span<std::byte> memory() override { return std::as_writable_bytes(std::span(&shared_, 1)); }
+  [[nodiscard]] std::vector<Local> start() const override { return std::vector<Local>(members_); }
+  [[nodiscard]] std::string name(std::size_t fiber) const override {
+    return "member " + std::to_string(fiber);
+  }
+  [[nodiscard]] std::string stuck(std::size_t, const Local&) override { return "all have come"; }
+
+  bool round(std::size_t self, Local& local) override {
+    if (local.pc == 1) {
+      Execution::current()->round_is_wait_loop();
+      (void)core::wait_until(
+          shared_.bells[self], [&] { return sees_all(self); }, core::TimePoint::max());
+      return false;
+    }
+    shared_.words[self].store(1, std::memory_order_release);
+    bool found = false;
+    for (int look = 0; look < looks_ && !found; ++look) found = sees_all(self);
+    if (!found || Code::kFencesBeforeItRings) fence(self);
+    const bool rings = found || (Code::kLooksBehindItsFence && sees_all(self));
+    for (std::size_t i = 0; rings && i < members_; ++i) {
+      if (i != self) core::ring_if_asleep(shared_.bells[i]);
+    }
+    local.pc = 1;
+    return !rings;
+  }
+
+ private:
+  bool sees_all(std::size_t self) const {
+    for (std::size_t i = 0; i < members_; ++i) {
+      if (i != self && shared_.words[i].load(kSeqCst) == 0) return false;
+    }
+    return true;
+  }
+  void fence(std::size_t self) { shared_.own[self].fetch_add(1, kSeqCst); }
+
+  static constexpr std::size_t kMost = 3;
+  struct Shared {
+    Bell bells[kMost];
+    Number words[kMost];
+    Number own[kMost];
+  } shared_;
+  const std::size_t members_;
+  const int looks_;
+};
+
+template <class Code>
+Findings search_meeting(std::size_t members, int looks) {
+  Meeting<Code> scenario(members, looks);
+  Findings found = explore(scenario, {.tso = true});
+  std::printf("%zu states, %zu steps%s\n", found.states, found.steps, found.complete ? ", complete" : "");
+  return found;
+}
+
+TEST(MeetingModel, LosesNoWakeUp) {
+  for (const auto& [members, looks] : {std::pair{2, 0}, {2, 1}, {2, 2}, {3, 0}, {3, 1}}) {
+    const Findings found = search_meeting<Meets>(static_cast<std::size_t>(members), looks);
+    EXPECT_TRUE(found.complete);
+    EXPECT_EQ(found.violation, "") << members << " members, " << looks << " looks";
+  }
+}
+TEST(MeetingModel, MutantRingsWithoutAFence) {
+  EXPECT_NE(search_meeting<RingsWithoutAFence>(2, 1).violation, "");
+}
+// With its first look behind the fence left out nobody may have seen all and rung.
+TEST(MeetingModel, MutantSleepsWithoutAnotherLook) {
+  EXPECT_NE(search_meeting<SleepsWithoutAnotherLook>(2, 0).violation, "");
 }
 
 }  // namespace
