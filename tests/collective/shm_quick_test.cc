@@ -1,5 +1,6 @@
 // Small operations that come again, more of them than a member keeps in mind: each goes by its own plan, and
-// what the ranks disagree on is named as it is.
+// what the ranks disagree on is named as it is. Of every kind, with every root, in place, where it lay before
+// and elsewhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <regex>
 
 #include "collective/shm/factory.h"
+#include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -17,8 +19,9 @@ using ::testing::HasSubstr;
 
 constexpr int kSize = 2;
 
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot) {
-  auto comm = make_shm(arena, make_world(1, kSize), {0, static_cast<core::SlotIndex>(slot)});
+std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot, int size = kSize) {
+  auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
+                       {0, static_cast<core::SlotIndex>(slot)});
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -85,6 +88,87 @@ TEST(ShmQuick, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
     });
   }
 }
+
+// In one of two places of a rank's own, so that an operation comes again that is the same and one that is
+// not.
+class Places {
+ public:
+  explicit Places(std::size_t bytes) : bytes_(bytes), memory_(4 * bytes) {}
+  [[nodiscard]] Room of(std::size_t index) {
+    const std::span<std::byte> whole = memory_;
+    return {whole.subspan(index % 2 * 2 * bytes_, bytes_),
+            whole.subspan((index % 2 * 2 + 1) * bytes_, bytes_)};
+  }
+
+ private:
+  std::size_t bytes_;
+  Bytes memory_;
+};
+
+void run_in(Communicator& comm, const Shape& shape, std::uint64_t seed, const Room& room) {
+  Exchange exchange(shape, comm.rank(), comm.size(), make_inputs(shape, comm.size(), seed), room);
+  ASSERT_EQ(comm.run(exchange.operation(), soon()).to_string(), "ok") << shape.to_string();
+  ASSERT_EQ(exchange.verify(), "") << "round " << seed;
+  exchange.spoil_input();  // nobody may read it any more
+}
+
+struct Member {
+  int ranks;
+  std::size_t elements;  // of 4 bytes
+};
+class ShmQuickKinds : public ::testing::TestWithParam<Member> {};
+
+// Each one several times over, by its own plan from the second time on.
+TEST_P(ShmQuickKinds, EveryKindWithEveryRootWhereverItLies) {
+  constexpr std::uint64_t kTimes = 12;
+  const auto [ranks, elements] = GetParam();
+  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  run_all(Ranks::kThreads, ranks, [&, ranks = ranks, elements = elements](int rank) {
+    const auto comm = open_comm(arena, rank, ranks);
+    Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
+    for (const Kind kind : kCollectives) {
+      for (int root = 0; root < ranks; ++root) {
+        for (const bool in_place : {false, true}) {
+          const Shape shape{kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
+          for (std::uint64_t time = 0; time < kTimes; ++time) {
+            const std::size_t index = time < kTimes / 2 ? 0 : time;  // the same, then by turns
+            ASSERT_NO_FATAL_FAILURE(run_in(*comm, shape, time, places.of(index)));
+          }
+        }
+      }
+    }
+  });
+}
+
+// A ring of one more than a member keeps in mind: each is forgotten before it comes again.
+TEST_P(ShmQuickKinds, ARingOfFiveThatDiffer) {
+  constexpr std::uint64_t kTimes = 200;
+  const auto [ranks, elements] = GetParam();
+  const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  run_all(Ranks::kThreads, ranks, [&, ranks = ranks, elements = elements](int rank) {
+    const auto comm = open_comm(arena, rank, ranks);
+    Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
+    const Shape ring[] = {
+        {Kind::kBroadcast, Dtype::kInt32, Op::kSum, 0, elements},
+        {Kind::kReduce, Dtype::kFloat32, Op::kMax, ranks - 1, elements},
+        {Kind::kAllreduce, Dtype::kBfloat16, Op::kSum, 0, elements},
+        {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, elements},
+        {Kind::kBroadcast, Dtype::kInt32, Op::kSum, ranks - 1, elements},
+    };
+    for (std::uint64_t time = 0; time < kTimes; ++time) {
+      ASSERT_NO_FATAL_FAILURE(run_in(*comm, ring[time % std::size(ring)], time, places.of(0)));
+    }
+  });
+}
+
+// In the arrival, in two lines, in many, in the stage.
+INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
+                         ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
+                                           Member{2, 450}, Member{3, 3}, Member{3, 20}, Member{5, 1}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + "RanksOf" +
+                                  std::to_string(info.param.elements);
+                         });
 
 }  // namespace
 }  // namespace regroup::collective::testing

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <ctime>
+#include <random>
 #include <semaphore>
 #include <thread>
 
@@ -149,6 +150,70 @@ INSTANTIATE_TEST_SUITE_P(Settings, ShmWaiting,
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + (info.param.busy ? "Busy" : "Idle");
                          });
+
+// The last to come finds the other asleep, and rings it: who sleeps would look again by itself, but late.
+class ShmSleeper : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(ShmSleeper, IsRungByWhoComesLast) {
+  constexpr int kRounds = 30;
+  const core::Arena arena = make_arena({.slots = 2});
+  const Bytes in(GetParam());
+  std::atomic<int> begun{0};  // by rank 0, which is awake then
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    Bytes out(in.size());
+    const Operation operations[] = {Operation::allreduce(in, out, Dtype::kUint8), Operation::barrier(),
+                                    Operation::broadcast(out, 1), Operation::broadcast(out, 0)};
+    ASSERT_TRUE(comm->barrier(soon()).ok());
+    int done = 0;
+    for (const Operation& operation : operations) {
+      const bool leaves = operation.kind == Kind::kBroadcast && operation.root == 0;
+      const core::Doorbell<core::RealPolicy>& bell = arena.line(0).bell;
+      int rung = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        if (rank == 0) ++begun;
+        const auto asleep = [&] { return begun > done && bell.sleeping.load() != 0; };
+        ASSERT_TRUE(rank == 0 || eventually(asleep));
+        ++done;
+        const std::uint32_t before = bell.count.load();
+        ASSERT_EQ(comm->run(operation, soon()).to_string(), "ok");
+        if (rank == 1 && bell.count.load() != before) ++rung;
+        // Rank 0, which is done before rank 1 has come, sleeps at the next one.
+        ASSERT_TRUE(!leaves || comm->barrier(soon()).ok());
+      }
+      // Some may have been between two of its naps.
+      EXPECT_TRUE(rank == 0 || rung > kRounds / 2)
+          << name_of(operation.kind) << ", root " << operation.root << ": " << rung;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Bytes, ShmSleeper, ::testing::Values(8, 100, 1900));
+
+// Members that come about as late as others fall asleep.
+TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
+  constexpr int kRounds = 2000;
+  const core::Arena arena = make_arena({.slots = 2});
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    std::mt19937_64 random(static_cast<std::uint64_t>(rank));
+    for (int round = 0; round < kRounds; ++round) {
+      const auto end = core::SystemClock().now() + std::chrono::nanoseconds(random() % 150'000);
+      while (core::SystemClock().now() < end) {
+      }
+      std::uint64_t mine = static_cast<std::uint64_t>(round + rank);
+      std::uint64_t sum = 0;
+      const auto in = std::as_writable_bytes(std::span(&mine, 1));
+      const auto out = std::as_writable_bytes(std::span(&sum, 1));
+      const core::Status status = round % 3 == 0
+                                      ? comm->broadcast(in, round % 2, soon())
+                                      : comm->run(Operation::allreduce(in, out, Dtype::kInt64), soon());
+      ASSERT_EQ(status.to_string(), "ok");
+      const auto base = static_cast<std::uint64_t>(round);
+      ASSERT_EQ(round % 3 == 0 ? mine : sum, round % 3 == 0 ? base + base % 2 : 2 * base + 1) << round;
+    }
+  });
+}
 
 }  // namespace
 }  // namespace regroup::collective::testing
