@@ -10,6 +10,13 @@
 // communicator, hence it settles: its members meet once before the first chunk or payload is written. Between
 // generations the gate does the same. Groups share the stage, each with a time of its own: then each
 // operation ends with a rendezvous (Family::has_groups).
+//
+// Why nobody changes memory that others read where it is, in the arena or by a copy of the kernel
+// (one_copy.cc): its owner is in the operation until a rendezvous behind those reads, and leaves none of these
+// early. Who leaves because it failed takes its sign away first (Family::fail, foreign.h): what is read then,
+// or from a process that is gone and another in its place, is known to be wrong by who read it. Then, or if
+// the kernel refuses, chunks go through the stages as if nothing had been read, from the rendezvous on at
+// which all have learnt it.
 #include "collective/shm/communicator.h"
 
 #include <fmt/format.h>
@@ -284,6 +291,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
                       fmt::format("{}: all have arrived, but what rank {} brought is not there",
                                   name_of(pending.operation.kind), fetched_of_));
       }
+      if (plan_.one_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
       if (plan_.stores == Stores::kStream) complete_stores();  // what follows may not publish() anything
       pending.phase += 1;
@@ -311,6 +319,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       family_->met(slots_);
       settled_ = settled_ || pending.state == State::kSettling;
       if (pending.state == State::kMeeting && pending.phase == 1) hear(pending);
+      if (plan_.one_copy && pending.state == State::kMeeting && pending.phase == 2) hear_votes(pending);
       left_early_ = false;
       pending.state = pending.state == State::kCatchingUp ? State::kNew : State::kWorking;
       return true;
@@ -325,7 +334,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
 bool ShmCommunicator::leaves_early(const Pending& pending) const {
   const bool last = pending.state == Pending::State::kMeeting && pending.phase + 1 == pending.phases;
   const bool heard = plan_.is_copied || from_root(pending.operation.kind) || pending.phase > 1;
-  return plan_.is_giver && last && heard && offsets_.in == kNowhere && !pending.closes;
+  return plan_.is_giver && last && heard && offsets_.in == kNowhere && !plan_.one_copy && !pending.closes;
 }
 
 Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,

@@ -14,6 +14,7 @@
 #include "collective/shm/arrivals.h"
 #include "collective/shm/domains.h"
 #include "collective/shm/family.h"
+#include "collective/shm/one_copy.h"
 #include "collective/shm/plan.h"
 #include "collective/shm/stage.h"
 #include "collective/shm/tree_fold.h"
@@ -52,6 +53,7 @@ class ShmCommunicator final : public Communicator {
 
   // For the family: moves `pending` on without waiting; true when it is done.
   [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
+  [[nodiscard]] std::uint64_t one_copies() const { return one_copy_.done; }  // operations that went so
   [[nodiscard]] const Family& family() const { return *family_; }
   [[nodiscard]] std::shared_ptr<const Family> share_family() const { return family_; }
   [[nodiscard]] std::string list_missing() { return arrivals_.list_missing(); }
@@ -79,6 +81,11 @@ class ShmCommunicator final : public Communicator {
   void look_for_arena(const Operation& operation);
   [[nodiscard]] std::span<const std::byte> announce(const Operation& operation) const;
   void hear(Pending& pending);
+  [[nodiscard]] bool hopes_for_one_copy(const Operation& operation);
+  [[nodiscard]] std::span<const std::byte> announce_memory(const Operation& operation);
+  [[nodiscard]] bool hear_memory(const Operation& operation);
+  [[nodiscard]] core::Status read_all(const Pending& pending);
+  void hear_votes(Pending& pending);
   [[nodiscard]] Output room_of(const Operation& operation, std::size_t rank);
   void stage_lines(const Operation& operation);
   [[nodiscard]] bool fetch_lines(const Operation& operation);
@@ -122,17 +129,9 @@ class ShmCommunicator final : public Communicator {
   std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
   std::vector<std::byte> fetched_;         // what lines held that is to be reduced, a room for each rank
   std::size_t fetched_of_ = 0;             // so many of the first ranks
-  struct Offsets {
-    std::uint64_t in;
-    std::uint64_t out;
-    std::int64_t numa_node;  // -1: several
-  } offsets_{};
-  // For the others, of what does not lie in the arena.
-  [[nodiscard]] static Input nowhere() {
-    static constexpr Offsets kAtAll{kNowhere, kNowhere, -1};
-    return std::as_bytes(std::span(&kAtAll, 1));
-  }
+  Offsets offsets_{};
   bool same_output_ = false;
+  OneCopyState one_copy_;
   // Of sum_partials.
   const TreeFold* partials_fold_ = nullptr;
   std::span<const std::byte* const> partials_;

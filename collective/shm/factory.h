@@ -1,6 +1,7 @@
 // The shared-memory backend, whole.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -11,12 +12,17 @@
 
 namespace regroup::collective {
 
+// Whether copies of ordinary memory, large enough for several chunks, are made by the kernel from the other's
+// memory instead of through the stages.
+enum class OneCopy : std::uint8_t { kWherePays, kAlways, kNever };
+
 struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;
   core::Position
       instance;  // distinguishes successive communicators of one generation on one channel; only grows
-  std::vector<int> ranks;        // of `world` that take part, ascending; empty: all
-  std::optional<int> numa_node;  // this member's; nothing: of the cores that it may run on
+  std::vector<int> ranks;                  // of `world` that take part, ascending; empty: all
+  OneCopy one_copy = OneCopy::kWherePays;  // the same in all members
+  std::optional<int> numa_node;            // this member's; nothing: of the cores that it may run on
 };
 
 // Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches

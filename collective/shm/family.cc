@@ -56,18 +56,20 @@ double seconds_since(TimePoint begin) {
 }  // namespace
 
 Family::Family(const core::Arena& arena, core::Generation generation, core::Position instance,
-               core::SlotIndex self, std::size_t ranks, std::optional<int> numa_node)
+               core::SlotIndex self, std::size_t ranks, std::optional<int> numa_node, OneCopy one_copy)
     : arena_(arena),
       line_(arena.line(self)),
       generation_(generation),
       self_(self),
       ranks_(ranks),
       numa_node_(numa_node),
+      one_copy_(one_copy),
       spins_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 
 void Family::fail(Status why) {
   complete_stores();  // no publish() follows, and what was written may be shared
+  sign_.withdraw();   // the caller may change what others might still read
   if (failed_.ok()) failed_ = std::move(why);
 }
 

@@ -10,6 +10,8 @@
 
 #include "collective/communicator.h"
 #include "collective/shm/arrivals.h"
+#include "collective/shm/factory.h"
+#include "collective/shm/foreign.h"
 #include "collective/shm/messages.h"
 #include "core/arena.h"
 
@@ -37,7 +39,8 @@ class Family {
  public:
   // `ranks`: members of the World on this host. `numa_node`: this one's, instead of what its cores say.
   Family(const core::Arena& arena, core::Generation generation, core::Position instance, core::SlotIndex self,
-         std::size_t ranks, std::optional<int> numa_node = std::nullopt);
+         std::size_t ranks, std::optional<int> numa_node = std::nullopt,
+         OneCopy one_copy = OneCopy::kWherePays);
 
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
@@ -75,6 +78,8 @@ class Family {
   [[nodiscard]] bool spins() const { return spins_; }
   // That this member computes on; nothing if on several.
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
+  [[nodiscard]] OneCopy one_copy() const { return one_copy_; }
+  [[nodiscard]] Sign& sign() { return sign_; }  // of this member; gone once it fails
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] core::SlotIndex self() const { return self_; }
   [[nodiscard]] core::Generation generation() const { return generation_; }
@@ -100,6 +105,7 @@ class Family {
   const core::SlotIndex self_;
   const std::size_t ranks_;
   std::optional<int> numa_node_;
+  const OneCopy one_copy_;
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;
@@ -108,6 +114,7 @@ class Family {
   std::deque<Pending> queue_;     // the first is under way
   std::uint64_t rendezvous_ = 0;  // behind us
   Messages messages_;
+  Sign sign_;
   bool gate_passed_ = false;
   core::Status failed_;
 };

@@ -23,8 +23,11 @@ struct Plan {
   bool by_slices = false;   // each rank folds a slice of each chunk for all
   bool direct = false;      // inputs lie in the arena: all at once
   bool two_levels = false;  // block by block, those of a NUMA node first
+  bool hopes = false;       // that it goes by one copy: what is staged begins a rendezvous later
+  bool one_copy = false;    // each reads what is for it where it is in the others' memory
   bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
   Stores stores = Stores::kPlain;
+  std::size_t first_chunk = 0;  // the phase at which it is staged
 };
 
 // An operation that needs nothing but one rendezvous, and what was found out about it.
@@ -40,7 +43,6 @@ struct Quick {
   std::size_t count = 0;  // elements
 };
 
-inline constexpr std::uint64_t kNowhere = ~0ULL;  // an offset of what does not lie in the arena
 // Of what `rank` stages for each of the others: where `other`'s part stands. Its own is not among them.
 [[nodiscard]] constexpr std::size_t part_of(std::size_t rank, std::size_t other) {
   return other <= rank ? other : other - 1;

@@ -1,4 +1,4 @@
-// What each operation does between its rendezvous. Four ways, the same in all ranks:
+// What each operation does between its rendezvous. Five ways, the same in all ranks:
 //   inline    a contribution of at most 56 bytes travels in the arrival; behind the rendezvous each takes
 //             what is for it
 //   lines     a small one in lines beside it that say for themselves that they are there (lines.h)
@@ -7,6 +7,7 @@
 //             slice, each rank one slice, and deliver the one before that
 //   direct    contributions that all lie in the arena are read where they are, each at once; with ranks on
 //             several NUMA nodes a large shared result block by block in two levels (domains.h)
+//   one copy  contributions in ordinary memory are read where they are, by the kernel (one_copy.cc)
 // Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
 // all have read it: where the last work reads it, a rendezvous follows.
 // docs/collectives.md has the traffic of each.
@@ -111,13 +112,16 @@ void ShmCommunicator::make_plan(Pending& pending) {
   } else if (size() == 1) {
     pending.phases = 1;
   } else {
-    pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
+    plan_.hopes = pending.call == call_of(o, size()) && hopes_for_one_copy(o);
+    plan_.first_chunk = plan_.hopes ? 1 : 0;
+    pending.phases =
+        plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
   }
 }
 
 std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   const Operation& o = pending.operation;
-  const std::size_t phase = pending.phase;
+  std::size_t phase = pending.phase;
   if (o.kind == Kind::kSumPartials) {
     const ByteRange mine = slice_of(o.out.size(), rank_, size());
     if (phase == 0) {
@@ -131,6 +135,8 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     deliver(o, 0, plan_.block);
     return {};
   }
+  if (plan_.hopes && phase == 0) return announce_memory(o);
+  if (plan_.one_copy) return phase == 1 ? std::as_bytes(std::span(&one_copy_.could, 1)) : Input();
   if (plan_.two_levels) {
     if (phase >= 1) fold_in_two_levels(o, phase - 1);
     return {};
@@ -141,6 +147,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     if (phase == 1 && !same_output_) deliver(o, 0, plan_.block);
     return {};
   }
+  phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
   if (phase < chunks && !plan_.is_inline) turns_.place(arrivals_.met(), plan_.placed);
   if (phase < chunks && plan_.contributes && !plan_.is_inline && offsets_.in == kNowhere)
@@ -151,7 +158,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     if (!plan_.by_slices) deliver(o, (phase - 1) * plan_.piece, piece_bytes(phase - 1));
   }
   if (phase >= 2 && plan_.by_slices) collect_slices(o, phase - 2);
-  return phase == 0 ? announce(o) : std::span<const std::byte>();
+  return phase == 0 && !plan_.hopes ? announce(o) : std::span<const std::byte>();
 }
 
 // Where in the arena our memory lies, if it does: then it needs no copy.
@@ -197,6 +204,9 @@ void ShmCommunicator::hear(Pending& pending) {
     if (same_output_) plan_.stores = stores_of(o.out.size());
     if (same_output_) look_for_levels(o);
     if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
+  } else if (plan_.hopes && hear_memory(o)) {
+    plan_.one_copy = true;
+    pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
     pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
   }

@@ -1,0 +1,134 @@
+// Operations whose ordinary memory others read where it is. Behind the first rendezvous all know where; each
+// reads what is for it, and in the second all say whether they could. If one could not, whatever the reason,
+// the operation begins anew through the stages, and this communicator tries it no more: who cannot because
+// the other is dead waits for it there like everybody else. Inputs are intact for that: what an operation in
+// place overwrites before all have read it is not announced. communicator.cc says why nobody's memory changes
+// while it is read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/shm/communicator.h"
+
+namespace regroup::collective {
+namespace {
+
+constexpr std::size_t kReadAtOnce = 4 << 20;  // between looks at revoke and deadline
+constexpr std::uint8_t kRests = 15;
+constexpr std::size_t kLeastPaying = 256 << 10;  // bytes of a block
+constexpr std::size_t kLeastOfScatter = 64 << 10;
+constexpr std::size_t kMostPaying = 8 << 20;  // larger results go past the cache, which the kernel's do not
+
+}  // namespace
+
+bool can_be_one_copy(Kind kind) {
+  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kScatter ||
+         kind == Kind::kAlltoall || kind == Kind::kBroadcast;
+}
+
+// Measured: docs/design/one_copy.md. Through the stages two ranks share the work of a broadcast, a gather or
+// a scatter, and what several read is read from the cache that they share.
+bool pays_by_one_copy(Kind kind, std::size_t block, std::size_t ranks) {
+  if (block > kMostPaying) return false;
+  switch (kind) {
+    case Kind::kAllgather:
+      return ranks == 2 && block >= kLeastPaying;
+    case Kind::kAlltoall:
+      return ranks <= 4 && block >= kLeastPaying;
+    case Kind::kScatter:
+      return ranks >= 3 && block >= kLeastOfScatter;
+    default:
+      return false;
+  }
+}
+
+// Asked once for each operation that might.
+bool ShmCommunicator::hopes_for_one_copy(const Operation& o) {
+  const OneCopy when = family_->one_copy();
+  if (!one_copy_.possible || when == OneCopy::kNever || plan_.is_copied || size() == 1) return false;
+  if (!can_be_one_copy(o.kind)) return false;
+  if (when == OneCopy::kAlways) return true;
+  if (!pays_by_one_copy(o.kind, plan_.block, slots_.size())) return false;
+  std::uint8_t& rests = one_copy_.rests[static_cast<std::size_t>(o.kind)];
+  if (rests == 0) return true;
+  rests -= 1;
+  return false;
+}
+
+// The memory that others shall read, unless this rank overwrites it before all have.
+std::span<const std::byte> ShmCommunicator::announce_memory(const Operation& o) {
+  const bool overwritten = o.kind == Kind::kAlltoall && o.in.data() == o.out.data();
+  one_copy_.announced = {offsets_, {}};
+  if (plan_.contributes && !overwritten) {
+    one_copy_.announced.memory = family_->sign().announce(contribution_of(o));
+  }
+  return std::as_bytes(std::span(&one_copy_.announced, 1));
+}
+
+// Behind the rendezvous at which all announced theirs. True if all that is needed can be read where it is;
+// else the next ones of its kind are likely to be like it, so they do without the rendezvous.
+bool ShmCommunicator::hear_memory(const Operation& o) {
+  one_copy_.memory.resize(slots_.size());
+  bool all = true;
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    Announced theirs;
+    std::memcpy(&theirs, arrivals_.payload_of(r), sizeof theirs);
+    one_copy_.memory[r] = theirs.memory;
+    const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
+    all = all && (!contributes || theirs.offsets.in != kNowhere || theirs.memory.address != 0);
+  }
+  if (!all) one_copy_.rests[static_cast<std::size_t>(o.kind)] = kRests;
+  return all;
+}
+
+// Takes what is for this rank; what lies in the arena, or is its own, without the kernel.
+core::Status ShmCommunicator::read_all(const Pending& pending) {
+  const Operation& o = pending.operation;
+  const bool takes = o.kind == Kind::kGather      ? rank_ == o.root
+                     : o.kind == Kind::kBroadcast ? rank_ != o.root
+                                                  : true;
+  const std::size_t ranks = slots_.size();
+  one_copy_.could = 1;
+  for (std::size_t i = 0; takes && i < ranks && one_copy_.could != 0; ++i) {
+    const std::size_t r = (static_cast<std::size_t>(rank_) + i) % ranks;  // not all from one at a time
+    if (from_root(o.kind) && static_cast<int>(r) != o.root) continue;
+    const std::size_t from = is_split(o.kind) ? static_cast<std::size_t>(rank_) * plan_.block : 0;
+    const Output to = o.out.subspan(from_root(o.kind) ? 0 : r * plan_.block, plan_.block);
+    if (inputs_[r] != nullptr) {
+      copy(to.data(), inputs_[r] + from, to.size());
+      continue;
+    }
+    for (std::size_t at = 0; at < to.size() && one_copy_.could != 0; at += kReadAtOnce) {
+      REGROUP_RETURN_IF_ERROR(family_->check());
+      if (core::SystemClock().now() >= pending.deadline) {
+        return core::deadline_exceeded(
+            fmt::format("{}: the memory of rank {} was not read in time in "
+                        "generation {}",
+                        name_of(o.kind), r, family_->generation()));
+      }
+      const Output piece = to.subspan(at, std::min(kReadAtOnce, to.size() - at));
+      one_copy_.could = read_foreign(one_copy_.memory[r], from + at, piece) ? 1 : 0;
+    }
+  }
+  return {};
+}
+
+// Behind the rendezvous at which all said whether they could.
+void ShmCommunicator::hear_votes(Pending& pending) {
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    std::uint64_t could = 0;
+    std::memcpy(&could, arrivals_.payload_of(r), sizeof could);
+    one_copy_.possible = one_copy_.possible && could != 0;
+  }
+  if (one_copy_.possible) {
+    one_copy_.done += 1;
+    return;
+  }
+  plan_.one_copy = false;
+  plan_.first_chunk = 2;
+  // One more than chunks need, for contributions in the arena, which the last work reads.
+  pending.phases = plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + 2;
+}
+
+}  // namespace regroup::collective
