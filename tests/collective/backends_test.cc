@@ -13,12 +13,22 @@ INSTANTIATE_TEST_SUITE_P(Reference, Failures, ::testing::Values(Setting{kReferen
 INSTANTIATE_TEST_SUITE_P(ShmThreads, Conformance, ::testing::ValuesIn(sizes_of(kShmThreads)),
                          name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmThreads, Failures, ::testing::Values(Setting{kShmThreads, 4}), name_of_setting);
+constexpr Backend kOneCopyThreads{"OneCopyThreads", false, make_one_copy_job};
+INSTANTIATE_TEST_SUITE_P(OneCopyThreads, Conformance, ::testing::ValuesIn(sizes_of(kOneCopyThreads)),
+                         name_of_setting);
+INSTANTIATE_TEST_SUITE_P(OneCopyThreads, Failures, ::testing::Values(Setting{kOneCopyThreads, 4}),
+                         name_of_setting);
 
 #ifndef __SANITIZE_THREAD__  // sees no race between processes
 constexpr Backend kShmProcesses{"ShmProcesses", true, make_shm_job};
 INSTANTIATE_TEST_SUITE_P(ShmProcesses, Conformance, ::testing::ValuesIn(sizes_of(kShmProcesses)),
                          name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmProcesses, Failures, ::testing::Values(Setting{kShmProcesses, 4}),
+                         name_of_setting);
+constexpr Backend kOneCopyProcesses{"OneCopyProcesses", true, make_one_copy_job};
+INSTANTIATE_TEST_SUITE_P(OneCopyProcesses, Conformance, ::testing::ValuesIn(sizes_of(kOneCopyProcesses)),
+                         name_of_setting);
+INSTANTIATE_TEST_SUITE_P(OneCopyProcesses, Failures, ::testing::Values(Setting{kOneCopyProcesses, 4}),
                          name_of_setting);
 #endif
 

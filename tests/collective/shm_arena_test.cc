@@ -57,11 +57,13 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
 
 // One thread moves all members on, one call at a time in random order; so whoever is done goes on while the
 // others are anywhere in the operation.
-class ShmArena : public ::testing::TestWithParam<std::size_t> {
+class ShmArena : public ::testing::TestWithParam<std::tuple<std::size_t, OneCopy>> {
  protected:
   ShmArena() {
+    ShmOptions options;
+    options.one_copy = std::get<1>(GetParam());
     for (std::size_t slot = 0; slot < ranks_; ++slot) {
-      auto comm = make_shm(arena_, world_, {0, static_cast<core::SlotIndex>(slot)});
+      auto comm = make_shm(arena_, world_, {0, static_cast<core::SlotIndex>(slot)}, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       members_.push_back(std::move(comm).value());
     }
@@ -73,7 +75,7 @@ class ShmArena : public ::testing::TestWithParam<std::size_t> {
   }
   void run(std::vector<Exchange>& exchanges, bool shared_output);
 
-  const std::size_t ranks_ = GetParam();
+  const std::size_t ranks_ = std::get<0>(GetParam());
   const core::Arena arena_ = make_arena(
       {.slots = static_cast<std::uint32_t>(ranks_), .elements = (ranks_ * (largest() + 4) + 2 * kSkew) / 4});
   const core::World world_ = make_world(1, static_cast<std::uint32_t>(ranks_));
@@ -155,10 +157,16 @@ TEST_P(ShmArena, OneSharedResult) {
 }
 
 #ifdef __SANITIZE_THREAD__  // one thread cannot race, and is slow
-INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena, ::testing::Values<std::size_t>(3));
+const auto kRanks = ::testing::Values<std::size_t>(3);
 #else
-INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena, ::testing::Range<std::size_t>(1, 10));
+const auto kRanks = ::testing::Range<std::size_t>(1, 10);
 #endif
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena,
+                         ::testing::Combine(kRanks, ::testing::Values(OneCopy::kNever, OneCopy::kAlways)),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged");
+                         });
 
 struct Case {
   Ranks kind;

@@ -12,11 +12,13 @@ namespace {
 
 class ShmJob final : public Job {
  public:
-  explicit ShmJob(core::Arena arena) : arena_(std::move(arena)) {}
+  ShmJob(core::Arena arena, OneCopy one_copy) : arena_(std::move(arena)), one_copy_(one_copy) {}
 
   core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
     core::stand_before<core::RealPolicy>(line(rank).left, world.generation);
-    return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)});
+    ShmOptions options;
+    options.one_copy = one_copy_;
+    return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)}, options);
   }
   void leave(core::Generation g, int rank) override {
     core::leave_generation<core::RealPolicy>(line(rank).left, g);
@@ -33,20 +35,24 @@ class ShmJob final : public Job {
   }
   std::unique_ptr<Job> in_child() override {
     auto arena = core::Arena::open(core::Fd(::dup(arena_.memfd())));
-    return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena)) : nullptr;
+    return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena), one_copy_) : nullptr;
   }
 
  private:
   [[nodiscard]] core::Line& line(int rank) const { return arena_.line(static_cast<core::SlotIndex>(rank)); }
 
   core::Arena arena_;
+  const OneCopy one_copy_;
   core::MemberId next_id_ = 1000;
 };
 
+std::unique_ptr<Job> make_job(int ranks, OneCopy one_copy) {
+  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}), one_copy);
+}
+
 }  // namespace
 
-std::unique_ptr<Job> make_shm_job(int ranks) {
-  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}));
-}
+std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, OneCopy::kWherePays); }
+std::unique_ptr<Job> make_one_copy_job(int ranks) { return make_job(ranks, OneCopy::kAlways); }
 
 }  // namespace regroup::collective::testing

@@ -1,0 +1,195 @@
+// Copies by the kernel from other members' memory: that they are made, what happens where they are refused,
+// and to who reads from a member that died or gave up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "collective/shm/communicator.h"
+#include "collective/shm/factory.h"
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using core::Code;
+using core::Status;
+
+constexpr int kSize = 3;
+constexpr Kind kKinds[] = {Kind::kAllgather, Kind::kGather, Kind::kScatter, Kind::kAlltoall,
+                           Kind::kBroadcast};
+constexpr std::size_t kLarge = 300'001;
+
+std::unique_ptr<ShmCommunicator> open_comm(const core::Arena& arena, int rank,
+                                           OneCopy one_copy = OneCopy::kAlways) {
+  ShmOptions options;
+  options.one_copy = one_copy;
+  auto comm =
+      open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)}, options);
+  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
+  return std::move(comm).value();
+}
+
+// From now on the kernel refuses this process to read others' memory.
+void refuse_reads() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+struct Setting {
+  Ranks kind;
+  OneCopy one_copy;
+  bool refused;  // to rank 0, behind two rounds
+};
+class ShmOneCopy : public ::testing::TestWithParam<Setting> {};
+
+// Every operation from every root, with memory in the arena here and there; everybody changes its memory as
+// soon as it is done.
+TEST_P(ShmOneCopy, EveryOperationHasItsResult) {
+  const Setting& setting = GetParam();
+  constexpr std::uint64_t kElements = (kSize * kLarge + 200) / 4;
+  const core::Arena arena = make_arena({.slots = kSize, .elements = kElements});
+  run_ranks(arena, setting.kind, kSize, [&](const core::Arena& mine, int rank) {
+    const auto comm = open_comm(mine, rank, setting.one_copy);
+    for (std::uint64_t round = 0; round < 12; ++round) {
+      const bool all_can = !setting.refused || round < 2;
+      if (setting.refused && round == 2 && rank == 0) refuse_reads();
+      const Shape shape{kKinds[round % 5], Dtype::kUint8, Op::kSum, static_cast<int>(round % kSize), kLarge,
+                        round % 4 == 3};
+      Room room;
+      if (round % 6 == 5 && rank == 1) room.in = mine.buffer(1, 0);
+      Exchange exchange(shape, rank, kSize, make_inputs(shape, kSize, round), room);
+      const std::uint64_t before = comm->one_copies();
+      const Status status = comm->run(exchange.operation(), soon());
+      ASSERT_TRUE(status.ok()) << round << ": " << status.to_string();
+      ASSERT_EQ(exchange.verify(), "") << round;
+      exchange.spoil_input();
+      exchange.spoil_output();
+      const bool in_place = shape.kind == Kind::kAlltoall && shape.in_place;
+      const bool hoped = setting.one_copy == OneCopy::kAlways && all_can && !in_place;
+      EXPECT_EQ(comm->one_copies() - before, hoped ? 1U : 0U) << round;
+    }
+  });
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const OneCopy one_copy : {OneCopy::kAlways, OneCopy::kNever}) {
+    all.push_back({Ranks::kThreads, one_copy, false});
+#ifndef __SANITIZE_THREAD__  // sees no race between processes and makes them slow
+    all.push_back({Ranks::kProcesses, one_copy, false});
+#endif
+  }
+#ifndef __SANITIZE_THREAD__
+  all.push_back({Ranks::kProcesses, OneCopy::kAlways, true});
+#endif
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, ShmOneCopy, ::testing::ValuesIn(settings()), [](const auto& info) {
+  return std::string(info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
+         (info.param.one_copy == OneCopy::kAlways ? "OneCopy" : "Staged") +
+         (info.param.refused ? "Refused" : "");
+});
+
+// Settles the communicators, so that the next operation announces in its first rendezvous.
+void settle(Communicator& comm) {
+  const Status status = run_checked(comm, {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, 4000}, 1, soon());
+  ASSERT_TRUE(status.ok()) << status.to_string();
+}
+
+// Rank 1 announces its memory and is dead before anybody has read it. The others go on as with any dead peer:
+// a deadline names it, a revoke ends the wait.
+class ShmOneCopyDeath : public ::testing::TestWithParam<bool> {
+ protected:
+  void await_and_revoke() {
+    core::Line& victim = arena_.line(1);
+    ASSERT_TRUE(eventually([&] { return victim.step.load() != 0; }));
+    siginfo_t info{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(victim.step.load()), &info, WEXITED | WNOWAIT), 0);
+    const std::uint64_t announced = arrivals_in(victim.channels[0]);
+    victim.dead.store(1);
+    if (!GetParam()) return;
+    const auto voted = [&](core::SlotIndex slot) {
+      return arrivals_in(arena_.line(slot).channels[0]) > announced;
+    };
+    ASSERT_TRUE(eventually([&] { return voted(0) && voted(2); }));
+    revoke_all(arena_, 1);
+  }
+
+  const core::Arena arena_ = make_arena({.slots = kSize});
+};
+
+TEST_P(ShmOneCopyDeath, WhoDiedBeforeItWasReadDidNotArrive) {
+  const bool revoked = GetParam();
+  const auto body = [&](const core::Arena& arena, int rank) {
+    const auto comm = open_comm(arena, rank);
+    settle(*comm);
+    Bytes data(kLarge);
+    const auto broadcast = Operation::broadcast(data, 1);
+    if (rank == 1) {
+      ASSERT_TRUE(comm->start(broadcast, soon()).ok());
+      arena.line(1).step.store(static_cast<std::uint64_t>(::getpid()));
+      ::raise(SIGKILL);
+    }
+    ASSERT_TRUE(eventually([&] { return arena.line(1).dead.load() != 0; }));
+    const Status status = comm->run(broadcast, revoked ? soon() : core::SystemClock().now() + 300ms);
+    EXPECT_EQ(status.code(), revoked ? Code::kRevoked : Code::kDeadlineExceeded) << status.to_string();
+    const char* why = revoked ? "generation 1 is over" : "1 (dead) of 3 did not arrive";
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(why));
+    EXPECT_EQ(comm->one_copies(), 0U);
+  };
+  run_ranks(
+      arena_, Ranks::kProcesses, kSize, body, [&] { await_and_revoke(); }, 1);
+}
+
+#ifndef __SANITIZE_THREAD__
+INSTANTIATE_TEST_SUITE_P(Ends, ShmOneCopyDeath, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Revoked" : "Late"; });
+#else
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmOneCopyDeath);
+#endif
+
+// Rank 1 has read and said so, then its deadline passes and its caller changes its memory, which rank 0 has
+// not read yet.
+TEST(ShmOneCopyGiveUp, NobodyBelievesWhatAMemberThatGaveUpHasNow) {
+  const core::Arena arena = make_arena({.slots = 2});
+  std::unique_ptr<ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
+  run_all(Ranks::kThreads, 2, [&](int rank) { settle(*comms[rank]); });
+  Bytes in[] = {Bytes(kLarge, std::byte{10}), Bytes(kLarge, std::byte{11})};
+  Bytes out[] = {Bytes(2 * kLarge), Bytes(2 * kLarge)};
+  auto slow = comms[0]->start(Operation::allgather(in[0], out[0]), soon());
+  ASSERT_TRUE(slow.ok());
+  const auto deadline = core::SystemClock().now() + 20ms;
+  auto late = comms[1]->start(Operation::allgather(in[1], out[1]), deadline);
+  ASSERT_TRUE(late.ok());
+  EXPECT_EQ(late->wait().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(std::ranges::count(out[1], std::byte{10}), static_cast<std::ptrdiff_t>(kLarge)) << "had not read";
+  std::ranges::fill(in[1], std::byte{12});
+  for (int i = 0; i < 100; ++i) {
+    const auto tested = slow->test();
+    ASSERT_TRUE(tested.ok() && !*tested);
+  }
+  EXPECT_EQ(comms[0]->one_copies(), 0U);
+  revoke_all(arena, 1);
+  EXPECT_EQ(slow->wait().code(), Code::kRevoked);
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
