@@ -16,9 +16,9 @@ namespace regroup::collective {
 struct Piece {
   enum Phase : std::uint8_t { kHalving, kExtra = 64, kResult, kBlock, kNodes, kMeeting, kWhole = 128 };
 
-  // Who comes back from an operation may die, and what it last said with it. Of a block it waits until that is
-  // there. Of all else it has read by then what the other sends it in the operation, and with nothing unread
-  // its letters come through even so; thanks for them come with a later letter (Wire::expect_thanks).
+  // Who comes back from an operation may die, and what it last said with it. Of a block it waits until that
+  // is there. Of all else it has read by then what the other sends it in the operation, and with nothing
+  // unread its letters come through even so; thanks for them come with a later letter (Wire::expect_thanks).
   [[nodiscard]] bool has_receipt() const { return phase == kBlock || phase == kNodes; }
 
   std::uint8_t phase = kBlock;  // kHalving or kWhole + step
