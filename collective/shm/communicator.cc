@@ -12,11 +12,11 @@
 // operation ends with a rendezvous (Family::has_groups).
 //
 // Why nobody changes memory that others read where it is, in the arena or by a copy of the kernel
-// (one_copy.cc): its owner is in the operation until a rendezvous behind those reads, and leaves none of these
-// early. Who leaves because it failed takes its sign away first (Family::fail, foreign.h): what is read then,
-// or from a process that is gone and another in its place, is known to be wrong by who read it. Then, or if
-// the kernel refuses, chunks go through the stages as if nothing had been read, from the rendezvous on at
-// which all have learnt it.
+// (one_copy.cc): its owner is in the operation until a rendezvous behind those reads, and leaves none of
+// these early. Who leaves because it failed takes its sign away first (Family::fail, foreign.h): what is read
+// then, or from a process that is gone and another in its place, is known to be wrong by who read it. Then,
+// or if the kernel refuses, chunks go through the stages as if nothing had been read, from the rendezvous on
+// at which all have learnt it.
 #include "collective/shm/communicator.h"
 
 #include <fmt/format.h>
