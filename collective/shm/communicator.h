@@ -132,8 +132,7 @@ class ShmCommunicator final : public Communicator {
   Offsets offsets_{};
   bool same_output_ = false;
   OneCopyState one_copy_;
-  // Of sum_partials.
-  const TreeFold* partials_fold_ = nullptr;
+  const TreeFold* partials_fold_ = nullptr;  // of sum_partials
   std::span<const std::byte* const> partials_;
 };
 
