@@ -167,6 +167,7 @@ bool ShmCommunicator::run_quick(const Quick& quick) {
 // An all-reduce in the arrivals of two ranks that spin, or a broadcast there or in lines: with nothing
 // between the other's arrival and the result that could be done before, as that is most of what it takes
 // beside the way of a cache line.
+// What it carries is not placed (Turns): lines and arrivals have turns of their own.
 bool ShmCommunicator::run_pair(const Quick& quick) {
   if (quick.plan.is_giver) return give(quick), true;
   const Operation& o = quick.operation;

@@ -14,7 +14,7 @@
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kReadAtOnce = 4 << 20;  // between looks at revoke and deadline
+constexpr std::size_t kReadAtOnce = 1 << 20;  // between looks at revoke and deadline
 constexpr std::uint8_t kRests = 15;
 constexpr std::size_t kLeastPaying = 256 << 10;  // bytes of a block
 constexpr std::size_t kLeastOfScatter = 64 << 10;
