@@ -10,9 +10,9 @@
 // A fence waits until the line of the arrival is back from who looked at it last; so a member that finds the
 // others within a microsecond may look for them before it, take what they bring, and fence then (ring()).
 // What it has seen does not go away: it is as if it had looked behind the fence. If it does not find them, it
-// fences and looks once more before it waits. tests/model/doorbell_model_test.cc tries every order of a copy of this.
-// Who announces and goes does not fence: it rings all that it sees asleep, and whom it does not see wakes up
-// by itself (Family::wait()).
+// fences and looks once more before it waits. tests/model/doorbell_model_test.cc tries every order of a copy
+// of this. Who announces and goes does not fence: it rings all that it sees asleep, and whom it does not see
+// wakes up by itself (Family::wait()).
 #include "collective/shm/arrivals.h"
 
 #include <fmt/format.h>
