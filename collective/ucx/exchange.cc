@@ -23,11 +23,9 @@ LetterKey Exchange::key_of(int from, Piece piece) const {
 
 namespace {
 
-// Of a letter that goes whole: between two hosts (longer ones would not fit UCX's own), the same with a
-// member on each (halves are summed on as many cores; and what takes two packets of TCP, which have 64 KiB at
-// most, waits between them where the sender is paced, as by BBR), and between more of them.
-constexpr std::size_t kWholeOfTwo = 256 << 10;
-constexpr std::size_t kWholeOfPair = 48 << 10;
+// Of a letter that goes whole: between two hosts, and between more of them. What takes two packets of TCP,
+// which have 64 KiB at most, waits between them where the sender is paced, as by BBR.
+constexpr std::size_t kWholeOfTwo = 48 << 10;
 constexpr std::size_t kWholeOfMany = 16 << 10;
 
 LetterKey receipt_of(LetterKey key) {
@@ -203,9 +201,7 @@ Task Exchange::receive_nodes(Reduction& r, std::size_t host, Piece piece, std::s
 bool Exchange::goes_whole(const Reduction& r) const {
   const std::size_t bytes = r.at.size() * r.arithmetic.work_size();
   const bool alike = r.plan.base == layout_.hosts.size();  // nobody hands over
-  const bool shared = std::ranges::any_of(layout_.hosts, [](const auto& ranks) { return ranks.size() > 1; });
-  const std::size_t of_two = shared ? kWholeOfTwo : kWholeOfPair;
-  return r.to < 0 && alike && bytes <= (r.plan.base == 2 ? of_two : kWholeOfMany);
+  return r.to < 0 && alike && bytes <= (r.plan.base == 2 ? kWholeOfTwo : kWholeOfMany);
 }
 
 // The whole sum at every host.
