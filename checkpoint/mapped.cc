@@ -26,6 +26,8 @@ struct Look {
 constinit thread_local std::atomic<Look*> t_look = nullptr;
 constinit std::atomic<const struct sigaction*> g_before = nullptr;
 
+std::uint64_t page_size() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
 bool replaced(Look* look, const siginfo_t& info) {
   if (look == nullptr || info.si_code <= 0) return false;  // another process sends those
   const auto at = reinterpret_cast<std::uintptr_t>(info.si_addr);
@@ -73,6 +75,7 @@ BusGuard::~BusGuard() {
 }
 
 bool BusGuard::sees(std::span<const std::byte> mapping, const std::function<void()>& look) const {
+  assert(reinterpret_cast<std::uintptr_t>(mapping.data()) % page_size() == 0);
   Look one{mapping};
   t_look.store(&one, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -85,7 +88,7 @@ bool BusGuard::sees(std::span<const std::byte> mapping, const std::function<void
 std::optional<std::uint32_t> sum_mapped(const BusGuard& guard, int fd, std::uint64_t offset,
                                         std::uint64_t bytes) {
   if (bytes < kWorthAMapping || !in_page_cache(fd, offset, bytes)) return std::nullopt;
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_size();
   const std::uint64_t begin = offset / page * page, size = offset + bytes - begin;
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
   if (at == MAP_FAILED) return std::nullopt;

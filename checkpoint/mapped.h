@@ -22,7 +22,8 @@ class BusGuard {
   BusGuard& operator=(const BusGuard&) = delete;
 
   // Whether `look`, which is called once, found all of `mapping` there; if not, it has seen zeros from some
-  // byte on, and the mapping stays so. Any thread, not from within `look`.
+  // byte on, and the mapping stays so. It begins on a page: whole pages are put in its place. Any thread, not
+  // from within `look`.
   [[nodiscard]] bool sees(std::span<const std::byte> mapping, const std::function<void()>& look) const;
 
  private:
