@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace regroup::collective {
 namespace {
@@ -44,12 +45,13 @@ bool same_network(const Contact& a, const Contact& b) {
 
 constexpr std::size_t kCount = sizeof(std::uint32_t);
 
-// Contacts behind the number of them, if it is true.
-std::size_t count_in(std::span<const std::byte> bytes) {
+// Contacts behind the number of them; nothing where there are not that many.
+std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
   std::uint32_t count = 0;
-  if (bytes.size() < kCount) return 0;
+  if (bytes.size() < kCount) return std::nullopt;
   std::memcpy(&count, bytes.data(), kCount);
-  return count <= (bytes.size() - kCount) / sizeof(Contact) ? count : 0;
+  if (count > (bytes.size() - kCount) / sizeof(Contact)) return std::nullopt;
+  return count;
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ std::vector<std::byte> encode(std::span<const Contact> contacts, std::string_vie
 }
 
 std::vector<Contact> decode(std::span<const std::byte> bytes) {
-  std::vector<Contact> out(count_in(bytes));
+  std::vector<Contact> out(count_in(bytes).value_or(0));
   if (!out.empty()) std::memcpy(out.data(), bytes.data() + kCount, out.size() * sizeof(Contact));
   const auto is_odd = [](const Contact& c) {
     return (c.family != AF_INET && c.family != AF_INET6) || c.port == 0;
@@ -94,8 +96,9 @@ std::vector<Contact> decode(std::span<const std::byte> bytes) {
 }
 
 std::string last_word_in(std::span<const std::byte> bytes) {
-  if (bytes.size() < kCount) return {};
-  const auto word = bytes.subspan(kCount + count_in(bytes) * sizeof(Contact));
+  const auto count = count_in(bytes);
+  if (!count) return {};
+  const auto word = bytes.subspan(kCount + *count * sizeof(Contact));
   return {reinterpret_cast<const char*>(word.data()), word.size()};
 }
 

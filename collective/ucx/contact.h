@@ -31,7 +31,7 @@ struct Contact {
 // `last_word`: why all operations of the member have failed; empty as long as they have not.
 [[nodiscard]] std::vector<std::byte> encode(std::span<const Contact> contacts,
                                             std::string_view last_word = {});
-// Of what encode() made; empty if it is nothing of the kind.
+// Of what encode() made; empty if it is nothing of the kind, both.
 [[nodiscard]] std::vector<Contact> decode(std::span<const std::byte> bytes);
 [[nodiscard]] std::string last_word_in(std::span<const std::byte> bytes);
 
