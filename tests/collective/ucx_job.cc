@@ -20,6 +20,7 @@ constexpr std::size_t kGenerations = 8;  // at a time
 
 struct AddressCard {
   std::atomic<std::uint64_t> generation;
+  std::atomic<std::uint64_t> writes;  // who failed since the ranks disagree writes once more
   std::size_t bytes;
   std::byte data[4096];
 };
@@ -101,6 +102,7 @@ class UcxJob final : public Job {
               AddressCard& card = cards[rank];
               if (address.size() > sizeof card.data) return core::internal_error("an address is too long");
               card.generation = 0;
+              ++card.writes;
               card.bytes = address.size();
               std::memcpy(card.data, address.data(), address.size());
               card.generation = g;
@@ -109,8 +111,12 @@ class UcxJob final : public Job {
             },
         .find = [cards, g](core::MemberId member) -> std::optional<std::vector<std::byte>> {
           const AddressCard& card = cards[member];
+          const std::uint64_t writes = card.writes;
           if (card.generation != g) return std::nullopt;
-          return std::vector(card.data, card.data + card.bytes);
+          std::vector address(card.data, card.data + std::min(card.bytes, sizeof card.data));
+          std::atomic_thread_fence(std::memory_order_acquire);
+          if (card.generation != g || card.writes != writes) return std::nullopt;  // it is being written
+          return address;
         },
         .on_peer_lost = {},
     };
