@@ -26,6 +26,7 @@ constexpr unsigned kLetterId = 1;  // of our active messages
 constexpr unsigned kAnswers = 16;  // turns, in one of which callers are answered
 constexpr std::chrono::seconds kDrain(2);
 constexpr std::chrono::milliseconds kGreeting(100);         // of one who is being connected
+constexpr std::chrono::milliseconds kThanks(100);           // waited for at the end
 constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
 constexpr std::chrono::milliseconds kAcknowledgement(500);  // that a host takes at most
 
@@ -99,7 +100,7 @@ void Wire::give_thanks() {
     if (peer.owed != 0) greet(static_cast<int>(&peer - peers_.data()));
   }
   const auto waits = [](const Peer& peer) { return peer.unthanked != 0 && peer.lost.empty(); };
-  for (const TimePoint end = core::SystemClock().now() + kGreeting;
+  for (const TimePoint end = core::SystemClock().now() + kThanks;
        !is_over() && core::SystemClock().now() < end && std::ranges::any_of(peers_, waits);) {
     if (!progress()) ::sched_yield();
   }
