@@ -145,24 +145,5 @@ TEST_F(UcxConnections, ThreeHostsOfTwoConnectThoseThatTalkForThem) {
   EXPECT_THAT(seen(3, 6), ElementsAreArray({3, 3, 3, 2, 2, 3}));
 }
 
-// Who is through with a sum, or a barrier, has seen the partner's letter, and says so with the next of its
-// own.
-TEST(UcxThanks, ComeWithTheNextLetter) {
-  const auto job = make_ucx_job({0, 1}, {.config = {{"TLS", "tcp"}}});
-  run_all(Ranks::kProcesses, 2, [&](int rank) {
-    const auto mine = job->in_child();
-    const auto comm = mine->open(make_world(1, 2), rank);
-    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-    const Wire& wire = dynamic_cast<const UcxCommunicator&>(**comm).engine().wire();
-    for (const Shape& shape : {sum_of(8), kBarrier, sum_of(16 << 10), sum_of(8)}) {
-      ASSERT_EQ(run_checked(**comm, shape, 1, soon()).to_string(), "ok");
-      EXPECT_LE(wire.unthanked(1 - rank), 1U);  // none, where the next has come
-    }
-    ASSERT_EQ(run_checked(**comm, {Kind::kGather, Dtype::kUint8, Op::kSum, 0, 8}, 1, soon()).to_string(),
-              "ok");
-    EXPECT_LE(wire.unthanked(1 - rank), 1U);  // of the meeting at its end
-  });
-}
-
 }  // namespace
 }  // namespace regroup::collective::testing

@@ -1,0 +1,130 @@
+// Letters without receipts: what is counted of them.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <memory>
+
+#include "collective/ucx/communicator.h"
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+#include "tests/collective/ucx_job.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+// Of all ranks; processes share it.
+struct Board {
+  std::atomic<int> stages[64];
+};
+
+class UcxThanks : public ::testing::Test {
+ protected:
+  UcxThanks() {
+    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    board_ = new (memory) Board();
+  }
+  ~UcxThanks() override { ::munmap(board_, sizeof(Board)); }
+
+  // Calls `body(rank, comm)` in ranks that sit on a host each.
+  void run(int ranks, const UcxSettings& settings,
+           const std::function<void(int, std::unique_ptr<Communicator>&)>& body) {
+    const auto job = make_ucx_apart_with(ranks, settings);
+    run_all(Ranks::kProcesses, ranks, [&](int rank) {
+      const auto mine = job->in_child();
+      auto comm = mine->open(make_world(1, static_cast<std::uint32_t>(ranks)), rank);
+      ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+      body(rank, *comm);
+    });
+  }
+  // None goes on before all have come here.
+  void meet(int ranks) {
+    auto& arrived = board_->stages[stage_++];
+    ++arrived;
+    EXPECT_TRUE(eventually([&] { return arrived == ranks; }));
+  }
+  static const Wire& wire_of(const Communicator& comm) {
+    return dynamic_cast<const UcxCommunicator&>(comm).engine().wire();
+  }
+  // The operation, and how many letters to each rank have no thanks when all are through with it.
+  std::vector<std::uint64_t> unthanked_after(Communicator& comm, const Shape& shape) {
+    EXPECT_EQ(run_checked(comm, shape, 1, soon()).to_string(), "ok") << shape.to_string();
+    meet(comm.size());
+    std::vector<std::uint64_t> out;
+    for (int rank = 0; rank < comm.size(); ++rank) out.push_back(wire_of(comm).unthanked(rank));
+    meet(comm.size());
+    return out;
+  }
+
+  Board* board_;
+  int stage_ = 0;
+
+ private:
+  static std::unique_ptr<Job> make_ucx_apart_with(int ranks, const UcxSettings& settings) {
+    std::vector<core::NodeId> nodes;
+    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(static_cast<core::NodeId>(rank));
+    return make_ucx_job(std::move(nodes), settings);
+  }
+};
+
+const UcxSettings kTcp{.config = {{"TLS", "tcp"}}};
+constexpr Shape sum_of(std::size_t bytes) {
+  return {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4};
+}
+constexpr Shape to_root(std::size_t bytes) {
+  return {Kind::kReduce, Dtype::kFloat32, Op::kSum, 0, bytes / 4};
+}
+constexpr Shape kBarrier{Kind::kBarrier};
+constexpr Shape kGather{Kind::kGather, Dtype::kUint8, Op::kSum, 0, 8};
+
+// Who is through has taken the partner's letters, and says so with the next of its own: of a swap one is
+// left.
+TEST_F(UcxThanks, OfTwoHostsComeWithTheNextLetter) {
+  run(2, kTcp, [&](int rank, auto& comm) {
+    const auto left = [&](const Shape& shape) {
+      return unthanked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
+    };
+    for (const Shape& shape : {sum_of(8), kBarrier, sum_of(16 << 10)}) {
+      EXPECT_EQ(left(shape), 1U) << shape.to_string();
+    }
+    for (const Shape& shape : {kGather, to_root(1 << 10), to_root(1 << 20)}) {
+      EXPECT_LE(left(shape), 1U) << shape.to_string();  // of the meeting at its end
+      EXPECT_EQ(left(sum_of(8)), 1U) << shape.to_string();
+    }
+  });
+}
+
+// In halves: a result is sent when the other's half is there, and the last ones have no answer.
+TEST_F(UcxThanks, OfHalvesComeWithTheResults) {
+  run(2, kTcp, [&](int rank, auto& comm) {
+    const auto left = [&](const Shape& shape) {
+      return unthanked_after(*comm, shape)[static_cast<std::size_t>(1 - rank)];
+    };
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_LE(left(sum_of(1 << 20)), 2U);  // one for each chunk
+      EXPECT_EQ(left(sum_of(8)), 1U);
+    }
+  });
+}
+
+// Its end gives them, also to who goes on.
+TEST_F(UcxThanks, ComeAtTheEndOfTheWire) {
+  run(2, kTcp, [&](int rank, auto& comm) {
+    ASSERT_EQ(unthanked_after(*comm, sum_of(8))[static_cast<std::size_t>(1 - rank)], 1U);
+    if (rank == 0) {
+      comm.reset();
+      return;
+    }
+    Bytes message(8);
+    auto request = comm->start(Operation::receive(message, 0), soon());
+    ASSERT_TRUE(request.ok());
+    EXPECT_TRUE(eventually([&] {
+      static_cast<void>(request->test());
+      return wire_of(*comm).unthanked(0) == 0;
+    }));
+  });
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
