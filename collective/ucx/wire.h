@@ -1,7 +1,6 @@
 // The line of one member to the others in one generation: a UCX worker, its endpoints, the letters that have
 // come. Owned and used by one thread; one thread more, of its own, relays the doorbell. What blocks: sleep();
-// close(), and with it the destructor, up to 100 ms for thanks, 100 ms for those who are being connected, and
-// as long as UCX needs, a moment.
+// close() and the destructor, up to 100 ms for thanks and for who is being connected, each, and UCX's moment.
 #pragma once
 
 #include <map>
