@@ -1,6 +1,5 @@
-// Recursive halving and doubling over lists of partial sums, and what it is made of. Two hosts, and few with
-// little, swap all they have instead: as many bytes or not many more, in half the letters one after the
-// other.
+// Recursive halving and doubling over lists of partial sums, and what it is made of. Few hosts with little
+// swap all they have instead: as many bytes or not many more, in half the letters one after the other.
 #include "collective/ucx/exchange.h"
 
 #include <algorithm>

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <utility>
 
 #include "collective/ucx/reachability.h"
@@ -130,8 +131,8 @@ bool Wire::reach(int to) {
 }
 
 std::size_t Wire::connections() const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      peers_, [](const Peer& peer) { return peer.endpoint != nullptr || !peer.lost.empty(); }));
+  const auto ranks = std::views::iota(0, static_cast<int>(peers_.size()));
+  return static_cast<std::size_t>(std::ranges::count_if(ranks, [this](int rank) { return knows(rank); }));
 }
 
 // Tries one address after the other until one can be called.
