@@ -29,7 +29,7 @@ std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 :
 // Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
 // root's: it then need not wait for the others.
 std::size_t most_copied(Kind kind) {
-  if (from_root(kind)) return 16 << 10;
+  if (from_root(kind)) return 32 << 10;
   return kind == Kind::kAllreduce ? 2 << 10 : 8 << 10;
 }
 
@@ -43,10 +43,12 @@ std::size_t most_lines(Kind kind) {
 // A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
 constexpr std::size_t kMostCache = 32 << 20;
 
-// How to write results that take `bytes` together: past the cache from half of its last level on.
-Stores stores_of(std::size_t bytes) {
+// Past the cache: results of all above half of its last level (a root's from there on), or that do not fit it
+// with what was read.
+Stores stores_of(Kind kind, std::size_t bytes, std::size_t read) {
   static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
-  return bytes >= kLastLevel / 2 ? Stores::kStream : Stores::kPlain;
+  return bytes >= kLastLevel / 2 + (from_root(kind) ? 0 : 1) || bytes + read > kLastLevel ? Stores::kStream
+                                                                                          : Stores::kPlain;
 }
 
 bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
@@ -75,8 +77,8 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
                   lines <= most_lines(o.kind);
   plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                   from_root(o.kind) == (rank_ == o.root);
-  const bool one_result = to_root(o.kind) || o.kind == Kind::kSumPartials;
-  plan.stores = stores_of(o.out.size() * (one_result ? 1 : ranks));
+  const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
+  plan.stores = stores_of(o.kind, o.out.size() * results, whole * (from_root(o.kind) ? 1 : ranks));
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
@@ -201,7 +203,7 @@ void ShmCommunicator::hear(Pending& pending) {
   plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
   if (plan_.direct) {
     pending.phases = 3;
-    if (same_output_) plan_.stores = stores_of(o.out.size());
+    if (same_output_) plan_.stores = stores_of(o.kind, o.out.size(), plan_.block * slots_.size());
     if (same_output_) look_for_levels(o);
     if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (plan_.hopes && hear_memory(o)) {
