@@ -2,6 +2,7 @@
 // channels of groups. Written by its member only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -52,35 +53,53 @@ struct Stage {
 
 // Where in the rooms of all members what they write between one rendezvous and the next lies: small data in
 // turns of its own, which stay in the caches of those who exchange it, all else one behind the other in a
-// ring. That is larger than a core's cache: to write lines that another core has changed or read and still
-// holds is slow, to write those that have gone back to the cache that all share is not.
+// ring. To write lines that another core has changed or read and still holds is slow, to write those that
+// have gone back to the cache that all share is not: hence large data go around a ring that is as large as a
+// core's cache. What that takes from others' caches costs data of a few pages more than it gains them: they
+// have a smaller one.
 class Turns {
   static constexpr std::size_t kSmall = 4 << 10;
-  static constexpr std::size_t kRing = kTurns * kSmall;
+  static constexpr std::size_t kMiddle = 32 << 10;
+  static constexpr std::size_t kSmallTurns = kTurns * kSmall;
+  static constexpr std::size_t kMiddleRing = 8 * kMiddle;
+  static constexpr std::size_t kLargeRing = 1 << 20;
+  static constexpr std::size_t kApart = kTurns + 1;  // of the largest, in a ring
 
  public:
-  // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever the
-  // ring ends.
-  static constexpr std::size_t kLeast = kRing + (kTurns + 1) * kChunk;
+  // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever a ring
+  // ends.
+  static constexpr std::size_t kLeast = kSmallTurns + kApart * kChunk;
 
-  explicit Turns(std::size_t stage_bytes) : end_(stage_bytes - sizeof(Stage) - Stage::kSkews) {}
+  explicit Turns(std::size_t stage_bytes) {
+    const std::size_t end = stage_bytes - sizeof(Stage) - Stage::kSkews;
+    const std::size_t large =
+        std::min(kLargeRing, std::max(end - kSmallTurns - kMiddleRing, kApart * kChunk));
+    large_ = {end - large, end, end - large};
+    middle_ = {kSmallTurns, std::min(kSmallTurns + kMiddleRing, large_.begin), kSmallTurns};
+    most_middle_ = std::min(kMiddle, (middle_.end - middle_.begin) / kApart / 64 * 64);
+  }
 
   // Where `bytes`, at most kChunk, would go at `time`.
   [[nodiscard]] std::size_t next(std::uint64_t time, std::size_t bytes) const {
     if (bytes <= kSmall) return time % kTurns * kSmall;
-    return next_ + bytes <= end_ ? next_ : kRing;
+    const Ring& ring = bytes <= most_middle_ ? middle_ : large_;
+    return ring.next + bytes <= ring.end ? ring.next : ring.begin;
   }
   // All members, with the same.
   void place(std::uint64_t time, std::size_t bytes) {
     at_[time % kTurns] = next(time, bytes);
-    if (bytes > kSmall) next_ = at_[time % kTurns] + (bytes + 63) / 64 * 64;
+    Ring& ring = bytes <= most_middle_ ? middle_ : large_;
+    if (bytes > kSmall) ring.next = at_[time % kTurns] + (bytes + 63) / 64 * 64;
   }
   // What was placed at `time`, not before the two before the last.
   [[nodiscard]] std::size_t at(std::uint64_t time) const { return at_[time % kTurns]; }
 
  private:
-  std::size_t end_;
-  std::size_t next_ = kRing;
+  struct Ring {
+    std::size_t begin, end, next;
+  };
+  Ring middle_{}, large_{};
+  std::size_t most_middle_ = 0;
   std::array<std::size_t, kTurns> at_{};
 };
 static_assert(sizeof(Stage) + Stage::kSkews + Turns::kLeast <= core::stage_bytes(core::kMaxSlots));

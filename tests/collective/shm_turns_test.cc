@@ -2,6 +2,7 @@
 // any size.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <random>
 
@@ -38,14 +39,27 @@ TEST(Turns, WhatThreeRendezvousPlaceLiesApart) {
   }
 }
 
-TEST(Turns, LargeDataGoesAroundMoreThanACoresCache) {
+// What `bytes` at a time lie in, once they have gone around.
+Placed span_of(std::size_t bytes) {
   Turns turns(core::stage_bytes(2));
-  std::size_t most = 0;
+  Placed span{~std::size_t{0}, 0};
   for (std::uint64_t time = 0; time < 100; ++time) {
-    turns.place(time, 64 << 10);
-    most = std::max(most, turns.at(time) + (64 << 10));
+    turns.place(time, bytes);
+    span.begin = std::min(span.begin, turns.at(time));
+    span.end = std::max(span.end, turns.at(time) + bytes);
   }
-  EXPECT_GT(most, std::size_t{1900} << 10);
+  return span;
+}
+
+TEST(Turns, TheLargerTheDataTheLargerWhatTheyGoAround) {
+  const Placed small = span_of(4 << 10);
+  const Placed middle = span_of(32 << 10);
+  const Placed large = span_of(64 << 10);
+  EXPECT_EQ(small.end - small.begin, std::size_t{12} << 10);
+  EXPECT_EQ(middle.end - middle.begin, std::size_t{256} << 10);
+  EXPECT_EQ(large.end - large.begin, std::size_t{1} << 20);
+  EXPECT_LE(small.end, middle.begin);
+  EXPECT_LE(middle.end, large.begin);
 }
 
 }  // namespace
