@@ -264,12 +264,12 @@ std::vector<std::uint64_t> Options::sizes() const {
 
 std::uint32_t Options::iterations_of(std::uint64_t bytes) const {
   if (iterations) return *iterations;
-  return bytes <= 8 << 10 ? 100 : bytes <= 1 << 20 ? 20 : bytes <= 16 << 20 ? 5 : 3;
+  return bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 5 : 3;
 }
 
 std::uint32_t Options::warmups_of(std::uint64_t bytes) const {
   if (warmups) return *warmups;
-  return bytes <= 8 << 10 ? 20 : bytes <= 1 << 20 ? 4 : 1;
+  return bytes <= 8 << 10 ? 20 : bytes <= 1 << 20 ? 10 : 1;
 }
 
 core::Result<Options> parse_options(const Words& args) {
