@@ -58,7 +58,7 @@ struct Stage {
 // core's cache. What that takes from others' caches costs data of a few pages more than it gains them: they
 // have a smaller one.
 class Turns {
-  static constexpr std::size_t kSmall = 4 << 10;
+  static constexpr std::size_t kSmall = 16 << 10;
   static constexpr std::size_t kMiddle = 32 << 10;
   static constexpr std::size_t kSmallTurns = kTurns * kSmall;
   static constexpr std::size_t kMiddleRing = 8 * kMiddle;

@@ -52,10 +52,10 @@ Placed span_of(std::size_t bytes) {
 }
 
 TEST(Turns, TheLargerTheDataTheLargerWhatTheyGoAround) {
-  const Placed small = span_of(4 << 10);
+  const Placed small = span_of(16 << 10);
   const Placed middle = span_of(32 << 10);
   const Placed large = span_of(64 << 10);
-  EXPECT_EQ(small.end - small.begin, std::size_t{12} << 10);
+  EXPECT_EQ(small.end - small.begin, std::size_t{48} << 10);
   EXPECT_EQ(middle.end - middle.begin, std::size_t{256} << 10);
   EXPECT_EQ(large.end - large.begin, std::size_t{1} << 20);
   EXPECT_LE(small.end, middle.begin);
