@@ -1,5 +1,6 @@
 """Recovery on test hosts: members that kill themselves as in ours_recovery, and agents, coordinators and
-links that are taken away from outside. Hosts are namespaces with veth between them, reached by ssh."""
+links that are taken away from outside, a link also while nobody waits for data of that host. Hosts are
+namespaces with veth between them, reached by ssh."""
 
 import os
 import signal
@@ -22,13 +23,19 @@ from training import processes  # noqa: E402
 PER_HOST = 2
 NOBODY = 99  # a job of so many members has no generation of full size: nobody kills itself
 SETTLE_S = 1.5  # of training between two events
+# One step in which every member computes for 10 s at least, on however many cores, in so small pieces that
+# it soon sees that its generation is over.
+LONG_STEP, LONG_SHARDS = Work(params_mb=0.1, compute_ms=20.0), 3072
+SETTLED_SHARDS = 10  # of each member, and then nothing of the step's beginning is under way
 Timelines = dict[str, list[Moment]]  # by host and process
 
 
 class Job:
     """Six members on three hosts, or so."""
 
-    def __init__(self, hosts: Hosts, work: Work, steps: int, seed: int, suicidal: bool):
+    def __init__(
+        self, hosts: Hosts, work: Work, steps: int, seed: int, suicidal: bool, shards: int | None = None
+    ):
         self.hosts, self.members = hosts, PER_HOST * len(hosts)
         self.folder = Path(hosts.folder) / f"recovery-{time.monotonic_ns()}"
         self.folder.mkdir()
@@ -41,7 +48,7 @@ class Job:
         where = ",".join(f"{host.name}:{PER_HOST}" for host in hosts)
         command = [
             *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
-            *("--shards", str(self.members), "-np", f"2:{self.members}", "sh", "-c", member),
+            *("--shards", str(shards or self.members), "-np", f"2:{self.members}", "sh", "-c", member),
         ]
         self.output = (self.folder / "output").open("w")
         self.process = hosts[0].popen(
@@ -68,6 +75,16 @@ class Job:
         if status != 0:
             raise BenchError(f"recovery: regroup ended with {status}: {self.text()}")
         return self.timelines()
+
+    def end(self) -> None:
+        """As a user does it; then nothing of it is on any host."""
+        if self.process.poll() is None:
+            os.kill(self.hosts[0].inner(self.process), signal.SIGTERM)
+        until(lambda: not self._left(), "an end of the job on all hosts", 30)
+
+    def _left(self) -> bool:
+        names = ("regroup-hub", "regroup-agent", "regroup-guard", "regroup-coord", "recovery_member")
+        return any(processes(host, name) for host in self.hosts for name in names)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -141,6 +158,62 @@ def events(hosts: Hosts, rounds: int, work: Work) -> Measured:
         out[kind].append(stall(timelines, at, normal, kinds[kind][0]))
     out["step"] = ours_recovery.undisturbed_steps(timelines, job.members)
     return dict(out)
+
+
+def regrouped(timelines: Timelines, at: int, away: str) -> float | None:
+    """Seconds from `at` until the last member elsewhere is in a later World; None: not all are."""
+    joined = []
+    for key, moments in timelines.items():
+        if key.startswith(away) or moments[0].at > at:
+            continue
+        found = ours_recovery.first_after(moments, "joined", at)
+        if found is None:
+            return None
+        joined.append(found.at)
+    return (max(joined) - at) / 1e9 if joined else None
+
+
+def all_compute(job: Job) -> bool:
+    """Every member is in the first World of all, and has computed for a while."""
+    sealed = [
+        sum(1 for m in moments if m.what == "sealed" and m.size == job.members)
+        for moments in job.timelines().values()
+    ]
+    return len(sealed) == job.members and min(sealed) >= SETTLED_SHARDS
+
+
+def unnoticed(hosts: Hosts, rounds: int) -> list[float]:
+    """Seconds from a link that goes down while all members compute, so that nobody waits for data of that
+    host, until the last member elsewhere is in the next World: only the agent's silence tells."""
+    return [unnoticed_once(hosts) for _ in range(rounds)]
+
+
+def unnoticed_once(hosts: Hosts) -> float:
+    job = Job(hosts, LONG_STEP, 1, 1, suicidal=False, shards=LONG_SHARDS)
+    away = hosts[len(hosts) - 1]
+    try:
+        until(lambda: all_compute(job), "all members compute", 60)
+        at = time.monotonic_ns()
+        away.link(up=False)
+        took = until(lambda: regrouped(job.timelines(), at, away.name), "a next World without a host", 60)
+        check_unnoticed(job.text(), job.timelines(), at, away.name)
+        away.link(up=True)
+        job.end()
+    except TimeoutError as error:
+        raise BenchError(f"recovery: {error}: {job.text()}") from None
+    finally:
+        away.link(up=True)
+        job.close()
+    return took
+
+
+def check_unnoticed(said: str, timelines: Timelines, at: int, away: str) -> None:
+    """Raises BenchError unless it was the silence of the agent alone that told."""
+    if f"host {away}: its agent has not been heard" not in said:
+        raise BenchError(f"recovery: {away} was given up for another reason than its silence: {said}")
+    for moments in timelines.values():
+        if any(m.what in ("gathered", "reduced", "committed") and m.at > at for m in moments):
+            raise BenchError("recovery: a member was done with the step that was to outlast the silence")
 
 
 def size(job: Job) -> int:

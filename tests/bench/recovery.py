@@ -130,6 +130,7 @@ def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | 
     with hosts_recovery.Hosts(count) as hosts:
         measured = hosts_recovery.measure(hosts, kills, work)
         lost = hosts_recovery.events(hosts, 2 if quick else 10, work)
+        unnoticed = hosts_recovery.unnoticed(hosts, 1 if quick else 6)
     table = rows({"ours": measured})
     for kind, what in (
         ("agent", "an agent is killed"),
@@ -138,6 +139,8 @@ def on_hosts(count: int, kills: int, megabytes: float, quick: bool, json: str | 
     ):
         title = f"{what}: added delay to two steps of the members elsewhere"
         table.append(Row("recovery", title, "ms", milliseconds(lost[kind])))
+    title = "a link goes down while all compute: until the last member elsewhere is in the next generation"
+    table.append(Row("recovery", title, "ms", milliseconds(unnoticed)))
     common.report([dataclasses.replace(row, case=f"{count} hosts: {row.case}") for row in table], json)
 
 

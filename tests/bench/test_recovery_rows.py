@@ -1,6 +1,8 @@
 """What the recovery bench makes of a kill, on timelines with known answers. Times in milliseconds."""
 
+import hosts_recovery
 import pytest
+from common import BenchError
 from ours_recovery import Kill, Moment, measure_kill
 
 STEP_MS = 10
@@ -57,3 +59,59 @@ def test_a_delay_that_falls_into_the_next_step_is_in_the_row_of_both():
     assert out["added_delay"] == [0]
     assert out["added_delay_both"] == [9]
     assert out["recompute"] == []  # the open step was committed without loss
+
+
+def on_hosts(**entries: list[Moment]) -> dict[str, list[Moment]]:
+    """Timelines by "HOST/PROCESS", from HOST=moments."""
+    return {f"{host}/1": found for host, found in entries.items()}
+
+
+def computing(*joined: float) -> list[Moment]:
+    """One that computes from the start on, and enters Worlds at these times."""
+    return moments((0, "joined", 0), (1, "sealed", 1), *((ms, "joined", 1) for ms in joined))
+
+
+AT = 10_000_000
+SILENT = "host node3: its agent has not been heard for 5 s"
+
+
+def test_who_regroups_last_counts_and_nobody_of_the_host_that_is_gone():
+    found = on_hosts(node1=computing(5010, 6000), node2=computing(5040), node3=computing(9000))
+    assert hosts_recovery.regrouped(found, AT, "node3") == pytest.approx(5.03)
+    assert hosts_recovery.regrouped(found, AT, "node2") == pytest.approx(8.99)
+
+
+def test_nobody_has_regrouped_until_all_have():
+    found = on_hosts(node1=computing(5010), node2=computing(), node3=computing())
+    assert hosts_recovery.regrouped(found, AT, "node3") is None
+    assert hosts_recovery.regrouped({}, AT, "node3") is None
+    before = on_hosts(node1=computing(9), node2=computing(5040))
+    assert hosts_recovery.regrouped(before, AT, "node3") is None
+
+
+def test_a_newcomer_is_not_waited_for():
+    found = on_hosts(node1=computing(5010), node2=moments((6000, "open", 1)))
+    assert hosts_recovery.regrouped(found, AT, "node3") == pytest.approx(5.0)
+
+
+def test_a_link_that_somebody_noticed_is_no_sample():
+    found = on_hosts(node1=computing(5010))
+    hosts_recovery.check_unnoticed(f"regroup: {SILENT}\n", found, AT, "node3")
+    noticed = "host node3: neither its agent nor its members are heard any more"
+    with pytest.raises(BenchError, match="another reason"):
+        hosts_recovery.check_unnoticed(noticed, found, AT, "node3")
+    with pytest.raises(BenchError, match="another reason"):
+        hosts_recovery.check_unnoticed(SILENT, found, AT, "node2")
+    waits = on_hosts(node1=moments((5, "gathered", 1), (5010, "joined", 2), (5020, "gathered", 2)))
+    with pytest.raises(BenchError, match="outlast"):
+        hosts_recovery.check_unnoticed(SILENT, waits, AT, "node3")
+
+
+def test_two_steps_of_the_slowest_member_elsewhere_are_the_stall():
+    slow = moments(*((ms, "committed", 1) for ms in (5, 1225, 1240)))
+    quick = moments(*((ms, "committed", 1) for ms in (6, 1200, 1210)))
+    gone = moments((5, "committed", 1), (9000, "committed", 2), (9900, "committed", 3))
+    found = on_hosts(node1=slow, node2=quick, node3=gone)
+    assert hosts_recovery.stall(found, AT, STEP_MS / 1e3, "node3") == pytest.approx(1.215)
+    with pytest.raises(BenchError, match="nobody went on"):
+        hosts_recovery.stall(on_hosts(node3=gone), AT, STEP_MS / 1e3, "node3")
