@@ -1,8 +1,10 @@
-// How many messages a change takes among 512 agents, and how many one after the other. Every handler takes
-// 10 us here, so that the counts are the same each time.
+// How many messages a change takes among hundreds and thousands of agents, and how many one after the other.
+// Every handler takes 10 us here, so that counts and times are the same each time.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/scale/cluster.h"
@@ -24,13 +26,13 @@ class ScaleTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  void run(std::size_t radix) {
+  void run(std::size_t radix, std::uint32_t agents = kAgents, std::uint32_t joiners = kJoiners) {
     ClusterOptions options;
-    options.agents = kAgents;
-    options.joiners = kJoiners;
+    options.agents = agents;
+    options.joiners = joiners;
     options.radix = radix;
     options.each = std::chrono::microseconds(10);
-    options.journal = folder_ / "journal";
+    options.journal = folder_ / ("journal-" + std::to_string(agents));
     Cluster cluster(options);
     const Cost launch = cluster.launch();
     levels_ = cluster.levels();
@@ -39,7 +41,7 @@ class ScaleTest : public testing::Test {
       costs_[cost.change] = cost;
       ASSERT_EQ(cluster.broken(), std::vector<std::string>{}) << cost.change;
     }
-    EXPECT_EQ(cluster.world().size(), kAgents - 1 - kSwitch + kJoiners);
+    EXPECT_EQ(cluster.world().size(), agents - 1 - kSwitch + joiners);
   }
 
   std::filesystem::path folder_;
@@ -49,6 +51,7 @@ class ScaleTest : public testing::Test {
 
 // From the death at the agent: its news, Revoke, reports, World.
 constexpr std::uint64_t kHopsOfCoordinator = 4;
+constexpr double kMostForTenThousand = 0.5;  // seconds of the virtual clock
 
 TEST_F(ScaleTest, AllLinksAreTheHubs) {
   run(0);
@@ -81,6 +84,46 @@ TEST_F(ScaleTest, ATreeOfRadixEight) {
   EXPECT_EQ(together.worlds, 1U) << "64 hosts, one regroup";
   EXPECT_EQ(together.coordinator.messages_in, kSwitch + kAgents - kSwitch);
   EXPECT_LE(costs_["launch"].depth, 5 * levels_ + 6);
+}
+
+// At any size: the longest chain grows with the levels of the tree, and the coordinator hears of each agent a
+// fixed number of times and says what all are to know once. The hub hears of a loss from its children only.
+TEST_F(ScaleTest, ChainsGrowWithTheLevelsAndNothingIsSaidTwice) {
+  constexpr std::size_t kRadix = 8;
+  constexpr std::uint32_t kMany = 1000;
+  for (const std::uint32_t agents : {512U, 2048U}) {
+    run(kRadix, agents, kMany);
+    if (HasFatalFailure()) return;
+    EXPECT_LE(levels_, std::ceil(std::log(agents) / std::log(kRadix))) << agents;
+    const struct {
+      const char* change;
+      std::size_t depth;
+      std::uint64_t in, out;  // of the coordinator
+    } bounds[] = {
+        {"launch", 2 * levels_ + 2, 2 * agents + 1, agents + 1},  // a host, its member; Start; once the World
+        {"fence", 4 * levels_ + 4, 2 * agents, 3},  // an address, and an answer to a Query that falls here
+        {"one member lost", 4 * levels_ + kHopsOfCoordinator, agents + 2, 2},
+        {"a switch lost", 4 * levels_ + kHopsOfCoordinator, agents, 2},
+        {"joiners", 5 * (levels_ + 1) + 4, agents - kSwitch + 3 * kMany + 1, kMany + 2},
+    };
+    for (const auto& bound : bounds) {
+      const Cost& cost = costs_[bound.change];
+      EXPECT_LE(cost.depth, bound.depth) << bound.change << " of " << agents;
+      EXPECT_LE(cost.coordinator.messages_in, bound.in) << bound.change << " of " << agents;
+      EXPECT_LE(cost.coordinator.messages_out, bound.out) << bound.change << " of " << agents;
+    }
+    EXPECT_LE(costs_["one member lost"].hub.messages_in, 2 + 2 * kRadix + 2U) << agents;
+    EXPECT_LE(costs_["a switch lost"].hub.messages_in, kSwitch + 2 * kRadix + 2U) << agents;
+    // What 10,000 may take, in proportion: coordinator and lines do each report, and each byte of a World.
+    EXPECT_LE(costs_["one member lost"].seconds, kMostForTenThousand * agents / 10'000) << agents;
+  }
+}
+
+TEST_F(ScaleTest, TenThousandGoOnWithinHalfASecond) {
+  if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
+  run(64, 10'000, 1000);
+  EXPECT_LE(costs_["one member lost"].seconds, kMostForTenThousand);
+  EXPECT_LE(costs_["a switch lost"].seconds, kMostForTenThousand);
 }
 
 // Whenever it is lost, nobody else is, all of the others know the same World in the end, and nothing was said
