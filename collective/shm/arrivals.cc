@@ -45,6 +45,14 @@ Call call_of(const Operation& o, int size) {
           o.block(size)};
 }
 
+bool is_call(Call call) {
+  constexpr auto kMostKind = static_cast<std::uint64_t>(Kind::kSumPartials);
+  constexpr auto kMostDtype = static_cast<std::uint64_t>(Dtype::kUint8);
+  constexpr auto kMostOp = static_cast<std::uint64_t>(Op::kBor);
+  return (call.what & 0xff) <= kMostKind && (call.what >> 8 & 0xff) <= kMostDtype &&
+         (call.what >> 16 & 0xff) <= kMostOp;
+}
+
 std::string describe(Call call) {
   const auto kind = static_cast<Kind>(call.what & 0xff);
   const char* dtype = name_of(static_cast<Dtype>(call.what >> 8 & 0xff));

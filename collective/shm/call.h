@@ -16,6 +16,9 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 [[nodiscard]] Call call_of(const Operation& operation, int size);
+// Names a kind, a dtype and an op that there are, as what call_of() makes does; nothing else may be
+// described.
+[[nodiscard]] bool is_call(Call call);
 // "allreduce of 16 bytes (float32, sum)".
 [[nodiscard]] std::string describe(Call call);
 

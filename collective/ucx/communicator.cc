@@ -192,9 +192,13 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   const LetterKey key{line_, LetterKind::kMessage, number, 0, peer};
   co_await Until(
       *engine_, [&] { return wire.find(key) != nullptr; }, peer);
-  const std::uint64_t sent = wire.find(key)->head.call.bytes;
+  const Letter& letter = *wire.find(key);
+  // What does not fit comes without its data.
+  const std::uint64_t sent = letter.head.call.bytes == o.out.size() ? letter.bytes : letter.head.call.bytes;
   const bool fits = sent == o.out.size();
-  const Transfer transfer = wire.take(key, fits ? o.out.data() : nullptr);  // nothing comes that does not fit
+  Transfer transfer;
+  if (fits) transfer = wire.take(key, o.out.data());
+  if (!fits) wire.drop(key);
   co_await Until(
       *engine_, [&] { return transfer.done() && asked.done(); }, peer);
   const Transfer receipt = wire.send(peer, {{line_, LetterKind::kReceipt, number}, call_of(o, size())}, {});

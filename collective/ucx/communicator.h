@@ -81,7 +81,7 @@ class UcxCommunicator final : public Communicator {
                                std::uint32_t index);
   struct Parcel;
   [[nodiscard]] Task exchange_parcels(Exchange& x, Parcel& p);
-  [[nodiscard]] Task tell_nodes(Exchange& x, const Nodes& mine, std::vector<Nodes>* by_host);
+  [[nodiscard]] Task tell_nodes(Exchange& x, const Sum& s, std::vector<Nodes>* by_host);
 
   // moves.cc
   [[nodiscard]] Task broadcast(Exchange& x, Operation o);

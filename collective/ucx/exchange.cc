@@ -2,6 +2,8 @@
 // swap all they have instead: as many bytes or not many more, in half the letters one after the other.
 #include "collective/ucx/exchange.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -94,9 +96,14 @@ Task Exchange::receive(int from, Piece piece, Output data) {
   co_await take(key, piece, data);
 }
 
-Task Exchange::receive(int from, Piece piece, std::vector<std::byte>* data) {
+Task Exchange::receive(int from, Piece piece, std::vector<std::byte>* data, std::size_t most) {
   const LetterKey key = key_of(from, piece);
   const Letter& letter = co_await Arrival(*this, key);
+  if (letter.bytes > most) {
+    engine_.fail(
+        core::internal_error(fmt::format("a letter of {} bytes where {} are the most", letter.bytes, most)));
+    co_await Until(engine_, [] { return false; });
+  }
   data->resize(letter.bytes);
   co_await take(key, piece, *data);
 }

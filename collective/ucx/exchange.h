@@ -64,8 +64,8 @@ class Exchange {
   [[nodiscard]] Task send(int to, Piece piece, Input data);
   // Of exactly that many bytes.
   [[nodiscard]] Task receive(int from, Piece piece, Output data);
-  // Of any number of bytes.
-  [[nodiscard]] Task receive(int from, Piece piece, std::vector<std::byte>* data);
+  // Of any number of bytes up to `most`.
+  [[nodiscard]] Task receive(int from, Piece piece, std::vector<std::byte>* data, std::size_t most);
   // Until every host has come here; called by the first member of each.
   [[nodiscard]] Task meet_hosts();
   // The whole sum of the elements of a segment, in stored form, to `out` of its owners, or only of that on

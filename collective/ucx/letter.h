@@ -4,6 +4,8 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "collective/shm/arrivals.h"
 
@@ -45,6 +47,11 @@ struct LetterHead {
   Call call;                 // the operation, so that a disagreement shows
   std::uint64_t thanks = 0;  // so many letters that wait for thanks have come since the last letter
 };
+
+// The head of a letter with `bytes` of data that came to a member of a World of `ranks`; nothing if no member
+// says such a thing. Anybody who reaches the port may have sent it.
+[[nodiscard]] std::optional<LetterHead> read_head(std::span<const std::byte> head, std::size_t bytes,
+                                                  std::size_t ranks);
 
 // A letter that has come. Its data is with UCX, or still with the sender.
 struct Letter {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "core/canonical.h"
 
@@ -46,6 +47,12 @@ Result<Merge::Output> output_of(Interval node, std::span<const Interval> parts,
 }
 
 }  // namespace
+
+Nodes nodes_in(std::span<const std::byte> bytes) {
+  Nodes nodes(bytes.size() / sizeof(Interval));
+  if (!nodes.empty()) std::memcpy(nodes.data(), bytes.data(), nodes.size() * sizeof(Interval));
+  return nodes;
+}
 
 Result<Nodes> largest_nodes(Nodes parts, std::uint32_t leaves) {
   std::ranges::sort(parts);

@@ -2,6 +2,7 @@
 // the bits of a result do not depend on the order in which lists meet.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,6 +15,9 @@
 namespace regroup::collective {
 
 using Nodes = std::vector<core::Interval>;  // disjoint nodes of one canonical tree, ascending
+
+// As a host has told them, whatever they are.
+[[nodiscard]] Nodes nodes_in(std::span<const std::byte> bytes);
 
 // The largest nodes that can be had from these. kInvalidArgument if they are not disjoint nodes of the tree
 // over `leaves` leaves.

@@ -137,7 +137,9 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
 }
 
 // What each host holds: from one member of each, since each knows all of its host.
-Task UcxCommunicator::tell_nodes(Exchange& x, const Nodes& mine, std::vector<Nodes>* by_host) {
+Task UcxCommunicator::tell_nodes(Exchange& x, const Sum& s, std::vector<Nodes>* by_host) {
+  const Nodes& mine = s.here.nodes;
+  const std::size_t most = s.leaves * sizeof(core::Interval);
   std::vector<Task> tasks;
   std::vector<std::vector<std::byte>> told(layout_.hosts.size());
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
@@ -147,15 +149,13 @@ Task UcxCommunicator::tell_nodes(Exchange& x, const Nodes& mine, std::vector<Nod
         tasks.push_back(x.send(r, {Piece::kNodes}, std::as_bytes(std::span(mine))));
       }
     }
-    tasks.push_back(x.receive(layout_.hosts[host][seat_for(host, rank_)], {Piece::kNodes}, &told[host]));
+    tasks.push_back(
+        x.receive(layout_.hosts[host][seat_for(host, rank_)], {Piece::kNodes}, &told[host], most));
   }
   for (Task& task : tasks) co_await task;
   by_host->assign(layout_.hosts.size(), mine);
   for (std::size_t host = 0; host < told.size(); ++host) {
-    if (host == layout_.host) continue;
-    Nodes& nodes = (*by_host)[host];
-    nodes.resize(told[host].size() / sizeof(core::Interval));
-    if (!nodes.empty()) std::memcpy(nodes.data(), told[host].data(), nodes.size() * sizeof(core::Interval));
+    if (host != layout_.host) (*by_host)[host] = nodes_in(told[host]);
   }
 }
 
@@ -178,7 +178,7 @@ Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   if (seats() > 1) co_await compare_calls();
   co_await Until(*engine_, [&] { return core::all_left_before(wire.arena(), wire.world().generation); });
   std::vector<Nodes> by_host;
-  co_await tell_nodes(x, s.here.nodes, &by_host);
+  co_await tell_nodes(x, s, &by_host);
   const auto plan = plan_halving(layout_.host, by_host, s.leaves);
   if (!plan.ok()) {
     engine_->fail_all(plan.status());

@@ -31,11 +31,6 @@ constexpr std::chrono::milliseconds kThanks(100);           // waited for at the
 constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
 constexpr std::chrono::milliseconds kAcknowledgement(500);  // that a host takes at most
 
-bool is_valid(const LetterHead& head, const core::World& world) {
-  return head.key.kind <= LetterKind::kFailure && head.key.from >= 0 &&
-         static_cast<std::uint32_t>(head.key.from) < world.size();
-}
-
 }  // namespace
 
 Wire::Wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world, int self,
@@ -286,10 +281,10 @@ Transfer Wire::send(int to, const LetterHead& head, Input data) {
 ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_bytes, void* data,
                              std::size_t bytes, const ucp_am_recv_param_t* param) {
   Wire& wire = *static_cast<Wire*>(self);
-  Letter letter;
-  if (head_bytes != sizeof letter.head) return UCS_OK;
-  std::memcpy(&letter.head, head, head_bytes);
-  if (!is_valid(letter.head, wire.world_)) return UCS_OK;
+  const auto read =
+      read_head({static_cast<const std::byte*>(head), head_bytes}, bytes, wire.world_.members.size());
+  if (!read) return UCS_OK;
+  Letter letter{*read};
   Peer& peer = wire.peers_[static_cast<std::size_t>(letter.head.key.from)];
   peer.heard = core::SystemClock().now();
   peer.told = Peer::kHeard;

@@ -1,0 +1,110 @@
+// What is believed of a letter's head, and of what hosts say in it, and the files from which the fuzz targets
+// of this folder begin: one that is not taken any more would leave what is behind its parser untried.
+#include <gtest/gtest.h>
+
+#include "collective/ucx/contact.h"
+#include "collective/ucx/merge.h"
+#include "tests/collective/ucx_letters.h"
+#include "tests/core/golden_files.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using core::read_golden;
+using core::write_golden;
+
+TEST(UcxLetter, IsTakenFromWhomAndAsItMayBe) {
+  for (const Said& said : good_letters(2)) {
+    const auto head = read_head(said.head, said.bytes, 3);
+    ASSERT_TRUE(head) << said.what;
+    EXPECT_TRUE(bytes_of(*head) == said.head) << said.what;
+    EXPECT_FALSE(read_head(said.head, said.bytes, 2)) << said.what;
+  }
+  for (const Said& said : bad_letters(2))
+    EXPECT_FALSE(read_head(said.head, said.bytes, 3)) << said.what << ", " << said.bytes << " bytes";
+}
+
+// A message that does not fit comes without its data, and says how many bytes it has.
+TEST(UcxLetter, OfAMessageMayComeWithoutIt) {
+  EXPECT_TRUE(read_head(bytes_of(head_of(LetterKind::kMessage, 0)), 0, 3));
+}
+
+struct Seed {
+  const char* name;
+  std::vector<std::uint32_t> numbers;  // as the fuzz target has them before the bytes
+  Bytes bytes;
+};
+
+Bytes bytes_of(const Seed& seed) {
+  const auto numbers = std::as_bytes(std::span(seed.numbers));
+  Bytes out(numbers.begin(), numbers.end());
+  out.insert(out.end(), seed.bytes.begin(), seed.bytes.end());
+  return out;
+}
+
+std::vector<Seed> contacts() {
+  const std::vector<Contact> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
+  return {{"one", {}, encode(std::span(both).first(1))},
+          {"two", {}, encode(both)},
+          {"with_word", {}, encode(both, "rank 2 does a sum of 20")},
+          {"word_alone", {}, encode({}, "a word")}};
+}
+
+// Of four hosts, of which a target takes one, two, three and all.
+std::vector<Seed> nodes() {
+  const auto seed = [](const char* name, std::uint32_t leaves, const std::vector<Nodes>& hosts) {
+    Seed out{name, {leaves}, {}};
+    for (const Nodes& list : hosts) {
+      const auto bytes = std::as_bytes(std::span(list));
+      out.numbers.push_back(static_cast<std::uint32_t>(bytes.size()));
+      out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
+    }
+    return out;
+  };
+  return {seed("one_of_one", 1, {{{0, 1}}, {}, {}, {}}), seed("two_of_two", 2, {{{0, 1}}, {{1, 2}}, {}, {}}),
+          seed("three_of_five", 5, {{{0, 2}}, {{2, 4}}, {{4, 5}}, {}}),
+          seed("four_mixed", 8, {{{0, 1}, {4, 6}}, {{1, 2}}, {{2, 4}, {7, 8}}, {{6, 7}}}),
+          seed("twice", 2, {{{0, 1}}, {{0, 1}}, {}, {}})};
+}
+
+std::vector<Seed> letters() {
+  std::vector<Seed> out;
+  static const std::vector<Said> kGood = good_letters(2);
+  for (const Said& said : kGood)
+    out.push_back({said.what.c_str(), {static_cast<std::uint32_t>(said.bytes), 3}, said.head});
+  return out;
+}
+
+TEST(UcxGolden, DISABLED_WriteGoldenFiles) {
+  for (const Seed& seed : contacts()) write_golden("ucx_contact", seed.name, bytes_of(seed));
+  for (const Seed& seed : letters()) write_golden("ucx_letter", seed.name, bytes_of(seed));
+  for (const Seed& seed : nodes()) write_golden("ucx_nodes", seed.name, bytes_of(seed));
+}
+
+TEST(UcxGolden, EveryFileIsItsSample) {
+  for (const Seed& seed : contacts())
+    EXPECT_TRUE(read_golden("ucx_contact", seed.name) == bytes_of(seed)) << seed.name;
+  for (const Seed& seed : letters())
+    EXPECT_TRUE(read_golden("ucx_letter", seed.name) == bytes_of(seed)) << seed.name;
+  for (const Seed& seed : nodes())
+    EXPECT_TRUE(read_golden("ucx_nodes", seed.name) == bytes_of(seed)) << seed.name;
+}
+
+// The sums of those that hold all leaves, once each, are planned.
+TEST(UcxNodes, OfAHostAreTakenAsItSaysThem) {
+  for (const Seed& seed : nodes()) {
+    std::vector<Nodes> by_host;
+    std::span<const std::byte> rest(seed.bytes);
+    for (std::size_t host = 1; host < seed.numbers.size(); ++host) {
+      if (seed.numbers[host] == 0) break;
+      by_host.push_back(nodes_in(rest.first(seed.numbers[host])));
+      rest = rest.subspan(seed.numbers[host]);
+    }
+    const auto plan = plan_halving(0, by_host, seed.numbers[0]);
+    EXPECT_EQ(plan.ok(), std::string(seed.name) != "twice") << seed.name << plan.status().to_string();
+  }
+  EXPECT_EQ(nodes_in(Bytes(8 + 7)).size(), 1U);
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
