@@ -81,6 +81,9 @@ class UcxJob final : public Job {
     }
     return std::make_unique<UcxJob>(nodes_, settings_, std::move(mine), book_);
   }
+  [[nodiscard]] std::optional<std::vector<std::byte>> address_in(core::Generation g, int rank) {
+    return addresses(g, rank).find(static_cast<core::MemberId>(rank));
+  }
   [[nodiscard]] std::uint64_t rendezvous(int rank) { return arrivals_in(line(rank).channels[0]); }
 
  private:
@@ -148,6 +151,10 @@ std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSett
 }
 
 std::uint64_t local_rendezvous(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).rendezvous(rank); }
+
+std::optional<std::vector<std::byte>> address_in(Job& job, core::Generation g, int rank) {
+  return dynamic_cast<UcxJob&>(job).address_in(g, rank);
+}
 
 std::unique_ptr<Job> make_ucx_pairs(int ranks) {
   return make(ranks, [](int r) { return static_cast<core::NodeId>(r / 2); });

@@ -2,8 +2,10 @@
 // other goes over UCX. The test is the agent of all.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/ucx/factory.h"
@@ -16,6 +18,9 @@ namespace regroup::collective::testing {
 
 // Of a job of these: rendezvous with the members of its host at which a rank has arrived.
 [[nodiscard]] std::uint64_t local_rendezvous(Job& job, int rank);
+
+// Likewise: where a rank can be called in a generation, once it has said so.
+[[nodiscard]] std::optional<std::vector<std::byte>> address_in(Job& job, core::Generation g, int rank);
 
 [[nodiscard]] std::unique_ptr<Job> make_ucx_pairs(int ranks);   // nodes 0 0 1 1 2 ...
 [[nodiscard]] std::unique_ptr<Job> make_ucx_apart(int ranks);   // each on its own

@@ -1,0 +1,240 @@
+// A stranger who speaks UCX, at a member's port, which is open to anybody: what no member says is not heard,
+// and what the member does goes on, or fails with a sentence.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+
+#include "collective/ucx/communicator.h"
+#include "tests/collective/harness.h"
+#include "tests/collective/ucx_job.h"
+#include "tests/collective/ucx_letters.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr unsigned kLetterId = 1;  // as wire.cc has it
+constexpr core::Generation kGeneration = 1;
+constexpr std::uint64_t kLast = 99;  // number of the last that it says
+
+// Calls a member in the name of a lower rank, which has not called it, and says what it likes.
+class Stranger {
+ public:
+  Stranger(const Contact& there, int rank) : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()) {
+    ucp_worker_params_t worker{};
+    worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
+    worker.thread_mode = UCS_THREAD_MODE_SINGLE;
+    worker.client_id = caller_id(kGeneration, static_cast<std::size_t>(rank));
+    EXPECT_EQ(ucp().ucp_worker_create(context_->handle(), &worker, &worker_), UCS_OK);
+    ucp_am_handler_param_t handler{};
+    handler.field_mask =
+        UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = kLetterId;
+    handler.cb = [](void* greeted, const void*, std::size_t, void*, std::size_t, const auto*) {
+      *static_cast<bool*>(greeted) = true;
+      return UCS_OK;
+    };
+    handler.arg = &greeted_;
+    EXPECT_EQ(ucp().ucp_worker_set_am_recv_handler(worker_, &handler), UCS_OK);
+    const SocketAddress address = to_socket_address(there);
+    ucp_ep_params_t endpoint{};
+    endpoint.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                          UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+    endpoint.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    endpoint.err_handler = {[](void*, ucp_ep_h, ucs_status_t) {}, nullptr};
+    endpoint.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
+    endpoint.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
+    EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoint_), UCS_OK);
+  }
+  ~Stranger() {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    finish(ucp().ucp_ep_close_nbx(endpoint_, &param));
+    ucp().ucp_worker_destroy(worker_);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void progress() { ucp().ucp_worker_progress(worker_); }
+  // The member has taken the call.
+  [[nodiscard]] bool greeted() const { return greeted_; }
+  void say(const Said& said) {
+    const Bytes data(said.bytes, std::byte{0x55});
+    say(said.head, data);
+  }
+  void say(const Bytes& head, Input data) {
+    ucp_request_param_t param{};
+    finish(ucp().ucp_am_send_nbx(endpoint_, kLetterId, head.data(), head.size(), data.data(), data.size(),
+                                 &param));
+  }
+
+ private:
+  [[nodiscard]] const Ucp& ucp() const { return context_->ucp(); }
+  void finish(ucs_status_ptr_t request) {
+    EXPECT_FALSE(UCS_PTR_IS_ERR(request)) << ucp().ucs_status_string(UCS_PTR_STATUS(request));
+    if (!UCS_PTR_IS_PTR(request)) return;
+    EXPECT_TRUE(eventually([&] {
+      progress();
+      return ucp().ucp_request_check_status(request) != UCS_INPROGRESS;
+    }));
+    ucp().ucp_request_free(request);
+  }
+
+  const std::shared_ptr<const UcxContext> context_;
+  ucp_worker_h worker_ = nullptr;
+  ucp_ep_h endpoint_ = nullptr;
+  bool greeted_ = false;
+};
+
+// Processes share it.
+struct Board {
+  std::atomic<bool> heard;  // all that the stranger has said
+  std::atomic<int> through;
+};
+
+class UcxStranger : public ::testing::Test {
+ protected:
+  UcxStranger() {
+    void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    board_ = new (memory) Board();
+  }
+  ~UcxStranger() override { ::munmap(board_, sizeof(Board)); }
+
+  // Rank 0 of a World is the stranger, who talks to the last one; the others do `body(rank, comm)`.
+  void run(int ranks, const std::function<void(Stranger&)>& talk,
+           const std::function<void(int, Communicator&)>& body) {
+    const auto job = make_ucx_apart(ranks);
+    run_all(Ranks::kProcesses, ranks, [&](int rank) {
+      const auto mine = job->in_child();
+      if (rank == 0) return visit(*mine, ranks, talk);
+      const auto comm = mine->open(make_world(kGeneration, static_cast<std::uint32_t>(ranks)), rank);
+      ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+      body(rank, **comm);
+      ++board_->through;
+    });
+  }
+  // How many of them wait there.
+  static int waiting(const Communicator& comm, LetterKind kind) {
+    int count = 0;
+    dynamic_cast<const UcxCommunicator&>(comm).engine().wire().for_each(
+        kAllRanks, kind, 0, [&](const Letter&) { return ++count > 0; });
+    return count;
+  }
+
+  Board* board_;
+
+ private:
+  void visit(Job& job, int ranks, const std::function<void(Stranger&)>& talk) {
+    std::vector<Contact> there;
+    ASSERT_TRUE(eventually([&] {
+      const auto address = address_in(job, kGeneration, ranks - 1);
+      if (address) there = decode(*address);
+      return !there.empty();
+    }));
+    Stranger stranger(there[0], 0);
+    const auto with_progress = [&](const auto& ready) {
+      return eventually([&] {
+        stranger.progress();
+        return ready();
+      });
+    };
+    ASSERT_TRUE(with_progress([&] { return stranger.greeted(); }));
+    talk(stranger);
+    EXPECT_TRUE(with_progress([&] { return board_->through == ranks - 1; }));
+  }
+};
+
+// Also where it speaks for another: of the message that rank 2 waits for, and the operation that is next.
+TEST_F(UcxStranger, IsNotHeardWhereNoMemberWouldSaySo) {
+  const auto talk = [](Stranger& stranger) {
+    for (const int from : {0, 1}) {
+      for (const Said& said : bad_letters(from)) stranger.say(said);
+    }
+    LetterHead last = head_of(LetterKind::kReady, 0);
+    last.key.number = kLast;
+    stranger.say(bytes_of(last), {});
+  };
+  run(3, talk, [&](int rank, Communicator& comm) {
+    const Bytes sent(8, std::byte{7});
+    if (rank == 1) {
+      ASSERT_TRUE(eventually([&] { return board_->heard.load(); }));
+      EXPECT_EQ(comm.run(Operation::send(sent, 2), soon()).to_string(), "ok");
+    } else {
+      Bytes got(sent.size());
+      auto request = comm.start(Operation::receive(got, 1), soon());
+      ASSERT_TRUE(request.ok()) << request.status().to_string();
+      EXPECT_TRUE(eventually([&] {
+        EXPECT_TRUE(request->test().ok());
+        return waiting(comm, LetterKind::kReady) > 0;
+      }));
+      for (int kind = 0; kind <= static_cast<int>(LetterKind::kFailure); ++kind) {
+        const auto of = static_cast<LetterKind>(kind);
+        EXPECT_EQ(waiting(comm, of), of == LetterKind::kReady ? 1 : 0) << kind;
+      }
+      board_->heard = true;
+      EXPECT_EQ(request->wait().to_string(), "ok");
+      EXPECT_EQ(got, sent);
+    }
+    const core::Status status = comm.run(Operation::barrier(), core::SystemClock().now() + 1s);
+    EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("rank 0"));
+  });
+}
+
+TEST_F(UcxStranger, WhoSendsAMessageWithoutItsDataIsNamed) {
+  const auto talk = [](Stranger& stranger) { stranger.say(bytes_of(head_of(LetterKind::kMessage, 0)), {}); };
+  run(2, talk, [](int, Communicator& comm) {
+    Bytes got(8);
+    const core::Status status = comm.run(Operation::receive(got, 0), soon());
+    EXPECT_EQ(status.code(), core::Code::kInvalidArgument) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("receive: 8 bytes, rank 0 sends 0"));
+  });
+}
+
+struct Told {
+  const char* name;
+  Bytes nodes;
+  const char* why;
+};
+
+// A sum of two leaves, of which the member has the second.
+TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
+  Bytes result(8);
+  const Operation sum{Kind::kSumPartials, Dtype::kFloat32, Op::kSum, 2, result, result};
+  const auto as_told = [](const Nodes& nodes) {
+    const auto bytes = std::as_bytes(std::span(nodes));
+    return Bytes(bytes.begin(), bytes.end());
+  };
+  const Told rows[] = {{"too much", Bytes(1 << 20), "a letter of 1048576 bytes where 16 are the most"},
+                       {"ours", as_told({{1, 2}}), "not disjoint nodes"},
+                       {"backwards", as_told({{1, 0}}), "not disjoint nodes"},
+                       {"beyond", as_told({{2, 3}}), "not disjoint nodes"},
+                       {"nothing", {}, "hold [1,2) of 2 leaves"}};
+  for (const Told& row : rows) {
+    SCOPED_TRACE(row.name);
+    board_->through = 0;
+    const auto talk = [&](Stranger& stranger) {
+      LetterHead head{{kAllRanks, LetterKind::kData, 1, Piece{Piece::kNodes}.pack(), 0}, call_of(sum, 2)};
+      stranger.say(bytes_of(head), row.nodes);
+      head.key.kind = LetterKind::kReceipt;  // of theirs
+      stranger.say(bytes_of(head), {});
+    };
+    run(2, talk, [&](int, Communicator& comm) {
+      const Partial mine{{1, 2}, result};
+      const core::Status status = comm.sum_partials(std::span(&mine, 1), 2, result, Dtype::kFloat32, soon());
+      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(status.message(), HasSubstr(row.why));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing
