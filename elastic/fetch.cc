@@ -1,8 +1,6 @@
 // A share goes as three messages: the length of the state, the CRCs of the share's chunks, its bytes.
 #include "elastic/fetch.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -10,6 +8,7 @@
 
 #include "elastic/donors.h"
 #include "elastic/migrate.h"
+#include "elastic/share.h"
 
 namespace regroup::elastic {
 namespace {
@@ -18,25 +17,12 @@ using collective::Communicator;
 using collective::Operation;
 using core::Status;
 
-// The parts of the arena that a share takes up.
-struct Share {
-  Share(const core::Arena& arena, Chunks chunks, std::uint64_t used)
-      : crcs(std::as_writable_bytes(arena.snapshot_crcs().subspan(chunks.begin, chunks.end - chunks.begin))),
-        data(arena.snapshot().subspan(
-            chunks.begin * core::kSnapshotChunk,
-            std::min(chunks.end * core::kSnapshotChunk, used) - chunks.begin * core::kSnapshotChunk)) {}
-  std::span<std::byte> crcs, data;
-};
-
 Status receive_share(const core::Arena& arena, Communicator& communicator, int from, std::size_t writer,
                      std::size_t writers, std::optional<std::uint64_t>* used, core::TimePoint deadline) {
   std::uint64_t length = 0;
   REGROUP_RETURN_IF_ERROR(
       communicator.run(Operation::receive(std::as_writable_bytes(std::span(&length, 1)), from), deadline));
-  if (length > arena.snapshot().size() || length != used->value_or(length)) {
-    return {core::Code::kDataLoss, fmt::format("state: rank {} has {} bytes of it, {} are reserved here",
-                                               from, length, arena.snapshot().size())};
-  }
+  REGROUP_RETURN_IF_ERROR(check_length(arena, from, length, *used));
   *used = length;
   const Chunks chunks = share_of(writer, writers, length);
   if (chunks.begin == chunks.end) return {};

@@ -1,0 +1,30 @@
+// Lengths come from other hosts: nothing is counted on before check_length().
+#include "elastic/share.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace regroup::elastic {
+
+Share::Share(const core::Arena& arena, Chunks chunks, std::uint64_t used)
+    : crcs(std::as_writable_bytes(arena.snapshot_crcs().subspan(chunks.begin, chunks.end - chunks.begin))),
+      data(arena.snapshot().subspan(
+          chunks.begin * core::kSnapshotChunk,
+          std::min(chunks.end * core::kSnapshotChunk, used) - chunks.begin * core::kSnapshotChunk)) {}
+
+core::Status check_length(const core::Arena& arena, int from, std::uint64_t length,
+                          std::optional<std::uint64_t> told) {
+  const std::uint64_t room = arena.snapshot().size();
+  if (length > room) {
+    return {core::Code::kDataLoss,
+            fmt::format("state: rank {} has {} bytes of it, {} are reserved here", from, length, room)};
+  }
+  if (told && length != *told) {
+    return {core::Code::kDataLoss,
+            fmt::format("state: rank {} has {} bytes of it, others have {}", from, length, *told)};
+  }
+  return {};
+}
+
+}  // namespace regroup::elastic
