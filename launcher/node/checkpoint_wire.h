@@ -21,7 +21,8 @@ inline fb::AskOwnT table(const AskOwn& m) {
   return t;
 }
 inline core::Result<AskOwn> plain(const fb::AskOwnT& t) {
-  if (!t.checkpoints) return core::Status(core::Code::kDataLoss, "AskOwn: no checkpoints");
+  if (!t.checkpoints || t.checkpoints->directory.empty())
+    return core::Status(core::Code::kDataLoss, "AskOwn: no checkpoints");
   return AskOwn{plain_checkpoints(*t.checkpoints), t.copy};
 }
 inline fb::OwnFoundT table(const OwnFound& m) {

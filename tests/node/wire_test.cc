@@ -97,6 +97,11 @@ TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
   EXPECT_EQ(asked.plan, ask.plan);
   EXPECT_EQ(asked.copy, 300U);
   EXPECT_FALSE(decode(encode(AskOwn{})).ok());
+  flatbuffers::FlatBufferBuilder b;  // a plan without a directory is none
+  const auto nowhere = fb::CreateAskOwn(b, fb::CreateCheckpoints(b));
+  b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::AskOwn, nowhere.Union()), fb::MessageIdentifier());
+  EXPECT_EQ(decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()))).code(),
+            core::Code::kDataLoss);
   const OwnFound out =
       through(OwnFound{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"});
   EXPECT_TRUE(out.busy);
