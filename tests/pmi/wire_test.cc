@@ -11,33 +11,12 @@
 #include "launcher/pmi/link.h"
 #include "launcher/pmi/wire_generated.h"
 #include "tests/core/often.h"
+#include "tests/pmi/wire_samples.h"
 
 namespace regroup::pmi {
 namespace {
 
 using core::often;
-
-std::vector<Message> samples() {
-  return {OpenSpace{1, 4, true, {2, 3}, 7, {{"0-1", "SK0:HT0-1"}, {"", ""}}},
-          ReplaceRank{{1, 2}},
-          MemberGone{{1, 2}, 3, 9, true},
-          CloseSpace{3},
-          Ping{},
-          SpawnDone{7, 1, "no such program"},
-          Services{true, "note"},
-          RankReady{{1, 2}, {"A=1", "B="}},
-          Connected{{1, 2}},
-          Finalized{{1, 2}},
-          Aborted{{1, 2}, -5, "why"},
-          Met{{0, 1}},
-          Parted{{0, 1, 2}},
-          OpenSpace{1, 4, false, {2}, 0, {}, Seat{0, 3}, {"a", "b"}, {1, 1}, 1},
-          Contribute{"fence #1", {0, 2}, 2, {std::byte{1}, std::byte{2}}},
-          Gathered{"fence #1", {std::byte{1}}},
-          Fetch{7, 2, {1, 3}},
-          Fetched{7, 2, -46, {std::byte{1}}},
-          Spawn{7, {1, 2}, {{"./a", {"x", ""}, {"E=1"}, "/tmp", 4}, {"b", {}, {}, "", 1}}}};
-}
 
 TEST(PmiWire, EveryMessageSurvives) {
   for (const Message& message : samples()) {

@@ -1,0 +1,121 @@
+// Messages of every type, with every field set to a value of its own: what the files of tests/golden/node
+// hold, from which fuzz_node begins.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/node/lesson_messages.h"
+#include "launcher/node/messages.h"
+#include "launcher/node/wire.h"
+#include "tests/core/wire_samples.h"
+#include "tests/pmi/wire_samples.h"
+
+namespace regroup::node {
+
+template <class Of>
+struct Sample {
+  std::string name;  // of the file
+  Of message;
+};
+
+inline CheckpointPlan sample_plan() {
+  return {.directory = "/local",
+          .shared = "/shared",
+          .every = 100,
+          .keep_last = 5,
+          .keep_every = 1000,
+          .memory = 1 << 30,
+          .job = "j1",
+          .seed = 7,
+          .shards = 4,
+          .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}};
+}
+
+inline Setup sample_setup() {
+  Setup setup;
+  setup.host = 3, setup.name = "node3";
+  setup.output.tag = launcher::OutputRequest::Tag::kRank;
+  setup.output.timestamp = setup.output.merge_stderr = setup.output.raw = true;
+  setup.output.folder = "logs", setup.output.job_folder = setup.output.copy = false;
+  setup.output.stdout_pattern = "o%r", setup.output.stderr_pattern = "e%r";
+  setup.stdin_to = {launcher::StdinRequest::To::kNone, 2};
+  setup.verbose = setup.quiet = setup.services = setup.usage = true;
+  setup.memory = launcher::MemoryPolicy::kInterleave;
+  setup.master = {"10.0.0.1", 4711};
+  setup.notice = {"/run/notice", "notice", "http://m/", std::chrono::milliseconds(250)};
+  setup.suspended_by = {"--notice-file /run/notice", "--notice-url http://m/"};
+  setup.claims = {"scope", "", "outer"};
+  setup.elastic = ElasticSetup{.lines = 3,
+                               .shards = 4,
+                               .seed = 9,
+                               .any_fingerprint = true,
+                               .kept_results = 2,
+                               .learn_above = 1 << 20,
+                               .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}},
+                               .checkpoints = sample_plan(),
+                               .head = "10.0.0.1:4712"};
+  return setup;
+}
+
+inline StartSpace sample_start_space() {
+  StartSpace start;
+  start.order.space = {1, 4, false, {3}, 0, {}, pmi::Seat{0, 4}, {"a", "b"}, {0, 1, 1}, 1};
+  launcher::Place place{11, 2, 3, 5, 1, 1};
+  place.host = 1, place.local_rank = 1, place.local_size = 2;
+  start.order.members = {{place, 4, {6, 7}, {{"CUDA_VISIBLE_DEVICES", "GPU-1"}, {"EMPTY", ""}}}};
+  return start;
+}
+
+// Of each body of the wire, and of each message of regroup-pmi, which has a wire of its own in Services.
+inline std::vector<Sample<Message>> samples() {
+  const std::vector<std::byte> said = encode(Said{"a"});
+  std::vector<Sample<Message>> out{
+      {"setup", sample_setup()},
+      {"add_app",
+       AddApp{7, {"/bin/a", {"a", "-x"}, {{"A", "1"}, {"EMPTY", ""}}, "/tmp", "worker", {1.5, 1 << 20}}}},
+      {"drop_app", DropApp{3}},
+      {"start_space", sample_start_space()},
+      {"signal", Signal{false, 5, 15}},
+      {"end_host", EndHost{}},
+      {"hello", Hello{"0.1", "b", 8, 99}},
+      {"space_started", SpaceStarted{3, {core::Code::kNotFound, "program x"}}},
+      {"exited", Exited{{4, 2, 4711, 0, 9, 64 << 20, ""}}},
+      {"said", Said{"a line"}},
+      {"beat", Beat{}},
+      {"done", Done{true}},
+      {"services", Services{pmi::Aborted{{1, 2}, 3, "why"}}},
+      {"data", Data{2, true, {std::byte{1}, std::byte{2}}}},
+      {"taken", Taken{1, 10, true}},
+      {"membership", Membership{core::wire_samples().front().message}},
+      {"start_agents",
+       StartAgents{"a", {"ssh", "-p", "22"}, "/bin/r", "/w", 5000, {{7, "b", "u"}, {8, "c"}}, "/opt/r"}},
+      {"reach", Reach{3, {4, 5}}},
+      {"end_agent", EndAgent{9}},
+      {"child_news", ChildNews{ChildNews::Kind::kLost, 4, "why", core::Code::kPeerLost}},
+      {"relayed", Relayed{{1, 2}, said, true, {6, 7}}},
+      {"gathered", Gathered{{{{1}, said, true, {6}}, {{2}, said, false, {}}}}},
+      {"survey", Survey{true, "/x.topo", {4711, 4712}, {"scope", "", "outer"}}},
+      {"surveyed", Surveyed{{core::Code::kUnavailable, "no hwloc"}, R"({"a":[1,"\"["]})"}},
+      {"used", Used{R"({"members":[{"rank":1}]})"}},
+      {"heard", Heard{17, Heard::Then::kAgain}},
+      {"host_notice", HostNotice{500, "suspend", HostNotice::Kind::kSuspended}},
+      {"ask_own", AskOwn{sample_plan(), 300}},
+      {"own_found", OwnFound{true, {core::Code::kDeadlineExceeded, "/local: late"}, 300, "a line"}},
+  };
+  int number = 0;
+  for (const pmi::Message& message : pmi::samples())
+    out.push_back({fmt::format("services_{:02}", number++), Services{message}});
+  return out;
+}
+
+inline std::vector<Sample<LessonMessage>> lesson_samples() {
+  return {{"lesson_request", LessonRequest{4097, 1, 3, true}},
+          {"lesson_length", LessonLength{1ULL << 40, 17}},
+          {"lesson_chunk", LessonChunk{17, 3, true, 0xdeadbeef, {std::byte{1}, std::byte{2}}}},
+          {"lesson_error", LessonError{"why"}}};
+}
+
+}  // namespace regroup::node
