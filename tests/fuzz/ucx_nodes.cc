@@ -1,0 +1,71 @@
+// What hosts say of the partial sums that they hold: refused, or a plan that reads nothing but what is there.
+// The input is the number of leaves, the bytes of each of four lists, and the lists.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "collective/ucx/merge.h"
+
+using namespace regroup;
+using namespace regroup::collective;
+
+namespace {
+
+constexpr std::size_t kHosts = 4;
+constexpr std::uint32_t kMostLeaves = 512;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check(const Merge& merge, std::size_t inputs) {
+  require(merge.outputs.size() == merge.nodes.size());
+  for (const Merge::Output& output : merge.outputs) {
+    require(!output.inputs.empty() && (output.fold || output.inputs.size() == 1));
+    for (const std::uint32_t input : output.inputs) require(input < inputs);
+  }
+}
+
+void plan(std::span<const Nodes> by_host, std::uint32_t leaves) {
+  for (std::size_t host = 0; host < by_host.size(); ++host) {
+    const auto plan = plan_halving(host, by_host, leaves);
+    if (!plan.ok()) return require(!plan.status().message().empty());
+    require(plan->base <= by_host.size());
+    if (host >= plan->base) continue;
+    std::size_t held = by_host[host].size();
+    for (std::size_t k = 0; k < plan->steps.size(); ++k) {
+      const Halving::Step& step = plan->steps[k];
+      require(step.partner < plan->base);
+      held += step.gets;
+      if (k + 1 == plan->steps.size()) break;
+      check(step.merge, held);
+      held = step.merge.nodes.size();
+    }
+    for (const std::size_t extra : plan->extra_nodes) held += extra;
+    check(plan->last, held);
+    require(plan->last.nodes.size() == 1);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  struct {
+    std::uint32_t leaves;
+    std::uint32_t bytes[kHosts];
+  } said{};
+  if (size < sizeof said) return 0;
+  std::memcpy(&said, data, sizeof said);
+  if (said.leaves > kMostLeaves) return 0;
+  auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof said);
+  std::vector<Nodes> by_host;
+  for (const std::uint32_t bytes : said.bytes) {
+    const auto list = rest.first(std::min<std::size_t>(bytes, rest.size()));
+    by_host.push_back(nodes_in(list));
+    rest = rest.subspan(list.size());
+  }
+  for (std::size_t hosts = 1; hosts <= kHosts; ++hosts) plan(std::span(by_host).first(hosts), said.leaves);
+  return 0;
+}
