@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "launcher/supervise/ancillary.h"
 #include "launcher/supervise/unix_socket.h"
@@ -191,6 +194,34 @@ TEST_F(UnixSocket, ListenerNamesThePeer) {
   ASSERT_TRUE(client.ok()) << client.status().to_string();
   loop.run_for(kDeadline);
   EXPECT_EQ(seen, ::getpid());
+}
+
+// A job's folder keeps others out as well; this one can be entered. The one who is served came second.
+TEST_F(UnixSocket, ListenerServesNoOtherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can connect as another user";
+  boost::asio::io_context loop;
+  std::vector<pid_t> served;
+  Listener listener(loop, [&](core::Fd, pid_t peer) {
+    served.push_back(peer);
+    if (peer == ::getpid()) loop.stop();
+  });
+  const std::string path = folder_ + "/s";
+  ASSERT_TRUE(listener.start(path).ok());
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::alarm(kDeadline.count());
+    const bool became = ::setgid(65534) == 0 && ::setuid(65534) == 0;
+    ::_exit(became && connect_unix(path).ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  ASSERT_EQ(status, 0) << "it did not come in";
+  auto own = connect_unix(path);
+  ASSERT_TRUE(own.ok()) << own.status().to_string();
+  loop.run_for(kDeadline);
+  EXPECT_EQ(served, std::vector<pid_t>{::getpid()});
 }
 
 TEST_F(UnixSocket, ListenerTakesOverFromAPredecessor) {
