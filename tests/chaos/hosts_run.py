@@ -1,6 +1,7 @@
 """Random faults on several hosts: members, agents, coordinators, whole hosts and links, two at once and again
 while the job recovers, and the guardian at the end of some jobs. Every other job ends with the undisturbed
-weights; none leaves a process, a socket or a file.
+weights; none leaves a process, a socket or a file. A run of many faults fails, too, if a kind, two at once or
+another one while the job recovers came too seldom.
 """
 
 import contextlib
@@ -34,6 +35,19 @@ MORE_AT_ONCE = 0.3  # how often a second fault comes with the first ...
 AGAIN = 0.4  # ... and how often another one while the job recovers, within ...
 RECOVERY_S = 0.15
 CHAIN = 0.4  # how often each agent but the first two is below the one before it
+MANY = 400  # faults from which on ...
+OFTEN = {  # ... each of these must have come once in so many, on average
+    "member": 6,
+    "agent": 8,
+    "coordinator": 12,
+    "members": 25,
+    "link": 60,
+    "stop": 80,
+    "host": 200,
+    "guardian": 200,
+    "two at once": 20,
+    "again": 12,
+}
 
 
 @dataclass
@@ -55,6 +69,7 @@ class Faults:
         self.hosts, self.rng = hosts, rng
         self.safe = rng.randrange(len(hosts))
         self.happened: list[str] = []
+        self.ways: Counter = Counter()  # of OFTEN, those that are no kind
         self.heal: list[tuple[float, Host, str]] = []  # when, which host, what
 
     def able(self) -> list[Host]:
@@ -92,6 +107,7 @@ class Faults:
         return Fault(kind, host, strikes[kind])
 
     def strike(self, faults: list[Fault]) -> None:
+        before = len(self.happened)
         for fault in faults:
             if fault.host.dead or any(fault.host is host for _, host, _ in self.heal):
                 continue
@@ -103,6 +119,7 @@ class Faults:
             if fault.kind in ("link", "stop"):
                 when = time.monotonic() + self.rng.choice([0.3, 2.0, 7.0])
                 self.heal.append((when, fault.host, fault.kind))
+        self.ways["two at once"] += len(self.happened) > before + 1
 
     def blow(self, room: int) -> None:
         """One fault or two at once."""
@@ -124,8 +141,9 @@ def disturb(job: Training, faults: Faults, most: int) -> None:
         faults.blow(most - before)
         if len(faults.happened) > before and rng.random() < AGAIN:
             faults.rest(rng.uniform(0, RECOVERY_S))
-            if len(faults.happened) < most:
-                faults.blow(most - len(faults.happened))
+            if (so_far := len(faults.happened)) < most:
+                faults.blow(most - so_far)
+                faults.ways["again"] += len(faults.happened) > so_far
         faults.rest(rng.choice([0.02, rng.uniform(0, 0.3), rng.uniform(0, 1.5)]))
     while faults.heal and job.process.poll() is None:
         faults.rest(0.05)
@@ -154,8 +172,8 @@ def lose_guardian(job: Training, faults: Faults) -> None:
     job.trails.shards()
 
 
-def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]) -> list[str]:
-    """One job with up to `most` faults; what happened. Raises AssertionError."""
+def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]) -> tuple[str, Counter]:
+    """One job with up to `most` faults; what happened, and how often each of OFTEN. Raises AssertionError."""
     where = ",".join(f"{host.name}:2" for host in hosts)
     learn = ("--learner-steps", "8", "--learner-state", "1") if rng.random() < 0.5 else ()
     chain = ("--tree-radix", "1") if rng.random() < CHAIN else ()
@@ -183,7 +201,13 @@ def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]
     finally:
         faults.mend(all_of_them=True)
         job.close(shown=False)
-    return (["chain:"] if chain else []) + faults.happened
+    kinds = Counter(what.split("@")[0] for what in faults.happened)
+    return " ".join((*(["chain:"] if chain else []), *faults.happened)), kinds + faults.ways
+
+
+def too_rare(totals: Counter, faults: int) -> list[str]:
+    """Those of OFTEN that came too seldom among so many."""
+    return [what for what, n in OFTEN.items() if faults >= MANY and totals[what] * n < faults]
 
 
 def weights_of(ballast: int) -> str:
@@ -195,19 +219,22 @@ def play(count: int, wanted: int, seed: int) -> int:
     """Jobs until so many faults have happened; the number of failures, 0 or 1."""
     weights = {ballast: weights_of(ballast) for ballast in set(BALLASTS)}
     totals: Counter = Counter()
-    jobs = 0
-    while totals.total() < wanted:
+    jobs, faults = 0, 0
+    while faults < wanted:
         rng = random.Random(seed + jobs)
         jobs += 1
         with Hosts(count) as hosts:
             began = time.monotonic()
             try:
-                happened = run_job(hosts, rng, min(MOST_PER_JOB, wanted - totals.total()), weights)
+                text, happened = run_job(hosts, rng, min(MOST_PER_JOB, wanted - faults), weights)
             except AssertionError as failure:
                 print(f"FAILED seed {seed + jobs - 1}: {failure}", flush=True)
                 return 1
-        totals.update(what.split("@")[0] for what in happened if "@" in what)
+        totals.update(happened)
+        faults += text.count("@")
         took = time.monotonic() - began
-        print(f"ok seed {seed + jobs - 1}: {' '.join(happened)}, {took:.1f} s", flush=True)
-    print(f"{jobs} jobs on {count} hosts: " + ", ".join(f"{n} {what}" for what, n in totals.items()))
-    return 0
+        print(f"ok seed {seed + jobs - 1}: {text}, {took:.1f} s", flush=True)
+    print(f"{jobs} jobs on {count} hosts: " + ", ".join(f"{totals[what]} {what}" for what in OFTEN))
+    for what in (rare := too_rare(totals, faults)):
+        print(f"FAILED fewer than one in {OFTEN[what]} faults, on average, was or came as: {what}")
+    return 1 if rare else 0
