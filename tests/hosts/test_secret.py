@@ -1,22 +1,27 @@
-"""The job's secret is in no argument, environment variable, log or file of any process of an elastic job:
-launcher, agents, guards, coordinator, members, ssh and sshd; nor in arenas and what else they have open."""
+"""The job's secret is in no argument, environment variable, log or file of any process of a job: launcher,
+agents, guards, coordinator, what serves MPI, members, ssh and sshd; nor in arenas and what else they have
+open. With agents that the launcher starts, and with a chain in which each gives it to the next."""
 
 import base64
 import contextlib
 import os
 import shlex
+import signal
 import stat
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hosts import Hosts, until
+import pytest
+from hosts import ROOT, Hosts, until
 from leftovers import files
-from training import BIN, Training, kill, processes
+from training import BIN, Training, kill, left_on, ports, processes
 
 TAP = Path(__file__).with_name("secret_tap.py")
 MOST = 256 << 20
+CHAIN = ("--tree-radix", "1")
 
 
 def forms(secret: bytes) -> list[bytes]:
@@ -55,30 +60,78 @@ def found(hosts: Hosts, needles: list[bytes]) -> set[str]:
     return {name for name, text in places(hosts) if any(needle in text for needle in needles)}
 
 
-def test_the_secret_is_nowhere(hosts: Hosts):
-    folder = hosts.folder / f"tap-{time.monotonic_ns()}"
-    (folder / "bin").mkdir(parents=True)
-    tapped = folder / "secret"
-    wrapper = folder / "bin/regroup"
-    words = " ".join(shlex.quote(str(word)) for word in (sys.executable, TAP, tapped, BIN / "regroup"))
-    real = shlex.quote(str(BIN / "regroup"))
-    wrapper.write_text(f'#!/bin/sh\n[ "$(hostname)" = node2 ] && exec {words} "$@"\nexec {real} "$@"\n')
-    wrapper.chmod(0o755)
+class Tap:
+    """A prefix for jobs whose agent on one host writes down the secret that it is given."""
+
+    def __init__(self, hosts: Hosts, host: str):
+        self.hosts = hosts
+        self.folder = hosts.folder / f"tap-{time.monotonic_ns()}"
+        (self.folder / "bin").mkdir(parents=True)
+        self.file = self.folder / "secret"
+        wrapper = self.folder / "bin/regroup"
+        words = " ".join(shlex.quote(str(word)) for word in (sys.executable, TAP, self.file, BIN / "regroup"))
+        real = shlex.quote(str(BIN / "regroup"))
+        wrapper.write_text(f'#!/bin/sh\n[ "$(hostname)" = {host} ] && exec {words} "$@"\nexec {real} "$@"\n')
+        wrapper.chmod(0o755)
+
+    def expect_it_nowhere_else(self) -> None:
+        needles = forms(until(lambda: self.file.exists() and self.file.read_bytes(), "the secret was tapped"))
+        assert len(needles[0]) == 32
+        assert found(self.hosts, needles) == {str(self.file)}, "the search finds what is there, and only that"
+
+
+# In a tree node2 gives it to node3.
+@pytest.mark.parametrize(("tree", "tapped", "victim"), [((), "node2", 2), (CHAIN, "node3", 1)])
+def test_the_secret_is_nowhere(hosts: Hosts, tree: Sequence[str], tapped: str, victim: int):
+    tap = Tap(hosts, tapped)
     learn = ("--learner-steps", "8", "--learner-state", "1")
-    options = ("--prefix", str(folder), "-v", *learn)
+    options = ("--prefix", str(tap.folder), "-v", *learn, *tree)
     job = Training(hosts, "node1:2,node2:2,node3:2", "2:6", options, epochs=6, pace_us=20_000)
     try:
         job.reach(5)
-        needles = forms(until(lambda: tapped.exists() and tapped.read_bytes(), "the secret was tapped"))
-        assert len(needles[0]) == 32
-        assert found(hosts, needles) == {str(tapped)}, "the search finds what is there, and nothing else"
-        kill(processes(hosts[2], "regroup-agent")[-1:])
+        expect_tree(hosts, bool(tree))
+        tap.expect_it_nowhere_else()
+        kill(processes(hosts[victim], "regroup-agent")[-1:])
         job.until_said("6 -> 4 members", 20)
         job.until_said("-> 6 members", 30)
         kill(processes(hosts[0], "regroup-coord"))
         job.until_said("incarnation 2", 20)
-        assert found(hosts, needles) == {str(tapped)}
+        tap.expect_it_nowhere_else()
         assert job.wait() == 0, job.text()
-        assert found(hosts, needles) == {str(tapped)}
+        tap.expect_it_nowhere_else()
     finally:
         job.close()
+
+
+def expect_tree(hosts: Hosts, wanted: bool) -> None:
+    """Only an agent that has others below it listens before there are lessons."""
+    (agent,) = processes(hosts[1], "regroup-agent")
+    assert bool(ports(agent)) == wanted
+
+
+@pytest.mark.parametrize("tree", [(), CHAIN])
+def test_the_secret_of_a_job_of_ranks_is_nowhere(hosts: Hosts, tree: Sequence[str]):
+    """They have met by MPI and stay, and so does what served them."""
+    tap = Tap(hosts, "node3")
+    program = tap.folder / "mpi_program"
+    compiler = ["/usr/bin/mpicc.openmpi", "-O1", "-o", program, ROOT / "tests/pmi/mpi_program.c"]
+    subprocess.run(compiler, check=True, timeout=60, capture_output=True)
+    rank = f"{program} hello && touch {tap.folder}/met.$OMPI_COMM_WORLD_RANK; exec sleep 600"
+    command = [
+        *(BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "--prefix", tap.folder, "-v", *tree),
+        *("-H", "node1,node2,node3", "sh", "-c", rank),
+    ]
+    with (tap.folder / "output").open("w") as out:
+        job = hosts[0].popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        until(lambda: len(list(tap.folder.glob("met.*"))) == 3, "three ranks that have met")
+        expect_tree(hosts, bool(tree))
+        assert all(processes(host, "regroup-pmi") for host in hosts)
+        tap.expect_it_nowhere_else()
+        os.kill(hosts[0].inner(job), signal.SIGINT)
+        job.wait(30)
+        until(lambda: not left_on(hosts), "an end of all processes")
+        tap.expect_it_nowhere_else()
+    finally:
+        job.kill()
+        job.wait(30)
