@@ -1,6 +1,8 @@
 // AgentCore on a real arena: who is let in, who gets which line, what is refused.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "elastic/membership/agent_core.h"
 
 namespace regroup::membership {
@@ -145,6 +147,22 @@ TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
   EXPECT_TRUE(sent<core::Refused>(join(2)));  // but a living one counts
 }
 
+// Rule memfd of tests/model: behind World 1 there is no other arena, so each result is where it was.
+TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
+  for (core::MemberId id : {0U, 1U}) ready(id);
+  (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
+  for (const core::Step step : {1U, 2U}) std::ranges::fill(agent_.arena().result(step), std::byte(step));
+  const std::byte* const results[] = {agent_.arena().result(1).data(), agent_.arena().result(2).data()};
+  for (core::MemberId id : {0U, 1U}) (void)agent_.on_reaped(id, 1000, 0, 9);  // nobody is left
+  (void)tell(core::Revoke{1});
+  ASSERT_TRUE(sent<core::Welcome>(join(2)));
+  EXPECT_TRUE(sent<core::Refused>(join(3, {.elements = 8, .state_bytes = 32, .model = "n"})));
+  for (const core::Step step : {1U, 2U}) {
+    EXPECT_EQ(agent_.arena().result(step).data(), results[step - 1]);
+    EXPECT_EQ(agent_.arena().result(step).front(), std::byte(step));
+  }
+}
+
 TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   ready(0);
   ready(1);
@@ -214,6 +232,23 @@ TEST_F(AgentTest, Fault23_StaleWorldsAndStaleCoordinatorsAreRefused) {
   EXPECT_EQ(agent_.arena().newest_world(), 2U);
   EXPECT_TRUE(sent<core::HelloReply>(tell(core::Hello{}, 5)));
   EXPECT_EQ(agent_.incarnation(), 5U);
+}
+
+// Rule leasetold of tests/model: whatever closed its members, an agent says so to every coordinator that
+// asks.
+TEST_F(AgentTest, ARevokeIsToldToEveryCoordinatorThatAsks) {
+  ready(0);
+  (void)tell(core::Announce{world(2, {0}, {0, 0, 0, 0})});
+  (void)tell(core::Revoke{2});
+  for (const core::Incarnation incarnation : {2U, 3U}) {
+    const auto reply = sent<core::HelloReply>(tell(core::Hello{}, incarnation));
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->revoked_up_to, 2U);
+  }
+  // What the one that revoked had sent before, and what it would send now, opens nothing.
+  (void)tell(core::Announce{world(3, {0}, {0, 0, 0, 0})}, 1);
+  EXPECT_EQ(agent_.arena().newest_world(), 2U);
+  EXPECT_EQ(line(0).revoked_up_to.load(), 2U);
 }
 
 TEST_F(AgentTest, ADeadLineIsKeptAsLongAsItsSumsCount) {

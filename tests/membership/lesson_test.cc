@@ -1,9 +1,11 @@
-// LessonGiver and LessonTaker on a real arena, whose members are this test. docs/design/learners.md.
+// LessonGiver and LessonTaker on a real arena, whose members are this test, and an agent that has both.
+// docs/design/learners.md.
 #include <gmock/gmock.h>
 
 #include <algorithm>
 
 #include "core/crc32c.h"
+#include "elastic/membership/agent_core.h"
 #include "elastic/membership/lesson_giver.h"
 #include "elastic/membership/lesson_taker.h"
 
@@ -192,6 +194,62 @@ TEST_F(LessonTest, WhatIsBrokenOffIsToldOfThoseThatLackTheState) {
   EXPECT_EQ(news[0], (core::Learned{1, 7, 0, "why"}));
   EXPECT_EQ(arena_.line(2).lesson.load(), 0U);
   EXPECT_FALSE(taker_.active());
+}
+
+// Member 0 trains, 1 learns from it: it has the result of step 8 and has said so.
+class LessonOfAgentTest : public testing::Test {
+ protected:
+  LessonOfAgentTest() {
+    for (const core::MemberId id : {0U, 1U}) {
+      (void)tell(core::Start{.member = id});
+      (void)agent_.handle({id},
+                          {0, core::Join{.member = id, .elements = 4, .state_bytes = 64, .model = "m"}});
+      (void)agent_.handle({id}, {0, core::Ready{}});
+      if (id == 0) (void)tell(core::Announce{world(1)});
+    }
+    stands(Phase::kOpen, 5);
+    (void)tell(core::Teach{1, 0});
+    (void)tell(core::Learn{.lesson = 1, .step = 7, .members = {1}, .sources = {{0, ""}}});
+    stands(Phase::kCommitted, 7);
+    line(0).donated_step.store(LessonMark{1, 7}.pack());
+    poll();
+    stands(Phase::kCommitted, 8);
+    poll();
+    line(1).learned.store(LessonMark{1, 8}.pack());
+    poll();
+  }
+  AgentEffects tell(core::Body body) { return agent_.handle({}, {1, std::move(body)}); }
+  void poll() {
+    for (bool more = true; more;) (void)agent_.poll_lesson(&more);
+  }
+  core::Line& line(core::SlotIndex slot) { return agent_.arena().line(slot); }
+  void stands(Phase phase, Step step) {
+    line(0).state.store(core::StateWord{phase, false, 1, Position::of(step)}.pack());
+  }
+  static core::World world(core::Generation g) {
+    core::World w{.incarnation = 1, .generation = g, .shards = 4, .members = {{.id = 0, .seat = {0, 0}}}};
+    w.plan.assign(4, {0, 0});
+    return w;
+  }
+  static core::Step learned(const AgentEffects& effects) {
+    return std::get<core::Report>(std::get<ToCoordinator>(effects.at(0)).body).lines.at(1).learned;
+  }
+
+  AgentCore agent_{{.slots = 3, .shards = 4, .kept_results = 4}};
+};
+
+// Rule learnstop of tests/model: what it says it has is what it enters the next World with.
+TEST_F(LessonOfAgentTest, ALearnerGetsNothingBehindWhatTheReportSaysOfIt) {
+  EXPECT_EQ(agent_.arena().kept_step(8).load(), 8U);
+  const auto report = tell(core::Revoke{1});
+  EXPECT_EQ(learned(report), 8U);
+  stands(Phase::kCommitted, 9);  // as a late word says it
+  poll();
+  EXPECT_NE(agent_.arena().kept_step(9).load(), 9U);
+  EXPECT_EQ(learned(tell(core::Revoke{1})), 8U);
+  (void)tell(core::Announce{world(2)});
+  poll();
+  EXPECT_EQ(agent_.arena().kept_step(9).load(), 9U) << "the lesson goes on with the next World";
 }
 
 }  // namespace
