@@ -188,6 +188,48 @@ TEST_F(HostsTest, WithAllThatHeldTheStateTheJobIsLost) {
   EXPECT_NE(job.end->exit_code, 0);
 }
 
+// Rules of the lease of tests/model: their counterexamples need a World that goes on without any member of
+// the one before, beside hosts that were given up but live. Whoever comes, at whatever moment both hosts of
+// the World are lost, and whoever coordinates, there is none.
+TEST_F(HostsTest, NobodyGoesOnFromTheSnapshotAfterTheWorldIsGone) {
+  bool learned = false;
+  for (int moment = 0; !learned; ++moment) {
+    SimOptions o = three_hosts();
+    o.policy.target = 4;
+    o.policy.min = 1;
+    SimJob& job = start_on(o, 4);
+    ASSERT_TRUE(job.reach(2));
+    ASSERT_TRUE(job.ask(core::ResizeRequest{6}).ok);
+    ASSERT_TRUE(job.run_until([&, moves = 0]() mutable { return ++moves > moment; }));
+    const auto before = job.worlds.size();
+    learned = job.journal->size() == 6;
+    job.lose_host(0);
+    if (moment % 2 == 1) job.restart_coordinator(moment % 4 == 1);
+    job.lose_host(1);
+    ASSERT_TRUE(job.run_to_end()) << moment;
+    if (!learned) {
+      EXPECT_EQ(job.worlds.size(), before) << moment;
+      EXPECT_NE(job.end->exit_code, 0) << moment;
+    }
+    EXPECT_EQ(job.broken, std::vector<std::string>{}) << moment;
+  }
+}
+
+TEST_F(HostsTest, AHostThatWasGivenUpIsHeardNoMore) {
+  SimJob& job = start_on(three_hosts(), 6);
+  ASSERT_TRUE(job.reach(2));
+  job.lose_host(1);
+  ASSERT_TRUE(job.steady(2, 4));
+  const auto say = [&](core::Body body) {
+    return job.coordinator->handle(job.now, {Source::Kind::kAgent, 1}, {job.incarnation, std::move(body)});
+  };
+  EXPECT_TRUE(say(core::Report{2, {}}).empty());
+  EXPECT_TRUE(say(core::MemberReady{0, {.member = 98, .elements = 1, .model = "m"}}).empty());
+  EXPECT_TRUE(say(core::MemberLost{.member = 99, .joined = true, .signal = 9}).empty());
+  EXPECT_EQ(job.coordinator->world().generation, 2U);
+  expect_success(job);
+}
+
 TEST_F(HostsTest, AMembersWordAboutASilentHostIsEnough) {
   SimJob& job = start_on(three_hosts(), 6);
   ASSERT_TRUE(job.reach(2));

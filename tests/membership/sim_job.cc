@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace regroup::membership {
@@ -149,6 +150,9 @@ void SimJob::check_world(const core::World& w) {
   if (!worlds.empty()) {
     if (w.generation <= worlds.back().generation) violated("a generation number did not grow");
     if (w.resume < worlds.back().resume) violated("resume went back");
+    const auto stayed = [&](const core::WorldMember& m) { return worlds.back().rank_of(m.id) >= 0; };
+    if (std::ranges::none_of(w.members, stayed))
+      violated(fmt::format("World {} has no member of the one before", w.generation));
   }
   bool finished = false, holder = false;
   for (const auto& [id, m] : members) {
@@ -165,6 +169,11 @@ void SimJob::check_world(const core::World& w) {
   }
   if (!holder) violated(fmt::format("nobody in World {} has the state", w.generation));
   if (w.plan.size() != w.shards) violated("the plan does not cover every leaf");
+  for (const core::Seat& seat : w.plan) {
+    const auto there = [&](const core::WorldMember& m) { return m.seat.node == seat.node; };
+    if (std::ranges::none_of(w.members, there))
+      violated(fmt::format("the plan of World {} counts on a host without a member", w.generation));
+  }
 }
 
 bool SimJob::deliver_to_agent(std::optional<core::NodeId> at) {
