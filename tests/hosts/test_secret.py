@@ -105,8 +105,11 @@ def test_the_secret_is_nowhere(hosts: Hosts, tree: Sequence[str], tapped: str, v
 
 def expect_tree(hosts: Hosts, wanted: bool) -> None:
     """Only an agent that has others below it listens before there are lessons."""
-    (agent,) = processes(hosts[1], "regroup-agent")
-    assert bool(ports(agent)) == wanted
+    found = []
+    for pid in processes(hosts[1], "regroup-agent"):
+        with contextlib.suppress(FileNotFoundError):  # it may start something just now
+            found += ports(pid)
+    assert bool(found) == wanted
 
 
 @pytest.mark.parametrize("tree", [(), CHAIN])
