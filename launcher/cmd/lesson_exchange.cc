@@ -242,7 +242,11 @@ Status LessonExchange::on_payload(std::size_t index, std::span<const std::byte> 
   if (const auto* chunk = std::get_if<LessonChunk>(&*message)) return take(source, *chunk);
   const auto* length = std::get_if<node::LessonLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
-  there_.newest = std::max(there_.newest, length->newest);
+  if (index == 0) {  // who gives the results; it keeps no more of them than that for us
+    if (length->newest > there_.kept + core::kMaxKeptResults)
+      return wrong(fmt::format("step {} is the newest, {} came last", length->newest, there_.kept));
+    there_.newest = std::max(there_.newest, length->newest);
+  }
   if (length->bytes == 0) return {};
   if (length->bytes > core_->arena().snapshot().size())
     return wrong(
@@ -279,7 +283,8 @@ Status LessonExchange::take_snapshot(Source& source, const LessonChunk& chunk) {
 
 Status LessonExchange::take_result(Source& source, const LessonChunk& chunk) {
   const core::Arena& arena = core_->arena();
-  if (&source != &sources_.front() || chunk.step != there_.kept + 1 || !core_->room_for(chunk.step))
+  const bool turn = &source == &sources_.front() && source.whole && chunk.step == there_.kept + 1;
+  if (!turn || !core_->room_for(chunk.step))
     return wrong(fmt::format("the result of step {} came out of turn", chunk.step));
   const auto crcs = arena.kept_crcs(chunk.step);
   if (chunk.chunk >= crcs.size()) return wrong(fmt::format("a result without chunk {}", chunk.chunk));

@@ -22,6 +22,14 @@ std::string make_path() {
   return folder + "/agent";
 }
 
+core::Arena make_arena(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes) {
+  auto arena = core::Arena::create(
+      {.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes, .save_bytes = save_bytes});
+  EXPECT_TRUE(arena.ok()) << arena.status().to_string();
+  for (std::uint32_t i = 0; i < members; ++i) arena->assign_line(static_cast<core::SlotIndex>(i), i);
+  return std::move(*arena);
+}
+
 core::Body next(int fd, core::FrameReader* reader) {
   for (;;) {
     auto message = reader->next();
@@ -39,12 +47,9 @@ core::Body next(int fd, core::FrameReader* reader) {
 }  // namespace
 
 Agent::Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes)
-    : path_(make_path()) {
-  auto arena = core::Arena::create(
-      {.slots = members, .elements = 1, .snapshot_bytes = snapshot_bytes, .save_bytes = save_bytes});
-  EXPECT_TRUE(arena.ok()) << arena.status().to_string();
-  arena_ = std::move(*arena);
-  for (std::uint32_t i = 0; i < members; ++i) arena_.assign_line(static_cast<core::SlotIndex>(i), i);
+    : Agent(make_arena(members, snapshot_bytes, save_bytes)) {}
+
+Agent::Agent(core::Arena arena) : path_(make_path()), arena_(std::move(arena)) {
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

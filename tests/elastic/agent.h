@@ -16,6 +16,7 @@ class Agent {
  public:
   // One line per member: member i in slot i.
   Agent(std::uint32_t members, std::uint64_t snapshot_bytes, std::uint64_t save_bytes = 0);
+  explicit Agent(core::Arena arena);  // whose lines somebody else gives
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
