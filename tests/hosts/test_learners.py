@@ -1,10 +1,25 @@
 """Members that join learn while the others train: from agents of other hosts, and are admitted with the same
 weights; whoever is lost meanwhile harms nobody."""
 
-from hosts import Hosts
-from training import WHERE, Start, Training, ports, processes
+import os
+import re
+import signal
+
+import pytest
+from hosts import Host, Hosts, until
+from training import EPOCHS, WHERE, Start, Training, kill, ports, processes, weights_alone
 
 LEARN = ("--learner-steps", "8", "--learner-state", "1", "--start", "2")
+# A lesson of seconds: its state is large for the link of who learns, and the ring holds the steps meanwhile.
+BALLAST = 3_000_000
+RATE = "4mbit"
+LONG = {"pace_us": 100_000, "ballast": BALLAST}
+LONG_LEARN = ("--learner-steps", "64", "--learner-state", "1", "--start")
+
+
+@pytest.fixture(scope="module")
+def undisturbed_large(tmp_path_factory) -> str:
+    return weights_alone(tmp_path_factory.mktemp("undisturbed"), EPOCHS, BALLAST)
 
 
 def sentences(job: Training) -> str:
@@ -13,6 +28,32 @@ def sentences(job: Training) -> str:
 
 def listening(hosts: Hosts) -> list[int]:
     return [port for host in hosts for pid in processes(host, "regroup-agent") for port in ports(pid)]
+
+
+def learners(job: Training) -> list[str]:
+    """The last of each lesson so far."""
+    return re.findall(r"lesson \d+ for members? (?:\d+, )*(\d+)", sentences(job))
+
+
+def in_lesson(job: Training, count: int, host: Host, share: float) -> str:
+    """Waits until the learner of that lesson, on `host`, has this share of the state; its number."""
+    until(lambda: len(learners(job)) >= count, f"lesson {count}")
+    here = host.received() + share * BALLAST
+    until(lambda: host.received() > here, f"{share} of the state")
+    said = sentences(job)
+    assert len(learners(job)) == count, said
+    assert f"member {learners(job)[-1]} has caught up" not in said, said
+    return learners(job)[-1]
+
+
+def expect_learned(job: Training, size: int, lost: list[str], undisturbed: str) -> None:
+    """Another than the lost ones has learned, and nobody in the World was the worse for it."""
+    job.until_size(size)
+    said = sentences(job)
+    assert f"member {learners(job)[-1]} has caught up" in said, said
+    assert all(f"member {member} has caught up" not in said for member in lost), said
+    job.hurry()
+    job.expect_weights(undisturbed)
 
 
 def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: str):
@@ -27,3 +68,52 @@ def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: 
     assert listening(hosts), "who gives a lesson listens"
     assert hosts[0].sent() > before
     job.expect_weights(undisturbed)
+
+
+def test_learners_are_killed_one_after_another(hosts: Hosts, start: Start, undisturbed_large: str):
+    job = start("node1:2,node2:1", "2:3", *LONG_LEARN, "2", **LONG)
+    job.reach(5)
+    hosts[1].slow(RATE)
+    try:
+        job.control("resize", "3")
+        lost = []
+        for share in (0.05, 0.5, 0.9):
+            lost.append(in_lesson(job, len(lost) + 1, hosts[1], share))
+            kill(processes(hosts[1], "chaos_member"))
+        # One that stands still while all comes, and has applied nothing of it.
+        lost.append(in_lesson(job, len(lost) + 1, hosts[1], 0.05))
+        (learner,) = processes(hosts[1], "chaos_member")
+        os.kill(learner, signal.SIGSTOP)
+        here = hosts[1].received() + BALLAST
+        until(lambda: hosts[1].received() > here, "the whole state")
+        kill([learner])
+    finally:
+        hosts[1].slow(None)
+    assert job.status()["generation"] == 1, "a learner that is lost is no matter of the World"
+    expect_learned(job, 3, lost, undisturbed_large)
+
+
+def test_a_learners_host_loses_its_power(start_own: Start, undisturbed_large: str):
+    job = start_own("node1:2,node2:1,node3:1", "2:3", *LONG_LEARN, "2", **LONG)
+    job.reach(5)
+    job.hosts[1].slow(RATE)
+    job.control("resize", "3")
+    lost = in_lesson(job, 1, job.hosts[1], 0.5)
+    job.hosts[1].kill()
+    expect_learned(job, 3, [lost], undisturbed_large)
+    assert "host node2: " in job.text()
+
+
+def test_a_spare_is_killed_while_it_learns(hosts: Hosts, start: Start, undisturbed_large: str):
+    job = start("node1:2,node2:2", "1:4", *LONG_LEARN, "2", "--spares", "1", **LONG)
+    job.reach(5)
+    (spare,) = until(lambda: processes(hosts[1], "chaos_member"), "a spare")
+    hosts[1].slow(RATE)
+    try:
+        kill(processes(hosts[0], "chaos_member")[:1])
+        lost = in_lesson(job, 1, hosts[1], 0.5)
+        assert lost == "2", sentences(job)
+        kill([spare])
+    finally:
+        hosts[1].slow(None)
+    expect_learned(job, 2, [lost], undisturbed_large)
