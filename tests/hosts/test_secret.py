@@ -5,21 +5,18 @@ open. With agents that the launcher starts, and with a chain in which each gives
 import base64
 import contextlib
 import os
-import shlex
 import signal
 import stat
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hosts import ROOT, Hosts, until
 from leftovers import files
+from tapping import tap
 from training import BIN, Training, kill, left_on, ports, processes
 
-TAP = Path(__file__).with_name("secret_tap.py")
 MOST = 256 << 20
 CHAIN = ("--tree-radix", "1")
 
@@ -65,14 +62,7 @@ class Tap:
 
     def __init__(self, hosts: Hosts, host: str):
         self.hosts = hosts
-        self.folder = hosts.folder / f"tap-{time.monotonic_ns()}"
-        (self.folder / "bin").mkdir(parents=True)
-        self.file = self.folder / "secret"
-        wrapper = self.folder / "bin/regroup"
-        words = " ".join(shlex.quote(str(word)) for word in (sys.executable, TAP, self.file, BIN / "regroup"))
-        real = shlex.quote(str(BIN / "regroup"))
-        wrapper.write_text(f'#!/bin/sh\n[ "$(hostname)" = {host} ] && exec {words} "$@"\nexec {real} "$@"\n')
-        wrapper.chmod(0o755)
+        self.folder, self.file = tap(hosts, host)
 
     def expect_it_nowhere_else(self) -> None:
         needles = forms(until(lambda: self.file.exists() and self.file.read_bytes(), "the secret was tapped"))

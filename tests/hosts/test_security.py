@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from hosts import Hosts, until
+from strangers import expect_refused, heard, send
 from training import Training, ports, processes, weights_alone
 
 EPOCHS = 6
@@ -23,43 +24,10 @@ def job(hosts: Hosts) -> Iterator[Training]:
     training.close()
 
 
-STRANGER = r"""
-import socket, ssl, sys
-address, port = sys.argv[1], int(sys.argv[2])
-kept = []
-for i in range(300):                                    # that say nothing, or a byte now and then
-    s = socket.create_connection((address, port), 5)
-    if i % 2: s.send(b"\x16")
-    kept.append(s)
-hello = b"\x16\x03\x01\xff\xff" + b"A" * 65535
-for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\0" * 70000, bytes(range(256)) * 300, hello):
-    s = socket.create_connection((address, port), 5)
-    try:
-        s.sendall(junk)
-        s.settimeout(10)
-        answer = s.recv(4096)
-        print("junk answered with", len(answer), "bytes", answer[:1])
-    except (ConnectionError, TimeoutError) as refused:
-        print("junk refused:", type(refused).__name__)
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-context.check_hostname = False
-context.verify_mode = ssl.CERT_NONE
-try:
-    with socket.create_connection((address, port), 5) as s, context.wrap_socket(s) as t:
-        t.recv(1)
-    print("LET IN")
-except (ssl.SSLError, ConnectionError, TimeoutError) as refused:
-    print("TLS refused:", type(refused).__name__)
-"""
-
-
 def test_strangers_at_the_hub_get_nowhere(hosts: Hosts, job: Training, undisturbed: str):
     (hub,) = processes(hosts[0], "regroup-hub")
     (port,) = ports(hub)
-    done = hosts[1].run(["/usr/bin/python3", "-c", STRANGER, hosts[0].address, str(port)], timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "TLS refused" in done.stdout, done.stdout
-    assert "LET IN" not in done.stdout
+    expect_refused(send(hosts[1], hosts[0].address, port))
     assert job.process.poll() is None, job.text()
     job.expect_weights(undisturbed)
     assert job.text().count("generation") == 1, job.text()
@@ -69,7 +37,7 @@ def test_strangers_at_a_members_data_port_do_no_harm(hosts: Hosts, job: Training
     member = processes(hosts[1], "chaos_member")[0]
     found = until(lambda: ports(member), "a port of the data plane", 20)
     for port in found:
-        hosts[0].run(["/usr/bin/python3", "-c", STRANGER, hosts[1].address, str(port)], timeout=60)
+        heard(send(hosts[0], hosts[1].address, port))
     job.expect_weights(undisturbed)
 
 

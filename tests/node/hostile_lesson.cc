@@ -1,0 +1,146 @@
+// Asks an agent for a lesson as no agent does. usage: hostile_lesson JOB FROM TO ENDPOINTS LESSON WHAT, with
+// a secret on standard input, as an agent gets it; WHAT: the rows of kAttacks. It prints the answer that
+// came within kAnswer:
+//   refused      it did not get in
+//   told: WHY    it was sent away with this sentence
+//   closed       without one
+//   open         it may stay
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <string_view>
+
+#include "launcher/net/secure_channel.h"
+#include "launcher/net/tcp.h"
+#include "launcher/node/lesson_messages.h"
+
+namespace regroup::node {
+namespace {
+
+constexpr std::chrono::seconds kFirst{10}, kAnswer{20};  // beyond what an agent waits for a request
+
+using launcher::SecureChannel;
+
+std::vector<std::byte> noise(std::size_t size) {
+  std::mt19937 random(4711);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+LessonRequest all_of(core::LessonId lesson) { return {lesson, 0, 1, true}; }
+
+constexpr struct {
+  std::string_view name;
+  void (*say)(SecureChannel& giver, core::LessonId lesson);
+} kAttacks[] = {
+    {"silent", [](SecureChannel&, core::LessonId) {}},
+    {"noise", [](SecureChannel& c, core::LessonId) { c.send_payload(noise(4096)); }},
+    {"empty", [](SecureChannel& c, core::LessonId) { c.send_payload({}); }},
+    {"cut",
+     [](SecureChannel& c, core::LessonId lesson) {
+       const auto whole = encode(all_of(lesson));
+       c.send_payload(std::span(whole).first(whole.size() / 2));
+     }},
+    // What only the coordinator may say.
+    {"orders",
+     [](SecureChannel& c, core::LessonId lesson) {
+       c.send({1, core::EndLesson{lesson}});
+     }},
+    {"part",
+     [](SecureChannel& c, core::LessonId lesson) {
+       c.send_payload(encode(LessonRequest{lesson, 2, 2, true}));
+     }},
+    {"parts",
+     [](SecureChannel& c, core::LessonId lesson) {
+       c.send_payload(encode(LessonRequest{lesson, 0, 0xffffffff, true}));
+     }},
+    // What only who gives may say.
+    {"length",
+     [](SecureChannel& c, core::LessonId) {
+       c.send_payload(encode(LessonLength{1ULL << 40, 1}));
+     }},
+    {"chunk",
+     [](SecureChannel& c, core::LessonId) {
+       c.send_payload(encode(LessonChunk{0, 0xffffffff, true, 0, noise(77)}));
+     }},
+    {"error", [](SecureChannel& c, core::LessonId) { c.send_payload(encode(LessonError{"no more"})); }},
+    {"other", [](SecureChannel& c, core::LessonId lesson) { c.send_payload(encode(all_of(lesson + 1))); }},
+    {"twice",
+     [](SecureChannel& c, core::LessonId lesson) {
+       c.send_payload(encode(all_of(lesson)));
+       c.send_payload(encode(all_of(lesson)));
+     }},
+    // Takes nothing of what it asked for.
+    {"deaf",
+     [](SecureChannel& c, core::LessonId lesson) {
+       c.send_payload(encode(all_of(lesson)));
+       c.pause();
+     }},
+};
+
+struct Call {
+  bool opened = false, closed = false;
+  std::string told;
+};
+
+core::Fd connect(boost::asio::io_context& loop, const char* where) {
+  core::Fd socket;
+  auto endpoints = launcher::parse_endpoints(where);
+  if (!endpoints.ok()) return socket;
+  launcher::dial(loop, *endpoints, kFirst, [&](core::Result<core::Fd> connected) {
+    if (connected.ok()) socket = std::move(*connected);
+  });
+  loop.run_for(kFirst);
+  loop.restart();
+  return socket;
+}
+
+std::string answer(char** argv) {
+  const auto secret = launcher::JobSecret::read(STDIN_FILENO, kFirst);
+  if (!secret.ok()) return secret.status().message();
+  auto context = launcher::TlsContext::make(argv[1], static_cast<core::NodeId>(std::stoul(argv[2])), *secret);
+  if (!context.ok()) return context.status().message();
+  boost::asio::io_context loop;
+  core::Fd socket = connect(loop, argv[4]);
+  if (!socket.valid()) return "nobody listens";
+  auto channel = SecureChannel::client(loop, *context, std::move(socket),
+                                       static_cast<core::NodeId>(std::stoul(argv[3])));
+  if (!channel.ok()) return channel.status().message();
+  Call call;
+  const auto lesson = static_cast<core::LessonId>(std::stoul(argv[5]));
+  (*channel)->start({.message = {},
+                     .closed = [&](const core::Status&) { call.closed = true; },
+                     .opened =
+                         [&] {
+                           call.opened = true;
+                           for (const auto& attack : kAttacks) {
+                             if (attack.name == argv[6]) attack.say(**channel, lesson);
+                           }
+                         },
+                     .payload = [&](std::span<const std::byte> payload) -> core::Status {
+                       const auto message = decode_lesson(payload);
+                       if (!message.ok()) return message.status();
+                       if (const auto* error = std::get_if<LessonError>(&*message)) call.told = error->why;
+                       return {};
+                     }});
+  const auto end = std::chrono::steady_clock::now() + kAnswer;
+  while (!call.closed && std::chrono::steady_clock::now() < end) loop.run_one_until(end);
+  (*channel)->close();
+  if (!call.opened) return "refused";
+  if (!call.told.empty()) return "told: " + call.told;
+  return call.closed ? "closed" : "open";
+}
+
+}  // namespace
+}  // namespace regroup::node
+
+int main(int argc, char** argv) {
+  if (argc != 7) return 2;
+  std::fputs(regroup::node::answer(argv).c_str(), stdout);
+}
