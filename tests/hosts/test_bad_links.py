@@ -1,0 +1,62 @@
+"""Elastic jobs over a wire that loses packets or is slow: they end with the weights of an undisturbed run."""
+
+import re
+import time
+from pathlib import Path
+
+from hosts import Host, Hosts
+from training import EPOCHS, Start, Training, kill, processes, weights_alone
+
+# Whichever is noticed first.
+WHY = "neither its agent nor its members are|its agent has not been|the connection to its agent is lost"
+
+
+def lost_hosts(job: Training) -> set[str]:
+    """Hosts that the launcher has done without for a while, each of which it has named with the reason."""
+    named = set(re.findall(rf"host (node\d): (?:{WHY})", job.text()))
+    assert named or "its host was lost" not in job.text(), job.text()
+    return named
+
+
+def kept_back(host: Host) -> int:
+    """Packets to it that lose() has taken."""
+    return int(host.network("iptables", "-vxnL", f"loss{host.index}").splitlines()[2].split()[0])
+
+
+def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Start, undisturbed: str):
+    """It may be done without, once or several times."""
+    job = start_own(pace_us=20_000)
+    job.reach(job.steps - 40)
+    job.hosts[2].lose(0.3)
+    job.expect_weights(undisturbed)
+    assert kept_back(job.hosts[2]) > 10
+    assert lost_hosts(job) <= {"node3"}
+
+
+def test_a_host_that_loses_nearly_all_packets_is_dropped_and_comes_back(start_own: Start, undisturbed: str):
+    job = start_own(pace_us=100_000)
+    job.reach(10)
+    job.hosts[2].lose(0.97)
+    job.until_said("6 -> 4 members", 30)
+    assert lost_hosts(job) == {"node3"}
+    job.hosts[2].lose(0)
+    job.until_said("-> 6 members", 60)
+    job.hurry()
+    job.expect_weights(undisturbed)
+
+
+def test_a_slow_link_is_waited_for(start_own: Start, own_trio: Hosts, tmp_path: Path):
+    """Also by newcomers, who get their state over it."""
+    ballast = 1_000_000
+    alone = weights_alone(tmp_path, EPOCHS, ballast)
+    own_trio[1].slow("4mbit")
+    job = start_own(pace_us=0, ballast=ballast)
+    job.reach(10)
+    before, began = own_trio[1].received(), time.monotonic()
+    kill(processes(own_trio[1], "chaos_member"))
+    job.expect_weights(alone)
+    taken, carried = time.monotonic() - began, own_trio[1].received() - before
+    assert carried > ballast
+    assert taken > 8 * carried / 5_000_000
+    assert "-> 6 members" in job.text()
+    assert not lost_hosts(job)
