@@ -179,6 +179,7 @@ def test_signals_reach_members_on_all_hosts(hosts: Hosts):
     assert done.status == 0
 
 
+@pytest.mark.no_wire
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -201,6 +202,7 @@ def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
     assert done.seconds < 5 + 10  # the limit, and a busy machine
 
 
+@pytest.mark.no_wire
 @pytest.mark.parametrize("members", ["2", "1:2"])
 def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
     ssh = hosts.folder / "slow_ssh"
