@@ -97,7 +97,8 @@ Result<Ucp> load_ucp() {
   const Variable log("UCX_LOG_LEVEL", "fatal");
   void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
-    return Status(Code::kUnavailable, fmt::format("no libucp (Debian package libucx0): {}", ::dlerror()));
+    return Status(Code::kUnavailable,
+                  fmt::format("not viable: no libucp; the Debian package libucx0 has it: {}", ::dlerror()));
   }
   Ucp out;
   const char* missing = nullptr;
@@ -107,8 +108,9 @@ Result<Ucp> load_ucp() {
   REGROUP_UCP_FUNCTIONS(REGROUP_UCP_FIND)
 #undef REGROUP_UCP_FIND
   if (missing == nullptr) return out;
-  return Status(Code::kUnavailable,
-                fmt::format("{} has no function {}: UCX 1.11 or later is wanted", kLibrary, missing));
+  return Status(
+      Code::kUnavailable,
+      fmt::format("not viable: {} has no function {}; UCX 1.11 or later is wanted", kLibrary, missing));
 }
 
 Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& settings) {

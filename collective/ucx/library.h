@@ -46,7 +46,7 @@ struct Ucp {
 #undef REGROUP_UCP_DECLARE
 };
 
-// Loads the library; it stays loaded. kUnavailable "no libucp (Debian package libucx0): ..." without it. Sets
+// Loads the library; it stays loaded. kUnavailable "not viable: no libucp; ..." without it. Sets
 // variables of the environment while it loads, so no other thread may read the environment meanwhile.
 [[nodiscard]] core::Result<Ucp> load_ucp();
 

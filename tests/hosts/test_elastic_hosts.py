@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hosts import ROOT, Hosts, until
+from hosts import ROOT, Host, Hosts, until
 from training import BIN, WHERE, Start, kill, left_on, processes
 
 PYTHON = str(ROOT / ".venv/bin/python")
@@ -153,6 +153,33 @@ def test_too_few_slots_are_named(hosts: Hosts, start: Start):
     job = start("node1:1,nowhere:2", "2:6", pace_us=0)
     assert job.wait() == 1
     assert "the hosts that came up have 1 slots for at least 2 members" in job.text()
+
+
+LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
+
+
+def take_libucp(host: Host) -> None:
+    """From this host alone: a layer over its folder in which the library was removed."""
+    layer = f"lowerdir={LIBRARIES},upperdir=/tmp/upper,workdir=/tmp/work"
+    script = (
+        f"mkdir /tmp/upper /tmp/work && mount -t overlay overlay -o {layer} {LIBRARIES}"
+        f" && rm {LIBRARIES}/libucp.so*"
+    )
+    done = host.run(["sh", "-c", script])
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_libucp_several_hosts_say_so_and_name_the_package(own_hosts: Hosts):
+    job = [str(BIN / "regroup"), "--ssh-command", " ".join(own_hosts.ssh), "-np", "2:2"]
+    member = [str(BIN.parent / "tests/bin/elastic_member"), "3", "1"]
+    for host in own_hosts:
+        take_libucp(host)
+    alone = own_hosts[0].run([*job, "-H", "node1:2", *member], timeout=60)
+    assert alone.returncode == 0, alone.stderr  # nothing goes over a wire
+    done = own_hosts[0].run([*job, "-H", "node1,node2", *member], timeout=60)
+    assert done.returncode != 0
+    said = re.findall(r"not viable: no libucp; .* libucx0 .*", done.stdout + done.stderr)
+    assert said, done.stdout + done.stderr
 
 
 def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: str):

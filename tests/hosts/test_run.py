@@ -202,6 +202,19 @@ def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
     assert done.seconds < 5 + 10  # the limit, and a busy machine
 
 
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_the_ssh_command_can_be_told_as_to_mpirun(hosts: Hosts, by: str):
+    mark, ssh = hosts.folder / f"ssh_by_{by}", hosts.folder / f"marking_ssh_by_{by}"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {mark}\nexec {" ".join(hosts.ssh)} "$@"\n')
+    ssh.chmod(0o755)
+    option = ["--mca", "plm_rsh_agent", str(ssh)] if by == "option" else []
+    environment = {**os.environ, **({} if option else {"OMPI_MCA_plm_rsh_agent": str(ssh)})}
+    done = hosts[0].run([REGROUP, *option, "-H", "node1,node2", "hostname"], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.split()) == ["node1", "node2"]
+    assert mark.read_text().startswith("node2 ")
+
+
 @pytest.mark.no_wire
 @pytest.mark.parametrize("members", ["2", "1:2"])
 def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
