@@ -1,6 +1,5 @@
 // What each operation does between its rendezvous. Five ways, the same in all ranks:
-//   inline    a contribution of at most 56 bytes travels in the arrival; behind the rendezvous each takes
-//             what is for it
+//   inline    a contribution of at most 56 bytes travels in the arrival
 //   lines     a small one in lines beside it that say for themselves that they are there (lines.h)
 //   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
 //             before it delivered; large reductions to all or to a root fold the one before it slice by
