@@ -50,13 +50,14 @@ def test_a_slow_link_is_waited_for(start_own: Start, own_trio: Hosts, tmp_path: 
     ballast = 1_000_000
     alone = weights_alone(tmp_path, EPOCHS, ballast)
     own_trio[1].slow("4mbit")
-    job = start_own(pace_us=0, ballast=ballast)
+    job = start_own(pace_us=100_000, ballast=ballast)
     job.reach(10)
     before, began = own_trio[1].received(), time.monotonic()
     kill(processes(own_trio[1], "chaos_member"))
+    job.until_said("-> 6 members", 60)
+    job.hurry()
     job.expect_weights(alone)
     taken, carried = time.monotonic() - began, own_trio[1].received() - before
     assert carried > ballast
     assert taken > 8 * carried / 5_000_000
-    assert "-> 6 members" in job.text()
     assert not lost_hosts(job)
