@@ -7,26 +7,6 @@ import pytest
 from hosts import Hosts, missing_rights
 from training import EPOCHS, Start, starter, weights_alone
 
-# Two hosts of a job send more than this each. A login by ssh that does nothing costs either end 5,300 bytes
-# at most, and more go with the program and the secret of an agent, and through its link.
-CONTROL_BYTES = 6_000
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "no_wire: no agent comes up on another host: that is what it is about")
-
-
-@pytest.fixture(autouse=True)
-def bytes_cross_the_wire(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test that gets hosts uses the wire between two of them, unless it is marked `no_wire`."""
-    names = [name for name in request.fixturenames if name.endswith(("hosts", "trio"))]
-    hosts = [host for name in names for host in request.getfixturevalue(name)]
-    before = [host.sent() for host in hosts]
-    yield
-    sent = sorted(host.sent() - was for host, was in zip(hosts, before, strict=True))
-    if hosts and not request.node.get_closest_marker("no_wire"):
-        assert sent[-2] > CONTROL_BYTES, f"no two hosts have talked to each other: {sent} bytes"
-
 
 @contextlib.contextmanager
 def started(count: int, **options) -> Iterator[Hosts]:

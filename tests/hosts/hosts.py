@@ -142,7 +142,6 @@ class Host(Space):
         self.hosts, self.index = hosts, index
         self.address, self.port = f"10.77.0.{index + 1}", f"port{index + 1}"
         self.dead = False
-        self.last_counters: tuple[int, int] | None = None  # of one that is dead
         super().__init__(hosts.switch.enter(), order)
 
     def plug(self) -> None:
@@ -179,11 +178,11 @@ class Host(Space):
 
     def sent(self) -> int:
         """Bytes that this host has put on its wire."""
-        return (self.last_counters or self.hosts.switch.counters(self.port))[0]
+        return self.hosts.switch.counters(self.port)[0]
 
     def received(self) -> int:
         """Bytes that the wire has brought to this host."""
-        return (self.last_counters or self.hosts.switch.counters(self.port))[1]
+        return self.hosts.switch.counters(self.port)[1]
 
     def pids(self) -> list[int]:
         """Processes of this host and their numbers out here, its first one aside."""
@@ -247,7 +246,6 @@ class Host(Space):
     def kill(self) -> None:
         """The host loses its power: nothing of it is heard any more, no end of a connection either."""
         self.link(up=False)
-        self.last_counters = self.hosts.switch.counters(self.port)
         self.dead = True
         os.kill(self.pid, signal.SIGKILL)
         self.process.wait(DEADLINE_S)

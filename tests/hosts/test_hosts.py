@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hosts import CAPABILITIES, ROOT, Host, Hosts, missing_rights, until
 
-pytestmark = pytest.mark.no_wire  # hosts themselves
 SETPRIV = shutil.which("setpriv")
 # Sends PIECES datagrams of SIZE bytes to HOST, slowly enough for the other's buffer.
 SENDER = """

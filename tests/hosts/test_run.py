@@ -188,7 +188,6 @@ def test_signals_reach_members_on_all_hosts(hosts: Hosts):
     assert done.status == 0
 
 
-@pytest.mark.no_wire
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -234,7 +233,6 @@ def test_the_ssh_command_can_be_told_as_to_mpirun(hosts: Hosts, by: str):
     assert mark.read_text().startswith("node2 ")
 
 
-@pytest.mark.no_wire
 @pytest.mark.parametrize("members", ["2", "1:2"])
 def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
     ssh = hosts.folder / "slow_ssh"
