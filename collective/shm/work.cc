@@ -46,8 +46,8 @@ constexpr std::size_t kMostCache = 32 << 20;
 // with what was read.
 Stores stores_of(Kind kind, std::size_t bytes, std::size_t read) {
   static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
-  return bytes >= kLastLevel / 2 + (from_root(kind) ? 0 : 1) || bytes + read > kLastLevel ? Stores::kStream
-                                                                                          : Stores::kPlain;
+  const bool is_much = from_root(kind) ? bytes >= kLastLevel / 2 : bytes > kLastLevel / 2;
+  return is_much || bytes + read > kLastLevel ? Stores::kStream : Stores::kPlain;
 }
 
 bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }

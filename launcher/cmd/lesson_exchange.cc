@@ -242,7 +242,7 @@ Status LessonExchange::on_payload(std::size_t index, std::span<const std::byte> 
   if (const auto* chunk = std::get_if<LessonChunk>(&*message)) return take(source, *chunk);
   const auto* length = std::get_if<node::LessonLength>(&*message);
   if (length == nullptr) return wrong("a source sent a request");
-  if (index == 0) {  // who gives the results; it keeps no more of them than that for us
+  if (index == 0) {  // who gives the results; nobody keeps more of them than that
     if (length->newest > there_.kept + core::kMaxKeptResults)
       return wrong(fmt::format("step {} is the newest, {} came last", length->newest, there_.kept));
     there_.newest = std::max(there_.newest, length->newest);

@@ -77,7 +77,7 @@ def test_learners_are_killed_one_after_another(hosts: Hosts, start: Start, undis
     try:
         job.control("resize", "3")
         lost = []
-        for share in (0.05, 0.5, 0.9):
+        for share in (0.05, 0.5, 0.7):
             lost.append(in_lesson(job, len(lost) + 1, hosts[1], share))
             kill(processes(hosts[1], "chaos_member"))
         # One that stands still while all comes, and has applied nothing of it.
