@@ -6,6 +6,7 @@
 #include "launcher/node/wire_bounds.h"
 #include "launcher/node/wire_generated.h"
 #include "tests/core/often.h"
+#include "tests/node/wire_samples.h"
 
 namespace regroup::node {
 namespace {
@@ -62,16 +63,7 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   setup.usage = true;
   setup.claims = {"scope", "", "outer"};
   setup.memory = launcher::MemoryPolicy::kInterleave;
-  const CheckpointPlan plan{.directory = "/local",
-                            .shared = "/shared",
-                            .every = 100,
-                            .keep_last = 5,
-                            .keep_every = 1000,
-                            .memory = 1 << 30,
-                            .job = "j1",
-                            .seed = 7,
-                            .shards = 4,
-                            .resume = Resume{"/shared/step-00000200", 200, 7, 4, "isa=avx2"}};
+  const CheckpointPlan plan = sample_plan();
   setup.elastic =
       ElasticSetup{.lines = 3, .shards = 4, .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}}, .checkpoints = plan};
   const node::Setup out = through(setup);
