@@ -33,8 +33,6 @@ using Sight = Arrivals::Sight;
 
 namespace {
 
-constexpr unsigned kQuickLooks = 100;  // for the others, before an operation is queued: about 1 us
-
 bool same(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
@@ -100,9 +98,9 @@ Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline
 // Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
 // within a microsecond.
 bool ShmCommunicator::has_caught_up() {
-  for (unsigned look = 0; left_early_ && look < kQuickLooks; ++look) {
+  for (std::size_t look = 0; left_early_ && look < family_->quick_looks(); ++look) {
+    if (look > 0) family_->let_run();
     left_early_ = arrivals_.look(true) != Sight::kAll;
-    if (!family_->spins()) break;
   }
   return !left_early_;
 }
@@ -121,7 +119,8 @@ const Quick* ShmCommunicator::recall(const Operation& o) {
 // Null unless it needs nothing but one rendezvous: what each contributes travels in it or is copied, and all
 // have met before.
 const Quick* ShmCommunicator::remember(const Operation& o) {
-  if (!settled_ || o.kind == Kind::kSumPartials || size() == 1 || !family_->gate_is_open()) return nullptr;
+  if (!settled_ || !family_->knows_cores() || !family_->gate_is_open()) return nullptr;
+  if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
   const Plan plan = plan_of(o, false, false);
   if (!plan.is_copied || plan.block > plan.piece || plan.by_slices) return nullptr;
   Quick& quick = quick_[next_quick_];
@@ -158,6 +157,7 @@ bool ShmCommunicator::run_quick(const Quick& quick) {
   if (plan_.block > 0) {
     set_sources(o, 0);
     deliver(o, 0, plan_.block);
+    if (!plan_.is_inline) keep_pace(o, 0, 1);
     if (plan_.stores == Stores::kStream) complete_stores();
   }
   make_ready(o);
@@ -183,7 +183,7 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   };
   Sight seen = look();
   arrivals_.set_leads(seen == Sight::kAll);
-  for (unsigned i = 1; i < kQuickLooks && seen == Sight::kMissing; ++i) seen = look();
+  for (std::size_t i = 1; i < family_->quick_looks() && seen == Sight::kMissing; ++i) seen = look();
   if (seen != Sight::kAll || arrivals_.is_over()) {
     plan_ = quick.plan;
     call_ = quick.call;
@@ -221,16 +221,17 @@ void ShmCommunicator::give(const Quick& quick) {
   for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
 }
 
-// Looks for what the others bring, for about a microsecond where this member spins. Behind a fence: who looks
+// Looks for what the others bring, a while. Behind a fence: who looks
 // at lines that are being written takes each of them away from its writer, and by then they are.
 bool ShmCommunicator::find_others(const Operation& o) {
   fence();
   arrivals_.give_way();
   const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
   bool fetched = fetch();
-  if (!plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
+  if (family_->spins() && !plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
   Sight seen = arrivals_.look_first();
-  for (unsigned look = 0; look < kQuickLooks && seen == Sight::kMissing && family_->spins(); ++look) {
+  for (std::size_t look = 0; look < family_->quick_looks() && seen == Sight::kMissing; ++look) {
+    family_->let_run();
     fetched = fetch();
     const bool all_gave = fetched && !from_root(o.kind);
     const auto giver = fetched ? static_cast<std::size_t>(o.root) : Arrivals::kNobody;

@@ -1,5 +1,5 @@
-// The Communicator over an arena. communicator.cc runs operations through their rendezvous, work.cc holds
-// what each does between them, factory.cc opens communicators and splits them.
+// The Communicator over an arena. communicator.cc runs operations through their rendezvous, work.cc and
+// staging.cc hold what each does between them, factory.cc opens communicators and splits them.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "collective/shm/domains.h"
 #include "collective/shm/family.h"
 #include "collective/shm/one_copy.h"
+#include "collective/shm/pace.h"
 #include "collective/shm/plan.h"
 #include "collective/shm/stage.h"
 #include "collective/shm/tree_fold.h"
@@ -90,6 +91,7 @@ class ShmCommunicator final : public Communicator {
   void stage_lines(const Operation& operation);
   [[nodiscard]] bool fetch_lines(const Operation& operation);
   void stage_chunk(const Operation& operation, std::size_t index);
+  void fill_chunk(const Operation& operation, std::size_t index, Stores stores);
   void set_sources(const Operation& operation, std::size_t index);
   void fold_slice(const Operation& operation, std::size_t index);
   void collect_slices(const Operation& operation, std::size_t index);
@@ -102,6 +104,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
     return stages_[rank]->room_of(slots_[rank]) + turns_.at(time);
   }
+  void keep_pace(const Operation& operation, std::size_t index, std::uint64_t ago);
   [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
     return std::min(plan_.piece, plan_.block - index * plan_.piece);
   }
@@ -113,6 +116,7 @@ class ShmCommunicator final : public Communicator {
   const TreeFold ranks_fold_;     // over one input of each rank
   std::vector<Stage*> stages_;    // by rank
   Turns turns_;
+  Paces paces_;
   Arrivals arrivals_;
   bool settled_;
   bool left_early_ = false;  // not all were seen at the last rendezvous

@@ -27,7 +27,6 @@ using core::Status;
 using core::TimePoint;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr std::size_t kYields = 2;  // for each rank
 // Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
 // then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
@@ -186,7 +185,7 @@ Result<bool> Family::test(std::uint64_t ticket) {
 
 bool Family::look_again(std::uint64_t ticket) {
   for (std::size_t turn = 0; !spins_ && turn < kYields * ranks_ && !is_done(ticket) && failed_.ok(); ++turn) {
-    ::sched_yield();
+    let_run();
     advance(false);
   }
   if (!spins_) return is_done(ticket);

@@ -2,6 +2,8 @@
 // operation runs at a time, the messages beside it, and all waiting.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -76,6 +78,16 @@ class Family {
   void met(std::span<const core::SlotIndex> slots);
   // Whether each member of the World on this host can have a core for itself, as far as is known.
   [[nodiscard]] bool spins() const { return spins_; }
+  // They cannot. The same in all of them: false until they have met, which is before the first operation
+  // ends.
+  [[nodiscard]] bool shares_cores() const { return counted_cores_ && !spins_; }
+  [[nodiscard]] bool knows_cores() const { return counted_cores_; }
+  // How often an operation looks for the others before it is queued, which costs more than a look: for about
+  // a microsecond; on cores that are shared, until all of them could run. Between looks it calls let_run().
+  [[nodiscard]] std::size_t quick_looks() const { return spins_ ? kQuickLooks : kYields * ranks_; }
+  void let_run() const {
+    if (!spins_) ::sched_yield();
+  }
   // That this member computes on; nothing if on several.
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] OneCopy one_copy() const { return one_copy_; }
@@ -89,6 +101,9 @@ class Family {
   bool has_groups = false;
 
  private:
+  static constexpr std::size_t kQuickLooks = 100;
+  static constexpr std::size_t kYields = 2;  // for each rank
+
   void announce_cores();
   // Moves everything on as far as it gets without waiting.
   void advance(bool thorough);

@@ -29,12 +29,16 @@ struct Kernels {
   // Between a 16-bit float and float32; narrow() rounds to nearest even. No overlap.
   using Widen = void (*)(float* to, const void* from, std::size_t count);
   using Narrow = void (*)(void* to, const float* from, std::size_t count);
+  // memcpy() of what another core has just written, by loads and stores: `rep movsb`, which a C library takes
+  // for much, leaves such lines where they are (docs/design/stages.md).
+  using Copy = void (*)(void* to, const void* from, std::size_t bytes);
 
   Combine combine[kAccumulators][kOps];  // null: bit operations of floats. kAvg adds.
   Close close[kAccumulators][kOps];      // likewise
   Finish finish[kAccumulators];
   Widen widen[2];  // float16, bfloat16
   Narrow narrow[2];
+  Copy copy;
 };
 
 // The best that this processor has.

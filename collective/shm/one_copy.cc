@@ -16,8 +16,7 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = 1 << 20;  // between looks at revoke and deadline
 constexpr std::uint8_t kRests = 15;
-constexpr std::size_t kLeastPaying = 256 << 10;  // bytes of a block
-constexpr std::size_t kLeastOfScatter = 64 << 10;
+constexpr std::size_t kLeastOfScatter = 64 << 10;  // bytes of a block
 constexpr std::size_t kMostPaying = 8 << 20;  // larger results go past the cache, which the kernel's do not
 
 }  // namespace
@@ -27,20 +26,10 @@ bool can_be_one_copy(Kind kind) {
          kind == Kind::kAlltoall || kind == Kind::kBroadcast;
 }
 
-// Measured: docs/design/one_copy.md. Through the stages two ranks share the work of a broadcast, a gather or
-// a scatter, and what several read is read from the cache that they share.
+// Measured: docs/design/one_copy.md. Elsewhere the stages are faster: what several read is read from the
+// cache that they share, and members that give and take at the same time share the work.
 bool pays_by_one_copy(Kind kind, std::size_t block, std::size_t ranks) {
-  if (block > kMostPaying) return false;
-  switch (kind) {
-    case Kind::kAllgather:
-      return ranks == 2 && block >= kLeastPaying;
-    case Kind::kAlltoall:
-      return ranks <= 4 && block >= kLeastPaying;
-    case Kind::kScatter:
-      return ranks >= 3 && block >= kLeastOfScatter;
-    default:
-      return false;
-  }
+  return kind == Kind::kScatter && ranks >= 3 && block >= kLeastOfScatter && block <= kMostPaying;
 }
 
 // Asked once for each operation that might.

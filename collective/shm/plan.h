@@ -10,6 +10,14 @@
 
 namespace regroup::collective {
 
+inline constexpr std::size_t kLine = 64;
+
+[[nodiscard]] constexpr bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
+// The output has a block of each rank.
+[[nodiscard]] constexpr bool gathers(Kind kind) {
+  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
+}
+
 // How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
 struct Plan {
   std::size_t block = 0;    // bytes per rank

@@ -54,7 +54,7 @@ struct Stage {
 // Where in the rooms of all members what they write between one rendezvous and the next lies: small data in
 // turns of its own, which stay in the caches of those who exchange it, all else one behind the other in a
 // ring. To write lines that another core has changed or read and still holds is slow, to write those that
-// have gone back to the cache that all share is not: hence large data go around a ring that is as large as a
+// have gone back to the cache that all share is not: hence large data go around a ring that is larger than a
 // core's cache. What that takes from others' caches costs data of a few pages more than it gains them: they
 // have a smaller one.
 class Turns {
@@ -62,10 +62,10 @@ class Turns {
   static constexpr std::size_t kMiddle = 32 << 10;
   static constexpr std::size_t kSmallTurns = kTurns * kSmall;
   static constexpr std::size_t kMiddleRing = 8 * kMiddle;
-  static constexpr std::size_t kLargeRing = 1 << 20;
   static constexpr std::size_t kApart = kTurns + 1;  // of the largest, in a ring
 
  public:
+  static constexpr std::size_t kLargeRing = 2 << 20;
   // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever a ring
   // ends.
   static constexpr std::size_t kLeast = kSmallTurns + kApart * kChunk;

@@ -9,7 +9,7 @@
 //   one copy  contributions in ordinary memory are read where they are, by the kernel (one_copy.cc)
 // Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
 // all have read it: where the last work reads it, a rendezvous follows.
-// docs/collectives.md has the traffic of each.
+// What goes into stages and comes out of them: staging.cc. docs/collectives.md has the traffic of each.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,9 +20,9 @@
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kLine = 64;
 constexpr std::size_t kFewRanks = 4;
 constexpr std::size_t kLevelsBytes = 256 << 10;  // results that are worth a rendezvous for each block
+constexpr std::size_t kLeastByKernel = 2 << 10;  // of a copy: less is memcpy()'s
 // Inputs of all ranks: up to here who wants the result folds all by itself.
 std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
 // Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
@@ -50,12 +50,6 @@ Stores stores_of(Kind kind, std::size_t bytes, std::size_t read) {
   return is_much || bytes + read > kLastLevel ? Stores::kStream : Stores::kPlain;
 }
 
-bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
-// The output has a block of each rank.
-bool gathers(Kind kind) {
-  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
-}
-
 }  // namespace
 
 // True if it touches what the members of an earlier generation might still read.
@@ -73,11 +67,13 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   plan.is_copied = whole <= most_copied(o.kind);
   const std::size_t lines = lines_of(plan.block) * (is_split(o.kind) ? ranks : 1);
   plan.by_lines = o.kind != Kind::kSumPartials && plan.is_copied && !plan.is_inline && ranks > 1 && !closes &&
-                  lines <= most_lines(o.kind);
+                  lines <= most_lines(o.kind) && !family_->shares_cores();
   plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                   from_root(o.kind) == (rank_ == o.root);
   const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
-  plan.stores = stores_of(o.kind, o.out.size() * results, whole * (from_root(o.kind) ? 1 : ranks));
+  const std::size_t givers = from_root(o.kind) ? 1 : ranks;
+  const std::size_t read = whole + std::min(whole, Turns::kLargeRing);  // and what it goes through
+  plan.stores = stores_of(o.kind, o.out.size() * results, read * givers);
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
@@ -157,8 +153,12 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
     if (!plan_.by_slices) deliver(o, (phase - 1) * plan_.piece, piece_bytes(phase - 1));
+    if (!plan_.by_slices && !plan_.is_inline) keep_pace(o, phase - 1, 1);
   }
-  if (phase >= 2 && plan_.by_slices) collect_slices(o, phase - 2);
+  if (phase >= 2 && plan_.by_slices) {
+    collect_slices(o, phase - 2);
+    keep_pace(o, phase - 2, 2);
+  }
   return phase == 0 && !plan_.hopes ? announce(o) : std::span<const std::byte>();
 }
 
@@ -210,112 +210,6 @@ void ShmCommunicator::hear(Pending& pending) {
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
     pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
-  }
-}
-
-// What the others are about to have written for this rank begins to come here while this rank looks whether
-// they have. Not more than the processor can fetch at a time.
-void ShmCommunicator::fetch_ahead(const Operation& o) const {
-  constexpr std::size_t kMost = 1024;
-  const auto self = static_cast<std::size_t>(rank_);
-  for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMost; ++r) {
-    if (r == self) continue;
-    const std::size_t part = is_split(o.kind) ? part_of(r, self) : 0;
-    const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.stride;
-    for (std::size_t at = 0; at < plan_.block && sum < kMost; at += kLine, sum += kLine) {
-      __builtin_prefetch(from + at);
-    }
-  }
-}
-
-// For what this rank needs of `rank`'s lines: the output, unless it is to be reduced.
-Output ShmCommunicator::room_of(const Operation& o, std::size_t rank) {
-  constexpr std::size_t kRoom = kLines * sizeof(DataLine::payload);
-  if (from_root(o.kind)) return o.out;
-  if (gathers(o.kind)) return o.out.subspan(rank * plan_.block, plan_.block);
-  if (fetched_.empty()) fetched_.resize(slots_.size() * kRoom);
-  return Output(fetched_).subspan(rank * kRoom, plan_.block);
-}
-
-void ShmCommunicator::stage_lines(const Operation& o) {
-  if (to_root(o.kind) && rank_ == o.root) return;
-  const auto self = static_cast<std::size_t>(rank_);
-  const LineMark mark = arrivals_.next_mark(call_);
-  DataLine* to = stages_[self]->lines_of_time(arrivals_.met());
-  if (o.kind == Kind::kAllreduce && inputs_[self] == nullptr) {
-    std::ranges::copy(o.in, room_of(o, self).begin());
-  }
-  const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
-  for (std::size_t r = 0; r < parts; ++r) {
-    if (parts > 1 && r == self) continue;
-    write_lines(to + r * lines_of(plan_.block), mark,
-                contribution_of(o).subspan(r * plan_.block, plan_.block));
-  }
-}
-
-// True if all that this rank needs of the others is there. Goes on where it stopped the last time.
-bool ShmCommunicator::fetch_lines(const Operation& o) {
-  const auto self = static_cast<std::size_t>(rank_);
-  const std::size_t at = is_split(o.kind) ? self * lines_of(plan_.block) : 0;
-  for (std::size_t& r = fetched_of_; r < slots_.size(); ++r) {
-    const bool gives =
-        from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
-    if (r == self || !gives) continue;
-    const DataLine* lines = stages_[r]->lines_of_time(arrivals_.met() - 1) + at;
-    if (!read_lines(lines, arrivals_.mark(), room_of(o, r))) return false;
-  }
-  return true;
-}
-
-// Copies what others will need.
-void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
-  if (plan_.by_lines) return stage_lines(o);
-  if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
-  const auto self = static_cast<std::size_t>(rank_);
-  const std::size_t bytes = piece_bytes(index);
-  const std::byte* from = contribution_of(o).data() + index * plan_.piece;
-  std::byte* to = chunk(self, arrivals_.met());
-  if (is_split(o.kind)) {
-    for (std::size_t r = 0; r < slots_.size(); ++r) {
-      if (r != self) std::memcpy(to + part_of(self, r) * plan_.stride, from + r * plan_.block, bytes);
-    }
-    return;
-  }
-  const ByteRange ours = plan_.by_slices ? slice_of(bytes, rank_, size()) : ByteRange{bytes, bytes};
-  std::memcpy(to, from, ours.begin);
-  std::memcpy(to + ours.end, from + ours.end, bytes - ours.end);
-}
-
-// Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
-void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
-  const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
-  const auto staged = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
-    if (plan_.is_inline && size() > 1) {
-      sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
-    } else if (plan_.by_lines && inputs_[r] == nullptr) {
-      sources_[r] = room_of(o, r).data();
-    } else if (inputs_[r] != nullptr) {
-      sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
-    } else {
-      sources_[r] = chunk(r, arrivals_.met() - 1) + staged(r) * plan_.stride;
-    }
-  }
-}
-
-// Our slice of a chunk goes where our own contribution to it would be, which nobody else reads.
-void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
-  const ByteRange mine = slice_of(piece_bytes(index), rank_, size());
-  std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met() - 1);
-  ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, Stores::kPlain);
-}
-
-void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
-  if (o.kind == Kind::kReduce && rank_ != o.root) return;
-  std::byte* out = o.out.data() + index * plan_.piece;
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
-    const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
-    copy(out + slice.begin, chunk(r, arrivals_.met() - 2) + slice.begin, slice.size());
   }
 }
 
@@ -393,6 +287,8 @@ void ShmCommunicator::deliver_own(const Operation& o) {
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
   if (to == from || bytes == 0) return;
+  if (plan_.stores == Stores::kPlain && bytes >= kLeastByKernel)
+    return ranks_fold_.kernels().copy(to, from, bytes);
   store_block(to, from, bytes, plan_.stores);
 }
 

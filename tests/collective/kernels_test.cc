@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -103,6 +104,20 @@ TEST_P(Kernel, ConvertsEveryHalf) {
   for (std::size_t i = 0; i < around.size(); ++i) {
     ASSERT_EQ(half[i], half_of(around[i])) << around[i];
     ASSERT_EQ(bfloat[i], bfloat_of(around[i])) << around[i];
+  }
+}
+
+TEST_P(Kernel, CopiesAnyLengthAtAnyAlignmentAndNothingBeyond) {
+  const Kernels& kernels = kernels_of(GetParam());
+  const Bytes from = make_leaf(Dtype::kUint8, 2000, 5, true);
+  for (const std::size_t skew : {0, 1, 17, 63}) {
+    for (std::size_t bytes = 0; bytes + skew <= 1300; bytes += bytes < 600 ? 1 : 97) {
+      Bytes to(2000, std::byte{0xa5});
+      Bytes want = to;
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(skew), bytes, want.begin() + 64 - skew);
+      kernels.copy(to.data() + 64 - skew, from.data() + skew, bytes);
+      ASSERT_EQ(to, want) << bytes << " bytes, skew " << skew;
+    }
   }
 }
 

@@ -1,0 +1,142 @@
+// What a member's stage holds for the others, and what it takes from theirs: lines, chunks, slices of chunks.
+#include <algorithm>
+#include <utility>
+
+#include "collective/shm/communicator.h"
+
+namespace regroup::collective {
+namespace {
+
+constexpr double kMuchOfAll = 1.1;  // of what is measured of all that a chunk costs
+constexpr double kMuchOfOwn = 2;    // of what it costs who stages it: the others pay for a part of the gain
+
+// Whether a rank does with the others' chunks what they do with its own, at the same time: then what it
+// measures is what the chunk costs all, else only what it costs this rank.
+bool sees_it_read(Kind kind) { return !from_root(kind) && !to_root(kind); }
+
+}  // namespace
+
+// What the others are about to have written for this rank begins to come here while this rank looks whether
+// they have. Not more than the processor can fetch at a time.
+void ShmCommunicator::fetch_ahead(const Operation& o) const {
+  constexpr std::size_t kMost = 1024;
+  const auto self = static_cast<std::size_t>(rank_);
+  for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMost; ++r) {
+    if (r == self) continue;
+    const std::size_t part = is_split(o.kind) ? part_of(r, self) : 0;
+    const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.stride;
+    for (std::size_t at = 0; at < plan_.block && sum < kMost; at += kLine, sum += kLine) {
+      __builtin_prefetch(from + at);
+    }
+  }
+}
+
+// For what this rank needs of `rank`'s lines: the output, unless it is to be reduced.
+Output ShmCommunicator::room_of(const Operation& o, std::size_t rank) {
+  constexpr std::size_t kRoom = kLines * sizeof(DataLine::payload);
+  if (from_root(o.kind)) return o.out;
+  if (gathers(o.kind)) return o.out.subspan(rank * plan_.block, plan_.block);
+  if (fetched_.empty()) fetched_.resize(slots_.size() * kRoom);
+  return Output(fetched_).subspan(rank * kRoom, plan_.block);
+}
+
+void ShmCommunicator::stage_lines(const Operation& o) {
+  if (to_root(o.kind) && rank_ == o.root) return;
+  const auto self = static_cast<std::size_t>(rank_);
+  const LineMark mark = arrivals_.next_mark(call_);
+  DataLine* to = stages_[self]->lines_of_time(arrivals_.met());
+  if (o.kind == Kind::kAllreduce && inputs_[self] == nullptr) {
+    std::ranges::copy(o.in, room_of(o, self).begin());
+  }
+  const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
+  for (std::size_t r = 0; r < parts; ++r) {
+    if (parts > 1 && r == self) continue;
+    write_lines(to + r * lines_of(plan_.block), mark,
+                contribution_of(o).subspan(r * plan_.block, plan_.block));
+  }
+}
+
+// True if all that this rank needs of the others is there. Goes on where it stopped the last time.
+bool ShmCommunicator::fetch_lines(const Operation& o) {
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::size_t at = is_split(o.kind) ? self * lines_of(plan_.block) : 0;
+  for (std::size_t& r = fetched_of_; r < slots_.size(); ++r) {
+    const bool gives =
+        from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
+    if (r == self || !gives) continue;
+    const DataLine* lines = stages_[r]->lines_of_time(arrivals_.met() - 1) + at;
+    if (!read_lines(lines, arrivals_.mark(), room_of(o, r))) return false;
+  }
+  return true;
+}
+
+// Copies what others will need.
+void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
+  if (plan_.by_lines) return stage_lines(o);
+  if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
+  const Stores stores = paces_.begin(o.kind, plan_.placed, arrivals_.met());
+  fill_chunk(o, index, stores);
+  if (stores == Stores::kStream) complete_stores();  // what follows may not publish()
+  keep_pace(o, index, 0);
+}
+
+// Chunk `index` was staged `ago` rendezvous ago and is where it should be; 0: as far as this rank sees to it.
+void ShmCommunicator::keep_pace(const Operation& o, std::size_t index, std::uint64_t ago) {
+  const bool of_all = sees_it_read(o.kind) && family_->spins();
+  if (of_all && ago == 0) return;
+  const double much = of_all ? kMuchOfAll : kMuchOfOwn;
+  paces_.end(o.kind, plan_.placed, arrivals_.met() - ago, piece_bytes(index), much);
+}
+
+void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::size_t bytes = piece_bytes(index);
+  const std::byte* from = contribution_of(o).data() + index * plan_.piece;
+  std::byte* to = chunk(self, arrivals_.met());
+  if (is_split(o.kind)) {
+    for (std::size_t r = 0; r < slots_.size(); ++r) {
+      if (r != self) {
+        store_block(to + part_of(self, r) * plan_.stride, from + r * plan_.block, bytes, stores);
+      }
+    }
+    return;
+  }
+  const ByteRange ours = plan_.by_slices ? slice_of(bytes, rank_, size()) : ByteRange{bytes, bytes};
+  store_block(to, from, ours.begin, stores);
+  store_block(to + ours.end, from + ours.end, bytes - ours.end, stores);
+}
+
+// Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
+void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
+  const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
+  const auto staged = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    if (plan_.is_inline && size() > 1) {
+      sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
+    } else if (plan_.by_lines && inputs_[r] == nullptr) {
+      sources_[r] = room_of(o, r).data();
+    } else if (inputs_[r] != nullptr) {
+      sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
+    } else {
+      sources_[r] = chunk(r, arrivals_.met() - 1) + staged(r) * plan_.stride;
+    }
+  }
+}
+
+// Our slice of a chunk goes where our own contribution to it would be, which nobody else reads.
+void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
+  const ByteRange mine = slice_of(piece_bytes(index), rank_, size());
+  std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met() - 1);
+  ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, paces_.settled(o.kind, plan_.placed));
+}
+
+void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
+  if (o.kind == Kind::kReduce && rank_ != o.root) return;
+  std::byte* out = o.out.data() + index * plan_.piece;
+  for (std::size_t r = 0; r < slots_.size(); ++r) {
+    const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
+    copy(out + slice.begin, chunk(r, arrivals_.met() - 2) + slice.begin, slice.size());
+  }
+}
+
+}  // namespace regroup::collective
