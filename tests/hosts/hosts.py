@@ -13,6 +13,7 @@ mounts and names go with the last. Needs root; missing_rights() says what is mis
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -35,6 +36,7 @@ TOOLS = {
     "ip": "iproute2",
     "tc": "iproute2",
     "iptables": "iptables",
+    "ebtables": "iptables",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
@@ -149,6 +151,8 @@ class Host(Space):
             *f"ip link add {self.port} type veth peer name eth0 netns {self.pid}".split()
         )
         self.hosts.switch.network(*f"ip link set {self.port} master bridge up".split())
+        counted = f"-p IPv4 --ip-dst {self.address} --ip-proto tcp --ip-sport ! 22 --ip-dport ! 22"
+        self.hosts.switch.network("ebtables", *f"-A FORWARD -o {self.port} {counted}".split())
         for command in ("link set lo up", f"addr add {self.address}/24 dev eth0", "link set eth0 up"):
             self.network("ip", *command.split())
 
@@ -325,6 +329,12 @@ class Hosts:
     def ssh(self) -> list[str]:
         """The ssh command that reaches every host from every host."""
         return ["ssh", "-F", str(self.folder / "ssh_config")]
+
+    def heard(self) -> list[int]:
+        """Bytes over TCP that the wire has brought to each host, those of ssh aside: what jobs say to it. The
+        switch counts them, before lose() takes its share, and keeps the last count of a host that is dead."""
+        rules = self.switch.network("ebtables", "-L", "FORWARD", "--Lc")
+        return [int(count) for count in re.findall(r"-o port\d+ .* bcnt = (\d+)", rules)]
 
     def __getitem__(self, index: int) -> Host:
         return self.hosts[index]

@@ -140,6 +140,7 @@ def test_without_the_program_on_any_host_the_job_ends_at_once(hosts: Hosts):
     assert "the hosts that came up have 0 slots for at least 1 members" in done.stderr
 
 
+@pytest.mark.no_wire("no host is there to be reached")
 def test_without_any_host_the_job_ends_at_once(hosts: Hosts):
     job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "nowhere", "-np", "1:2"]
     done = hosts[0].run([*job, "true"], timeout=20)
@@ -147,6 +148,7 @@ def test_without_any_host_the_job_ends_at_once(hosts: Hosts):
     assert "the hosts that came up have 0 slots for at least 1 members" in done.stderr
 
 
+@pytest.mark.no_wire("the only other host is not there")
 def test_too_few_slots_are_named(hosts: Hosts, start: Start):
     job = start("node1:1,nowhere:2", "2:6", pace_us=0)
     assert job.wait() == 1

@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import talk
 from hosts import CAPABILITIES, ROOT, Host, Hosts, missing_rights, until
 
+pytestmark = pytest.mark.no_wire("hosts themselves, without a job")
 SETPRIV = shutil.which("setpriv")
 # Sends PIECES datagrams of SIZE bytes to HOST, slowly enough for the other's buffer.
 SENDER = """
@@ -52,6 +54,11 @@ c.send(b"x")
 left = 1000000
 while left: left -= len(c.recv(left))
 print(time.monotonic() - begin)
+"""
+KNOCK = """
+import socket, sys
+try: socket.create_connection((sys.argv[1], 5001), 0.2)
+except TimeoutError: print("no answer")
 """
 
 
@@ -135,6 +142,48 @@ def test_bytes_are_counted_where_they_cross(hosts: Hosts):
     received = [host.received() - b for host, (_, b) in zip(hosts, before, strict=True)]
     assert 1_000_000 < sent[0] < 1_200_000 and 1_000_000 < received[1] < 1_200_000
     assert sent[2] < 10_000 and received[2] < 10_000
+
+
+def test_what_jobs_say_is_counted_and_ssh_is_not(hosts: Hosts):
+    before = hosts.heard()
+    assert hosts[0].run([*hosts.ssh, "node2", "hostname"]).stdout == "node2\n"
+    assert hosts.heard() == before
+    megabyte(hosts[0], hosts[1])
+    heard = [now - then for now, then in zip(hosts.heard(), before, strict=True)]
+    assert 1_000_000 < heard[1] < 1_200_000 and 100 < heard[0] < 100_000 and heard[2] == 0
+
+
+def test_what_is_lost_has_crossed_the_wire_and_what_meets_no_link_has_not(hosts: Hosts):
+    def crossed() -> int:
+        """Bytes of node2 to node1, in vain."""
+        before = hosts.heard()
+        assert python(hosts[1], KNOCK, hosts[0].name).communicate(timeout=30)[0] == "no answer\n"
+        assert hosts.heard()[1:] == before[1:]
+        return hosts.heard()[0] - before[0]
+
+    hosts[0].lose(1)
+    assert crossed() > 0
+    hosts[0].lose(0)
+    hosts[0].link(up=False)
+    assert crossed() == 0
+    hosts[0].link(up=True)
+    until(lambda: reaches(hosts[1], hosts[0]), "the link is back")
+
+
+def test_a_dead_host_keeps_its_last_count(own_hosts: Hosts):
+    megabyte(own_hosts[1], own_hosts[0])
+    heard = own_hosts.heard()
+    assert heard[0] > 1_000_000
+    own_hosts[0].kill()
+    assert own_hosts.heard() == heard
+
+
+def test_hosts_that_only_come_by_ssh_do_not_talk(hosts: Hosts):
+    with pytest.raises(AssertionError, match="no two hosts have talked"), talk(hosts):
+        assert hosts[0].run([*hosts.ssh, "node2", "hostname"]).stdout == "node2\n"
+    with talk(hosts):
+        megabyte(hosts[0], hosts[1])
+        megabyte(hosts[1], hosts[0])
 
 
 def test_a_link_that_is_down_carries_nothing(hosts: Hosts):

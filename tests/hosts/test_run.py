@@ -188,6 +188,7 @@ def test_signals_reach_members_on_all_hosts(hosts: Hosts):
     assert done.status == 0
 
 
+@pytest.mark.no_wire("the job ends before agents come up")
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -209,7 +210,7 @@ def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
     assert [line for line in done.err.splitlines() if what in line], done.err
 
 
-@pytest.mark.no_wire
+@pytest.mark.no_wire("no agent is let in")
 def test_a_refused_key_is_named_with_its_host(hosts: Hosts):
     other, config = hosts.folder / "other_key", hosts.folder / "config_of_other_key"
     make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other]
@@ -233,6 +234,7 @@ def test_the_ssh_command_can_be_told_as_to_mpirun(hosts: Hosts, by: str):
     assert mark.read_text().startswith("node2 ")
 
 
+@pytest.mark.no_wire("no ssh gets as far as the wire")
 @pytest.mark.parametrize("members", ["2", "1:2"])
 def test_it_can_be_ended_while_agents_come_up(hosts: Hosts, members: str):
     ssh = hosts.folder / "slow_ssh"
@@ -314,6 +316,7 @@ def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
     assert "host node2: cannot change to folder /tmp/only-here" in done.err
 
 
+@pytest.mark.no_wire("no agent comes up on the only other host")
 def test_a_host_that_is_full_is_named(own_hosts: Hosts):
     """Its /tmp takes no file more."""
     files, free = map(int, own_hosts[1].run(["stat", "-f", "-c", "%c %d", "/tmp"]).stdout.split())

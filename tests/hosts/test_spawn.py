@@ -148,6 +148,7 @@ def test_a_host_that_is_not_there_is_named(hosts: Hosts, head):
     job.wait("link 2 node2")  # the others come up all the same
 
 
+@pytest.mark.no_wire("no agent is let in")
 def test_a_refused_key_is_named(hosts: Hosts, head):
     config = (hosts.folder / "ssh_config").read_text()
     other = hosts.folder / "other"
@@ -158,6 +159,7 @@ def test_a_refused_key_is_named(hosts: Hosts, head):
     assert re.search(r"node2: ssh failed: .*Permission denied \(publickey", said)
 
 
+@pytest.mark.no_wire("ssh turns back")
 def test_an_unknown_host_key_asks_nobody(hosts: Hosts, head):
     unknown = hosts.folder / "unknown_config"
     unknown.write_text((hosts.folder / "ssh_config").read_text().replace("known_hosts", "no_known_hosts"))
@@ -165,6 +167,7 @@ def test_an_unknown_host_key_asks_nobody(hosts: Hosts, head):
     assert said == "unavailable: node2: ssh failed: Host key verification failed."
 
 
+@pytest.mark.no_wire("no agent comes up")
 def test_a_missing_program_or_folder_is_named(hosts: Hosts, head):
     said = failure(head(["node2"], program="/no/such/agent"), "node2")
     assert said == "not found: node2: there is no program /no/such/agent"
@@ -172,11 +175,13 @@ def test_a_missing_program_or_folder_is_named(hosts: Hosts, head):
     assert said == "not found: node2: cannot change to folder /no/such/folder"
 
 
+@pytest.mark.no_wire("the only other host is not reached")
 def test_a_host_without_a_link_is_given_up_in_time(own_hosts: Hosts, head):
     own_hosts[1].link(up=False)
     assert "node2: ssh" in failure(head(["node2"], on=own_hosts, limit_s=5), "node2", 5)
 
 
+@pytest.mark.no_wire("the only other host does not answer")
 def test_a_hung_host_is_given_up_in_time(own_hosts: Hosts, head):
     own_hosts[1].stop()
     assert "node2: ssh" in failure(head(["node2"], on=own_hosts, limit_s=5), "node2", 5)
