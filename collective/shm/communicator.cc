@@ -48,6 +48,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, Tr
       channel_(seats.peers[static_cast<std::size_t>(seats.rank)].channel),
       ranks_fold_(std::move(ranks_fold)),
       turns_(core::stage_bytes(family_->arena().spec().slots)),
+      paces_(family_->staging()),
       arrivals_(family_->generation(), seats.instance, std::move(seats.peers), seats.rank),
       settled_(seats.settled),
       inputs_(slots_.size()),
@@ -84,23 +85,25 @@ Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline
     quick = remember(operation);
   }
   if (!family_->goes_on()) return family_->check();
-  if (quick == nullptr || family_->has_groups || !has_caught_up()) {
+  if (quick == nullptr || family_->has_groups || !has_caught_up(deadline)) {
     return family_->run(family_->make_pending(*this, operation, call_of(operation, size()), deadline));
   }
-  if (run_quick(*quick)) return {};
+  if (run_quick(*quick, deadline)) return {};
   Pending pending = family_->make_pending(*this, operation, quick->call, deadline);
   pending.state = Pending::State::kMeeting;
   pending.phase = 1;
   pending.phases = 2;
-  return family_->run(pending);
+  return family_->run(pending, true);
 }
 
 // Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
-// within a microsecond.
-bool ShmCommunicator::has_caught_up() {
+// while it looks for them.
+bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
   for (std::size_t look = 0; left_early_ && look < family_->quick_looks(); ++look) {
-    if (look > 0) family_->let_run();
-    left_early_ = arrivals_.look(true) != Sight::kAll;
+    if (look > 0 && !family_->let_run(deadline)) break;
+    const Sight seen = arrivals_.look(true);
+    left_early_ = seen != Sight::kAll;
+    if (seen == Sight::kStranger) break;
   }
   return !left_early_;
 }
@@ -136,7 +139,7 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
 }
 
 // Arrives with it, and finishes it if the others are quick too.
-bool ShmCommunicator::run_quick(const Quick& quick) {
+bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
   const Operation& o = quick.operation;
   if (quick.is_pair && family_->spins()) return run_pair(quick);
   plan_ = quick.plan;
@@ -153,11 +156,10 @@ bool ShmCommunicator::run_quick(const Quick& quick) {
   }
   arrivals_.prepare(call_, announce(o));
   arrivals_.announce();
-  if (!find_others(o) || arrivals_.is_over() || (plan_.by_lines && !fetch_lines(o))) return false;
+  if (!find_others(o, deadline) || arrivals_.is_over() || (plan_.by_lines && !fetch_lines(o))) return false;
   if (plan_.block > 0) {
     set_sources(o, 0);
-    deliver(o, 0, plan_.block);
-    if (!plan_.is_inline) keep_pace(o, 0, 1);
+    take_chunk(o, 0, arrivals_.met() - 1);
     if (plan_.stores == Stores::kStream) complete_stores();
   }
   make_ready(o);
@@ -221,9 +223,9 @@ void ShmCommunicator::give(const Quick& quick) {
   for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
 }
 
-// Looks for what the others bring, a while. Behind a fence: who looks
-// at lines that are being written takes each of them away from its writer, and by then they are.
-bool ShmCommunicator::find_others(const Operation& o) {
+// Looks for what the others bring, a while. Behind a fence: who looks at lines that are being written takes
+// each of them away from its writer, and by then they are.
+bool ShmCommunicator::find_others(const Operation& o, core::TimePoint deadline) {
   fence();
   arrivals_.give_way();
   const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
@@ -231,7 +233,7 @@ bool ShmCommunicator::find_others(const Operation& o) {
   if (family_->spins() && !plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
   Sight seen = arrivals_.look_first();
   for (std::size_t look = 0; look < family_->quick_looks() && seen == Sight::kMissing; ++look) {
-    family_->let_run();
+    if (!family_->let_run(deadline)) break;
     fetched = fetch();
     const bool all_gave = fetched && !from_root(o.kind);
     const auto giver = fetched ? static_cast<std::size_t>(o.root) : Arrivals::kNobody;
@@ -246,6 +248,7 @@ void ShmCommunicator::make_ready(const Operation& o) const {
   arrivals_.make_ready();
   const bool in_one_place = plan_.by_lines || (plan_.is_giver && !is_split(o.kind));
   if (plan_.is_inline || !in_one_place || !plan_.contributes) return;
+  if (paces_.settled(o.kind, plan_.placed) == Stores::kStream) return;  // these need no lines
   constexpr std::size_t kMost = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next = stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan_.placed);

@@ -65,14 +65,15 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
   [[nodiscard]] const Quick* recall(const Operation& operation);
   [[nodiscard]] const Quick* remember(const Operation& operation);
-  [[nodiscard]] bool has_caught_up();
+  [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
   void fetch_ahead(const Operation& operation) const;
   void make_ready(const Operation& operation) const;
-  [[nodiscard]] bool run_quick(const Quick& quick);
+  [[nodiscard]] bool run_quick(const Quick& quick, core::TimePoint deadline);
   [[nodiscard]] bool run_pair(const Quick& quick);
   void give(const Quick& quick);
-  [[nodiscard]] bool find_others(const Operation& operation);
+  [[nodiscard]] bool find_others(const Operation& operation, core::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
+  [[nodiscard]] Stores stores_for(const Operation& operation, std::size_t results, std::size_t through) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
   void make_plan(Pending& pending);
@@ -104,7 +105,8 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
     return stages_[rank]->room_of(slots_[rank]) + turns_.at(time);
   }
-  void keep_pace(const Operation& operation, std::size_t index, std::uint64_t ago);
+  void end_chunk(const Operation& operation, std::size_t index, std::uint64_t time);
+  void take_chunk(const Operation& operation, std::size_t index, std::uint64_t time);
   [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
     return std::min(plan_.piece, plan_.block - index * plan_.piece);
   }

@@ -139,7 +139,7 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, cons
   const auto here =
       std::ranges::count(world.members, self.node, [](const core::WorldMember& m) { return m.seat.node; });
   auto family = std::make_shared<Family>(arena, world.generation, options.instance, self.slot,
-                                         static_cast<std::size_t>(here), options.numa_node, options.one_copy);
+                                         static_cast<std::size_t>(here), options);
   return std::make_unique<ShmCommunicator>(std::move(family), std::move(seats), std::move(fold).value());
 }
 

@@ -16,13 +16,17 @@ namespace regroup::collective {
 // memory instead of through the stages.
 enum class OneCopy : std::uint8_t { kWherePays, kAlways, kNever };
 
+// How members fill stages: by what their stores cost lately (pace.h), or always through or past the cache.
+enum class Staging : std::uint8_t { kMeasured, kPlain, kPast };
+
 struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;
   core::Position
       instance;  // distinguishes successive communicators of one generation on one channel; only grows
   std::vector<int> ranks;                  // of `world` that take part, ascending; empty: all
   OneCopy one_copy = OneCopy::kWherePays;  // the same in all members
-  std::optional<int> numa_node;            // this member's; nothing: of the cores that it may run on
+  Staging staging = Staging::kMeasured;
+  std::optional<int> numa_node;  // this member's; nothing: of the cores that it may run on
 };
 
 // Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches

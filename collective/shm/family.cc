@@ -55,14 +55,15 @@ double seconds_since(TimePoint begin) {
 }  // namespace
 
 Family::Family(const core::Arena& arena, core::Generation generation, core::Position instance,
-               core::SlotIndex self, std::size_t ranks, std::optional<int> numa_node, OneCopy one_copy)
+               core::SlotIndex self, std::size_t ranks, const ShmOptions& options)
     : arena_(arena),
       line_(arena.line(self)),
       generation_(generation),
       self_(self),
       ranks_(ranks),
-      numa_node_(numa_node),
-      one_copy_(one_copy),
+      numa_node_(options.numa_node),
+      one_copy_(options.one_copy),
+      staging_(options.staging),
       spins_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 
@@ -104,18 +105,20 @@ Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operati
   return next_ticket_++;
 }
 
-Status Family::run(const Pending& pending) {
+Status Family::run(const Pending& pending, bool looked) {
   announce_cores();
   queue_.push_back(pending);
   advance(false);
-  return wait(pending.ticket);
+  return wait(pending.ticket, looked);
 }
 
 void Family::announce_cores() {
   if (std::exchange(announced_cores_, true)) return;
   const Cores mine = own_cores();
-  auto& cores = stage_of(arena_, self_).cores;
-  for (std::size_t i = 0; i < mine.size(); ++i) cores[i].store(mine[i], std::memory_order_relaxed);
+  Stage& stage = stage_of(arena_, self_);
+  if (stage.cores_of.exchange(generation_ + std::uint64_t{1}) != generation_ + std::uint64_t{1}) {
+    for (std::size_t i = 0; i < mine.size(); ++i) stage.cores[i].store(mine[i], std::memory_order_relaxed);
+  }
   if (!numa_node_) numa_node_ = NumaNodes::of_this_machine().node_of(mine);
 }
 
@@ -183,9 +186,15 @@ Result<bool> Family::test(std::uint64_t ticket) {
   return failed_.ok() ? Result<bool>(false) : failed_;
 }
 
+bool Family::let_run(TimePoint deadline) {
+  if (spins_) return true;
+  ::sched_yield();
+  return goes_on() && core::SystemClock().now() < deadline;
+}
+
 bool Family::look_again(std::uint64_t ticket) {
-  for (std::size_t turn = 0; !spins_ && turn < kYields * ranks_ && !is_done(ticket) && failed_.ok(); ++turn) {
-    let_run();
+  for (std::size_t turn = 0; !spins_ && turn < quick_looks() && !is_done(ticket) && failed_.ok(); ++turn) {
+    if (!let_run(deadline_of(ticket))) break;
     advance(false);
   }
   if (!spins_) return is_done(ticket);
@@ -202,11 +211,11 @@ bool Family::look_again(std::uint64_t ticket) {
 }
 
 // Sleeps no longer than until something moved: the others go on at once, so the next move is near again.
-Status Family::wait(std::uint64_t ticket) {
+Status Family::wait(std::uint64_t ticket, bool looked) {
   const core::SystemClock clock;
   const TimePoint begin = clock.now();
   auto nap = kNap;
-  while (!look_again(ticket) && failed_.ok()) {
+  for (bool look = !looked; !(look ? look_again(ticket) : is_done(ticket)) && failed_.ok(); look = true) {
     const std::uint64_t moves = this->moves();
     const TimePoint deadline = deadline_of(ticket);
     const TimePoint until = std::min(deadline, clock.now() + nap);

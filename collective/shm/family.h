@@ -2,8 +2,6 @@
 // operation runs at a time, the messages beside it, and all waiting.
 #pragma once
 
-#include <sched.h>
-
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -41,8 +39,7 @@ class Family {
  public:
   // `ranks`: members of the World on this host. `numa_node`: this one's, instead of what its cores say.
   Family(const core::Arena& arena, core::Generation generation, core::Position instance, core::SlotIndex self,
-         std::size_t ranks, std::optional<int> numa_node = std::nullopt,
-         OneCopy one_copy = OneCopy::kWherePays);
+         std::size_t ranks, const ShmOptions& options = {});
 
   // What went wrong so far: a failure of before, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
@@ -59,7 +56,8 @@ class Family {
                                      const Call& call, core::TimePoint deadline) {
     return {operation, call, &communicator, next_ticket_++, deadline, has_groups};
   }
-  [[nodiscard]] core::Status run(const Pending& pending);
+  // `looked`: quick_looks() times for the others, in vain.
+  [[nodiscard]] core::Status run(const Pending& pending, bool looked = false);
   // Notes what went wrong, for ever: the first of all that did.
   void fail(core::Status why);
   [[nodiscard]] bool is_idle() const { return queue_.empty() && messages_.empty(); }
@@ -67,7 +65,7 @@ class Family {
                                                           const Operation& operation, core::SlotIndex peer,
                                                           core::TimePoint deadline);
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
-  [[nodiscard]] core::Status wait(std::uint64_t ticket);
+  [[nodiscard]] core::Status wait(std::uint64_t ticket, bool looked = false);
   // `communicator` ends; operations of it that are under way fail.
   void forget(const ShmCommunicator& communicator);
 
@@ -78,19 +76,18 @@ class Family {
   void met(std::span<const core::SlotIndex> slots);
   // Whether each member of the World on this host can have a core for itself, as far as is known.
   [[nodiscard]] bool spins() const { return spins_; }
-  // They cannot. The same in all of them: false until they have met, which is before the first operation
-  // ends.
+  // They cannot. The same in all of them: false until they have met, before the first operation ends.
   [[nodiscard]] bool shares_cores() const { return counted_cores_ && !spins_; }
   [[nodiscard]] bool knows_cores() const { return counted_cores_; }
   // How often an operation looks for the others before it is queued, which costs more than a look: for about
-  // a microsecond; on cores that are shared, until all of them could run. Between looks it calls let_run().
+  // a microsecond; on cores that are shared, until all of them could run.
   [[nodiscard]] std::size_t quick_looks() const { return spins_ ? kQuickLooks : kYields * ranks_; }
-  void let_run() const {
-    if (!spins_) ::sched_yield();
-  }
+  // Between two looks, while it is true: who does not spin leaves its core to others.
+  [[nodiscard]] bool let_run(core::TimePoint deadline);
   // That this member computes on; nothing if on several.
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] OneCopy one_copy() const { return one_copy_; }
+  [[nodiscard]] Staging staging() const { return staging_; }
   [[nodiscard]] Sign& sign() { return sign_; }  // of this member; gone once it fails
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] core::SlotIndex self() const { return self_; }
@@ -121,6 +118,7 @@ class Family {
   const std::size_t ranks_;
   std::optional<int> numa_node_;
   const OneCopy one_copy_;
+  const Staging staging_;
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;

@@ -7,19 +7,23 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "collective/operation.h"
+#include "collective/shm/factory.h"
 #include "collective/shm/publish.h"
+#include "collective/shm/stage.h"
 
 namespace regroup::collective {
 
-// Owned and used by one thread. Members that run the same operations try at the same time.
+// Owned and used by one thread. When it tries depends on the number of chunks only, so members that run the
+// same operations try at the same time.
 class Pace {
  public:
-  // For the next chunk.
+  // For the next chunk, also one that is not measured.
   [[nodiscard]] Stores next() {
     if (left_ == 0) go_on();
     left_ -= 1;
@@ -29,22 +33,21 @@ class Pace {
   [[nodiscard]] Stores settled() const { return streams_ ? Stores::kStream : Stores::kPlain; }
 
   // A chunk of `bytes` > 0, no more than kLag behind the latest, took so long with these stores, on whatever
-  // steady clock. `much`: only if plain ones take so many times as long the others are better.
-  void took(Stores stores, std::uint64_t ticks, std::size_t bytes, double much) {
+  // steady clock.
+  void took(Stores stores, std::uint64_t ticks, std::size_t bytes) {
     if (state_ == State::kRest) return;
     double& best = best_[stores == Stores::kStream ? 1 : 0];
     best = std::min(best, static_cast<double>(ticks) / static_cast<double>(bytes));
-    much_ = much;
   }
 
-  static constexpr unsigned kTrial =
-      4;  // chunks each way, of which the fastest counts: others were disturbed
-  static constexpr unsigned kLag = 3;
-  static constexpr unsigned kLeastRest = 16;  // chunks between trials
+  static constexpr unsigned kTrial = 4;  // chunks each way; the fastest counts, as others were interrupted
+  static constexpr unsigned kLag = kTurns;
+  static constexpr unsigned kLeastRest = 16;  // chunks between trials, then more
   static constexpr unsigned kMostRest = 1024;
 
  private:
   enum class State : std::uint8_t { kRest, kOther, kOwn };
+  static constexpr double kMuch = 2;  // who reads pays for a part of what others gain
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   void go_on() {
@@ -56,9 +59,8 @@ class Pace {
       state_ = State::kOwn;
       left_ = kTrial + kLag;
     } else {
-      const bool better = best_[0] > much_ * best_[1];
-      rest_ = better == streams_ ? std::min(2 * rest_, kMostRest) : kLeastRest;
-      streams_ = better;
+      if (best_[0] < kNever && best_[1] < kNever) streams_ = best_[0] > kMuch * best_[1];
+      rest_ = std::min(2 * rest_, kMostRest);
       state_ = State::kRest;
       left_ = rest_;
     }
@@ -68,45 +70,70 @@ class Pace {
   bool streams_ = false;
   unsigned left_ = kLeastRest;  // chunks in this state
   unsigned rest_ = kLeastRest;
-  double much_ = 1;
   double best_[2] = {kNever, kNever};  // ticks for a byte: plain, past the cache
 };
 
-// Of all that a member stages: the pace of each kind of operation, for small chunks and for larger ones, and
-// the clock of the chunks on their way.
+// Of all that a member stages: the pace of each kind of operation and size of chunk, and what this member has
+// spent on the chunks on their way: its own part of the work, not that of waiting for others.
 class Paces {
-  static constexpr std::size_t kLeast = 8 << 10;  // bytes: for less the clock would cost too much
-  static constexpr std::size_t kMostSmall = 32 << 10;
-  static constexpr std::size_t kOnTheirWay = 3;  // Turns
+  static constexpr std::size_t kLeast = 8 << 10;  // bytes that are placed: for less the clock costs too much
+  static constexpr std::size_t kSizes = 5;        // to the next powers of two
 
  public:
+  explicit Paces(Staging how) : how_(how) {}
+
   // Chunk `time` of `placed` bytes begins. Returns how to store it.
   [[nodiscard]] Stores begin(Kind kind, std::size_t placed, std::uint64_t time) {
-    if (placed < kLeast) return Stores::kPlain;
-    Chunk& chunk = chunks_[time % kOnTheirWay];
-    chunk = {__rdtsc(), of(kind, placed).next()};
+    Chunk& chunk = chunks_[time % kTurns];
+    chunk = {};
+    if (how_ != Staging::kMeasured) chunk.stores = settled(kind, placed);
+    if (how_ == Staging::kMeasured && placed >= kLeast) {
+      chunk = {.stores = of(kind, placed).next(), .counts = true};
+    }
     return chunk.stores;
   }
-  // It is where it should be; again, or for one that did not begin: nothing. `bytes`, `much`: as of took().
-  void end(Kind kind, std::size_t placed, std::uint64_t time, std::size_t bytes, double much) {
-    Chunk& chunk = chunks_[time % kOnTheirWay];
-    if (chunk.began != 0) of(kind, placed).took(chunk.stores, __rdtsc() - chunk.began, bytes, much);
-    chunk.began = 0;
+  // One of which this member stages nothing, as others do.
+  void pass(Kind kind, std::size_t placed, std::uint64_t time) {
+    if (placed >= kLeast) static_cast<void>(of(kind, placed).next());
+    chunks_[time % kTurns] = {};
   }
-  [[nodiscard]] Stores settled(Kind kind, std::size_t placed) { return of(kind, placed).settled(); }
+  [[nodiscard]] Stores stores_of(std::uint64_t time) const { return chunks_[time % kTurns].stores; }
+  // Does something that is a part of the work on it.
+  template <class Work>
+  void spend(std::uint64_t time, const Work& work) {
+    Chunk& chunk = chunks_[time % kTurns];
+    const std::uint64_t began = chunk.counts ? __rdtsc() : 0;
+    work();
+    if (chunk.counts) chunk.ticks += __rdtsc() - began;
+  }
+  // That was all of it, of `bytes`; 0: not worth measuring.
+  void end(Kind kind, std::size_t placed, std::uint64_t time, std::size_t bytes) {
+    Chunk& chunk = chunks_[time % kTurns];
+    if (chunk.counts && bytes > 0) of(kind, placed).took(chunk.stores, chunk.ticks, bytes);
+    chunk.counts = false;
+  }
+  [[nodiscard]] Stores settled(Kind kind, std::size_t placed) const {
+    if (how_ != Staging::kMeasured) return how_ == Staging::kPast ? Stores::kStream : Stores::kPlain;
+    return placed < kLeast ? Stores::kPlain
+                           : paces_[static_cast<std::size_t>(kind)][size_of(placed)].settled();
+  }
 
  private:
   struct Chunk {
-    std::uint64_t began = 0;
+    std::uint64_t ticks = 0;
     Stores stores = Stores::kPlain;
+    bool counts = false;
   };
 
-  Pace& of(Kind kind, std::size_t placed) {
-    return paces_[static_cast<std::size_t>(kind)][placed <= kMostSmall ? 0 : 1];
+  static std::size_t size_of(std::size_t placed) {
+    static_assert(kLeast << (kSizes - 1) >= kChunk);
+    return static_cast<std::size_t>(std::bit_width((placed - 1) / kLeast));
   }
+  Pace& of(Kind kind, std::size_t placed) { return paces_[static_cast<std::size_t>(kind)][size_of(placed)]; }
 
-  std::array<std::array<Pace, 2>, static_cast<std::size_t>(Kind::kSumPartials) + 1> paces_;
-  std::array<Chunk, kOnTheirWay> chunks_;
+  const Staging how_;
+  std::array<std::array<Pace, kSizes>, static_cast<std::size_t>(Kind::kSumPartials) + 1> paces_;
+  std::array<Chunk, kTurns> chunks_;
 };
 
 }  // namespace regroup::collective

@@ -37,9 +37,10 @@ struct Stage {
 
   std::array<core::Channel, kGroups> groups;
   std::array<Mail, core::kMaxSlots> mail;  // by the slot of the other
-  // A bit for each that the member may run on, since its first operation in a World. Nothing but the way of
-  // waiting depends on it.
+  // A bit for each that the member may run on, as of its first operation in generation `cores_of` - 1: the
+  // same for all who count them, since plans depend on it.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
+  std::atomic<std::uint64_t> cores_of;
   std::array<std::array<DataLine, kLines>, kTurns> lines;
   std::array<std::array<std::byte, kMailChunk>, 2> mail_chunks;
   // Up to the end of the stage, for Turns; less for larger slots.
@@ -65,7 +66,7 @@ class Turns {
   static constexpr std::size_t kApart = kTurns + 1;  // of the largest, in a ring
 
  public:
-  static constexpr std::size_t kLargeRing = 2 << 20;
+  static constexpr std::size_t kLargeRing = 2 << 20;  // where a stage has room for it
   // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever a ring
   // ends.
   static constexpr std::size_t kLeast = kSmallTurns + kApart * kChunk;
@@ -93,6 +94,8 @@ class Turns {
   }
   // What was placed at `time`, not before the two before the last.
   [[nodiscard]] std::size_t at(std::uint64_t time) const { return at_[time % kTurns]; }
+  // Memory that large data go around.
+  [[nodiscard]] std::size_t most() const { return large_.end - large_.begin; }
 
  private:
   struct Ring {

@@ -7,11 +7,7 @@
 namespace regroup::collective {
 namespace {
 
-constexpr double kMuchOfAll = 1.1;  // of what is measured of all that a chunk costs
-constexpr double kMuchOfOwn = 2;    // of what it costs who stages it: the others pay for a part of the gain
-
-// Whether a rank does with the others' chunks what they do with its own, at the same time: then what it
-// measures is what the chunk costs all, else only what it costs this rank.
+// Whether a rank does with the others' chunks what they do with its own, at the same time.
 bool sees_it_read(Kind kind) { return !from_root(kind) && !to_root(kind); }
 
 }  // namespace
@@ -74,18 +70,27 @@ bool ShmCommunicator::fetch_lines(const Operation& o) {
 void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
   if (plan_.by_lines) return stage_lines(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
-  const Stores stores = paces_.begin(o.kind, plan_.placed, arrivals_.met());
-  fill_chunk(o, index, stores);
-  if (stores == Stores::kStream) complete_stores();  // what follows may not publish()
-  keep_pace(o, index, 0);
+  const std::uint64_t now = arrivals_.met();
+  if (offsets_.in != kNowhere) return paces_.pass(o.kind, plan_.placed, now);
+  const Stores stores = paces_.begin(o.kind, plan_.placed, now);
+  paces_.spend(now, [&] {
+    fill_chunk(o, index, stores);
+    if (stores == Stores::kStream) complete_stores();  // what follows may not publish()
+  });
+  if (!sees_it_read(o.kind) || !family_->spins()) end_chunk(o, index, now);
 }
 
-// Chunk `index` was staged `ago` rendezvous ago and is where it should be; 0: as far as this rank sees to it.
-void ShmCommunicator::keep_pace(const Operation& o, std::size_t index, std::uint64_t ago) {
-  const bool of_all = sees_it_read(o.kind) && family_->spins();
-  if (of_all && ago == 0) return;
-  const double much = of_all ? kMuchOfAll : kMuchOfOwn;
-  paces_.end(o.kind, plan_.placed, arrivals_.met() - ago, piece_bytes(index), much);
+// All that this rank does of chunk `index`, staged at `time`, is done.
+void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t time) {
+  const std::size_t bytes = piece_bytes(index);
+  const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // its time says little of a byte
+  paces_.end(o.kind, plan_.placed, time, is_rest ? 0 : bytes);
+}
+
+// What others have staged at `time`, chunk `index`.
+void ShmCommunicator::take_chunk(const Operation& o, std::size_t index, std::uint64_t time) {
+  paces_.spend(time, [&] { deliver(o, index * plan_.piece, piece_bytes(index)); });
+  end_chunk(o, index, time);
 }
 
 void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
@@ -126,17 +131,23 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
 // Our slice of a chunk goes where our own contribution to it would be, which nobody else reads.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(piece_bytes(index), rank_, size());
-  std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met() - 1);
-  ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, paces_.settled(o.kind, plan_.placed));
+  const std::uint64_t time = arrivals_.met() - 1;
+  std::byte* to = chunk(static_cast<std::size_t>(rank_), time);
+  paces_.spend(
+      time, [&] { ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, paces_.stores_of(time)); });
 }
 
 void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
   if (o.kind == Kind::kReduce && rank_ != o.root) return;
+  const std::uint64_t time = arrivals_.met() - 2;
   std::byte* out = o.out.data() + index * plan_.piece;
-  for (std::size_t r = 0; r < slots_.size(); ++r) {
-    const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
-    copy(out + slice.begin, chunk(r, arrivals_.met() - 2) + slice.begin, slice.size());
-  }
+  paces_.spend(time, [&] {
+    for (std::size_t r = 0; r < slots_.size(); ++r) {
+      const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
+      copy(out + slice.begin, chunk(r, time) + slice.begin, slice.size());
+    }
+  });
+  end_chunk(o, index, time);
 }
 
 }  // namespace regroup::collective

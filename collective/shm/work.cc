@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kFewRanks = 4;
 constexpr std::size_t kLevelsBytes = 256 << 10;  // results that are worth a rendezvous for each block
-constexpr std::size_t kLeastByKernel = 2 << 10;  // of a copy: less is memcpy()'s
+constexpr std::size_t kLeastByLoads = 2 << 10;   // of a copy: less is memcpy()'s
 // Inputs of all ranks: up to here who wants the result folds all by itself.
 std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
 // Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
@@ -58,6 +58,13 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
+// How so many ranks store what they receive; what they read goes through so much memory of each who gives it.
+Stores ShmCommunicator::stores_for(const Operation& o, std::size_t results, std::size_t through) const {
+  const std::size_t whole = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);
+  const std::size_t givers = from_root(o.kind) ? 1 : slots_.size();
+  return stores_of(o.kind, o.out.size() * results, (whole + std::min(whole, through)) * givers);
+}
+
 Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {
   const auto ranks = static_cast<std::size_t>(size());
   Plan plan{.block = o.block(size())};
@@ -71,9 +78,7 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                   from_root(o.kind) == (rank_ == o.root);
   const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
-  const std::size_t givers = from_root(o.kind) ? 1 : ranks;
-  const std::size_t read = whole + std::min(whole, Turns::kLargeRing);  // and what it goes through
-  plan.stores = stores_of(o.kind, o.out.size() * results, read * givers);
+  plan.stores = stores_for(o, results, turns_.most());
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
@@ -147,18 +152,13 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
   if (phase < chunks && !plan_.is_inline) turns_.place(arrivals_.met(), plan_.placed);
-  if (phase < chunks && plan_.contributes && !plan_.is_inline && offsets_.in == kNowhere)
-    stage_chunk(o, phase);
+  if (phase < chunks && plan_.contributes && !plan_.is_inline) stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
-    if (!plan_.by_slices) deliver(o, (phase - 1) * plan_.piece, piece_bytes(phase - 1));
-    if (!plan_.by_slices && !plan_.is_inline) keep_pace(o, phase - 1, 1);
+    if (!plan_.by_slices) take_chunk(o, phase - 1, arrivals_.met() - 1);
   }
-  if (phase >= 2 && plan_.by_slices) {
-    collect_slices(o, phase - 2);
-    keep_pace(o, phase - 2, 2);
-  }
+  if (phase >= 2 && plan_.by_slices) collect_slices(o, phase - 2);
   return phase == 0 && !plan_.hopes ? announce(o) : std::span<const std::byte>();
 }
 
@@ -202,7 +202,7 @@ void ShmCommunicator::hear(Pending& pending) {
   plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
   if (plan_.direct) {
     pending.phases = 3;
-    if (same_output_) plan_.stores = stores_of(o.kind, o.out.size(), plan_.block * slots_.size());
+    plan_.stores = stores_for(o, same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
     if (same_output_) look_for_levels(o);
     if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (plan_.hopes && hear_memory(o)) {
@@ -283,11 +283,12 @@ void ShmCommunicator::deliver_own(const Operation& o) {
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
   deliver(o, last * plan_.piece, piece_bytes(last));
+  if (plan_.stores == Stores::kStream) complete_stores();  // behind its last arrival
 }
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
   if (to == from || bytes == 0) return;
-  if (plan_.stores == Stores::kPlain && bytes >= kLeastByKernel)
+  if (plan_.stores == Stores::kPlain && bytes >= kLeastByLoads)
     return ranks_fold_.kernels().copy(to, from, bytes);
   store_block(to, from, bytes, plan_.stores);
 }

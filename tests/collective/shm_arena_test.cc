@@ -57,11 +57,12 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
 
 // One thread moves all members on, one call at a time in random order; so whoever is done goes on while the
 // others are anywhere in the operation.
-class ShmArena : public ::testing::TestWithParam<std::tuple<std::size_t, OneCopy>> {
+class ShmArena : public ::testing::TestWithParam<std::tuple<std::size_t, OneCopy, Staging>> {
  protected:
   ShmArena() {
     ShmOptions options;
     options.one_copy = std::get<1>(GetParam());
+    options.staging = std::get<2>(GetParam());
     for (std::size_t slot = 0; slot < ranks_; ++slot) {
       auto comm = make_shm(arena_, world_, {0, static_cast<core::SlotIndex>(slot)}, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
@@ -162,10 +163,13 @@ const auto kRanks = ::testing::Values<std::size_t>(3);
 const auto kRanks = ::testing::Range<std::size_t>(1, 10);
 #endif
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena,
-                         ::testing::Combine(kRanks, ::testing::Values(OneCopy::kNever, OneCopy::kAlways)),
+                         ::testing::Combine(kRanks, ::testing::Values(OneCopy::kNever, OneCopy::kAlways),
+                                            ::testing::Values(Staging::kPlain, Staging::kPast)),
                          [](const auto& info) {
+                           const bool past = std::get<2>(info.param) == Staging::kPast;
                            return std::to_string(std::get<0>(info.param)) +
-                                  (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged");
+                                  (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged") +
+                                  (past ? "PastTheCache" : "");
                          });
 
 struct Case {

@@ -10,24 +10,27 @@ namespace {
 
 constexpr std::size_t kBytes = 64 << 10;
 
+constexpr std::uint64_t kInterrupted = 1'000'000;  // ticks more
+
 // A machine on which a chunk takes so many ticks; what it took is heard of `lag` chunks later.
 struct Machine {
   std::uint64_t plain, stream;
-  double much = 2;
   unsigned lag = 0;
   std::deque<Stores> under_way = {};
 
-  // How many of `chunks` went past the cache.
-  int run(Pace& pace, int chunks, int disturb_every = 0) {
+  // How many of `chunks` went past the cache. Interrupted: all but one of `spares`, of one kind, then the
+  // other.
+  int run(Pace& pace, int chunks, int spares = 0) {
     int streams = 0;
-    for (int i = 1; i <= chunks; ++i) {
+    for (int i = 0; i < chunks; ++i) {
       under_way.push_back(pace.next());
       streams += under_way.back() == Stores::kStream ? 1 : 0;
       if (under_way.size() <= lag) continue;
       const Stores stores = under_way.front();
       under_way.pop_front();
+      const bool hits = spares > 0 && i % spares != 0 && (i / 97 % 2 == 0) == (stores == Stores::kPlain);
       const std::uint64_t ticks = stores == Stores::kStream ? stream : plain;
-      pace.took(stores, disturb_every > 0 && i % disturb_every == 0 ? 1000 * ticks : ticks, kBytes, much);
+      pace.took(stores, ticks + (hits ? kInterrupted : 0), kBytes);
     }
     return streams;
   }
@@ -36,7 +39,7 @@ struct Machine {
 TEST(Pace, KeepsToPlainStoresWhereOthersAreNotMuchBetter) {
   for (unsigned lag = 0; lag <= Pace::kLag; ++lag) {
     Pace pace;
-    Machine near{4000, 3000, 2, lag};
+    Machine near{4000, 3000, lag};
     near.run(pace, 1000);
     EXPECT_EQ(pace.settled(), Stores::kPlain);
     EXPECT_LE(near.run(pace, 20000), 100) << "trials cost too much";
@@ -46,7 +49,7 @@ TEST(Pace, KeepsToPlainStoresWhereOthersAreNotMuchBetter) {
 TEST(Pace, GoesPastTheCacheSoonWhereThatIsMuchBetter) {
   for (unsigned lag = 0; lag <= Pace::kLag; ++lag) {
     Pace pace;
-    Machine far{27000, 3000, 2, lag};
+    Machine far{27000, 3000, lag};
     far.run(pace, 40);
     EXPECT_EQ(pace.settled(), Stores::kStream);
     EXPECT_GE(far.run(pace, 20000), 19900) << "trials cost too much";
@@ -66,31 +69,87 @@ TEST(Pace, FollowsAMachineThatMoves) {
 }
 
 TEST(Pace, DoesNotBelieveChunksThatWereInterrupted) {
-  for (const int every : {2, 3}) {
+  for (const int spares : {2, 3, 4}) {
     Pace near_pace;
     Pace far_pace;
-    Machine{4000, 3000}.run(near_pace, 3000, every);
-    EXPECT_EQ(near_pace.settled(), Stores::kPlain);
-    Machine{27000, 3000}.run(far_pace, 3000, every);
-    EXPECT_EQ(far_pace.settled(), Stores::kStream);
+    for (int i = 1; i <= 40; ++i) {
+      Machine{4000, 3000}.run(near_pace, 250, spares);
+      EXPECT_EQ(near_pace.settled(), Stores::kPlain) << i;
+      Machine{27000, 3000}.run(far_pace, 250, spares);
+      EXPECT_EQ(far_pace.settled(), Stores::kStream) << i;
+    }
   }
 }
 
-TEST(Pace, AsksHowMuchBetterTheyMustBe) {
-  Pace pace;
-  Machine{4000, 3000, 1.1}.run(pace, 100);
-  EXPECT_EQ(pace.settled(), Stores::kStream);
+TEST(Pace, AsksForTwice) {
+  Pace less;
+  Pace more;
+  Machine{5900, 3000}.run(less, 100);
+  Machine{6100, 3000}.run(more, 100);
+  EXPECT_EQ(less.settled(), Stores::kPlain);
+  EXPECT_EQ(more.settled(), Stores::kStream);
 }
 
-// Trials of members that run the same operations fall together, whatever each measures.
-TEST(Pace, TriesAtTheSameTimeAsOthersWhileItMeasuresAlike) {
-  Pace one;
-  Pace other;
+// Whatever each measures, or does not.
+TEST(Pace, TriesAtTheSameTimeAsOthers) {
+  Pace near_pace;
+  Pace far_pace;
+  Pace deaf;
   Machine near{4000, 3000};
-  Machine nearer{1500, 3000, 2, 3};
-  for (int i = 0; i < 5000; ++i) {
-    const int streams = near.run(one, 1);
-    EXPECT_EQ(streams, nearer.run(other, 1)) << "chunk " << i;
+  Machine far{27000, 3000, 3};
+  for (int i = 0; i < 10'000; ++i) {
+    const bool other = near.run(near_pace, 1) == 1;
+    const bool far_other = far.run(far_pace, 1) == 0;
+    EXPECT_EQ(deaf.next() == Stores::kStream, other) << "chunk " << i;
+    EXPECT_TRUE(far_other == other || i < 40) << "chunk " << i;
+  }
+}
+
+// Chunks of one kind and size, begun and ended at once.
+Stores stage(Paces& paces, Kind kind, std::size_t placed, std::uint64_t time, std::uint64_t loops) {
+  const Stores stores = paces.begin(kind, placed, time);
+  paces.spend(time, [&] {
+    const std::uint64_t count = stores == Stores::kPlain ? loops : 1;
+    for (std::uint64_t i = 0; i < count; ++i) asm volatile("");
+  });
+  paces.end(kind, placed, time, placed);
+  return stores;
+}
+
+TEST(Paces, KindsAndSizesHaveEachTheirOwn) {
+  Paces paces(Staging::kMeasured);
+  for (std::uint64_t time = 0; time < 100; ++time) {
+    stage(paces, Kind::kBroadcast, 64 << 10, time, 100'000);
+    stage(paces, Kind::kAllgather, 64 << 10, time, 1);
+    EXPECT_EQ(stage(paces, Kind::kBroadcast, 4 << 10, time, 100'000), Stores::kPlain);
+  }
+  EXPECT_EQ(paces.settled(Kind::kBroadcast, 64 << 10), Stores::kStream);
+  EXPECT_EQ(paces.settled(Kind::kBroadcast, (32 << 10) + 1), Stores::kStream);
+  EXPECT_EQ(paces.settled(Kind::kBroadcast, 32 << 10), Stores::kPlain);
+  EXPECT_EQ(paces.settled(Kind::kBroadcast, 4 << 10), Stores::kPlain);
+  EXPECT_EQ(paces.settled(Kind::kBroadcast, kChunk), Stores::kPlain);
+  EXPECT_EQ(paces.settled(Kind::kAllgather, 64 << 10), Stores::kPlain);
+}
+
+// A chunk that did not begin, was passed or is small leaves no time behind for the next at its place.
+TEST(Paces, MeasureWhatBeganOnly) {
+  Paces paces(Staging::kMeasured);
+  for (std::uint64_t time = 0; time < 200; ++time) {
+    paces.pass(Kind::kAllreduce, 64 << 10, time);
+    EXPECT_EQ(paces.stores_of(time), Stores::kPlain);
+    paces.spend(time, [] {});
+    paces.end(Kind::kAllreduce, 64 << 10, time, 64 << 10);
+    EXPECT_EQ(paces.settled(Kind::kAllreduce, 64 << 10), Stores::kPlain);
+  }
+}
+
+TEST(Paces, CanBeTold) {
+  Paces plain(Staging::kPlain);
+  Paces past(Staging::kPast);
+  for (std::uint64_t time = 0; time < 100; ++time) {
+    EXPECT_EQ(stage(plain, Kind::kBroadcast, 64 << 10, time, 100'000), Stores::kPlain);
+    EXPECT_EQ(stage(past, Kind::kBroadcast, 1, time, 1), Stores::kStream);
+    EXPECT_EQ(past.stores_of(time), Stores::kStream);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include <barrier>
 #include <ctime>
 #include <random>
 #include <semaphore>
@@ -11,6 +12,7 @@
 
 #include "collective/shm/communicator.h"
 #include "collective/shm/factory.h"
+#include "core/gate.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -58,6 +60,32 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
       EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).family().spins(), row.spins) << "rank " << rank;
     });
   }
+}
+
+// All count the same cores, whenever they look: those of each member's first operation in a generation.
+TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
+  const std::vector<int> cores = own_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  const core::Arena arena = make_arena({.slots = 2});
+  std::barrier both_counted(2);
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    bind_to(cores[static_cast<std::size_t>(rank)]);
+    auto steps = open_comm(arena, rank);
+    ASSERT_TRUE(steps->barrier(soon()).ok());
+    bind_to(cores[0]);
+    ShmOptions options;
+    options.channel = core::ChannelKind::kRegions;
+    const core::Seat seat{0, static_cast<core::SlotIndex>(rank)};
+    auto region = make_shm(arena, make_world(1, 2), seat, options);
+    ASSERT_TRUE(region.ok() && (*region)->barrier(soon()).ok());
+    EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).family().spins());
+    both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
+    steps.reset();
+    core::stand_before<core::RealPolicy>(arena.line(seat.slot).left, 2);
+    auto next = make_shm(arena, make_world(2, 2), seat, {});
+    ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
+    EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).family().shares_cores());
+  });
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a chunk takes them longer than a spin
