@@ -97,6 +97,10 @@ def test_a_newcomer_is_not_waited_for():
 def test_a_link_that_somebody_noticed_is_no_sample():
     found = on_hosts(node1=computing(5010))
     hosts_recovery.check_unnoticed(f"regroup: {SILENT}\n", found, AT, "node3")
+    untaken = "host node3: the connection to its agent is lost: 10.77.0.3:53716: no acknowledgement for 5.0 s"
+    hosts_recovery.check_unnoticed(untaken, found, AT, "node3")
+    with pytest.raises(BenchError, match="another reason"):
+        hosts_recovery.check_unnoticed(untaken.split(":")[0] + ": closed", found, AT, "node3")
     noticed = "host node3: neither its agent nor its members are heard any more"
     with pytest.raises(BenchError, match="another reason"):
         hosts_recovery.check_unnoticed(noticed, found, AT, "node3")
