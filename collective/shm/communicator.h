@@ -24,13 +24,7 @@ namespace regroup::collective {
 
 class ShmCommunicator final : public Communicator {
  public:
-  struct Seats {
-    std::vector<core::SlotIndex> slots;  // by rank
-    int rank = 0;
-    core::Position instance;
-    std::vector<Peer> peers;  // by rank
-    bool settled = false;     // its members are done with what came before in these channels and stages
-  };
+  using Seats = ShmSeats;
 
   ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold);
   ~ShmCommunicator() override;

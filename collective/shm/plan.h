@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "collective/operation.h"
 #include "collective/shm/arrivals.h"
@@ -36,6 +37,15 @@ struct Plan {
   bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
   Stores stores = Stores::kPlain;
   std::size_t first_chunk = 0;  // the phase at which it is staged
+};
+
+// Who opens a communicator, and with whom.
+struct ShmSeats {
+  std::vector<core::SlotIndex> slots;  // by rank
+  int rank = 0;
+  core::Position instance;
+  std::vector<Peer> peers;  // by rank
+  bool settled = false;     // its members are done with what came before in these channels and stages
 };
 
 // An operation that needs nothing but one rendezvous, and what was found out about it.
