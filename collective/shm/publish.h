@@ -91,13 +91,13 @@ inline void make_own(const void* line) {
 
 // memcpy() of at most 64 bytes, for which a call takes longer than the copy.
 inline void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
-  const auto ends = [&]<std::size_t kEach>(std::integral_constant<std::size_t, kEach>) {
-    std::byte head[kEach];
-    std::byte tail[kEach];
-    __builtin_memcpy(head, from, kEach);
-    __builtin_memcpy(tail, from + bytes - kEach, kEach);
-    __builtin_memcpy(to, head, kEach);
-    __builtin_memcpy(to + bytes - kEach, tail, kEach);
+  const auto ends = [&]<std::size_t Each>(std::integral_constant<std::size_t, Each>) {
+    std::byte head[Each];
+    std::byte tail[Each];
+    __builtin_memcpy(head, from, Each);
+    __builtin_memcpy(tail, from + bytes - Each, Each);
+    __builtin_memcpy(to, head, Each);
+    __builtin_memcpy(to + bytes - Each, tail, Each);
   };
   if (bytes >= 32) return ends(std::integral_constant<std::size_t, 32>());
   if (bytes >= 16) return ends(std::integral_constant<std::size_t, 16>());
