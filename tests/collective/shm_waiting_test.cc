@@ -229,7 +229,7 @@ TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
       const auto end = core::SystemClock().now() + std::chrono::nanoseconds(random() % 150'000);
       while (core::SystemClock().now() < end) {
       }
-      std::uint64_t mine = static_cast<std::uint64_t>(round + rank);
+      auto mine = static_cast<std::uint64_t>(round) + static_cast<std::uint64_t>(rank);
       std::uint64_t sum = 0;
       const auto in = std::as_writable_bytes(std::span(&mine, 1));
       const auto out = std::as_writable_bytes(std::span(&sum, 1));
