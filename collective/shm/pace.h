@@ -84,13 +84,10 @@ class Paces {
 
   // Chunk `time` of `placed` bytes begins. Returns how to store it.
   [[nodiscard]] Stores begin(Kind kind, std::size_t placed, std::uint64_t time) {
-    Chunk& chunk = chunks_[time % kTurns];
-    chunk = {};
-    if (how_ != Staging::kMeasured) chunk.stores = settled(kind, placed);
-    if (how_ == Staging::kMeasured && placed >= kLeast) {
-      chunk = {.stores = of(kind, placed).next(), .counts = true};
-    }
-    return chunk.stores;
+    const bool counts = how_ == Staging::kMeasured && placed >= kLeast;
+    const Stores stores = counts ? of(kind, placed).next() : settled(kind, placed);
+    chunks_[time % kTurns] = {.stores = stores, .counts = counts};
+    return stores;
   }
   // One of which this member stages nothing, as others do.
   void pass(Kind kind, std::size_t placed, std::uint64_t time) {

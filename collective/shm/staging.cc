@@ -1,6 +1,5 @@
 // What a member's stage holds for the others, and what it takes from theirs: lines, chunks, slices of chunks.
 #include <algorithm>
-#include <utility>
 
 #include "collective/shm/communicator.h"
 

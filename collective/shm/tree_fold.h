@@ -42,8 +42,8 @@ class TreeFold {
   // Of two inputs: what run() calls, within StandardArithmetic, and the divisor that it passes. Null for
   // 16-bit floats and where there are not two.
   [[nodiscard]] Kernels::Close close_of(Dtype dtype, Op op) const;
-  [[nodiscard]] const Kernels& kernels() const { return *kernels_; }
   [[nodiscard]] std::uint32_t divisor_of(Op op) const { return op == Op::kAvg ? leaves_ : 1; }
+  [[nodiscard]] const Kernels& kernels() const { return *kernels_; }
 
  private:
   // A block: of an input, or of the scratch stack.

@@ -9,7 +9,6 @@ namespace regroup::collective::testing {
 namespace {
 
 constexpr std::size_t kBytes = 64 << 10;
-
 constexpr std::uint64_t kInterrupted = 1'000'000;  // ticks more
 
 // A machine on which a chunk takes so many ticks; what it took is heard of `lag` chunks later.

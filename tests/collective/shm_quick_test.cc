@@ -118,53 +118,57 @@ struct Member {
   std::size_t elements;  // of 4 bytes
   bool on_one_core = false;
 };
-class ShmQuickKinds : public ::testing::TestWithParam<Member> {};
+class ShmQuickKinds : public ::testing::TestWithParam<Member> {
+ protected:
+  static std::unique_ptr<Communicator> open(const core::Arena& arena, int rank) {
+    if (GetParam().on_one_core) bind_to(own_cores().front());
+    return open_comm(arena, rank, GetParam().ranks);
+  }
+};
 
 // Each one several times over, by its own plan from the second time on.
 TEST_P(ShmQuickKinds, EveryKindWithEveryRootWhereverItLies) {
   constexpr std::uint64_t kTimes = 12;
-  const auto [ranks, elements, on_one_core] = GetParam();
+  const int ranks = GetParam().ranks;
+  const std::size_t elements = GetParam().elements;
   const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
-  run_all(Ranks::kThreads, ranks,
-          [&, ranks = ranks, elements = elements, on_one_core = on_one_core](int rank) {
-            if (on_one_core) bind_to(own_cores().front());
-            const auto comm = open_comm(arena, rank, ranks);
-            Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
-            for (const Kind kind : kCollectives) {
-              for (int root = 0; root < ranks; ++root) {
-                for (const bool in_place : {false, true}) {
-                  const Shape shape{kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
-                  for (std::uint64_t time = 0; time < kTimes; ++time) {
-                    const std::size_t index = time < kTimes / 2 ? 0 : time;  // the same, then by turns
-                    ASSERT_NO_FATAL_FAILURE(run_in(*comm, shape, time, places.of(index)));
-                  }
-                }
-              }
-            }
-          });
+  run_all(Ranks::kThreads, ranks, [&](int rank) {
+    const auto comm = open(arena, rank);
+    Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
+    for (const Kind kind : kCollectives) {
+      for (int root = 0; root < ranks; ++root) {
+        for (const bool in_place : {false, true}) {
+          const Shape shape{kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
+          for (std::uint64_t time = 0; time < kTimes; ++time) {
+            const std::size_t index = time < kTimes / 2 ? 0 : time;  // the same, then by turns
+            ASSERT_NO_FATAL_FAILURE(run_in(*comm, shape, time, places.of(index)));
+          }
+        }
+      }
+    }
+  });
 }
 
 // A ring of one more than a member keeps in mind: each is forgotten before it comes again.
 TEST_P(ShmQuickKinds, ARingOfFiveThatDiffer) {
   constexpr std::uint64_t kTimes = 200;
-  const auto [ranks, elements, on_one_core] = GetParam();
+  const int ranks = GetParam().ranks;
+  const std::size_t elements = GetParam().elements;
   const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
-  run_all(Ranks::kThreads, ranks,
-          [&, ranks = ranks, elements = elements, on_one_core = on_one_core](int rank) {
-            if (on_one_core) bind_to(own_cores().front());
-            const auto comm = open_comm(arena, rank, ranks);
-            Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
-            const Shape ring[] = {
-                {Kind::kBroadcast, Dtype::kInt32, Op::kSum, 0, elements},
-                {Kind::kReduce, Dtype::kFloat32, Op::kMax, ranks - 1, elements},
-                {Kind::kAllreduce, Dtype::kBfloat16, Op::kSum, 0, elements},
-                {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, elements},
-                {Kind::kBroadcast, Dtype::kInt32, Op::kSum, ranks - 1, elements},
-            };
-            for (std::uint64_t time = 0; time < kTimes; ++time) {
-              ASSERT_NO_FATAL_FAILURE(run_in(*comm, ring[time % std::size(ring)], time, places.of(0)));
-            }
-          });
+  run_all(Ranks::kThreads, ranks, [&](int rank) {
+    const auto comm = open(arena, rank);
+    Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
+    const Shape ring[] = {
+        {Kind::kBroadcast, Dtype::kInt32, Op::kSum, 0, elements},
+        {Kind::kReduce, Dtype::kFloat32, Op::kMax, ranks - 1, elements},
+        {Kind::kAllreduce, Dtype::kBfloat16, Op::kSum, 0, elements},
+        {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, elements},
+        {Kind::kBroadcast, Dtype::kInt32, Op::kSum, ranks - 1, elements},
+    };
+    for (std::uint64_t time = 0; time < kTimes; ++time) {
+      ASSERT_NO_FATAL_FAILURE(run_in(*comm, ring[time % std::size(ring)], time, places.of(0)));
+    }
+  });
 }
 
 // In the arrival, in two lines, in many, in the stage; on one core without lines.
