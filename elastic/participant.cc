@@ -55,7 +55,8 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   if (!arena.ok()) return arena.status();
   if (welcome->slot >= arena->spec().slots)
     return core::internal_error("join: the agent gave a line that is not there");
-  arena->populate();
+  REGROUP_RETURN_IF_ERROR(arena->reserve_line(welcome->slot));
+  arena->populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena->claim_line(welcome->slot));
   REGROUP_RETURN_IF_ERROR(link->send(core::Ready{}));
   return std::unique_ptr<Participant>(
@@ -72,6 +73,7 @@ core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
   auto arena = core::Arena::create(spec);
   if (!arena.ok()) return arena.status();
   arena->assign_line(0, 0);
+  REGROUP_RETURN_IF_ERROR(arena->reserve_line(0));
   REGROUP_RETURN_IF_ERROR(arena->claim_line(0));
   core::World world;
   world.incarnation = world.generation = 1;

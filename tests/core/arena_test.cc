@@ -116,16 +116,6 @@ TEST(Arena, RefusesShapesItCannotHave) {
   EXPECT_TRUE(refused([](ArenaSpec& s) { s.snapshot_bytes = ~0ULL; }));
 }
 
-TEST(Arena, TooMuchMemoryNamesWantedThereAndTheLimit) {
-  ArenaSpec spec = small_spec();
-  spec.elements = 1ULL << 36;
-  const auto arena = Arena::create(spec);
-  ASSERT_EQ(arena.code(), Code::kResourceExhausted);
-  EXPECT_THAT(arena.status().message(), HasSubstr(std::to_string(arena_bytes(spec)) + " bytes wanted"));
-  EXPECT_THAT(arena.status().message(),
-              testing::ContainsRegex("[0-9]+ available \\((MemAvailable|cgroup .*)\\)"));
-}
-
 TEST(Arena, OpenRefusesWhatIsNoArena) {
   EXPECT_EQ(Arena::open(Fd()).code(), Code::kInternal);  // EBADF
   Fd empty(::memfd_create("test", 0));

@@ -1,0 +1,56 @@
+// Where the parts of an arena lie: docs/formats/arena.md. For core/arena*.cc only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/arena.h"
+
+namespace regroup::core::arena_layout {
+
+inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint32_t kWorldSlots = 4;
+inline constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
+
+struct WorldSlot {
+  std::atomic<std::uint32_t> generation;
+  std::atomic<std::uint32_t> bytes;
+};
+
+constexpr std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+inline std::uint64_t world_bytes(const ArenaSpec& spec) {
+  return pages(sizeof(WorldSlot) + 4096 + spec.shards * sizeof(Seat) + kMaxMembers * 32ULL);
+}
+
+inline std::uint64_t buffer_stride(const ArenaSpec& spec) { return pages(spec.result_bytes() + 16 * kSkew); }
+
+inline std::uint64_t snapshot_chunks(const ArenaSpec& spec) {
+  return (spec.snapshot_bytes + kSnapshotChunk - 1) / kSnapshotChunk;
+}
+
+// A kept result: its step in a page of its own, the CRCs of its chunks, its bytes.
+inline std::uint64_t kept_crc_bytes(const ArenaSpec& s) {
+  return pages((s.result_bytes() + kSnapshotChunk - 1) / kSnapshotChunk * sizeof(std::uint32_t));
+}
+inline std::uint64_t kept_stride(const ArenaSpec& s) {
+  return kPage + kept_crc_bytes(s) + pages(s.result_bytes());
+}
+
+// Offsets of the parts, in the order of the file.
+struct Layout {
+  explicit Layout(const ArenaSpec& s)
+      : lines(kPage),
+        worlds(lines + pages(s.slots * sizeof(Line))),
+        results(worlds + kWorldSlots * world_bytes(s)),
+        buffers(results + 2 * buffer_stride(s)),
+        stages(buffers + s.slots * s.buffers_per_slot * buffer_stride(s)),
+        crcs(stages + s.slots * stage_bytes(s.slots)),
+        snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
+        kept(snapshot + pages(s.snapshot_bytes)),
+        save(kept + s.kept_results * kept_stride(s)),
+        end(save + pages(s.save_bytes)) {}
+  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, save, end;
+};
+
+}  // namespace regroup::core::arena_layout
