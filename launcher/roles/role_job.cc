@@ -4,10 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <utility>
 #include <variant>
 
 namespace regroup::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kNews(300);  // that a death on another host is heard of later
+
+}  // namespace
 
 RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHosts> others, HeldPorts held)
     : agent_(agent),
@@ -15,6 +22,7 @@ RoleJob::RoleJob(Agent& agent, RoleJobOptions options, std::unique_ptr<OtherHost
       rules_(options_.roles, options_.restart),
       tasks_(tasks_of(options_.roles)),
       held_(std::move(held)),
+      news_(agent.loop()),
       local_(agent, options_.helper, node_events()),
       others_(std::move(others)),
       world_(
@@ -94,7 +102,29 @@ void RoleJob::on_exit(const MemberExit& exit) {
   if (agent_.ending()) return;
   if (exit.host.empty()) local_.settle();
   world_.gone(exit.rank);
-  perform(rules_.on_end(end_of(exit)));
+  const MemberEnd end = end_of(exit);
+  const bool waits = rules_.may_follow_another(end) || (!held_back_.empty() && !end.killed);
+  if (others_ && waits) return hold_back(end);
+  perform(rules_.on_end(end));
+  if (stopping_) give_held_back();
+}
+
+// Who loses another in MPI ends too, of its own doing, and on this host that can be heard before the news of
+// the other comes from its host. Who was killed did not do so, and goes before those that wait here.
+void RoleJob::hold_back(const MemberEnd& end) {
+  held_back_.push_back(end);
+  if (held_back_.size() > 1) return;
+  news_.expires_after(kNews);
+  news_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) give_held_back();
+  });
+}
+
+void RoleJob::give_held_back() {
+  news_.cancel();
+  for (const MemberEnd& end : std::exchange(held_back_, {})) {
+    if (!agent_.ending()) perform(rules_.on_end(end));
+  }
 }
 
 // To leave without MPI_Finalize is a failure, as under mpirun: the others wait for it.
@@ -107,7 +137,8 @@ MemberEnd RoleJob::end_of(const MemberExit& exit) const {
                            abort->message.empty() ? "" : ": ", abort->message);
     return end;
   }
-  if (end.mpi != MemberEnd::Mpi::kInside || exit.signal != 0) return end;
+  end.killed = exit.signal != 0;
+  if (end.mpi != MemberEnd::Mpi::kInside || end.killed) return end;
   end.what += " before it called MPI_Finalize";
   if (end.status == 0) end.status = 1;
   return end;

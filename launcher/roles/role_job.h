@@ -61,6 +61,8 @@ class RoleJob final : public AgentJob {
   [[nodiscard]] core::Status hold_here();
   [[nodiscard]] MemberEnd end_of(const MemberExit& exit) const;
   [[nodiscard]] MemberOrder order_of(const StartMember& start) const;
+  void hold_back(const MemberEnd& end);
+  void give_held_back();
   void on_failed_start(const core::Status& why);
   void on_lost(const core::Status& why);
 
@@ -71,6 +73,8 @@ class RoleJob final : public AgentJob {
   HeldPorts held_;
   Cluster cluster_;
   std::map<std::uint32_t, boost::asio::steady_timer> back_off_;  // by rank
+  std::vector<MemberEnd> held_back_;  // which may follow ends that are not heard of yet
+  boost::asio::steady_timer news_;
   LocalNode local_;
   std::unique_ptr<OtherHosts> others_;
   RoleWorld world_;

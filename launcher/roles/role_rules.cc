@@ -39,6 +39,14 @@ std::vector<RoleAction> RoleRules::on_end(const MemberEnd& end) {
   return out;
 }
 
+bool RoleRules::may_follow_another(const MemberEnd& end) const {
+  if (ended_ || stopping_ || end.status == 0 || end.mpi != MemberEnd::Mpi::kInside || end.killed)
+    return false;
+  return std::ranges::any_of(members_, [&](const Member& member) {
+    return &member != &members_[end.rank] && member.state == State::kRuns;
+  });
+}
+
 std::vector<RoleAction> RoleRules::on_due(std::uint32_t rank) {
   Member& member = members_[rank];
   if (ended_ || stopping_ || member.state != State::kWaits) return {};

@@ -30,6 +30,7 @@ struct MemberEnd {
   std::string what;  // "(pid 12) exited with code 7"
   // Where it stood in MPI_COMM_WORLD, which takes no newcomer and waits for those who are in it.
   enum class Mpi : std::uint8_t { kNever, kInside, kLeft } mpi = Mpi::kNever;
+  bool killed = false;  // by a signal, which it did not ask for by MPI_Abort
 };
 
 struct StartMember {
@@ -68,6 +69,8 @@ class RoleRules {
   [[nodiscard]] std::vector<RoleAction> start() const;
   // `end.rank` was running. Nothing follows EndJob.
   [[nodiscard]] std::vector<RoleAction> on_end(const MemberEnd& end);
+  // Whether this member may have failed in MPI because another has ended, of which there is no news yet.
+  [[nodiscard]] bool may_follow_another(const MemberEnd& end) const;
   // The back-off of `rank` is over.
   [[nodiscard]] std::vector<RoleAction> on_due(std::uint32_t rank);
 

@@ -1,6 +1,7 @@
 """Jobs of roles on several hosts: who is told what, who is started again where, how the job ends."""
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
@@ -134,6 +135,14 @@ def test_a_death_inside_mpi_starts_the_whole_job_again(hosts: Hosts, program: st
     assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
     assert len([line for line in done.out.splitlines() if " of 3 app " in line]) == 3
     assert "nobody can take its place in MPI_COMM_WORLD: starting the whole job again" in done.err
+
+
+def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: Hosts, program: str):
+    roles = ["-H", "node1:1,node2:1,node3:1", "--role", "ps=2", "--role", "worker=1"]
+    done = run(hosts, "--term-grace", "1", *roles, program, "end", "kill")
+    assert done.status == 128 + signal.SIGKILL, done.err
+    assert "rank 1 (ps 1)" in done.err and "was killed by signal 9 (SIGKILL): ending the job" in done.err
+    assert "starting the whole job again" not in done.err
 
 
 def test_who_dies_before_mpi_is_replaced_in_the_same_world(hosts: Hosts, program: str):

@@ -88,6 +88,37 @@ TEST(RoleRules, EndsWithTheStatusOfALostChiefOrPs) {
   EXPECT_THAT(without_words(RoleRules(kAll, {}).on_end(killed(3))), ElementsAre(end(137)));
 }
 
+MemberEnd in_mpi(MemberEnd end) {
+  end.mpi = MemberEnd::Mpi::kInside;
+  return end;
+}
+
+TEST(RoleRules, WhoFailsInMpiMayHaveLostOneWhoIsNotHeardOfYet) {
+  RoleRules rules({{"chief", 1}, {"worker", 2}}, {.max_restarts = 1});
+  const auto aborted = [](std::uint32_t rank) {
+    return in_mpi({rank, 15, "(pid 5) called MPI_Abort with status 15"});
+  };
+  MemberEnd lost = in_mpi(killed(1));
+  lost.killed = true;
+  EXPECT_TRUE(rules.may_follow_another(aborted(0)));
+  EXPECT_TRUE(rules.may_follow_another(aborted(2)));
+  EXPECT_FALSE(rules.may_follow_another(lost)) << "nobody's end does that";
+  EXPECT_FALSE(rules.may_follow_another({0, 15, "failed before MPI"}));
+  EXPECT_FALSE(rules.may_follow_another(in_mpi(well(0))));
+  EXPECT_THAT(without_words(rules.on_end(lost)), ElementsAre(stop()));
+  EXPECT_FALSE(rules.may_follow_another(aborted(0))) << "all are being stopped";
+  EXPECT_THAT(rules.on_end(aborted(0)), IsEmpty());
+  EXPECT_THAT(rules.on_end(killed(2)), ElementsAre(start(0, 1), start(1, 1), start(2, 1)));
+  EXPECT_THAT(without_words(rules.on_end(aborted(0))), ElementsAre(end(15)));
+  EXPECT_FALSE(rules.may_follow_another(aborted(1))) << "it is over";
+}
+
+TEST(RoleRules, WhoIsLeftAloneHasLostNobody) {
+  RoleRules rules({{"chief", 1}, {"worker", 1}}, {});
+  EXPECT_THAT(rules.on_end(well(1)), IsEmpty());
+  EXPECT_FALSE(rules.may_follow_another(in_mpi({0, 15, "aborted"})));
+}
+
 TEST(RoleRules, BacksOffAndGivesUp) {
   RoleRules rules(kAll, {.max_restarts = 4, .longest_back_off = seconds(3)});
   EXPECT_THAT(without_words(rules.on_end(killed(1))), ElementsAre(start(1, 1)));
