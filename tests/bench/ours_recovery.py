@@ -43,7 +43,8 @@ def read_timelines(folder: Path) -> dict[int, list[Moment]]:
     timelines = {}
     for path in folder.glob("timeline.*"):
         moments = []
-        for line in path.read_text().splitlines():
+        text = path.read_text()
+        for line in text[: text.rfind("\n") + 1].splitlines():  # the last may be being written
             at, what, step, generation, size = line.split()
             moments.append(Moment(int(at), what, int(step), int(generation), int(size)))
         timelines[int(path.suffix[1:])] = moments
