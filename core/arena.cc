@@ -24,18 +24,10 @@ using namespace arena_layout;
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 // Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
 constexpr std::uint32_t kLineShape = sizeof(Line) ^ offsetof(Line, seals) << 8 ^ offsetof(Line, alive) << 16;
 
-struct Header {
-  std::uint64_t magic;
-  std::uint32_t version;
-  std::uint32_t line_shape;
-  ArenaSpec spec;
-  std::atomic<std::uint32_t> newest_world;
-  std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
-};
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Header) <= kPage && sizeof(Seat) * kMaxShards < kMaxFrameBytes);
 

@@ -1,16 +1,37 @@
 // Where the parts of an arena lie: docs/formats/arena.md. For core/arena*.cc only.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "core/arena.h"
+#include "core/clock.h"
+#include "core/memory_limit.h"
 
 namespace regroup::core::arena_layout {
 
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint32_t kWorldSlots = 4;
 inline constexpr std::uint64_t kSkew = 17 * 64;  // equal page offsets of 16 streams are 2.3x slower in cache
+
+struct Header {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t line_shape;
+  ArenaSpec spec;
+  std::atomic<std::uint32_t> newest_world;
+  std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
+  std::atomic<std::uint32_t> reserving;                        // slot + 1 of whose memory is being reserved
+  std::atomic<std::uint64_t> pieces;                           // that have been
+  std::array<std::atomic<std::uint64_t>, kMaxSlots / 64> all;  // bits of lines that have all of theirs
+
+  [[nodiscard]] bool has(SlotIndex slot) const {
+    return (all[slot / 64].load(std::memory_order_acquire) >> slot % 64 & 1) != 0;
+  }
+  void set(SlotIndex slot) { all[slot / 64].fetch_or(1ULL << slot % 64, std::memory_order_acq_rel); }
+};
 
 struct WorldSlot {
   std::atomic<std::uint32_t> generation;
@@ -51,6 +72,22 @@ struct Layout {
         save(kept + s.kept_results * kept_stride(s)),
         end(save + pages(s.save_bytes)) {}
   std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, save, end;
+};
+
+// The memory of lines, one after the other: two that reserve at the same time would both find the same bytes
+// free. Public for tests, which know better how much there is.
+struct Reservation {
+  Header& header;
+  int fd;
+  const ArenaSpec& spec;
+  std::function<bool(SlotIndex)> is_dead;  // its owner cannot go on with it
+  std::function<Result<MemoryLimit>()> limit = [] { return memory_limit(); };
+  Duration patience = std::chrono::seconds(5);  // with another line whose memory does not grow
+
+  [[nodiscard]] Status line(SlotIndex slot);
+
+ private:
+  [[nodiscard]] Status take_turn(SlotIndex slot);
 };
 
 }  // namespace regroup::core::arena_layout

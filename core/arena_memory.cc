@@ -2,14 +2,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "core/arena_layout.h"
 #include "core/memory_limit.h"
@@ -43,58 +45,83 @@ std::uint64_t sum(std::span<const Range> ranges) {
   return bytes;
 }
 
-// Bytes of it that have no memory, or memory that nobody has touched yet.
-std::uint64_t untouched(int fd, Range range) {
-  std::uint64_t bytes = 0;
-  for (std::uint64_t at = range.begin; at < range.end;) {
-    const off_t hole = ::lseek(fd, static_cast<off_t>(at), SEEK_HOLE);
-    if (hole < 0 || static_cast<std::uint64_t>(hole) >= range.end) break;
-    const off_t data = ::lseek(fd, hole, SEEK_DATA);  // fails behind the last
-    const std::uint64_t next = data < 0 ? range.end : std::min<std::uint64_t>(data, range.end);
-    bytes += next - static_cast<std::uint64_t>(hole);
-    at = next;
-  }
-  return bytes;
-}
-
-Status check_memory(const std::string& what, std::uint64_t bytes) {
-  const auto limit = memory_limit();
+Status check_memory(const std::string& what, std::uint64_t bytes, const Result<MemoryLimit>& limit) {
   if (!limit.ok() || bytes <= limit->available) return {};
   return {Code::kResourceExhausted, fmt::format("{}: {} bytes wanted, {} available ({})", what, bytes,
                                                 limit->available, limit->source)};
 }
 
-Status reserve(int fd, std::span<const Range> ranges, const std::string& what) {
+// In pieces: a signal has the kernel take back what it gave in the call.
+Status reserve(int fd, std::span<const Range> ranges, const std::string& what,
+               const std::function<void()>& done) {
+  constexpr std::uint64_t kMost = 16 << 20, kLeast = 1 << 20;
   for (const Range& range : ranges) {
-    if (range.size() == 0) continue;
-    if (::fallocate(fd, 0, static_cast<off_t>(range.begin), static_cast<off_t>(range.size())) == 0) continue;
-    return {Code::kResourceExhausted, fmt::format("{}: cannot reserve {} bytes: fallocate: {}", what,
-                                                  range.size(), std::strerror(errno))};
+    std::uint64_t piece = kMost;
+    for (std::uint64_t at = range.begin; at < range.end;) {
+      const std::uint64_t bytes = std::min(piece, range.end - at);
+      if (::fallocate(fd, 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) {
+        at += bytes;
+        done();
+      } else if (errno == EINTR) {
+        piece = std::max(piece / 2, kLeast);
+      } else {
+        return {Code::kResourceExhausted, fmt::format("{}: cannot reserve {} bytes: fallocate: {}", what,
+                                                      sum(ranges), std::strerror(errno))};
+      }
+    }
   }
   return {};
 }
 
 }  // namespace
 
+Status arena_layout::Reservation::take_turn(SlotIndex slot) {
+  constexpr std::chrono::milliseconds kLook(1);
+  const SystemClock clock;
+  std::uint64_t seen = header.pieces.load(std::memory_order_acquire);
+  for (TimePoint end = clock.now() + patience;;) {
+    std::uint32_t owner = header.reserving.load(std::memory_order_acquire);
+    const bool takes = owner == 0 || owner > spec.slots || owner - 1 == slot || is_dead(owner - 1);
+    if (takes && header.reserving.compare_exchange_strong(owner, slot + 1)) return {};
+    if (takes) continue;
+    if (const std::uint64_t now = header.pieces.load(std::memory_order_acquire); now != seen) {
+      seen = now;
+      end = clock.now() + patience;
+    }
+    if (clock.now() >= end) {
+      return deadline_exceeded(fmt::format(
+          "arena line {}: the owner of line {} is to reserve its memory before, and does not go on", slot,
+          owner - 1));
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+Status arena_layout::Reservation::line(SlotIndex slot) {
+  if (header.has(slot)) return {};
+  REGROUP_RETURN_IF_ERROR(take_turn(slot));
+  const auto ranges = ranges_of_line(spec, slot);
+  const std::string what = fmt::format("arena line {}", slot);
+  Status status = check_memory(what, sum(ranges), limit());
+  if (status.ok()) status = reserve(fd, ranges, what, [this] { header.pieces.fetch_add(1); });
+  if (status.ok()) header.set(slot);
+  header.reserving.store(0, std::memory_order_release);
+  return status;
+}
+
 Status Arena::reserve_shared() const {
   const auto shared = shared_ranges(spec_);
-  REGROUP_RETURN_IF_ERROR(check_memory("arena", sum(shared) + sum(ranges_of_line(spec_, 0))));
+  REGROUP_RETURN_IF_ERROR(check_memory("arena", sum(shared) + sum(ranges_of_line(spec_, 0)), memory_limit()));
   if (::ftruncate(memfd(), static_cast<off_t>(arena_bytes(spec_))) != 0)
     return system_error("ftruncate", "arena", errno);
-  return reserve(memfd(), shared, "arena");
+  return reserve(memfd(), shared, "arena", [] {});
 }
 
 Status Arena::reserve_line(SlotIndex slot) const {
-  const auto mine = ranges_of_line(spec_, slot);
-  const std::string what = fmt::format("arena line {}", slot);
-  // Others that have just been given a line take their memory at the same time.
-  std::uint64_t wanted = 0;
-  for (SlotIndex other = 0; other < spec_.slots; ++other) {
-    if (other != slot && line(other).occupied.load(std::memory_order_acquire) == 0) continue;
-    for (const Range& range : ranges_of_line(spec_, other)) wanted += untouched(memfd(), range);
-  }
-  REGROUP_RETURN_IF_ERROR(check_memory(what, wanted));
-  return reserve(memfd(), mine, what);
+  const auto is_dead = [this](SlotIndex other) {
+    return line(other).dead.load(std::memory_order_acquire) != 0;
+  };
+  return arena_layout::Reservation{*reinterpret_cast<Header*>(base_), memfd(), spec_, is_dead}.line(slot);
 }
 
 void Arena::populate(SlotIndex own) const {
@@ -107,7 +134,7 @@ void Arena::populate(SlotIndex own) const {
   map({layout.save, layout.end});
   for (SlotIndex slot = 0; slot < spec_.slots; ++slot) {
     for (const Range& range : ranges_of_line(spec_, slot)) {
-      if (slot == own || untouched(memfd(), range) == 0) map(range);
+      if (slot == own || reinterpret_cast<const Header*>(base_)->has(slot)) map(range);
     }
   }
 }

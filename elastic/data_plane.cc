@@ -57,6 +57,7 @@ core::Result<std::unique_ptr<collective::Communicator>> DataPlane::region_alone(
     if (!arena.ok()) return arena.status();
     alone_ = std::move(*arena);
     alone_.assign_line(0, 0);
+    REGROUP_RETURN_IF_ERROR(alone_.reserve_line(0));
   }
   core::World world{.generation = 1, .shards = alone_.spec().shards};
   world.members.push_back({});

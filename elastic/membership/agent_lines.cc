@@ -23,8 +23,8 @@ core::ArenaSpec with_kept_results(core::ArenaSpec spec, std::uint64_t state, con
   if (options.kept_results == 0 || state < options.learn_above) return spec;
   const auto limit = core::memory_limit();
   if (!limit.ok()) return spec;
-  const std::uint64_t room =
-      limit->available / kShareForResults / std::max<std::uint64_t>(1, spec.result_bytes());
+  const std::uint64_t left = limit->available - std::min(limit->available, core::arena_bytes(spec));
+  const std::uint64_t room = left / kShareForResults / std::max<std::uint64_t>(1, spec.result_bytes());
   spec.kept_results = static_cast<std::uint32_t>(std::min<std::uint64_t>(options.kept_results, room));
   return spec;
 }

@@ -1,11 +1,15 @@
 // Which memory an arena takes, and when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
-#include "core/arena.h"
+#include "core/arena_layout.h"
 #include "core/memory_limit.h"
 
 namespace regroup::core {
@@ -73,25 +77,67 @@ TEST(ArenaMemory, ALineIsReservedOnce) {
   }
 }
 
-// Each finds enough for itself; the last sees that all of them together do not.
-TEST(ArenaMemory, LinesThatDoNotFitTogetherAreRefused) {
-  const auto limit = memory_limit();
-  ASSERT_TRUE(limit.ok());
-  ArenaSpec spec = small_spec();
-  spec.slots = kMaxSlots;
-  spec.buffers_per_slot = kMaxBuffers;
-  spec.elements = limit->available / spec.element_bytes / 3000;
-  auto arena = Arena::create(spec);
-  ASSERT_TRUE(arena.ok()) << arena.status().to_string();
-  arena->assign_line(0, 0);
-  EXPECT_TRUE(arena->reserve_line(0).ok());
-  for (SlotIndex slot = 1; slot < spec.slots; ++slot) arena->assign_line(slot, slot);
-  const std::uint64_t before = memory_of(*arena);
-  const Status status = arena->reserve_line(5);
+class Lines : public testing::Test {
+ protected:
+  Lines() {
+    auto made = Arena::create(small_spec());
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    arena_ = std::move(*made);
+    void* header = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, arena_.memfd(), 0);
+    EXPECT_NE(header, MAP_FAILED);
+    header_ = static_cast<arena_layout::Header*>(header);
+  }
+  ~Lines() override { ::munmap(header_, 4096); }
+
+  Status reserve(SlotIndex slot, std::uint64_t available, core::Duration patience = std::chrono::seconds(5)) {
+    const auto limit = [available] {
+      return Result<MemoryLimit>(MemoryLimit{available, "what a test says"});
+    };
+    const auto is_dead = [this](SlotIndex other) { return dead_ == other; };
+    return arena_layout::Reservation{*header_, arena_.memfd(), spec_, is_dead, limit, patience}.line(slot);
+  }
+
+  Arena arena_;
+  const ArenaSpec spec_ = small_spec();
+  arena_layout::Header* header_ = nullptr;
+  std::atomic<SlotIndex> dead_{kMaxSlots};
+};
+
+TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
+  const std::uint64_t before = memory_of(arena_);
+  const Status status = reserve(1, 5000);
   ASSERT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_THAT(status.message(), testing::ContainsRegex("^arena line 5: [0-9]+ bytes wanted, "));
-  EXPECT_THAT(status.message(), testing::ContainsRegex(kThereAndLimit));
-  EXPECT_EQ(memory_of(*arena), before);
+  EXPECT_THAT(status.message(), testing::ContainsRegex("^arena line 1: [0-9]+ bytes wanted, 5000 available "
+                                                       "\\(what a test says\\)$"));
+  EXPECT_EQ(memory_of(arena_), before);
+  EXPECT_TRUE(reserve(2, 1 << 30).ok());
+  EXPECT_TRUE(reserve(2, 0).ok()) << "it has what it needs";
+  EXPECT_GT(memory_of(arena_), before);
+}
+
+TEST_F(Lines, TakeTheirMemoryOneAfterTheOther) {
+  header_->reserving.store(3);
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    EXPECT_TRUE(reserve(0, 1 << 30).ok());
+    done.store(true);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(done.load());
+  header_->reserving.store(0);
+  other.join();
+  EXPECT_EQ(header_->reserving.load(), 0U);
+}
+
+TEST_F(Lines, WaitForNobodyWhoIsDeadOrStands) {
+  header_->reserving.store(3);
+  const Status status = reserve(0, 1 << 30, std::chrono::milliseconds(30));
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), HasSubstr("arena line 0: the owner of line 2 is to reserve"));
+  dead_.store(2);
+  EXPECT_TRUE(reserve(0, 1 << 30).ok());
+  header_->reserving.store(2);  // who had this line before died at it
+  EXPECT_TRUE(reserve(1, 1 << 30).ok());
 }
 
 }  // namespace
