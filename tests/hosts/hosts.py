@@ -234,8 +234,13 @@ class Host(Space):
         moving = []
         for pid in self.pids():
             with contextlib.suppress(OSError):
-                if _status(pid, "State")[0] not in "TZX":
-                    os.kill(pid, signal.SIGSTOP)
+                state = _status(pid, "State")[0]
+                if state in "TZX":
+                    continue
+                # Who waits in vfork() for a child that stands still stops when that goes on: it does nothing.
+                waits = state == "D" and int(_status(pid, "ShdPnd")[0], 16) >> (signal.SIGSTOP - 1) & 1
+                os.kill(pid, signal.SIGSTOP)
+                if not waits:
                     moving.append(pid)
         return moving
 

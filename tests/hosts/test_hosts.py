@@ -234,6 +234,30 @@ def test_a_stopped_host_stands_still_and_goes_on(hosts: Hosts):
     assert "SSH" in banner(hosts[1], hosts[0])
 
 
+# SIGSTOP stops it when its child goes on only.
+VFORK = """
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+  if (vfork() == 0) raise(SIGSTOP), _exit(0);
+  puts("goes on");
+  return 0;
+}
+"""
+
+
+def test_a_host_stands_still_where_one_waits_for_a_child_that_does(hosts: Hosts):
+    program = hosts.folder / "vfork"
+    subprocess.run(["gcc", "-x", "c", "-o", program, "-"], input=VFORK, text=True, check=True, timeout=60)
+    waits = hosts[0].popen([str(program)], stdout=subprocess.PIPE, text=True)
+    stat = Path(f"/proc/{hosts[0].inner(waits)}/stat")
+    until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "D", "it waits for its child")
+    hosts[0].stop()
+    hosts[0].resume()
+    assert waits.communicate(timeout=10)[0] == "goes on\n"
+
+
 def banner(sender: Host, receiver: Host) -> str:
     """What an sshd says first, within a second."""
     script = f"exec 3<>/dev/tcp/{receiver.name}/22; read -t 1 line <&3; echo $line"
