@@ -39,6 +39,18 @@ bool same(const Operation& a, const Operation& b) {
          a.out.size() == b.out.size();
 }
 
+bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
+
+// What rank `self` of two has then, the other's contribution being at `theirs`.
+void exchange_few(const Operation& o, std::size_t self, const std::byte* theirs) {
+  const std::size_t block = o.out.size() / 2, other = 1 - self;
+  const std::size_t part = is_split(o.kind) ? block : 0;
+  const std::byte* own = o.in.data() + self * part;
+  std::byte* to = o.out.data() + self * block;
+  if (to != own) copy_few(to, own, block);
+  copy_few(o.out.data() + other * block, theirs + self * part, block);
+}
+
 }  // namespace
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold)
@@ -133,7 +145,7 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
     if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
     quick.divisor = ranks_fold_.divisor_of(o.op);
     quick.count = plan.block / size_of(o.dtype);
-    quick.is_pair = quick.close != nullptr || o.kind == Kind::kBroadcast;
+    quick.is_pair = quick.close != nullptr || o.kind == Kind::kBroadcast || (plan.is_inline && exchanges(o));
   }
   return &quick;
 }
@@ -166,19 +178,19 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
   return true;
 }
 
-// An all-reduce in the arrivals of two ranks that spin, or a broadcast there or in lines: with nothing
-// between the other's arrival and the result that could be done before, as that is most of what it takes
-// beside the way of a cache line.
-// What it carries is not placed (Turns): lines and arrivals have turns of their own.
+// An all-reduce or an exchange in the arrivals of two ranks that spin, or a broadcast there or in lines: with
+// nothing between the other's arrival and the result that could be done before, as that is most of what it
+// takes beside the way of a cache line. What it carries is not placed (Turns): lines and arrivals have turns
+// of their own.
 bool ShmCommunicator::run_pair(const Quick& quick) {
   if (quick.plan.is_giver) return give(quick), true;
   const Operation& o = quick.operation;
-  const bool reduces = quick.close != nullptr;
+  const bool reduces = quick.close != nullptr, both_give = reduces || exchanges(o);
   const std::size_t other = rank_ == 0 ? 1 : 0;
   const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
   const StandardArithmetic arithmetic;
   arrivals_.prepare(quick.call, quick.plan.by_lines ? nowhere() : o.in);
-  if (reduces) arrivals_.announce();
+  if (both_give) arrivals_.announce();
   const auto look = [&] {
     if (!quick.plan.by_lines) return arrivals_.look_at(other);
     return read_lines(lines, arrivals_.mark(), o.out) ? Sight::kAll : Sight::kMissing;
@@ -190,7 +202,7 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
     plan_ = quick.plan;
     call_ = quick.call;
     prepare_inputs(o);
-    if (!reduces) arrivals_.announce();
+    if (!both_give) arrivals_.announce();
     fence();
     static_cast<void>(arrivals_.look_first());
     return false;
@@ -198,6 +210,8 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   if (reduces) {
     const auto payload = [&](std::size_t rank) { return arrivals_.payload_of(rank); };
     quick.close(o.out.data(), payload(0), payload(1), quick.count, quick.divisor, false);
+  } else if (both_give) {
+    exchange_few(o, static_cast<std::size_t>(rank_), arrivals_.payload_of(other));
   } else {
     if (quick.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
     arrivals_.announce();
