@@ -34,6 +34,7 @@ using core::Status;
 using Taken = std::optional<core::FileLock>;
 
 constexpr std::size_t kMostText = 8192;
+constexpr std::chrono::seconds kLeaving(2);  // of the last processes of a job that was killed
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -66,7 +67,12 @@ Result<Told> take_now(const std::string& directory, const std::string& owner, bo
   if (!make && !fs::is_directory(directory, error)) return Told();
   fs::create_directories(directory, error);
   if (error) return core::system_error("mkdir", directory, error.value());
-  const auto lock = core::FileLock::take(directory + "/LOCK", owner);
+  auto lock = core::FileLock::take(directory + "/LOCK", owner);
+  for (const auto end = std::chrono::steady_clock::now() + kLeaving;
+       lock.code() == Code::kUnavailable && std::chrono::steady_clock::now() < end;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    lock = core::FileLock::take(directory + "/LOCK", owner);
+  }
   if (!lock.ok()) return lock.status();
   core::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
   if (!file.valid()) return core::system_error("fcntl", directory + "/LOCK", errno);
