@@ -32,6 +32,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/tiers.h"
 #include "tools/persist/description.h"
@@ -90,7 +92,11 @@ Status write(int fd) {
   const auto store = checkpoint::hdf5::make_store(what->directory, what->writing);
   REGROUP_RETURN_IF_ERROR(store->write(what->snapshot));
   if (!what->commit) return {};
-  REGROUP_RETURN_IF_ERROR(check_fence());
+  if (Status owner = check_fence(); !owner.ok()) {  // whoever has it now looked for stages before this one
+    const auto& snapshot = what->snapshot;
+    (void)checkpoint::remove_all(checkpoint::stage_path(what->directory, snapshot.about.step, snapshot.uuid));
+    return owner;
+  }
   REGROUP_RETURN_IF_ERROR(store->commit(what->snapshot));
   fmt::print("{}\n", what->snapshot.about.step);
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
