@@ -11,20 +11,12 @@
 
 #include "core/arena_layout.h"
 #include "core/memory_limit.h"
+#include "tests/core/small_arena.h"
 
 namespace regroup::core {
 namespace {
 
 using testing::HasSubstr;
-
-ArenaSpec small_spec() {
-  return {.slots = 3,
-          .shards = 8,
-          .buffers_per_slot = 5,
-          .element_bytes = 4,
-          .elements = 1000,
-          .snapshot_bytes = 5000};
-}
 
 constexpr const char* kThereAndLimit = "[0-9]+ available \\((MemAvailable|cgroup .*)\\)";
 

@@ -14,21 +14,13 @@
 #include <thread>
 
 #include "core/canonical.h"
+#include "tests/core/small_arena.h"
 
 namespace regroup::core {
 namespace {
 
 using std::chrono::seconds;
 using testing::HasSubstr;
-
-ArenaSpec small_spec() {
-  return {.slots = 3,
-          .shards = 8,
-          .buffers_per_slot = 5,
-          .element_bytes = 4,
-          .elements = 1000,
-          .snapshot_bytes = 5000};
-}
 
 World world_of(Generation g) {
   World world;

@@ -47,11 +47,10 @@ core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& roo
   if (!arena.ok()) return arena.status();
   const auto slot = static_cast<core::SlotIndex>(place.rank);
   REGROUP_RETURN_IF_ERROR(arena->reserve_line(slot));
-  arena->populate(slot);
   std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, patience));
   REGROUP_RETURN_IF_ERROR(job->open_communicator());
   REGROUP_RETURN_IF_ERROR(job->barrier());
-  job->arena_.populate(slot);  // the others' lines are there now
+  job->arena_.populate(slot);  // all lines are there now
   return job;
 }
 
