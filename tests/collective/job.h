@@ -35,6 +35,9 @@ struct Backend {
   const char* name;
   bool processes;  // ranks are processes, which can be killed and stopped
   std::unique_ptr<Job> (*make)(int ranks);
+  // Who dies right behind an operation may take what others still need of it along (docs/design/ucx.md,
+  // Thanks).
+  bool letters_may_die = false;
 };
 
 // Generation `g`, rank r in slot r of node 0, without those in `absent`.

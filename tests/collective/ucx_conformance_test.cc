@@ -6,9 +6,9 @@
 namespace regroup::collective::testing {
 namespace {
 
-constexpr Backend kApart{"UcxApart", true, make_ucx_apart};
-constexpr Backend kPairs{"UcxPairs", true, make_ucx_pairs};
-constexpr Backend kUneven{"UcxUneven", true, make_ucx_uneven};
+constexpr Backend kApart{"UcxApart", true, make_ucx_apart, true};
+constexpr Backend kPairs{"UcxPairs", true, make_ucx_pairs, true};
+constexpr Backend kUneven{"UcxUneven", true, make_ucx_uneven, true};
 INSTANTIATE_TEST_SUITE_P(UcxApart, Conformance, ::testing::ValuesIn(sizes_of(kApart)), name_of_setting);
 INSTANTIATE_TEST_SUITE_P(UcxApart, Failures, ::testing::Values(Setting{kApart, 4}), name_of_setting);
 INSTANTIATE_TEST_SUITE_P(UcxPairs, Conformance, ::testing::ValuesIn(sizes_of(kPairs)), name_of_setting);
