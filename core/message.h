@@ -119,6 +119,7 @@ struct Hello {
 struct JobDone {  // also coordinator -> guardian
   std::int32_t exit_code = 0;
   std::string reason;
+  bool state_lost = false;  // no member is left that has it: what checkpoints have is the newest
   bool operator==(const JobDone&) const = default;
 };
 

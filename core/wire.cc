@@ -194,10 +194,10 @@ fb::HelloT table(const Hello&) { return {}; }
 Hello plain(const fb::HelloT&) { return {}; }
 fb::JobDoneT table(const JobDone& m) {
   fb::JobDoneT t;
-  t.exit_code = m.exit_code, t.reason = m.reason;
+  t.exit_code = m.exit_code, t.reason = m.reason, t.state_lost = m.state_lost;
   return t;
 }
-JobDone plain(const fb::JobDoneT& t) { return {t.exit_code, t.reason}; }
+JobDone plain(const fb::JobDoneT& t) { return {t.exit_code, t.reason, t.state_lost}; }
 fb::StatusRequestT table(const StatusRequest&) { return {}; }
 StatusRequest plain(const fb::StatusRequestT&) { return {}; }
 fb::StatusReplyT table(const StatusReply& m) {

@@ -2796,18 +2796,25 @@ struct JobDoneT : public flatbuffers::NativeTable {
   typedef JobDone TableType;
   int32_t exit_code = 0;
   std::string reason{};
+  bool state_lost = false;
 };
 
 struct JobDone FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef JobDoneT NativeTableType;
   typedef JobDoneBuilder Builder;
   struct Traits;
-  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_EXIT_CODE = 4, VT_REASON = 6 };
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_EXIT_CODE = 4,
+    VT_REASON = 6,
+    VT_STATE_LOST = 8
+  };
   int32_t exit_code() const { return GetField<int32_t>(VT_EXIT_CODE, 0); }
   const flatbuffers::String* reason() const { return GetPointer<const flatbuffers::String*>(VT_REASON); }
+  bool state_lost() const { return GetField<uint8_t>(VT_STATE_LOST, 0) != 0; }
   bool Verify(flatbuffers::Verifier& verifier) const {
     return VerifyTableStart(verifier) && VerifyField<int32_t>(verifier, VT_EXIT_CODE, 4) &&
-           VerifyOffset(verifier, VT_REASON) && verifier.VerifyString(reason()) && verifier.EndTable();
+           VerifyOffset(verifier, VT_REASON) && verifier.VerifyString(reason()) &&
+           VerifyField<uint8_t>(verifier, VT_STATE_LOST, 1) && verifier.EndTable();
   }
   JobDoneT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
   void UnPackTo(JobDoneT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
@@ -2823,6 +2830,9 @@ struct JobDoneBuilder {
   void add_reason(flatbuffers::Offset<flatbuffers::String> reason) {
     fbb_.AddOffset(JobDone::VT_REASON, reason);
   }
+  void add_state_lost(bool state_lost) {
+    fbb_.AddElement<uint8_t>(JobDone::VT_STATE_LOST, static_cast<uint8_t>(state_lost), 0);
+  }
   explicit JobDoneBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
   flatbuffers::Offset<JobDone> Finish() {
     const auto end = fbb_.EndTable(start_);
@@ -2832,10 +2842,12 @@ struct JobDoneBuilder {
 };
 
 inline flatbuffers::Offset<JobDone> CreateJobDone(flatbuffers::FlatBufferBuilder& _fbb, int32_t exit_code = 0,
-                                                  flatbuffers::Offset<flatbuffers::String> reason = 0) {
+                                                  flatbuffers::Offset<flatbuffers::String> reason = 0,
+                                                  bool state_lost = false) {
   JobDoneBuilder builder_(_fbb);
   builder_.add_reason(reason);
   builder_.add_exit_code(exit_code);
+  builder_.add_state_lost(state_lost);
   return builder_.Finish();
 }
 
@@ -2845,9 +2857,10 @@ struct JobDone::Traits {
 };
 
 inline flatbuffers::Offset<JobDone> CreateJobDoneDirect(flatbuffers::FlatBufferBuilder& _fbb,
-                                                        int32_t exit_code = 0, const char* reason = nullptr) {
+                                                        int32_t exit_code = 0, const char* reason = nullptr,
+                                                        bool state_lost = false) {
   auto reason__ = reason ? _fbb.CreateString(reason) : 0;
-  return regroup::core::fb::CreateJobDone(_fbb, exit_code, reason__);
+  return regroup::core::fb::CreateJobDone(_fbb, exit_code, reason__, state_lost);
 }
 
 flatbuffers::Offset<JobDone> CreateJobDone(flatbuffers::FlatBufferBuilder& _fbb, const JobDoneT* _o,
@@ -5313,6 +5326,10 @@ inline void JobDone::UnPackTo(JobDoneT* _o, const flatbuffers::resolver_function
     auto _e = reason();
     if (_e) _o->reason = _e->str();
   }
+  {
+    auto _e = state_lost();
+    _o->state_lost = _e;
+  }
 }
 
 inline flatbuffers::Offset<JobDone> JobDone::Pack(flatbuffers::FlatBufferBuilder& _fbb, const JobDoneT* _o,
@@ -5332,7 +5349,8 @@ inline flatbuffers::Offset<JobDone> CreateJobDone(flatbuffers::FlatBufferBuilder
   (void)_va;
   auto _exit_code = _o->exit_code;
   auto _reason = _o->reason.empty() ? 0 : _fbb.CreateString(_o->reason);
-  return regroup::core::fb::CreateJobDone(_fbb, _exit_code, _reason);
+  auto _state_lost = _o->state_lost;
+  return regroup::core::fb::CreateJobDone(_fbb, _exit_code, _reason, _state_lost);
 }
 
 inline TeachT* Teach::UnPack(const flatbuffers::resolver_function_t* _resolver) const {

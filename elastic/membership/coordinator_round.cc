@@ -160,7 +160,7 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
     if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.learned));
   }
   if (!seat(&w.members, w.resume)) {
-    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()));
+    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()), true);
   }
   const core::Step open = w.resume.step() + 1;
   const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
@@ -255,7 +255,7 @@ void Coordinator::end_if_over() {
     end(status,
         status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
   } else if (lost) {
-    fail(fmt::format("all members of generation {} are lost", world_.generation));
+    fail(fmt::format("all members of generation {} are lost", world_.generation), true);
   } else {
     for (auto& [id, r] : members_.each()) {  // who stands at its boundary until it is let go
       if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
@@ -265,19 +265,19 @@ void Coordinator::end_if_over() {
 }
 
 // With the status of the member whose death began it.
-void Coordinator::fail(const std::string& what) {
+void Coordinator::fail(const std::string& what, bool state_lost) {
   const Record* first = members_.first_failure(progress_since_);
-  if (first == nullptr) return end(1, what);
-  end(first->status, fmt::format("{}, first member {} ({})", what, first->id, first->cause));
+  if (first == nullptr) return end(1, what, state_lost);
+  end(first->status, fmt::format("{}, first member {} ({})", what, first->id, first->cause), state_lost);
 }
 
-void Coordinator::end(std::int32_t exit_code, const std::string& reason) {
+void Coordinator::end(std::int32_t exit_code, const std::string& reason, bool state_lost) {
   stage_ = Stage::kDone;
   remember(reason);
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
-    emit(ToAgent{0, core::JobDone{exit_code, reason}});
+    emit(ToAgent{0, core::JobDone{exit_code, reason, state_lost}});
   } else {
-    to_agents(core::JobDone{exit_code, reason});
+    to_agents(core::JobDone{exit_code, reason, state_lost});
   }
   emit(Done{exit_code, reason});
 }

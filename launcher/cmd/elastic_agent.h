@@ -44,7 +44,9 @@ struct ElasticAgentOptions {
 };
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
-void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet);
+// `doubtful_hosts`: how many there are whose members may live on for a moment.
+void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
+             int doubtful_hosts = 0);
 
 // Used by the loop's thread.
 class ElasticAgent final : public launcher::MembershipJob {

@@ -143,10 +143,12 @@ Result<Told> ask(const std::function<Result<Told>()>& work, const std::string& a
 
 }  // namespace
 
-HeldLocks::~HeldLocks() {
+std::vector<core::FileLock>& HeldLocks::kept() {
   static auto& kept = *new std::vector<core::FileLock>;
-  std::ranges::move(locks_, std::back_inserter(kept));
+  return kept;
 }
+
+HeldLocks::~HeldLocks() { std::ranges::move(locks_, std::back_inserter(kept())); }
 
 Result<Taken> take_directory(const std::string& directory, const std::string& owner, bool make,
                              Duration limit) {

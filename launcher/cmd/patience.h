@@ -21,8 +21,9 @@ namespace regroup::cmd {
                                                                          const std::string& owner, bool make,
                                                                          core::Duration limit);
 
-// Locks that a process holds to its end. What gives them back is then the kernel, which a directory that does
-// not answer any more may keep waiting, and the process with it; that has said by then why it ends.
+// Locks that a process holds to its end, or until give_back(). What gives them back is then the kernel, which
+// a directory that does not answer any more may keep waiting, and the process with it; that has said by then
+// why it ends.
 class HeldLocks {
  public:
   HeldLocks() = default;
@@ -30,8 +31,11 @@ class HeldLocks {
   HeldLocks& operator=(const HeldLocks&) = delete;
   ~HeldLocks();
   void add(core::FileLock lock) { locks_.push_back(std::move(lock)); }
+  // All those whose HeldLocks is gone. Waits as the end of the process would.
+  static void give_back() { kept().clear(); }
 
  private:
+  [[nodiscard]] static std::vector<core::FileLock>& kept();
   std::vector<core::FileLock> locks_;
 };
 

@@ -19,6 +19,7 @@
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/restarts.h"
 #include "launcher/cmd/run_elastic_hosts.h"
 #include "launcher/cmd/run_hosts.h"
 #include "launcher/cmd/start.h"
@@ -49,13 +50,14 @@ core::Status report_pid(const std::string& to) {
 
 int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guardian,
               const launcher::JobFactory& job, const std::string& usage_file = "",
-              const std::string& checkpoints = "") {
+              const std::string& checkpoints = "", core::Duration spent = {}) {
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(port.status().message(), refused(options.compat));
   crew.master.port = port->port;
   boost::asio::io_context loop(1);
   launcher::AgentOptions agent = agent_options(options, std::move(crew), std::move(*port));
   agent.usage.status_file = usage_file;
+  agent.spent = spent;
   EndKeeper end(checkpoints);
   agent.noticed = [&end] { end.noticed(); };
   launcher::Agent self(loop, std::move(agent), std::move(guardian), job);
@@ -171,17 +173,19 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
           checkpoints};
 }
 
-int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,
-                const launcher::PlacedJob& placed) {
+LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,
+                      const launcher::PlacedJob& placed, const Launch& launch) {
+  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
-  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
+  if (!checkpoints.ok()) return refuse(checkpoints.status().message());
+  if (!launch.first() && !checkpoints->resume) return refuse(nothing_to_go_on_from(checkpoints->directory));
   auto files = make_job_files(options.environment, crew.job);
-  if (!files.ok()) return fail(files.status().message(), refused(options.compat));
+  if (!files.ok()) return refuse(files.status().message());
   crew.agent_socket = files->agent_socket();
   const auto attempt = count_attempt(checkpoints->directory, options.environment);
   options.term_grace = term_grace(options);
-  if (!attempt.ok()) return fail(attempt.status().message(), refused(options.compat));
+  if (!attempt.ok()) return refuse(attempt.status().message());
   for (launcher::App& app : crew.apps) app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   CoordinatorOptions coordinator = coordinator_options(options, crew.job, *files, slots, *checkpoints);
   coordinator.job.attempt = *attempt;
@@ -189,21 +193,21 @@ int run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots
     return std::make_unique<ElasticAgent>(
         agent, elastic_options(options, *files, crew.job, slots, placed, *checkpoints));
   };
-  const int status = launcher::Guardian(
-                         [&](core::Fd guardian) {
-                           const int agent = run_agent(options, crew, std::move(guardian), job,
-                                                       files->usage(), checkpoints->directory);
-                           remove_job_files(*files);  // the guardian may be dead
-                           return agent;
-                         },
-                         [&](core::Fd agent, core::Incarnation incarnation) {
-                           return run_coordinator(coordinator, std::move(agent), incarnation);
-                         },
-                         {crew.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
-                         notice_signals(options))
-                         .run();
+  launcher::Guardian guardian(
+      [&](core::Fd socket) {
+        const int agent = run_agent(options, crew, std::move(socket), job, files->usage(),
+                                    checkpoints->directory, launch.spent);
+        remove_job_files(*files);  // the guardian may be dead
+        return agent;
+      },
+      [&](core::Fd agent, core::Incarnation incarnation) {
+        return run_coordinator(coordinator, std::move(agent), incarnation);
+      },
+      {crew.record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
+      notice_signals(options));
+  const int status = guardian.run();
   remove_job_files(*files);
-  return status;
+  return end_of(guardian, status, *checkpoints);
 }
 
 // Of each program, at once: of MIN:MAX no more than there are slots.
@@ -212,18 +216,17 @@ std::vector<std::uint32_t> placed_members(const Options& options, const JobPlan&
   return {std::min(options.max, slots_for(options, slots))};
 }
 
-}  // namespace
-
-int run_job(Options options) {
+LaunchEnd launch_job(Options options, const Launch& launch) {
+  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   auto allocation = launcher::make_this_machine()->allocation();
-  if (!allocation.ok()) return fail(allocation.status().message(), refused(options.compat));
-  if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options));
-  if (options.several_hosts()) return run_on_hosts(std::move(options), *allocation);
+  if (!allocation.ok()) return refuse(allocation.status().message());
+  if (options.several_hosts() && options.elastic) return run_elastic_on_hosts(std::move(options), launch);
+  if (options.several_hosts()) return {run_on_hosts(std::move(options), *allocation)};
   if (const core::Status status = launcher::prepare_members(options, *allocation); !status.ok())
-    return fail(status.message(), refused(options.compat));
+    return refuse(status.message());
   auto planned = plan_job(options, *allocation);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
-    return fail(refusal->message, refusal->exit_status);
+    return {fail(refusal->message, refusal->exit_status)};
   const JobPlan& plan = std::get<JobPlan>(planned);
   if (const std::string told = unheeded_options(options); !told.empty()) {
     fmt::print(stderr, "regroup: {}\n", told);
@@ -232,21 +235,32 @@ int run_job(Options options) {
   const auto folder = runtime_folder(options.environment);
   const auto placed = launcher::place_members(options, *allocation, counts, needs_of(options, plan),
                                               folder.ok() ? *folder : "");
-  if (!placed.ok()) return fail(placed.status().message(), placing_failed(options));
+  if (!placed.ok()) return {fail(placed.status().message(), placing_failed(options))};
   for (const std::string& warning : placed->warnings) {
     if (!options.quiet) fail(warning, 0);
   }
   launcher::print_display(options, *allocation, *placed, counts);
-  if (options.do_not_launch) return 0;
+  if (options.do_not_launch) return {0};
   if (core::Status status = report_pid(options.report_pid); !status.ok()) {
-    return fail(fmt::format("--report-pid: {}", status.message()), refused(options.compat));
+    return refuse(fmt::format("--report-pid: {}", status.message()));
   }
   std::string note;
   if (runtime_folder(options.environment, &note).ok() && !note.empty() && !options.quiet) fail(note, 0);
   const launcher::CrewOptions crew = crew_of(options, plan.apps);
-  if (!plan.roles.empty()) return run_roles(options, crew, plan, allocation->slots(), *placed);
-  return options.elastic ? run_elastic(options, crew, allocation->slots(), *placed)
-                         : run_rigid(options, crew, plan.counts, allocation->slots(), *placed);
+  if (!plan.roles.empty()) return {run_roles(options, crew, plan, allocation->slots(), *placed)};
+  if (options.elastic) return run_elastic(options, crew, allocation->slots(), *placed, launch);
+  return {run_rigid(options, crew, plan.counts, allocation->slots(), *placed)};
+}
+
+}  // namespace
+
+int run_job(Options options) {
+  Restarts restarts(options);
+  for (;;) {
+    const LaunchEnd end = launch_job(options, restarts.launch());
+    if (!restarts.again(end)) return end.status;
+    options.report_pid.clear();  // it has not changed
+  }
 }
 
 }  // namespace regroup::cmd

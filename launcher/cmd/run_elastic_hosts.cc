@@ -107,7 +107,7 @@ void go_on_from_newest(boost::asio::io_context& loop, const Options& options, no
 
 // In the process of the hub, from before its Agent exists. The exit status of the process.
 int run_hub(const Options& options, const launcher::App& app, launcher::CrewOptions crew,
-            const JobFiles& files, CheckpointPlan checkpoints, core::Fd guardian) {
+            const JobFiles& files, CheckpointPlan checkpoints, const Launch& launch, core::Fd guardian) {
   ::prctl(PR_SET_NAME, "regroup-hub");
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, crew.job, true);
@@ -130,6 +130,9 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   go_on_from_newest(loop, options, **hosts, coming, &checkpoints, hub);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
+  if (!launch.first() && !checkpoints.resume)
+    return refuse_job(loop, {refused(options.compat), nothing_to_go_on_from(attempts_in(checkpoints))},
+                      std::move(guardian));
   for (const launcher::HostRequest& host : options.hosts) hub.slots.push_back(host.slots);
   hub.granted = options.hosts;
   hub.orphan_timeout = options.orphan_timeout;
@@ -141,7 +144,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   crew.stdin_to.to = launcher::StdinRequest::To::kNone;
   launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
   agent.usage.status_file = files.usage();
-  agent.spent = coming.spent();
+  agent.spent = launch.spent + coming.spent();
   EndKeeper end(attempts_in(checkpoints));
   agent.noticed = [&end] { end.noticed(); };
   ElasticHub* elastic = nullptr;  // the agent's
@@ -196,44 +199,44 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
 
 }  // namespace
 
-int run_elastic_on_hosts(Options options) {
+LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
+  const auto refuse = [&](const std::string& why) { return LaunchEnd{fail(why, refused(options.compat))}; };
   const std::uint32_t start = options.start;  // 0: as many as there are slots
   launcher::Allocation unbounded;
   unbounded.hosts.push_back({"", core::kMaxMembers, {}});
   auto planned = plan_job(options, unbounded);
   if (const auto* refusal = std::get_if<Refusal>(&planned))
-    return fail(refusal->message, refusal->exit_status);
+    return {fail(refusal->message, refusal->exit_status)};
   launcher::App app = std::get<JobPlan>(planned).apps.at(0);
   if (const std::string told = unheeded_options(options); !told.empty()) fail(told, 0);
   launcher::CrewOptions crew = crew_of(options, {});
   HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, true, &locks);
-  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
+  if (!checkpoints.ok()) return refuse(checkpoints.status().message());
   if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet) fail(resumes(*checkpoints), 0);
   auto files = make_job_files(options.environment, crew.job);
-  if (!files.ok()) return fail(files.status().message(), refused(options.compat));
+  if (!files.ok()) return refuse(files.status().message());
   CoordinatorOptions coordinator = coordinator_options(options, start, crew.job, *files, *checkpoints);
   const auto attempt = count_attempt(attempts_in(*checkpoints), options.environment);
-  if (!attempt.ok()) return fail(attempt.status().message(), refused(options.compat));
+  if (!attempt.ok()) return refuse(attempt.status().message());
   coordinator.job.attempt = *attempt;
   app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   options.term_grace = term_grace(options);
   const auto record = crew.record;
-  const int status =
-      launcher::Guardian(
-          [&](core::Fd guardian) {
-            const int hub = run_hub(options, app, std::move(crew), *files, *checkpoints, std::move(guardian));
-            remove_job_files(*files);  // the guardian may be dead
-            return hub;
-          },
-          [&](core::Fd agent, core::Incarnation incarnation) {
-            return run_coordinator(coordinator, std::move(agent), incarnation);
-          },
-          {record, options.orphan_timeout, options.quiet}, forwarded_signals(options),
-          notice_signals(options))
-          .run();
+  launcher::Guardian guardian(
+      [&](core::Fd socket) {
+        const int hub =
+            run_hub(options, app, std::move(crew), *files, *checkpoints, launch, std::move(socket));
+        remove_job_files(*files);  // the guardian may be dead
+        return hub;
+      },
+      [&](core::Fd agent, core::Incarnation incarnation) {
+        return run_coordinator(coordinator, std::move(agent), incarnation);
+      },
+      {record, options.orphan_timeout, options.quiet}, forwarded_signals(options), notice_signals(options));
+  const int status = guardian.run();
   remove_job_files(*files);
-  return status;
+  return end_of(guardian, status, *checkpoints);
 }
 
 }  // namespace regroup::cmd

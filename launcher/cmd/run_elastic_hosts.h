@@ -2,10 +2,10 @@
 #pragma once
 
 #include "launcher/cmd/options.h"
+#include "launcher/cmd/restarts.h"
 
 namespace regroup::cmd {
 
-// The exit status of the job.
-[[nodiscard]] int run_elastic_on_hosts(Options options);
+[[nodiscard]] LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch);
 
 }  // namespace regroup::cmd

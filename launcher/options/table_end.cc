@@ -152,7 +152,9 @@ std::vector<Spec> end_options() {
        set_signals},
       {{"max-restarts"},
        "N",
-       "start a job of -np MIN:MAX that does not use the runtime again so often (default: 3)",
+       "start a job of -np MIN:MAX again so often: one that does not use the runtime when it loses a member, "
+       "one "
+       "with --checkpoint when it loses all (default: 3)",
        set_restarts,
        kJob,
        kYes},

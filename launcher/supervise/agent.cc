@@ -120,6 +120,11 @@ void Agent::kill(int exit_status) {
   finish_if_over();
 }
 
+void Agent::kill_stateless(int exit_status, int doubtful_hosts) {
+  if (!ending()) guardian_.send(Word::kStateLost, doubtful_hosts);
+  kill(exit_status);
+}
+
 void Agent::signal_all(int signal) {
   crew_.signal_all(signal);
   if (OtherHosts* others = job_->others()) others->signal_all(signal);
@@ -141,6 +146,7 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
       return limit_drain(core::Duration::zero());
     case Word::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);
+    case Word::kStateLost:
     case Word::kDone:
       return;
   }

@@ -26,6 +26,7 @@ constexpr std::chrono::seconds kAnswerLimit{2};   // of an agent that is to end 
 constexpr std::chrono::seconds kGuardLimit{1};    // for the guard to clear up after a dead agent
 constexpr std::chrono::seconds kMessageLimit{1};  // for the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
+constexpr int kNotKnown = -1;              // how many hosts there are
 constexpr std::size_t kMostRestarts = 16;  // within the window: a coordinator that dies this often ...
 constexpr core::Duration kRestartWindow = std::chrono::seconds(60);  // ... dies of its input
 
@@ -57,6 +58,7 @@ struct Guardian::Watch {
         agent(
             loop, std::move(socket),
             [&guardian](Word word, std::int32_t value, core::Fd) {
+              if (word == Word::kStateLost) guardian.state_lost_ = value;
               if (word == Word::kDone) guardian.on_done(value);
             },
             [&guardian] { guardian.on_agent_lost(); }) {}
@@ -243,7 +245,10 @@ void Guardian::on_guard_exit(int status) {
 void Guardian::on_agent_exit(const std::string& what) {
   agent_gone_ = true;
   watch_->loop.poll();  // its last word may not be read yet
-  if (!exit_status_) watch_->say(what + ": the job is lost");
+  if (!exit_status_) {
+    watch_->say(what + ": the job is lost");
+    if (coordinator_main_) state_lost_ = kNotKnown;
+  }
   watch_->loop.stop();
 }
 

@@ -39,6 +39,9 @@ class Guardian {
   // Forks the processes of the job and returns its exit status. For a process with one thread, signals
   // blocked.
   [[nodiscard]] int run();
+  // Behind run(): the job has a coordinator, nobody asked for its end, and no member was left that had its
+  // state. With how many hosts whose members may live on for a moment; -1: not known.
+  [[nodiscard]] std::optional<int> state_lost() const { return stops_ == 0 ? state_lost_ : std::nullopt; }
 
  private:
   struct Watch;  // the loop and what hangs on it; made after the first forks
@@ -74,7 +77,7 @@ class Guardian {
   std::deque<core::TimePoint> restarts_;  // the latest
   int stops_ = 0;
   bool agent_lost_ = false;  // its socket is closed: it is dying
-  std::optional<int> exit_status_;
+  std::optional<int> exit_status_, state_lost_;
 };
 
 }  // namespace regroup::launcher

@@ -80,18 +80,91 @@ def test_the_last_snapshot_is_written_before_the_job_ends(regroup, member, tmp_p
 
 
 def test_a_member_killed_right_after_its_snapshot_loses_nothing(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--replace", "auto")
+    job = start(regroup, member, tmp_path, 2, "--replace", "auto", pause_ms=40)
     until(lambda: named(job) >= 10, "a checkpoint")
+
+    def active() -> list[int]:
+        members = json.loads(regroup.control("status", "--json").stdout)["members"]
+        return [m["id"] for m in members if m["state"] == "active"]
+
     for _ in range(3):
+        until(lambda: len(active()) == 2, "both members")
         seen = named(job)
-        first = json.loads(regroup.control("status", "--json").stdout)["members"]
-        victim = next(m["id"] for m in first if m["state"] == "active")
-        assert regroup.control("kill-member", str(victim)).returncode == 0
+        until(lambda seen=seen: named(job) > seen, "a checkpoint that both have been through")
+        seen = named(job)
+        assert regroup.control("kill-member", str(active()[0])).returncode == 0
         until(lambda seen=seen: named(job) > seen + 5 or job.process.poll() is not None, "checkpoints go on")
     assert job.wait() == 0, job.err
     weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
     assert weights == {f"{4 * STEPS}.0"}
     assert "checkpoint of step" in job.err and " failed" not in job.err
+
+
+def members_of(job) -> list[int]:
+    return [pid for pid, line in job.living().items() if "elastic_member" in line.split()[0]]
+
+
+def lose_all_members(job) -> None:
+    for pid in members_of(job):
+        os.kill(pid, signal.SIGKILL)
+
+
+GOES_ON = "it goes on from its newest checkpoint"
+
+
+def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 3, "--max-restarts", "1")
+    until(lambda: named(job) >= 20, "the checkpoint of step 20")
+    lose_all_members(job)
+    assert job.wait() == 0, job.err
+    assert "all members of generation" in job.err and "signal 9" in job.err, job.err
+    assert f"{GOES_ON} in 1 s (restart 1 of 1)" in job.err
+    assert int(re.search(r"the job goes on after step (\d+), from", job.err)[1]) >= 20
+    assert steps_of(job) == list(range(1, STEPS + 1))
+    weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
+    assert weights == {f"{4 * STEPS}.0"}
+    attempts = json.loads((tmp_path / "ATTEMPTS").read_text())
+    assert (attempts["attempts"], attempts["failed"], attempts["killed"]) == (2, 1, 0)
+    job.assert_nothing_left(5)
+
+
+def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2, "--max-restarts", "2", "--every", "30", pause_ms=20)
+    until(lambda: named(job) >= 30, "the checkpoint of step 30")
+    seen = 0
+    for launch in range(1, 5):  # the first one made the checkpoint that the others begin with
+        until(lambda n=launch: job.err.count("the job goes on after step 30") == n - 1, f"launch {launch}")
+        until(lambda n=seen: job.out.count("step 31 ") > n, "a step of this launch")
+        lose_all_members(job)
+        until(lambda n=launch: job.err.count("all members of generation") == n, "an end of the launch")
+        seen = job.out.count("step 31 ")
+    assert job.wait() == 128 + signal.SIGKILL, job.err
+    assert job.err.count(GOES_ON) == 3 and f"{GOES_ON} in 2 s (restart 2 of 2)" in job.err
+    assert "it was launched 3 times without a newer checkpoint (--max-restarts 2)" in job.err
+    job.assert_nothing_left(5)
+
+
+def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path / "none", 2, "--every", "100000")
+    until(lambda: job.out.count("step") >= 5, "some steps")
+    lose_all_members(job)
+    assert job.wait() != 0
+    assert f"all that had the job's state are lost, and {tmp_path}/none has no checkpoint of it" in job.err
+    job = start(regroup, member, tmp_path / "never", 2, "--max-restarts", "0")
+    until(lambda: named(job) >= 5, "a checkpoint")
+    lose_all_members(job)
+    assert job.wait() == 128 + signal.SIGKILL and GOES_ON not in job.err, job.err
+
+
+def test_who_ends_a_job_between_two_launches_is_heard(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2)
+    until(lambda: named(job) >= 5, "a checkpoint")
+    lose_all_members(job)
+    until(lambda: GOES_ON in job.err, "the pause")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGKILL, job.err
+    assert "the job goes on after step" not in job.err
+    job.assert_nothing_left(5)
 
 
 def test_the_second_job_on_a_directory_is_refused_and_told_who_has_it(regroup, member, tmp_path):

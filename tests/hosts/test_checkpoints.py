@@ -483,3 +483,33 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
         os.kill(server, signal.SIGKILL)
         expect_resumed(again, copied(job), undisturbed)
     assert re.search(passed_over, again.text()), again.text()
+
+
+def test_all_members_are_lost_and_the_job_goes_on_from_its_newest_checkpoint(
+    hosts: Hosts, start: Start, undisturbed: str
+):
+    folder = Path(hosts.folder) / "ckpt-all-lost"
+    job = start("node2:2,node3:2", "2:4", *keep(folder), pace_us=4000)
+    until_newer(job, 20)
+    kill([pid for host in job.hosts for pid in processes(host, "chaos_member")])
+    assert job.wait() == 0, job.text()
+    assert "all members of generation" in job.text(), job.text()
+    assert "it goes on from its newest checkpoint in 1 s (restart 1 of 3)" in job.text()
+    assert int(re.search(r"the job goes on after step (\d+), from", job.text())[1]) >= 20
+    assert set(job.trails.weights()) == {undisturbed}, job.text()
+    assert not left_on(job.hosts)
+
+
+def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
+    own_trio: Hosts, start_own: Start, undisturbed: str
+):
+    folder = Path(own_trio.folder) / "ckpt"
+    job = start_own("node2:2,node3:2", "1:2", *keep(folder), pace_us=4000)
+    until_newer(job, 10)
+    assert {host for _, host in committed(job)} == {"node2"}
+    by_name(job, "node2").kill()
+    assert job.wait() == 0, job.text()
+    # Nobody saw its members die: so long they may live on.
+    assert "it goes on from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), job.text()
+    assert {host for _, host in committed(job)} == {"node2", "node3"}
+    assert set(job.trails.weights()) == {undisturbed}, job.text()
