@@ -1,6 +1,7 @@
 """The job's secret is in no argument, environment variable, log or file of any process of a job: launcher,
 agents, guards, coordinator, what serves MPI, members, ssh and sshd; nor in arenas and what else they have
-open. With agents that the launcher starts, and with a chain in which each gives it to the next."""
+open. With agents that the launcher starts, with a chain in which each gives it to the next, and with
+`regroup join`, which is told it by the job and gives it to the agents of its own allocation."""
 
 import base64
 import contextlib
@@ -128,3 +129,40 @@ def test_the_secret_of_a_job_of_ranks_is_nowhere(hosts: Hosts, tree: Sequence[st
     finally:
         job.kill()
         job.wait(30)
+
+
+def lend(hosts: Hosts, folder: Path, index: int, through: Sequence[str]) -> subprocess.Popen:
+    """`regroup join` of a job of LSF that has node3, run on hosts[index]. ssh stands for blaunch."""
+    blaunch = folder / "blaunch"
+    ssh = " ".join(hosts.ssh)
+    blaunch.write_text(f'#!/bin/sh\necho "$*" >> {folder}/launched; host=$1; shift\nexec {ssh} $host "$@"\n')
+    blaunch.chmod(0o755)
+    job = ("LSB_JOBID=8", "LSB_MCPU_HOSTS=node3 2", "LSB_DJOB_NUMPROC=2")
+    words = ["env", f"PATH={folder}:{os.environ['PATH']}", *job, BIN / "regroup", "join", *through]
+    with (folder / "output-join").open("w") as out:
+        return hosts[index].popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+
+@pytest.mark.parametrize("index", [0, 1])  # beside the launcher, by its Unix socket; from afar, by a relay
+def test_the_secret_of_a_job_that_is_lent_hosts_is_nowhere(hosts: Hosts, index: int):
+    tap = Tap(hosts, "node3")
+    relay = ("--through", *hosts.ssh, "node1", BIN / "regroup", "join", "--relay") if index else ()
+    job = Training(hosts, "node1:2,node2:2", "2:6", ("--prefix", str(tap.folder), "-v"), pace_us=100_000)
+    lent = None
+    try:
+        job.reach(5)
+        lent = lend(hosts, tap.folder, index, relay)
+        job.until_said("-> 6 members", 30)
+        assert (tap.folder / "launched").read_text() == "node3 /bin/sh\n", "it has started the agent"
+        tap.expect_it_nowhere_else()
+        os.kill(hosts[index].inner(lent), signal.SIGTERM)
+        assert lent.wait(30) == 0, (tap.folder / "output-join").read_text()
+        tap.expect_it_nowhere_else()
+        job.hurry()
+        assert job.wait() == 0, job.text()
+        tap.expect_it_nowhere_else()
+    finally:
+        if lent:
+            lent.kill()
+            lent.wait(30)
+        job.close()
