@@ -327,7 +327,7 @@ class Hosts:
             f"AuthorizedKeysFile {self.folder}/user.pub\nStrictModes no\nUsePAM no\nPrintMotd no\n"
             "PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile /run/sshd.pid\n"
             "KbdInteractiveAuthentication no\n"
-            "MaxStartups 200\nUseDNS no\nPermitUserEnvironment no\n"
+            "MaxStartups 200\nMaxSessions 100\nUseDNS no\nPermitUserEnvironment no\n"
         )
 
     @property

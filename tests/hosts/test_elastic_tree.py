@@ -2,11 +2,13 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conftest import started
-from hosts import Hosts, until
+from hosts import Host, Hosts, until
 from training import Start, kill, left_on, processes, starter
 
 THREE = "node1:2,node2:2,node3:2"
@@ -130,6 +132,56 @@ def test_an_inner_host_loses_its_link_and_comes_back(start_own: Start, undisturb
     job.until_said("-> 6 members", 60)
     job.hurry()
     job.expect_weights(undisturbed)
+
+
+def all_of(hosts: Hosts, name: str) -> set[int]:
+    return {pid for host in hosts for pid in processes(host, name)}
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def ways(hosts: Hosts, names: dict[str, Host]) -> str:
+    """An ssh command by which these names reach these hosts, by connections that are there: dozens of
+    handshakes at once would take two cores longer than they may."""
+    config = hosts.folder / "ways"
+    blocks = "".join(f"Host {name}\nHostName {host.name}\n" for name, host in names.items())
+    options = "ControlPath /tmp/way-%h\nControlPersist yes\n"
+    config.write_text(options + (hosts.folder / "ssh_config").read_text() + blocks)
+    for near in list(hosts)[:2]:
+        for far in hosts:
+            done = near.run(
+                ["ssh", "-F", config, "-o", "ControlMaster=yes", "-f", "-N", far.name],
+                stderr=None,
+                stdout=None,
+            )
+            assert done.returncode == 0
+    return f"ssh -F {config}"
+
+
+def test_seventy_agents_are_a_tree_of_the_usual_radix(five_hosts: Hosts, start: Start, undisturbed: str):
+    """64 are started from here, six by the first of these, which is lost. Five have a member."""
+    others = [five_hosts[0], *list(five_hosts)[2:]]
+    names = {f"name{i}": others[i % len(others)] for i in range(70)} | {"name0": five_hosts[1]}
+    where = ",".join(f"{name}:1" for name in names)
+    job = start(where, "2:70", "--ssh-command", ways(five_hosts, names), "--start", "5", pace_us=PACE_US)
+    job.reach(10)
+    (inner,) = agent_of(five_hosts[1])
+    started = Counter(parent(ssh) for host in list(five_hosts)[:2] for ssh in processes(host, "ssh"))
+    assert started[inner] == 6 and 64 in started.values()
+    agents, members = all_of(five_hosts, "regroup-agent"), all_of(five_hosts, "chaos_member")
+    assert len(agents) == 70
+    kill([inner])
+    job.until_said("member 0 was lost", 20)
+    step = job.trails.furthest()
+    job.reach(step + 5)
+    assert all_of(five_hosts, "regroup-agent") >= agents - {inner}
+    assert len(all_of(five_hosts, "chaos_member") & members) == 4
+    job.hurry()
+    job.expect_weights(undisturbed)
+    lost = [line for line in job.text().splitlines() if line.startswith("regroup: host ")]
+    assert lost and all("host name0: " in line for line in lost), job.text()
 
 
 def test_nothing_is_left_when_the_launcher_dies(five_hosts: Hosts, start: Start):
