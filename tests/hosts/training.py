@@ -79,7 +79,8 @@ class Trails:
 
 
 class Training:
-    """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry()."""
+    """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry(). `before`:
+    words in front of the command."""
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class Training:
         epochs: int = 6,
         pace_us: int = 2000,
         ballast: int = 0,
+        before: Sequence[str] = (),
     ):
         self.hosts, self.epochs = hosts, epochs
         self.folder = Path(hosts.folder) / f"training-{time.monotonic_ns()}"
@@ -102,7 +104,7 @@ class Training:
         self.out = (self.folder / "output").open("w+")
         self.process = hosts[0].popen(
             [
-                *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
+                *(*before, str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
                 *("--shards", str(SHARDS), "--seed", "7", *options, "-np", members, "sh", "-c", member),
             ],
             stdin=subprocess.DEVNULL,
