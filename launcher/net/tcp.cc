@@ -2,6 +2,7 @@
 #include "launcher/net/tcp.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
@@ -12,8 +13,10 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 namespace regroup::launcher {
 namespace {
@@ -61,52 +64,87 @@ core::Result<core::Fd> listen_on(const Endpoint& endpoint) {
   return socket;
 }
 
-// Tries one address after the other. Kept alive by its pending operations.
+constexpr std::chrono::milliseconds kHeadStart{250};  // of an address before the next one
+
+// Tries the addresses beside each other, so that one that does not answer leaves the others all the time, and
+// a packet that is lost is sent again. Kept alive by its pending operations.
 class Dialer : public std::enable_shared_from_this<Dialer> {
  public:
-  Dialer(asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
+  Dialer(asio::io_context& loop, std::vector<Endpoint> endpoints,
          std::function<void(core::Result<core::Fd>)> done)
       : endpoints_(std::move(endpoints)),
-        share_(limit / static_cast<int>(std::max<std::size_t>(endpoints_.size(), 1))),
+        failures_(endpoints_.size()),
         done_(std::move(done)),
-        socket_(loop),
-        timer_(loop) {}
+        turn_(loop),
+        end_(loop) {}
 
-  void next() {
-    if (at_ == endpoints_.size()) return finish();
-    socket_ = asio::ip::tcp::socket(timer_.get_executor());
-    timer_.expires_after(share_);
-    timer_.async_wait([self = shared_from_this(), at = at_](const boost::system::error_code& error) {
-      if (!error && at == self->at_) self->socket_.close();  // which ends async_connect
+  void start(core::Duration limit) {
+    if (endpoints_.empty()) return finish();
+    end_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
+    end_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error) self->stop();  // which ends each async_connect
     });
-    socket_.async_connect(
-        endpoints_[at_],
-        [self = shared_from_this()](const boost::system::error_code& error) { self->connected(error); });
+    next();
   }
 
  private:
-  void connected(const boost::system::error_code& error) {
-    const bool late = timer_.expiry() <= std::chrono::steady_clock::now() && error;
-    timer_.cancel();
-    if (!error) return done_(core::Fd(socket_.release()));
-    if (!failures_.empty()) failures_ += "; ";
-    failures_ += fmt::format("{}: {}", to_string(endpoints_[at_]), late ? "no answer" : error.message());
-    refused_ = refused_ && error == asio::error::connection_refused;
-    ++at_;
-    next();
+  // On another host those of loopback lead to somebody else: only if all before have failed.
+  void next() {
+    if (at_ == endpoints_.size() || (others_ > 0 && endpoints_[at_].address().is_loopback())) return;
+    const std::size_t at = at_++;
+    ++pending_;
+    if (!endpoints_[at].address().is_loopback()) ++others_;
+    sockets_.emplace_back(end_.get_executor());
+    sockets_.back().async_connect(
+        endpoints_[at],
+        [self = shared_from_this(), at](const boost::system::error_code& error) { self->ended(at, error); });
+    turn_.expires_after(kHeadStart);
+    turn_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error) self->next();
+    });
   }
+
+  void ended(std::size_t at, const boost::system::error_code& error) {
+    if (!done_) return;  // another one was earlier
+    if (!error) {
+      const auto done = std::exchange(done_, nullptr);
+      core::Fd socket(sockets_[at].release());
+      stop();
+      return done(std::move(socket));
+    }
+    --pending_;
+    if (!endpoints_[at].address().is_loopback()) --others_;
+    failures_[at] = fmt::format("{}: {}", to_string(endpoints_[at]),
+                                error == asio::error::operation_aborted ? "no answer" : error.message());
+    refused_ = refused_ && error == asio::error::connection_refused;
+    next();
+    if (pending_ == 0) finish();
+  }
+
+  void stop() {
+    at_ = endpoints_.size();
+    turn_.cancel();
+    end_.cancel();
+    boost::system::error_code ignored;
+    for (auto& socket : sockets_) socket.close(ignored);
+  }
+
   void finish() {
-    done_(core::Status(refused_ && !failures_.empty() ? core::Code::kPeerLost : core::Code::kUnavailable,
-                       failures_.empty() ? "connect: no address was given" : "connect: " + failures_));
+    stop();
+    std::erase(failures_, "");  // of those that were not tried
+    std::exchange(done_, nullptr)(
+        core::Status(refused_ && !failures_.empty() ? core::Code::kPeerLost : core::Code::kUnavailable,
+                     failures_.empty() ? "connect: no address was given"
+                                       : fmt::format("connect: {}", fmt::join(failures_, "; "))));
   }
 
   const std::vector<Endpoint> endpoints_;
-  const core::Duration share_;
-  const std::function<void(core::Result<core::Fd>)> done_;
-  asio::ip::tcp::socket socket_;
-  asio::steady_timer timer_;
-  std::size_t at_ = 0;
-  std::string failures_;
+  std::vector<std::string> failures_;
+  std::function<void(core::Result<core::Fd>)> done_;  // none: it has been called
+  std::deque<asio::ip::tcp::socket> sockets_;
+  asio::steady_timer turn_, end_;
+  std::size_t at_ = 0;                    // the next one
+  std::size_t pending_ = 0, others_ = 0;  // others: than those of loopback
   bool refused_ = true;
 };
 
@@ -155,8 +193,8 @@ core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port) {
 
 void dial(asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
           std::function<void(core::Result<core::Fd>)> done) {
-  auto dialer = std::make_shared<Dialer>(loop, std::move(endpoints), limit, std::move(done));
-  asio::post(loop, [dialer] { dialer->next(); });
+  auto dialer = std::make_shared<Dialer>(loop, std::move(endpoints), std::move(done));
+  asio::post(loop, [dialer, limit] { dialer->start(limit); });
 }
 
 core::Result<core::Fd> listen_tcp(std::uint16_t port) {

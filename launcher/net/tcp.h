@@ -25,9 +25,10 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 // With `port`, the addresses of this host's interfaces that are up: others first, loopback last.
 [[nodiscard]] core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port);
 
-// Connects to the first of `endpoints` that accepts, in their order, each within its share of `limit`. `done`
-// is called once, from the loop; its error says of each address why not: kPeerLost if all refuse, so that
-// nobody listens, else kUnavailable. The socket does not block.
+// Connects to the first of `endpoints` that accepts within `limit`. They are tried in their order, the next
+// one as soon as one has failed, or beside it after a quarter of a second; those of loopback only if all
+// others have failed. `done` is called once, from the loop; its error says of each address why not: kPeerLost
+// if all refuse, so that nobody listens, else kUnavailable. The socket does not block.
 void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
           std::function<void(core::Result<core::Fd>)> done);
 

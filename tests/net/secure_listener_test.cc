@@ -150,6 +150,57 @@ TEST(Dial, TriesEachAddressAndSaysWhyNot) {
   EXPECT_EQ(got->status().message(), "connect: " + to_string(dead) + ": Connection refused");
 }
 
+// Its queue of connections is full, so the kernel answers no more.
+struct Silent {
+  Silent() : socket(listen_tcp(0).value()), port(port_of(socket).value()) {
+    ::listen(socket.get(), 0);
+    for (int i = 0; i < 4; ++i) {
+      callers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      const auto there = parse_endpoints(fmt::format("127.0.0.1:{}", port)).value().at(0);
+      ::connect(callers.back().get(), there.data(), static_cast<socklen_t>(there.size()));
+    }
+  }
+  core::Fd socket;
+  std::uint16_t port;
+  std::vector<core::Fd> callers;
+};
+
+TEST(Dial, AnAddressThatDoesNotAnswerLeavesTheOthersTheirTime) {
+  boost::asio::io_context loop;
+  const Silent silent;
+  auto listening = listen_tcp(0);
+  ASSERT_TRUE(listening.ok());
+  const auto mute = parse_endpoints(fmt::format("127.0.0.1:{}", silent.port)).value();
+  auto both = mute;
+  both.push_back(parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0));
+  std::optional<core::Result<core::Fd>> got;
+  const auto begun = std::chrono::steady_clock::now();
+  dial(loop, both, std::chrono::hours(1), [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
+  EXPECT_TRUE(got->ok());
+  got.reset();
+  dial(loop, mute, milliseconds(1500), [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
+  EXPECT_EQ(got->status().message(), "connect: " + to_string(mute) + ": no answer");
+  EXPECT_EQ(got->status().code(), core::Code::kUnavailable);
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds(1500));
+}
+
+TEST(Dial, DoesNotTakeLoopbackForAnAddressThatDoesNotAnswer) {
+  boost::asio::io_context loop;
+  const Silent silent;
+  const auto other = own_endpoints(silent.port).value().front();
+  if (other.address().is_loopback()) GTEST_SKIP() << "this host has no interface but loopback";
+  auto listening = listen_tcp(0);
+  ASSERT_TRUE(listening.ok());
+  const auto loopback = parse_endpoints(fmt::format("127.0.0.1:{}", *port_of(*listening))).value().at(0);
+  std::optional<core::Result<core::Fd>> got;
+  dial(loop, {other, loopback}, milliseconds(600),
+       [&](core::Result<core::Fd> fd) { got.emplace(std::move(fd)); });
+  EXPECT_TRUE(run_until(loop, [&] { return got.has_value(); }));
+  EXPECT_EQ(got->status().message(), "connect: " + to_string(std::vector{other}) + ": no answer");
+}
+
 TEST(Endpoints, ReadBackAndRefuse) {
   const std::string text = "10.0.0.1:4711,[fe80::1]:80";
   EXPECT_EQ(to_string(parse_endpoints(text).value()), text);
