@@ -6,29 +6,46 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hosts import ROOT, Hosts, until
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
 DEADLINE_S = 60.0
-# In which a host that fails is named: 5 s are promised, and other tests run on the same cores.
-SOON_S = 5 + 5
+# In which a host that fails is named: what is promised, and what it takes to get a command onto a test host.
+SOON_S = 5 + 0.5
 
 
 class Done:
+    """A command's end. `told`: after how long it wrote its first line of errors, if any."""
+
     def __init__(self, process: subprocess.Popen, deadline_s: float = DEADLINE_S, text: str | None = None):
         begin = time.monotonic()
+        self.told: float | None = None
+        lines: list[str] = []
+
+        def listen(stream: IO[str]) -> None:
+            for line in stream:
+                self.told = self.told or time.monotonic() - begin
+                lines.append(line)
+
+        errors, process.stderr = process.stderr, None
+        ear = threading.Thread(target=listen, args=(errors,), daemon=True)
+        ear.start()
         try:
-            self.out, self.err = process.communicate(text, timeout=deadline_s)
+            self.out = process.communicate(text, timeout=deadline_s)[0]
+            ear.join(deadline_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             raise
         self.status, self.seconds = process.returncode, time.monotonic() - begin
+        self.err = "".join(lines)
 
 
 started: list[subprocess.Popen] = []
@@ -45,10 +62,23 @@ def run(hosts: Hosts, *args: str, **popen) -> Done:
     return Done(start(hosts, *args, **popen))
 
 
+def told_soon(attempt: Callable[[], Done]) -> Done:
+    """A run that tells of a host in the time that is promised. Other tests may have the same cores: the best
+    of three counts."""
+    told = []
+    while len(told) < 3:
+        done = attempt()
+        assert done.told is not None and done.told < 2 * SOON_S, (done.told, done.err)
+        told.append(done.told)
+        if done.told < SOON_S:
+            return done
+    raise AssertionError(f"a host was named after {told} s: {done.err}")
+
+
 def fails(hosts: Hosts, *args: str) -> Done:
-    """A run whose end tells of a host that failed, soon after it was started."""
-    done = run(hosts, *args)
-    assert done.seconds < SOON_S, done.err
+    """One that ends then."""
+    done = told_soon(lambda: run(hosts, *args))
+    assert done.seconds < done.told + 5, done.err
     return done
 
 
@@ -304,15 +334,10 @@ def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):
     assert re.search(r"host node[23]: program no-such-program was not found in PATH=", done.err)
     there = f'mkdir -p /tmp/only-here && cd /tmp/only-here && exec {REGROUP} "$@"'
     ssh = ["--ssh-command", " ".join(hosts.ssh)]
-    job = hosts[0].popen(
-        ["sh", "-c", there, "sh", *ssh, "-H", "node2", "true"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    done = Done(job)
+    command = ["sh", "-c", there, "sh", *ssh, "-H", "node2", "true"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    done = told_soon(lambda: Done(hosts[0].popen(command, **pipes)))
     assert done.status == 1
-    assert done.seconds < SOON_S, done.err
     assert "host node2: cannot change to folder /tmp/only-here" in done.err
 
 
@@ -322,12 +347,11 @@ def test_a_host_that_is_full_is_named(own_hosts: Hosts):
     files, free = map(int, own_hosts[1].run(["stat", "-f", "-c", "%c %d", "/tmp"]).stdout.split())
     remount = ["mount", "-o", f"remount,nr_inodes={files - free}", "/tmp"]
     assert own_hosts[1].run(remount).returncode == 0
-    done = run(own_hosts, "-H", "node1,node2", "true")
+    done = fails(own_hosts, "-H", "node1,node2", "true")
     assert done.status == 1
     said = [line for line in done.err.splitlines() if line.startswith("regroup: host node2: ")]
     assert len(said) == 1, done.err
     assert said[0].endswith("No space left on device"), said
-    assert done.seconds < SOON_S
     done = run(own_hosts, "-H", "node1,node2", "-np", "1:2", "true")
     assert done.status == 0, done.err  # it is done without
     assert said[0] in done.err
