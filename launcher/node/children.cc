@@ -14,6 +14,7 @@
 namespace regroup::node {
 namespace {
 
+constexpr std::chrono::seconds kMoving{1};
 constexpr core::Duration kAllocators = std::chrono::seconds(20);  // to reach a host: they have queues
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
@@ -99,16 +100,30 @@ Children::Child* Children::find(core::NodeId node) {
 void Children::on_spawned(core::NodeId node) {
   Child* child = find(node);
   if (child == nullptr || child->over) return;
-  const core::Duration limit = 2 * options_.limit;
-  child->timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
-  child->timer.async_wait([this, node, limit](const boost::system::error_code& error) {
-    const Child* late = error ? nullptr : find(node);
-    if (late == nullptr || late->heard) return;
-    lose(node,
-         core::deadline_exceeded(fmt::format(
-             "host {}: its agent was started, but did not connect back to port {} of {} within {:g} s",
-             late->name, listener_->port(), options_.here, std::chrono::duration<double>(limit).count())));
+  child->up = moved_ = std::chrono::steady_clock::now();
+  expect(node, *child, options_.limit * 4 / 5);  // ssh has taken its part
+}
+
+void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
+  child.timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
+  child.timer.async_wait([this, node](const boost::system::error_code& error) {
+    Child* late = error ? nullptr : find(node);
+    if (late != nullptr && !late->heard && !late->over) on_late(node, *late);
   });
+}
+
+// Where many start at once, all are late: it is waited for as long as others come up, or somebody connects.
+void Children::on_late(core::NodeId node, Child& child) {
+  const auto now = std::chrono::steady_clock::now();
+  const core::Duration waited = now - child.up;
+  const bool moving = paused_ || now - moved_ < kMoving || listener_->strangers() > 0;
+  if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
+  const std::string what = child.link
+                               ? "connected, but has said nothing"
+                               : fmt::format("was started, but could not connect back to {}", endpoints_);
+  lose(node, core::deadline_exceeded(fmt::format("host {}: its agent {} within {:.0f} s{}", child.name, what,
+                                                 std::chrono::duration<double>(waited).count(),
+                                                 child.link ? "" : " (a firewall?)")));
 }
 
 void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
@@ -125,6 +140,9 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
                                    fmt::format("host {}: the connection to its agent is lost: {}", name,
                                                why.message())});
                      }});
+  moved_ = std::chrono::steady_clock::now();
+  if (child->up == std::chrono::steady_clock::time_point()) child->up = moved_;
+  if (child->runs) expect(node, *child, options_.limit * 4 / 5);
   if (paused_) child->link->pause();
   if (!std::exchange(watching_, true)) watch();
   events_.linked(node, address);

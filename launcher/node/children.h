@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -43,14 +44,14 @@ struct HostWay {
 struct ChildrenOptions {
   std::string job;        // its id
   core::NodeId self = 0;  // whose children they are
-  std::string here;       // this host, in sentences
   std::string from;       // ends sentences about an agent that did not come up: "" or " (from NAME)"
   std::shared_ptr<const launcher::JobSecret> secret;
-  launcher::Environment environment;               // of ssh
-  std::vector<std::string> ssh{"ssh"};             // the command that reaches a host, unless it has its own
-  std::string program, preferred, wdir;            // of agents
-  core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
-  bool beats = false;                              // they hear from us
+  launcher::Environment environment;     // of ssh
+  std::vector<std::string> ssh{"ssh"};   // the command that reaches a host, unless it has its own
+  std::string program, preferred, wdir;  // of agents
+  // Until ssh is there; what follows has four fifths of it, and where many agents come up at once twice.
+  core::Duration limit = std::chrono::seconds(5);
+  bool beats = false;  // they hear from us
 };
 
 // Used by the loop's thread.
@@ -104,8 +105,9 @@ class Children {
     Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* w)
         : name(std::move(n)), way(w), timer(loop), runs(w != nullptr) {}
     const std::string name;
-    launcher::Spawner* const way;     // none: somebody else has started it
-    boost::asio::steady_timer timer;  // of its first message
+    launcher::Spawner* const way;              // none: somebody else has started it
+    boost::asio::steady_timer timer;           // of its first message
+    std::chrono::steady_clock::time_point up;  // its host is about to run it
     std::unique_ptr<Link> link;
     int unheard = 0;     // beats that did not come
     bool heard = false;  // its first message has come
@@ -117,6 +119,8 @@ class Children {
   [[nodiscard]] core::Result<launcher::Spawner*> way(const Order& order);
   [[nodiscard]] Child* find(core::NodeId node);
   void on_spawned(core::NodeId node);
+  void expect(core::NodeId node, Child& child, core::Duration wait);
+  void on_late(core::NodeId node, Child& child);
   void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
   void on_orphan(std::shared_ptr<launcher::SecureChannel> channel);
   void on_message(core::NodeId node, const Message& message);
@@ -135,6 +139,7 @@ class Children {
   std::map<core::NodeId, Child> children_;
   std::vector<std::unique_ptr<Link>> refused_;  // told to end
   boost::asio::steady_timer beat_;
+  std::chrono::steady_clock::time_point moved_;  // one came a step further
   bool watching_ = false, paused_ = false;
 };
 

@@ -46,7 +46,6 @@ core::Status Hosts::start() {
   ChildrenOptions options;
   options.job = options_.job;
   options.self = kHead;
-  options.here = "this host";
   options.secret = *secret;
   options.environment = options_.environment;
   options.ssh = options_.ssh;

@@ -25,7 +25,9 @@
 namespace regroup::node {
 namespace {
 
-constexpr std::chrono::seconds kDialLimit{10};
+// Less than who has started this agent waits for it (children.cc), so that it is told why; a SYN is sent
+// again after 1 s and 3 s.
+constexpr std::chrono::milliseconds kDialLimit{3500};
 constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
 constexpr std::chrono::minutes kOwnLimit{40};   // or copy a checkpoint: longer than the head waits for it
 
@@ -40,10 +42,10 @@ class Beginning {
     if (!context.ok()) return context.status();
     auto endpoints = launcher::parse_endpoints(options_.endpoints);
     if (!endpoints.ok()) return endpoints.status();
-    launcher::dial(loop_, *endpoints, kDialLimit,
-                   [this, context = *context, &hello](core::Result<core::Fd> socket) {
-                     status_ = socket.ok() ? connect(context, std::move(*socket), hello) : socket.status();
-                   });
+    launcher::dial(
+        loop_, *endpoints, kDialLimit, [this, context = *context, &hello](core::Result<core::Fd> socket) {
+          status_ = socket.ok() ? connect(context, std::move(*socket), hello) : no_way_back(socket.status());
+        });
     deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
     while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }
@@ -67,6 +69,10 @@ class Beginning {
     ways_.down = std::make_unique<Relay>(loop_, options_, *ways_.up);
     ways_.up->send(hello);
     return {};
+  }
+
+  static core::Status no_way_back(const core::Status& why) {
+    return {why.code(), fmt::format("it could not connect back: {} (a firewall?)", why.message())};
   }
 
   // What follows Setup is for the NodeJob.
@@ -154,8 +160,14 @@ std::string host_name() {
   return name.data();
 }
 
-int fail(const core::Status& why) {
+// The last word that is heard of here: the guardian has nothing to add.
+int fail(boost::asio::io_context& loop, core::Fd guardian, const core::Status& why) {
+  const int socket = guardian.get();
+  launcher::WordSocket words(
+      loop, std::move(guardian), [](launcher::Word, std::int32_t, core::Fd) {}, [] {});
   fmt::print(stderr, "{}\n", why.message());
+  words.send(launcher::Word::kDone, 1);
+  launcher::forget_words(socket);
   return 1;
 }
 
@@ -180,15 +192,15 @@ launcher::Environment environment_there(launcher::Environment sent, const launch
 }
 
 int run_node_agent(NodeAgentOptions options, core::Fd guardian, const MembershipFactory& membership) {
-  auto port = launcher::hold_port();
-  if (!port.ok()) return fail(port.status());
   boost::asio::io_context loop(1);
+  auto port = launcher::hold_port();
+  if (!port.ok()) return fail(loop, std::move(guardian), port.status());
   const Hello hello{options.version, host_name(), options.slots, port->port};
   Beginning beginning(loop, options);
   const auto setup = beginning.run(hello);
-  if (!setup.ok()) return fail(setup.status());
+  if (!setup.ok()) return fail(loop, std::move(guardian), setup.status());
   auto streams = take_streams();
-  if (!streams.ok()) return fail(streams.status());
+  if (!streams.ok()) return fail(loop, std::move(guardian), streams.status());
   Ways ways = beginning.take_ways();
   launcher::AgentOptions agent = agent_options(options, *setup, std::move(*port));
   if (setup->usage) {

@@ -22,7 +22,6 @@ core::Status Relay::make_children(const StartAgents& start) {
   ChildrenOptions options;
   options.job = options_.job;
   options.self = options_.node;
-  options.here = "host " + start.from;
   options.from = " (from " + start.from + ")";
   options.secret = options_.secret;
   options.environment = options_.environment;

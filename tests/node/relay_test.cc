@@ -68,8 +68,8 @@ class NodeRelay : public testing::Test {
             [](const core::Status&) {}};
   }
 
-  void start(const std::vector<core::NodeId>& nodes) {
-    StartAgents start{"node1", {}, folder_ / "agent", "", 20'000, {}};
+  void start(const std::vector<core::NodeId>& nodes, std::uint32_t limit_ms = 20'000) {
+    StartAgents start{"node1", {}, folder_ / "agent", "", limit_ms, {}};
     for (const core::NodeId node : nodes) start.children.push_back({node, "node" + std::to_string(node)});
     head_->send(start);
   }
@@ -160,6 +160,19 @@ TEST_F(NodeRelay, OneThatDoesNotComeUpIsToldOfWithWhoTried) {
   ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
   EXPECT_EQ(news(ChildNews::Kind::kLost, kChild)->text,
             "host node2: there is no program " + (folder_ / "nothing").string() + " (from node1)");
+}
+
+TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
+  start({kChild, kOther}, 2'000);
+  link(kOther);
+  for (const core::NodeId node : {kChild, kOther})
+    ASSERT_TRUE(run_until(loop_, [&] { return news(ChildNews::Kind::kLost, node) != nullptr; }));
+  const std::string silent = news(ChildNews::Kind::kLost, kChild)->text;
+  EXPECT_TRUE(silent.starts_with("host node2: its agent was started, but could not connect back to "));
+  EXPECT_TRUE(silent.ends_with(" s (a firewall?) (from node1)")) << silent;
+  EXPECT_EQ(news(ChildNews::Kind::kLost, kOther)
+                ->text.find("host node3: its agent connected, but has said nothing within "),
+            0U);
 }
 
 TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
