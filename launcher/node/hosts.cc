@@ -232,17 +232,22 @@ void Hosts::tell_membership(core::NodeId node, const core::Message& message) {
 void Hosts::tell_membership(const core::Message& message) {
   const Message said = Membership{message};
   const auto bytes = std::make_shared<const std::vector<std::byte>>(encode(said));
-  std::vector<core::NodeId> all;
+  std::vector<core::NodeId> all, silent;
   std::vector<std::uint64_t> numbers;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
     if (!is_up(index)) continue;
-    all.push_back(id(index));
     const auto& talk = slots_[index].talk;
+    if (talk && talk->overfull()) {
+      silent.push_back(id(index));
+      continue;
+    }
+    all.push_back(id(index));
     numbers.push_back(talk ? talk->say(bytes, wants_answer(said)) : 0);
   }
   bundle_.flush();  // what was said before comes before
   for (const Parcel& parcel : courier_.down(all, *bytes, wants_answer(said), numbers))
     children_->send(parcel.child, *parcel.bytes);
+  for (const core::NodeId node : silent) refuse(node, "does not say what it hears");  // we may then say more
 }
 
 std::string Hosts::own_address() const {

@@ -121,7 +121,7 @@ class Hosts final : public launcher::OtherHosts {
   void on_up(core::NodeId node);
   void on_ended(core::NodeId node, const core::Status& why);
   void end_agent(core::NodeId node);
-  void refuse(core::NodeId node);
+  void refuse(core::NodeId node, const char* does = "said what only others may say");
   void finish_if_done();
 
   boost::asio::io_context& loop_;

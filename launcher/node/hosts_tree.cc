@@ -32,9 +32,7 @@ void Hosts::send(core::NodeId node, const Message& message) {
   std::vector<std::byte> bytes = encode(message);
   const Slot* slot = slot_of(node);
   if (slot == nullptr || !slot->talk) return send_encoded(node, bytes, 0);
-  if (slot->talk->overfull())
-    return give_up(node, core::invalid_argument(fmt::format("host {}: its agent does not say what it hears",
-                                                            name(*index_of(node)))));
+  if (slot->talk->overfull()) return refuse(node, "does not say what it hears");
   const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
   send_encoded(node, *kept, slot->talk->say(kept, false));
 }
@@ -160,11 +158,9 @@ void Hosts::on_line(core::NodeId node, const std::string& line) {
   if (options_.verbose && index) said_(fmt::format("host {}: {}", name(*index), line));
 }
 
-void Hosts::refuse(core::NodeId node) {
-  const auto index = index_of(node);
-  if (index)
-    give_up(node, core::invalid_argument(
-                      fmt::format("host {}: its agent said what only others may say", name(*index))));
+void Hosts::refuse(core::NodeId node, const char* does) {
+  if (const auto index = index_of(node))
+    give_up(node, core::invalid_argument(fmt::format("host {}: its agent {}", name(*index), does)));
 }
 
 void Hosts::on_up(core::NodeId node) {

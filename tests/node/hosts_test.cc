@@ -1,0 +1,118 @@
+// The head of a job, over real connections: the test is its agents, which its spawner believes to have
+// started.
+#include "launcher/node/hosts.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/node/wire.h"
+#include "tests/net/net_test.h"
+
+namespace regroup::node {
+namespace {
+
+using launcher::JobSecret;
+using launcher::run_until;
+using launcher::SecureChannel;
+
+constexpr core::NodeId kHead = 0, kChild = 1, kBelow = 2;
+constexpr std::size_t kPiece = 4 << 20;
+
+// Two hosts, of which the second is reached through the first.
+class NodeHosts : public testing::Test {
+ protected:
+  NodeHosts() {
+    std::string folder = std::filesystem::temp_directory_path() / "hosts_test.XXXXXX";
+    folder_ = ::mkdtemp(folder.data());
+    std::ofstream(folder_ / "agent") << "#!/bin/sh\ncd " << folder_.string()
+                                     << "\necho \"$5\" > new\nmv new endpoints\nexec cat > secret\n";
+    std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
+    HostsOptions options;
+    options.job = "job-1";
+    options.version = "1";
+    options.hosts = {{"node1"}, {"node2"}};
+    options.program = folder_ / "agent";
+    options.environment = {{"PATH", "/usr/bin:/bin"}};
+    options.ssh = {};
+    options.limit = launcher::kDeadline;
+    options.radix = 1;
+    auto made = Hosts::make(loop_, std::move(options), [](const std::string&) {});
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    hosts_ = std::move(*made);
+    EXPECT_TRUE(run_until(loop_, [this] {
+      std::error_code none;
+      return std::filesystem::exists(folder_ / "endpoints") &&
+             std::filesystem::file_size(folder_ / "secret", none) == JobSecret::kMessageBytes;
+    }));
+    come_up();
+  }
+  ~NodeHosts() override {
+    hosts_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void come_up() {
+    const core::Fd file(::open((folder_ / "secret").c_str(), O_RDONLY | O_CLOEXEC));
+    auto secret = JobSecret::read(file.get(), launcher::kDeadline);
+    ASSERT_TRUE(secret.ok());
+    std::string endpoints;
+    std::ifstream(folder_ / "endpoints") >> endpoints;
+    const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
+    auto channel =
+        SecureChannel::client(loop_, launcher::node(*secret, kChild),
+                              launcher::connect_to(static_cast<std::uint16_t>(port)), kHead, Link::limits());
+    ASSERT_TRUE(channel.ok());
+    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    child_ = std::make_unique<Link>(
+        *channel,
+        Link::Handlers{[this](const Message& message) { take(message); }, [](const core::Status&) {}});
+    child_->send(Hello{"1", "node1", 1, 0});
+    child_->send(ChildNews{ChildNews::Kind::kLinked, kBelow, "10.0.0.2"});
+    child_->send(Relayed{{kBelow}, encode(Hello{"1", "node2", 1, 0}), false, {1}});
+    ASSERT_TRUE(run_until(loop_, [this] { return hosts_->is_up(0) && hosts_->is_up(1); }));
+  }
+
+  void take(const Message& message) {
+    const auto* relayed = std::get_if<Relayed>(&message);
+    if (relayed == nullptr || relayed->numbers.empty()) return;
+    heard_ = relayed->numbers.back();
+  }
+
+  // Says more to all than is kept for one who does not say what it hears; stops when the second is lost.
+  void tell_all(bool answers) {
+    for (std::uint64_t i = 1; i <= Conversation::kMostKept / kPiece + 2 && hosts_->is_up(1); ++i) {
+      hosts_->tell_membership({0, core::JobDone{0, std::string(kPiece, 'x')}, core::kEveryNode});
+      ASSERT_TRUE(run_until(loop_, [&] { return heard_ == i || !hosts_->is_up(1); }));
+      if (answers) child_->send(Relayed{{kBelow}, encode(Heard{heard_}), false, {0}});
+    }
+  }
+
+  std::filesystem::path folder_;
+  boost::asio::io_context loop_;
+  std::unique_ptr<Hosts> hosts_;
+  std::unique_ptr<Link> child_;
+  std::uint64_t heard_ = 0;  // of what was said to the second
+};
+
+TEST_F(NodeHosts, OneWhoNeverSaysThatItHearsWhatAllAreToldIsGivenUp) {
+  tell_all(false);
+  EXPECT_FALSE(hosts_->is_up(1));
+  EXPECT_TRUE(hosts_->is_up(0));
+  const auto failures = hosts_->bring_up();
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures[0].message(), "host node2: its agent does not say what it hears");
+}
+
+TEST_F(NodeHosts, OneWhoSaysSoMayBeToldWithoutEnd) {
+  tell_all(true);
+  EXPECT_TRUE(hosts_->is_up(1));
+  EXPECT_THAT(hosts_->bring_up(), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace regroup::node
