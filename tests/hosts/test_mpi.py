@@ -43,22 +43,25 @@ def run(hosts: Hosts, *args: str) -> subprocess.CompletedProcess:
 TIMED_OUT = 241  # exit status of a job that --timeout has ended
 
 
-def limit_of(program: str) -> list[str]:
-    """MPICH 4.0 over UCX 1.13 hangs in MPI_Finalize now and then, under its own mpiexec too: one rank closes
-    its connections to peers that have gone on to the barrier behind. All have printed by then."""
-    return ["--timeout", "15"] if "mpich" in program else []
+def tries_of(program: str) -> tuple[int, list[str]]:
+    """And their limit. MPICH 4.0 over UCX 1.13 hangs in MPI_Finalize now and then, under its own mpiexec too:
+    one rank closes its connections to peers that have gone on to the barrier behind. All have printed by
+    then; one run of a few must end by itself."""
+    return (3, ["--timeout", "15"]) if "mpich" in program else (1, [])
 
 
 @pytest.mark.parametrize("where", ["node1:2,node2:2,node3:2,node4:2", "node2:2,node3:2,node4:4"])
 def test_ranks_of_all_hosts_are_one_world(four_hosts: Hosts, program: str, where: str):
     before = [host.sent() for host in four_hosts]
-    limit = limit_of(program)
-    done = run(four_hosts, *limit, "-H", where, "-np", "8", program, "hello")
-    assert (done.returncode, done.stderr) == (0, "") or (limit and done.returncode == TIMED_OUT)
     universe = sum(int(host.split(":")[1]) for host in where.split(","))
-    assert sorted(done.stdout.splitlines()) == [
-        f"rank {rank} of 8 app 0 universe {universe} sum 8" for rank in range(8)
-    ]
+    said = [f"rank {rank} of 8 app 0 universe {universe} sum 8" for rank in range(8)]
+    (tries, limit), ends = tries_of(program), []
+    while 0 not in ends:
+        done = run(four_hosts, *limit, "-H", where, "-np", "8", program, "hello")
+        ends.append(done.returncode)
+        assert sorted(done.stdout.splitlines()) == said, done.stderr
+        assert done.returncode == TIMED_OUT or (done.returncode, done.stderr) == (0, "")
+        assert 0 in ends or len(ends) < tries, f"no run has ended by itself: {ends}"
     assert all(
         host.sent() > b + 500 for host, b in zip(four_hosts, before, strict=True) if host.name in where
     )
