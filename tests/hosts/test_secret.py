@@ -18,7 +18,7 @@ from leftovers import files
 from tapping import tap
 from training import BIN, Training, kill, left_on, ports, processes
 
-MOST = 256 << 20
+PIECE, OVERLAP = 64 << 20, 256  # overlap: more than the secret in any form takes
 CHAIN = ("--tree-radix", "1")
 
 
@@ -27,23 +27,36 @@ def forms(secret: bytes) -> list[bytes]:
     return [secret, secret[:16], secret[16:], *(form.encode() for form in text)]
 
 
-def of_process(pid: int) -> Iterator[tuple[str, bytes]]:
-    """Arguments, environment, and what it has open that can be read again: files, deleted ones, memfds."""
+def pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+            if len(piece) == PIECE:
+                file.seek(-OVERLAP, os.SEEK_CUR)
+
+
+def of_process(pid: int, seen: set[tuple[int, int]]) -> Iterator[tuple[str, bytes]]:
+    """Arguments, environment, and what it has open that can be read again and nobody else had: files, deleted
+    ones, memfds."""
     for name in ("cmdline", "environ"):
         yield name, Path(f"/proc/{pid}/{name}").read_bytes()
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            if stat.S_ISREG(fd.stat().st_mode) and fd.stat().st_size <= MOST:
-                yield f"{fd.name} ({os.readlink(fd)})", fd.read_bytes()
+            what = fd.stat()
+            if stat.S_ISREG(what.st_mode) and (which := (what.st_dev, what.st_ino)) not in seen:
+                seen.add(which)
+                yield from ((f"{fd.name} ({os.readlink(fd)})", piece) for piece in pieces(fd))
 
 
 def places(hosts: Hosts) -> Iterator[tuple[str, bytes]]:
-    """All that is searched, with its name."""
+    """All that is searched, with its name; what is large in pieces."""
+    seen: set[tuple[int, int]] = set()
     for host in hosts:
         for pid in host.pids():
             with contextlib.suppress(OSError):
                 comm = Path(f"/proc/{pid}/comm").read_text().strip()
-                yield from ((f"{host.name}: {comm} {pid}: {what}", text) for what, text in of_process(pid))
+                mine = of_process(pid, seen)
+                yield from ((f"{host.name}: {comm} {pid}: {what}", text) for what, text in mine)
         for path in files(host):
             with contextlib.suppress(OSError):
                 full = Path(f"/proc/{host.pid}/root{path}")
@@ -54,8 +67,15 @@ def places(hosts: Hosts) -> Iterator[tuple[str, bytes]]:
             yield str(path), path.read_bytes()
 
 
-def found(hosts: Hosts, needles: list[bytes]) -> set[str]:
-    return {name for name, text in places(hosts) if any(needle in text for needle in needles)}
+def found(hosts: Hosts, needles: list[bytes]) -> tuple[set[str], set[str]]:
+    """Where one of them is, and the hosts of whose arenas a piece with something in it was searched."""
+    where, arenas = set(), set()
+    for name, text in places(hosts):
+        if "/memfd:regroup" in name and text.strip(b"\0"):
+            arenas.add(name.split(":")[0])
+        if any(needle in text for needle in needles):
+            where.add(name)
+    return where, arenas
 
 
 class Tap:
@@ -65,10 +85,12 @@ class Tap:
         self.hosts = hosts
         self.folder, self.file = tap(hosts, host)
 
-    def expect_it_nowhere_else(self) -> None:
+    def expect_it_nowhere_else(self, with_arenas: bool = False) -> None:
         needles = forms(until(lambda: self.file.exists() and self.file.read_bytes(), "the secret was tapped"))
         assert len(needles[0]) == 32
-        assert found(self.hosts, needles) == {str(self.file)}, "the search finds what is there, and only that"
+        where, arenas = found(self.hosts, needles)
+        assert where == {str(self.file)}, "the search finds what is there, and only that"
+        assert not with_arenas or arenas == {host.name for host in self.hosts}
 
 
 # In a tree node2 gives it to node3.
@@ -81,13 +103,13 @@ def test_the_secret_is_nowhere(hosts: Hosts, tree: Sequence[str], tapped: str, v
     try:
         job.reach(5)
         expect_tree(hosts, bool(tree))
-        tap.expect_it_nowhere_else()
+        tap.expect_it_nowhere_else(with_arenas=True)
         kill(processes(hosts[victim], "regroup-agent")[-1:])
         job.until_said("6 -> 4 members", 20)
         job.until_said("-> 6 members", 30)
         kill(processes(hosts[0], "regroup-coord"))
         job.until_said("incarnation 2", 20)
-        tap.expect_it_nowhere_else()
+        tap.expect_it_nowhere_else(with_arenas=True)
         assert job.wait() == 0, job.text()
         tap.expect_it_nowhere_else()
     finally:
