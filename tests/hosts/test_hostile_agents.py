@@ -12,7 +12,7 @@ WORDS = ("others", "news", "nodes", "agents", "flood")  # of others, or too many
 UNHEARD = ("members", "orders", "again")
 ATTACKS = (
     *(("linked", what) for what in ("frame", "cut", "orders")),
-    *(("hello", what) for what in ("noise", "others", "nodes")),
+    *(("hello", what) for what in ("frame", "noise", "empty", "cut", "others", "nodes")),
     *(("setup", what) for what in (*BYTES, *WORDS, *UNHEARD, "endless")),
     *(("round", what) for what in ("frame", "noise", "nodes", "agents", *UNHEARD)),
 )
