@@ -1,0 +1,201 @@
+// Serves the tests of lessons between agents.
+#include "tests/launcher/cmd/lesson_harness.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/crc32c.h"
+#include "elastic/migrate.h"
+
+namespace regroup::cmd {
+
+using core::kSnapshotChunk;
+using core::NodeId;
+using core::Step;
+using elastic::testing::Bytes;
+using elastic::testing::random_bytes;
+using launcher::run_until;
+using launcher::SecureChannel;
+using membership::AgentCore;
+using membership::AgentEffects;
+
+AgentCore make_core(NodeId node, std::size_t state) {
+  AgentCore core({.node = node, .slots = 1, .shards = 1, .kept_results = 4});
+  (void)core.handle({}, {1, core::Start{.member = 0}});
+  const core::Join join{
+      .elements = kResult / 4, .element_bytes = 4, .state_bytes = state, .model = "m", .fingerprint = "f"};
+  (void)core.handle({core::MemberId{0}}, {0, join});
+  (void)core.handle({core::MemberId{0}}, {0, core::Ready{}});
+  return core;
+}
+
+Payload true_state(std::size_t state) { return random_bytes(state, 1); }
+Payload true_result(Step step) { return random_bytes(kResult, step); }
+
+Giver::Giver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context, NodeId node,
+             std::size_t state)
+    : core_(make_core(node, state)), exchange_(loop, std::move(context)) {
+  exchange_.attach(core_, [](const AgentEffects&) {});
+  EXPECT_TRUE(exchange_.listen().ok());
+  core::World world{.incarnation = 1, .generation = 1, .shards = 1};
+  world.members.push_back({.id = 0, .seat = {node, 0}});
+  world.plan.push_back({node, 0});
+  (void)core_.handle({}, {1, core::Announce{world}});
+  at(core::Phase::kOpen, kMark.step - 2);
+  (void)core_.handle({}, {1, core::Teach{kMark.lesson, 0}});
+  EXPECT_EQ(core_.giver().mark(), kMark);
+  write_state(state);
+  for (Step step = kMark.step + 1; step <= kNewest; ++step) commit(step);
+  EXPECT_EQ(core_.giver().kept(), kNewest);
+}
+
+void Giver::at(core::Phase phase, Step step) {
+  arena().line(0).state.store(core::StateWord{phase, false, 1, core::Position::of(step)}.pack());
+}
+
+void Giver::write_state(std::size_t state) {
+  const auto to = arena().snapshot();
+  std::ranges::copy(true_state(state), to.begin());
+  for (std::size_t begin = 0, chunk = 0; begin < state; begin += kSnapshotChunk, ++chunk) {
+    const auto part = to.subspan(begin, std::min(kSnapshotChunk, state - begin));
+    arena().snapshot_crcs()[chunk].store(core::crc32c(part, core::snapshot_salt(kMark.lesson)));
+  }
+  arena().snapshot_used().store(state);
+  arena().line(0).donated_step.store(kMark.pack());
+}
+
+void Giver::commit(Step step) {
+  std::ranges::copy(true_result(step), arena().result(step).begin());
+  at(core::Phase::kCommitted, step);
+  for (bool more = true; more;) (void)core_.poll_lesson(&more);
+}
+
+FalseGiver::FalseGiver(boost::asio::io_context& loop, std::shared_ptr<const launcher::TlsContext> context)
+    : listener_(loop, std::move(context), [this](std::shared_ptr<SecureChannel> channel) {
+        if (channel_) channel_->close();
+        channel_ = std::move(channel);
+        channel_->set_handlers({.message = {},
+                                .closed = [](const core::Status&) {},
+                                .opened = {},
+                                .payload = [this](std::span<const std::byte>) -> core::Status {
+                                  for (const Payload& payload : says) channel_->send_payload(payload);
+                                  if (hangs_up) channel_->close_when_sent();
+                                  return {};
+                                }});
+      }) {
+  EXPECT_TRUE(listener_.start(0).ok());
+}
+
+FalseGiver::~FalseGiver() {
+  if (channel_) channel_->close();
+}
+
+std::string FalseGiver::endpoints() const { return fmt::format("127.0.0.1:{}", listener_.port()); }
+
+LessonFixture::LessonFixture(std::size_t state) : state_(state), core_(make_core(kTakes, state)) {
+  exchange_.attach(core_, [this](const AgentEffects& effects) { perform(effects); });
+  auto arena = core::Arena::open(core::Fd(::dup(core_.arena().memfd())));
+  EXPECT_TRUE(arena.ok()) << arena.status().to_string();
+  members_.emplace(std::move(*arena));
+  std::jthread welcome([this] { members_->welcome_all(); });
+  elastic::Environment env;
+  env.agent_socket = members_->path();
+  auto learner = elastic::Participant::connect(env, {}, elastic::testing::kPatience);
+  EXPECT_TRUE(learner.ok()) << learner.status().to_string();
+  learner_ = std::move(*learner);
+}
+
+void LessonFixture::perform(const AgentEffects& effects) {
+  for (const auto& effect : effects) {
+    if (const auto* fetch = std::get_if<membership::Fetch>(&effect)) exchange_.fetch(fetch->lesson);
+    if (std::holds_alternative<membership::StopFetch>(effect)) exchange_.stop_fetch();
+    const auto* said = std::get_if<membership::ToCoordinator>(&effect);
+    if (said == nullptr) continue;
+    if (const auto* learned = std::get_if<core::Learned>(&said->body)) why_ = learned->why;
+  }
+}
+
+// Nothing of an earlier lesson passes for a part of this one.
+void LessonFixture::clean() {
+  const core::Arena& arena = core_.arena();
+  std::ranges::fill(arena.snapshot(), std::byte{0});
+  for (auto& crc : arena.snapshot_crcs()) crc.store(0);
+  arena.snapshot_used().store(0);
+  for (Step step = kMark.step + 1; step <= kNewest; ++step) {
+    std::ranges::fill(arena.kept(step), std::byte{0});
+    std::ranges::fill(arena.kept_crcs(step), 0U);
+    arena.kept_step(step).store(0);
+  }
+  core::Line& line = arena.line(0);
+  for (auto* word : {&line.lesson, &line.learned}) word->store(0);
+  why_.clear();
+}
+
+bool LessonFixture::all_there() {
+  bool more = false;
+  attend_givers();
+  exchange_.attend();
+  perform(core_.poll_lesson(&more));
+  const core::Arena& arena = core_.arena();
+  return arena.line(0).lesson.load() == kMark.pack() && arena.kept_step(kNewest).load() == kNewest;
+}
+
+End LessonFixture::learn_from(const std::vector<core::Source>& sources) {
+  clean();
+  perform(core_.handle({}, {1, core::Learn{kMark.lesson, kMark.step, {0}, sources}}));
+  End end = End::kWaits;
+  const auto limit = std::chrono::steady_clock::now() + launcher::kDeadline;
+  for (bool idle = false; why_.empty() && !all_there() && !idle;) {
+    loop_.restart();
+    idle = loop_.run_one_for(std::chrono::milliseconds(200)) == 0;  // all who could send are in this loop
+    if (std::chrono::steady_clock::now() > limit) break;
+  }
+  if (!why_.empty())
+    end = core_.arena().line(0).lesson.load() == 0 ? End::kRefused : End::kWrong;
+  else if (all_there())
+    end = look();
+  perform(core_.handle({}, {1, core::EndLesson{kMark.lesson}}));
+  return end;
+}
+
+End LessonFixture::look() {
+  const core::Arena& ours = core_.arena();
+  Bytes state;
+  if (!elastic::load_lesson(*learner_, state).ok()) return state.loads == 0 ? End::kFound : End::kWrong;
+  bool same = std::ranges::equal(state.bytes(), true_state(state_));
+  for (Step step = kMark.step + 1; step <= kNewest; ++step) {
+    if (!elastic::result_is_sound(ours, step)) return End::kFound;
+    same = same && std::ranges::equal(ours.kept(step), true_result(step));
+  }
+  return same ? End::kLearned : End::kWrong;
+}
+
+Payloads LessonFixture::recorded(const Giver& giver, NodeId node, std::uint32_t part, std::uint32_t parts,
+                                 std::size_t payloads) {
+  Payloads all;
+  auto reader = call(giver.endpoints(), node);
+  reader->start({.message = {},
+                 .closed = [](const core::Status& why) { FAIL() << why.to_string(); },
+                 .opened = {},
+                 .payload = [&](std::span<const std::byte> payload) -> core::Status {
+                   all.emplace_back(payload.begin(), payload.end());
+                   return {};
+                 }});
+  reader->send_payload(node::encode(node::LessonRequest{kMark.lesson, part, parts, part == 0}));
+  EXPECT_TRUE(run_until(loop_, [&] { return all.size() == payloads; }));
+  reader->close();
+  return all;
+}
+
+std::shared_ptr<SecureChannel> LessonFixture::call(const std::string& endpoints, NodeId giver) {
+  const auto to = launcher::parse_endpoints(endpoints);
+  auto channel = SecureChannel::client(loop_, launcher::node(secret_, kReads),
+                                       launcher::connect_to(to->at(0).port()), giver);
+  EXPECT_TRUE(channel.ok()) << channel.status().to_string();
+  return *channel;
+}
+
+}  // namespace regroup::cmd
