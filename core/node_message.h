@@ -80,6 +80,7 @@ struct Taught {
 struct Source {
   NodeId node = 0;
   std::string endpoints;
+  std::string name;  // of its host
   bool operator==(const Source&) const = default;
 };
 // Coordinator -> agent: these members of yours learn from the state after `step`.

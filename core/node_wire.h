@@ -77,13 +77,13 @@ inline fb::LearnT table(const Learn& m) {
   t.lesson = m.lesson, t.step = m.step, t.members = m.members;
   for (const Source& source : m.sources) {
     auto& out = t.sources.emplace_back(std::make_unique<fb::SourceT>());
-    out->node = source.node, out->endpoints = source.endpoints;
+    out->node = source.node, out->endpoints = source.endpoints, out->name = source.name;
   }
   return t;
 }
 inline Learn plain(const fb::LearnT& t) {
   Learn m{t.lesson, t.step, t.members, {}};
-  for (const auto& source : t.sources) m.sources.push_back({source->node, source->endpoints});
+  for (const auto& source : t.sources) m.sources.push_back({source->node, source->endpoints, source->name});
   return m;
 }
 inline fb::LearnedT table(const Learned& m) {

@@ -291,7 +291,9 @@ bool fits(const fb::Message& message, FlatBudget budget) {
   if (const auto* m = message.body_as_Contacts())
     return budget.tables(m->members(), [&](const fb::Contact& one) { return budget.values(one.address()); });
   if (const auto* m = message.body_as_Learn())
-    return budget.tables(m->sources(), [&](const fb::Source& one) { return budget.values(one.endpoints()); });
+    return budget.tables(m->sources(), [&](const fb::Source& one) {
+      return budget.values(one.endpoints()) && budget.values(one.name());
+    });
   return true;
 }
 

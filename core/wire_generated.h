@@ -2923,20 +2923,27 @@ struct SourceT : public flatbuffers::NativeTable {
   typedef Source TableType;
   uint32_t node = 0;
   std::string endpoints{};
+  std::string name{};
 };
 
 struct Source FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef SourceT NativeTableType;
   typedef SourceBuilder Builder;
   struct Traits;
-  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE { VT_NODE = 4, VT_ENDPOINTS = 6 };
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NODE = 4,
+    VT_ENDPOINTS = 6,
+    VT_NAME = 8
+  };
   uint32_t node() const { return GetField<uint32_t>(VT_NODE, 0); }
   const flatbuffers::String* endpoints() const {
     return GetPointer<const flatbuffers::String*>(VT_ENDPOINTS);
   }
+  const flatbuffers::String* name() const { return GetPointer<const flatbuffers::String*>(VT_NAME); }
   bool Verify(flatbuffers::Verifier& verifier) const {
     return VerifyTableStart(verifier) && VerifyField<uint32_t>(verifier, VT_NODE, 4) &&
-           VerifyOffset(verifier, VT_ENDPOINTS) && verifier.VerifyString(endpoints()) && verifier.EndTable();
+           VerifyOffset(verifier, VT_ENDPOINTS) && verifier.VerifyString(endpoints()) &&
+           VerifyOffset(verifier, VT_NAME) && verifier.VerifyString(name()) && verifier.EndTable();
   }
   SourceT* UnPack(const flatbuffers::resolver_function_t* _resolver = nullptr) const;
   void UnPackTo(SourceT* _o, const flatbuffers::resolver_function_t* _resolver = nullptr) const;
@@ -2952,6 +2959,7 @@ struct SourceBuilder {
   void add_endpoints(flatbuffers::Offset<flatbuffers::String> endpoints) {
     fbb_.AddOffset(Source::VT_ENDPOINTS, endpoints);
   }
+  void add_name(flatbuffers::Offset<flatbuffers::String> name) { fbb_.AddOffset(Source::VT_NAME, name); }
   explicit SourceBuilder(flatbuffers::FlatBufferBuilder& _fbb) : fbb_(_fbb) { start_ = fbb_.StartTable(); }
   flatbuffers::Offset<Source> Finish() {
     const auto end = fbb_.EndTable(start_);
@@ -2961,8 +2969,10 @@ struct SourceBuilder {
 };
 
 inline flatbuffers::Offset<Source> CreateSource(flatbuffers::FlatBufferBuilder& _fbb, uint32_t node = 0,
-                                                flatbuffers::Offset<flatbuffers::String> endpoints = 0) {
+                                                flatbuffers::Offset<flatbuffers::String> endpoints = 0,
+                                                flatbuffers::Offset<flatbuffers::String> name = 0) {
   SourceBuilder builder_(_fbb);
+  builder_.add_name(name);
   builder_.add_endpoints(endpoints);
   builder_.add_node(node);
   return builder_.Finish();
@@ -2974,9 +2984,11 @@ struct Source::Traits {
 };
 
 inline flatbuffers::Offset<Source> CreateSourceDirect(flatbuffers::FlatBufferBuilder& _fbb, uint32_t node = 0,
-                                                      const char* endpoints = nullptr) {
+                                                      const char* endpoints = nullptr,
+                                                      const char* name = nullptr) {
   auto endpoints__ = endpoints ? _fbb.CreateString(endpoints) : 0;
-  return regroup::core::fb::CreateSource(_fbb, node, endpoints__);
+  auto name__ = name ? _fbb.CreateString(name) : 0;
+  return regroup::core::fb::CreateSource(_fbb, node, endpoints__, name__);
 }
 
 flatbuffers::Offset<Source> CreateSource(flatbuffers::FlatBufferBuilder& _fbb, const SourceT* _o,
@@ -5409,6 +5421,10 @@ inline void Source::UnPackTo(SourceT* _o, const flatbuffers::resolver_function_t
     auto _e = endpoints();
     if (_e) _o->endpoints = _e->str();
   }
+  {
+    auto _e = name();
+    if (_e) _o->name = _e->str();
+  }
 }
 
 inline flatbuffers::Offset<Source> Source::Pack(flatbuffers::FlatBufferBuilder& _fbb, const SourceT* _o,
@@ -5428,7 +5444,8 @@ inline flatbuffers::Offset<Source> CreateSource(flatbuffers::FlatBufferBuilder& 
   (void)_va;
   auto _node = _o->node;
   auto _endpoints = _o->endpoints.empty() ? 0 : _fbb.CreateString(_o->endpoints);
-  return regroup::core::fb::CreateSource(_fbb, _node, _endpoints);
+  auto _name = _o->name.empty() ? 0 : _fbb.CreateString(_o->name);
+  return regroup::core::fb::CreateSource(_fbb, _node, _endpoints, _name);
 }
 
 inline LearnT::LearnT(const LearnT& o) : lesson(o.lesson), step(o.step), members(o.members) {

@@ -15,12 +15,21 @@ constexpr core::LessonId kOfIncarnation = 4096;
 constexpr std::size_t kMostSources = 4;
 constexpr std::uint32_t kMostLessons = 3;  // that fail: then a member gets a copy inside the regroup
 
-bool gives(const Lessons::Scene& scene, core::NodeId node) {
-  return scene.nodes.contains(node) &&
-         std::ranges::any_of(scene.members.on_node(node), [&](core::MemberId id) {
-           const Record& r = *scene.members.look(id);
-           return r.lives_in_world() && r.has_state();
-         });
+// In a job on one host, that has no name.
+std::string at_host(const std::string& host, const std::string& why) {
+  return host.empty() ? why : fmt::format("host {}: {}", host, why);
+}
+
+std::string lost(const std::string& host) { return fmt::format("host {}, which gives it, is lost", host); }
+
+// Why a node can give no more, whose host may be in no table any more; empty: it can.
+std::string lack_of(const Lessons::Scene& scene, core::NodeId node, const std::string& host) {
+  if (!scene.nodes.contains(node)) return lost(host);
+  const bool gives = std::ranges::any_of(scene.members.on_node(node), [&](core::MemberId id) {
+    const Record& r = *scene.members.look(id);
+    return r.lives_in_world() && r.has_state();
+  });
+  return gives ? "" : at_host(host, "no member that gave it has the state any more");
 }
 
 }  // namespace
@@ -51,11 +60,11 @@ Lessons::Round Lessons::attend(Scene scene) {
     return r.proved || (r.state >= MemberState::kDraining && !r.lacks_results());
   });
   if (lesson_->learners.empty()) return end(scene, "");
-  for (const auto& [node, endpoints] : lesson_->sources) {
-    if (!gives(scene, node)) return end(scene, "a node that gave it is gone");
+  for (const auto& [node, source] : lesson_->sources) {
+    if (const std::string why = lack_of(scene, node, source.name); !why.empty()) return end(scene, why);
   }
-  for (const core::NodeId node : lesson_->asked) {
-    if (!scene.nodes.contains(node)) return end(scene, "a node that was to give it is gone");
+  for (const auto& [node, host] : lesson_->asked) {
+    if (!scene.nodes.contains(node)) return end(scene, lost(host));
   }
   if (std::ranges::all_of(lesson_->learners, [](const auto& learner) { return learner.second; })) {
     for (const auto& [id, caught_up] : lesson_->learners) {
@@ -68,7 +77,7 @@ Lessons::Round Lessons::attend(Scene scene) {
 }
 
 // The node with the most members that have the state says after which step.
-void Lessons::begin(Scene scene) {
+void Lessons::begin(const Scene& scene) {
   if (!scene.steady || scene.now < next_ || scene.members.any_finished() || scene.members.learning() == 0)
     return;
   const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
@@ -76,29 +85,36 @@ void Lessons::begin(Scene scene) {
   std::map<core::NodeId, int> holders;
   for (const core::WorldMember& m : scene.world.members) {
     const Record& r = *scene.members.look(m.id);
-    if (r.lives_in_world() && !m.needs_state && !m.replays) ++holders[m.seat.node];
+    const bool holds = r.lives_in_world() && !m.needs_state && !m.replays;
+    if (holds && scene.nodes.contains(m.seat.node)) ++holders[m.seat.node];
   }
   const auto most = std::ranges::max_element(holders, {}, [](const auto& h) { return h.second; });
   if (most == holders.end()) return;
   lesson_.emplace();
   lesson_->id = next_id();
-  lesson_->asked = {most->first};
   for (const core::MemberId id : learning) lesson_->learners[id] = false;
   scene.remember(fmt::format("lesson {} for member{} {}", lesson_->id, learning.size() == 1 ? "" : "s",
                              fmt::join(learning, ", ")));
-  scene.effects.emplace_back(ToAgent{most->first, core::Teach{lesson_->id, 0}});
+  ask(scene, most->first);
+}
+
+void Lessons::ask(const Scene& scene, core::NodeId node) {
+  lesson_->asked[node] = scene.nodes.all().at(node).name;
+  scene.effects.emplace_back(ToAgent{node, core::Teach{lesson_->id, lesson_->step}});
 }
 
 Lessons::Round Lessons::on_taught(Scene scene, core::NodeId node, const core::Taught& taught) {
   if (!lesson_ || taught.lesson != lesson_->id) return {};
   const bool first = lesson_->step == 0;
-  const bool asked = lesson_->asked.erase(node) > 0;
+  const auto answered = lesson_->asked.extract(node);
+  const bool asked = !answered.empty();
   const bool reached = !taught.endpoints.empty() || scene.nodes.all().size() == 1;
   if (!taught.why.empty() || !reached) {
-    const std::string why = taught.why.empty() ? "other hosts cannot reach who gives it" : taught.why;
-    if (first || !asked) return end(scene, why);  // the others do without this one
+    const std::string why = taught.why.empty() ? "other hosts cannot reach it" : taught.why;
+    if (first || !asked)  // the others do without this one
+      return end(scene, at_host(scene.nodes.all().at(node).name, why));
   } else if (asked) {
-    lesson_->sources[node] = taught.endpoints;
+    lesson_->sources[node] = {node, taught.endpoints, answered.mapped()};
     lesson_->step = taught.step;
   }
   if (first) ask_others(scene);
@@ -106,14 +122,13 @@ Lessons::Round Lessons::on_taught(Scene scene, core::NodeId node, const core::Ta
   return {};
 }
 
-void Lessons::ask_others(Scene scene) {
+void Lessons::ask_others(const Scene& scene) {
   for (const core::WorldMember& m : scene.world.members) {
     const core::NodeId node = m.seat.node;
     if (m.needs_state || m.replays || lesson_->sources.contains(node)) continue;
-    if (lesson_->asked.size() + 1 < kMostSources && scene.nodes.contains(node)) lesson_->asked.insert(node);
+    if (lesson_->asked.contains(node) || !scene.nodes.contains(node)) continue;
+    if (lesson_->asked.size() + 1 < kMostSources) ask(scene, node);
   }
-  for (const core::NodeId node : lesson_->asked)
-    scene.effects.emplace_back(ToAgent{node, core::Teach{lesson_->id, lesson_->step}});
 }
 
 void Lessons::tell_learners(Scene scene) {
@@ -124,7 +139,7 @@ void Lessons::tell_learners(Scene scene) {
   for (auto& [node, order] : orders) {
     order.lesson = lesson_->id;
     order.step = lesson_->step;
-    for (const auto& [source, endpoints] : lesson_->sources) order.sources.push_back({source, endpoints});
+    for (const auto& [at, source] : lesson_->sources) order.sources.push_back(source);
     scene.effects.emplace_back(ToAgent{node, std::move(order)});
   }
 }
@@ -152,8 +167,9 @@ Lessons::Round Lessons::end(Scene scene, const std::string& why) {
   const Lesson lesson = std::move(*lesson_);
   lesson_.reset();
   next_ = scene.now + kPause;
-  std::set<core::NodeId> nodes = lesson.asked;
-  for (const auto& [node, endpoints] : lesson.sources) nodes.insert(node);
+  std::set<core::NodeId> nodes;
+  for (const auto& [node, host] : lesson.asked) nodes.insert(node);
+  for (const auto& [node, source] : lesson.sources) nodes.insert(node);
   bool stuck = false;
   for (const auto& [id, caught_up] : lesson.learners) {
     Record& r = *scene.members.find(id);

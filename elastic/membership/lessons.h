@@ -45,15 +45,16 @@ class Lessons {
  private:
   struct Lesson {
     core::LessonId id = 0;
-    core::Step step = 0;                          // 0: the first source has not said it yet
-    std::set<core::NodeId> asked;                 // and not answered
-    std::map<core::NodeId, std::string> sources;  // those that give, and where
-    std::map<core::MemberId, bool> learners;      // whether they have caught up
-    bool begun = false;                           // the learners are told
+    core::Step step = 0;                           // 0: the first source has not said it yet
+    std::map<core::NodeId, std::string> asked;     // and not answered: the names of their hosts
+    std::map<core::NodeId, core::Source> sources;  // those that give
+    std::map<core::MemberId, bool> learners;       // whether they have caught up
+    bool begun = false;                            // the learners are told
   };
   [[nodiscard]] core::LessonId next_id();
-  void begin(Scene scene);
-  void ask_others(Scene scene);
+  void begin(const Scene& scene);
+  void ask(const Scene& scene, core::NodeId node);
+  void ask_others(const Scene& scene);
   void tell_learners(Scene scene);
   [[nodiscard]] Round end(Scene scene, const std::string& why);
 

@@ -1,5 +1,6 @@
-// Serves docs/design/learners.md. Bytes are copied out of and into the arena as they go out and come in;
-// whoever applies them checks their CRC32C.
+// Serves docs/design/learners.md. Bytes are copied out of and into the arena as they go out and come in.
+// Their CRC32C goes with them: it is checked here, for the sake of the sender's name, and by whoever applies
+// them.
 #include "launcher/cmd/lesson_exchange.h"
 
 #include <fmt/format.h>
@@ -7,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/crc32c.h"
+#include "core/lesson_mark.h"
 #include "launcher/net/tcp.h"
 
 namespace regroup::cmd {
@@ -30,6 +33,16 @@ std::span<std::byte> chunk_of(std::span<std::byte> whole, std::uint64_t chunk) {
 }
 
 Status wrong(std::string what) { return {core::Code::kDataLoss, "lesson: " + std::move(what)}; }
+
+// Who applies them looks again, and cannot say whose they are.
+Status check_crc(const LessonChunk& chunk, std::uint32_t salt) {
+  const std::uint32_t got = core::crc32c(chunk.bytes, salt);
+  if (got == chunk.crc) return {};
+  const std::string what =
+      chunk.step == 0 ? std::string("the state") : fmt::format("the result of step {}", chunk.step);
+  return wrong(fmt::format("chunk {} of {} came with CRC32C {:08x} and has {:08x}", chunk.chunk, what,
+                           chunk.crc, got));
+}
 
 }  // namespace
 
@@ -201,28 +214,33 @@ void LessonExchange::fetch(const core::Learn& lesson) {
   lesson_ = lesson.lesson;
   there_ = {.snapshot = false, .kept = lesson.step, .newest = lesson.step};
   sources_.resize(lesson.sources.size());
-  for (std::size_t index = 0; index < lesson.sources.size(); ++index) {
-    const core::NodeId node = lesson.sources[index].node;
-    auto endpoints = launcher::parse_endpoints(lesson.sources[index].endpoints);
-    if (!endpoints.ok()) return fail(endpoints.status().message());
-    launcher::dial(loop_, std::move(*endpoints), kDialLimit,
-                   [this, index, node, attempt = attempt_,
-                    alive = std::weak_ptr(alive_)](core::Result<core::Fd> socket) {
-                     if (alive.expired() || attempt != attempt_) return;
-                     if (!socket.ok()) return fail(socket.status().message());
-                     connect(index, node, std::move(*socket));
-                   });
-  }
+  for (std::size_t index = 0; index < lesson.sources.size(); ++index)
+    sources_[index].host = lesson.sources[index].name;
+  const std::uint64_t attempt = attempt_;
+  for (std::size_t index = 0; index < lesson.sources.size() && attempt == attempt_; ++index)
+    dial(index, lesson.sources[index]);
+}
+
+void LessonExchange::dial(std::size_t index, const core::Source& source) {
+  auto endpoints = launcher::parse_endpoints(source.endpoints);
+  if (!endpoints.ok()) return fail(index, endpoints.status().message());
+  launcher::dial(loop_, std::move(*endpoints), kDialLimit,
+                 [this, index, node = source.node, attempt = attempt_,
+                  alive = std::weak_ptr(alive_)](core::Result<core::Fd> socket) {
+                   if (alive.expired() || attempt != attempt_) return;
+                   if (!socket.ok()) return fail(index, socket.status().message());
+                   connect(index, node, std::move(*socket));
+                 });
 }
 
 void LessonExchange::connect(std::size_t index, core::NodeId node, core::Fd socket) {
   auto channel = launcher::SecureChannel::client(loop_, context_, std::move(socket), node);
-  if (!channel.ok()) return fail(channel.status().message());
+  if (!channel.ok()) return fail(index, channel.status().message());
   sources_[index].channel = *channel;
   (*channel)->start({.message = {},
                      .closed =
-                         [this, attempt = attempt_](const Status& why) {
-                           if (attempt == attempt_) fail(why.message());
+                         [this, index, attempt = attempt_](const Status& why) {
+                           if (attempt == attempt_) fail(index, why.message());
                          },
                      .opened = {},
                      .payload =
@@ -268,6 +286,7 @@ Status LessonExchange::take_snapshot(Source& source, const LessonChunk& chunk) {
   if (!chunk.bytes.empty()) {
     const auto to = chunk_of(arena.snapshot().first(source.bytes), chunk.chunk);
     if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
+    REGROUP_RETURN_IF_ERROR(check_crc(chunk, core::snapshot_salt(lesson_)));
     std::ranges::copy(chunk.bytes, to.begin());
     arena.snapshot_crcs()[chunk.chunk].store(chunk.crc, std::memory_order_relaxed);
   }
@@ -290,6 +309,7 @@ Status LessonExchange::take_result(Source& source, const LessonChunk& chunk) {
   if (chunk.chunk >= crcs.size()) return wrong(fmt::format("a result without chunk {}", chunk.chunk));
   const auto to = chunk_of(arena.kept(chunk.step), chunk.chunk);
   if (to.size() != chunk.bytes.size()) return wrong(fmt::format("chunk {} has another size", chunk.chunk));
+  REGROUP_RETURN_IF_ERROR(check_crc(chunk, core::result_salt(chunk.step)));
   if (chunk.chunk == 0) arena.kept_step(chunk.step).store(0, std::memory_order_release);
   std::ranges::copy(chunk.bytes, to.begin());
   crcs[chunk.chunk] = chunk.crc;
@@ -309,9 +329,11 @@ void LessonExchange::stop_fetch() {
   sources_.clear();
 }
 
-void LessonExchange::fail(const std::string& why) {
+// Of the sources, which may be many, the one that it is about.
+void LessonExchange::fail(std::size_t index, const std::string& why) {
+  const std::string host = sources_.at(index).host;
   stop_fetch();
-  perform_(core_->on_fetch_failed(why));
+  perform_(core_->on_fetch_failed(fmt::format("host {}: {}", host, why)));
 }
 
 }  // namespace regroup::cmd

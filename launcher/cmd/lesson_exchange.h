@@ -54,6 +54,7 @@ class LessonExchange {
     bool waiting = false;  // until what is queued has left
   };
   struct Source {  // an agent that gives to us
+    std::string host;
     Channel channel;
     bool whole = false;       // its part of the snapshot is here
     bool paused = false;      // no room for results
@@ -68,12 +69,13 @@ class LessonExchange {
   [[nodiscard]] core::Result<bool> send_result(Reader& reader);
   void send_away(std::uint64_t id, const std::string& why);
 
+  void dial(std::size_t index, const core::Source& source);
   void connect(std::size_t index, core::NodeId node, core::Fd socket);
   [[nodiscard]] core::Status on_payload(std::size_t index, std::span<const std::byte> payload);
   [[nodiscard]] core::Status take(Source& source, const node::LessonChunk& chunk);
   [[nodiscard]] core::Status take_snapshot(Source& source, const node::LessonChunk& chunk);
   [[nodiscard]] core::Status take_result(Source& source, const node::LessonChunk& chunk);
-  void fail(const std::string& why);
+  void fail(std::size_t index, const std::string& why);
 
   boost::asio::io_context& loop_;
   const std::shared_ptr<const launcher::TlsContext> context_;

@@ -107,6 +107,14 @@ TEST(Wire, OfTheNodesItIsKeptWhatTheJobGoesOnFrom) {
   EXPECT_EQ(std::get<NodesKnown>(back->body), (NodesKnown{300, 8}));
 }
 
+TEST(Wire, OfASourceItsHostIsKept) {
+  const Learn learn{1, 12, {5}, {{2, "10.0.0.1:4711", "b"}}};
+  const Bytes frame = encode({7, learn});
+  const auto back = decode(std::span(frame).subspan(kPrefix));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(std::get<Learn>(back->body), learn);
+}
+
 TEST(Wire, ALossThatIsNotANumberStaysOne) {
   Message message{1, Report{0, sample_lines()}};
   std::get<Report>(message.body).lines[0].loss = std::nan("");
@@ -138,6 +146,10 @@ TEST(Wire, WhatIsSaidManyTimesOverIsRefused) {
   refused(fb::Body::Learn, [](Builder& b) {
     const auto text = b.CreateString(std::string(10'000, 'x'));
     return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, text))));
+  });
+  refused(fb::Body::Learn, [](Builder& b) {
+    const auto text = b.CreateString(std::string(10'000, 'x'));
+    return fb::CreateLearn(b, 1, 1, 0, b.CreateVector(often(fb::CreateSource(b, 1, 0, text))));
   });
 }
 

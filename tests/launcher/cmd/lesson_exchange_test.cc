@@ -25,10 +25,10 @@ class LessonExchangeTest : public LessonFixture {
   LessonExchangeTest() : LessonFixture(kState) {}
   void attend_givers() override { giver_.attend(); }
 
-  End learn() { return learn_from({{kGives, giver_.endpoints()}}); }
+  End learn() { return learn_from({{kGives, giver_.endpoints(), "h0"}}); }
   End learn_falsely(Payloads payloads) {
     false_.says = std::move(payloads);
-    return learn_from({{kGives, false_.endpoints()}});
+    return learn_from({{kGives, false_.endpoints(), "h0"}});
   }
   // The length, the state, and each result behind its own length.
   Payloads true_payloads() { return recorded(giver_, kGives, 0, 1, 3 + kOfResults); }
@@ -62,8 +62,7 @@ TEST_F(LessonExchangeTest, NoByteThatIsChangedIsLearned) {
     for (int n = 0; n < 60; ++n) change(which, random() % size);
     change(which, size - 1);
   }
-  EXPECT_GT(ends[End::kRefused], 100);
-  EXPECT_GT(ends[End::kFound], 50);
+  EXPECT_GT(ends[End::kRefused], 500);
   EXPECT_TRUE(giver_.gives());
   EXPECT_EQ(learn(), End::kLearned) << "after all that: " << why_;
 }
