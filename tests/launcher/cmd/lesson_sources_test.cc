@@ -1,0 +1,172 @@
+// A lesson that three agents give, each its part of the state: what meets is the state; and whichever of them
+// is gone, stands still or sends something else at whatever moment is told by its host's name, harms nobody,
+// and can be done without. docs/design/learners.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "tests/launcher/cmd/lesson_harness.h"
+
+namespace regroup::cmd {
+namespace {
+
+using core::kSnapshotChunk;
+using core::NodeId;
+using core::Source;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr std::size_t kChunks = 8, kState = (kChunks - 1) * kSnapshotChunk + 777;
+constexpr std::uint32_t kParts = 3;
+constexpr std::array<NodeId, kParts> kNodes = {10, 11, 12};
+
+std::size_t begin_of(std::uint32_t part) { return kChunks * part / kParts; }
+
+class LessonSourcesTest : public LessonFixture {
+ protected:
+  LessonSourcesTest() : LessonFixture(kState) {
+    for (std::uint32_t i = 0; i < kParts; ++i) {
+      const auto context = launcher::node(secret_, kNodes[i]);
+      givers_.push_back(std::make_unique<Giver>(loop_, context, kNodes[i], kState));
+      false_.push_back(std::make_unique<FalseGiver>(loop_, context));
+    }
+  }
+
+  void attend_givers() override {
+    for (const auto& giver : givers_) giver->attend();
+  }
+  static std::string host(std::uint32_t i) { return fmt::format("h{}", i); }
+  std::vector<Source> sources() const {
+    std::vector<Source> all;
+    for (std::uint32_t i = 0; i < kParts; ++i) all.push_back({kNodes[i], givers_[i]->endpoints(), host(i)});
+    return all;
+  }
+  std::vector<Source> without(std::uint32_t lost) const {
+    auto all = sources();
+    all.erase(all.begin() + lost);
+    return all;
+  }
+  // What source i sends, one payload behind the other.
+  Payloads true_payloads(std::uint32_t i) {
+    const std::size_t chunks = begin_of(i + 1) - begin_of(i);
+    return recorded(*givers_[i], kNodes[i], i, kParts, 1 + chunks + (i == 0 ? kOfResults : 0));
+  }
+  End learn_with(std::uint32_t i, Payloads says, bool hangs_up) {
+    false_[i]->says = std::move(says);
+    false_[i]->hangs_up = hangs_up;
+    auto all = sources();
+    all[i].endpoints = false_[i]->endpoints();
+    return learn_from(all);
+  }
+  void expect_told(std::uint32_t i, const std::string& what) {
+    EXPECT_THAT(why_, StartsWith(fmt::format("host h{}: {}: ", i, false_[i]->endpoints()))) << what;
+  }
+  // The lesson that comes next is given by those that are left.
+  void expect_no_harm(std::uint32_t lost) {
+    for (const auto& giver : givers_) EXPECT_TRUE(giver->gives());
+    EXPECT_EQ(learn_from(without(lost)), End::kLearned) << why_;
+  }
+
+  std::vector<std::unique_ptr<Giver>> givers_;
+  std::vector<std::unique_ptr<FalseGiver>> false_;
+};
+
+// Outside of its part each has something else, which nobody must get.
+TEST_F(LessonSourcesTest, EachGivesItsPartAndTheFirstTheResults) {
+  for (std::uint32_t i = 0; i < kParts; ++i) {
+    const core::Arena& arena = givers_[i]->arena();
+    const std::size_t begin = begin_of(i) * kSnapshotChunk;
+    const std::size_t end = std::min(kState, begin_of(i + 1) * kSnapshotChunk);
+    std::ranges::fill(arena.snapshot().first(begin), std::byte{0xee});
+    std::ranges::fill(arena.snapshot().subspan(end), std::byte{0xee});
+    for (core::Step step = kMark.step + 1; i > 0 && step <= kNewest; ++step)
+      std::ranges::fill(arena.kept(step), std::byte{0xee});
+  }
+  EXPECT_EQ(learn_from(sources()), End::kLearned) << why_;
+  auto swapped = sources();
+  std::swap(swapped[1], swapped[2]);
+  EXPECT_EQ(learn_from(swapped), End::kRefused);
+  EXPECT_THAT(why_, HasSubstr("CRC32C")) << "the test would have seen it";
+}
+
+TEST_F(LessonSourcesTest, AnyOfThemMayBeDoneWithout) {
+  for (std::uint32_t lost = 0; lost < kParts; ++lost) EXPECT_EQ(learn_from(without(lost)), End::kLearned);
+  for (const Source& alone : sources()) EXPECT_EQ(learn_from({alone}), End::kLearned);
+}
+
+TEST_F(LessonSourcesTest, OneThatIsGoneAtAnyMomentIsToldByName) {
+  for (std::uint32_t i = 0; i < kParts; ++i) {
+    const Payloads all = true_payloads(i);
+    for (std::size_t n = 0; n < all.size(); ++n) {
+      const std::string what = fmt::format("source {} after {} payloads", i, n);
+      const Payloads some(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+      EXPECT_EQ(learn_with(i, some, true), End::kRefused) << what;
+      expect_told(i, what);
+    }
+    expect_no_harm(i);
+  }
+}
+
+TEST_F(LessonSourcesTest, OneThatNobodyReachesIsToldByName) {
+  auto all = sources();
+  all[1].endpoints = "127.0.0.1:1";
+  EXPECT_EQ(learn_from(all), End::kRefused);
+  EXPECT_THAT(why_, StartsWith("host h1: "));
+  EXPECT_THAT(why_, HasSubstr("127.0.0.1:1"));
+  all[1].endpoints = "nowhere";
+  EXPECT_EQ(learn_from(all), End::kRefused);
+  EXPECT_THAT(why_, StartsWith("host h1: "));
+  expect_no_harm(1);
+}
+
+// Nobody but the coordinator knows that it will not go on: its host falls silent, or the ring is full.
+TEST_F(LessonSourcesTest, OneThatStandsStillIsWaitedForUntilTheLessonIsOver) {
+  for (std::uint32_t i = 0; i < kParts; ++i) {
+    const Payloads all = true_payloads(i);
+    for (const std::size_t n : {std::size_t{0}, std::size_t{2}}) {
+      const Payloads some(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+      EXPECT_EQ(learn_with(i, some, false), End::kWaits) << why_;
+      EXPECT_EQ(why_, "");
+    }
+    expect_no_harm(i);
+  }
+}
+
+TEST_F(LessonSourcesTest, OneWhoseBytesAreDamagedIsToldByName) {
+  std::mt19937 random(23);
+  for (std::uint32_t i = 0; i < kParts; ++i) {
+    const Payloads all = true_payloads(i);
+    for (std::size_t which = 1; which < all.size(); ++which) {
+      if (all[which].size() < 500) continue;  // a length
+      Payloads changed = all;
+      // In the middle, where the bytes of the state or of the result are.
+      const std::size_t half = all[which].size() / 2;
+      changed[which][half + random() % (half / 2)] ^= static_cast<std::byte>(1 << random() % 8);
+      const std::string what = fmt::format("source {}, payload {}", i, which);
+      EXPECT_EQ(learn_with(i, changed, false), End::kRefused) << what;
+      expect_told(i, what);
+      EXPECT_THAT(why_, HasSubstr("CRC32C")) << what;
+    }
+    expect_no_harm(i);
+  }
+}
+
+TEST_F(LessonSourcesTest, OneThatGivesMoreThanItsPartOrAnotherStateIsRefused) {
+  const auto length = [](std::uint64_t bytes) { return node::encode(node::LessonLength{bytes, kNewest}); };
+  const auto end = node::encode(node::LessonChunk{0, 0, true, 0, {}});
+  EXPECT_EQ(learn_with(1, {length(kState - 1), end}, false), End::kRefused);
+  EXPECT_THAT(why_, HasSubstr("states of different sizes"));
+  // The results are the first's to give.
+  const Payloads first = true_payloads(0);
+  Payloads results = {length(kState)};
+  results.insert(results.end(), first.end() - kOfResults, first.end());
+  EXPECT_EQ(learn_with(1, results, false), End::kRefused);
+  EXPECT_THAT(why_, HasSubstr("came out of turn"));
+  expect_told(1, "results of the second");
+  expect_no_harm(1);
+}
+
+}  // namespace
+}  // namespace regroup::cmd
