@@ -127,7 +127,7 @@ std::string story(SimJob& job) {
 }
 
 struct Learned {
-  std::uint64_t lessons = 0, results = 0;
+  std::uint64_t lessons = 0, results = 0, of_several = 0;  // jobs with a lesson of several sources
 };
 
 void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes, Learned* learned = nullptr) {
@@ -138,6 +138,7 @@ void sweep(Menu menu, unsigned first, unsigned count, unsigned* successes, Learn
     ASSERT_TRUE(ended) << "seed " << seed << " came to no end\n" << story(run.job());
     if (learned != nullptr) learned->lessons += run.job().lessons_read;
     if (learned != nullptr) learned->results += run.job().results_replayed;
+    if (learned != nullptr) learned->of_several += run.job().most_sources > 1 ? 1 : 0;
     if (run.job().end->exit_code == 0) {
       ++*successes;
     } else if (!menu.kill && !menu.early_exit && !menu.lose_host) {
@@ -223,6 +224,7 @@ TEST(RandomSchedules, LearnersHostsAndCoordinators) {
   EXPECT_GT(successes, 200U);
   EXPECT_GT(learned.lessons, 100U);
   EXPECT_GT(learned.results, 100U);
+  EXPECT_GT(learned.of_several, 5U);
 }
 
 TEST(RandomSchedules, SparesTakeThePlaceOfTheLost) {

@@ -74,6 +74,11 @@ std::vector<core::NodeId> SimJob::hosts() const {
   return up;
 }
 
+bool SimJob::lesson_is_halfway(core::NodeId id) const {
+  const Node& node = nodes_.at(id);
+  return node.fetch && !node.gave.empty() && !node.there.snapshot;
+}
+
 void SimJob::say_of_nodes(core::Body body) {
   if (!end) perform(coordinator->handle(now, {}, {0, std::move(body)}));
 }

@@ -52,6 +52,8 @@ class SimJob {
   void resize_host(core::NodeId node, std::uint32_t slots, bool for_now = false);
   [[nodiscard]] std::size_t living_on(core::NodeId node) const;
   [[nodiscard]] std::vector<core::NodeId> hosts() const;  // that are there
+  // Some of the sources of the lesson that `node` takes have given their parts, others not.
+  [[nodiscard]] bool lesson_is_halfway(core::NodeId node) const;
 
   SimMember& member(core::MemberId id) { return members.at(id); }
   AgentCore& agent(core::NodeId node = 0) { return nodes_.at(node).agent; }
@@ -71,6 +73,7 @@ class SimJob {
   std::optional<Done> end;
   std::vector<std::string> says;
   std::uint64_t lessons_read = 0, results_replayed = 0;
+  std::size_t most_sources = 0;     // of a lesson that was carried to another node
   std::vector<std::string> broken;  // invariants that did not hold; every test expects none
 
  private:
@@ -87,7 +90,8 @@ class SimJob {
     std::deque<core::Message> to_agent{}, to_coordinator{};
     std::deque<Death> deaths{};
     std::optional<core::Learn> fetch{};  // that runs ...
-    LessonTaker::There there{};          // ... and has come so far
+    std::set<core::NodeId> gave{};       // ... to which these have given their parts ...
+    LessonTaker::There there{};          // ... and which has come so far
   };
   // A node with something in that queue: the one asked for, or the first.
   template <class T>
@@ -122,6 +126,8 @@ class SimJob {
   bool replay(SimMember& m);
   bool learn(SimMember& m);
   bool carry(core::NodeId node);
+  bool carry_part(core::NodeId node, std::size_t index);
+  std::string carry_result(core::NodeId node);
   void end_fetch(core::NodeId node);
 
   std::map<core::NodeId, Node> nodes_;

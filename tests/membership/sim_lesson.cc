@@ -1,9 +1,11 @@
 // Lessons of a simulated job: what members write for them, what a learner does (elastic/session_join.cc), and
 // how a fetch carries them between nodes (launcher/cmd/lesson_exchange.cc), one small move at a time. The
-// state is the number of the last step applied; so is a result.
+// state is the number of the last step applied, over and over; so is a result, once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/crc32c.h"
 #include "core/lesson_mark.h"
@@ -16,14 +18,21 @@ using core::Step;
 
 namespace {
 
+constexpr Step kMixed = ~Step{0};
+
 Step read(std::span<const std::byte> bytes) {
   Step step = 0;
-  std::memcpy(&step, bytes.data(), std::min(bytes.size(), sizeof step));
+  const std::size_t size = std::min(bytes.size(), sizeof step);
+  std::memcpy(&step, bytes.data(), size);
+  for (; bytes.size() >= 2 * size; bytes = bytes.subspan(size)) {
+    if (!std::ranges::equal(bytes.first(size), bytes.subspan(size, size))) return kMixed;
+  }
   return step;
 }
 
 void write(std::span<std::byte> bytes, Step step) {
-  std::memcpy(bytes.data(), &step, std::min(bytes.size(), sizeof step));
+  const std::size_t size = std::min(bytes.size(), sizeof step);
+  for (; bytes.size() >= size; bytes = bytes.subspan(size)) std::memcpy(bytes.data(), &step, size);
 }
 
 }  // namespace
@@ -123,42 +132,75 @@ bool SimJob::learn(SimMember& m) {
   return lesson_waits(m) && load_lesson(m);
 }
 
+// What source `index` gives of the snapshot; it came with sums of its own, which were right.
+bool SimJob::carry_part(core::NodeId id, std::size_t index) {
+  Node& node = nodes_.at(id);
+  const auto& sources = node.fetch->sources;
+  const core::Arena &theirs = agent(sources[index].node).arena(), &ours = node.agent.arena();
+  const std::uint32_t salt = core::snapshot_salt(node.fetch->lesson);
+  if (core::crc32c(theirs.snapshot(), salt) != theirs.snapshot_crcs()[0].load()) return false;
+  const std::size_t words = theirs.snapshot().size() / sizeof(Step);
+  const std::size_t begin = words * index / sources.size(), end = words * (index + 1) / sources.size();
+  const auto part = theirs.snapshot().subspan(begin * sizeof(Step), (end - begin) * sizeof(Step));
+  std::ranges::copy(part, ours.snapshot().subspan(begin * sizeof(Step)).begin());
+  node.gave.insert(sources[index].node);
+  if (node.gave.size() < sources.size()) return true;
+  ours.snapshot_crcs()[0].store(core::crc32c(ours.snapshot(), salt));
+  ours.snapshot_used().store(theirs.snapshot_used().load());
+  node.there.snapshot = true;
+  most_sources = std::max(most_sources, sources.size());
+  return true;
+}
+
+// The next result that the first source has; why it is not to be had any more.
+std::string SimJob::carry_result(core::NodeId id) {
+  Node& node = nodes_.at(id);
+  const core::Arena &theirs = agent(node.fetch->sources.front().node).arena(), &ours = node.agent.arena();
+  const Step next = node.there.kept + 1;
+  if (theirs.kept_step(next).load() != next) return "the result is kept no more";
+  ours.kept_step(next).store(0);
+  std::ranges::copy(theirs.kept(next), ours.kept(next).begin());
+  ours.kept_crcs(next)[0] = theirs.kept_crcs(next)[0];
+  node.there.kept = next;
+  return "";
+}
+
 // The next part of what is on its way to `node`.
 bool SimJob::carry(core::NodeId id) {
   Node& node = nodes_.at(id);
   if (!node.up || !node.fetch) return false;
-  const auto fail = [&](const std::string& why) {
+  const auto fail = [&](core::NodeId source, const std::string& why) {
     end_fetch(id);
-    perform(id, node.agent.on_fetch_failed(why));
+    perform(id, node.agent.on_fetch_failed(fmt::format("host h{}: {}", source, why)));
     return true;
   };
-  for (const core::Source& source : node.fetch->sources) {
-    const LessonGiver& giver = agent(source.node).giver();
-    if (!nodes_.at(source.node).up) return fail("its host is gone");
-    if (!giver.active() || giver.mark().lesson != node.fetch->lesson) return fail("the lesson is over");
+  const auto& sources = node.fetch->sources;
+  std::optional<std::size_t> gives;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const core::NodeId source = sources[i].node;
+    const LessonGiver& giver = agent(source).giver();
+    if (!nodes_.at(source).up) return fail(source, "it is gone");
+    if (!giver.active() || giver.mark().lesson != node.fetch->lesson)
+      return fail(source, "the lesson is over");
+    if (node.gave.contains(source) || !giver.snapshot_complete()) continue;
+    if (giver.snapshot_gone()) return fail(source, "the snapshot is gone");
+    if (!gives) gives = i;
   }
-  AgentCore& from = agent(node.fetch->sources.front().node);
-  const core::Arena &theirs = from.arena(), &ours = node.agent.arena();
-  LessonTaker::There& there = node.there;
-  if (!there.snapshot) {
-    if (!from.giver().snapshot_complete()) return false;
-    if (from.giver().snapshot_gone()) return fail("the snapshot is gone");
-    std::ranges::copy(theirs.snapshot(), ours.snapshot().begin());
-    ours.snapshot_crcs()[0].store(theirs.snapshot_crcs()[0].load());
-    ours.snapshot_used().store(theirs.snapshot_used().load());
-    there.snapshot = true;
+  const core::NodeId first = sources.front().node;
+  if (gives) {
+    if (!carry_part(id, *gives)) return fail(sources[*gives].node, "its snapshot is damaged");
+  } else if (node.there.snapshot && node.there.kept < agent(first).giver().kept() &&
+             node.agent.room_for(node.there.kept + 1)) {
+    if (const std::string why = carry_result(id); !why.empty()) return fail(first, why);
   } else {
-    const Step next = there.kept + 1;
-    if (next > from.giver().kept() || !node.agent.room_for(next)) return false;
-    if (theirs.kept_step(next).load() != next) return fail("the result is kept no more");
-    ours.kept_step(next).store(0);
-    std::ranges::copy(theirs.kept(next), ours.kept(next).begin());
-    ours.kept_crcs(next)[0] = theirs.kept_crcs(next)[0];
-    there.kept = next;
+    return false;
   }
-  there.newest = std::max(there.newest, from.giver().kept());
-  for (const core::Source& source : node.fetch->sources) agent(source.node).on_given(id, there);
-  node.agent.on_fetched(there);
+  node.there.newest = std::max(node.there.newest, agent(first).giver().kept());
+  for (const auto& [source, endpoints, name] : sources) {
+    const Step kept = source == first ? node.there.kept : agent(source).giver().kept();
+    agent(source).on_given(id, LessonTaker::There{.snapshot = node.gave.contains(source), .kept = kept});
+  }
+  node.agent.on_fetched(node.there);
   return true;
 }
 
@@ -167,6 +209,7 @@ void SimJob::end_fetch(core::NodeId id) {
   if (!node.fetch) return;
   for (const core::Source& source : node.fetch->sources) agent(source.node).on_given(id, std::nullopt);
   node.fetch.reset();
+  node.gave.clear();
 }
 
 // One look of an agent at its lesson.
