@@ -1,18 +1,21 @@
 """Members that join learn while the others train: from agents of other hosts, and are admitted with the same
 weights; whoever is lost meanwhile harms nobody."""
 
+import contextlib
 import os
 import re
 import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 from hosts import Host, Hosts, until
-from training import EPOCHS, WHERE, Start, Training, kill, ports, processes, weights_alone
+from training import EPOCHS, WHERE, Start, Training, agent_of, kill, ports, processes, weights_alone
 
 LEARN = ("--learner-steps", "8", "--learner-state", "1", "--start", "2")
 # A lesson of seconds: its state is large for the link of who learns, and the ring holds the steps meanwhile.
 BALLAST = 3_000_000
 RATE = "4mbit"
+RATE_OF_TWO = "2mbit"
 LONG = {"pace_us": 100_000, "ballast": BALLAST}
 LONG_LEARN = ("--learner-steps", "64", "--learner-state", "1", "--start")
 
@@ -117,3 +120,75 @@ def test_a_spare_is_killed_while_it_learns(hosts: Hosts, start: Start, undisturb
     finally:
         hosts[1].slow(None)
     expect_learned(job, 2, [lost], undisturbed_large)
+
+
+@contextlib.contextmanager
+def heard_from(host: Host, others: list[Host]) -> Iterator[Callable[[], list[int]]]:
+    """Counts the bytes over TCP that come to `host` from each of the others."""
+    rules = [f"INPUT -p tcp -s {other.address}".split() for other in others]
+    for rule in rules:
+        host.network("iptables", "-A", *rule)
+
+    def count() -> list[int]:
+        said = host.network("iptables", "-L", "INPUT", "-n", "-v", "-x").splitlines()
+        return [
+            int(next(line.split()[1] for line in said if re.search(rf"\b{re.escape(other.address)}\b", line)))
+            for other in others
+        ]
+
+    try:
+        yield count
+    finally:
+        for rule in rules:
+            host.network("iptables", "-D", *rule)
+
+
+def lose_a_source(job: Training, index: int, strike: Callable[[], None], undisturbed: str) -> None:
+    """node1 and node2 give a lesson to node3, and in its middle `strike` takes one of them away. In a job's
+    first World one member gives its state to the others: several give from the next World on."""
+    sources, learner = [job.hosts[0], job.hosts[1]], job.hosts[2]
+    job.reach(3)
+    job.control("resize", "2")
+    job.until_size(2)
+    until(lambda: not processes(learner, "chaos_member"), "the end of who left")
+    with heard_from(learner, sources) as heard:
+        for source in sources:  # their parts come equally fast
+            source.slow(RATE_OF_TWO)
+        try:
+            before = heard()
+            job.control("resize", "3")
+            taught = in_lesson(job, 1, learner, 0.4)
+            (pid,) = processes(learner, "chaos_member")
+            strike()
+            half = [now - then for now, then in zip(heard(), before, strict=True)]
+            assert all(BALLAST * 0.1 < given < BALLAST * 0.45 for given in half), f"halfway: {half}"
+            until(lambda: len(learners(job)) >= 2, "another lesson", 30)
+            before = heard()
+        finally:
+            for source in sources:
+                source.slow(None)
+        until(lambda: f"member {taught} has caught up" in sentences(job), "the end of the lesson", 30)
+        after = [now - then for now, then in zip(heard(), before, strict=True)]
+        assert after[1 - index] > BALLAST / 2 > BALLAST / 10 > after[index], "who is left gives it all"
+    said = sentences(job)
+    print(said)
+    lessons = re.findall(rf"lesson (\d+) for members? (?:\d+, )*{taught}\b", said)
+    assert len(lessons) == 2, "it learns anew, and once"
+    over = f"lesson {lessons[0]} is over: host {sources[index].name}, which gives it, is lost"
+    cannot = f"lesson {lessons[0]}: member {taught} cannot go on: host {sources[index].name}: "
+    assert over in said or cannot in said, said
+    until(lambda: job.status()["size"] >= 2, "a World with it")
+    assert processes(learner, "chaos_member") == [pid]
+    job.hurry()
+    job.expect_weights(undisturbed)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_agent_of_one_of_two_sources_dies(start: Start, undisturbed_large: str, index: int):
+    job = start("node1:1,node2:1,node3:1", "1:3", *LONG_LEARN, "3", **LONG)
+    lose_a_source(job, index, lambda: kill(agent_of(job.hosts[index])), undisturbed_large)
+
+
+def test_the_host_of_one_of_two_sources_loses_its_power(start_own: Start, undisturbed_large: str):
+    job = start_own("node1:1,node2:1,node3:1", "1:3", *LONG_LEARN, "3", **LONG)
+    lose_a_source(job, 1, job.hosts[1].kill, undisturbed_large)

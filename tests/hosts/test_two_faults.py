@@ -8,16 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hosts import Host, Hosts, until
-from training import WHERE, Start, Training, kill, left_on, processes
+from hosts import Hosts, until
+from training import WHERE, Start, Training, agent_of, kill, left_on, processes
 
 SILENT_S = 5  # a host whose agent stands still for so long is lost
 HOLD_S = 2  # --orphan-timeout
 VICTIMS = ("member", "host")
-
-
-def agent_of(host: Host) -> list[int]:
-    return processes(host, "regroup-agent")[-1:]
 
 
 def coordinator(job: Training) -> list[int]:

@@ -199,6 +199,11 @@ def processes(host: Host, name: str) -> list[int]:
     return sorted(found)
 
 
+def agent_of(host: Host) -> list[int]:
+    """The process whose end is that of the agent, where the host has one."""
+    return processes(host, "regroup-agent")[-1:]
+
+
 def ports(pid: int) -> list[int]:
     """On which the process listens for TCP."""
     sockets = set()
