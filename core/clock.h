@@ -1,5 +1,5 @@
-// Time comes through this door only: a monotonic clock, and a manual one for tests. Wall-clock time decides
-// nothing.
+// The monotonic clock. What decides by time is given it as an argument, so that tests say what time it is;
+// wall-clock time decides nothing.
 #pragma once
 
 #include <chrono>
@@ -11,25 +11,9 @@ using Duration = std::chrono::nanoseconds;
 // processes.
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-class Clock {
+class SystemClock {
  public:
-  virtual ~Clock() = default;
-  [[nodiscard]] virtual TimePoint now() const = 0;  // any thread
-};
-
-class SystemClock final : public Clock {
- public:
-  [[nodiscard]] TimePoint now() const override { return std::chrono::steady_clock::now(); }
-};
-
-// Stands still until told otherwise. Not thread-safe.
-class ManualClock final : public Clock {
- public:
-  [[nodiscard]] TimePoint now() const override { return now_; }
-  void advance(Duration by) { now_ += by; }
-
- private:
-  TimePoint now_{};
+  [[nodiscard]] TimePoint now() const { return std::chrono::steady_clock::now(); }  // any thread
 };
 
 }  // namespace regroup::core

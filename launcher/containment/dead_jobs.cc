@@ -73,7 +73,7 @@ std::vector<pid_t> all_processes() {
   return found;
 }
 
-DeadJob end(JobRecord& record, const core::Clock& clock, core::TimePoint deadline) {
+DeadJob end(JobRecord& record, const core::SystemClock& clock, core::TimePoint deadline) {
   DeadJob dead{record.job()};
   const std::string entry = "REGROUP_JOB=" + launch_of(record.job());
   std::set<pid_t> killed;

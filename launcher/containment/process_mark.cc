@@ -46,7 +46,8 @@ bool ends_within(int process, std::chrono::milliseconds limit) {
   return ::poll(&ended, 1, static_cast<int>(limit.count())) != 0;
 }
 
-void end_process(pid_t pid, const std::string& mark, const core::Clock& clock, core::TimePoint deadline) {
+void end_process(pid_t pid, const std::string& mark, const core::SystemClock& clock,
+                 core::TimePoint deadline) {
   const core::Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid() || process_mark(pid) != mark || !is_own(pid)) return;
   while (!ends_within(process.get(), clock.now() < deadline ? kLookAgain : std::chrono::milliseconds(0))) {
