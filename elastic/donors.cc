@@ -33,6 +33,14 @@ std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node) 
   return holders;
 }
 
+std::vector<core::Seat> members_on(const core::World& world, core::NodeId node) {
+  std::vector<core::Seat> members;
+  for (const core::WorldMember& m : world.members) {
+    if (m.seat.node == node) members.push_back(m.seat);
+  }
+  return members;
+}
+
 std::optional<int> fetcher_of(const core::World& world, core::NodeId node) {
   if (nodes_with(world, false).contains(node)) return std::nullopt;
   const auto first = std::ranges::find_if(

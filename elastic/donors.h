@@ -16,6 +16,9 @@ namespace regroup::elastic {
 [[nodiscard]] bool has_newcomers(const core::World& world);
 // The members on `node` that have the state of the step it resumes from, in rank order.
 [[nodiscard]] std::vector<core::Seat> holders_on(const core::World& world, core::NodeId node);
+// All members on `node`, in rank order: they have the state of every step behind the one it resumes from,
+// since none is committed without their votes.
+[[nodiscard]] std::vector<core::Seat> members_on(const core::World& world, core::NodeId node);
 // The members that write the snapshot of `node`, in rank order; none where nobody needs one.
 [[nodiscard]] std::vector<core::Seat> writers_of_snapshot(const core::World& world, core::NodeId node);
 // Rank of the fetcher of `node`, if it has one.

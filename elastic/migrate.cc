@@ -237,8 +237,9 @@ Status donate_to_lesson(Participant& self, State& state, core::Step applied) {
       std::memory_order_seq_cst);  // LessonGiver::begin() looks at our word behind its store
   const auto mark = core::LessonMark::unpack(arena.snapshot_at().load(std::memory_order_seq_cst));
   if (mark.lesson == 0 || mark.step != applied) return {};
+  if (applied <= self.world().resume.step()) return {};  // not all of the World have the state
   if (line.donated_step.load(std::memory_order_relaxed) == mark.pack()) return {};
-  const auto writers = holders_on(self.world(), self.seat().node);
+  const auto writers = members_on(self.world(), self.seat().node);
   const auto mine = std::ranges::find(writers, self.seat());
   auto pieces = state.save();
   if (mine == writers.end() || !pieces.ok()) return pieces.status();

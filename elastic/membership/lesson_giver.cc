@@ -43,11 +43,17 @@ core::Result<core::Step> LessonGiver::begin(const core::Arena& arena, core::Less
   furthest_ = committed_ = 0;
   if (snapshot_in_use(arena)) return cannot("the snapshot is in use");
   for (const core::WorldMember& m : world.members) {
-    if (m.seat.node == arena.spec().node && !m.needs_state && !m.replays) writers_.push_back(m.seat);
+    if (m.seat.node == arena.spec().node) writers_.push_back(m.seat);
   }
-  if (writers_.empty()) return cannot("no member here has the state");
+  if (writers_.empty()) return cannot("no member of the World is here");
   look(arena);
-  if (mark.step == 0) mark.step = furthest_ + kAhead;
+  const core::Step resume = world.resume.step();
+  if (mark.step == 0) mark.step = std::max(furthest_, resume) + kAhead;
+  if (mark.step <= resume) {
+    end(arena);
+    return cannot(
+        fmt::format("the World resumes from step {}, and the lesson begins with {}", resume, mark.step));
+  }
   arena.snapshot_at().store(mark.pack(), std::memory_order_seq_cst);
   look(arena);
   if (furthest_ >= mark.step) {

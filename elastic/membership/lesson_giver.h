@@ -17,9 +17,9 @@ namespace regroup::membership {
 // Not thread-safe, never blocks: poll() copies a bounded part.
 class LessonGiver {
  public:
-  // Members of `world` on this node with the state write it after `step`, or after the next step that none of
-  // them can have passed (0). Returns that step. kUnavailable: it is too late, nobody here has it, or the
-  // lesson before is still being written.
+  // Members of `world` on this node write the state after `step`, or after the next step that none of them
+  // can have passed (0): one behind the step it resumes from, so that all of them have it. Returns that step.
+  // kUnavailable: it is too late or too early, none is here, or the lesson before is still being written.
   [[nodiscard]] core::Result<core::Step> begin(const core::Arena& arena, core::LessonMark mark,
                                                const core::World& world);
   // Takes up the next part of the work; results up to `consumed` are needed by nobody any more. True: there

@@ -22,12 +22,13 @@ std::string at_host(const std::string& host, const std::string& why) {
 
 std::string lost(const std::string& host) { return fmt::format("host {}, which gives it, is lost", host); }
 
-// Why a node can give no more, whose host may be in no table any more; empty: it can.
-std::string lack_of(const Lessons::Scene& scene, core::NodeId node, const std::string& host) {
+// Why a node can give no more, whose host may be in no table any more; empty: it can. `writing`: in the World
+// whose members write, which all have the state when they do.
+std::string lack_of(const Lessons::Scene& scene, core::NodeId node, const std::string& host, bool writing) {
   if (!scene.nodes.contains(node)) return lost(host);
   const bool gives = std::ranges::any_of(scene.members.on_node(node), [&](core::MemberId id) {
     const Record& r = *scene.members.look(id);
-    return r.lives_in_world() && r.has_state();
+    return r.lives_in_world() && (writing || r.has_state());
   });
   return gives ? "" : at_host(host, "no member that gave it has the state any more");
 }
@@ -61,7 +62,9 @@ Lessons::Round Lessons::attend(Scene scene) {
   });
   if (lesson_->learners.empty()) return end(scene, "");
   for (const auto& [node, source] : lesson_->sources) {
-    if (const std::string why = lack_of(scene, node, source.name); !why.empty()) return end(scene, why);
+    const bool writing = lesson_->generation == scene.world.generation;
+    if (const std::string why = lack_of(scene, node, source.name, writing); !why.empty())
+      return end(scene, why);
   }
   for (const auto& [node, host] : lesson_->asked) {
     if (!scene.nodes.contains(node)) return end(scene, lost(host));
@@ -76,22 +79,23 @@ Lessons::Round Lessons::attend(Scene scene) {
   return {};
 }
 
-// The node with the most members that have the state says after which step.
+// The node with the most members says after which step.
 void Lessons::begin(const Scene& scene) {
   if (!scene.steady || scene.now < next_ || scene.members.any_finished() || scene.members.learning() == 0)
     return;
   const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
   if (learning.empty()) return;
-  std::map<core::NodeId, int> holders;
+  std::map<core::NodeId, int> members;
   for (const core::WorldMember& m : scene.world.members) {
     const Record& r = *scene.members.look(m.id);
-    const bool holds = r.lives_in_world() && !m.needs_state && !m.replays;
-    if (holds && scene.nodes.contains(m.seat.node)) ++holders[m.seat.node];
+    if (!r.lives_in_world()) return;  // no step is committed in this World any more
+    if (scene.nodes.contains(m.seat.node)) ++members[m.seat.node];
   }
-  const auto most = std::ranges::max_element(holders, {}, [](const auto& h) { return h.second; });
-  if (most == holders.end()) return;
+  const auto most = std::ranges::max_element(members, {}, [](const auto& m) { return m.second; });
+  if (most == members.end()) return;
   lesson_.emplace();
   lesson_->id = next_id();
+  lesson_->generation = scene.world.generation;
   for (const core::MemberId id : learning) lesson_->learners[id] = false;
   scene.remember(fmt::format("lesson {} for member{} {}", lesson_->id, learning.size() == 1 ? "" : "s",
                              fmt::join(learning, ", ")));
@@ -125,7 +129,7 @@ Lessons::Round Lessons::on_taught(Scene scene, core::NodeId node, const core::Ta
 void Lessons::ask_others(const Scene& scene) {
   for (const core::WorldMember& m : scene.world.members) {
     const core::NodeId node = m.seat.node;
-    if (m.needs_state || m.replays || lesson_->sources.contains(node)) continue;
+    if (lesson_->sources.contains(node)) continue;
     if (lesson_->asked.contains(node) || !scene.nodes.contains(node)) continue;
     if (lesson_->asked.size() + 1 < kMostSources) ask(scene, node);
   }

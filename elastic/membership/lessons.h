@@ -45,6 +45,7 @@ class Lessons {
  private:
   struct Lesson {
     core::LessonId id = 0;
+    core::Generation generation = 0;               // of the World whose members write
     core::Step step = 0;                           // 0: the first source has not said it yet
     std::map<core::NodeId, std::string> asked;     // and not answered: the names of their hosts
     std::map<core::NodeId, core::Source> sources;  // those that give

@@ -31,7 +31,8 @@ constexpr LessonMark kMark{5, 7};
 
 class LessonTest : public ::testing::Test {
  protected:
-  // Slots 0 and 1 pass step 7; then `damage`; then slot 2 learns from what the agent announces.
+  // Slots 0 and 1, of which one got its state in this World, pass step 7; then `damage`; then slot 2 learns
+  // from what the agent announces.
   Result<Step> learn_after(const std::function<void()>& damage) {
     std::atomic<bool> damaged{false};
     Result<Step> learned = Step{0};
@@ -40,6 +41,7 @@ class LessonTest : public ::testing::Test {
       members.push_back(start(agent_, slot, [&](Participant& self) {
         EXPECT_TRUE(donate_to_lesson(self, donor_, 6).ok());  // another step: nothing is written
         EXPECT_EQ(self.line().donated_step.load(), 0U);
+        EXPECT_EQ(self.world().members.size(), 2U);
         EXPECT_TRUE(donate_to_lesson(self, donor_, 7).ok());
       }));
     }
@@ -49,9 +51,10 @@ class LessonTest : public ::testing::Test {
     });
     agent_.welcome_all();
     agent_.arena().snapshot_at().store(kMark.pack());
-    agent_.announce(1, {0, 1}, {2});
+    agent_.announce(1, {0}, {1});
     members.clear();
     for (const SlotIndex slot : {0, 1}) EXPECT_EQ(agent_.line(slot).donated_step.load(), kMark.pack());
+    agent_.announce(2, {0, 1}, {2});
     agent_.line(2).lesson.store(kMark.pack());
     damage();
     damaged = true;

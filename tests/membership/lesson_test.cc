@@ -73,6 +73,23 @@ class LessonTest : public testing::Test {
   LessonTaker taker_;
 };
 
+// None of its steps is committed without their votes, so who came to its state in this World has it, too.
+TEST_F(LessonTest, AllOfTheWorldWriteAndNoStepThatItResumesFrom) {
+  world_.resume = Position::of(5);
+  world_.members[1].needs_state = true;
+  EXPECT_FALSE(giver_.begin(arena_, {1, 5}, world_).ok());
+  EXPECT_EQ(arena_.snapshot_at().load(), 0U);
+  const auto step = giver_.begin(arena_, {2, 0}, world_);  // nobody has entered it yet
+  ASSERT_TRUE(step.ok()) << step.status().to_string();
+  EXPECT_EQ(*step, 7U);
+  arena_.line(0).donated_step.store(giver_.mark().pack());
+  poll();
+  EXPECT_FALSE(giver_.snapshot_complete());
+  arena_.line(1).donated_step.store(giver_.mark().pack());
+  poll();
+  EXPECT_TRUE(giver_.snapshot_complete());
+}
+
 TEST_F(LessonTest, TheStepIsOneThatNobodyCanHavePassed) {
   EXPECT_EQ(begun().step, 7U);
   EXPECT_EQ(LessonMark::unpack(arena_.snapshot_at().load()), (LessonMark{1, 7}));

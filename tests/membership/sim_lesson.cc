@@ -53,8 +53,7 @@ bool SimJob::donate(SimMember& m) {
   core::Line& line = this->line(m.start.member);
   const auto mark = LessonMark::unpack(arena_of(m).snapshot_at().load());
   if (mark.lesson == 0 || mark.step != m.applied || line.donated_step.load() == mark.pack()) return false;
-  const auto& self = m.world.members[static_cast<std::size_t>(m.world.rank_of(m.start.member))];
-  if (self.needs_state || self.replays) return false;
+  if (m.applied <= m.world.resume.step()) return false;
   write_snapshot(m, core::snapshot_salt(mark.lesson));
   line.donated_step.store(mark.pack());
   return true;
