@@ -513,3 +513,18 @@ def test_the_only_host_with_members_is_lost_and_the_job_goes_on_elsewhere(
     assert "it goes on from its newest checkpoint in 6 s (restart 1 of 3)" in job.text(), job.text()
     assert {host for _, host in committed(job)} == {"node2", "node3"}
     assert set(job.trails.weights()) == {undisturbed}, job.text()
+
+
+def test_the_hub_is_killed_and_the_job_goes_on_from_its_newest_checkpoint(
+    hosts: Hosts, start: Start, undisturbed: str
+):
+    folder = Path(hosts.folder) / "ckpt-no-hub"
+    job = start("node2:2,node3:2", "2:4", *keep(folder), "--orphan-timeout", "2", pace_us=4000)
+    until_newer(job, 20)
+    kill(processes(hosts[0], "regroup-hub"))
+    assert job.wait() == 0, job.text()
+    # Nobody is left who has seen the end of its agents: they have all the time that they take.
+    assert "it goes on from its newest checkpoint in 8 s (restart 1 of 3)" in job.text(), job.text()
+    assert int(re.search(r"the job goes on after step (\d+), from", job.text())[1]) >= 20
+    assert set(job.trails.weights()) == {undisturbed}, job.text()
+    assert not left_on(job.hosts)

@@ -117,14 +117,17 @@ SAY = ["sh", "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) $OMPI_COMM_WORLD_LOCA
         (["-H", "node2:2,node3:2", "-np", "3", "--map-by", "node"], "0 node2 0 2,1 node3 0 1,2 node2 1 2"),
         (["-H", "node1:2,node2:2", "-N", "1"], "0 node1 0 1,1 node2 0 1"),
         (["-H", "node1:2,node2:2", "--nolocal"], "0 node2 0 2,1 node2 1 2"),
+        (["-H", "node2:2,node3:2", "--map-by", "ppr:1:node"], "0 node2 0 1,1 node3 0 1"),
         (["--hostfile", "FILE", "-np", "4"], "0 node2 0 1,1 node3 0 3,2 node3 1 3,3 node3 2 3"),
+        (["--hostfile", "MOST", "-np", "3", "--oversubscribe"], "0 node2 0 1,1 node3 0 2,2 node3 1 2"),
     ],
 )
 def test_members_run_where_mpirun_would_put_them(hosts: Hosts, options, expected):
-    write = "printf 'node2 slots=1\\nnode3 slots=3\\n' > /tmp/hosts"
-    assert hosts[0].run(["sh", "-c", write]).returncode == 0
+    files = {"FILE": "node2 slots=1\nnode3 slots=3\n", "MOST": "node2 slots=1 max_slots=1\nnode3 slots=1\n"}
+    for name, text in files.items():
+        assert hosts[0].run(["sh", "-c", f"printf '{text}' > /tmp/{name}"]).returncode == 0
     before = [host.sent() for host in hosts]
-    done = run(hosts, *["/tmp/hosts" if word == "FILE" else word for word in options], *SAY)
+    done = run(hosts, *[f"/tmp/{word}" if word in files else word for word in options], *SAY)
     assert (done.status, done.err) == (0, "")
     assert ",".join(sorted(done.out.splitlines())) == expected
     if "node2" in expected:
