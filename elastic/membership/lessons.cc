@@ -79,17 +79,21 @@ Lessons::Round Lessons::attend(Scene scene) {
   return {};
 }
 
-// The node with the most members says after which step.
+// The node with the most members, those first that need not come to their state in this World, says after
+// which step.
 void Lessons::begin(const Scene& scene) {
   if (!scene.steady || scene.now < next_ || scene.members.any_finished() || scene.members.learning() == 0)
     return;
   const std::vector<core::MemberId> learning = learners(scene.members.roster(scene.world, {}), scene.policy);
   if (learning.empty()) return;
-  std::map<core::NodeId, int> members;
+  std::map<core::NodeId, std::pair<int, int>> members;  // with the state, and all
   for (const core::WorldMember& m : scene.world.members) {
     const Record& r = *scene.members.look(m.id);
     if (!r.lives_in_world()) return;  // no step is committed in this World any more
-    if (scene.nodes.contains(m.seat.node)) ++members[m.seat.node];
+    if (!scene.nodes.contains(m.seat.node)) continue;
+    auto& [with_state, all] = members[m.seat.node];
+    with_state += r.has_state() ? 1 : 0;
+    ++all;
   }
   const auto most = std::ranges::max_element(members, {}, [](const auto& m) { return m.second; });
   if (most == members.end()) return;

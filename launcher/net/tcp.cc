@@ -64,7 +64,7 @@ core::Result<core::Fd> listen_on(const Endpoint& endpoint) {
   return socket;
 }
 
-constexpr std::chrono::milliseconds kHeadStart{250};  // of an address before the next one
+constexpr std::chrono::milliseconds kHeadStart{250};  // of an address before the next one, if there are few
 
 // Tries the addresses beside each other, so that one that does not answer leaves the others all the time, and
 // a packet that is lost is sent again. Kept alive by its pending operations.
@@ -80,6 +80,9 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
 
   void start(core::Duration limit) {
     if (endpoints_.empty()) return finish();
+    const auto half =
+        std::chrono::duration_cast<std::chrono::milliseconds>(limit) / 2;  // left to the last one
+    head_start_ = std::min(kHeadStart, half / static_cast<int>(endpoints_.size()));
     end_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
     end_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->stop();  // which ends each async_connect
@@ -98,7 +101,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     sockets_.back().async_connect(
         endpoints_[at],
         [self = shared_from_this(), at](const boost::system::error_code& error) { self->ended(at, error); });
-    turn_.expires_after(kHeadStart);
+    turn_.expires_after(head_start_);
     turn_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->next();
     });
@@ -143,6 +146,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   std::function<void(core::Result<core::Fd>)> done_;  // none: it has been called
   std::deque<asio::ip::tcp::socket> sockets_;
   asio::steady_timer turn_, end_;
+  std::chrono::milliseconds head_start_{};
   std::size_t at_ = 0;                    // the next one
   std::size_t pending_ = 0, others_ = 0;  // others: than those of loopback
   bool refused_ = true;

@@ -26,9 +26,10 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 [[nodiscard]] core::Result<std::vector<Endpoint>> own_endpoints(std::uint16_t port);
 
 // Connects to the first of `endpoints` that accepts within `limit`. They are tried in their order, the next
-// one as soon as one has failed, or beside it after a quarter of a second; those of loopback only if all
-// others have failed. `done` is called once, from the loop; its error says of each address why not: kPeerLost
-// if all refuse, so that nobody listens, else kUnavailable. The socket does not block.
+// one as soon as one has failed, or beside it after a quarter of a second (sooner if they are many: all are
+// tried in half of `limit`); those of loopback only if all others have failed. `done` is called once, from
+// the loop; its error says of each address why not: kPeerLost if all refuse, so that nobody listens, else
+// kUnavailable. The socket does not block.
 void dial(boost::asio::io_context& loop, std::vector<Endpoint> endpoints, core::Duration limit,
           std::function<void(core::Result<core::Fd>)> done);
 

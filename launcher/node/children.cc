@@ -117,7 +117,8 @@ void Children::on_late(core::NodeId node, Child& child) {
   const auto now = std::chrono::steady_clock::now();
   const core::Duration waited = now - child.up;
   const bool moving = paused_ || now - moved_ < kMoving || listener_->strangers() > 0;
-  if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
+  // One that cannot reach us says so itself; of one that has said nothing the program may be on its way yet.
+  if ((moving || !child.link) && waited < 2 * options_.limit) return expect(node, child, kMoving);
   const std::string what = child.link
                                ? "connected, but has said nothing"
                                : fmt::format("was started, but could not connect back to {}", endpoints_);
