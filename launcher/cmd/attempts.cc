@@ -144,6 +144,15 @@ void EndKeeper::noticed() {
 void EndKeeper::ended(const launcher::Agent& agent) {
   const bool failed = agent.exit_status() != 0;
   if (!agent.noticed()) keep([failed](Attempt& attempt) { attempt.failed += failed ? 1 : 0; });
+  await();
+}
+
+void EndKeeper::failed() {
+  keep([](Attempt& attempt) { ++attempt.failed; });
+  await();
+}
+
+void EndKeeper::await() {
   if (kept_.valid() && kept_.wait_for(kAnswerLimit) != std::future_status::ready)
     fail(fmt::format("{}: it has not answered for {} s, and may not say how the job ended",
                      path_in(directory_), kAnswerLimit.count()),

@@ -30,11 +30,13 @@ class EndKeeper {
 
   // It was preempted: its time may be over before it is.
   void noticed();
-  // It is over, as `agent` says. Waits up to 10 s.
+  // It is over, as `agent` says, or could not begin. Waits up to 10 s.
   void ended(const launcher::Agent& agent);
+  void failed();
 
  private:
   void keep(std::function<void(membership::Attempt&)> count);
+  void await();
 
   const std::string directory_;
   std::future<core::Status> kept_;

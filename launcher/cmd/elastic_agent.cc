@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kLessonPause(1);
 }  // namespace
 
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
-             int doubtful_hosts) {
+             int doubtful_hosts, core::Step resumed) {
   if (agent.ending()) return;
   // Members heard a signal that is on its way to us, too: an allocator sends it to all processes of a job.
   if (done.exit_code == membership::kEndedOnNotice) {
@@ -35,7 +35,7 @@ void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::
   } else if (!quiet) {
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
-  if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts);
+  if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts, resumed);
   agent.kill(done.exit_code);
 }
 

@@ -151,7 +151,7 @@ void ElasticHub::on_order(const core::Message& message) {
   if (const auto* done = std::get_if<core::JobDone>(&message.body)) {
     int lost = 0;
     for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
-    end_job(agent_, *done, options_.app, options_.quiet, lost);
+    end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume);
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
     hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
   } else if (!agent_.ending() || !std::holds_alternative<core::Start>(message.body)) {

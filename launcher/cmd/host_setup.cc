@@ -60,8 +60,8 @@ node::Setup common_setup(const Options& options) {
   return setup;
 }
 
-BringUp::BringUp(const Options& options, const core::Fd& guardian)
-    : options_(options), guardian_(guardian.get()), began_(core::SystemClock().now()) {}
+BringUp::BringUp(const Options& options, const core::Fd& guardian, core::Duration spent)
+    : options_(options), guardian_(guardian.get()), began_(core::SystemClock().now() - spent) {}
 
 std::vector<core::Status> BringUp::run(node::Hosts& hosts) {
   return hosts.bring_up([this] { return look(); });

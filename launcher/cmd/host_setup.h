@@ -31,7 +31,8 @@ namespace regroup::cmd {
 // Waits for the agents, as Hosts::bring_up(), until the guardian wants an end, or --timeout is over.
 class BringUp {
  public:
-  BringUp(const Options& options, const core::Fd& guardian);
+  // `spent`: of --timeout, by launches before.
+  BringUp(const Options& options, const core::Fd& guardian, core::Duration spent = {});
   [[nodiscard]] std::vector<core::Status> run(node::Hosts& hosts);
   // Whether it is over by now.
   [[nodiscard]] bool look();

@@ -12,7 +12,11 @@
 
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
+#include "launcher/node/adoption.h"
 #include "launcher/node/children.h"
+#include "launcher/node/tree.h"
+#include "launcher/node/uplink.h"
+#include "launcher/supervise/signals.h"
 
 namespace regroup::cmd {
 namespace {
@@ -20,31 +24,57 @@ namespace {
 constexpr std::uint32_t kMostRestarts = 3;
 constexpr std::chrono::seconds kFirstPause(1);
 constexpr std::chrono::seconds kLongestPause(30);
-// An agent whose link is silent ends its members after node::kSilence; one whose launcher is gone and has
-// said so, --orphan-timeout later.
+// An agent whose link is silent ends its members after node::kSilence, one below another looks for the head
+// for a while before.
 constexpr core::Duration kDoubt = node::kSilence + std::chrono::seconds(1);
+constexpr core::Duration kDoubtBelow = node::kParentSilence + node::kOrphanLimit + std::chrono::seconds(1);
 
-// True if a signal that ends a job came first.
-bool ended_within(core::Duration pause) {
+// Those that end a job; SIGHUP is no one where it is ignored (nohup), and would be found waiting for ever.
+sigset_t signals_that_end(const Options& options) {
   sigset_t ends;
   ::sigemptyset(&ends);
-  for (int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) ::sigaddset(&ends, signal);
+  for (int signal : {SIGINT, SIGTERM, SIGQUIT}) ::sigaddset(&ends, signal);
+  for (int signal : notice_signals(options)) ::sigaddset(&ends, signal);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) ::sigaddset(&ends, SIGHUP);
+  return ends;
+}
+
+// The signal that came first, or 0.
+int signal_within(const sigset_t& ends, core::Duration pause) {
   const core::TimePoint until = core::SystemClock().now() + pause;
   for (;;) {
     const auto left = std::max<core::Duration>(until - core::SystemClock().now(), core::Duration::zero());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
     const timespec wait{seconds.count(),
                         std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count()};
-    if (::sigtimedwait(&ends, nullptr, &wait) >= 0) return true;
-    if (errno != EINTR) return false;
+    const int signal = ::sigtimedwait(&ends, nullptr, &wait);
+    if (signal > 0) return signal;
+    if (errno != EINTR) return 0;
   }
+}
+
+// As an agent would end the job.
+int status_of(int signal, const Options& options) {
+  const launcher::AgentOptions agent = agent_options(options, {}, {});
+  const bool users = signal == SIGINT || signal == SIGQUIT || signal == SIGHUP;
+  return users ? agent.stopped_status : agent.notice_status.value_or(agent.stopped_status);
+}
+
+core::Duration doubt(const Options& options, int hosts) {
+  if (hosts == 0 || !options.several_hosts()) return {};
+  const std::uint32_t radix = options.tree_radix.value_or(node::kRadix);
+  const bool deep = radix > 0 && options.hosts.size() > radix;
+  return (deep ? kDoubtBelow : kDoubt) + (hosts < 0 ? options.orphan_timeout : core::Duration::zero());
 }
 
 }  // namespace
 
 LaunchEnd end_of(const launcher::Guardian& guardian, int status, const node::CheckpointPlan& checkpoints) {
+  const core::Step resumed = checkpoints.resume ? checkpoints.resume->step : 0;
   return {status, checkpoints.directory.empty() ? std::nullopt : guardian.state_lost(),
-          checkpoints.resume ? checkpoints.resume->step : 0};
+          std::max<core::Step>(resumed, guardian.resumed())};
 }
 
 std::string nothing_to_go_on_from(const std::string& directory) {
@@ -52,41 +82,41 @@ std::string nothing_to_go_on_from(const std::string& directory) {
 }
 
 Restarts::Restarts(const Options& options)
-    : most_(options.max_restarts.value_or(kMostRestarts)),
-      orphans_(options.orphan_timeout),
-      timeout_(options.timeout),
-      hosts_(options.several_hosts()),
-      quiet_(options.quiet),
+    : options_(options),
+      most_(options.max_restarts.value_or(kMostRestarts)),
       began_(core::SystemClock().now()) {}
 
-bool Restarts::again(const LaunchEnd& end) {
-  if (!end.state_lost) return false;
+std::optional<int> Restarts::over(const LaunchEnd& end) {
+  if (!end.state_lost || most_ == 0) return end.status;
   if (end.resumed > std::exchange(resumed_, end.resumed)) fruitless_ = 0;
-  if (most_ == 0) return false;
   if (fruitless_ == most_) {
-    fail(
-        fmt::format("it was launched {} times without a newer checkpoint (--max-restarts {}): it stays ended",
+    return fail(
+        fmt::format("it was launched {} times without a newer checkpoint (--max-restarts {}): it stays "
+                    "ended",
                     fruitless_ + 1, most_),
-        0);
-    return false;
+        end.status);
   }
-  core::Duration pause =
-      std::min<core::Duration>(kFirstPause * (1LL << std::min(fruitless_, 5U)), kLongestPause);
+  const core::Duration usual = kFirstPause * (1LL << std::min(fruitless_, 5U));
   // Members of a host that was not heard to end may hold the state yet, and would go on beside the new ones.
-  if (*end.state_lost != 0 && hosts_) pause = std::max(pause, kDoubt);
-  if (*end.state_lost < 0 && hosts_) pause = std::max(pause, kDoubt + orphans_);
-  if (timeout_ > core::Duration::zero() && core::SystemClock().now() + pause - began_ >= timeout_)
-    return false;
+  const core::Duration pause =
+      std::max(std::min<core::Duration>(usual, kLongestPause), doubt(options_, *end.state_lost));
+  const core::Duration spent = core::SystemClock().now() - began_;
+  if (options_.timeout > core::Duration::zero() && spent + pause >= options_.timeout)
+    return fail("no time of --timeout is left to go on from its newest checkpoint", end.status);
   ++fruitless_;
   ++launches_;
-  if (!quiet_)
+  status_ = end.status;
+  if (!options_.quiet)
     fail(fmt::format("it goes on from its newest checkpoint in {} s (restart {} of {})",
                      std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_, most_),
          0);
   HeldLocks::give_back();
-  return !ended_within(pause);
+  const int signal = signal_within(signals_that_end(options_), pause);
+  if (signal == 0) return std::nullopt;
+  return fail(fmt::format("{} came: it stays ended", launcher::signal_name(signal)),
+              status_of(signal, options_));
 }
 
-Launch Restarts::launch() const { return {launches_, core::SystemClock().now() - began_}; }
+Launch Restarts::launch() const { return {launches_, core::SystemClock().now() - began_, status_}; }
 
 }  // namespace regroup::cmd

@@ -17,6 +17,7 @@ namespace regroup::cmd {
 struct Launch {
   std::uint32_t number = 1;   // of this job, in this process
   core::Duration spent = {};  // by those before, of --timeout
+  int status = 1;             // of the one before
   [[nodiscard]] bool first() const { return number == 1; }
 };
 
@@ -25,30 +26,30 @@ struct LaunchEnd {
   // No member was left that had the state, and there is a directory of checkpoints: hosts whose members may
   // live on for a moment, -1: not known.
   std::optional<int> state_lost = {};
-  core::Step resumed = 0;  // what it had gone on from
+  core::Step resumed = 0;  // what it had gone on from, as far as is known here
 };
 
 // What `guardian`, whose job is over, says of it.
 [[nodiscard]] LaunchEnd end_of(const launcher::Guardian& guardian, int status,
                                const node::CheckpointPlan& checkpoints);
-// A launch that is to go on from a checkpoint and finds none in `directory`; the status is the last one's.
+// A launch that is to go on from a checkpoint and finds none in `directory`; it ends with Launch::status.
 [[nodiscard]] std::string nothing_to_go_on_from(const std::string& directory);
 
 // At most --max-restarts times (3) without a newer checkpoint, after 1, 2, 4 ... at most 30 s.
 class Restarts {
  public:
   explicit Restarts(const Options& options);
-  // Says on standard error what becomes of the job and waits as long as it must. False: it stays ended. For
-  // the main thread, in which signals are blocked: one that ends a job ends the wait.
-  [[nodiscard]] bool again(const LaunchEnd& end);
+  // Says on standard error what becomes of the job and waits as long as it must. Its exit status, if it stays
+  // ended. For the main thread, in which signals are blocked: one that ends a job ends the wait.
+  [[nodiscard]] std::optional<int> over(const LaunchEnd& end);
   [[nodiscard]] Launch launch() const;
 
  private:
+  const Options& options_;
   const std::uint32_t most_;
-  const core::Duration orphans_, timeout_;
-  const bool hosts_, quiet_;
   const core::TimePoint began_;
   std::uint32_t launches_ = 1, fruitless_ = 0;
+  int status_ = 1;
   core::Step resumed_ = 0;
 };
 

@@ -179,7 +179,8 @@ LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t
   HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
-  if (!launch.first() && !checkpoints->resume) return refuse(nothing_to_go_on_from(checkpoints->directory));
+  if (!launch.first() && !checkpoints->resume)
+    return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return refuse(files.status().message());
   crew.agent_socket = files->agent_socket();
@@ -257,8 +258,8 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
 int run_job(Options options) {
   Restarts restarts(options);
   for (;;) {
-    const LaunchEnd end = launch_job(options, restarts.launch());
-    if (!restarts.again(end)) return end.status;
+    const auto over = restarts.over(launch_job(options, restarts.launch()));
+    if (over) return *over;
     options.report_pid.clear();  // it has not changed
   }
 }

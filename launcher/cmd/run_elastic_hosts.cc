@@ -112,7 +112,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   boost::asio::io_context loop(1);
   auto hosts = send_agents(loop, options, crew.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
-  BringUp coming(options, guardian);
+  BringUp coming(options, guardian, launch.spent);
   for (const core::Status& why : coming.run(**hosts)) fail(why.message(), 0);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   ElasticHubOptions hub;
@@ -130,9 +130,12 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
     return refuse_job(loop, {placing_failed(options), status.message()}, std::move(guardian));
   go_on_from_newest(loop, options, **hosts, coming, &checkpoints, hub);
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
-  if (!launch.first() && !checkpoints.resume)
-    return refuse_job(loop, {refused(options.compat), nothing_to_go_on_from(attempts_in(checkpoints))},
+  EndKeeper end(attempts_in(checkpoints));
+  if (!launch.first() && !checkpoints.resume) {
+    end.failed();
+    return refuse_job(loop, {launch.status, nothing_to_go_on_from(attempts_in(checkpoints))},
                       std::move(guardian));
+  }
   for (const launcher::HostRequest& host : options.hosts) hub.slots.push_back(host.slots);
   hub.granted = options.hosts;
   hub.orphan_timeout = options.orphan_timeout;
@@ -144,8 +147,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   crew.stdin_to.to = launcher::StdinRequest::To::kNone;
   launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
   agent.usage.status_file = files.usage();
-  agent.spent = launch.spent + coming.spent();
-  EndKeeper end(attempts_in(checkpoints));
+  agent.spent = coming.spent();
   agent.noticed = [&end] { end.noticed(); };
   ElasticHub* elastic = nullptr;  // the agent's
   launcher::Agent self(loop, std::move(agent), std::move(guardian), [&](launcher::Agent& self) {
@@ -213,6 +215,8 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   HeldLocks locks;
   const auto checkpoints = prepare_checkpoints(&options, crew.job, true, &locks);
   if (!checkpoints.ok()) return refuse(checkpoints.status().message());
+  if (!launch.first() && !checkpoints->resume && checkpoints->shared.empty())
+    return {fail(nothing_to_go_on_from(checkpoints->directory), launch.status)};
   if (checkpoints->resume && checkpoints->shared.empty() && !options.quiet) fail(resumes(*checkpoints), 0);
   auto files = make_job_files(options.environment, crew.job);
   if (!files.ok()) return refuse(files.status().message());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 
 #include "launcher/supervise/descendants.h"
 #include "launcher/supervise/node.h"
@@ -120,7 +121,9 @@ void Agent::kill(int exit_status) {
   finish_if_over();
 }
 
-void Agent::kill_stateless(int exit_status, int doubtful_hosts) {
+void Agent::kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (!ending()) guardian_.send(Word::kResumed, static_cast<std::int32_t>(std::min(resumed, kMost)));
   if (!ending()) guardian_.send(Word::kStateLost, doubtful_hosts);
   kill(exit_status);
 }
@@ -146,6 +149,7 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
       return limit_drain(core::Duration::zero());
     case Word::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);
+    case Word::kResumed:
     case Word::kStateLost:
     case Word::kDone:
       return;

@@ -98,8 +98,8 @@ class Agent {
   void fail_start(const std::string& why);
   // Ends the job at once.
   void kill(int exit_status);
-  // So, since no member has its state any more; on so many hosts members may live on for a moment.
-  void kill_stateless(int exit_status, int doubtful_hosts);
+  // So, as no member has the state; `resumed`: where the job began; hosts whose members may live on a while.
+  void kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed);
   // What members of another host use: usage_reporter.h.
   void add_usage(const std::string& host, const std::string& json, const UsageReporter::Lives& lives) {
     if (usage_) usage_->add(host, json, lives);

@@ -26,7 +26,8 @@ constexpr std::chrono::seconds kAnswerLimit{2};   // of an agent that is to end 
 constexpr std::chrono::seconds kGuardLimit{1};    // for the guard to clear up after a dead agent
 constexpr std::chrono::seconds kMessageLimit{1};  // for the last messages, if standard error is stalled
 constexpr int kAgentLost = 1;
-constexpr int kNotKnown = -1;              // how many hosts there are
+constexpr int kNotKnown = -1;                                // how many hosts there are
+constexpr core::Duration kDying = std::chrono::seconds(10);  // of a signal that was passed on
 constexpr std::size_t kMostRestarts = 16;  // within the window: a coordinator that dies this often ...
 constexpr core::Duration kRestartWindow = std::chrono::seconds(60);  // ... dies of its input
 
@@ -58,7 +59,8 @@ struct Guardian::Watch {
         agent(
             loop, std::move(socket),
             [&guardian](Word word, std::int32_t value, core::Fd) {
-              if (word == Word::kStateLost) guardian.state_lost_ = value;
+              if (word == Word::kResumed) guardian.resumed_ = static_cast<std::uint32_t>(value);
+              if (word == Word::kStateLost) guardian.on_state_lost(value);
               if (word == Word::kDone) guardian.on_done(value);
             },
             [&guardian] { guardian.on_agent_lost(); }) {}
@@ -169,6 +171,7 @@ void Guardian::on_signal(int signal) {
     if (signal == SIGINT && stops_++ == 0 && !guard_options_.quiet) {
       watch_->say("SIGINT is passed on to the members; once more ends the job at once");
     }
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) passed_on_ = core::SystemClock().now();
     // SIGTSTP would not stop members: their process groups are no shell's.
     watch_->agent.send(Word::kSignal, signal == SIGTSTP ? SIGSTOP : signal);
   } else if (signal != SIGTSTP) {
@@ -179,6 +182,7 @@ void Guardian::on_signal(int signal) {
 
 // The second one shows that the user is in earnest: an agent that hangs, or is stopped, is killed.
 void Guardian::on_stop(int signal) {
+  asked_ = true;
   watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, is_notice(signal) ? SIGTERM : signal);
   if (stops_ != 2) return;
   watch_->impatience.expires_after(kAnswerLimit);
@@ -202,7 +206,7 @@ void Guardian::on_children() {
     if (guarded_ && pid == guard_->pid()) {
       on_guard_exit(status);
     } else if (pid == agent()) {  // an orphan of its guard
-      on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(status)));
+      on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(status)), WIFSIGNALED(status));
     } else if (pid == coordinator_) {
       on_coordinator_exit(status);
     }
@@ -228,12 +232,14 @@ void Guardian::on_guard_exit(int status) {
   guarded_ = false;
   const pid_t pid = agent();
   if (const auto agent_status = guard_->agent_status()) {
-    return on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(*agent_status)));
+    return on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(*agent_status)),
+                         WIFSIGNALED(*agent_status));
   }
   siginfo_t info{};
   // It is our child now, unless the guard died just after it had reaped it.
   if (pid == 0 || ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
-    return on_agent_exit(fmt::format("the guard (pid {}) {} after the agent", guard_->pid(), how(status)));
+    return on_agent_exit(fmt::format("the guard (pid {}) {} after the agent", guard_->pid(), how(status)),
+                         /*killed=*/false);
   }
   if (exit_status_ || agent_lost_ || guard_options_.quiet) return;
   watch_->say(
@@ -242,12 +248,19 @@ void Guardian::on_guard_exit(int status) {
                   guard_->pid(), how(status)));
 }
 
-void Guardian::on_agent_exit(const std::string& what) {
+// Of which all members die is no loss: it was asked for.
+void Guardian::on_state_lost(int doubtful_hosts) {
+  const bool signalled = passed_on_ != core::TimePoint() && core::SystemClock().now() - passed_on_ < kDying;
+  if (!signalled) state_lost_ = doubtful_hosts;
+}
+
+// One that was not killed has refused the job.
+void Guardian::on_agent_exit(const std::string& what, bool killed) {
   agent_gone_ = true;
   watch_->loop.poll();  // its last word may not be read yet
   if (!exit_status_) {
     watch_->say(what + ": the job is lost");
-    if (coordinator_main_) state_lost_ = kNotKnown;
+    if (coordinator_main_ && killed) on_state_lost(kNotKnown);
   }
   watch_->loop.stop();
 }

@@ -41,7 +41,8 @@ class Guardian {
   [[nodiscard]] int run();
   // Behind run(): the job has a coordinator, nobody asked for its end, and no member was left that had its
   // state. With how many hosts whose members may live on for a moment; -1: not known.
-  [[nodiscard]] std::optional<int> state_lost() const { return stops_ == 0 ? state_lost_ : std::nullopt; }
+  [[nodiscard]] std::optional<int> state_lost() const { return asked_ ? std::nullopt : state_lost_; }
+  [[nodiscard]] std::uint32_t resumed() const { return resumed_; }  // as the agent says; 0: it does not
 
  private:
   struct Watch;  // the loop and what hangs on it; made after the first forks
@@ -58,7 +59,8 @@ class Guardian {
   void on_done(int exit_status);
   void on_agent_lost();
   void on_guard_exit(int status);
-  void on_agent_exit(const std::string& what);
+  void on_agent_exit(const std::string& what, bool killed);
+  void on_state_lost(int doubtful_hosts);
   [[nodiscard]] pid_t agent() const { return guard_ ? guard_->agent() : 0; }
   void on_coordinator_exit(int status);
 
@@ -78,6 +80,9 @@ class Guardian {
   int stops_ = 0;
   bool agent_lost_ = false;  // its socket is closed: it is dying
   std::optional<int> exit_status_, state_lost_;
+  std::uint32_t resumed_ = 0;
+  bool asked_ = false;           // somebody wants the job's end
+  core::TimePoint passed_on_{};  // a signal to the members of which they may die
 };
 
 }  // namespace regroup::launcher

@@ -20,6 +20,7 @@ enum class Word : std::uint32_t {
   kStop,         // guardian: end the job, value is the signal that asked for it
   kKill,         // guardian: end it at once
   kCoordinator,  // guardian: a coordinator listens at the other end of the descriptor; value: its incarnation
+  kResumed,      // agent, before kStateLost: the step that the job had gone on from
   kStateLost,    // agent: the job ends since no member has its state any more; value: hosts whose members may
                  // live on
   kDone,         // agent: nothing is left; value is the exit status of the job

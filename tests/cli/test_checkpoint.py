@@ -112,17 +112,21 @@ def lose_all_members(job) -> None:
 GOES_ON = "it goes on from its newest checkpoint"
 
 
+def assert_goes_on_by_itself(job) -> None:
+    assert job.wait() == 0 and GOES_ON in job.err, job.err
+    assert steps_of(job) == list(range(1, STEPS + 1))
+    weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
+    assert weights == {f"{4 * STEPS}.0"}
+
+
 def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup, member, tmp_path):
     job = start(regroup, member, tmp_path, 3, "--max-restarts", "1")
     until(lambda: named(job) >= 20, "the checkpoint of step 20")
     lose_all_members(job)
-    assert job.wait() == 0, job.err
+    assert_goes_on_by_itself(job)
     assert "all members of generation" in job.err and "signal 9" in job.err, job.err
     assert f"{GOES_ON} in 1 s (restart 1 of 1)" in job.err
     assert int(re.search(r"the job goes on after step (\d+), from", job.err)[1]) >= 20
-    assert steps_of(job) == list(range(1, STEPS + 1))
-    weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
-    assert weights == {f"{4 * STEPS}.0"}
     attempts = json.loads((tmp_path / "ATTEMPTS").read_text())
     assert (attempts["attempts"], attempts["failed"], attempts["killed"]) == (2, 1, 0)
     job.assert_nothing_left(5)
@@ -148,7 +152,7 @@ def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regr
     job = start(regroup, member, tmp_path / "none", 2, "--every", "100000")
     until(lambda: job.out.count("step") >= 5, "some steps")
     lose_all_members(job)
-    assert job.wait() != 0
+    assert job.wait() == 128 + signal.SIGKILL, job.err
     assert f"all that had the job's state are lost, and {tmp_path}/none has no checkpoint of it" in job.err
     job = start(regroup, member, tmp_path / "never", 2, "--max-restarts", "0")
     until(lambda: named(job) >= 5, "a checkpoint")
@@ -157,14 +161,31 @@ def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regr
 
 
 def test_who_ends_a_job_between_two_launches_is_heard(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2)
+    job = start(regroup, member, tmp_path, 2, "--notice-status", "99")
     until(lambda: named(job) >= 5, "a checkpoint")
     lose_all_members(job)
     until(lambda: GOES_ON in job.err, "the pause")
     job.process.send_signal(signal.SIGTERM)
-    assert job.wait() == 128 + signal.SIGKILL, job.err
-    assert "the job goes on after step" not in job.err
+    assert job.wait() == 99, job.err
+    assert "SIGTERM came: it stays ended" in job.err and "the job goes on after step" not in job.err
     job.assert_nothing_left(5)
+
+
+def test_a_job_under_nohup_goes_on_behind_the_end_of_its_terminal(regroup, member, tmp_path):
+    words = [*QUICK, "--checkpoint", str(tmp_path), "--start", "2", member, str(STEPS), "10"]
+    ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
+    job = regroup.start(*words, preexec_fn=ignore)
+    until(lambda: named(job) >= 5, "a checkpoint")
+    job.process.send_signal(signal.SIGHUP)
+    lose_all_members(job)
+    assert_goes_on_by_itself(job)
+
+
+def test_members_that_die_of_a_signal_that_was_passed_on_to_them_end_the_job(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2, "--forward-signals", "INT")
+    until(lambda: named(job) >= 5, "a checkpoint")
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 128 + signal.SIGINT and GOES_ON not in job.err, job.err
 
 
 def test_the_second_job_on_a_directory_is_refused_and_told_who_has_it(regroup, member, tmp_path):
