@@ -97,7 +97,7 @@ void Lessons::begin(const Scene& scene) {
   }
   const auto most = std::ranges::max_element(members, {}, [](const auto& m) { return m.second; });
   if (most == members.end()) return;
-  lesson_.emplace();
+  lesson_ = Lesson();
   lesson_->id = next_id();
   lesson_->generation = scene.world.generation;
   for (const core::MemberId id : learning) lesson_->learners[id] = false;
@@ -111,7 +111,7 @@ void Lessons::ask(const Scene& scene, core::NodeId node) {
   scene.effects.emplace_back(ToAgent{node, core::Teach{lesson_->id, lesson_->step}});
 }
 
-Lessons::Round Lessons::on_taught(Scene scene, core::NodeId node, const core::Taught& taught) {
+Lessons::Round Lessons::on_taught(const Scene& scene, core::NodeId node, const core::Taught& taught) {
   if (!lesson_ || taught.lesson != lesson_->id) return {};
   const bool first = lesson_->step == 0;
   const auto answered = lesson_->asked.extract(node);

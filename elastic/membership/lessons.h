@@ -38,7 +38,7 @@ class Lessons {
   using Round = std::optional<std::string>;
   // Begins a lesson if somebody is to learn; lets in those who have caught up; ends what nobody needs.
   [[nodiscard]] Round attend(Scene scene);
-  [[nodiscard]] Round on_taught(Scene scene, core::NodeId node, const core::Taught& taught);
+  [[nodiscard]] Round on_taught(const Scene& scene, core::NodeId node, const core::Taught& taught);
   [[nodiscard]] Round on_learned(Scene scene, const core::Learned& learned);
   [[nodiscard]] bool on() const { return lesson_.has_value(); }
 

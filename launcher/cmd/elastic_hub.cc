@@ -309,7 +309,7 @@ void ElasticHub::give_back(std::size_t index, core::Duration within, const std::
   if (hurry(index, within)) return;
   say(fmt::format("host {} is wanted back within {:g} s ({})", hosts_->name(index),
                   std::chrono::duration<double>(within).count(), why));
-  leave(index, within);
+  vacate(index, within);
 }
 
 // True: it is on its way out, or has left. A further notice can only leave less time.
@@ -347,7 +347,7 @@ void ElasticHub::unpark(std::size_t index, const std::string& why) {
   if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
 }
 
-void ElasticHub::leave(std::size_t index, core::Duration within) {
+void ElasticHub::vacate(std::size_t index, core::Duration within) {
   Guest& guest = guests_.try_emplace(index, agent_.loop()).first->second;
   if (guest.left || agent_.ending()) return;
   if (guest.leaving && !guest.parked) return;

@@ -107,7 +107,7 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] std::uint32_t room(bool with_lost) const;
   [[nodiscard]] std::optional<std::size_t> find(const std::string& host) const;
   void give_back(std::size_t index, core::Duration within, const std::string& why);
-  void leave(std::size_t index, core::Duration within);
+  void vacate(std::size_t index, core::Duration within);
   [[nodiscard]] bool hurry(std::size_t index, core::Duration within);
   void park(std::size_t index, core::Duration within, const std::string& source);
   void unpark(std::size_t index, const std::string& why);

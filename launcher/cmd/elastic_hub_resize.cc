@@ -221,7 +221,7 @@ void ElasticHub::release_idle_hosts() {
     for (const std::size_t index : together) {
       guests_.try_emplace(index, agent_.loop()).first->second.returning = !grant;
       say(fmt::format("host {} is not needed any more", hosts_->name(index)));
-      leave(index, options_.notice_grace);
+      vacate(index, options_.notice_grace);
     }
   }
   release_idle_slots(spare);

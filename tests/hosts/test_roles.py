@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 from hosts import ROOT, Hosts, until
-from test_mpi import COMPILERS, TIMED_OUT, limit_of
+from test_mpi import COMPILERS, TIMED_OUT, tries_of
 from test_run import nothing_is_left, run, start  # noqa: F401
 
 WHERE = ["-H", "node1:1,node2:2,node3:2"]
@@ -121,7 +121,7 @@ MPI_ROLES = ["-H", "node1:1,node2:1,node3:1", "--role", "chief=1", "--role", "wo
 
 
 def test_an_mpi_program_has_one_world_over_all_hosts(hosts: Hosts, program: str):
-    limit = limit_of(program)
+    limit = tries_of(program)[1]
     done = run(hosts, *limit, *MPI_ROLES, program)
     assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
     assert sorted(line.split(" universe")[0] for line in done.out.splitlines()) == [
@@ -130,7 +130,7 @@ def test_an_mpi_program_has_one_world_over_all_hosts(hosts: Hosts, program: str)
 
 
 def test_a_death_inside_mpi_starts_the_whole_job_again(hosts: Hosts, program: str):
-    limit = limit_of(program)
+    limit = tries_of(program)[1]
     done = run(hosts, *limit, "--term-grace", "1", *MPI_ROLES, program, "retry", "kill")
     assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
     assert len([line for line in done.out.splitlines() if " of 3 app " in line]) == 3
@@ -147,7 +147,7 @@ def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: H
 
 def test_who_dies_before_mpi_is_replaced_in_the_same_world(hosts: Hosts, program: str):
     script = f"if [ $RANK = 1 ] && [ $REGROUP_RESTART_COUNT = 0 ]; then exit 3; fi; exec {program}"
-    limit = limit_of(program)
+    limit = tries_of(program)[1]
     done = run(hosts, *limit, *MPI_ROLES, "sh", "-c", script)
     assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
     assert len(done.out.splitlines()) == 3
