@@ -82,8 +82,10 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
       ASSERT_EQ(run_checked(**comm, shape_of(Kind::kAllreduce), 1, soon()).to_string(), "ok");
       ++board_->through;
       const auto all_through = [&] { return board_->through == static_cast<std::uint64_t>(ranks()); };
-      if (rank == kVictim) EXPECT_TRUE(eventually(all_through));  // its last letters could die with it
-      if (rank == kVictim) die(processes());
+      if (rank == kVictim) {
+        EXPECT_TRUE(eventually(all_through));  // its last letters could die with it
+        die(processes());
+      }
       if (rank == kVictim) return job.leave(kFirst, rank);
       const Status status = run_checked(**comm, shape_of(kind), 2, soon());
       ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
