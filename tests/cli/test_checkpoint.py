@@ -34,9 +34,14 @@ def steps_of(job) -> list[int]:
     return sorted({int(line.split()[1]) for line in job.out.splitlines() if line.startswith("step")})
 
 
-def start(regroup, member, directory, size: int, *more: str, pause_ms=10):
+def said_weights(job) -> set[str]:
+    """What members say at their end."""
+    return {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
+
+
+def start(regroup, member, directory, size: int, *more: str, pause_ms=10, **popen):
     words = [*QUICK, "--checkpoint", str(directory), "--start", str(size), *more]
-    return regroup.start(*words, member, str(STEPS), str(pause_ms))
+    return regroup.start(*words, member, str(STEPS), str(pause_ms), **popen)
 
 
 def kill_everything(job) -> None:
@@ -54,8 +59,7 @@ def assert_goes_on(job, after: int) -> None:
     resumed = int(re.search(r"the job goes on after step (\d+), from", job.err)[1])
     assert resumed >= after
     assert steps_of(job) == list(range(resumed + 1, STEPS + 1))
-    weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
-    assert weights == {f"{4 * STEPS}.0"}
+    assert said_weights(job) == {f"{4 * STEPS}.0"}
     job.assert_nothing_left(5)
 
 
@@ -95,8 +99,7 @@ def test_a_member_killed_right_after_its_snapshot_loses_nothing(regroup, member,
         assert regroup.control("kill-member", str(active()[0])).returncode == 0
         until(lambda seen=seen: named(job) > seen + 5 or job.process.poll() is not None, "checkpoints go on")
     assert job.wait() == 0, job.err
-    weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
-    assert weights == {f"{4 * STEPS}.0"}
+    assert said_weights(job) == {f"{4 * STEPS}.0"}
     assert "checkpoint of step" in job.err and " failed" not in job.err
 
 
@@ -115,8 +118,7 @@ GOES_ON = "it goes on from its newest checkpoint"
 def assert_goes_on_by_itself(job) -> None:
     assert job.wait() == 0 and GOES_ON in job.err, job.err
     assert steps_of(job) == list(range(1, STEPS + 1))
-    weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
-    assert weights == {f"{4 * STEPS}.0"}
+    assert said_weights(job) == {f"{4 * STEPS}.0"}
 
 
 def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup, member, tmp_path):
@@ -172,9 +174,7 @@ def test_who_ends_a_job_between_two_launches_is_heard(regroup, member, tmp_path)
 
 
 def test_a_job_under_nohup_goes_on_behind_the_end_of_its_terminal(regroup, member, tmp_path):
-    words = [*QUICK, "--checkpoint", str(tmp_path), "--start", "2", member, str(STEPS), "10"]
-    ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
-    job = regroup.start(*words, preexec_fn=ignore)
+    job = start(regroup, member, tmp_path, 2, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     until(lambda: named(job) >= 5, "a checkpoint")
     job.process.send_signal(signal.SIGHUP)
     lose_all_members(job)
