@@ -98,7 +98,8 @@ void LessonExchange::on_reader(Channel channel) {
   reader.channel = std::move(channel);
   reader.deadline.expires_after(kRequestLimit);
   reader.deadline.async_wait([this, id](const boost::system::error_code& error) {
-    if (!error) send_away(id, "no request came");
+    const auto late = error ? readers_.end() : readers_.find(id);
+    if (late != readers_.end() && !late->second.request) send_away(id, "no request came");
   });
 }
 

@@ -40,11 +40,12 @@ def rival(name: str) -> list[str]:
     return LAUNCHERS[name]
 
 
-def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S):
-    """Asks again and again until the answer is true; returns it."""
+def until(condition: Callable[[], object], what: str | Callable[[], str], deadline_s: float = DEADLINE_S):
+    """Asks again and again until the answer is true; returns it. What a function says is asked at the end."""
     end = time.monotonic() + deadline_s
     while not (answer := condition()):
-        assert time.monotonic() < end, f"{what}: not within {deadline_s:g} s"
+        if time.monotonic() >= end:
+            pytest.fail(f"{what if isinstance(what, str) else what()}: not within {deadline_s:g} s")
         time.sleep(0.005)
     return answer
 
@@ -83,11 +84,13 @@ class Job:
         return self.process.wait(deadline_s)
 
     def wait_out(self, text: str) -> re.Match:
-        return until(lambda: re.search(text, self.out, re.MULTILINE), f"{text!r} in the output: {self.err}")
+        return until(
+            lambda: re.search(text, self.out, re.MULTILINE), lambda: f"{text!r} in the output: {self.err}"
+        )
 
     def wait_err(self, text: str) -> re.Match:
         return until(
-            lambda: re.search(text, self.err, re.MULTILINE), f"{text!r} in the messages {self.err!r}"
+            lambda: re.search(text, self.err, re.MULTILINE), lambda: f"{text!r} in the messages {self.err!r}"
         )
 
     def living(self) -> dict[int, str]:
