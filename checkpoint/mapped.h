@@ -2,8 +2,7 @@
 // file does not give is SIGBUS, which is made an answer here. A member's signals are its user's: it reads.
 #pragma once
 
-#include <signal.h>
-
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

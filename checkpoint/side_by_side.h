@@ -2,9 +2,9 @@
 #pragma once
 
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <system_error>
 #include <thread>

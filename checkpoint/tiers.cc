@@ -58,7 +58,7 @@ Status copy_file(int source, const std::string& from, const std::string& to, std
 Status await_visible(const std::string& path, const CopyOptions& options) {
   const auto deadline = std::chrono::steady_clock::now() + options.visible_within;
   for (;;) {
-    const Status status = verify(path, options.on_progress);
+    Status status = verify(path, options.on_progress);
     if (status.ok() || std::chrono::steady_clock::now() >= deadline) return status;
     std::this_thread::sleep_for(kLookAgain);
   }

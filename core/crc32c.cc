@@ -95,9 +95,10 @@ constexpr std::size_t kLine = 64, kFold = 4 * kLine;
 // What multiplies half a register that is to be added `bits` later: both lie at one end of their halves, the
 // first in reverse order of bits, which leaves the product 32 bits and one off.
 constexpr long long power_of_x(unsigned bits) {
-  std::uint32_t c = 0x80000000U;
+  std::uint64_t c = 0x80000000U;
   for (unsigned i = 0; i < bits - 32; ++i) c = (c & 1) != 0 ? 0x82f63b78U ^ (c >> 1) : c >> 1;
-  return static_cast<long long>(std::uint64_t{c} << 1);
+  c *= 2;
+  return static_cast<long long>(c);
 }
 
 #define REGROUP_FOLDS [[gnu::target("avx512f,avx512bw,avx512vl,vpclmulqdq,pclmul,sse4.2")]]
@@ -109,9 +110,9 @@ bool has_folds() {
 }
 
 // For each 128 bits.
-template <unsigned kBits>
+template <unsigned Bits>
 REGROUP_FOLDS inline __m512i later() {
-  constexpr long long kHigh = power_of_x(kBits), kLow = power_of_x(kBits + 64);
+  constexpr long long kHigh = power_of_x(Bits), kLow = power_of_x(Bits + 64);
   return _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
 }
 
@@ -160,9 +161,9 @@ constexpr std::array kAll {
 };
 
 const Crc32cKernel& best() {
-  static const Crc32cKernel* const first =
+  static const Crc32cKernel* const kFirst =
       &*std::ranges::find_if(kAll, [](const auto& one) { return one.usable(); });
-  return *first;
+  return *kFirst;
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ Status load_aside(const std::string& path, State& state, core::Step step, const 
   std::future<core::Result<Contents>> told = aside->contents.get_future();
   (void)core::begin_aside([path, aside, taker = std::this_thread::get_id()] {
     if (std::this_thread::get_id() == taker) {
-      const Status none(Code::kResourceExhausted, path + ": no thread can be made that reads it");
+      Status none(Code::kResourceExhausted, path + ": no thread can be made that reads it");
       aside->contents.set_value(none);
       return none;
     }
@@ -234,8 +234,8 @@ Status look_at_copy(const std::string& path, const std::string& of) {
 }
 
 // What `ask` says of `path`, which may not answer.
-Status answer_of(const std::string& path, std::function<Status()> ask) {
-  std::future<Status> told = core::begin_aside(std::move(ask));
+Status answer_of(const std::string& path, const std::function<Status()>& ask) {
+  std::future<Status> told = core::begin_aside(ask);
   if (told.wait_for(kAnswerLimit) == std::future_status::ready) return told.get();
   return core::deadline_exceeded(fmt::format("{}: it has not answered for {} s", path, kAnswerLimit.count()));
 }

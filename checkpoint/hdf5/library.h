@@ -11,8 +11,8 @@
 
 namespace regroup::checkpoint::hdf5 {
 
-// A handle of HDF5; closed by `close_one`. Negative: none.
-template <herr_t (*close_one)(hid_t)>
+// A handle of HDF5; closed by `CloseOne`. Negative: none.
+template <herr_t (*CloseOne)(hid_t)>
 class Handle {
  public:
   explicit Handle(hid_t id) : id_(id) {}
@@ -20,12 +20,12 @@ class Handle {
   Handle& operator=(Handle&&) = delete;
   Handle(const Handle&) = delete;
   ~Handle() {
-    if (id_ >= 0) close_one(id_);
+    if (id_ >= 0) CloseOne(id_);
   }
   [[nodiscard]] hid_t get() const { return id_; }
   [[nodiscard]] bool valid() const { return id_ >= 0; }
   // Closes now, which for a file may fail.
-  [[nodiscard]] bool close() { return close_one(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
+  [[nodiscard]] bool close() { return CloseOne(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
 
  private:
   hid_t id_;

@@ -64,8 +64,8 @@ NumaNodes::NumaNodes(const fs::path& folder) {
 }
 
 const NumaNodes& NumaNodes::of_this_machine() {
-  static const NumaNodes nodes("/sys/devices/system/node");
-  return nodes;
+  static const NumaNodes kNodes("/sys/devices/system/node");
+  return kNodes;
 }
 
 std::optional<int> NumaNodes::node_of(std::span<const std::uint64_t> cores) const {

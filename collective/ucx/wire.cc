@@ -126,8 +126,9 @@ bool Wire::reach(int to) {
 }
 
 std::size_t Wire::connections() const {
-  const auto ranks = std::views::iota(0, static_cast<int>(peers_.size()));
-  return static_cast<std::size_t>(std::ranges::count_if(ranks, [this](int rank) { return knows(rank); }));
+  std::size_t known = 0;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) known += knows(rank) ? 1 : 0;
+  return known;
 }
 
 // Tries one address after the other until one can be called.

@@ -20,7 +20,7 @@ std::string abbreviation(int signal) {
 
 }  // namespace
 
-AgentCore::AgentCore(AgentOptions options) : options_(options) {}
+AgentCore::AgentCore(AgentOptions options) : options_(std::move(options)) {}
 
 AgentEffects AgentCore::handle(AgentSource source, const core::Message& message) {
   if (source.member) {

@@ -13,7 +13,6 @@ namespace {
 
 using core::invalid_argument;
 using core::Result;
-using core::Status;
 
 constexpr const char* kHostFiles[] = {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
                                       "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"};
@@ -108,7 +107,8 @@ Result<Reading> read_indexed(const AllocInput& input) {
   HostSum sum("JOB_COMPLETION_INDEX");
   for (std::uint32_t i = 0; i < names->jobs * pods; ++i) {
     const std::string pod = names->name(i / pods, i % pods);
-    REGROUP_RETURN_IF_ERROR(sum.add_once(service.empty() ? pod : pod + "." + service, std::max(1U, slots)));
+    REGROUP_RETURN_IF_ERROR(
+        sum.add_once(service.empty() ? pod : fmt::format("{}.{}", pod, service), std::max(1U, slots)));
     sum.hosts().back().address = pod;
     sum.hosts().back().here = i / pods == names->job && i % pods == index;
   }

@@ -142,7 +142,7 @@ std::string ClaimedGpus::own_name(const std::string& gpu) const {
   std::string name = shortened(plain(gpu));
   auto at = owners_.find(name);
   for (int i = 0; i < kDeepest && at != owners_.end() && encloses(at->second); ++i, at = owners_.find(name))
-    name = shortened(name + "~" + at->second.job);
+    name = shortened(fmt::format("{}~{}", name, at->second.job));
   return name;
 }
 

@@ -126,7 +126,7 @@ std::optional<std::int64_t> parse_time(const std::string& text) {
     const char* end = ::strptime(text.c_str(), format, &tm);
     if (end == nullptr) continue;
     const std::string_view zone = end;
-    if (zone == "Z" || zone == " GMT" || zone == "" || zone.starts_with('.')) return ::timegm(&tm);
+    if (zone == "Z" || zone == " GMT" || zone.empty() || zone.starts_with('.')) return ::timegm(&tm);
   }
   return std::nullopt;
 }

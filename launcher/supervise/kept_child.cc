@@ -13,8 +13,8 @@ struct Kept {
 };
 
 Kept& kept() {
-  static auto* const all = new Kept;  // outlives whoever is destroyed at exit
-  return *all;
+  static auto* const kAllKept = new Kept;  // outlives whoever is destroyed at exit
+  return *kAllKept;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // a persistence daemon that takes seconds.
 #include "launcher/topo/device_state.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -42,10 +43,10 @@ std::string device_state(const SysfsRoots& roots) {
     add_nodes(folder, start, out);
   add_instances(fs::path(roots.nvidia) / "capabilities", 4, out);
   for (const std::string& name : names_in(sys / "class/net"))
-    out += name + (interface_up(roots, name) ? " up\n" : "\n");
+    out += fmt::format("{}{}\n", name, interface_up(roots, name) ? " up" : "");
   for (const std::string& name : names_in(sys / "class/infiniband")) {
     for (const std::string& port : names_in(sys / "class/infiniband" / name / "ports"))
-      out += name + ":" + port + (port_up(roots, name, port) ? " up\n" : "\n");
+      out += fmt::format("{}:{}{}\n", name, port, port_up(roots, name, port) ? " up" : "");
   }
   for (const std::string& name : roots.addressed ? *roots.addressed : addressed_interfaces())
     out += name + " has an address\n";

@@ -180,7 +180,7 @@ class LabelReader {
 
   // A value counts within the one above it.
   std::string part(const std::string& above, const std::string& value) {
-    const std::string name = above.empty() ? value : above + "/" + value;
+    std::string name = above.empty() ? value : above + "/" + value;
     FabricPart& it = parts_[name];
     it.name = name;
     it.parent = above;
@@ -244,7 +244,7 @@ class YamlReader {
   }
 
   core::Status set(FabricPart& part, const std::string& key, const YAML::Node& node, bool nvlink) {
-    const std::string value = node.Scalar();
+    const std::string& value = node.Scalar();
     if (key == "name") {
       part.name = value;
     } else if (key == "hosts") {

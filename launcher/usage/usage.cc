@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,7 +81,7 @@ std::map<pid_t, Usage> usage_of_process_groups(const std::string& root) {
     const std::string name = entry->d_name;
     if (!std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
       continue;
-    const auto stat = parse_stat(read_small(proc + "/" + name + "/stat"));
+    const auto stat = parse_stat(read_small(fmt::format("{}/{}/stat", proc, name)));
     if (!stat) continue;  // it has ended
     Usage& group = out[stat->group];
     group.cpu_seconds += stat->usage.cpu_seconds;

@@ -55,7 +55,7 @@ TEST(Reshard, PiecesOfOtherDimensions) {
 
 TEST(Reshard, SaysWhatDoesNotFit) {
   const Layout from = rows_over({{4}}, 2);
-  const auto refused = [&](LaidTensor wanted) { return plan(from, {wanted}).status().message(); };
+  const auto refused = [&](const LaidTensor& wanted) { return plan(from, {wanted}).status().message(); };
   EXPECT_NE(refused({"x", "float32", {4}, {}}).find("tensor x: not there"), std::string::npos);
   EXPECT_NE(refused({"t0", "float64", {4}, {}}).find("float32 is there, float64 is wanted"),
             std::string::npos);

@@ -20,7 +20,6 @@ namespace regroup::core {
 namespace {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
 
 World world_of(Generation g) {
   World world;

@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using core::Code;
-using core::Status;
 
 std::vector<std::byte> pattern(std::size_t bytes) {
   std::vector<std::byte> out(bytes);

@@ -157,7 +157,7 @@ struct Silent {
     for (int i = 0; i < 4; ++i) {
       callers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       const auto there = parse_endpoints(fmt::format("127.0.0.1:{}", port)).value().at(0);
-      ::connect(callers.back().get(), there.data(), static_cast<socklen_t>(there.size()));
+      static_cast<void>(::connect(callers.back().get(), there.data(), static_cast<socklen_t>(there.size())));
     }
   }
   core::Fd socket;

@@ -239,7 +239,8 @@ void Cluster::handle(ProcessId to, ProcessId from, const Bytes& bytes) {
   }
   reader_.append(*bytes);
   const auto message = reader_.next();
-  if (!message.ok() || !message->has_value()) return broken_.push_back("a frame that does not verify");
+  if (!message.ok() || !message->has_value())
+    return static_cast<void>(broken_.emplace_back("a frame that does not verify"));
   if (to == kCoordinator) return to_coordinator(**message);
   from_coordinator(**message);
 }

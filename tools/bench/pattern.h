@@ -3,9 +3,11 @@
 // order.
 #pragma once
 
+// NOLINTBEGIN(modernize-deprecated-headers, readability-identifier-naming): C has no others
 #include <stdint.h>
 
 enum pattern_kind { PATTERN_ADD, PATTERN_PRODUCT, PATTERN_BITS };
+// NOLINTEND(modernize-deprecated-headers, readability-identifier-naming)
 
 // The largest number of PATTERN_ADD, but for the iteration, in types of `size` bytes.
 static inline uint32_t pattern_mask(unsigned size) { return size >= 4 ? 4095 : 63; }

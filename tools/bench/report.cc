@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

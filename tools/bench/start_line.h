@@ -4,12 +4,14 @@
 // the same moment: then each begins when it gets there.
 #pragma once
 
+// NOLINTBEGIN(modernize-deprecated-headers, readability-identifier-naming): C has no others
 #include <sched.h>
 #include <stdint.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { START_LINE = 64, START_LOOKS = 250, START_WAIT_NS = 1000 };
+// NOLINTEND(modernize-deprecated-headers, readability-identifier-naming)
 
 static inline uint64_t start_clock(void) {
   struct timespec at;

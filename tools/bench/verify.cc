@@ -92,9 +92,9 @@ template <class Exact>
 void bring(Exact* to, std::size_t count, const Case& c, std::size_t index, int rank,
            std::uint64_t iteration) {
   const std::uint32_t mask = pattern_mask(static_cast<unsigned>(collective::size_of(c.dtype)));
-  const auto run = [&]<pattern_kind kKind>() {
+  const auto run = [&]<pattern_kind Kind>() {
     for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t value = pattern_value(kKind, mask, index + i, static_cast<std::uint32_t>(rank),
+      const std::uint32_t value = pattern_value(Kind, mask, index + i, static_cast<std::uint32_t>(rank),
                                                 static_cast<std::uint32_t>(iteration));
       to[i] = static_cast<Exact>(static_cast<std::int32_t>(value));  // signed converts in one instruction
     }
@@ -152,7 +152,8 @@ std::uint64_t wrong_in_block(const std::byte* result, std::size_t count, const P
   if (std::memcmp(result, want.data(), count * sizeof want[0]) == 0) return 0;
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    wrong += std::memcmp(result + i * sizeof want[0], &want[i], sizeof want[0]) != 0 ? 1 : 0;
+    const auto* bits = reinterpret_cast<const std::byte*>(&want[i]);
+    wrong += std::memcmp(result + i * sizeof want[0], bits, sizeof want[0]) != 0 ? 1 : 0;
   }
   return wrong;
 }

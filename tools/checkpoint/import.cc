@@ -25,7 +25,6 @@ namespace {
 using checkpoint::SnapshotPiece;
 using core::invalid_argument;
 using core::Result;
-using core::Status;
 using Bytes = std::span<const std::byte>;
 using Pieces = std::vector<SnapshotPiece>;
 

@@ -18,7 +18,7 @@ using core::Status;
 constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                         kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
 constexpr std::uint16_t kVersion = 45, kUtf8 = 0x800, kJan1980 = 0x21, kExtra64 = 1, kPadding = 0x4246;
-constexpr std::size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kLocatorBytes = 20, kCrcAt = 14;
+constexpr std::size_t kLocalBytes = 30, kEndBytes = 22, kLocatorBytes = 20, kCrcAt = 14;
 constexpr std::size_t kLocalExtra = 4 + 16;
 
 template <class T>

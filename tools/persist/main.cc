@@ -195,7 +195,7 @@ Status newest(const std::vector<checkpoint::Place>& places) {
   fmt::print("{}\n", *out);
   for (const checkpoint::Place& place : places) {
     if (!place.aside) continue;
-    const Status cleaned = checkpoint::clean(place.directory);
+    Status cleaned = checkpoint::clean(place.directory);
     if (!cleaned.ok() && cleaned.code() != core::Code::kNotFound) return cleaned;
   }
   return {};

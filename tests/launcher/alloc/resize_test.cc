@@ -32,9 +32,9 @@ TEST(Resize, SlurmGetsAFurtherJobThatJoins) {
   EXPECT_EQ(ask.words,
             (std::vector<std::string>{
                 "sbatch", "--parsable", "--job-name=regroup-join", "--ntasks=2", "--exclude=n1,n2",
-                "--wrap=exec /opt/bin/regroup join /run/job/grants --through srun --jobid=7 --overlap "
-                "--no-kill -K0 --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 "
-                "/opt/bin/regroup join --relay /run/job/grants"}));
+                ("--wrap=exec /opt/bin/regroup join /run/job/grants --through srun --jobid=7 --overlap "
+                 "--no-kill -K0 --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 "
+                 "/opt/bin/regroup join --relay /run/job/grants")}));
   EXPECT_EQ(ask.without, "SLURM_");
 }
 

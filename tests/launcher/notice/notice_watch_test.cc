@@ -18,10 +18,10 @@
 namespace regroup::launcher {
 namespace {
 
+using boost::asio::ip::tcp;
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using tcp = boost::asio::ip::tcp;
 
 class WatchTest : public testing::Test {
  protected:

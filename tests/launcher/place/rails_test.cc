@@ -49,8 +49,8 @@ TEST(Rails, WhatChangesRailsTakesTheLinksUpward) {
   Fabric none = railed(4, 0);
   EXPECT_NEAR(gbytes(none, set_of({0}), set_of({3})), free, 1e-6);  // links upward that are never narrow
   const Prediction told = [&] {
-    static const Fabric fabric = railed(4, 1);
-    Judges judges(fabric);
+    static const Fabric kFabric = railed(4, 1);
+    Judges judges(kFabric);
     return predict(judges, {{0, set_of({0}), 0xf}, {1, set_of({3}), 0xf}});
   }();
   EXPECT_THAT(told.narrow, testing::HasSubstr("switch group upward, which lead from one rail to another"));

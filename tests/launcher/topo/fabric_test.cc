@@ -7,7 +7,6 @@
 namespace regroup::launcher {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 Fabric fabric(const std::string& text) {

@@ -19,7 +19,7 @@ struct Busy {
 };
 
 // A device is a pointer to its number; MIG slices are 100 and 101.
-static int kNumbers[] = {0, 1, 2, 3, 4, 100, 101};
+static int numbers[] = {0, 1, 2, 3, 4, 100, 101};
 static int number(void* device) { return *static_cast<int*>(device); }
 static const char* const kBus[] = {"00000000:1A:00.0", "00000000:1B:00.0", "00000000:3D:00.0",
                                    "00000000:3E:00.0", "00000000:3F:00.0"};
@@ -28,9 +28,7 @@ FAKE int nvmlInit_v2() { return 0; }
 FAKE int nvmlShutdown() { return 0; }
 FAKE const char* nvmlErrorString(int code) { return code == 0 ? "Success" : "Not Found"; }
 FAKE int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 5, 0; }
-FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
-  return *device = &kNumbers[index], 0;
-}
+FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) { return *device = &numbers[index], 0; }
 FAKE int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
   return std::strcpy(pci->bus_id, kBus[number(device)]), 0;
 }
@@ -45,7 +43,7 @@ FAKE int nvmlDeviceGetUUID(void* device, char* uuid, unsigned size) {
 FAKE int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
   int found = -1;
   if (std::sscanf(uuid, "GPU-%d", &found) != 1 || found < 0 || found > 4) return 6;
-  return *device = &kNumbers[found], 0;
+  return *device = &numbers[found], 0;
 }
 FAKE int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
   memory->total = (number(device) >= 100 ? 20ULL : 40ULL) << 30;
@@ -73,7 +71,7 @@ FAKE int nvmlDeviceGetMigMode(void* device, unsigned* now, unsigned* later) {
 FAKE int nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) { return *count = 7, 0; }
 FAKE int nvmlDeviceGetMigDeviceHandleByIndex(void* gpu, unsigned index, void** device) {
   if (index > 1 || number(gpu) != 3) return 6;
-  return *device = &kNumbers[5 + index], 0;
+  return *device = &numbers[5 + index], 0;
 }
 FAKE int nvmlDeviceGetUtilizationRates(void* device, Busy* busy) {
   return busy->gpu = 10U * static_cast<unsigned>(number(device)), 0;
