@@ -1,11 +1,19 @@
 # Sourced by ./dev: runs the parts of a verb one after the other, whatever fails, and tells at the end.
 #   part NAME COMMAND...   runs COMMAND, shows and keeps its output
+#   only_parts A,B,...     of all parts after it, only these are run; close_parts fails for a name that no part has
 #   close_parts            prints minutes and closing line of each part; fails if any part failed
 
 PARTS=()
 FAILED=()
+ONLY=  # ",A,B,": of these, what is still to come
+
+only_parts() { ONLY=",$1,"; }
 
 part() {
+  if [[ $ONLY ]]; then
+    [[ $ONLY == *",$1,"* ]] || return 0
+    ONLY=${ONLY/",$1,"/,}
+  fi
   local name=$1 log=build/log/$1.log start=$SECONDS rc=0 verdict=ok
   mkdir -p build/log
   say "$name"
@@ -24,6 +32,7 @@ closing_line() {
 }
 
 close_parts() {
+  [[ -z $ONLY || $ONLY == , ]] || die "there is no part ${ONLY//,/ }"
   say "parts"
   printf '%s\n' "${PARTS[@]}"
   ((${#FAILED[@]} == 0)) || die "failed: ${FAILED[*]}"
