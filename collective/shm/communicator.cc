@@ -157,7 +157,7 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
   plan_ = quick.plan;
   call_ = quick.call;
   prepare_inputs(o);
-  if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed);
+  if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
   if (plan_.is_giver) {
     arrivals_.announce_and_go(call_, announce(o));
@@ -265,7 +265,8 @@ void ShmCommunicator::make_ready(const Operation& o) const {
   if (paces_.settled(o.kind, plan_.placed) == Stores::kStream) return;  // these need no lines
   constexpr std::size_t kMost = 2048;
   const auto self = static_cast<std::size_t>(rank_);
-  const std::byte* next = stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan_.placed);
+  const std::byte* next =
+      stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan_.placed, plan_.tight);
   std::size_t bytes = std::min(kMost, contribution_of(o).size());
   if (plan_.by_lines) {
     next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));

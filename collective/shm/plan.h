@@ -29,6 +29,7 @@ struct Plan {
   bool is_inline = false;   // which travels in the arrival itself
   bool is_copied = false;   // or in a stage, wherever it lies: it is small
   bool by_lines = false;    // and there in lines that say that they are there
+  bool tight = false;       // its chunks go around a part of the ring only
   bool by_slices = false;   // each rank folds a slice of each chunk for all
   bool direct = false;      // inputs lie in the arena: all at once
   bool two_levels = false;  // block by block, those of a NUMA node first

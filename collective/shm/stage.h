@@ -67,6 +67,7 @@ class Turns {
 
  public:
   static constexpr std::size_t kLargeRing = 2 << 20;  // where a stage has room for it
+  static constexpr std::size_t kTightRing = 5 * kChunk;
   // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever a ring
   // ends.
   static constexpr std::size_t kLeast = kSmallTurns + kApart * kChunk;
@@ -80,15 +81,16 @@ class Turns {
     most_middle_ = std::min(kMiddle, (middle_.end - middle_.begin) / kApart / 64 * 64);
   }
 
-  // Where `bytes`, at most kChunk, would go at `time`.
-  [[nodiscard]] std::size_t next(std::uint64_t time, std::size_t bytes) const {
+  // Where `bytes`, at most kChunk, would go at `time`; `tight`: around the first kTightRing of a ring only.
+  [[nodiscard]] std::size_t next(std::uint64_t time, std::size_t bytes, bool tight) const {
     if (bytes <= kSmall) return time % kTurns * kSmall;
     const Ring& ring = bytes <= most_middle_ ? middle_ : large_;
-    return ring.next + bytes <= ring.end ? ring.next : ring.begin;
+    const std::size_t end = tight ? std::min(ring.begin + kTightRing, ring.end) : ring.end;
+    return ring.next + bytes <= end ? ring.next : ring.begin;
   }
   // All members, with the same.
-  void place(std::uint64_t time, std::size_t bytes) {
-    at_[time % kTurns] = next(time, bytes);
+  void place(std::uint64_t time, std::size_t bytes, bool tight) {
+    at_[time % kTurns] = next(time, bytes, tight);
     Ring& ring = bytes <= most_middle_ ? middle_ : large_;
     if (bytes > kSmall) ring.next = at_[time % kTurns] + (bytes + 63) / 64 * 64;
   }

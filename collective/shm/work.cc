@@ -39,6 +39,14 @@ std::size_t most_lines(Kind kind) {
   return from_root(kind) && kAmd ? 2 : kLines;
 }
 
+// Contributions whose chunks go around a tight ring: inputs, outputs and stages together are about as large
+// as the cache, and each chunk is written and read once. Measured: docs/design/stages.md.
+bool is_tight(Kind kind, std::size_t whole) {
+  constexpr std::size_t kMiB = 1 << 20;
+  if (kind == Kind::kAllgather) return whole >= 2 * kMiB && whole <= 4 * kMiB;
+  return kind == Kind::kAlltoall && whole >= kMiB;
+}
+
 // A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
 constexpr std::size_t kMostCache = 32 << 20;
 
@@ -77,8 +85,9 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
                   lines <= most_lines(o.kind) && !family_->shares_cores();
   plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
                   from_root(o.kind) == (rank_ == o.root);
+  plan.tight = is_tight(o.kind, whole);
   const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
-  plan.stores = stores_for(o, results, turns_.most());
+  plan.stores = stores_for(o, results, plan.tight ? Turns::kTightRing : turns_.most());
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
@@ -151,7 +160,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   }
   phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
-  if (phase < chunks && !plan_.is_inline) turns_.place(arrivals_.met(), plan_.placed);
+  if (phase < chunks && !plan_.is_inline) turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
   if (phase < chunks && plan_.contributes && !plan_.is_inline) stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
@@ -246,7 +255,7 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t turn) {
     levels_->sum_far(inputs_, block(turn - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
   }
   if (block(turn).size() == 0) return;
-  turns_.place(now, kChunk);
+  turns_.place(now, kChunk, plan_.tight);
   levels_->sum_near(inputs_, block(turn), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
 }
 

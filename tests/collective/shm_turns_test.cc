@@ -23,8 +23,9 @@ TEST(Turns, WhatThreeRendezvousPlaceLiesApart) {
     std::deque<Placed> last;
     for (std::uint64_t time = 5; time < 5000; ++time) {
       const std::size_t bytes = random() % 4 == 0 ? kChunk : 1 + random() % (kChunk >> random() % 8);
-      const std::size_t expected = turns.next(time, bytes);
-      turns.place(time, bytes);
+      const bool tight = random() % 2 == 0;
+      const std::size_t expected = turns.next(time, bytes, tight);
+      turns.place(time, bytes, tight);
       ASSERT_EQ(turns.at(time), expected);
       const Placed here{turns.at(time), turns.at(time) + bytes};
       ASSERT_LE(sizeof(Stage) + Stage::kSkews + here.end, stage) << slots << " slots";
@@ -40,11 +41,11 @@ TEST(Turns, WhatThreeRendezvousPlaceLiesApart) {
 }
 
 // What `bytes` at a time lie in, once they have gone around.
-Placed span_of(std::size_t bytes) {
+Placed span_of(std::size_t bytes, bool tight = false) {
   Turns turns(core::stage_bytes(2));
   Placed span{~std::size_t{0}, 0};
   for (std::uint64_t time = 0; time < 100; ++time) {
-    turns.place(time, bytes);
+    turns.place(time, bytes, tight);
     span.begin = std::min(span.begin, turns.at(time));
     span.end = std::max(span.end, turns.at(time) + bytes);
   }
@@ -55,8 +56,10 @@ TEST(Turns, TheLargerTheDataTheLargerWhatTheyGoAround) {
   const Placed small = span_of(16 << 10);
   const Placed middle = span_of(32 << 10);
   const Placed large = span_of(64 << 10);
+  const Placed tight = span_of(64 << 10, true);
   EXPECT_EQ(small.end - small.begin, std::size_t{48} << 10);
   EXPECT_EQ(middle.end - middle.begin, std::size_t{256} << 10);
+  EXPECT_EQ(tight.end - tight.begin, std::size_t{640} << 10);
   EXPECT_GT(large.end - large.begin, std::size_t{7} << 18);  // what a stage has room for
   EXPECT_LE(large.end - large.begin, Turns::kLargeRing);
   EXPECT_LE(small.end, middle.begin);
