@@ -8,6 +8,7 @@
 
 #include "collective/shm/factory.h"
 #include "collective/shm/stage.h"
+#include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing {
@@ -71,6 +72,25 @@ TEST_P(Shm, AllreduceHasTheBitsOfTheTree) {
         const auto want = reference_sum(dtype, leaves, {0, static_cast<std::uint32_t>(comm.size())});
         ASSERT_TRUE(std::ranges::equal(target, want)) << elements << " elements";
       }
+    }
+  });
+}
+
+// An alltoall of this size goes around a part of the ring, what is between them around all of it.
+TEST_P(Shm, LargeDataFollowLargeDataOfOtherKinds) {
+  run([](Communicator& comm, std::mt19937_64& random) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    const std::pair<Kind, std::size_t> blocks[] = {{Kind::kAlltoall, (9 << 17) / ranks + 1},
+                                                   {Kind::kBroadcast, 5 << 17},
+                                                   {Kind::kAlltoall, (9 << 17) / ranks + 1},
+                                                   {Kind::kAllgather, (17 << 17) + 3},
+                                                   {Kind::kAllgather, 5 << 15}};
+    std::uint64_t seed = 0;
+    for (const auto& [kind, elements] : blocks) {
+      dawdle(random);
+      const Shape shape{kind, Dtype::kUint8, Op::kSum, comm.size() - 1, elements, seed % 2 == 1};
+      const auto status = run_checked(comm, shape, ++seed, soon());
+      ASSERT_TRUE(status.ok()) << shape.to_string() << ": " << status.to_string();
     }
   });
 }
