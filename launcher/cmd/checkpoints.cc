@@ -12,6 +12,7 @@
 
 #include "launcher/cmd/last_checkpoint.h"
 #include "launcher/supervise/app.h"
+#include "launcher/supervise/due.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/spawn.h"
 
@@ -102,7 +103,7 @@ void Checkpoints::take_own() {
   taking_ = true;
   late_.expires_after(kAnswerLimit);
   late_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !taking_) return;
+    if (error || !taking_ || !launcher::is_due(late_)) return;
     not_ours_yet(fmt::format("{} has not answered for {} s", plan_.directory, kAnswerLimit.count()));
   });
   check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
@@ -121,7 +122,7 @@ void Checkpoints::not_ours_yet(const std::string& why) {
 void Checkpoints::take_again() {
   late_.expires_after(kTryAgain);
   late_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && taking_) take_own();
+    if (!error && taking_ && launcher::is_due(late_)) take_own();
   });
   not_ours_yet(std::exchange(check_error_, {}));
 }
@@ -167,7 +168,7 @@ void Checkpoints::checked(int wait_status) {
 void Checkpoints::taken(bool held) {
   taking_ = hangs_ = false;
   held_ = held;
-  late_.cancel();
+  launcher::call_off(late_);
   poll();
 }
 

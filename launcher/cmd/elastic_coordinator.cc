@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/supervise/channel.h"
+#include "launcher/supervise/due.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/sink.h"
 #include "launcher/supervise/unix_socket.h"
@@ -82,9 +83,10 @@ class CoordinatorProcess {
     Client& client = clients_.at(id);
     client.deadline.expires_after(kClientDeadline);
     client.deadline.async_wait([this, id](const boost::system::error_code& error) {
-      if (error || !clients_.contains(id)) return;
-      clients_.at(id).channel->close();
-      clients_.erase(id);
+      const auto late = error ? clients_.end() : clients_.find(id);
+      if (late == clients_.end() || !launcher::is_due(late->second.deadline)) return;
+      late->second.channel->close();
+      clients_.erase(late);
     });
   }
 

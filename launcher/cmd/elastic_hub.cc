@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "launcher/cmd/elastic_agent.h"
+#include "launcher/supervise/due.h"
 
 namespace regroup::cmd {
 namespace {
@@ -367,7 +368,7 @@ void ElasticHub::look_whether_empty(std::size_t index) {
   guest.timer.async_wait([this, index](const boost::system::error_code& error) {
     const Guest& guest = guests_.at(index);
     if (error || guest.left || agent_.ending()) return;
-    if (!guest.leaving) return;  // a timer that has expired is not cancelled any more
+    if (!guest.leaving || !launcher::is_due(guest.timer)) return;
     if (hosts_->members(index) == 0) return guest.parked ? void() : hosts_->dismiss(index);
     if (core::SystemClock().now() < guest.deadline) return look_whether_empty(index);
     hosts_->give_up(hosts_->id(index), {core::Code::kDeadlineExceeded,

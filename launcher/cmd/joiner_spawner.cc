@@ -7,6 +7,8 @@
 #include <chrono>
 #include <vector>
 
+#include "launcher/supervise/due.h"
+
 namespace regroup::cmd {
 namespace {
 
@@ -73,7 +75,9 @@ void JoinerSpawner::wait(core::NodeId node, core::Duration limit, const core::St
   auto& timer = agents_.at(node).timer;
   timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
   timer.async_wait([this, node, late, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) report(node, late);
+    if (error || !*alive) return;
+    const auto agent = agents_.find(node);
+    if (agent != agents_.end() && launcher::is_due(agent->second.timer)) report(node, late);
   });
 }
 
@@ -86,7 +90,7 @@ void JoinerSpawner::heard(const AgentNews& news) {
     return;
   }
   if (std::exchange(agent->second.up, true)) return;
-  if (!agent->second.ending) agent->second.timer.cancel();
+  if (!agent->second.ending) launcher::call_off(agent->second.timer);
   --on_their_way_;
   const auto alive = alive_;  // a handler may end us
   if (events_.up) events_.up(news.node);

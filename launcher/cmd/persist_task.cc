@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/supervise/due.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/spawn.h"
 
@@ -42,7 +43,7 @@ PersistTask::~PersistTask() {
 void PersistTask::expect_within(core::Duration limit) {
   timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit));
   timer_.async_wait([this, limit, waiting = waiting_](const boost::system::error_code& error) {
-    if (error || !*waiting) return;
+    if (error || !*waiting || !launcher::is_due(timer_)) return;
     std::exchange(process_, nullptr)->abandon();
     end(core::deadline_exceeded(fmt::format("{}: it has not answered for {:g} s", wait_.about,
                                             std::chrono::duration<double>(limit).count())));

@@ -10,6 +10,7 @@
 #include "launcher/node/hosts.h"
 #include "launcher/node/wire.h"
 #include "launcher/spawn/remote_script.h"
+#include "launcher/supervise/due.h"
 
 namespace regroup::node {
 std::optional<std::size_t> Hosts::index_of(core::NodeId node) const {
@@ -124,7 +125,8 @@ bool Hosts::await(core::NodeId node, const core::Status& why) {
   tree_.detach(node);
   slot->orphan = std::make_unique<boost::asio::steady_timer>(loop_, kOrphanWait);
   slot->orphan->async_wait([this, node, why](const boost::system::error_code& error) {
-    if (!error) give_up(node, why);
+    const Slot* waiting = error ? nullptr : slot_of(node);
+    if (waiting != nullptr && waiting->orphan && launcher::is_due(*waiting->orphan)) give_up(node, why);
   });
   return true;
 }

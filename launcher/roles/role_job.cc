@@ -9,6 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/supervise/due.h"
+
 namespace regroup::launcher {
 namespace {
 
@@ -116,12 +118,12 @@ void RoleJob::hold_back(const MemberEnd& end) {
   if (held_back_.size() > 1) return;
   news_.expires_after(kNews);
   news_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) give_held_back();
+    if (!error && is_due(news_)) give_held_back();
   });
 }
 
 void RoleJob::give_held_back() {
-  news_.cancel();
+  call_off(news_);
   for (const MemberEnd& end : std::exchange(held_back_, {})) {
     if (!agent_.ending()) perform(rules_.on_end(end));
   }
@@ -170,7 +172,7 @@ void RoleJob::perform_one(const StopMembers&) {
   world_.signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
   grace_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.term_grace));
   grace_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && stopping_) world_.signal_all(SIGKILL);
+    if (!error && stopping_ && is_due(grace_)) world_.signal_all(SIGKILL);
   });
   for (const std::uint32_t rank : world_.renew()) perform(rules_.on_end({rank, 1, "was not started"}));
 }

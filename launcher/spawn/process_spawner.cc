@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <filesystem>
 
+#include "launcher/supervise/due.h"
 #include "launcher/supervise/environment.h"
 
 namespace regroup::launcher {
@@ -148,7 +149,7 @@ void ProcessSpawner::on_up(Agent& agent) {
   if (!secret_->write(agent.process->input()).ok()) {
     return agent.process->close_input();  // it has gone: its end, of which `answer` is a part, will say why
   }
-  agent.timer.cancel();
+  call_off(agent.timer);
   agent.up = true;
   --on_their_way_;
   const std::vector<std::string> held = std::exchange(agent.held, {});
@@ -161,7 +162,7 @@ void ProcessSpawner::on_up(Agent& agent) {
 
 void ProcessSpawner::on_late(core::NodeId node) {
   const auto at = agents_.find(node);
-  if (at == agents_.end() || !at->second.process) return;
+  if (at == agents_.end() || !at->second.process || !is_due(at->second.timer)) return;
   at->second.late = !at->second.up;
   at->second.process->kill();
 }

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
+#include <thread>
 
 namespace regroup::pmi {
 namespace {
@@ -22,9 +24,10 @@ struct PmixBoardTest : testing::Test {
     board.emplace(loop, *library);
   }
 
-  void wait_for(const char* space, pmix_rank_t rank, const std::string& key) {
+  void wait_for(const char* space, pmix_rank_t rank, const std::string& key, std::uint32_t seconds = 0) {
     InfoList infos(*library);
     infos.add(PMIX_WAIT, 0U);
+    infos.add(PMIX_TIMEOUT, seconds);
     const std::string who = std::string(space) + "." + std::to_string(rank);
     board->lookup(
         make_proc(space, rank), {key}, infos.data(), infos.size(),
@@ -58,6 +61,18 @@ TEST_F(PmixBoardTest, TheDeadWaitForNothing) {
   EXPECT_EQ(found.back(), Pair("a.2", PMIX_SUCCESS));
   publish_once("key");
   EXPECT_EQ(found.back(), Pair("a.3", PMIX_SUCCESS));
+}
+
+// The time of one who waits is over, and that is on its way to the board when it is served.
+TEST_F(PmixBoardTest, WhoIsServedAtTheLastMomentIsAnsweredOnce) {
+  boost::asio::steady_timer before(loop, std::chrono::milliseconds(500));
+  before.async_wait([this](const boost::system::error_code&) { publish_once("key"); });
+  wait_for("a", 1, "key", 1);
+  wait_for("a", 2, "other", 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  loop.run();  // both are due, the timer above first
+  using Pair = std::pair<std::string, pmix_status_t>;
+  EXPECT_THAT(found, testing::ElementsAre(Pair("a.1", PMIX_SUCCESS), Pair("a.2", PMIX_ERR_TIMEOUT)));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ void PmixBoard::lookup(const pmix_proc_t& owner, std::vector<std::string> keys, 
                                 : static_cast<std::size_t>(std::max(0, wait_for->value.data.integer));
   const std::size_t wanted = asked == 0 ? keys.size() : std::min(asked, keys.size());
   if (wait_for == nullptr || present(keys) >= wanted) return answer(keys, found);
-  wait({owner, std::move(keys), wanted, std::move(found), nullptr},
+  wait({++last_waiter_, owner, std::move(keys), wanted, std::move(found), nullptr},
        seconds_of(find(infos, count, PMIX_TIMEOUT)));
 }
 
@@ -103,8 +103,9 @@ void PmixBoard::wait(Waiter waiter, std::uint32_t seconds) {
   const auto place = waiters_.insert(waiters_.end(), std::move(waiter));
   if (seconds == 0) return;
   place->limit = std::make_unique<boost::asio::steady_timer>(loop_, std::chrono::seconds(seconds));
-  place->limit->async_wait([this, place](const boost::system::error_code& error) {
-    if (error) return;
+  place->limit->async_wait([this, id = place->id](const boost::system::error_code& error) {
+    const auto place = std::ranges::find(waiters_, id, &Waiter::id);
+    if (error || place == waiters_.end()) return;  // it may have been served since this was queued
     const Waiter late = std::move(*place);
     waiters_.erase(place);
     std::vector<pmix_pdata_t> none;

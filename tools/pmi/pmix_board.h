@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
@@ -41,6 +42,7 @@ class PmixBoard {
     bool once;  // PMIX_PERSIST_FIRST_READ
   };
   struct Waiter {
+    std::uint64_t id;
     pmix_proc_t owner;
     std::vector<std::string> keys;
     std::size_t wanted;
@@ -57,6 +59,7 @@ class PmixBoard {
   const PmixLibrary& library_;
   std::map<std::string, Entry> entries_;
   std::list<Waiter> waiters_;
+  std::uint64_t last_waiter_ = 0;
 };
 
 }  // namespace regroup::pmi
