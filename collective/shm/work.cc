@@ -39,8 +39,8 @@ std::size_t most_lines(Kind kind) {
   return from_root(kind) && kAmd ? 2 : kLines;
 }
 
-// Contributions whose chunks go around a tight ring: inputs, outputs and stages together are about as large
-// as the cache, and each chunk is written and read once. Measured: docs/design/stages.md.
+// Contributions whose chunks go around a tight ring: with two ranks inputs, outputs and stages together are
+// about as large as the cache, and each chunk is written and read once. Measured: docs/design/stages.md.
 bool is_tight(Kind kind, std::size_t whole) {
   constexpr std::size_t kMiB = 1 << 20;
   if (kind == Kind::kAllgather) return whole >= 2 * kMiB && whole <= 4 * kMiB;
@@ -87,7 +87,8 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
                   from_root(o.kind) == (rank_ == o.root);
   plan.tight = is_tight(o.kind, whole);
   const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
-  plan.stores = stores_for(o, results, plan.tight ? Turns::kTightRing : turns_.most());
+  plan.stores =
+      stores_for(o, results, plan.tight ? std::min(Turns::kTightRing, turns_.most()) : turns_.most());
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
@@ -255,7 +256,7 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t turn) {
     levels_->sum_far(inputs_, block(turn - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
   }
   if (block(turn).size() == 0) return;
-  turns_.place(now, kChunk, plan_.tight);
+  turns_.place(now, kChunk, false);
   levels_->sum_near(inputs_, block(turn), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
 }
 
