@@ -6,6 +6,7 @@
 #include <flatbuffers/flatbuffers.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace regroup::core {
@@ -22,11 +23,13 @@ class FlatBudget {
     if (fits_) left_ -= bytes;
     return fits_;
   }
-  // A string, or a vector of numbers or structs.
+  // A string, or a vector of numbers or structs. False also where these do not lie as their type has to,
+  // which is not verified of more than the vector's size.
   template <class T>
   bool values(const flatbuffers::Vector<T>* vector) {
     using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
-    return vector == nullptr || take(sizeof(flatbuffers::uoffset_t) + vector->size() * sizeof(Element));
+    return vector == nullptr || (reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0 &&
+                                 take(sizeof(flatbuffers::uoffset_t) + vector->size() * sizeof(Element)));
   }
   bool strings(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* vector) {
     return tables(vector, [this](const flatbuffers::String& string) { return values(&string); });

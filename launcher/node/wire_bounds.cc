@@ -40,11 +40,13 @@ bool take(FlatBudget& budget, const fb::StartAgents& start) {
   });
 }
 
+bool take(FlatBudget& budget, const fb::Relayed& relayed) {
+  return budget.values(relayed.nodes()) && budget.values(relayed.message()) &&
+         budget.values(relayed.numbers());
+}
+
 bool take(FlatBudget& budget, const fb::Gathered& gathered) {
-  return budget.tables(gathered.messages(), [&](const fb::Relayed& relayed) {
-    return budget.values(relayed.nodes()) && budget.values(relayed.message()) &&
-           budget.values(relayed.numbers());
-  });
+  return budget.tables(gathered.messages(), [&](const fb::Relayed& one) { return take(budget, one); });
 }
 
 }  // namespace
@@ -56,6 +58,7 @@ bool unpacks_within(const fb::Message& message, std::size_t bytes) {
   if (const auto* m = message.body_as_AddApp()) return take(budget, *m);
   if (const auto* m = message.body_as_StartSpace()) return take(budget, *m);
   if (const auto* m = message.body_as_StartAgents()) return take(budget, *m);
+  if (const auto* m = message.body_as_Relayed()) return take(budget, *m);
   if (const auto* m = message.body_as_Gathered()) return take(budget, *m);
   return true;
 }

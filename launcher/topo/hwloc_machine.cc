@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <set>
@@ -131,7 +132,9 @@ class Reader {
     for (hwloc_obj_t inside = pci->io_first_child; inside != nullptr; inside = inside->next_sibling) {
       if (inside->type != HWLOC_OBJ_OS_DEVICE || inside->name == nullptr) continue;
       const std::string_view name = inside->name;
-      const auto type = inside->attr->osdev.type;
+      std::uint32_t type;  // in a recording of hwloc 3 a sum of bits, none of the enumeration's values
+      static_assert(sizeof type == sizeof inside->attr->osdev.type);
+      std::memcpy(&type, &inside->attr->osdev.type, sizeof type);
       if (type == HWLOC_OBJ_OSDEV_OPENFABRICS) nic.name = name;
       if (type == HWLOC_OBJ_OSDEV_NETWORK && nic.interface.empty()) nic.interface = name;
       for (const std::string_view prefix : {"nvml", "rsmi", "cuda"}) {

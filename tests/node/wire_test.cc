@@ -242,6 +242,29 @@ TEST(NodeWire, JsonOfAHostIsBounded) {
   EXPECT_EQ(decode(encode(Used{std::string(9 << 20, ' ')})).code(), core::Code::kDataLoss);
 }
 
+// FlatBuffers verifies where a vector's size lies, not where its numbers do.
+TEST(NodeWire, NumbersThatDoNotLieAsTheyHaveToAreRefused) {
+  int refused = 0;
+  for (int more = 0; more < 2; ++more) {
+    flatbuffers::FlatBufferBuilder b;
+    b.StartVector(4, sizeof(std::uint32_t));  // two numbers of 64 bits, in four halves
+    for (std::uint32_t half = 0; half < 4; ++half) b.PushElement(half);
+    const flatbuffers::Offset<flatbuffers::Vector<std::uint64_t>> numbers(b.EndVector(2));
+    const std::vector<std::uint32_t> nodes = {1, 2};
+    const std::vector<std::uint8_t> text(more == 0 ? 4 : 8, 'x');
+    const auto at = b.CreateVector(nodes);
+    const auto said = b.CreateVector(text);
+    const auto relayed = fb::CreateRelayed(b, at, said, false, numbers);
+    b.Finish(fb::CreateMessage(b, kWireVersion, fb::Body::Relayed, relayed.Union()), fb::MessageIdentifier());
+    const auto bytes = std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize()));
+    const auto* message = fb::GetMessage(bytes.data())->body_as_Relayed();
+    const auto offset = message->numbers()->Data() - b.GetBufferPointer();
+    EXPECT_EQ(decode(bytes).ok(), offset % 8 == 0) << offset;
+    refused += offset % 8 == 0 ? 0 : 1;
+  }
+  EXPECT_EQ(refused, 1);
+}
+
 TEST(NodeWire, WhatIsSaidManyTimesOverIsRefused) {
   using Builder = flatbuffers::FlatBufferBuilder;
   const auto refused = [](fb::Body type, const auto& body) {
