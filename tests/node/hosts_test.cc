@@ -88,6 +88,7 @@ class NodeHosts : public testing::Test {
     for (std::uint64_t i = 1; i <= Conversation::kMostKept / kPiece + 2 && hosts_->is_up(1); ++i) {
       hosts_->tell_membership({0, core::JobDone{0, std::string(kPiece, 'x')}, core::kEveryNode});
       ASSERT_TRUE(run_until(loop_, [&] { return heard_ == i || !hosts_->is_up(1); }));
+      child_->send(Beat{});  // 256 MiB take their time
       if (answers) child_->send(Relayed{{kBelow}, encode(Heard{heard_}), false, {0}});
     }
   }
