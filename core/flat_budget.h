@@ -11,6 +11,13 @@
 
 namespace regroup::core {
 
+// The verifier checks where a vector lies, not where its numbers or structs do.
+template <class T>
+bool aligned(const flatbuffers::Vector<T>* vector) {
+  using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
+  return vector == nullptr || reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0;
+}
+
 // Of one message that has been verified. Vectors that lie behind others are to be taken; a few fields of one
 // table can share no more than their number.
 class FlatBudget {
@@ -23,13 +30,12 @@ class FlatBudget {
     if (fits_) left_ -= bytes;
     return fits_;
   }
-  // A string, or a vector of numbers or structs. False also where these do not lie as their type has to,
-  // which is not verified of more than the vector's size.
+  // A string, or a vector of numbers or structs. False also where these are not aligned.
   template <class T>
   bool values(const flatbuffers::Vector<T>* vector) {
     using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
-    return vector == nullptr || (reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(Element) == 0 &&
-                                 take(sizeof(flatbuffers::uoffset_t) + vector->size() * sizeof(Element)));
+    return aligned(vector) &&
+           (vector == nullptr || take(sizeof(flatbuffers::uoffset_t) + vector->size() * sizeof(Element)));
   }
   bool strings(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* vector) {
     return tables(vector, [this](const flatbuffers::String& string) { return values(&string); });

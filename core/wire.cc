@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -258,34 +257,17 @@ flatbuffers::Verifier verifier_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
-// The verifier checks where a vector lies, not where its structs do.
-template <class T>
-bool aligned(const flatbuffers::Vector<const T*>* structs) {
-  return structs == nullptr || reinterpret_cast<std::uintptr_t>(structs->Data()) % alignof(T) == 0;
-}
-
 bool aligned(const fb::World* world) {
-  return world == nullptr || (aligned(world->members()) && aligned(world->plan()));
-}
-
-bool aligned(const flatbuffers::Vector<flatbuffers::Offset<fb::LineReport>>* lines) {
-  return lines == nullptr ||
-         std::all_of(lines->begin(), lines->end(), [](const auto* line) { return aligned(line->seals()); });
-}
-
-bool aligned(const fb::Message& message) {
-  if (const auto* m = message.body_as_Announce()) return aligned(m->world());
-  if (const auto* m = message.body_as_Report()) return aligned(m->lines());
-  if (const auto* m = message.body_as_HelloReply()) return aligned(m->lines());
-  return true;
+  return world == nullptr || (core::aligned(world->members()) && core::aligned(world->plan()));
 }
 
 bool fits(const flatbuffers::Vector<flatbuffers::Offset<fb::LineReport>>* lines, FlatBudget budget) {
   return budget.tables(lines, [&](const fb::LineReport& line) { return budget.values(line.seals()); });
 }
 
-// What it says is not said many times over by offsets that name the same.
+// What it says is not said many times over by offsets that name the same, and lies as its types have to.
 bool fits(const fb::Message& message, FlatBudget budget) {
+  if (const auto* m = message.body_as_Announce()) return aligned(m->world());
   if (const auto* m = message.body_as_Report()) return fits(m->lines(), budget);
   if (const auto* m = message.body_as_HelloReply()) return fits(m->lines(), budget);
   if (const auto* m = message.body_as_Contacts())
@@ -318,7 +300,7 @@ std::vector<std::byte> encode(const Message& message) {
 Result<Message> decode(std::span<const std::byte> payload) {
   if (misaligned(payload)) return decode(std::vector(payload.begin(), payload.end()));
   auto verifier = verifier_of(payload);
-  if (!fb::VerifyMessageBuffer(verifier) || !aligned(*fb::GetMessage(payload.data())) ||
+  if (!fb::VerifyMessageBuffer(verifier) ||
       !fits(*fb::GetMessage(payload.data()), FlatBudget(payload.size()))) {
     return Status(Code::kDataLoss,
                   fmt::format("control message of {} bytes does not verify", payload.size()));
