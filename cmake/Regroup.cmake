@@ -51,6 +51,6 @@ function(regroup_test_properties NAME)
   endif()
   file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${timeout} LABELS "${label}"
-    ENVIRONMENT "REGROUP_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
+    ENVIRONMENT "REGROUP_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
     ENVIRONMENT_MODIFICATION "PATH=path_list_prepend:${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 endfunction()
