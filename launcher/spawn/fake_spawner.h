@@ -1,17 +1,18 @@
-// Starts nothing: for tests of what waits for agents. Each order is up at once, unless its host was told to
-// fail.
+// Starts nothing: for tests of what waits for agents. Each order is up as soon as its turn has come, unless
+// its host was told otherwise.
 #pragma once
-
-#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
+#include "core/clock.h"
 #include "launcher/spawn/spawner.h"
 
 namespace regroup::launcher {
@@ -19,35 +20,114 @@ namespace regroup::launcher {
 // Used by the loop's thread.
 class FakeSpawner final : public Spawner {
  public:
-  FakeSpawner(boost::asio::io_context& loop, SpawnEvents events) : loop_(loop), events_(std::move(events)) {}
+  struct Options {
+    std::size_t parallel = 32;                       // on their way at a time
+    core::Duration limit = std::chrono::seconds(5);  // until `up`
+    core::Duration grace = std::chrono::seconds(2);  // from end() until an agent is given up
+  };
+  FakeSpawner(boost::asio::io_context& loop, SpawnEvents events, Options options)
+      : loop_(loop), events_(std::move(events)), options_(options) {}
+  FakeSpawner(boost::asio::io_context& loop, SpawnEvents events)
+      : FakeSpawner(loop, std::move(events), Options()) {}
   ~FakeSpawner() override { *alive_ = false; }
 
-  // Orders for `host` end with `why` and are never up.
-  void fail(const std::string& host, core::Status why) { failing_.insert_or_assign(host, std::move(why)); }
+  // Orders for `host` end with `why` and are never up, or are up so much later, or leave with `why` once they
+  // are up, or do not leave when they are asked to. One that is later than the limit is never up.
+  void fail(const std::string& host, core::Status why) { hosts_[host].fails = std::move(why); }
+  void delay(const std::string& host, core::Duration by) { hosts_[host].delay = by; }
+  void leave(const std::string& host, core::Status why) { hosts_[host].leaves = std::move(why); }
+  void stay(const std::string& host) { hosts_[host].stays = true; }
+
   // An agent that is up says a line, or ends.
   void say(core::NodeId node, std::string line) {
-    later([this, node, line = std::move(line)] { events_.line(node, line); });
+    later([this, node, line = std::move(line)] {
+      if (is_up(node)) events_.line(node, line);
+    });
   }
   void finish(core::NodeId node, core::Status why) {
-    if (running_.erase(node) == 0) return;
-    later([this, node, why = std::move(why)] { events_.ended(node, why); });
+    later([this, node, why = std::move(why)] { report(node, why); });
   }
 
   void start(AgentOrder order) override {
-    orders_.push_back(order);
     const core::NodeId node = order.node;
-    if (!running_.insert(node).second) return;
-    if (const auto failing = failing_.find(order.host); failing != failing_.end()) {
-      return finish(node, failing->second);
-    }
-    later([this, node] { events_.up(node); });
+    if (!agents_.try_emplace(node, loop_, std::move(order.host)).second) return;
+    waiting_.push_back(node);
+    later([this] { fill(); });
   }
-  void end(core::NodeId node) override { finish(node, {}); }
+  void end(core::NodeId node) override {
+    const auto at = agents_.find(node);
+    if (at == agents_.end()) return;
+    Agent& agent = at->second;
+    if (std::erase(waiting_, node) > 0)
+      return finish(node, {core::Code::kUnavailable, agent.host + ": not started, since the job ends"});
+    if (!hosts_[agent.host].stays) return finish(node, {});
+    after(node, options_.grace, {core::Code::kPeerLost, agent.host + ": the agent did not leave"});
+  }
 
-  [[nodiscard]] const std::vector<AgentOrder>& orders() const { return orders_; }
-  [[nodiscard]] const std::set<core::NodeId>& running() const { return running_; }
+  [[nodiscard]] bool is_up(core::NodeId node) const {
+    const auto at = agents_.find(node);
+    return at != agents_.end() && at->second.up;
+  }
 
  private:
+  struct Host {
+    core::Status fails, leaves;  // ok: it does not
+    core::Duration delay{};
+    bool stays = false;
+  };
+  struct Agent {
+    Agent(boost::asio::io_context& loop, std::string h) : host(std::move(h)), timer(loop) {}
+    std::string host;
+    boost::asio::steady_timer timer;
+    bool begun = false, up = false;
+  };
+
+  void fill() {
+    const auto alive = alive_;  // a handler may end us
+    while (*alive && on_their_way_ < options_.parallel && !waiting_.empty()) {
+      const core::NodeId node = waiting_.front();
+      waiting_.pop_front();
+      ++on_their_way_;
+      Agent& agent = agents_.at(node);
+      const Host& host = hosts_[agent.host];
+      agent.begun = true;
+      if (!host.fails.ok()) {
+        finish(node, host.fails);
+      } else if (host.delay < options_.limit) {
+        after(node, host.delay, {});
+      } else {
+        after(node, options_.limit, core::deadline_exceeded(agent.host + ": nobody answers"));
+      }
+      if (host.fails.ok() && events_.begun) events_.begun(node);
+    }
+  }
+  // It is up, or has ended.
+  void after(core::NodeId node, core::Duration wait, core::Status why) {
+    auto& timer = agents_.at(node).timer;
+    timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
+    timer.async_wait(
+        [this, alive = alive_, node, why = std::move(why)](const boost::system::error_code& error) {
+          if (error || !*alive || !agents_.contains(node)) return;
+          why.ok() ? rise(node) : report(node, why);
+        });
+  }
+  void rise(core::NodeId node) {
+    Agent& agent = agents_.at(node);
+    agent.up = true;
+    --on_their_way_;
+    if (const core::Status& why = hosts_[agent.host].leaves; !why.ok()) finish(node, why);
+    const auto alive = alive_;
+    events_.up(node);
+    if (*alive) fill();
+  }
+  void report(core::NodeId node, const core::Status& why) {
+    const auto agent = agents_.extract(node);
+    if (agent.empty()) return;
+    if (agent.mapped().begun && !agent.mapped().up) --on_their_way_;
+    const auto alive = alive_;
+    events_.ended(node, why);
+    if (*alive) fill();
+  }
   template <class Work>
   void later(Work work) {
     boost::asio::post(loop_, [alive = alive_, work = std::move(work)] {
@@ -57,9 +137,11 @@ class FakeSpawner final : public Spawner {
 
   boost::asio::io_context& loop_;
   const SpawnEvents events_;
-  std::map<std::string, core::Status> failing_;
-  std::vector<AgentOrder> orders_;
-  std::set<core::NodeId> running_;
+  const Options options_;
+  std::map<std::string, Host> hosts_;
+  std::map<core::NodeId, Agent> agents_;  // that have not ended
+  std::deque<core::NodeId> waiting_;
+  std::size_t on_their_way_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -87,6 +87,7 @@ void ProcessSpawner::fill() {
     ++on_their_way_;
     const core::Status status = launch(at->second);
     if (!status.ok()) report_later(node, status);
+    if (status.ok() && events_.begun) events_.begun(node);
   }
 }
 

@@ -23,6 +23,9 @@
 
 namespace regroup::launcher {
 
+// Until `up`, of an allocator's command: they have queues.
+inline constexpr std::chrono::seconds kAllocatorLimit{20};
+
 struct SpawnOptions {
   Environment environment;    // of the local processes; programs are looked for in its PATH
   std::size_t parallel = 32;  // on their way at a time

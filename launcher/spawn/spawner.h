@@ -30,8 +30,10 @@ struct SpawnEvents {
   // The agent wrote this line to its output or error output. No control characters are in it.
   std::function<void(core::NodeId, const std::string& line)> line;
   // Once for each order and last: ok if the agent exited with 0, else one sentence that names host and
-  // reason. Without an `up` before, it comes within the limit of the spawner, and no `line` comes at all.
+  // reason. Without an `up` before, it comes within the limit of the spawner, and no `line` at all.
   std::function<void(core::NodeId, const core::Status& why)> ended;
+  // Before all others of an order: its turn has come, and the limit counts from now.
+  std::function<void(core::NodeId)> begun = {};
 };
 
 // Used by the loop's thread. The destructor ends the processes here, by which agents lose their input.

@@ -12,7 +12,6 @@
 #include <fstream>
 #include <map>
 
-#include "launcher/spawn/fake_spawner.h"
 #include "launcher/spawn/process_spawner.h"
 #include "launcher/spawn/remote_script.h"
 #include "tests/net/net_test.h"
@@ -263,25 +262,6 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
   EXPECT_EQ(explain(Ending{"ssh", 3 << 8, true, ""}, order).message(),
             "node1: the agent ended with status 3");
   EXPECT_THAT(explain(Ending{"ssh", SIGKILL, true, ""}, order).message(), HasSubstr("killed by signal 9"));
-}
-
-TEST(FakeSpawner, TellsTheSameStory) {
-  boost::asio::io_context loop;
-  Told told(loop);
-  FakeSpawner spawner(loop, told.events());
-  spawner.fail("bad", {core::Code::kUnavailable, "bad: no route"});
-  spawner.start({1, "good", "/agent", {"x"}, ""});
-  spawner.start({2, "bad", "/agent", {}, ""});
-  EXPECT_TRUE(told.up.empty());
-  loop.poll();
-  EXPECT_THAT(told.up, ElementsAre(1));
-  EXPECT_EQ(told.ended[2].at(0).message(), "bad: no route");
-  EXPECT_THAT(spawner.orders(), SizeIs(2));
-  spawner.end(1);
-  loop.restart();
-  loop.poll();
-  EXPECT_TRUE(told.ended[1].at(0).ok());
-  EXPECT_TRUE(spawner.running().empty());
 }
 
 }  // namespace
