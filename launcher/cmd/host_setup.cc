@@ -1,12 +1,18 @@
 // Agents are the same program at the same path, started in the same folder.
 #include "launcher/cmd/host_setup.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "core/wire.h"
 #include "launcher/cmd/start.h"
+#include "launcher/node/lesson_messages.h"
+#include "launcher/node/wire.h"
+#include "launcher/pmi/wire.h"
 #include "launcher/supervise/words.h"
 
 namespace regroup::cmd {
@@ -21,11 +27,16 @@ node::HostWay way_of(const Options& options, const launcher::HostRequest& host) 
 
 }  // namespace
 
+std::string build() {
+  return fmt::format("{} (wire {}.{}.{}.{})", REGROUP_VERSION, core::kWireVersion, node::kWireVersion,
+                     pmi::kWireVersion, node::kLessonVersion);
+}
+
 core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop, const Options& options,
                                                        const std::string& job, bool with_this) {
   node::HostsOptions hosts;
   hosts.job = job;
-  hosts.version = REGROUP_VERSION;
+  hosts.build = build();
   for (const launcher::HostRequest& host : options.hosts) {
     if (!host.here || with_this)
       hosts.hosts.push_back({host.name, host.here, host.user, way_of(options, host)});

@@ -16,6 +16,9 @@
 
 namespace regroup::cmd {
 
+// By which regroup on one host knows that on another: its version, and those of what they say to each other.
+[[nodiscard]] std::string build();
+
 // Agents are on their way to the hosts of `options`; to this one, if it is among them, only where
 // `with_this`.
 [[nodiscard]] core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& loop,

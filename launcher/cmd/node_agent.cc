@@ -11,6 +11,7 @@
 
 #include "launcher/alloc/allocator.h"
 #include "launcher/cmd/elastic_agent.h"
+#include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/own_checkpoints.h"
@@ -20,6 +21,7 @@
 #include "launcher/node/node_agent.h"
 #include "launcher/place/survey.h"
 #include "launcher/roles/port_pool.h"
+#include "launcher/spawn/remote_script.h"
 #include "launcher/supervise/guardian.h"
 
 namespace regroup::cmd {
@@ -102,15 +104,24 @@ bool read_number(const std::string& text, core::NodeId& out) {
 
 int run_node_agent(const std::vector<std::string>& args) {
   node::NodeAgentOptions options;
-  if (args.size() != 4 || !read_number(args[1], options.node) || !read_number(args[2], options.parent))
+  if (args.size() < 4)
     return fail(fmt::format("{}: it is started by regroup on another host", kNodeAgent), 2);
+  // Before anything is understood in another sense than it was said.
+  const std::string theirs =
+      args.size() > 4 ? launcher::printable(args[4]) : "an older one that does not say";
+  if (theirs != build()) {
+    fmt::print(stderr, "regroup there is {}, and {} here\n", build(), theirs);
+    return launcher::kSaidWhy;
+  }
+  if (!read_number(args[1], options.node) || !read_number(args[2], options.parent))
+    return fail(fmt::format("{}: {} and {} are no numbers of nodes", kNodeAgent, args[1], args[2]), 2);
   auto secret = launcher::JobSecret::read(STDIN_FILENO, kSecretLimit);
   if (!secret.ok()) return fail(secret.status().message(), 1);
   auto allocation = launcher::make_this_machine()->allocation();
   if (!allocation.ok()) return fail(allocation.status().message(), 1);
   options.job = args[0];
   options.endpoints = args[3];
-  options.version = REGROUP_VERSION;
+  options.build = build();
   options.slots = allocation->slots();
   options.environment = read_environment();
   options.secret = std::move(*secret);

@@ -80,15 +80,15 @@ core::Status Children::start(const Order& order) {
   auto by = way(order);
   if (!by.ok()) return by.status();
   if (!children_.try_emplace(order.node, loop_, order.name, *by).second) return {};
-  (*by)->start(
-      {order.node,
-       order.name,
-       options_.program,
-       {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self), endpoints_},
-       options_.wdir,
-       order.way.before.empty() ? order.user : "",  // an allocator knows whose job it is
-       options_.preferred,
-       order.way.address});
+  (*by)->start({order.node,
+                order.name,
+                options_.program,
+                {"--node-agent", options_.job, std::to_string(order.node), std::to_string(options_.self),
+                 endpoints_, options_.build},
+                options_.wdir,
+                order.way.before.empty() ? order.user : "",  // an allocator knows whose job it is
+                options_.preferred,
+                order.way.address});
   return {};
 }
 

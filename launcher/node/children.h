@@ -43,6 +43,7 @@ struct HostWay {
 
 struct ChildrenOptions {
   std::string job;        // its id
+  std::string build;      // of this regroup: an agent of another one says so, and leaves
   core::NodeId self = 0;  // whose children they are
   std::string from;       // ends sentences about an agent that did not come up: "" or " (from NAME)"
   std::shared_ptr<const launcher::JobSecret> secret;

@@ -45,6 +45,7 @@ core::Status Hosts::start() {
   if (!secret.ok()) return secret.status();
   ChildrenOptions options;
   options.job = options_.job;
+  options.build = options_.build;
   options.self = kHead;
   options.secret = *secret;
   options.environment = options_.environment;
@@ -96,7 +97,7 @@ void Hosts::add_slot(std::size_t index) {
     if (!elastic_.membership) return refuse(id);  // nobody has asked anything yet
     elastic_.membership(id, message);
   };
-  slot.node = std::make_unique<RemoteNode>(loop_, name(index), options_.version, std::move(events));
+  slot.node = std::make_unique<RemoteNode>(loop_, name(index), options_.build, std::move(events));
 }
 
 // The first hosts are the head's children, the next ones those of the first, and so on.

@@ -12,8 +12,8 @@
 namespace regroup::node {
 
 struct HostsOptions {
-  std::string job;      // its id
-  std::string version;  // of this regroup: agents must be of the same
+  std::string job;    // its id
+  std::string build;  // of this regroup: agents must be of the same
   struct Host {
     std::string name;       // as the user wrote it
     bool here = false;      // this host: its agent is forked

@@ -14,7 +14,6 @@ using core::Code;
 using core::Result;
 using core::Status;
 
-constexpr std::uint16_t kVersion = 1;
 constexpr std::uint32_t kMostParts = 64;
 
 fb::LessonRequestT table(const LessonRequest& m) {
@@ -67,7 +66,7 @@ Result<LessonMessage> body(const fb::LessonBodyUnion& in) {
 
 std::vector<std::byte> encode(const LessonMessage& message) {
   fb::LessonMessageT wire;
-  wire.version = kVersion;
+  wire.version = kLessonVersion;
   std::visit([&](const auto& body) { wire.body.Set(table(body)); }, message);
   flatbuffers::FlatBufferBuilder builder;
   builder.Finish(fb::LessonMessage::Pack(builder, &wire), fb::LessonMessageIdentifier());
@@ -85,9 +84,9 @@ Result<LessonMessage> decode_lesson(std::span<const std::byte> payload) {
   }
   fb::LessonMessageT wire;
   fb::GetLessonMessage(bytes)->UnPackTo(&wire);
-  if (wire.version != kVersion) {
-    return core::invalid_argument(
-        fmt::format("lesson: the other side speaks version {}, this is version {}", wire.version, kVersion));
+  if (wire.version != kLessonVersion) {
+    return core::invalid_argument(fmt::format("lesson: the other side speaks version {}, this is version {}",
+                                              wire.version, kLessonVersion));
   }
   switch (wire.body.type) {
     case fb::LessonBody::LessonRequest:

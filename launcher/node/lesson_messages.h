@@ -14,6 +14,8 @@
 
 namespace regroup::node {
 
+inline constexpr std::uint16_t kLessonVersion = 1;
+
 // Taker -> giver, first: part `part` of `parts` of the snapshot, and the results behind it.
 struct LessonRequest {
   core::LessonId lesson = 0;

@@ -195,7 +195,7 @@ int run_node_agent(NodeAgentOptions options, core::Fd guardian, const Membership
   boost::asio::io_context loop(1);
   auto port = launcher::hold_port();
   if (!port.ok()) return fail(loop, std::move(guardian), port.status());
-  const Hello hello{options.version, host_name(), options.slots, port->port};
+  const Hello hello{options.build, host_name(), options.slots, port->port};
   Beginning beginning(loop, options);
   const auto setup = beginning.run(hello);
   if (!setup.ok()) return fail(loop, std::move(guardian), setup.status());

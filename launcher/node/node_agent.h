@@ -36,7 +36,7 @@ struct NodeAgentOptions {
   core::NodeId node = 0;
   core::NodeId parent = 0;            // that started it; 0: the head
   std::string endpoints;              // of the parent, as launcher::to_string() writes them
-  std::string version;                // of this regroup
+  std::string build;                  // of this regroup
   std::uint32_t slots = 0;            // cores that members may use
   launcher::Environment environment;  // of this process
   std::string folder;                 // for regroup-pmi: private, exists; "": none

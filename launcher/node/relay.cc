@@ -21,6 +21,7 @@ bool Relay::take(const Message& message) {
 core::Status Relay::make_children(const StartAgents& start) {
   ChildrenOptions options;
   options.job = options_.job;
+  options.build = options_.build;
   options.self = options_.node;
   options.from = " (from " + start.from + ")";
   options.secret = options_.secret;

@@ -11,7 +11,10 @@
 
 namespace regroup::node {
 
-inline constexpr std::uint16_t kWireVersion = 1;
+#ifndef REGROUP_NODE_WIRE_VERSION  // of a test, to be another version
+#define REGROUP_NODE_WIRE_VERSION 1
+#endif
+inline constexpr std::uint16_t kWireVersion = REGROUP_NODE_WIRE_VERSION;
 
 [[nodiscard]] std::vector<std::byte> encode(const Message& message);
 // kDataLoss if it does not verify or makes no sense, kInvalidArgument for another version.

@@ -107,6 +107,8 @@ core::Status explain(const Ending& ending, const AgentOrder& order) {
                                                   host, ending.tool, status, after(ending.last_line))};
   }
   if (status == 0) return {};
+  if (status == kSaidWhy && !ending.last_line.empty())
+    return core::invalid_argument(fmt::format("{}: {}", host, ending.last_line));
   if (status == kNotFound || status == kCannotRun) {
     return {core::Code::kNotFound,
             fmt::format("{}: cannot run {}{}", host, order.program, after(ending.last_line))};

@@ -21,6 +21,9 @@ enum class Answer { kNone, kHere, kNoFolder, kNoProgram, kNotExecutable };
 [[nodiscard]] Answer answer_in(std::string_view line);
 [[nodiscard]] core::Status explain(Answer answer, const AgentOrder& order);
 
+// The exit status of an agent whose last line says why it cannot serve, as a sentence of the launcher's.
+inline constexpr int kSaidWhy = 76;
+
 // How a process that was to bring the agent there has ended. `tool` is its name ("ssh"), `wait_status` as of
 // waitpid, `last_line` what it said last on its error output.
 struct Ending {

@@ -1,6 +1,6 @@
 """Stands between an agent and its head without the secret: passes their bytes on until STATE, then does WHAT.
 
-usage: on_path.py STATE WHAT RESULT REGROUP --node-agent JOB NODE PARENT ENDPOINTS
+usage: on_path.py STATE WHAT RESULT REGROUP --node-agent JOB NODE PARENT ENDPOINTS BUILD
   STATE   first (bytes of the handshake), hello (behind it), later (members train), regroup (one was killed),
           or tape: only writes down what goes up, which is foreign to the links of the next job
   WHAT    KIND.DIRECTION: replay, flip, record, long, foreign or stall; up (to the head) or down
@@ -132,7 +132,8 @@ def stand_between(
 
 def main() -> None:
     state, what, result, regroup, *arguments = sys.argv[1:]
-    address, port = arguments[-1].split(",")[0].rsplit(":", 1)
+    *before, endpoints, build = arguments
+    address, port = endpoints.split(",")[0].rsplit(":", 1)
     listener = socket.create_server(("127.0.0.1", 0))
     if (child := os.fork()) == 0:
         if os.fork() != 0:  # the agent ends its descendants
@@ -149,7 +150,7 @@ def main() -> None:
     os.waitpid(child, 0)
     here = f"127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
-    os.execv(regroup, [regroup, *arguments[:-1], here])
+    os.execv(regroup, [regroup, *before, here, build])
 
 
 if __name__ == "__main__":

@@ -316,22 +316,33 @@ def test_an_agent_under_the_prefix_is_taken_where_it_is_there(hosts: Hosts):
         assert "".join(sorted(mark.read_text().splitlines(keepends=True))) == used
 
 
-def test_another_version_is_named_with_its_host(hosts: Hosts):
-    """It is what runs on node2; node1 has only this one."""
-    elder, own = ROOT / "build/tests/bin/regroup_elder", hosts.folder / "elder/bin"
-    ours = hosts[0].run([REGROUP, "--version"]).stdout.split()[-1]
-    assert hosts[0].run([elder, "--version"]).stdout.split()[-1] == "0.0.9" != ours
+@pytest.mark.parametrize("other", ["elder", "stranger"])
+def test_another_version_is_named_with_its_host(hosts: Hosts, other: str):
+    """It is what runs on node2; node1 has only this one. The stranger has the same version, and its agents
+    another language. Each says so itself, before anything else is said to it."""
+    program, own = ROOT / f"build/tests/bin/regroup_{other}", hosts.folder / f"{other}/bin"
+    ours, theirs = (hosts[0].run([it, "--version"]).stdout.split()[-1] for it in (REGROUP, program))
+    assert theirs == ("0.0.9" if other == "elder" else ours) and ours != "0.0.9"
     own.mkdir(parents=True)
     (own / "regroup").write_text(
-        f'#!/bin/sh\n[ $(hostname) = node2 ] && exec {elder} "$@"\nexec {REGROUP} "$@"\n'
+        f'#!/bin/sh\n[ $(hostname) = node2 ] && exec {program} "$@"\nexec {REGROUP} "$@"\n'
     )
     (own / "regroup").chmod(0o755)
-    said = f"regroup: host node2: regroup there is 0.0.9, and {ours} here\n"
-    done = fails(hosts, "-H", "node2,node3", "--prefix", str(own.parent), "true")
-    assert (done.status, done.err) == (1, said)
+    wires = {
+        "elder": r"(\S+)\), and {} \(wire \1",
+        "stranger": r"\d+\.99\.\S+\), and {} \(wire \d+\.(?!99)\S+",
+    }
+    said = rf"regroup: host node2: regroup there is {theirs} \(wire {wires[other]}\) here\n".replace(
+        "{}", ours
+    )
+    for tree in ((), ("--tree-radix", "1")):
+        done = fails(hosts, *tree, "-H", "node3,node2", "--prefix", str(own.parent), "true")
+        from_where = r" \(from node3\)" if tree else ""
+        assert done.status == 1
+        assert re.fullmatch(said.replace("\\n", from_where + "\\n"), done.err), done.err
     done = run(hosts, "-H", "node2,node3", "--prefix", str(own.parent), "-np", "1:2", "true")
     assert done.status == 0  # it is done without
-    assert said in done.err
+    assert re.search(said, done.err), done.err
 
 
 def test_a_missing_program_or_folder_is_named_with_its_host(hosts: Hosts):

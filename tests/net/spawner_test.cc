@@ -262,6 +262,10 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
   EXPECT_EQ(explain(Ending{"ssh", 3 << 8, true, ""}, order).message(),
             "node1: the agent ended with status 3");
   EXPECT_THAT(explain(Ending{"ssh", SIGKILL, true, ""}, order).message(), HasSubstr("killed by signal 9"));
+  EXPECT_EQ(explain(Ending{"ssh", kSaidWhy << 8, true, "it is another one"}, order).message(),
+            "node1: it is another one");
+  EXPECT_EQ(explain(Ending{"ssh", kSaidWhy << 8, true, ""}, order).message(),
+            "node1: the agent ended with status 76");
 }
 
 }  // namespace

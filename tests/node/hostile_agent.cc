@@ -89,7 +89,7 @@ class Wire {
   }
   [[nodiscard]] bool open() const { return open_; }
 
-  std::string job;         // its id
+  std::string job, build;  // its id, and what the launcher is
   std::uint32_t host = 1;  // the number there of this one
 
  private:
@@ -154,7 +154,7 @@ constexpr struct {
     {"swollen", [](Wire& w) { w.part(0, swollen()); }},
     {"slots",
      [](Wire& w) {
-       w.say(Hello{REGROUP_VERSION, "evil", 4'000'000'000, 4000});
+       w.say(Hello{w.build, "evil", 4'000'000'000, 4000});
      }},
     {"others",
      [](Wire& w) {
@@ -275,7 +275,7 @@ bool reached(std::string_view state, const Message& message) {
 
 bool come_to(std::string_view state, Wire& wire) {
   if (state == "linked") return true;
-  wire.say(Hello{REGROUP_VERSION, "evil", 1, 4000});
+  wire.say(Hello{wire.build, "evil", 1, 4000});
   if (state == "hello") return true;
   const auto end = Clock::now() + kPatience;
   for (auto beat = Clock::now(); wire.open() && Clock::now() < end;) {
@@ -308,6 +308,7 @@ std::unique_ptr<Wire> connect(char** argv) {
   if (!tls.ok()) return nullptr;
   auto wire = std::make_unique<Wire>(std::move(*tls), std::move(socket));
   wire->job = argv[0];
+  wire->build = argv[4];
   if (!wire->shake_hands()) wire.reset();
   return wire;
 }
@@ -331,7 +332,7 @@ std::string attack(std::string_view state, std::string_view what, Wire& wire) {
 
 int main(int argc, char** argv) {
   using namespace regroup::node;
-  if (argc != 10) return 2;
+  if (argc != 11) return 2;
   auto wire = connect(argv + 6);  // behind STATE WHAT RESULT REGROUP --node-agent
   const std::string result = wire ? attack(argv[1], argv[2], *wire) : "never";
   const std::string path = argv[3];

@@ -34,7 +34,7 @@ class NodeHosts : public testing::Test {
     std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
     HostsOptions options;
     options.job = "job-1";
-    options.version = "1";
+    options.build = "1";
     options.hosts = {{"node1"}, {"node2"}};
     options.program = folder_ / "agent";
     options.environment = {{"PATH", "/usr/bin:/bin"}};

@@ -1,6 +1,7 @@
 // What head and agents say to each other survives the wire, and nothing else is taken.
 #include "launcher/node/wire.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "launcher/node/wire_bounds.h"
@@ -75,6 +76,16 @@ TEST(NodeWire, SurveysSeatsAndUsageAreKept) {
   EXPECT_EQ(out.elastic->seats[0].cores, (std::vector<int>{0, 2}));
   EXPECT_EQ(out.elastic->seats[0].environment.at("A"), "1");
   EXPECT_TRUE(out.elastic->seats[1].cores.empty());
+}
+
+TEST(NodeWire, AnotherVersionIsNamedAndNotRead) {
+  flatbuffers::FlatBufferBuilder b;
+  const auto body = fb::CreateBeat(b);
+  b.Finish(fb::CreateMessage(b, kWireVersion + 1, fb::Body::Beat, body.Union()), fb::MessageIdentifier());
+  const auto message = decode(std::as_bytes(std::span(b.GetBufferPointer(), b.GetSize())));
+  EXPECT_EQ(message.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(message.status().message(), fmt::format("the other side speaks version {}, this is version {}",
+                                                    kWireVersion + 1, kWireVersion));
 }
 
 TEST(NodeWire, WhatAHostHasInItsOwnDirectoryIsKept) {
