@@ -13,6 +13,7 @@
 #include "launcher/node/lesson_messages.h"
 #include "launcher/node/wire.h"
 #include "launcher/pmi/wire.h"
+#include "launcher/supervise/environment.h"
 #include "launcher/supervise/words.h"
 
 namespace regroup::cmd {
@@ -42,7 +43,7 @@ core::Result<std::unique_ptr<node::Hosts>> send_agents(boost::asio::io_context& 
       hosts.hosts.push_back({host.name, host.here, host.user, way_of(options, host)});
   }
   std::error_code error;
-  hosts.program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  hosts.program = launcher::own_program();
   if (!options.agent_prefix.empty()) hosts.preferred = options.agent_prefix + "/bin/regroup";
   hosts.wdir = std::filesystem::current_path(error).string();
   hosts.environment = options.environment;

@@ -125,8 +125,7 @@ launcher::Growth Resizer::growth(std::uint32_t slots) const {
   out.slots = slots;
   const auto head = std::ranges::find_if(hosts_, &launcher::HostRequest::here);
   if (head != hosts_.end()) out.head = head->name;
-  std::error_code error;
-  out.program = launcher::quote(std::filesystem::read_symlink("/proc/self/exe", error).string());
+  out.program = launcher::quote(launcher::own_program());
   out.socket = launcher::quote(files_.grants_socket());
   out.script = script();
   return out;

@@ -63,9 +63,17 @@ core::Result<std::string> find_program(const std::string& program, const std::st
                           : fmt::format("program {} was not found in PATH={}", program, folders));
 }
 
-std::string find_helper(const std::string& name) {
+// The kernel adds a word to the name of a file that is not there any more.
+std::string own_program() {
+  constexpr std::string_view kGone = " (deleted)";
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (path.ends_with(kGone) && ::access(path.c_str(), F_OK) != 0) path.resize(path.size() - kGone.size());
+  return path;
+}
+
+std::string find_helper(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(own_program()).parent_path();
   if (::access((folder / name).c_str(), X_OK) == 0) return folder / name;
   return folder.parent_path() / "libexec/regroup" / name;
 }

@@ -19,6 +19,9 @@ namespace regroup::launcher {
 [[nodiscard]] core::Result<std::string> find_program(const std::string& program, const std::string& wdir,
                                                      const Environment& environment);
 
+// The path of the program that runs, also when another file has taken its place there.
+[[nodiscard]] std::string own_program();
+
 // The program `name` that was built or installed with this one: beside it, or in ../libexec/regroup.
 [[nodiscard]] std::string find_helper(const std::string& name);
 

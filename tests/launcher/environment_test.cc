@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 namespace regroup::launcher {
@@ -84,6 +85,23 @@ TEST(MemberEnvironment, LeavesWhatTheUserSaid) {
   const Environment base{{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "80"}, {"OMP_NUM_THREADS", "7"}};
   const Environment member = member_environment(base, {0, 0, 1}, "job", {.port = 1234}, "", 2);
   for (const auto& [name, value] : base) EXPECT_EQ(member.at(name), value);
+}
+
+// As after an upgrade meanwhile: agents are started by it.
+TEST(OwnProgram, KeepsItsPathWhenItsFileIsGone) {
+  if (const char* path = std::getenv("REGROUP_TEST_COPY")) {
+    EXPECT_EQ(own_program(), path);
+    ASSERT_EQ(::unlink(path), 0);
+    EXPECT_EQ(own_program(), path);
+    return;
+  }
+  char name[] = "/tmp/own-program-XXXXXX";
+  const std::string folder = ::mkdtemp(name), copy = folder + "/copy";
+  std::filesystem::copy_file("/proc/self/exe", copy);
+  ASSERT_EQ(::setenv("REGROUP_TEST_COPY", copy.c_str(), 1), 0);
+  EXPECT_EQ(std::system((copy + " --gtest_filter=OwnProgram.*").c_str()), 0);
+  ::unsetenv("REGROUP_TEST_COPY");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
