@@ -1,4 +1,4 @@
-// An agent is on its way by ssh, connects back, says its first word; each step has its limit.
+// An agent is on its way by ssh, connects back, says its first word: all that within one limit.
 #include "launcher/node/children.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,6 @@ namespace regroup::node {
 namespace {
 
 constexpr std::chrono::seconds kMoving{1};
-constexpr core::Duration kAllocators = std::chrono::seconds(20);  // to reach a host: they have queues
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -59,14 +58,17 @@ core::Result<launcher::Spawner*> Children::way(const Order& order) {
       .up = [this](core::NodeId node) { on_spawned(node); },
       .line = [this](core::NodeId node, const std::string& line) { events_.line(node, line); },
       .ended = [this](core::NodeId node, const core::Status& why) { on_left(node, why); }};
+  if (order.way.before.empty() || order.way.make)  // an allocator's command has a limit of its own
+    events.begun = [this](core::NodeId node) { on_begun(node); };
   if (order.way.make) {
     made = order.way.make(options_.secret, std::move(events));
     return made.get();
   }
   launcher::SpawnOptions spawn;
   spawn.environment = options_.environment;
-  spawn.limit =
-      order.way.before.empty() ? options_.limit : std::max<core::Duration>(options_.limit, kAllocators);
+  spawn.limit = order.way.before.empty()
+                    ? options_.limit
+                    : std::max<core::Duration>(options_.limit, launcher::kAllocatorLimit);
   auto spawner =
       order.forked ? launcher::make_fork_spawner(loop_, options_.secret, std::move(events), std::move(spawn))
                    : launcher::make_ssh_spawner(loop_, options_.secret, std::move(events), std::move(spawn),
@@ -97,11 +99,18 @@ Children::Child* Children::find(core::NodeId node) {
   return found == children_.end() ? nullptr : &found->second;
 }
 
+void Children::on_begun(core::NodeId node) {
+  Child* child = find(node);
+  if (child != nullptr && child->began == std::chrono::steady_clock::time_point())
+    child->began = std::chrono::steady_clock::now();
+}
+
 void Children::on_spawned(core::NodeId node) {
   Child* child = find(node);
-  if (child == nullptr || child->over) return;
-  child->up = moved_ = std::chrono::steady_clock::now();
-  expect(node, *child, options_.limit * 4 / 5);  // ssh has taken its part
+  if (child == nullptr || child->over || child->heard) return;
+  on_begun(node);
+  moved_ = std::chrono::steady_clock::now();
+  expect(node, *child, child->began + options_.limit - moved_);
 }
 
 void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
@@ -112,13 +121,17 @@ void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
   });
 }
 
-// Where many start at once, all are late: it is waited for as long as others come up, or somebody connects.
+// Where many start at once on few cores, all are late.
 void Children::on_late(core::NodeId node, Child& child) {
   const auto now = std::chrono::steady_clock::now();
-  const core::Duration waited = now - child.up;
-  const bool moving = paused_ || now - moved_ < kMoving || listener_->strangers() > 0;
-  // One that cannot reach us says so itself; of one that has said nothing the program may be on its way yet.
-  if ((moving || !child.link) && waited < 2 * options_.limit) return expect(node, child, kMoving);
+  const core::Duration waited = now - child.began;
+  const bool many = std::ranges::count_if(children_, [](const auto& entry) {
+                      const Child& it = entry.second;
+                      const bool begun = it.began != std::chrono::steady_clock::time_point();
+                      return begun && it.runs && !it.heard && !it.over;
+                    }) > kMany;
+  const bool moving = paused_ || (many && (now - moved_ < kMoving || listener_->strangers() > 0));
+  if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
   const std::string what = child.link
                                ? "connected, but has said nothing"
                                : fmt::format("was started, but could not connect back to {}", endpoints_);
@@ -142,8 +155,11 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
                                                why.message())});
                      }});
   moved_ = std::chrono::steady_clock::now();
-  if (child->up == std::chrono::steady_clock::time_point()) child->up = moved_;
-  if (child->runs) expect(node, *child, options_.limit * 4 / 5);
+  if (child->runs &&
+      child->began == std::chrono::steady_clock::time_point()) {  // who started it says so later
+    on_begun(node);
+    expect(node, *child, options_.limit);
+  }
   if (paused_) child->link->pause();
   if (!std::exchange(watching_, true)) watch();
   events_.linked(node, address);

@@ -28,6 +28,7 @@ namespace regroup::node {
 
 inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
 inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
+inline constexpr std::ptrdiff_t kMany = 8;          // agents on their way: they may be slow for each other
 
 // What brings agents to hosts that are reached neither by ssh nor by a command that works here.
 using SpawnerFactory = std::function<std::unique_ptr<launcher::Spawner>(
@@ -50,7 +51,8 @@ struct ChildrenOptions {
   launcher::Environment environment;     // of ssh
   std::vector<std::string> ssh{"ssh"};   // the command that reaches a host, unless it has its own
   std::string program, preferred, wdir;  // of agents
-  // Until ssh is there; what follows has four fifths of it, and where many agents come up at once twice.
+  // From the start of an agent's ssh until its first word. Of more than kMany that are late together each has
+  // twice that, as long as others come up.
   core::Duration limit = std::chrono::seconds(5);
   bool beats = false;  // they hear from us
 };
@@ -106,19 +108,19 @@ class Children {
     Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* w)
         : name(std::move(n)), way(w), timer(loop), runs(w != nullptr) {}
     const std::string name;
-    launcher::Spawner* const way;              // none: somebody else has started it
-    boost::asio::steady_timer timer;           // of its first message
-    std::chrono::steady_clock::time_point up;  // its host is about to run it
+    launcher::Spawner* const way;                 // none: somebody else has started it
+    boost::asio::steady_timer timer;              // of its first message
+    std::chrono::steady_clock::time_point began;  // which its limit counts from
     std::unique_ptr<Link> link;
-    int unheard = 0;     // beats that did not come
-    bool heard = false;  // its first message has come
-    bool runs;           // its process, here
-    bool over = false;
+    int unheard = 0;                   // beats that did not come
+    bool heard = false, over = false;  // its first message has come; it was lost or ended
+    bool runs;                         // its process, here
   };
   Children(boost::asio::io_context& loop, ChildrenOptions options, Events events);
   [[nodiscard]] core::Status listen();
   [[nodiscard]] core::Result<launcher::Spawner*> way(const Order& order);
   [[nodiscard]] Child* find(core::NodeId node);
+  void on_begun(core::NodeId node);
   void on_spawned(core::NodeId node);
   void expect(core::NodeId node, Child& child, core::Duration wait);
   void on_late(core::NodeId node, Child& child);

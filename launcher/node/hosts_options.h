@@ -26,7 +26,7 @@ struct HostsOptions {
   std::string wdir;                     // where members run
   launcher::Environment environment;    // of ssh
   std::vector<std::string> ssh{"ssh"};  // the command that reaches a host; empty: all agents are forked
-  core::Duration limit = std::chrono::seconds(5);  // for each step of an agent on its way
+  core::Duration limit = std::chrono::seconds(5);  // as of ChildrenOptions
   bool verbose = false;                            // agents' own output is shown
   std::size_t radix = 0;                           // agents that one may have below it; 0: all are the head's
 };

@@ -1,0 +1,171 @@
+// An agent has one limit from its start until its first word, whichever step takes it. The test is the
+// agents; a fake spawner tells of them.
+#include "launcher/node/children.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "launcher/node/wire.h"
+#include "launcher/spawn/fake_spawner.h"
+#include "tests/net/net_test.h"
+
+namespace regroup::node {
+namespace {
+
+using launcher::FakeSpawner;
+using launcher::run_until;
+using launcher::SecureChannel;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr core::NodeId kHead = 0;
+constexpr milliseconds kEarly{5};  // clocks are read one after the other
+
+class NodeChildren : public testing::Test {
+ protected:
+  using Clock = std::chrono::steady_clock;
+
+  void make(core::Duration limit, std::size_t parallel = 32) {
+    ChildrenOptions options;
+    options.job = "job-1";
+    options.build = "1";
+    options.secret = secret_;
+    options.limit = limit;
+    Children::Events events{.linked = [this](core::NodeId node, const std::string&) { linked_.insert(node); },
+                            .message = [](core::NodeId, const Message&) {},
+                            .silent = [this](core::NodeId node, bool silent) { silent_[node] = silent; },
+                            .line = [](core::NodeId, const std::string&) {},
+                            .lost =
+                                [this](core::NodeId node, const core::Status& why) {
+                                  lost_.emplace(node, Lost{why, Clock::now()});
+                                },
+                            .left = [] {}};
+    auto made = Children::make(loop_, std::move(options), std::move(events));
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    children_ = std::move(*made);
+    way_.before = {"fake"};
+    way_.make = [this, limit, parallel](auto, launcher::SpawnEvents told) {
+      const auto begun = told.begun;
+      told.begun = [this, begun](core::NodeId node) {
+        begun_[node] = Clock::now();
+        begun(node);
+      };
+      auto fake = std::make_unique<FakeSpawner>(loop_, std::move(told),
+                                                FakeSpawner::Options{.parallel = parallel, .limit = limit});
+      for (const auto& [host, delay] : delays_) fake->delay(host, delay);
+      return fake;
+    };
+  }
+  void start(core::NodeId node) {
+    ASSERT_TRUE(children_->start({node, fmt::format("node{}", node), "", false, way_}).ok());
+  }
+  // As the agent there; says `first`, if anything.
+  void link(core::NodeId node, const std::optional<Message>& first) {
+    const std::string& endpoints = children_->endpoints();
+    const auto port = std::stoul(endpoints.substr(endpoints.rfind(':') + 1));
+    auto channel =
+        SecureChannel::client(loop_, launcher::node(secret_, node),
+                              launcher::connect_to(static_cast<std::uint16_t>(port)), kHead, Link::limits());
+    ASSERT_TRUE(channel.ok());
+    (*channel)->start({.message = {}, .closed = [](const core::Status&) {}});
+    agents_.push_back(
+        std::make_unique<Link>(*channel, Link::Handlers{[](const Message&) {}, [](const core::Status&) {}}));
+    if (first) agents_.back()->send(*first);
+    ASSERT_TRUE(run_until(loop_, [&] { return linked_.contains(node); }));
+  }
+  // How long it had been, from its start.
+  Clock::duration lost_after(core::NodeId node) {
+    EXPECT_TRUE(run_until(loop_, [&] { return lost_.contains(node); }));
+    return lost_.contains(node) ? lost_.at(node).at - begun_.at(node) : Clock::duration::max();
+  }
+
+  struct Lost {
+    core::Status why;
+    Clock::time_point at;
+  };
+  boost::asio::io_context loop_;
+  std::shared_ptr<const launcher::JobSecret> secret_ = launcher::new_secret();
+  std::map<std::string, core::Duration> delays_;  // by host: until it is up
+  std::map<core::NodeId, Clock::time_point> begun_;
+  std::set<core::NodeId> linked_;
+  std::map<core::NodeId, bool> silent_;
+  std::map<core::NodeId, Lost> lost_;
+  HostWay way_;
+  std::unique_ptr<Children> children_;
+  std::vector<std::unique_ptr<Link>> agents_;
+};
+
+TEST_F(NodeChildren, TheWayThereAndTheWayBackHaveOneLimit) {
+  delays_["node1"] = milliseconds(1200);
+  make(seconds(2));
+  start(1);
+  const auto after = lost_after(1);
+  EXPECT_GE(after, seconds(2) - kEarly);
+  EXPECT_LT(after, milliseconds(2700));
+  EXPECT_EQ(lost_.at(1).why.code(), core::Code::kDeadlineExceeded);
+  EXPECT_THAT(
+      lost_.at(1).why.message(),
+      testing::MatchesRegex("host node1: its agent was started, but could not connect back to .* within 2 s "
+                            "\\(a firewall\\?\\)"));
+}
+
+TEST_F(NodeChildren, OneThatConnectsAndSaysNothingHasNoMoreThanThat) {
+  make(seconds(2));
+  start(1);
+  link(1, std::nullopt);
+  const auto after = lost_after(1);
+  EXPECT_GE(after, seconds(2) - kEarly);
+  EXPECT_LT(after, milliseconds(2700));
+  EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent connected, but has said nothing within 2 s");
+}
+
+TEST_F(NodeChildren, ALateOneDoesNotWaitForTheOthers) {
+  for (int i = 2; i <= 5; ++i) delays_[fmt::format("node{}", i)] = milliseconds(180 * i);
+  make(seconds(1));
+  for (core::NodeId node = 1; node <= 5; ++node) start(node);
+  EXPECT_LT(lost_after(1), milliseconds(1700));
+}
+
+TEST_F(NodeChildren, ManyThatAreLateTogetherHaveTwiceTheTimeAsLongAsOthersCome) {
+  for (int i = 1; i <= kMany + 2; ++i) delays_[fmt::format("node{}", i)] = {};
+  for (int i = kMany + 3; i <= kMany + 8; ++i)
+    delays_[fmt::format("node{}", i)] = milliseconds(150 * (i - kMany - 2));
+  make(seconds(1));
+  for (const auto& [host, delay] : delays_) start(static_cast<core::NodeId>(std::stoul(host.substr(4))));
+  EXPECT_GE(lost_after(1), milliseconds(1800));
+  EXPECT_LT(lost_after(1), milliseconds(2900));
+}
+
+TEST_F(NodeChildren, TheLimitCountsFromItsTurn) {
+  delays_["node1"] = core::Duration::max();
+  make(seconds(1), 1);
+  start(1);
+  start(2);
+  const auto after = lost_after(2);
+  EXPECT_GE(begun_.at(2) - begun_.at(1), seconds(1) - kEarly);
+  EXPECT_GE(after, seconds(1) - kEarly);
+  EXPECT_EQ(lost_.at(1).why.message(), "host node1: nobody answers");
+}
+
+TEST_F(NodeChildren, OneThatFallsSilentIsSaidToBeSoAndLostAfterFiveSeconds) {
+  make(seconds(20));
+  start(1);
+  link(1, Message(Beat{}));
+  ASSERT_TRUE(run_until(loop_, [this] { return silent_.contains(1); }));
+  EXPECT_TRUE(silent_.at(1));
+  EXPECT_FALSE(lost_.contains(1));
+  agents_[0]->send(Beat{});
+  ASSERT_TRUE(run_until(loop_, [this] { return !silent_.at(1); }));
+  const auto heard = Clock::now();
+  ASSERT_TRUE(run_until(loop_, [this] { return lost_.contains(1); }));
+  EXPECT_EQ(lost_.at(1).why.message(), "host node1: its agent has not been heard for 5 s");
+  EXPECT_GE(lost_.at(1).at - heard, kSilence - kBeat);
+  EXPECT_LT(lost_.at(1).at - heard, kSilence + seconds(4));
+}
+
+}  // namespace
+}  // namespace regroup::node
