@@ -193,6 +193,7 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
 void Coordinator::somebody_was_ready() {
   if (first_ready_) return;
   first_ready_ = now_;
+  grow();  // with what has come meanwhile
   if (!policy_.replace || world_.generation > 0 || desired_ == policy_.target) return;
   desired_ = policy_.target;
   journal_intent();

@@ -69,15 +69,26 @@ core::Status ElasticHub::start() {
   hosts_->serve(
       std::move(events), [this](std::size_t index, const core::Status& why) { on_lost(index, why); },
       agent_.out(), agent_.err());
-  for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    if (hosts_->is_up(index))
-      set_up(index, index < options_.first.size() ? options_.first[index] : std::vector<node::Seat>());
-    if (!hosts_->is_up(index)) bring_back_later(index);
-  }
+  for (std::size_t index = 0; index < hosts_->size(); ++index) begin(index);
   if (options_.grants_socket.empty()) return {};
   if (const core::Status status = door_.start(options_.grants_socket); !status.ok() && !options_.quiet)
     agent_.say(fmt::format("`regroup join` will not find this job: {}", status.message()));
   return {};
+}
+
+// A host of the start. One that is late comes, or is lost, as one that is added.
+void ElasticHub::begin(std::size_t index) {
+  if (hosts_->is_coming(index)) {
+    awaited_.insert(index);
+  } else if (!hosts_->is_up(index)) {
+    bring_back_later(index);
+  } else if (const auto seats = options_.first.find(index); seats != options_.first.end()) {
+    set_up(index, std::move(seats->second));
+  } else if (options_.survey) {
+    look_at(index);
+  } else {
+    set_up(index, {});
+  }
 }
 
 // It may have other GPUs than before it was lost.
@@ -96,6 +107,7 @@ void ElasticHub::look_at(std::size_t index) {
 }
 
 void ElasticHub::came(std::size_t index, std::vector<node::Seat> seats) {
+  awaited_.erase(index);
   set_up(index, std::move(seats));
   if (const auto back = returns_.find(index); back != returns_.end())
     back->second.came = core::SystemClock().now();
@@ -138,7 +150,7 @@ void ElasticHub::on_coordinator(core::Fd socket, std::int32_t) {
       [](const core::Status&) {});
   coordinator_->start();
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    if (hosts_->is_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
+    if (hosts_->is_set_up(index)) tell_coordinator(news_of(index), hosts_->id(index));
   }
   for (const core::NodeLost& lost : std::exchange(untold_, {})) tell_coordinator(lost, lost.node);
   tell_coordinator(options_.known);
@@ -207,6 +219,10 @@ void ElasticHub::on_notice(core::TimePoint) {
 
 void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
   if (!agent_.ending()) {
+    if (awaited_.erase(index) > 0) {  // the coordinator does not know of it
+      say(why.message());
+      return leaving(index) ? on_left(index, "is lost") : bring_back_later(index);
+    }
     if (hosts_->facts(index).version.empty()) tell_why_it_does_not_come(index, why.message());
     const core::NodeLost lost{hosts_->id(index), why.message()};
     if (coordinator_ && coordinator_->open())
@@ -281,28 +297,6 @@ void ElasticHub::add(const launcher::HostRequest& host, node::HostWay way) {
   options_.slots.push_back(host.slots);
   options_.granted.push_back(host);
   hosts_->add({host.name, host.here, host.user, std::move(way)});
-}
-
-// A host that is on its way out comes again once it has gone.
-void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
-  if (agent_.ending()) return;
-  std::set<std::string> there;
-  for (std::size_t index = 0; index < hosts_->size(); ++index) {
-    const auto guest = guests_.find(index);
-    if (guest != guests_.end() && (guest->second.left || guest->second.grant)) continue;
-    there.insert(hosts_->name(index));
-    const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
-    if (same == named.end()) {
-      give_back(index, options_.notice_grace, "it is named no more");
-    } else if (options_.slots.at(index) != same->slots) {
-      change_slots(index, same->slots);
-    }
-  }
-  for (const launcher::HostRequest& host : named) {
-    if (there.contains(host.name)) continue;
-    say(fmt::format("host {} is named: an agent is on its way", host.name));
-    add(host, way);
-  }
 }
 
 // The coordinator sees a host without slots: its members leave at the end of their step, and no others come.

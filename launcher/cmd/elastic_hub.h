@@ -75,6 +75,7 @@ class ElasticHub final : public launcher::AgentJob {
   void on_lost(std::size_t index, const core::Status& why);
   void tell_why_it_does_not_come(std::size_t index, const std::string& why);
   void bring_back_later(std::size_t index);
+  void begin(std::size_t index);
   void set_up(std::size_t index, std::vector<node::Seat> seats);
   void look_at(std::size_t index);
   void came(std::size_t index, std::vector<node::Seat> seats);
@@ -125,6 +126,7 @@ class ElasticHub final : public launcher::AgentJob {
   std::shared_ptr<launcher::Channel> coordinator_;
   std::vector<core::NodeLost> untold_;          // while there was no coordinator
   std::map<std::size_t, Return> returns_;       // by host
+  std::set<std::size_t> awaited_;               // hosts of the start that have not come yet
   std::map<std::size_t, std::uint32_t> seats_;  // by host, how many it has; those that are counted
   std::map<std::size_t, Guest> guests_;         // by host
   std::map<std::size_t, Part> parts_;           // by host

@@ -1,4 +1,4 @@
-// The hub's part in hosts that `regroup join` offers, until it wants them back.
+// The hub's part in hosts that `regroup join` offers, until it wants them back, or that a script names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -99,6 +99,28 @@ bool ElasticHub::all_left(GrantId id) const {
   if (std::ranges::any_of(parts_, of_it)) return false;
   return std::ranges::all_of(guests_,
                              [id](const auto& each) { return each.second.grant != id || each.second.left; });
+}
+
+// A host that is on its way out comes again once it has gone.
+void ElasticHub::follow(const std::vector<launcher::HostRequest>& named, const launcher::Grant& way) {
+  if (agent_.ending()) return;
+  std::set<std::string> there;
+  for (std::size_t index = 0; index < hosts_->size(); ++index) {
+    const auto guest = guests_.find(index);
+    if (guest != guests_.end() && (guest->second.left || guest->second.grant)) continue;
+    there.insert(hosts_->name(index));
+    const auto same = std::ranges::find(named, hosts_->name(index), &launcher::HostRequest::name);
+    if (same == named.end()) {
+      give_back(index, options_.notice_grace, "it is named no more");
+    } else if (options_.slots.at(index) != same->slots) {
+      change_slots(index, same->slots);
+    }
+  }
+  for (const launcher::HostRequest& host : named) {
+    if (there.contains(host.name)) continue;
+    say(fmt::format("host {} is named: an agent is on its way", host.name));
+    add(host, way);
+  }
 }
 
 }  // namespace regroup::cmd

@@ -75,8 +75,11 @@ node::Setup common_setup(const Options& options) {
 BringUp::BringUp(const Options& options, const core::Fd& guardian, core::Duration spent)
     : options_(options), guardian_(guardian.get()), began_(core::SystemClock().now() - spent) {}
 
-std::vector<core::Status> BringUp::run(node::Hosts& hosts) {
-  return hosts.bring_up([this] { return look(); });
+bool BringUp::run(node::Hosts& hosts, std::function<bool()> enough) {
+  const auto failures = hosts.bring_up({.over = [this] { return look(); },
+                                        .enough = std::move(enough),
+                                        .failed = [](const core::Status& why) { fail(why.message(), 0); }});
+  return failures.empty();
 }
 
 core::Duration BringUp::spent() const { return core::SystemClock().now() - began_; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,12 +32,14 @@ namespace regroup::cmd {
 // What all hosts are told, but for their number and name, and what only one of them does.
 [[nodiscard]] node::Setup common_setup(const Options& options);
 
-// Waits for the agents, as Hosts::bring_up(), until the guardian wants an end, or --timeout is over.
+// Waits for the agents, as Hosts::bring_up(), until the guardian wants an end, or --timeout is over. Each
+// that fails is said at once.
 class BringUp {
  public:
   // `spent`: of --timeout, by launches before.
   BringUp(const Options& options, const core::Fd& guardian, core::Duration spent = {});
-  [[nodiscard]] std::vector<core::Status> run(node::Hosts& hosts);
+  // False: one has failed. `enough`: as of node::BringUp.
+  bool run(node::Hosts& hosts, std::function<bool()> enough = {});
   // Whether it is over by now.
   [[nodiscard]] bool look();
   // What became of the job meanwhile, if it is over.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -73,10 +74,11 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots, const std::string& answer) {
     return seats_on(options, host, slots, answer);
   };
+  std::vector<bool> asked;
+  for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
   const auto answers = hosts.survey(std::vector(hosts.size(), *hub.survey));
-  hub.first.resize(hosts.size());
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    if (!hosts.is_up(i)) continue;
+    if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the hub
     if (!answers[i].ok()) return answers[i].status();
     const std::uint32_t given = options.hosts.at(i).slots;
     auto seats = hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, *answers[i]);
@@ -84,6 +86,16 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
     hub.first[i] = std::move(*seats);
   }
   return {};
+}
+
+// Whether the job can begin with the hosts that are up.
+bool enough_up(const Options& options, const node::Hosts& hosts) {
+  std::uint32_t slots = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::uint32_t given = options.hosts.at(i).slots;
+    if (hosts.is_up(i)) slots += given != 0 ? given : hosts.facts(i).slots;
+  }
+  return slots >= std::max(options.min, options.start);
 }
 
 // Beside the checkpoints that all hosts see.
@@ -113,7 +125,9 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   auto hosts = send_agents(loop, options, crew.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
   BringUp coming(options, guardian, launch.spent);
-  for (const core::Status& why : coming.run(**hosts)) fail(why.message(), 0);
+  std::function<bool()> enough = [&] { return enough_up(options, **hosts); };
+  if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
+  coming.run(**hosts, std::move(enough));
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));
   ElasticHubOptions hub;
   hub.setup = common_setup(options);

@@ -77,12 +77,9 @@ class Head {
     auto made = send_agents(loop_, options_, crew_.job, false);
     if (!made.ok()) return Refusal{kNoHost, made.status().message()};
     hosts_ = std::move(*made);
-    const std::vector<core::Status> failures = coming.run(*hosts_);
+    const bool all = coming.run(*hosts_);
     if (coming.over()) return coming.over();
-    if (failures.empty()) return std::nullopt;
-    std::string all;
-    for (const core::Status& why : failures) all += (all.empty() ? "" : "\nregroup: ") + why.message();
-    return Refusal{kNoHost, all};
+    return all ? std::nullopt : std::optional(Refusal{kNoHost, {}});
   }
 
   // Asks hosts what they have, if that matters. Where nobody said how many slots a host has, as many as it
@@ -116,7 +113,7 @@ class Head {
       if (!host.here) ++other;
     }
     for (std::size_t i = 0; i < hosts_->size(); ++i) {
-      if (!hosts_->is_up(i)) return Refusal{kNoHost, fmt::format("host {} was lost", hosts_->name(i))};
+      if (!hosts_->is_up(i)) return Refusal{kNoHost, {}};  // why was said
     }
     return std::nullopt;
   }

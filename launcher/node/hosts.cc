@@ -11,6 +11,7 @@
 
 #include "launcher/net/tcp.h"
 #include "launcher/node/wire.h"
+#include "launcher/spawn/process_spawner.h"
 #include "launcher/spawn/remote_script.h"
 
 namespace regroup::node {
@@ -143,22 +144,27 @@ void Hosts::start_below(core::NodeId node) {
   send(node, start);
 }
 
-std::vector<core::Status> Hosts::bring_up(const std::function<bool()>& over) {
+// Each has its own limit where it is started; the one here is for a host of the tree that does not keep it.
+std::vector<core::Status> Hosts::bring_up(const BringUp& how) {
   const auto starting = [this] {
     return std::ranges::any_of(
         slots_, [](const Slot& slot) { return slot.node->state() == RemoteNode::State::kStarting; });
   };
+  failed_ = how.failed;
   std::size_t levels = 1;
   for (const Slot& slot : slots_) levels = std::max(levels, tree_.depth(slot.id).value_or(0));
-  const auto rounds = std::chrono::seconds(slots_.size() / 32);
-  const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(3 * levels * options_.limit) + rounds;
-  while (starting() && !(over && over())) {
+  const std::size_t turns = slots_.size() / launcher::SpawnOptions().parallel;
+  came_ = std::chrono::steady_clock::now();
+  core::Duration longest = (3 * levels + turns) * options_.limit;
+  if (std::ranges::any_of(options_.hosts, [](const auto& host) { return !host.way.before.empty(); }))
+    longest += (1 + turns) * launcher::kAllocatorLimit;
+  const auto deadline = came_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(longest);
+  while (starting() && !(how.over && how.over())) {
     const auto now = std::chrono::steady_clock::now();
+    if (how.enough && now - came_ >= options_.limit && how.enough()) break;
     if (loop_.run_one_until(std::min(deadline, now + kAskAgain)) > 0 || now < deadline) continue;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].node->state() != RemoteNode::State::kStarting) continue;
+      if (!is_coming(i)) continue;
       slots_[i].node->fail(
           core::deadline_exceeded(fmt::format("host {}: its agent did not come up in time", name(i))));
     }
@@ -236,7 +242,7 @@ void Hosts::tell_membership(const core::Message& message) {
   std::vector<core::NodeId> all, silent;
   std::vector<std::uint64_t> numbers;
   for (std::size_t index = 0; index < slots_.size(); ++index) {
-    if (!is_up(index)) continue;
+    if (!is_up(index) || (elastic_.came && !slots_[index].set_up)) continue;  // its Setup comes first
     const auto& talk = slots_[index].talk;
     if (talk && talk->overfull()) {
       silent.push_back(id(index));
@@ -265,6 +271,7 @@ core::Status Hosts::set_up(const std::vector<Setup>& setups, bool here) {
 }
 
 void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, launcher::Sink& err) {
+  failed_ = {};
   lost_ = std::move(lost);
   events_ = std::move(events);
   out_ = &out;

@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,24 +33,21 @@ class Hosts final : public launcher::OtherHosts {
       boost::asio::io_context& loop, HostsOptions options, std::function<void(const std::string&)> said);
   ~Hosts() override;
 
-  // Of an elastic job, before serve(), after which each host has its own set_up(): what agents tell the
-  // coordinator, who is not heard for a second, or again, who has come up after bring_up(). Nodes change.
-  struct Elastic {
-    std::function<void(core::NodeId, const core::Message&)> membership;
-    std::function<void(core::NodeId, bool)> silent;
-    std::function<void(std::size_t, const HostNotice&)> noticed = [](auto, const auto&) {};  // wanted back
-    std::function<void(std::size_t index)> came;
-    std::function<void(std::size_t index)> left;  // after dismiss()
-  };
-  void set_elastic(Elastic elastic) { elastic_ = std::move(elastic); }
+  // Before serve(). Nodes change.
+  void set_elastic(HostsElastic elastic) { elastic_ = std::move(elastic); }
   // Runs the loop until each agent has said Hello or failed: of those, why; not of those below such a one.
-  // Three limits for each level of the tree, and a second for every 32 hosts, at most; or until `over`, asked
-  // ten times a second, says so.
-  [[nodiscard]] std::vector<core::Status> bring_up(const std::function<bool()>& over = {});
+  // Each has one limit, which counts from when its start begins: its host is up that is above it in the tree,
+  // and its turn has come, as 32 are started at a time.
+  [[nodiscard]] std::vector<core::Status> bring_up(const BringUp& how);
+  [[nodiscard]] std::vector<core::Status> bring_up() { return bring_up(BringUp()); }
   [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
   [[nodiscard]] bool is_up(std::size_t index) const {
     return slots_.at(index).node->state() == RemoteNode::State::kUp;
   }
+  [[nodiscard]] bool is_coming(std::size_t index) const {
+    return slots_.at(index).node->state() == RemoteNode::State::kStarting;
+  }
+  [[nodiscard]] bool is_set_up(std::size_t index) const { return is_up(index) && slots_[index].set_up; }
   [[nodiscard]] core::NodeId id(std::size_t index) const { return slots_.at(index).id; }
   // The host whose node that is now.
   [[nodiscard]] std::optional<std::size_t> index_of(core::NodeId node) const;
@@ -136,7 +134,9 @@ class Hosts final : public launcher::OtherHosts {
   std::vector<std::unique_ptr<RemoteNode>> retired_;  // their output may still be on its way
   core::NodeId last_id_ = 0;
   std::vector<core::Status> failures_;
-  Elastic elastic_;
+  std::function<void(const core::Status&)> failed_;
+  std::chrono::steady_clock::time_point came_;  // the last that came up
+  HostsElastic elastic_;
   launcher::NodeEvents events_;
   Lost lost_;
   launcher::Sink* out_ = nullptr;

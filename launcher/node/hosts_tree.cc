@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <variant>
 
@@ -166,6 +167,7 @@ void Hosts::refuse(core::NodeId node, const char* does) {
 }
 
 void Hosts::on_up(core::NodeId node) {
+  came_ = std::chrono::steady_clock::now();
   start_below(node);
   const auto index = index_of(node);
   if (out_ != nullptr && index && elastic_.came) elastic_.came(*index);
@@ -188,7 +190,10 @@ void Hosts::on_ended(core::NodeId node, const core::Status& why) {
     for (const core::NodeId each : tree_.below(child)) below.emplace_back(each, gone(each));
   }
   tree_.prune(node);
-  if (!why.ok() && !pruned) failures_.push_back(why);
+  if (!why.ok() && !pruned) {
+    failures_.push_back(why);
+    if (failed_) failed_(why);
+  }
   if (lost_ && index && !why.ok()) lost_(*index, why);
   if (elastic_.left && index && why.ok() && !finished_) elastic_.left(*index);
   for (const auto& [each, reason] : below) give_up(each, reason);

@@ -149,6 +149,19 @@ TEST_F(HostsTest, LostMembersAreReplacedOnAHostThatCame) {
   expect_success(job);
 }
 
+// The job has begun without it, since it was late.
+TEST_F(HostsTest, AHostThatComesWhileTheFirstMembersStartIsUsed) {
+  SimOptions o = three_hosts();
+  o.hosts = {2, 2};
+  o.steps = 100;
+  SimJob& job = job_.emplace(o);
+  ASSERT_EQ(job.generation(), 0U);
+  EXPECT_EQ(job.add_host(2), 2U);
+  ASSERT_TRUE(job.run_until([&] { return job.journal && job.journal->size() == 6; }));
+  EXPECT_THAT(nodes(*job.journal), ElementsAre(0, 0, 1, 1, 2, 2));
+  expect_success(job);
+}
+
 TEST_F(HostsTest, AHostThatComesInTheMiddleOfARoundDoesNotHoldItUp) {
   SimJob& job = start_on(three_hosts(), 6);
   job.kill(5);
