@@ -87,3 +87,23 @@ def test_one_that_fails_ends_those_of_other_hosts(four_hosts: Hosts, program: st
     heard = how != "abort" and ("called MPI_Abort" in done.stderr or "ucs_fatal_error" in done.stderr)
     assert done.returncode == status or heard, done.stderr
     assert "rank 1 " in done.stderr or how == "kill" or heard
+
+
+def test_with_a_prefix_agent_and_helper_come_from_there(own_hosts: Hosts):
+    """And nothing of the folder that the launcher runs from: node2 does not have it."""
+    own = own_hosts.folder / "elsewhere/bin"
+    own.mkdir(parents=True)
+    for name in ("regroup", "regroup-pmi"):
+        shutil.copy2(REGROUP.parent / name, own)
+    program = own_hosts.folder / "mpi_program"
+    compiler = [COMPILERS["openmpi-4"], "-O1", "-o", program, ROOT / "tests/pmi/mpi_program.c"]
+    subprocess.run(compiler, check=True, timeout=DEADLINE_S, capture_output=True)
+    shadow = ["mount", "-t", "tmpfs", "none", REGROUP.parent.parent]
+    assert own_hosts[1].run(shadow).returncode == 0
+    job = ("-H", "node1,node2", "-np", "2", str(program), "hello")
+    without = run(own_hosts, *job)
+    assert without.stderr == f"regroup: host node2: there is no program {REGROUP}\n"
+    done = run(own_hosts, "--prefix", str(own.parent), *job)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = [f"rank {rank} of 2 app 0 universe 2 sum 2" for rank in range(2)]
+    assert sorted(done.stdout.splitlines()) == said

@@ -22,17 +22,16 @@ SOON_S = 5 + 0.5
 
 
 class Done:
-    """A command's end. `told`: after how long it wrote its first line of errors, if any."""
+    """A command's end. `told`: after how long it wrote its first line of errors, if any; `lines`: all,
+    and when they came."""
 
     def __init__(self, process: subprocess.Popen, deadline_s: float = DEADLINE_S, text: str | None = None):
         begin = time.monotonic()
-        self.told: float | None = None
-        lines: list[str] = []
+        self.lines: list[tuple[float, str]] = []
 
         def listen(stream: IO[str]) -> None:
             for line in stream:
-                self.told = self.told or time.monotonic() - begin
-                lines.append(line)
+                self.lines.append((time.monotonic() - begin, line))
 
         errors, process.stderr = process.stderr, None
         ear = threading.Thread(target=listen, args=(errors,), daemon=True)
@@ -45,7 +44,13 @@ class Done:
             process.communicate()
             raise
         self.status, self.seconds = process.returncode, time.monotonic() - begin
-        self.err = "".join(lines)
+        self.err = "".join(line for _, line in self.lines)
+        self.told = self.lines[0][0] if self.lines else None
+
+    def told_of(self, host: str) -> float:
+        """When that host was named, in the one line that does so."""
+        (when,) = [when for when, line in self.lines if line.startswith(f"regroup: host {host}: ")]
+        return when
 
 
 started: list[subprocess.Popen] = []
@@ -62,19 +67,21 @@ def run(hosts: Hosts, *args: str, **popen) -> Done:
     return Done(start(hosts, *args, **popen))
 
 
-def told_soon(hosts: Hosts, attempt: Callable[[], Done]) -> Done:
-    """A run that tells of a host in the time that is promised. Other tests may have the same cores: the best
-    of three counts, and on top what a job that is well takes at that time, three times: it needs no ssh."""
+def told_soon(hosts: Hosts, attempt: Callable[[], Done], host: str = "") -> Done:
+    """A run that tells of a host, or of this one, in the time that is promised. Other tests may have the same
+    cores: the best of three counts, and on top what a job that is well takes then, three times: it needs no
+    ssh."""
     told = []
     while len(told) < 3:
         done = attempt()
-        assert done.told is not None and done.told < 2 * SOON_S, (done.told, done.err)
-        if done.told < SOON_S:
+        when = done.told_of(host) if host else done.told
+        assert when is not None and when < 2 * SOON_S, (when, done.err)
+        if when < SOON_S:
             return done
         well = run(hosts, "-H", "node1", "true").seconds
-        if done.told < SOON_S + 3 * well:
+        if when < SOON_S + 3 * well:
             return done
-        told.append((done.told, well))
+        told.append((when, well))
     raise AssertionError(f"a host was named after {told} s: {done.err}")
 
 
@@ -246,13 +253,22 @@ def test_what_cannot_be_is_one_line_soon(hosts: Hosts, options, what):
     assert [line for line in done.err.splitlines() if what in line], done.err
 
 
+def ssh_with_another_key(hosts: Hosts, host: str) -> tuple[str, str]:
+    """An option: that host refuses the key, the others do not."""
+    other, config = hosts.folder / "other_key", hosts.folder / f"refused_by_{host}"
+    if not other.exists():
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other]
+        subprocess.run(make, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+    usual = (hosts.folder / "ssh_config").read_text()
+    key = f"IdentityFile {hosts.folder}/user\n"
+    keys = f"Host {host}\nIdentityFile {other}\nHost !{host} *\n{key}Host *\n"
+    config.write_text(keys + usual.replace(key, ""))
+    return "--ssh-command", f"ssh -F {config}"
+
+
 @pytest.mark.no_wire("no agent is let in")
 def test_a_refused_key_is_named_with_its_host(hosts: Hosts):
-    other, config = hosts.folder / "other_key", hosts.folder / "config_of_other_key"
-    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other]
-    subprocess.run(make, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
-    config.write_text((hosts.folder / "ssh_config").read_text().replace(f"{hosts.folder}/user", str(other)))
-    done = fails(hosts, "--ssh-command", f"ssh -F {config}", "-H", "node2", "true")
+    done = fails(hosts, *ssh_with_another_key(hosts, "node2"), "-H", "node2", "true")
     assert done.status == 1
     assert re.fullmatch(r"regroup: host node2: ssh failed: .*Permission denied \(publickey.*\n", done.err)
 
