@@ -59,6 +59,7 @@ struct Letter {
   std::size_t bytes = 0;
   void* data = nullptr;  // of UCX: the data, or what it can be fetched with
   bool fetch = false;    // the data is still with the sender
+  bool counts = true;    // in what its sender may have in a Mailbox
 };
 
 }  // namespace regroup::collective
