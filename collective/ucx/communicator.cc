@@ -40,7 +40,8 @@ UcxCommunicator::UcxCommunicator(std::shared_ptr<Engine> engine, Seats seats, La
       plans_(std::move(plans)),
       local_(std::move(seats.local)),
       sent_(ranks_.size()),
-      received_(ranks_.size()) {}
+      received_(ranks_.size()),
+      got_(ranks_.size()) {}
 
 UcxCommunicator::~UcxCommunicator() { engine_->forget(line_); }
 
@@ -182,11 +183,13 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
   }
 }
 
+// No more messages are asked for at a time than a mailbox takes; the first of those not got always is.
 Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   const int peer = ranks_[static_cast<std::size_t>(o.root)];
+  std::uint64_t& got = got_[static_cast<std::size_t>(o.root)];
   Wire& wire = engine_->wire();
   co_await Until(
-      *engine_, [&] { return wire.reach(peer); }, peer);
+      *engine_, [&] { return wire.reach(peer) && number <= got + Mailbox::kAsked; }, peer);
   const LetterHead head{{line_, LetterKind::kReady, number}, call_of(o, size())};
   const Transfer asked = wire.send(peer, head, {});
   const LetterKey key{line_, LetterKind::kMessage, number, 0, peer};
@@ -201,6 +204,7 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   if (!fits) wire.drop(key);
   co_await Until(
       *engine_, [&] { return transfer.done() && asked.done(); }, peer);
+  got += 1;
   const Transfer receipt = wire.send(peer, {{line_, LetterKind::kReceipt, number}, call_of(o, size())}, {});
   co_await Until(
       *engine_, [&] { return receipt.done(); }, peer);

@@ -121,6 +121,7 @@ class UcxCommunicator final : public Communicator {
   Call call_;                        // of the one under way
   std::vector<std::uint64_t> sent_;  // messages, by rank
   std::vector<std::uint64_t> received_;
+  std::vector<std::uint64_t> got_;  // of these, those that have come
 };
 
 }  // namespace regroup::collective

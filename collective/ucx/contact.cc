@@ -43,14 +43,16 @@ bool same_network(const Contact& a, const Contact& b) {
   return true;
 }
 
-constexpr std::size_t kCount = sizeof(std::uint32_t);
+// The nonce, the number of contacts, they, the word.
+constexpr std::size_t kNonce = sizeof(std::uint64_t);
+constexpr std::size_t kHead = kNonce + sizeof(std::uint32_t);
 
-// Contacts behind the number of them; nothing where there are not that many.
+// Nothing where there are not that many.
 std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
   std::uint32_t count = 0;
-  if (bytes.size() < kCount) return std::nullopt;
-  std::memcpy(&count, bytes.data(), kCount);
-  if (count > (bytes.size() - kCount) / sizeof(Contact)) return std::nullopt;
+  if (bytes.size() < kHead) return std::nullopt;
+  std::memcpy(&count, bytes.data() + kNonce, sizeof count);
+  if (count > (bytes.size() - kHead) / sizeof(Contact)) return std::nullopt;
   return count;
 }
 
@@ -74,20 +76,26 @@ std::vector<Contact> contacts_here(std::uint16_t port) {
   return {{AF_INET, port, 8, {127, 0, 0, 1}}};
 }
 
-// The number of contacts, they, the word.
-std::vector<std::byte> encode(std::span<const Contact> contacts, std::string_view last_word) {
+std::vector<std::byte> encode(std::uint64_t nonce, std::span<const Contact> contacts,
+                              std::string_view last_word) {
   const auto count = static_cast<std::uint32_t>(contacts.size());
   std::vector<std::byte> out;
-  for (const auto bytes :
-       {std::as_bytes(std::span(&count, 1)), std::as_bytes(contacts), std::as_bytes(std::span(last_word))}) {
+  for (const auto bytes : {std::as_bytes(std::span(&nonce, 1)), std::as_bytes(std::span(&count, 1)),
+                           std::as_bytes(contacts), std::as_bytes(std::span(last_word))}) {
     out.insert(out.end(), bytes.begin(), bytes.end());
   }
   return out;
 }
 
+std::uint64_t nonce_in(std::span<const std::byte> bytes) {
+  std::uint64_t nonce = 0;
+  if (count_in(bytes)) std::memcpy(&nonce, bytes.data(), sizeof nonce);
+  return nonce;
+}
+
 std::vector<Contact> decode(std::span<const std::byte> bytes) {
   std::vector<Contact> out(count_in(bytes).value_or(0));
-  if (!out.empty()) std::memcpy(out.data(), bytes.data() + kCount, out.size() * sizeof(Contact));
+  if (!out.empty()) std::memcpy(out.data(), bytes.data() + kHead, out.size() * sizeof(Contact));
   const auto is_odd = [](const Contact& c) {
     return (c.family != AF_INET && c.family != AF_INET6) || c.port == 0;
   };
@@ -98,7 +106,7 @@ std::vector<Contact> decode(std::span<const std::byte> bytes) {
 std::string last_word_in(std::span<const std::byte> bytes) {
   const auto count = count_in(bytes);
   if (!count) return {};
-  const auto word = bytes.subspan(kCount + *count * sizeof(Contact));
+  const auto word = bytes.subspan(kHead + *count * sizeof(Contact));
   return {reinterpret_cast<const char*>(word.data()), word.size()};
 }
 

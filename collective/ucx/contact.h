@@ -1,5 +1,6 @@
-// Where a member can be reached: the addresses of its host and the port of its worker, as the bytes that
-// members give each other. Who has left since the ranks disagree says so there.
+// Where a member can be reached, and how it knows that a member calls: the addresses of its host, the port of
+// its worker, a nonce; as the bytes that members give each other, which nobody else sees. Who has left since
+// the ranks disagree says so there.
 #pragma once
 
 #include <netinet/in.h>
@@ -28,10 +29,12 @@ struct Contact {
 // With `port`.
 [[nodiscard]] std::vector<Contact> contacts_here(std::uint16_t port);
 
-// `last_word`: why all operations of the member have failed; empty as long as they have not.
-[[nodiscard]] std::vector<std::byte> encode(std::span<const Contact> contacts,
+// `nonce`: of the member in this generation; letters to it bear it. `last_word`: why all operations of the
+// member have failed; empty as long as they have not.
+[[nodiscard]] std::vector<std::byte> encode(std::uint64_t nonce, std::span<const Contact> contacts,
                                             std::string_view last_word = {});
-// Of what encode() made; empty if it is nothing of the kind, both.
+// Of what encode() made; empty or 0 if it is nothing of the kind, all.
+[[nodiscard]] std::uint64_t nonce_in(std::span<const std::byte> bytes);
 [[nodiscard]] std::vector<Contact> decode(std::span<const std::byte> bytes);
 [[nodiscard]] std::string last_word_in(std::span<const std::byte> bytes);
 

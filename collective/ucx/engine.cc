@@ -58,6 +58,9 @@ Status Engine::check() {
   if (failed_.ok() && wire_->is_over()) {
     fail({Code::kRevoked, fmt::format("generation {} is over", generation)});
   }
+  if (failed_.ok() && !wire_->overrun().ok()) {
+    fail({wire_->overrun().code(), fmt::format("generation {}: {}", generation, wire_->overrun().message())});
+  }
   if (failed_.ok() && wire_->closed())
     fail({Code::kUnavailable, "another communicator on this wire has failed"});
   settle();

@@ -21,11 +21,12 @@ bool may_have(const LetterHead& head, std::size_t bytes) {
 
 }  // namespace
 
-std::optional<LetterHead> read_head(std::span<const std::byte> head, std::size_t bytes, std::size_t ranks) {
+std::optional<LetterHead> read_head(std::span<const std::byte> head, std::size_t bytes, std::size_t ranks,
+                                    std::uint64_t nonce) {
   LetterHead out;
   if (head.size() != sizeof out) return std::nullopt;
   std::memcpy(&out, head.data(), sizeof out);
-  const bool is_ours = out.key.kind <= LetterKind::kFailure && out.key.from >= 0 &&
+  const bool is_ours = out.nonce == nonce && out.key.kind <= LetterKind::kFailure && out.key.from >= 0 &&
                        static_cast<std::size_t>(out.key.from) < ranks && is_call(out.call) &&
                        may_have(out, bytes);
   return is_ours ? std::optional(out) : std::nullopt;

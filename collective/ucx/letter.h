@@ -26,7 +26,7 @@ enum class LetterKind : std::uint8_t {
   kReady,    // "I want your message, of this size"
   kMessage,  // of send()
   kReceipt,  // "I have your letter"
-  kHello,    // "We are connected"
+  kHello,    // "We are connected", and as its number the sender's nonce
   kFailure,  // "It is all over, and this is why"
 };
 
@@ -46,12 +46,13 @@ struct LetterHead {
   LetterKey key;
   Call call;                 // the operation, so that a disagreement shows
   std::uint64_t thanks = 0;  // so many letters that wait for thanks have come since the last letter
+  std::uint64_t nonce = 0;   // of whom it is for, in this generation; only members know it
 };
 
-// The head of a letter with `bytes` of data that came to a member of a World of `ranks`; nothing if no member
-// says such a thing. Anybody who reaches the port may have sent it.
+// The head of a letter with `bytes` of data that came to the member with `nonce` of a World of `ranks`;
+// nothing if no member says such a thing. Anybody who reaches the port may have sent it.
 [[nodiscard]] std::optional<LetterHead> read_head(std::span<const std::byte> head, std::size_t bytes,
-                                                  std::size_t ranks);
+                                                  std::size_t ranks, std::uint64_t nonce);
 
 // A letter that has come. Its data is with UCX, or still with the sender.
 struct Letter {

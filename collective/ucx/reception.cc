@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace regroup::collective {
@@ -66,9 +67,11 @@ bool Reception::progress() {
 
 std::vector<Reception::Caller> Reception::take(core::Generation generation) {
   const auto is_later = [&](const Caller& c) { return c.id >= caller_id(generation + 1, 0); };
-  const auto end = std::stable_partition(callers_.begin(), callers_.end(), is_later);
-  std::vector<Caller> out(end, callers_.end());
-  callers_.erase(end, callers_.end());
+  const auto first = std::stable_partition(callers_.begin(), callers_.end(), std::not_fn(is_later));
+  const auto later = static_cast<std::size_t>(callers_.end() - first);
+  const auto end = first + static_cast<std::ptrdiff_t>(later > kLater ? later - kLater : 0);
+  std::vector<Caller> out(callers_.begin(), end);
+  callers_.erase(callers_.begin(), end);
   return out;
 }
 

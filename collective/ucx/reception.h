@@ -2,6 +2,7 @@
 // be ended while somebody calls (openucx/ucx#11087), so this one stays as long as the process does.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -21,6 +22,7 @@ namespace regroup::collective {
 // Used by one thread, that of the wires.
 class Reception {
  public:
+  static constexpr std::size_t kLater = 4096;  // more than there are members that can be ahead of this one
   struct Caller {
     ucp_conn_request_h request;  // to be answered
     std::uint64_t id;            // caller_id() of it; 0 if it did not say
@@ -34,7 +36,8 @@ class Reception {
   [[nodiscard]] const std::vector<Contact>& contacts() const { return contacts_; }
   // Hears who calls; true if anybody does.
   bool progress();
-  // Callers of `generation`, and those that nobody waits for any more. Later ones stay until their wire asks.
+  // Callers of `generation`, and those that nobody waits for any more. Later ones stay until their wire asks,
+  // but of more than kLater the first do not.
   [[nodiscard]] std::vector<Caller> take(core::Generation generation);
   // False: there is something to hear. True: descriptor() becomes readable when there is.
   [[nodiscard]] bool arm();

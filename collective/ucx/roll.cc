@@ -69,7 +69,7 @@ void Engine::disagree(const Call& mine, int rank, const Call& theirs) {
 
 void Engine::hear_failure(const Job& job) {
   const Letter* heard = nullptr;
-  wire_->for_each(job.line, LetterKind::kFailure, 0, [&](const Letter& letter) {
+  wire_->letters().for_each(job.line, LetterKind::kFailure, 0, [&](const Letter& letter) {
     heard = letter.fetch ? nullptr : &letter;
     return heard == nullptr;
   });
@@ -93,7 +93,7 @@ void Engine::hear_last_words(const Job& job) {
 void Engine::find_stranger(const Job& job) {
   const LetterHead* stranger = nullptr;
   for (const LetterKind kind : {LetterKind::kCall, LetterKind::kData}) {
-    wire_->for_each(job.line, kind, job.number, [&](const Letter& letter) {
+    wire_->letters().for_each(job.line, kind, job.number, [&](const Letter& letter) {
       const bool here = letter.head.key.number == job.number;
       if (here && letter.head.call != job.call) stranger = &letter.head;
       return here && stranger == nullptr;
@@ -130,7 +130,7 @@ void Engine::call_roll() {
 std::vector<int> Engine::missing(const Job& job) const {
   std::vector<int> here{wire_->rank()};
   for (const LetterKind kind : {LetterKind::kCall, LetterKind::kData}) {
-    wire_->for_each(job.line, kind, job.number, [&](const Letter& letter) {
+    wire_->letters().for_each(job.line, kind, job.number, [&](const Letter& letter) {
       here.push_back(letter.head.key.from);
       return true;
     });

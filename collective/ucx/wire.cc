@@ -1,4 +1,5 @@
-// The calls of UCX. All of them are made by the owner's thread, but for ucp_worker_signal.
+// The calls of UCX, but for those that connect. All of them are made by the owner's thread, but for
+// ucp_worker_signal.
 //
 // Deaths: an endpoint reports the death of its peer once (mode PEER); from then on nothing is sent to that
 // peer, and whoever waits for it waits for the revoke. What came from it before stays.
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cstring>
@@ -39,10 +41,8 @@ Wire::Wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena, 
       world_(std::move(world)),
       self_(static_cast<std::size_t>(self)),
       addresses_(std::move(addresses)),
-      peers_(world_.members.size()) {
-  for (Peer& peer : peers_) peer.wire = this;
-  stranger_.wire = this;
-}
+      peers_(world_.members.size()),
+      letters_(world_.members.size()) {}
 
 Result<std::shared_ptr<Wire>> Wire::open(std::shared_ptr<const UcxContext> context, const core::Arena& arena,
                                          core::World world, core::Seat self, Addresses addresses) {
@@ -64,6 +64,8 @@ Status Wire::failure(const char* call, ucs_status_t status) const {
 }
 
 Status Wire::start() {
+  if (::getrandom(&nonce_, sizeof nonce_, 0) != sizeof nonce_)
+    return core::system_error("getrandom", "the nonce of a wire", errno);
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -82,7 +84,7 @@ Status Wire::start() {
   status = ucp().ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return failure("ucp_worker_set_am_recv_handler", status);
   relay_ = std::make_unique<BellRelay>(line().bell, [this] { ucp().ucp_worker_signal(worker_); });
-  return addresses_.publish(encode(reception().contacts()));
+  return addresses_.publish(encode(nonce_, reception().contacts()));
 }
 
 Wire::~Wire() { close(); }
@@ -99,84 +101,6 @@ void Wire::give_thanks() {
        !is_over() && core::SystemClock().now() < end && std::ranges::any_of(peers_, waits);) {
     if (!progress()) ::sched_yield();
   }
-}
-
-ucp_ep_params_t Wire::params_for(Peer& peer) const {
-  ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_FLAGS;
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {on_error, &peer};
-  return params;
-}
-
-bool Wire::reach(int to) {
-  Peer& peer = peers_[static_cast<std::size_t>(to)];
-  if (peer.endpoint != nullptr || !peer.lost.empty() || closed()) return true;
-  if (to < rank()) return false;  // it calls us
-  if (!peer.asked) {
-    const auto address = addresses_.find(world_.members[static_cast<std::size_t>(to)].id);
-    if (!address) return false;
-    peer.asked = true;
-    peer.contacts = nearest_first(decode(*address), reception().contacts());
-  }
-  call_next(peer);
-  return true;
-}
-
-std::size_t Wire::connections() const {
-  std::size_t known = 0;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) known += knows(rank) ? 1 : 0;
-  return known;
-}
-
-// Tries one address after the other until one can be called.
-void Wire::call_next(Peer& peer) {
-  ucs_status_t status = UCS_ERR_UNREACHABLE;
-  while (status != UCS_OK && !peer.contacts.empty()) {
-    const SocketAddress address = to_socket_address(peer.contacts.front());
-    peer.contacts.erase(peer.contacts.begin());
-    ucp_ep_params_t params = params_for(peer);
-    params.field_mask |= UCP_EP_PARAM_FIELD_SOCK_ADDR;
-    params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
-    params.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
-    status = ucp().ucp_ep_create(worker_, &params, &peer.endpoint);
-  }
-  if (status == UCS_OK) return greet(static_cast<int>(&peer - peers_.data()));
-  peer.endpoint = nullptr;
-  lose(peer, status);
-}
-
-void Wire::greet(int rank) { static_cast<void>(send(rank, {{{}, LetterKind::kHello}, {}}, {})); }
-
-// Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
-// where UCX breaks (openucx/ucx#11235).
-bool Wire::answer_callers() {
-  if (closed() || closing_ || !reception().progress()) return false;
-  const auto callers = reception().take(world_.generation);
-  for (const Reception::Caller& caller : callers) {
-    const auto from = caller.id & 0xffffffff;
-    const bool wanted =
-        caller.id == caller_id(world_.generation, from) && from < self_ && peers_[from].endpoint == nullptr;
-    Peer& peer = wanted ? peers_[from] : stranger_;
-    ucp_ep_params_t params = params_for(peer);
-    params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
-    params.conn_request = caller.request;
-    const ucs_status_t status = ucp().ucp_ep_create(worker_, &params, &peer.endpoint);
-    if (status != UCS_OK) {
-      peer.endpoint = nullptr;
-      lose(peer, status);
-    } else if (wanted) {
-      greet(static_cast<int>(from));
-    } else {
-      close_endpoint(peer);
-    }
-  }
-  return !callers.empty();
-}
-
-void Wire::lose(Peer& peer, ucs_status_t status) {
-  if (peer.lost.empty()) peer.lost = ucp().ucs_status_string(status);
 }
 
 void Wire::report_lost(int rank) {
@@ -205,7 +129,7 @@ void Wire::report_silent(int rank, TimePoint since) {
 }
 
 void Wire::leave_word(const std::string& why) {
-  static_cast<void>(addresses_.publish(encode(reception().contacts(), why)));
+  static_cast<void>(addresses_.publish(encode(nonce_, reception().contacts(), why)));
 }
 
 std::string Wire::word_of(int rank) const {
@@ -213,11 +137,6 @@ std::string Wire::word_of(int rank) const {
   if (peer.endpoint != nullptr && peer.lost.empty() && peer.heard != TimePoint()) return {};
   const auto address = addresses_.find(world_.members[static_cast<std::size_t>(rank)].id);
   return address ? last_word_in(*address) : std::string();
-}
-
-void Wire::on_error(void* peer, ucp_ep_h, ucs_status_t status) {
-  auto& lost = *static_cast<Peer*>(peer);
-  lost.wire->lose(lost, status);
 }
 
 namespace {
@@ -272,8 +191,15 @@ Transfer Wire::send(int to, const LetterHead& head, Input data) {
   transfer.state_->head = head;
   transfer.state_->head.key.from = rank();
   transfer.state_->head.thanks = std::exchange(peer.owed, 0);
+  transfer.state_->head.nonce = peer.nonce;
   ucp_request_param_t param = with_user_data(transfer.state_.get());
   param.cb.send = on_sent;
+  if (head.key.kind == LetterKind::kReady) letters_.ask(to);
+  // The other learns which connection this is. Later ones are not heard any more once this end has closed.
+  if (head.key.kind == LetterKind::kHello && peer.heard == TimePoint()) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_REPLY;
+  }
   return begun(transfer, ucp().ucp_am_send_nbx(peer.endpoint, kLetterId, &transfer.state_->head,
                                                sizeof(LetterHead), data.data(), data.size(), &param));
 }
@@ -281,32 +207,34 @@ Transfer Wire::send(int to, const LetterHead& head, Input data) {
 ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_bytes, void* data,
                              std::size_t bytes, const ucp_am_recv_param_t* param) {
   Wire& wire = *static_cast<Wire*>(self);
-  const auto read =
-      read_head({static_cast<const std::byte*>(head), head_bytes}, bytes, wire.world_.members.size());
-  if (!read) return UCS_OK;
+  const auto read = read_head({static_cast<const std::byte*>(head), head_bytes}, bytes,
+                              wire.world_.members.size(), wire.nonce_);
+  if (!read) return wire.refused_ += 1, UCS_OK;
   Letter letter{*read};
-  Peer& peer = wire.peers_[static_cast<std::size_t>(letter.head.key.from)];
+  const LetterKey& key = letter.head.key;
+  Peer& peer = wire.peers_[static_cast<std::size_t>(key.from)];
   peer.heard = core::SystemClock().now();
   peer.told = Peer::kHeard;
   peer.unthanked -= std::min(peer.unthanked, letter.head.thanks);
-  const bool call = letter.head.key.kind == LetterKind::kCall;
-  if (letter.head.key.kind == LetterKind::kHello) return UCS_OK;
-  if (call && wire.letters_.contains(letter.head.key)) return UCS_OK;  // it waits, and says so again
+  if (key.kind == LetterKind::kHello) {
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0)
+      wire.welcome(key.from, param->reply_ep, key.number);
+    return UCS_OK;
+  }
+  const bool call = key.kind == LetterKind::kCall;
+  if (call && wire.find(key) != nullptr) return UCS_OK;  // it waits, and says so again
   letter.bytes = bytes;
   letter.fetch = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   if (bytes != 0 && !call) letter.data = data;
-  wire.letters_.emplace(letter.head.key, letter);
-  return letter.data == nullptr ? UCS_OK : UCS_INPROGRESS;
-}
-
-Letter* Wire::find(const LetterKey& key) {
-  const auto found = letters_.lower_bound(key);
-  return found != letters_.end() && found->first == key ? &found->second : nullptr;
+  Status status = wire.letters_.put(letter);
+  if (status.ok()) return letter.data == nullptr ? UCS_OK : UCS_INPROGRESS;
+  wire.refused_ += 1;
+  if (wire.overrun_.ok()) wire.overrun_ = std::move(status);
+  return UCS_OK;
 }
 
 Transfer Wire::take(const LetterKey& key, std::byte* to) {
-  const auto found = letters_.lower_bound(key);
-  Letter& letter = found->second;
+  Letter letter = letters_.remove(key);
   Transfer transfer;
   if (letter.fetch) {
     transfer = begin();
@@ -318,28 +246,21 @@ Transfer Wire::take(const LetterKey& key, std::byte* to) {
   } else if (letter.bytes != 0) {
     std::memcpy(to, letter.data, letter.bytes);
   }
-  drop(found);
+  release(letter);
   return transfer;
 }
 
-void Wire::drop(Letters::iterator at) {
-  if (at->second.data != nullptr) ucp().ucp_am_data_release(worker_, at->second.data);
-  letters_.erase(at);
+void Wire::release(const Letter& letter) {
+  if (letter.data != nullptr) ucp().ucp_am_data_release(worker_, letter.data);
 }
 
-void Wire::drop(const LetterKey& key) { drop(letters_.lower_bound(key)); }
-
-void Wire::drop_calls(const LineId& line, std::uint64_t until) {
-  const auto first = letters_.lower_bound({line, LetterKind::kCall, 0, 0, 0});
-  const auto behind = letters_.lower_bound({line, LetterKind::kCall, until + 1, 0, 0});
-  letters_.erase(first, behind);  // they carry no data
-}
-
+// By letters that are refused nothing moves: who sends them without end is not to keep us from our deadline.
 bool Wire::progress() {
+  const std::uint64_t refused = refused_;
   bool moved = false;
-  while (!closed() && ucp().ucp_worker_progress(worker_) != 0) moved = true;
+  while (!closed() && refused_ == refused && ucp().ucp_worker_progress(worker_) != 0) moved = true;
   const bool in_turn = turns_++ % kAnswers == 0;  // a look costs as much as one at the letters
-  return (in_turn && answer_callers()) || moved;
+  return (in_turn && answer_callers()) || (moved && refused_ == refused);
 }
 
 // Arming forgets the signals that came before it, hence the look at the bell behind it.
@@ -354,34 +275,35 @@ void Wire::sleep(std::uint32_t seen, TimePoint until) {
   ::ppoll(entries, std::size(entries), &time, nullptr);
 }
 
-void Wire::close_endpoint(Peer& peer) {
-  if (peer.endpoint == nullptr) return;
-  const Transfer transfer = begin();
-  ucp_request_param_t param = with_user_data(transfer.state_.get());
-  param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  param.cb.send = on_sent;
-  static_cast<void>(begun(transfer, ucp().ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param)));
-}
-
 // An endpoint that ends while it is being connected can abort the other's process (tcp_ep.c: CTX_TYPE_TX).
-void Wire::close() {
-  give_thanks();
-  if (closed()) return;
+void Wire::await_greetings() {
   const auto is_new = [](const Peer& peer) {
     return peer.endpoint != nullptr && peer.lost.empty() && peer.heard == TimePoint();
   };
   for (const TimePoint end = core::SystemClock().now() + kGreeting;
-       core::SystemClock().now() < end && std::ranges::any_of(peers_, is_new);) {
+       core::SystemClock().now() < end &&
+       (std::ranges::any_of(peers_, is_new) || std::ranges::any_of(guests_, is_new));) {
     if (!progress()) ::sched_yield();
   }
+}
+
+void Wire::close() {
+  give_thanks();
+  if (closed()) return;
+  await_greetings();
   closing_ = true;
-  while (!letters_.empty()) drop(letters_.begin());
-  for (Peer& peer : peers_) close_endpoint(peer);
+  const auto drop_all = [this] {
+    while (const auto letter = letters_.remove_any()) release(*letter);
+  };
+  drop_all();
+  for (Peer& peer : peers_) {
+    if (peer.endpoint != nullptr) close_endpoint(std::exchange(peer.endpoint, nullptr));
+  }
+  for (const Peer& guest : std::exchange(guests_, {})) close_endpoint(guest.endpoint);
   for (const TimePoint end = core::SystemClock().now() + kDrain; core::SystemClock().now() < end;) {
     if (!progress() && pending_ == 0) break;
   }
-  while (!letters_.empty()) drop(letters_.begin());
+  drop_all();
   relay_.reset();  // it signals the worker
   ucp().ucp_worker_destroy(std::exchange(worker_, nullptr));
 }

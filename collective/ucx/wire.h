@@ -3,7 +3,6 @@
 // close() and the destructor, up to 100 ms for thanks and for who is being connected, each, and UCX's moment.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "collective/ucx/factory.h"
 #include "collective/ucx/letter.h"
 #include "collective/ucx/library.h"
+#include "collective/ucx/mailbox.h"
 #include "collective/ucx/reception.h"
 #include "collective/ucx/transfer.h"
 #include "core/arena.h"
@@ -55,20 +55,16 @@ class Wire {
   [[nodiscard]] std::uint64_t unthanked(int by) const {
     return peers_[static_cast<std::size_t>(by)].unthanked;
   }
-  // The first letter with this key, or null. Stays until it is taken or dropped.
-  [[nodiscard]] Letter* find(const LetterKey& key);
-  // Moves the data of that letter, all of it, to `to`, and drops the letter.
+  // The letters that have come.
+  [[nodiscard]] const Mailbox& letters() const { return letters_; }
+  [[nodiscard]] Letter* find(const LetterKey& key) { return letters_.find(key); }
+  // Moves the data of the letter that find() finds, all of it, to `to`, and drops the letter.
   [[nodiscard]] Transfer take(const LetterKey& key, std::byte* to);
-  void drop(const LetterKey& key);
-  // Drops the roll calls of a communicator with a number up to `until`.
-  void drop_calls(const LineId& line, std::uint64_t until);
-  // Calls `use(letter)` for those of a kind with a number from `number` on, in the order of their keys, until
-  // it returns false.
-  template <class Use>
-  void for_each(const LineId& line, LetterKind kind, std::uint64_t number, Use use) const {
-    auto it = letters_.lower_bound({line, kind, number, 0, 0});
-    while (it != letters_.end() && it->first.line == line && it->first.kind == kind && use(it->second)) ++it;
-  }
+  void drop(const LetterKey& key) { release(letters_.remove(key)); }
+  void drop_calls(const LineId& line, std::uint64_t until) { letters_.drop_calls(line, until); }
+  // A member has sent more than it may; ok as long as none has.
+  [[nodiscard]] const core::Status& overrun() const { return overrun_; }
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }  // letters that no member has sent
   // Why the connection to a rank broke; empty if it did not.
   [[nodiscard]] const std::string& lost(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].lost;
@@ -95,8 +91,8 @@ class Wire {
 
  private:
   struct Peer {
-    Wire* wire = nullptr;
     ucp_ep_h endpoint = nullptr;
+    std::uint64_t nonce = 0;  // as long as there is an endpoint
     std::string lost;
     bool reported = false;
     std::vector<Contact> contacts{};                                 // not tried yet
@@ -106,8 +102,6 @@ class Wire {
     std::uint64_t owed = 0;                                          // thanks for theirs
     enum : std::uint8_t { kHeard, kSilent, kCutOff } told = kHeard;  // to on_peer_silent
   };
-  using Letters = std::multimap<LetterKey, Letter>;
-
   Wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world, int self,
        Addresses addresses);
   [[nodiscard]] core::Status start();
@@ -116,19 +110,21 @@ class Wire {
   [[nodiscard]] Reception& reception() const { return context_->reception(); }
   static ucs_status_t on_letter(void* self, const void* head, std::size_t head_bytes, void* data,
                                 std::size_t bytes, const ucp_am_recv_param_t* param);
-  static void on_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
   static void on_sent(void* request, ucs_status_t status, void* state);
   static void on_fetched(void* request, ucs_status_t status, std::size_t bytes, void* state);
   [[nodiscard]] Transfer begin();
   [[nodiscard]] static Transfer begun(Transfer transfer, ucs_status_ptr_t request);
   static void end(Transfer::State& state);
   void lose(Peer& peer, ucs_status_t status);
-  void drop(Letters::iterator at);
-  [[nodiscard]] ucp_ep_params_t params_for(Peer& peer) const;
+  void release(const Letter& letter);
+  [[nodiscard]] ucp_ep_params_t endpoint_params();
   void call_next(Peer& peer);
   void greet(int rank);
+  void welcome(int rank, ucp_ep_h endpoint, std::uint64_t nonce);
   void give_thanks();
-  void close_endpoint(Peer& peer);
+  void await_greetings();
+  void close_endpoint(ucp_ep_h endpoint);
 
   const std::shared_ptr<const UcxContext> context_;
   const core::Arena& arena_;
@@ -137,9 +133,12 @@ class Wire {
   const Addresses addresses_;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
-  std::vector<Peer> peers_;  // by rank
-  Peer stranger_;            // a caller that is none of them
-  Letters letters_;
+  std::uint64_t nonce_ = 0;
+  std::vector<Peer> peers_;   // by rank
+  std::vector<Peer> guests_;  // have called, and not proved yet that they are members; first come first
+  Mailbox letters_;
+  core::Status overrun_;
+  std::uint64_t refused_ = 0;
   std::size_t pending_ = 0;  // transfers that UCX knows
   unsigned turns_ = 0;       // of progress()
   bool closing_ = false;

@@ -10,31 +10,37 @@ namespace {
 
 const std::vector<Contact> kContacts = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
 
+constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
+
 std::vector<std::byte> with_count(std::vector<std::byte> bytes, std::uint32_t count) {
-  std::memcpy(bytes.data(), &count, sizeof count);
+  std::memcpy(bytes.data() + sizeof kNonce, &count, sizeof count);
   return bytes;
 }
 
 TEST(UcxContact, ComesBackWithAndWithoutAWord) {
   for (const char* word : {"", "rank 2 does a sum of 20"}) {
-    const auto bytes = encode(kContacts, word);
+    const auto bytes = encode(kNonce, kContacts, word);
+    EXPECT_EQ(nonce_in(bytes), kNonce);
     EXPECT_EQ(decode(bytes), kContacts);
     EXPECT_EQ(last_word_in(bytes), word);
   }
-  EXPECT_EQ(last_word_in(encode({}, "a word alone")), "a word alone");
+  EXPECT_EQ(last_word_in(encode(kNonce, {}, "a word alone")), "a word alone");
 }
 
 TEST(UcxContact, HasNoWordBehindAFalseCount) {
-  const auto bytes = encode(kContacts, "word");
+  const auto bytes = encode(kNonce, kContacts, "word");
   for (const std::uint32_t count : {3U, 1U << 20, ~0U}) {
     EXPECT_EQ(last_word_in(with_count(bytes, count)), "") << count;
     EXPECT_TRUE(decode(with_count(bytes, count)).empty()) << count;
+    EXPECT_EQ(nonce_in(with_count(bytes, count)), 0U) << count;
   }
 }
 
 TEST(UcxContact, IsNothingWhereTheCountIsCutOff) {
-  for (std::size_t size = 0; size < sizeof(std::uint32_t); ++size) {
-    const std::vector<std::byte> bytes(size);
+  for (std::size_t size = 0; size < sizeof kNonce + sizeof(std::uint32_t); ++size) {
+    std::vector<std::byte> bytes = encode(kNonce, {});
+    bytes.resize(size);
+    EXPECT_EQ(nonce_in(bytes), 0U);
     EXPECT_TRUE(decode(bytes).empty());
     EXPECT_EQ(last_word_in(bytes), "");
   }

@@ -15,18 +15,18 @@ using core::write_golden;
 
 TEST(UcxLetter, IsTakenFromWhomAndAsItMayBe) {
   for (const Said& said : good_letters(2)) {
-    const auto head = read_head(said.head, said.bytes, 3);
+    const auto head = read_head(said.head, said.bytes, 3, kNonce);
     ASSERT_TRUE(head) << said.what;
     EXPECT_TRUE(bytes_of(*head) == said.head) << said.what;
-    EXPECT_FALSE(read_head(said.head, said.bytes, 2)) << said.what;
+    EXPECT_FALSE(read_head(said.head, said.bytes, 2, kNonce)) << said.what;
   }
   for (const Said& said : bad_letters(2))
-    EXPECT_FALSE(read_head(said.head, said.bytes, 3)) << said.what << ", " << said.bytes << " bytes";
+    EXPECT_FALSE(read_head(said.head, said.bytes, 3, kNonce)) << said.what << ", " << said.bytes << " bytes";
 }
 
 // A message that does not fit comes without its data, and says how many bytes it has.
 TEST(UcxLetter, OfAMessageMayComeWithoutIt) {
-  EXPECT_TRUE(read_head(bytes_of(head_of(LetterKind::kMessage, 0)), 0, 3));
+  EXPECT_TRUE(read_head(bytes_of(head_of(LetterKind::kMessage, 0)), 0, 3, kNonce));
 }
 
 struct Seed {
@@ -44,10 +44,10 @@ Bytes bytes_of(const Seed& seed) {
 
 std::vector<Seed> contacts() {
   const std::vector<Contact> both = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
-  return {{"one", {}, encode(std::span(both).first(1))},
-          {"two", {}, encode(both)},
-          {"with_word", {}, encode(both, "rank 2 does a sum of 20")},
-          {"word_alone", {}, encode({}, "a word")}};
+  return {{"one", {}, encode(kNonce, std::span(both).first(1))},
+          {"two", {}, encode(kNonce, both)},
+          {"with_word", {}, encode(kNonce, both, "rank 2 does a sum of 20")},
+          {"word_alone", {}, encode(kNonce, {}, "a word")}};
 }
 
 // Of four hosts, of which a target takes one, two, three and all.
@@ -71,7 +71,10 @@ std::vector<Seed> letters() {
   std::vector<Seed> out;
   static const std::vector<Said> kGood = good_letters(2);
   for (const Said& said : kGood)
-    out.push_back({said.what.c_str(), {static_cast<std::uint32_t>(said.bytes), 3}, said.head});
+    out.push_back({said.what.c_str(),
+                   {static_cast<std::uint32_t>(kNonce), static_cast<std::uint32_t>(kNonce >> 32),
+                    static_cast<std::uint32_t>(said.bytes), 3},
+                   said.head});
   return out;
 }
 

@@ -32,22 +32,24 @@ inline constexpr LineId kAllRanks{core::Position().value, 0,
     std::memcpy(bytes.data() + at, &member, sizeof member);
   };
   put(head.key.line), put(head.key.kind), put(head.key.number), put(head.key.piece), put(head.key.from);
-  put(head.call), put(head.thanks);
+  put(head.call), put(head.thanks), put(head.nonce);
   return bytes;
 }
 
+inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
+
 // From rank `from` in its first operation or message, which has 8 bytes.
-[[nodiscard]] inline LetterHead head_of(LetterKind kind, int from) {
+[[nodiscard]] inline LetterHead head_of(LetterKind kind, int from, std::uint64_t nonce = kNonce) {
   static Bytes eight(8);
   const bool message = kind == LetterKind::kReady || kind == LetterKind::kMessage;
   const Operation o =
       message ? Operation::send(eight, 0) : Operation::allreduce(eight, eight, Dtype::kFloat32, Op::kSum);
-  return {{kAllRanks, kind, 1, 0, from}, call_of(o, 3), 1};
+  return {{kAllRanks, kind, 1, 0, from}, call_of(o, 3), 1, nonce};
 }
 
-[[nodiscard]] inline std::vector<Said> good_letters(int from) {
+[[nodiscard]] inline std::vector<Said> good_letters(int from, std::uint64_t nonce = kNonce) {
   const auto one = [&](const char* what, LetterKind kind, std::size_t bytes) {
-    return Said{what, bytes_of(head_of(kind, from)), bytes};
+    return Said{what, bytes_of(head_of(kind, from, nonce)), bytes};
   };
   return {one("call", LetterKind::kCall, 0),       one("data", LetterKind::kData, 4096),
           one("ready", LetterKind::kReady, 0),     one("message", LetterKind::kMessage, 8),
@@ -55,16 +57,16 @@ inline constexpr LineId kAllRanks{core::Position().value, 0,
           one("failure", LetterKind::kFailure, 20)};
 }
 
-// To a member of a World of three.
-[[nodiscard]] inline std::vector<Said> bad_letters(int from) {
+// To a member of a World of three, from one who knows its nonce.
+[[nodiscard]] inline std::vector<Said> bad_letters(int from, std::uint64_t nonce = kNonce) {
   std::vector<Said> out;
   const auto add = [&](const char* what, LetterKind kind, std::size_t bytes, auto change) {
-    LetterHead head = head_of(kind, from);
+    LetterHead head = head_of(kind, from, nonce);
     change(head);
     out.push_back({what, bytes_of(head), bytes});
   };
   const auto nothing = [](LetterHead&) {};
-  const Bytes whole = bytes_of(head_of(LetterKind::kCall, from));
+  const Bytes whole = bytes_of(head_of(LetterKind::kCall, from, nonce));
   out.push_back({"no head", {}});
   out.push_back({"a short head", {whole.begin(), whole.end() - 1}});
   out.push_back({"a long head", whole});

@@ -1,5 +1,6 @@
-// A stranger who speaks UCX, at a member's port, which is open to anybody: what no member says is not heard,
-// and what the member does goes on, or fails with a sentence.
+// Who speaks UCX at a member's port, which is open to anybody. A stranger, who does not know the member's
+// nonce, is not heard, whatever it says. Who knows it is a member, and may be one that has gone wrong: what
+// no member says is not heard, and what the member does goes on, or fails with a sentence.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -26,7 +27,9 @@ constexpr std::uint64_t kLast = 99;  // number of the last that it says
 // Calls a member in the name of a lower rank, which has not called it, and says what it likes.
 class Stranger {
  public:
-  Stranger(const Contact& there, int rank) : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()) {
+  // `address` is the member's, `nonce` what the stranger takes for its nonce.
+  Stranger(std::span<const std::byte> address, std::uint64_t nonce, int rank)
+      : context_(open_ucx({.config = {{"TLS", "tcp"}}}).value()), there_(decode(address)[0]), nonce_(nonce) {
     ucp_worker_params_t worker{};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
     worker.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -42,7 +45,23 @@ class Stranger {
     };
     handler.arg = &greeted_;
     EXPECT_EQ(ucp().ucp_worker_set_am_recv_handler(worker_, &handler), UCS_OK);
-    const SocketAddress address = to_socket_address(there);
+    call(rank);
+  }
+  ~Stranger() {
+    for (ucp_ep_h const endpoint : endpoints_) {
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      static_cast<void>(finish(ucp().ucp_ep_close_nbx(endpoint, &param)));
+    }
+    ucp().ucp_worker_destroy(worker_);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  // Calls, once more, and says hello. What it says from now on goes this way.
+  void call(int rank) {
+    const SocketAddress address = to_socket_address(there_);
     ucp_ep_params_t endpoint{};
     endpoint.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                           UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
@@ -50,46 +69,45 @@ class Stranger {
     endpoint.err_handler = {[](void*, ucp_ep_h, ucs_status_t) {}, nullptr};
     endpoint.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
     endpoint.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
-    EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoint_), UCS_OK);
+    EXPECT_EQ(ucp().ucp_ep_create(worker_, &endpoint, &endpoints_.emplace_back()), UCS_OK);
+    EXPECT_TRUE(try_say(bytes_of(head_of(LetterKind::kHello, rank, nonce_)), {}, UCP_AM_SEND_FLAG_REPLY));
   }
-  ~Stranger() {
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    finish(ucp().ucp_ep_close_nbx(endpoint_, &param));
-    ucp().ucp_worker_destroy(worker_);
-  }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
-
   void progress() { ucp().ucp_worker_progress(worker_); }
   // The member has taken the call.
   [[nodiscard]] bool greeted() const { return greeted_; }
+  [[nodiscard]] std::uint64_t nonce() const { return nonce_; }
   void say(const Said& said) {
     const Bytes data(said.bytes, std::byte{0x55});
     say(said.head, data);
   }
-  void say(const Bytes& head, Input data) {
+  void say(const Bytes& head, Input data) { EXPECT_TRUE(try_say(head, data)); }
+  // False: the member has hung up.
+  [[nodiscard]] bool try_say(const Bytes& head, Input data, std::uint32_t flags = 0) {
     ucp_request_param_t param{};
-    finish(ucp().ucp_am_send_nbx(endpoint_, kLetterId, head.data(), head.size(), data.data(), data.size(),
-                                 &param));
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = flags;
+    return finish(ucp().ucp_am_send_nbx(endpoints_.back(), kLetterId, head.data(), head.size(), data.data(),
+                                        data.size(), &param));
   }
 
  private:
   [[nodiscard]] const Ucp& ucp() const { return context_->ucp(); }
-  void finish(ucs_status_ptr_t request) {
-    EXPECT_FALSE(UCS_PTR_IS_ERR(request)) << ucp().ucs_status_string(UCS_PTR_STATUS(request));
-    if (!UCS_PTR_IS_PTR(request)) return;
+  [[nodiscard]] bool finish(ucs_status_ptr_t request) {
+    if (!UCS_PTR_IS_PTR(request)) return !UCS_PTR_IS_ERR(request);
+    ucs_status_t status = UCS_INPROGRESS;
     EXPECT_TRUE(eventually([&] {
       progress();
-      return ucp().ucp_request_check_status(request) != UCS_INPROGRESS;
+      return (status = ucp().ucp_request_check_status(request)) != UCS_INPROGRESS;
     }));
     ucp().ucp_request_free(request);
+    return status == UCS_OK;
   }
 
   const std::shared_ptr<const UcxContext> context_;
+  const Contact there_;
+  const std::uint64_t nonce_;
   ucp_worker_h worker_ = nullptr;
-  ucp_ep_h endpoint_ = nullptr;
+  std::vector<ucp_ep_h> endpoints_;
   bool greeted_ = false;
 };
 
@@ -108,47 +126,64 @@ class UcxStranger : public ::testing::Test {
   }
   ~UcxStranger() override { ::munmap(board_, sizeof(Board)); }
 
-  // Rank 0 of a World is the stranger, who talks to the last one; the others do `body(rank, comm)`.
+  // Rank 0 of a World has the nonce of the last one, and says to it what no member would; the others do
+  // `body(rank, comm)`.
   void run(int ranks, const std::function<void(Stranger&)>& talk,
            const std::function<void(int, Communicator&)>& body) {
     const auto job = make_ucx_apart(ranks);
     run_all(Ranks::kProcesses, ranks, [&](int rank) {
       const auto mine = job->in_child();
-      if (rank == 0) return visit(*mine, ranks, talk);
-      const auto comm = mine->open(make_world(kGeneration, static_cast<std::uint32_t>(ranks)), rank);
-      ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-      body(rank, **comm);
-      ++board_->through;
+      if (rank != 0) return live(*mine, ranks, rank, body);
+      const Bytes address = address_of(*mine, ranks - 1);
+      Stranger stranger(address, nonce_in(address), 0);
+      ASSERT_TRUE(progress_until(stranger, [&] { return stranger.greeted(); }));
+      talk(stranger);
+      EXPECT_TRUE(progress_until(stranger, [&] { return board_->through == ranks - 1; }));
     });
+  }
+  // A World of two, and a stranger that calls rank 1 as rank 0.
+  void run_beside(const std::function<void(Stranger&)>& talk,
+                  const std::function<void(int, Communicator&)>& body) {
+    const auto job = make_ucx_apart(2);
+    run_all(Ranks::kProcesses, 3, [&](int rank) {
+      const auto mine = job->in_child();
+      if (rank != 2) return live(*mine, 2, rank, body);
+      const Bytes address = address_of(*mine, 1);
+      Stranger stranger(address, nonce_in(address) ^ 1, 0);
+      talk(stranger);
+      EXPECT_TRUE(progress_until(stranger, [&] { return board_->through == 2; }));
+      EXPECT_FALSE(stranger.greeted());
+    });
+  }
+  static bool progress_until(Stranger& stranger, const std::function<bool()>& ready) {
+    return eventually([&] {
+      stranger.progress();
+      return ready();
+    });
+  }
+  static const Wire& wire_of(const Communicator& comm) {
+    return dynamic_cast<const UcxCommunicator&>(comm).engine().wire();
   }
   // How many of them wait there.
   static int waiting(const Communicator& comm, LetterKind kind) {
     int count = 0;
-    dynamic_cast<const UcxCommunicator&>(comm).engine().wire().for_each(
-        kAllRanks, kind, 0, [&](const Letter&) { return ++count > 0; });
+    wire_of(comm).letters().for_each(kAllRanks, kind, 0, [&](const Letter&) { return ++count > 0; });
     return count;
   }
 
   Board* board_;
 
  private:
-  void visit(Job& job, int ranks, const std::function<void(Stranger&)>& talk) {
-    std::vector<Contact> there;
-    ASSERT_TRUE(eventually([&] {
-      const auto address = address_in(job, kGeneration, ranks - 1);
-      if (address) there = decode(*address);
-      return !there.empty();
-    }));
-    Stranger stranger(there[0], 0);
-    const auto with_progress = [&](const auto& ready) {
-      return eventually([&] {
-        stranger.progress();
-        return ready();
-      });
-    };
-    ASSERT_TRUE(with_progress([&] { return stranger.greeted(); }));
-    talk(stranger);
-    EXPECT_TRUE(with_progress([&] { return board_->through == ranks - 1; }));
+  void live(Job& job, int ranks, int rank, const std::function<void(int, Communicator&)>& body) {
+    const auto comm = job.open(make_world(kGeneration, static_cast<std::uint32_t>(ranks)), rank);
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    body(rank, **comm);
+    ++board_->through;
+  }
+  static Bytes address_of(Job& job, int rank) {
+    std::optional<Bytes> address;
+    EXPECT_TRUE(eventually([&] { return (address = address_in(job, kGeneration, rank)).has_value(); }));
+    return address.value_or(Bytes());
   }
 };
 
@@ -156,9 +191,9 @@ class UcxStranger : public ::testing::Test {
 TEST_F(UcxStranger, IsNotHeardWhereNoMemberWouldSaySo) {
   const auto talk = [](Stranger& stranger) {
     for (const int from : {0, 1}) {
-      for (const Said& said : bad_letters(from)) stranger.say(said);
+      for (const Said& said : bad_letters(from, stranger.nonce())) stranger.say(said);
     }
-    LetterHead last = head_of(LetterKind::kReady, 0);
+    LetterHead last = head_of(LetterKind::kReady, 0, stranger.nonce());
     last.key.number = kLast;
     stranger.say(bytes_of(last), {});
   };
@@ -190,7 +225,9 @@ TEST_F(UcxStranger, IsNotHeardWhereNoMemberWouldSaySo) {
 }
 
 TEST_F(UcxStranger, WhoSendsAMessageWithoutItsDataIsNamed) {
-  const auto talk = [](Stranger& stranger) { stranger.say(bytes_of(head_of(LetterKind::kMessage, 0)), {}); };
+  const auto talk = [](Stranger& stranger) {
+    stranger.say(bytes_of(head_of(LetterKind::kMessage, 0, stranger.nonce())), {});
+  };
   run(2, talk, [](int, Communicator& comm) {
     Bytes got(8);
     const core::Status status = comm.run(Operation::receive(got, 0), soon());
@@ -223,6 +260,7 @@ TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
     board_->through = 0;
     const auto talk = [&](Stranger& stranger) {
       LetterHead head{{kAllRanks, LetterKind::kData, 1, Piece{Piece::kNodes}.pack(), 0}, call_of(sum, 2)};
+      head.nonce = stranger.nonce();
       stranger.say(bytes_of(head), row.nodes);
       head.key.kind = LetterKind::kReceipt;  // of theirs
       stranger.say(bytes_of(head), {});

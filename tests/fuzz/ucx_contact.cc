@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string word = last_word_in(bytes);
   require(word.size() <= size);
   if (contacts.empty()) return 0;
-  require(std::ranges::equal(encode(contacts, word), bytes));
+  require(std::ranges::equal(encode(nonce_in(bytes), contacts, word), bytes));
   const std::vector<Contact> mine = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4000, 64, {0xfd}}};
   const std::vector<Contact> sorted = nearest_first(contacts, mine);
   require(std::ranges::is_permutation(sorted, contacts));

@@ -1,0 +1,127 @@
+// How members come to be connected, and their connections break.
+//
+// Of two members the one with the lower rank calls. Anybody can do that, in the name of any rank, so who has
+// called is a guest until its hello bears our nonce; UCX tells by which connection that came. Then its
+// connection is that rank's, and is answered with the nonce that the hello brings.
+#include <algorithm>
+#include <utility>
+
+#include "collective/ucx/wire.h"
+
+namespace regroup::collective {
+namespace {
+
+constexpr std::size_t kGuests = 64;  // at a time, beside one for each member
+
+}  // namespace
+
+ucp_ep_params_t Wire::endpoint_params() {
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_FLAGS;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {on_error, this};
+  return params;
+}
+
+bool Wire::reach(int to) {
+  Peer& peer = peers_[static_cast<std::size_t>(to)];
+  if (peer.endpoint != nullptr || !peer.lost.empty() || closed()) return true;
+  if (to < rank()) return false;  // it calls us
+  if (!peer.asked) {
+    const auto address = addresses_.find(world_.members[static_cast<std::size_t>(to)].id);
+    if (!address) return false;
+    peer.asked = true;
+    peer.nonce = nonce_in(*address);
+    peer.contacts = nearest_first(decode(*address), reception().contacts());
+  }
+  call_next(peer);
+  return true;
+}
+
+std::size_t Wire::connections() const {
+  std::size_t known = 0;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) known += knows(rank) ? 1 : 0;
+  return known;
+}
+
+// Tries one address after the other until one can be called.
+void Wire::call_next(Peer& peer) {
+  ucs_status_t status = UCS_ERR_UNREACHABLE;
+  while (status != UCS_OK && !peer.contacts.empty()) {
+    const SocketAddress address = to_socket_address(peer.contacts.front());
+    peer.contacts.erase(peer.contacts.begin());
+    ucp_ep_params_t params = endpoint_params();
+    params.field_mask |= UCP_EP_PARAM_FIELD_SOCK_ADDR;
+    params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
+    params.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
+    status = ucp().ucp_ep_create(worker_, &params, &peer.endpoint);
+  }
+  if (status == UCS_OK) return greet(static_cast<int>(&peer - peers_.data()));
+  peer.endpoint = nullptr;
+  lose(peer, status);
+}
+
+void Wire::greet(int rank) { static_cast<void>(send(rank, {{{}, LetterKind::kHello, nonce_}, {}}, {})); }
+
+// Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
+// where UCX breaks (openucx/ucx#11235). So are the first guests where there are too many.
+bool Wire::answer_callers() {
+  if (closed() || closing_ || !reception().progress()) return false;
+  const auto callers = reception().take(world_.generation);
+  for (const Reception::Caller& caller : callers) {
+    const auto from = caller.id & 0xffffffff;
+    const bool wanted =
+        caller.id == caller_id(world_.generation, from) && from < self_ && peers_[from].endpoint == nullptr;
+    ucp_ep_params_t params = endpoint_params();
+    params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
+    params.conn_request = caller.request;
+    ucp_ep_h endpoint = nullptr;
+    if (ucp().ucp_ep_create(worker_, &params, &endpoint) != UCS_OK) continue;  // it notices
+    if (wanted) {
+      guests_.push_back({.endpoint = endpoint});
+    } else {
+      close_endpoint(endpoint);
+    }
+  }
+  while (guests_.size() > peers_.size() + kGuests) {
+    close_endpoint(guests_.front().endpoint);
+    guests_.erase(guests_.begin());
+  }
+  return !callers.empty();
+}
+
+// A hello with our nonce, from `rank`, came by this connection.
+void Wire::welcome(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const auto guest = std::ranges::find(guests_, endpoint, &Peer::endpoint);
+  if (guest == guests_.end() || rank >= this->rank() || peer.endpoint != nullptr || closing_) return;
+  peer.endpoint = endpoint;
+  peer.nonce = nonce;
+  guests_.erase(guest);
+  greet(rank);
+}
+
+void Wire::lose(Peer& peer, ucs_status_t status) {
+  if (peer.lost.empty()) peer.lost = ucp().ucs_status_string(status);
+}
+
+void Wire::on_error(void* self, ucp_ep_h endpoint, ucs_status_t status) {
+  Wire& wire = *static_cast<Wire*>(self);
+  for (std::vector<Peer>* const list : {&wire.peers_, &wire.guests_}) {
+    const auto at = std::ranges::find(*list, endpoint, &Peer::endpoint);
+    if (at != list->end()) wire.lose(*at, status);
+  }
+}
+
+void Wire::close_endpoint(ucp_ep_h endpoint) {
+  const Transfer transfer = begin();
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  param.user_data = transfer.state_.get();
+  param.cb.send = on_sent;
+  static_cast<void>(begun(transfer, ucp().ucp_ep_close_nbx(endpoint, &param)));
+}
+
+}  // namespace regroup::collective
