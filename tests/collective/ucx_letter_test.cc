@@ -29,6 +29,14 @@ TEST(UcxLetter, OfAMessageMayComeWithoutIt) {
   EXPECT_TRUE(read_head(bytes_of(head_of(LetterKind::kMessage, 0)), 0, 3, kNonce));
 }
 
+TEST(UcxLetter, IsNotTakenForAnotherMemberOrGeneration) {
+  for (const std::uint64_t nonce : {std::uint64_t{0}, kNonce ^ 1, kNonce << 1, ~kNonce}) {
+    for (const Said& said : good_letters(2)) {
+      EXPECT_FALSE(read_head(said.head, said.bytes, 3, nonce)) << said.what;
+    }
+  }
+}
+
 struct Seed {
   const char* name;
   std::vector<std::uint32_t> numbers;  // as the fuzz target has them before the bytes

@@ -274,5 +274,102 @@ TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
   }
 }
 
+constexpr float kOfZero = 1, kOfOne = 2, kOfStranger = 64;
+
+Bytes as_bytes(float value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+// What rank 0 says to rank 1 in their first operation, a sum of one number.
+Bytes head_of_sum(std::uint64_t nonce) {
+  Bytes one(sizeof(float));
+  const Operation sum = Operation::allreduce(one, one, Dtype::kFloat32, Op::kSum);
+  return bytes_of(
+      {{kAllRanks, LetterKind::kData, 1, Piece{Piece::kWhole}.pack(), 0}, call_of(sum, 2), 0, nonce});
+}
+
+// As one of another job, or of an earlier generation, whose member had this port: all numbers are right but
+// the nonce.
+TEST_F(UcxStranger, IsNotHeardInTheNameOfAMemberThatCallsLater) {
+  constexpr std::uint64_t kSaid = 2 + 7;
+  const auto talk = [](Stranger& stranger) {
+    stranger.say(head_of_sum(stranger.nonce()), as_bytes(kOfStranger));
+    for (const Said& said : good_letters(0, stranger.nonce())) stranger.say(said);
+  };
+  run_beside(talk, [&](int rank, Communicator& comm) {
+    const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
+    Bytes out(in.size());
+    if (rank == 0) {
+      EXPECT_TRUE(eventually([&] { return board_->heard.load(); }));
+    }
+    auto request = comm.start(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
+    ASSERT_TRUE(request.ok()) << request.status().to_string();
+    EXPECT_TRUE(rank == 0 || eventually([&] {
+                  EXPECT_TRUE(request->test().ok());
+                  return wire_of(comm).refused() >= kSaid;
+                }));
+    if (rank == 1) {
+      EXPECT_EQ(wire_of(comm).refused(), kSaid);
+      EXPECT_EQ(wire_of(comm).connections(), 0U);
+    }
+    board_->heard = board_->heard || rank == 1;
+    EXPECT_EQ(request->wait().to_string(), "ok");
+    EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
+  });
+}
+
+// Connections that nobody proves to be a member's are held, but so many only.
+TEST_F(UcxStranger, WhoCallsAgainAndAgainKeepsNoMemberOut) {
+  constexpr int kCalls = 80;
+  const auto talk = [](Stranger& stranger) {
+    for (int call = 1; call < kCalls; ++call) stranger.call(0);
+  };
+  run_beside(talk, [&](int rank, Communicator& comm) {
+    const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
+    Bytes out(in.size());
+    if (rank == 0) {
+      EXPECT_TRUE(eventually([&] { return board_->heard.load(); }));
+    }
+    auto request = comm.start(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
+    ASSERT_TRUE(request.ok()) << request.status().to_string();
+    EXPECT_TRUE(rank == 0 || eventually([&] {
+                  EXPECT_TRUE(request->test().ok());
+                  return wire_of(comm).refused() >= kCalls;
+                }));
+    board_->heard = board_->heard || rank == 1;
+    EXPECT_EQ(request->wait().to_string(), "ok");
+    EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
+  });
+}
+
+TEST_F(UcxStranger, WhoNeverStopsKeepsNobodyFromTheDeadline) {
+  const auto talk = [&](Stranger& stranger) {
+    const Bytes head = head_of_sum(stranger.nonce());
+    while (!board_->heard && stranger.try_say(head, as_bytes(kOfStranger))) {
+    }
+  };
+  run_beside(talk, [&](int rank, Communicator& comm) {
+    if (rank == 0) return;
+    const core::Status status = comm.run(Operation::barrier(), core::SystemClock().now() + 300ms);
+    EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
+    EXPECT_GT(wire_of(comm).refused(), 0U);
+    board_->heard = true;
+  });
+}
+
+// A member that runs away: its letters do not fill the memory of those who are slower.
+TEST_F(UcxStranger, WhoSendsMoreThanAMemberMayEndsTheGenerationAndIsNamed) {
+  const auto talk = [](Stranger& stranger) {
+    LetterHead head = head_of(LetterKind::kReady, 0, stranger.nonce());
+    for (; head.key.number <= Mailbox::kLetters + 1; ++head.key.number) stranger.say(bytes_of(head), {});
+  };
+  run(2, talk, [&](int, Communicator& comm) {
+    const core::Status status = comm.run(Operation::barrier(), soon());
+    EXPECT_EQ(status.code(), core::Code::kResourceExhausted) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("generation 1: rank 0 has 65536 letters"));
+  });
+}
+
 }  // namespace
 }  // namespace regroup::collective::testing
