@@ -181,7 +181,7 @@ void Children::on_message(core::NodeId node, const Message& message) {
   if (child == nullptr || child->over) return;
   child->heard = true;
   child->timer.cancel();
-  if (std::exchange(child->unheard, 0) >= kSuspicious) events_.silent(node, false);
+  if (child->hearing.hear()) events_.silent(node, false);
   if (!std::holds_alternative<Beat>(message)) events_.message(node, message);
 }
 
@@ -200,8 +200,6 @@ void Children::on_left(core::NodeId node, const core::Status& why) {
   events_.left();
 }
 
-// Beats that do not come are counted, not time: after a while in which we were stopped, what has come in the
-// meantime is read first.
 void Children::watch() {
   beat_.expires_after(kBeat);
   beat_.async_wait([this](const boost::system::error_code& error) {
@@ -221,12 +219,11 @@ void Children::look() {
     if (child == nullptr || child->over) continue;
     if (options_.beats) child->link->send(Beat{});
     if (paused_) continue;
-    if (++child->unheard > kSilence / kBeat) {
-      lose(node, {core::Code::kPeerLost, fmt::format("host {}: its agent has not been heard for {} s",
-                                                     child->name, kSilence.count())});
-    } else if (child->unheard == kSuspicious) {
-      events_.silent(node, true);
-    }
+    const Hearing::Change change = child->hearing.miss();
+    if (change == Hearing::Change::kSilent) events_.silent(node, true);
+    if (change != Hearing::Change::kLost) continue;
+    lose(node, {core::Code::kPeerLost, fmt::format("host {}: its agent has not been heard for {} s",
+                                                   child->name, kSilence.count())});
   }
 }
 
@@ -285,7 +282,7 @@ void Children::pause() {
 void Children::resume() {
   paused_ = false;
   for (auto& [node, child] : children_) {
-    child.unheard = 0;
+    child.hearing.forgive();
     if (child.link) child.link->resume();
   }
 }

@@ -20,15 +20,14 @@
 #include "core/status.h"
 #include "launcher/net/job_secret.h"
 #include "launcher/net/secure_listener.h"
+#include "launcher/node/hearing.h"
 #include "launcher/node/link.h"
 #include "launcher/node/messages.h"
 #include "launcher/spawn/spawner.h"
 
 namespace regroup::node {
 
-inline constexpr int kSuspicious = 2;               // beats missing, for an agent to be silent
-inline constexpr std::chrono::seconds kSilence{5};  // after which an agent is taken for lost
-inline constexpr std::ptrdiff_t kMany = 8;          // agents on their way: they may be slow for each other
+inline constexpr std::ptrdiff_t kMany = 8;  // agents on their way: they may be slow for each other
 
 // What brings agents to hosts that are reached neither by ssh nor by a command that works here.
 using SpawnerFactory = std::function<std::unique_ptr<launcher::Spawner>(
@@ -112,7 +111,7 @@ class Children {
     boost::asio::steady_timer timer;              // of its first message
     std::chrono::steady_clock::time_point began;  // which its limit counts from
     std::unique_ptr<Link> link;
-    int unheard = 0;                   // beats that did not come
+    Hearing hearing;
     bool heard = false, over = false;  // its first message has come; it was lost or ended
     bool runs;                         // its process, here
   };

@@ -186,6 +186,17 @@ TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
   EXPECT_EQ(news(ChildNews::Kind::kLost, kOther), nullptr);
 }
 
+TEST_F(NodeRelay, OfAChildThatIsQuietTheHeadHearsBeforeItIsLostAndAgainOnceItSpeaks) {
+  start({kChild});
+  link(kChild);
+  below_[kChild]->send(Said{"first"});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kSilent, kChild) != nullptr; }));
+  EXPECT_EQ(news(ChildNews::Kind::kHeard, kChild), nullptr);
+  below_[kChild]->send(Beat{});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kHeard, kChild) != nullptr; }));
+  EXPECT_EQ(news(ChildNews::Kind::kLost, kChild), nullptr);
+}
+
 // A head that reads nothing makes the children wait, not the relay grow; nothing is lost by that.
 TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
   start({kChild});
