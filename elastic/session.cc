@@ -48,6 +48,11 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
 }
 
+Status Session::Impl::check_thread(const char* call) const {
+  if (owner_ == std::this_thread::get_id()) return {};
+  return core::invalid_argument(fmt::format("{}: called by another thread than the one that joined", call));
+}
+
 Result<Participant::Joined> Session::Impl::regroup() {
   observe(Moment::kRevoked);
   for (;;) {
@@ -274,15 +279,33 @@ Status Session::Impl::finish() {
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
-Result<std::optional<StepInfo>> Session::next_step() { return impl_->next_step(); }
-Result<std::optional<Shard>> Session::next_shard() { return impl_->next_shard(); }
-Result<std::span<const std::byte>> Session::commit() { return impl_->commit(); }
-Result<std::vector<SaveTarget>> Session::save_targets() { return impl_->save_targets(); }
+Result<std::optional<StepInfo>> Session::next_step() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("next_step"));
+  return impl_->next_step();
+}
+Result<std::optional<Shard>> Session::next_shard() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("next_shard"));
+  return impl_->next_shard();
+}
+Result<std::span<const std::byte>> Session::commit() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("commit"));
+  return impl_->commit();
+}
+Result<std::vector<SaveTarget>> Session::save_targets() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("save_targets"));
+  return impl_->save_targets();
+}
 void Session::saved(std::size_t target) { impl_->saved(target); }
 SaveCounts Session::save_counts() const { return impl_->save_counts(); }
 void Session::report_loss(double loss) { impl_->report_loss(loss); }
-Status Session::region(const std::function<Status(Communicator&)>& body) { return impl_->region(body); }
-Status Session::finish() { return impl_->finish(); }
+Status Session::region(const std::function<Status(Communicator&)>& body) {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("region"));
+  return impl_->region(body);
+}
+Status Session::finish() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("finish"));
+  return impl_->finish();
+}
 core::Step Session::last_step() const { return impl_->last_step(); }
 std::uint64_t Session::job_seed() const { return impl_->seed(); }
 

@@ -1,4 +1,5 @@
-// Session: what a training loop calls. One per process, used by one thread, the one that called join().
+// Session: what a training loop calls. One per process, used by one thread, the one that called join(): calls
+// of another are kInvalidArgument, and nothing happens.
 //
 //   auto session = Session::join(options);                       // blocks until this process is in a World
 //   while (auto step = session->next_step(); step.value()) {     // nothing: training is over, or this member

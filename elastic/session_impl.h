@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "elastic/checkpointing.h"
@@ -21,6 +22,8 @@ class Session::Impl {
  public:
   Impl(Options options, std::unique_ptr<Participant> self, Checkpointing checkpointing);
 
+  // Of the thread that joined: that one's death is known, and that it stores no result behind it.
+  [[nodiscard]] core::Status check_thread(const char* call) const;
   [[nodiscard]] core::Status enter();
   [[nodiscard]] core::Result<std::optional<StepInfo>> next_step();
   [[nodiscard]] core::Result<std::optional<Shard>> next_shard();
@@ -74,6 +77,7 @@ class Session::Impl {
   [[nodiscard]] core::Status try_region(core::Position at,
                                         const std::function<core::Status(collective::Communicator&)>& body);
 
+  const std::thread::id owner_ = std::this_thread::get_id();  // holds the lock of our line
   const Options options_;
   const Checkpointing checkpointing_;
   SavePlan saving_;  // of the step to be applied or the last one applied

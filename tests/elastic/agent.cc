@@ -61,30 +61,38 @@ Agent::Agent(core::Arena arena) : path_(make_path()), arena_(std::move(arena)) {
 Agent::~Agent() { std::filesystem::remove_all(std::filesystem::path(path_).parent_path()); }
 
 void Agent::welcome_all() {
-  while (links_.size() < arena_.spec().slots) {
-    links_.emplace_back(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    const int fd = links_.back().get();
-    const timeval patience{60, 0};
-    EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
-    core::FrameReader reader;
-    const core::Body first = next(fd, &reader);
-    ASSERT_TRUE(std::holds_alternative<core::Join>(first));
-    send_welcome(fd, static_cast<core::SlotIndex>(std::get<core::Join>(first).member));
-    EXPECT_TRUE(std::holds_alternative<core::Ready>(next(fd, &reader)));
-  }
+  while (links_.size() < arena_.spec().slots && !::testing::Test::HasFatalFailure()) welcome();
+}
+
+void Agent::welcome() {
+  links_.emplace_back(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const int fd = links_.back().get();
+  const timeval patience{60, 0};
+  EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+  core::FrameReader reader;
+  const core::Body first = next(fd, &reader);
+  ASSERT_TRUE(std::holds_alternative<core::Join>(first));
+  send_welcome(fd, static_cast<core::SlotIndex>(std::get<core::Join>(first).member));
+  EXPECT_TRUE(std::holds_alternative<core::Ready>(next(fd, &reader)));
 }
 
 void Agent::announce(core::Generation g, const std::set<core::SlotIndex>& donors,
-                     const std::set<core::SlotIndex>& newcomers) {
+                     const std::set<core::SlotIndex>& newcomers, const std::set<core::SlotIndex>& learners,
+                     const std::vector<core::SlotIndex>& owners) {
   core::World world;
   world.incarnation = 1;
   world.generation = g;
   world.resume = core::Position::of(resume);
   for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
-    if (!donors.contains(slot) && !newcomers.contains(slot)) continue;
-    world.members.push_back({.id = slot, .seat = {0, slot}, .needs_state = newcomers.contains(slot)});
+    if (!donors.contains(slot) && !newcomers.contains(slot) && !learners.contains(slot)) continue;
+    world.members.push_back({.id = slot,
+                             .seat = {0, slot},
+                             .needs_state = newcomers.contains(slot),
+                             .replays = learners.contains(slot)});
   }
-  world.plan.resize(arena_.spec().shards);
+  world.shards = arena_.spec().shards;
+  for (std::uint32_t leaf = 0; leaf < world.shards; ++leaf)
+    world.plan.push_back({0, owners[leaf % owners.size()]});
   EXPECT_TRUE(arena_.publish_world(world).ok());
   core::ring_all(arena_);
 }

@@ -26,11 +26,14 @@ class Agent {
   [[nodiscard]] const std::string& path() const { return path_; }  // for REGROUP_AGENT
   [[nodiscard]] bool sleeps(core::SlotIndex slot) const { return line(slot).bell.sleeping.load() != 0; }
 
-  // Lets in whoever connects, until all members said that they are ready.
+  // Lets in whoever connects, until all members said that they are ready; or one of them.
   void welcome_all();
-  // Generation `g` of these members; everything up to `resume` is committed.
+  void welcome();
+  // Generation `g` of these members; everything up to `resume` is committed. Leaf i of the next step is that
+  // of owners[i % owners.size()], by slots; none: of slot 0.
   void announce(core::Generation g, const std::set<core::SlotIndex>& donors,
-                const std::set<core::SlotIndex>& newcomers);
+                const std::set<core::SlotIndex>& newcomers, const std::set<core::SlotIndex>& learners = {},
+                const std::vector<core::SlotIndex>& owners = {0});
   // Closes all connections: a member that waits for a World gives up within a second or so.
   void hang_up() { links_.clear(); }
 

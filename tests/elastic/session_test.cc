@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <set>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "elastic/options.h"
@@ -88,6 +90,37 @@ TEST_F(SessionTest, CallsOutOfOrderAreErrorsThatSaySo) {
   ASSERT_TRUE((*session)->next_step().ok());
   EXPECT_EQ((*session)->next_step().status().message(), "next_step: the step before is not committed");
   EXPECT_EQ((*session)->commit().code(), core::Code::kInvalidArgument);
+}
+
+// The death of a member is that of the thread that joined (rule lastwrite of tests/model).
+TEST_F(SessionTest, OnlyTheThreadThatJoinedTrains) {
+  auto session = Session::join(options_);
+  ASSERT_TRUE(session.ok());
+  Session& own = **session;
+  ASSERT_TRUE(own.next_step().ok());
+  const auto shard = own.next_shard();
+  ASSERT_TRUE(shard.ok() && *shard);
+  std::vector<core::Status> answers;
+  int ran = 0;
+  std::jthread([&] {
+    for (int i = 0; i < 8; ++i) answers.push_back(own.next_shard().status());  // more than there are leaves
+    answers.push_back(own.next_step().status());
+    answers.push_back(own.commit().status());
+    answers.push_back(own.save_targets().status());
+    answers.push_back(own.region([&](collective::Communicator&) { return ++ran, core::Status(); }));
+    answers.push_back(own.finish());
+  }).join();
+  for (const core::Status& answer : answers) {
+    EXPECT_EQ(answer.code(), core::Code::kInvalidArgument);
+    EXPECT_NE(answer.message().find(": called by another thread than the one that joined"),
+              std::string::npos);
+  }
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(own.last_step(), 0U);  // no result was written: the step is open
+  int leaves = 1;
+  for (auto more = own.next_shard(); more.ok() && *more; more = own.next_shard()) ++leaves;
+  EXPECT_EQ(leaves, 4);
+  EXPECT_TRUE(own.commit().ok());
 }
 
 TEST_F(SessionTest, RefusesOptionsThatCannotWork) {
