@@ -1,4 +1,4 @@
-// Beats that do not come are counted, not time, as in children.cc.
+// Beats that do not come are counted, not time, as in hearing.h.
 #include "launcher/node/uplink.h"
 
 #include <fmt/format.h>
