@@ -3,8 +3,9 @@ given up ends the job, as any lost host does: with one line that names it, and n
 not its to say is not heard: the job goes on until that agent leaves."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import mpich
 import pytest
 from attacks import Plan, names_of_node2
 from hosts import ROOT, Hosts, until
@@ -24,8 +25,17 @@ DEADLINE_S = 60.0
 MEMBER = ["sh", "-c", "echo up; exec sleep 600"]
 
 
+def run_job(hosts: Hosts, command: Sequence[str]) -> subprocess.CompletedProcess:
+    return hosts[0].run(command, timeout=DEADLINE_S)
+
+
 def play(
-    hosts: Hosts, where: str, state: str, what: str, members: Sequence[str] = ("-np", "3", *MEMBER)
+    hosts: Hosts,
+    where: str,
+    state: str,
+    what: str,
+    members: Sequence[str] = ("-np", "3", *MEMBER),
+    run: Callable[[Hosts, Sequence[str]], subprocess.CompletedProcess] = run_job,
 ) -> tuple[str, subprocess.CompletedProcess]:
     """What became of the link, and how the job ended."""
     plan = Plan(hosts, [(state, what)], [HOSTILE])
@@ -33,7 +43,7 @@ def play(
         *(str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", where),
         *("--prefix", str(plan.folder), *members),
     ]
-    done = hosts[0].run(command, timeout=DEADLINE_S)
+    done = run(hosts, command)
     until(plan.answers, "an answer to the attack", 20)
     return plan.answers()[plan.names[0]], done
 
@@ -57,6 +67,13 @@ def test_an_agent_that_means_harm_ends_its_job_and_nothing_else(hosts: Hosts, st
     until(lambda: not left_on(hosts), "an end of all processes of regroup", 20)
 
 
+def run_mpi(hosts: Hosts, command: Sequence[str]) -> subprocess.CompletedProcess:
+    """With a hang of MPICH, if it is its own, forgiven."""
+    done, stuck = mpich.run(hosts, command, DEADLINE_S)
+    assert not stuck or any("mpich" in word for word in command)
+    return done
+
+
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_who_guesses_what_ranks_of_others_say_to_each_other_harms_none(hosts: Hosts, mpi: str):
     program = hosts.folder / f"guessed.{mpi}"
@@ -67,11 +84,10 @@ def test_who_guesses_what_ranks_of_others_say_to_each_other_harms_none(hosts: Ho
     )
     with names_of_node2(hosts) as names:
         where = f"node1:1,node3:1,{names[0]}:1"  # nobody runs there
-        members = ("--timeout", "30", "-np", "2", str(program), "hello")
-        answer, done = play(hosts, where, "running", "fences", members)
+        members = ("-np", "2", str(program), "hello")
+        answer, done = play(hosts, where, "running", "fences", members, run_mpi)
     assert answer == "closed"  # at the end of the job
-    if mpi == "openmpi":  # MPICH's ranks hang in MPI_Finalize now and then: test_mpi.py
-        assert (done.returncode, done.stderr) == (0, ""), done
+    assert (done.returncode, done.stderr) == (0, ""), done
     lines = [f"rank {rank} of 2 app 0 universe 3 sum 2" for rank in range(2)]
     assert sorted(done.stdout.splitlines()) == lines
     until(lambda: not left_on(hosts), "an end of all processes of regroup", 20)

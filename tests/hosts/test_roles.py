@@ -8,7 +8,8 @@ import textwrap
 
 import pytest
 from hosts import ROOT, Hosts, until
-from test_mpi import COMPILERS, TIMED_OUT, tries_of
+from test_mpi import COMPILERS
+from test_mpi import run as run_mpi
 from test_run import nothing_is_left, run, start  # noqa: F401
 
 WHERE = ["-H", "node1:1,node2:2,node3:2"]
@@ -121,20 +122,18 @@ MPI_ROLES = ["-H", "node1:1,node2:1,node3:1", "--role", "chief=1", "--role", "wo
 
 
 def test_an_mpi_program_has_one_world_over_all_hosts(hosts: Hosts, program: str):
-    limit = tries_of(program)[1]
-    done = run(hosts, *limit, *MPI_ROLES, program)
-    assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
-    assert sorted(line.split(" universe")[0] for line in done.out.splitlines()) == [
+    done = run_mpi(hosts, *MPI_ROLES, program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split(" universe")[0] for line in done.stdout.splitlines()) == [
         "rank 0 of 3 app 0", "rank 1 of 3 app 1", "rank 2 of 3 app 1",
     ]  # fmt: skip
 
 
 def test_a_death_inside_mpi_starts_the_whole_job_again(hosts: Hosts, program: str):
-    limit = tries_of(program)[1]
-    done = run(hosts, *limit, "--term-grace", "1", *MPI_ROLES, program, "retry", "kill")
-    assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
-    assert len([line for line in done.out.splitlines() if " of 3 app " in line]) == 3
-    assert "nobody can take its place in MPI_COMM_WORLD: starting the whole job again" in done.err
+    done = run_mpi(hosts, "--term-grace", "1", *MPI_ROLES, program, "retry", "kill")
+    assert done.returncode == 0, done.stderr
+    assert len([line for line in done.stdout.splitlines() if " of 3 app " in line]) == 3
+    assert "nobody can take its place in MPI_COMM_WORLD: starting the whole job again" in done.stderr
 
 
 def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: Hosts, program: str):
@@ -147,11 +146,10 @@ def test_a_ps_killed_inside_mpi_ends_the_job_whoever_else_fails_with_it(hosts: H
 
 def test_who_dies_before_mpi_is_replaced_in_the_same_world(hosts: Hosts, program: str):
     script = f"if [ $RANK = 1 ] && [ $REGROUP_RESTART_COUNT = 0 ]; then exit 3; fi; exec {program}"
-    limit = tries_of(program)[1]
-    done = run(hosts, *limit, *MPI_ROLES, "sh", "-c", script)
-    assert done.status == 0 or (limit and done.status == TIMED_OUT), done.err
-    assert len(done.out.splitlines()) == 3
-    assert "on node2) exited with code 3: starting it again (restart 1 of 3)" in done.err
+    done = run_mpi(hosts, *MPI_ROLES, "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+    assert "on node2) exited with code 3: starting it again (restart 1 of 3)" in done.stderr
 
 
 def test_a_tensorflow_cluster_trains_over_two_hosts(hosts: Hosts):

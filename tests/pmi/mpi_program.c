@@ -28,6 +28,15 @@ static int hello(void) {
   return 0;
 }
 
+// All speak with all, and end at the same time.
+static int talk(void) {
+  int *to = calloc(size, sizeof *to), *from = calloc(size, sizeof *from);
+  MPI_Alltoall(to, 1, MPI_INT, from, 1, MPI_INT, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+  return 0;
+}
+
 // Rank 1 ends in the way that is named while the others wait for it.
 static int end(const char* how) {
   if (!strcmp(how, "codes")) {
@@ -232,6 +241,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (!strcmp(what, "end")) return end(argv[2]);
+  if (!strcmp(what, "talk")) return talk();
   if (!strcmp(what, "share")) return share();
   if (!strcmp(what, "retry")) return retry(argv[2]);
   if (!strcmp(what, "meet")) return meet();
