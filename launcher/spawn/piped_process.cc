@@ -16,7 +16,6 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::size_t kLongestPiece = 64 << 10;
 constexpr std::size_t kMostAtEnd = 1 << 20;
 
 struct Ends {
@@ -98,24 +97,20 @@ ssize_t PipedProcess::read(Stream& stream) {
   std::array<char, 16 << 10> bytes;
   const ssize_t count = ::recv(stream.pipe.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0) return errno == EAGAIN || errno == EINTR ? -1 : 0;
-  stream.rest.append(bytes.data(), static_cast<std::size_t>(count));
-  cut(stream, count == 0);
+  tell(stream, stream.lines.add({bytes.data(), static_cast<std::size_t>(count)}));
+  if (count == 0) tell_rest(stream);
   return count;
 }
 
-void PipedProcess::cut(Stream& stream, bool all) {
-  const auto tell = events_.line;  // which may end itself
-  const std::string text = std::exchange(stream.rest, {});
-  std::size_t begin = 0;
-  for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    if (tell && events_.line) tell(std::string_view(text).substr(begin, end - begin), stream.error);
+void PipedProcess::tell(const Stream& stream, const std::vector<std::string>& lines) {
+  const auto line = events_.line;  // which may end itself
+  for (const std::string& each : lines) {
+    if (line && events_.line) line(each, stream.error);
   }
-  const std::string rest = text.substr(begin);
-  if (rest.size() < kLongestPiece && !all) {
-    stream.rest = rest;
-  } else if (!rest.empty() && tell && events_.line) {
-    tell(rest, stream.error);
-  }
+}
+
+void PipedProcess::tell_rest(Stream& stream) {
+  if (const std::string rest = stream.lines.take_rest(); !rest.empty()) tell(stream, {rest});
 }
 
 void PipedProcess::feed(std::string_view bytes) {
@@ -168,7 +163,7 @@ void PipedProcess::on_end() {
       if (count <= 0) break;
       got += static_cast<std::size_t>(count);
     }
-    cut(*stream, true);
+    tell_rest(*stream);
     stream->pipe.close(ignored);
   }
   close_input();

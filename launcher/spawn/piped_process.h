@@ -11,8 +11,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/status.h"
+#include "launcher/spawn/output_lines.h"
 #include "launcher/supervise/kept_child.h"
 #include "launcher/supervise/spawn.h"
 
@@ -22,7 +24,7 @@ namespace regroup::launcher {
 class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
  public:
   struct Events {
-    // Without its end; a line longer than 64 KiB comes in pieces. `error`: of the error output.
+    // As OutputLines cuts them. `error`: of the error output.
     std::function<void(std::string_view line, bool error)> line;
     // Last: as of waitpid. Whatever it wrote itself has been told.
     std::function<void(int wait_status)> ended;
@@ -48,14 +50,15 @@ class PipedProcess : public std::enable_shared_from_this<PipedProcess> {
     explicit Stream(boost::asio::io_context& loop, bool is_error) : pipe(loop), error(is_error) {}
     boost::asio::posix::stream_descriptor pipe;
     bool error;
-    std::string rest;  // of a line that has not ended
+    OutputLines lines;
   };
   PipedProcess(boost::asio::io_context& loop, pid_t pid, Events events);
 
   void wait_output(Stream& stream);
   // Bytes that came; 0 at the end, -1 if there is nothing now.
   ssize_t read(Stream& stream);
-  void cut(Stream& stream, bool all);
+  void tell(const Stream& stream, const std::vector<std::string>& lines);
+  void tell_rest(Stream& stream);
   void write();
   void wait_end();
   void on_end();

@@ -127,6 +127,10 @@ core::Status check_name(const std::string& name, std::string_view what) {
 std::string printable(std::string_view line) {
   std::string out(line.substr(0, kLongestPrinted));
   std::replace_if(out.begin(), out.end(), is_control, '?');
+  for (std::size_t at = 0; (at = out.find('\xc2', at)) != std::string::npos; ++at) {
+    const auto next = at + 1 < out.size() ? static_cast<unsigned char>(out[at + 1]) : 0U;
+    if (next >= 0x80 && next < 0xa0) out.replace(at, 2, "??");
+  }
   return out;
 }
 

@@ -37,7 +37,8 @@ struct Ending {
 // A name of a host, or a user, may not look like an option, nor hold blanks or control characters.
 [[nodiscard]] core::Status check_name(const std::string& name, std::string_view what);
 
-// For a terminal: control characters become '?', the end of what is longer than 500 bytes is cut off.
+// For a terminal: control characters become '?', also those of 8 bits in UTF-8, which some obey; the end of
+// what is longer than 500 bytes is cut off.
 [[nodiscard]] std::string printable(std::string_view line);
 
 }  // namespace regroup::launcher

@@ -268,5 +268,36 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
             "node1: the agent ended with status 76");
 }
 
+TEST(RemoteScript, PrintsNothingThatATerminalObeys) {
+  EXPECT_EQ(printable("a\x1b[31mb\x7f\tc"), "a?[31mb??c");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "31mb\xc2\x80"),
+            "a??31mb??");  // CSI as one character of UTF-8
+  EXPECT_EQ(printable("\xc2\xa0\xc3\xa4\xe2\x82\xac\xc2"), "\xc2\xa0\xc3\xa4\xe2\x82\xac\xc2");
+  EXPECT_EQ(printable(std::string(600, 'x')).size(), 500U);
+}
+
+TEST(OutputLines, AreTheSameHoweverTheyAreRead) {
+  const std::string bytes = "one\n\ntwo\r\nrest";
+  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+    OutputLines lines;
+    std::vector<std::string> out = lines.add(bytes.substr(0, cut));
+    for (const std::string& line : lines.add(bytes.substr(cut))) out.push_back(line);
+    EXPECT_THAT(out, testing::ElementsAre("one", "", "two\r")) << cut;
+    EXPECT_EQ(lines.take_rest(), "rest");
+    EXPECT_EQ(lines.take_rest(), "");
+  }
+}
+
+TEST(OutputLines, KeepNoLineWithoutEnd) {
+  OutputLines lines;
+  std::size_t told = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const std::string& piece : lines.add(std::string(10'000, 'x'))) told += piece.size();
+  }
+  EXPECT_GT(told, 1'000'000 - OutputLines::kLongestPiece);
+  EXPECT_EQ(told + lines.take_rest().size(), 1'000'000U);
+}
+
 }  // namespace
 }  // namespace regroup::launcher
