@@ -8,13 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -25,6 +23,7 @@
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/join_relay.h"
 #include "launcher/cmd/lent_agents.h"
+#include "launcher/cmd/peeked_line.h"
 #include "launcher/cmd/start.h"
 #include "launcher/options/values.h"
 #include "launcher/supervise/signals.h"
@@ -230,24 +229,12 @@ class Joiner {
     });
   }
 
-  // Line by line: what stands behind one may be for somebody else.
   bool receive() {
-    std::array<char, 16 << 10> bytes;
     const int socket = socket_.native_handle();
-    const ssize_t there = ::recv(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_PEEK);
-    if (there < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (there <= 0) {
-      lost();
-      return false;
-    }
-    const auto* const last = bytes.cbegin() + there;
-    const auto* const end = std::find(bytes.cbegin(), last, '\n');
-    const auto wanted = static_cast<std::size_t>(end - bytes.cbegin()) + (end == last ? 0 : 1);
-    const ssize_t count = ::recv(socket, bytes.data(), wanted, MSG_DONTWAIT);
-    read_.append(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    ::explicit_bzero(bytes.data(), bytes.size());  // the job's secret may stand behind the line
-    if (!read_.ends_with('\n')) return true;
-    const std::string line = std::exchange(read_, {});
+    const auto came = read_.receive(socket);
+    if (came == PeekedLine::Came::kEnd) lost();
+    if (came != PeekedLine::Came::kLine) return came == PeekedLine::Came::kNothing;
+    const std::string line = read_.take();
     if (!offer_.starts) return on_told(line);
     const auto about_agents = agents_.on_line(line, socket);
     if (about_agents.ok()) return *about_agents || on_told(line);
@@ -303,7 +290,8 @@ class Joiner {
   launcher::SignalReader signals_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_, again_;
-  std::string read_, why_;  // why: of the recall
+  PeekedLine read_;
+  std::string why_;  // of the recall
   bool recalled_ = false, continued_ = false, accepted_ = false;
   int tries_ = kTries;
   Park park_ = Park::kNo;

@@ -1,0 +1,81 @@
+// What the hub of a job says to `regroup join` through whatever command leads there: lines, and behind some
+// of them the job's secret. Whatever comes, each line is read as it was sent, the secret is in none of them,
+// and no agent is started but on a host of the allocation, of which there is none here.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "core/fd.h"
+#include "launcher/cmd/grant_lines.h"
+#include "launcher/cmd/lent_agents.h"
+#include "launcher/cmd/peeked_line.h"
+
+using namespace regroup;
+using cmd::PeekedLine;
+
+namespace {
+
+constexpr std::string_view kMark = "regroup1";
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+struct Door {
+  Door() {
+    std::array<int, 2> fds{};
+    require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) == 0);
+    ours = core::Fd(fds[0]);
+    hub = core::Fd(fds[1]);
+  }
+  // All of it, and the end.
+  void say(std::string_view bytes) const {
+    require(::send(hub.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) ==
+            static_cast<ssize_t>(bytes.size()));
+    require(::shutdown(hub.get(), SHUT_WR) == 0);
+  }
+  core::Fd ours, hub;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string_view left(reinterpret_cast<const char*>(data), std::min<std::size_t>(size, 48 << 10));
+  if (left.empty()) return 0;
+  const Door door;
+  door.say(left);
+  boost::asio::io_context loop;
+  std::size_t told = 0, starts = 0;
+  cmd::LentAgents agents(loop, {}, {}, [&told](const std::string& line) {
+    const auto news = cmd::parse_agent_news(line);
+    require(news.ok() && news->what == cmd::AgentNews::What::kEnded && !news->why.ok());
+    ++told;
+  });
+  PeekedLine reader;
+  for (;;) {
+    const auto came = reader.receive(door.ours.get());
+    if (came == PeekedLine::Came::kEnd) break;
+    if (came == PeekedLine::Came::kNothing) continue;  // a longer line than is looked at at once
+    const std::string line = reader.take();
+    require(line == left.substr(0, left.find('\n') + 1));
+    left.remove_prefix(line.size());
+    const auto about_agents = agents.on_line(line, door.ours.get());
+    const auto start = cmd::parse_agent_start(line);
+    if (start.ok() && !cmd::parse_agent_end(line).ok()) {
+      const bool secret = left.size() >= launcher::JobSecret::kMessageBytes && left.starts_with(kMark);
+      require(about_agents.ok() == (!start->secret || secret));
+      if (!about_agents.ok()) return 0;
+      if (start->secret) left.remove_prefix(launcher::JobSecret::kMessageBytes);
+      ++starts;
+    }
+    require(about_agents.ok() && told == starts);
+  }
+  require(left.find('\n') == std::string_view::npos);
+  return 0;
+}
