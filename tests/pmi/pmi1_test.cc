@@ -38,6 +38,8 @@ std::vector<std::string> tell(Pmi1Group& group, std::uint32_t rank, std::string_
         out.push_back(text + (app.wdir.empty() ? "" : " in " + app.wdir));
       }
       for (const auto& [key, value] : more->values) out.push_back(fmt::format("{}={}", key, value));
+    } else if (const auto* meet = std::get_if<Meet>(&effect)) {
+      out.push_back("meet " + meet->values);
     }
   };
   for (;;) {
@@ -111,6 +113,60 @@ TEST_F(Pmi1, WhatOnePutsAnotherGets) {
   tell(group, 1, "cmd=put kvsname=kvs_1 key=k value=v\n");
   EXPECT_THAT(tell(group, 2, "cmd=get kvsname=kvs_1 key=k\ncmd=destroy_kvs kvsname=kvs_1\n"),
               ElementsAre("2: cmd=get_result rc=0 msg=success value=v", "2: cmd=kvs_destroyed rc=0"));
+}
+
+// Ranks 0 and 1 are here, 2 elsewhere.
+struct Pmi1OfHosts : testing::Test {
+  static std::string bytes_of(std::initializer_list<std::string_view> parts) {
+    std::string out;
+    for (const std::string_view part : parts) out.append(part).push_back('\0');
+    return out;
+  }
+  std::vector<std::string> get(std::string_view space, std::string_view key) {
+    return tell(group, 0, fmt::format("cmd=get kvsname={} key={}\n", space, key));
+  }
+  KeyValues names;
+  Pmi1Group group{{"kvs", {3}, 3, "", {}, {0, 1}}, names};
+};
+
+TEST_F(Pmi1OfHosts, MeetWithWhatTheyHavePutSinceTheLastTime) {
+  tell(group, 1, "cmd=put kvsname=kvs key=P1 value=a\n");
+  EXPECT_TRUE(tell(group, 0, "cmd=barrier_in\n").empty());
+  EXPECT_THAT(tell(group, 1, "cmd=barrier_in\n"), ElementsAre("meet " + bytes_of({"kvs", "P1", "a"})));
+  const Effects out = group.met(bytes_of({"kvs", "P1", "a", "kvs", "P2", "b", "kvs_7", "c", ""}));
+  ASSERT_EQ(out.size(), 2U) << "all of this host leave";
+  EXPECT_EQ(std::get<Answer>(out[0]).text, "cmd=barrier_out\n");
+  EXPECT_EQ(std::get<Answer>(out[1]).rank, 1U);
+  EXPECT_THAT(get("kvs", "P2"), ElementsAre("0: cmd=get_result rc=0 msg=success value=b"));
+  EXPECT_THAT(get("kvs_7", "c"), ElementsAre("0: cmd=get_result rc=0 msg=success value="));
+  EXPECT_TRUE(tell(group, 0, "cmd=barrier_in\n").empty());
+  EXPECT_THAT(tell(group, 1, "cmd=barrier_in\n"), ElementsAre("meet "));
+}
+
+TEST_F(Pmi1OfHosts, TakeNothingThatNoProcessCouldHavePut) {
+  const std::string long_key(kMaxKeyBytes + 1, 'k'), long_value(kMaxValueBytes + 1, 'v');
+  static_cast<void>(
+      group.met(bytes_of({"kvs", "two", "x\ncmd=barrier_out", "kvs", "a\nb", "x", "kvs", "", "x", "kvs",
+                          long_key, "x", "kvs", "long", long_value, "", "a", "x"})));
+  EXPECT_THAT(tell(group, 0, "cmd=getbyidx kvsname=kvs idx=1\n"),  // 0: PMI_process_mapping
+              ElementsAre("0: cmd=getbyidx_results rc=-2 reason=no_more_keyvals"));
+  EXPECT_THAT(get("", "a"), ElementsAre(HasSubstr("kvs_not_found")));
+  for (const std::string& cut : {std::string("kvs"), std::string("kvs\0P", 5), bytes_of({"kvs", "P"})})
+    EXPECT_EQ(group.met(cut).size(), 2U);
+}
+
+TEST_F(Pmi1OfHosts, CannotMakeSpacesWithoutEnd) {
+  std::string values;
+  for (int i = 0; i < 2000; ++i) values += bytes_of({fmt::format("of{}", i), "k", "v"});
+  static_cast<void>(group.met(values));
+  EXPECT_THAT(get("of1000", "k"), ElementsAre(HasSubstr("rc=0")));
+  EXPECT_THAT(get("of1999", "k"), ElementsAre(HasSubstr("kvs_not_found")));
+  EXPECT_THAT(get("kvs", "PMI_process_mapping"), ElementsAre(HasSubstr("rc=0")));
+}
+
+TEST_F(Pmi1OfHosts, AValueWithAZeroByteIsRefused) {
+  tell(group, 0, std::string("cmd=put kvsname=kvs key=a value=b\0kvs\0c\0d\n", 44));
+  EXPECT_THAT(get("kvs", "a"), ElementsAre(HasSubstr("not_found")));
 }
 
 TEST_F(Pmi1, NamesAreSharedByAllSpaces) {

@@ -12,7 +12,15 @@ namespace {
 constexpr std::int64_t kMostApps = 1024;
 constexpr std::int64_t kMostStrings = 65536;
 constexpr std::int64_t kMostProcesses = 65536;
+constexpr std::string_view kEnds{"\n\0", 2};
 constexpr std::size_t kMostSpaces = 1024;  // key-value spaces that a program creates
+
+// Answers are lines, and values travel with zero bytes behind them: neither may be in one.
+bool is_value(std::string_view text) { return text.find_first_of(kEnds) == std::string_view::npos; }
+bool fits(std::string_view key, std::string_view value) {
+  return !key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes && is_value(key) &&
+         is_value(value);
+}
 
 Effects answer(std::uint32_t rank, std::string line) { return {Answer{rank, std::move(line) + "\n"}}; }
 
@@ -142,9 +150,7 @@ Effects Pmi1Group::put(std::uint32_t rank, const Pmi1Command& command) {
   if (space == spaces_.end()) return answer(rank, "cmd=put_result rc=-1 msg=kvs_not_found");
   const std::string key = command.get("key");
   const std::string value = command.get("value");
-  if (key.empty() || key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) {
-    return answer(rank, "cmd=put_result rc=-1 msg=bad_key_or_value");
-  }
+  if (!fits(key, value)) return answer(rank, "cmd=put_result rc=-1 msg=bad_key_or_value");
   space->second[key] = value;
   if (!alone()) {
     for (const std::string* part : {&space->first, &key, &value}) fresh_.append(*part).push_back('\0');
@@ -199,9 +205,16 @@ Effects Pmi1Group::met(std::string_view values) {
   while (!values.empty()) {
     const std::string space = next();
     const std::string key = next();
-    spaces_[space][key] = next();
+    learn(space, key, next());
   }
   return leave_barrier();
+}
+
+// A space that is not here was created on another host.
+void Pmi1Group::learn(const std::string& space, const std::string& key, const std::string& value) {
+  const bool named = !space.empty() && space.size() <= kMaxKvsNameBytes && is_value(space);
+  if (!named || !fits(key, value)) return;
+  if (spaces_.contains(space) || spaces_.size() < kMostSpaces) spaces_[space][key] = value;
 }
 
 Effects Pmi1Group::publish(std::uint32_t rank, const Pmi1Command& command) {

@@ -63,7 +63,7 @@ class Pmi1Group {
   [[nodiscard]] Effects on_command(std::uint32_t rank, const Pmi1Command& command);
   // "": the processes that `rank` asked for have been started.
   [[nodiscard]] Effects spawned(std::uint32_t rank, const std::string& error);
-  // `values` of all hosts, one after the other.
+  // `values` of all hosts, one after the other. What this host's processes could not have put is left out.
   [[nodiscard]] Effects met(std::string_view values);
   [[nodiscard]] std::uint32_t size() const { return size_; }
 
@@ -82,6 +82,7 @@ class Pmi1Group {
   Effects get(std::uint32_t rank, const Pmi1Command& command);
   Effects get_by_index(std::uint32_t rank, const Pmi1Command& command);
   Effects barrier(std::uint32_t rank, const Pmi1Command& command);
+  void learn(const std::string& space, const std::string& key, const std::string& value);
   [[nodiscard]] bool alone() const { return options_.here.size() == size_; }
   [[nodiscard]] Effects leave_barrier();
   Effects publish(std::uint32_t rank, const Pmi1Command& command);
