@@ -111,12 +111,13 @@ bool Link::receive() {
   const ssize_t count = ::recvmsg(socket_.native_handle(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0 && errno == EINTR) return true;
   if (count < 0 && would_block()) return false;
+  core::Fd fd = count < 0 ? core::Fd() : Ancillary::taken(packet);  // an empty packet has one, too
   if (count <= 0) {
     fail(count < 0 ? core::system_error("recvmsg", "the other side of regroup-pmi", errno)
                    : core::Status(core::Code::kPeerLost, "the other side closed the connection"));
     return false;
   }
-  return take(std::span(room_).first(static_cast<std::size_t>(count)), Ancillary::taken(packet));
+  return take(std::span(room_).first(static_cast<std::size_t>(count)), std::move(fd));
 }
 
 bool Link::take(std::span<const std::byte> packet, core::Fd fd) {

@@ -22,10 +22,11 @@ class Ancillary {
     header->cmsg_type = SCM_RIGHTS;
     std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
-  // Before recvmsg.
+  // Before recvmsg: what comes beyond one descriptor is closed by the kernel.
   void expect(msghdr& message) {
     message.msg_control = room_.data();
-    message.msg_controllen = room_.size();
+    message.msg_controllen =
+        CMSG_LEN(sizeof(int));  // CMSG_SPACE would take a second one, for nobody to close
   }
   // After recvmsg: the descriptor that came, if any.
   [[nodiscard]] static core::Fd taken(const msghdr& message) {

@@ -82,8 +82,9 @@ bool WordSocket::receive() {
     const ssize_t count = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno == EAGAIN;
+    core::Fd fd = Ancillary::taken(message);
     if (count != sizeof packet) return false;
-    handler_(packet.word, packet.value, Ancillary::taken(message));
+    handler_(packet.word, packet.value, std::move(fd));
   }
 }
 
