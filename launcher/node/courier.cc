@@ -65,7 +65,7 @@ std::vector<Parcel> Courier::down(std::span<const core::NodeId> nodes, std::span
 
 std::vector<Parcel> Courier::relay(const Relayed& relayed) {
   for (const core::NodeId node : relayed.nodes) {
-    if (relayed.answered && tree_.within(node, tree_.root())) waiting_.insert(node);
+    if (relayed.answered && tree_.next_hop(tree_.root(), node)) waiting_.insert(node);
   }
   return down(relayed.nodes, relayed.message, relayed.answered, relayed.numbers);
 }

@@ -145,7 +145,7 @@ void Hosts::on_news(core::NodeId parent, const ChildNews& news) {
     return;
   }
   using Kind = ChildNews::Kind;
-  if (news.kind == Kind::kLinked) child->attach(news.text);
+  if (news.kind == Kind::kLinked) child->attach(launcher::printable(news.text));
   if (news.kind == Kind::kSaid) on_line(news.node, launcher::printable(news.text));
   if (news.kind == Kind::kSilent || news.kind == Kind::kHeard)
     on_silent(news.node, news.kind == Kind::kSilent);

@@ -107,6 +107,13 @@ TEST_F(CourierTest, NobodyWaitsForTheLost) {
   EXPECT_FALSE(courier_.tree().has(6));
 }
 
+// A question that names the agent itself is for nobody below it.
+TEST_F(CourierTest, NobodyWaitsForTheAgentItself) {
+  ask({1, 2, 3});
+  (void)up(2, report(1));
+  EXPECT_EQ(up(3, report(1)), (std::vector<Nodes>{{2, 3}}));
+}
+
 TEST_F(CourierTest, ASecondQuestionIsAnsweredOnceMore) {
   ask({2, 3});
   (void)up(2, report(1));
