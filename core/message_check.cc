@@ -97,8 +97,15 @@ Status check_one(const Start& m) {
   if (m.rank < m.world_size) return {};
   return senseless("Start", fmt::format("rank {} of {}", m.rank, m.world_size));
 }
+Status check_one(const MemberLost& m) {
+  if (m.exit_code >= 0 && m.exit_code <= 255 && m.signal >= 0 && m.signal < 128) return {};
+  return senseless("MemberLost",
+                   fmt::format("member {} with status {}, signal {}", m.member, m.exit_code, m.signal));
+}
 Status check_one(const Report& m) {
   REGROUP_RETURN_IF_ERROR(check_generation("Report", m.generation));
+  if (std::ranges::any_of(m.lines, [](const LineReport& line) { return line.slot == kNoSlot; }))
+    return senseless("Report", "a member that has not joined has a line");
   return check_lines("Report", m.lines);
 }
 Status check_one(const HelloReply& m) {
