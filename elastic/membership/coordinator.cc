@@ -17,18 +17,6 @@ std::string cause_of(const core::MemberLost& lost) {
   return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
 }
 
-// An agent speaks for its own members only, and for those of which nobody else has said anything.
-bool may_speak(const MemberTable& members, core::NodeId node, core::MemberId member) {
-  const Record* r = members.look(member);
-  return r == nullptr || r->seat.node == node;
-}
-
-std::vector<core::LineReport> own_lines(const MemberTable& members, core::NodeId node,
-                                        std::vector<core::LineReport> lines) {
-  std::erase_if(lines, [&](const core::LineReport& line) { return !may_speak(members, node, line.member); });
-  return lines;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past)
@@ -138,14 +126,17 @@ Effects Coordinator::finish_call() {
 }
 
 void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
+  const auto own = [&](core::MemberId member) { return may_speak(known(), node, member); };
   if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) {
-    if (may_speak(members_, node, ready->join.member)) on_ready(node, *ready);
+    if (own(ready->join.member)) on_ready(node, *ready);
   } else if (const auto* drained = std::get_if<core::MemberDrained>(&message.body)) {
-    if (may_speak(members_, node, drained->member)) on_drained(node, *drained);
+    if (own(drained->member)) on_drained(node, *drained);
   } else if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) {
-    if (may_speak(members_, node, lost->member)) on_lost(node, *lost);
+    if (own(lost->member)) on_lost(node, *lost);
   } else if (message.incarnation < incarnation_) {
     return;  // answers to an earlier incarnation; the facts above stay true
+  } else if (const std::string untruth = untruth_in(known(), message.body); !untruth.empty()) {
+    give_up(node, fmt::format("host {}: its agent {}", nodes_.find(node)->name, untruth));
   } else if (const auto* report = std::get_if<core::Report>(&message.body)) {
     on_report(node, *report);
   } else if (const auto* hello = std::get_if<core::HelloReply>(&message.body)) {
@@ -153,11 +144,11 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
   } else if (const auto* contacts = std::get_if<core::Contacts>(&message.body)) {
     on_contacts(node, *contacts);
   } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&message.body)) {
-    on_peer_suspect(*suspect);
+    on_peer_suspect(node, *suspect);
   } else if (const auto* taught = std::get_if<core::Taught>(&message.body)) {
     copy_instead(lessons_.on_taught(scene(), node, *taught));
   } else if (const auto* learned = std::get_if<core::Learned>(&message.body)) {
-    if (may_speak(members_, node, learned->member)) copy_instead(lessons_.on_learned(scene(), *learned));
+    if (own(learned->member)) copy_instead(lessons_.on_learned(scene(), *learned));
   }
 }
 
@@ -179,6 +170,14 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   Record* r = members_.find(ready.join.member);
   if (r == nullptr) r = &recover(ready.join.member, node, true);
   if (r->state != MemberState::kStarting || !accept_declaration(r, ready.join)) return;
+  // Who had that line before was reaped, else it would not have been given away.
+  for (const core::MemberId id : members_.on_node(node)) {
+    const Record& other = *members_.look(id);
+    const bool living = other.state == MemberState::kWarm || other.lives_in_world();
+    if (!living || other.seat.slot != ready.slot) continue;
+    members_.find(id)->cause = "its line is another's";
+    lose_with_node(members_.find(id));
+  }
   r->state = MemberState::kWarm;
   r->seat = {node, ready.slot};
   r->warm_order = ++ready_count_;
@@ -261,8 +260,8 @@ void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   take_lines(node, report.lines);
   if (report.generation == 0) return;
   if (stage_ == Stage::kRound && report.generation >= highest_)
-    lines_[node] = own_lines(members_, node, report.lines);
-  if (stage_ == Stage::kSteady && report.generation >= world_.generation) {
+    lines_[node] = own_lines(known(), node, report.lines);
+  if (stage_ == Stage::kSteady && report.generation >= world_.generation && takes_part(world_, node)) {
     start_round(fmt::format("node {} closed generation {}", node, report.generation));
   }
 }
@@ -273,7 +272,8 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
   agreed_ = agreed_ && reply.world == world_.generation && reply.revoked_up_to < world_.generation;
   if (!declared_) declared_ = reply.declared;
   for (const core::LineReport& line : reply.lines) {
-    if (members_.find(line.member) == nullptr) (void)recover(line.member, node, line.alive);
+    if (members_.look(line.member) == nullptr && may_speak(known(), node, line.member))
+      (void)recover(line.member, node, line.alive);
   }
   for (const core::MemberId id : members_.on_node(node)) {
     const auto has = [&](const core::LineReport& line) { return line.member == id; };
@@ -285,7 +285,7 @@ void Coordinator::on_hello_reply(core::NodeId node, const core::HelloReply& repl
     if (stayed) not_replaced(*r);
   }
   take_lines(node, reply.lines);
-  lines_[node] = own_lines(members_, node, reply.lines);
+  lines_[node] = own_lines(known(), node, reply.lines);
 }
 
 void Coordinator::take_lines(core::NodeId node, const std::vector<core::LineReport>& lines) {

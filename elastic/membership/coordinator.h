@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "core/world.h"
+#include "elastic/membership/agent_facts.h"
 #include "elastic/membership/backoff.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/journal_entry.h"
@@ -30,9 +31,8 @@ class Coordinator {
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
   // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect, Taught,
-  // Learned. From the driver, which closes the connection to the agent to which a NodeLost is sent: NodeUp
-  // (again with other slots, 0 if the host is wanted back), NodeSilent, NodeLost, NodesKnown. From control
-  // commands, each answered by one ToClient: StatusRequest, ResizeRequest, NoticeRequest, KillRequest.
+  // Learned. From the driver, which closes the link of the agent that a NodeLost is sent to: NodeUp (again
+  // with other slots, 0: it is wanted back), NodeSilent, NodeLost, NodesKnown. A request gets one ToClient.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
@@ -44,6 +44,7 @@ class Coordinator {
 
  private:
   enum class Stage : std::uint8_t { kNodes, kHello, kStarting, kRelaunching, kSteady, kRound, kDone };
+  [[nodiscard]] Known known() const { return {members_, world_, highest_, !job_.nodes.empty()}; }
   void on_agent(core::NodeId node, const core::Message& message);
   Record& recover(core::MemberId id, core::NodeId node, bool alive);
   void on_ready(core::NodeId node, const core::MemberReady& ready);
@@ -69,7 +70,8 @@ class Coordinator {
   void end_without_room();
   void lose_node(core::NodeId node, const std::string& why);
   void lose_with_node(Record* r);
-  void on_peer_suspect(const core::PeerSuspect& suspect);
+  void on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect);
+  void give_up(core::NodeId node, const std::string& why);
   void give_up_suspects();
   void on_contacts(core::NodeId node, const core::Contacts& contacts);
   [[nodiscard]] bool accept_declaration(Record* r, const core::Join& join);
@@ -120,23 +122,21 @@ class Coordinator {
   const JobInfo job_;
   const core::Incarnation incarnation_;
   Stage stage_;
-  core::TimePoint now_{}, began_{};          // of the call in progress, of the job
-  bool begun_ = false, losses_due_ = false;  // desired_ is less than journaled
-  core::World world_;                        // newest formed (or journaled); generation 0 before World 1
-  core::TimePoint progress_since_{};         // a World with a later resume than the one before began then
-  core::Generation highest_ = 0;             // generation that anybody knows of
+  core::TimePoint now_{}, began_{};                          // of the call in progress, of the job
+  bool begun_ = false, agreed_ = true, losses_due_ = false;  // hellos fit the journal; desired_ < journaled_
+  core::World world_;                 // newest formed (or journaled); generation 0 before World 1
+  core::TimePoint progress_since_{};  // a World with a later resume than the one before began then
+  core::Generation highest_ = 0;      // generation that anybody knows of
   MemberTable members_;
   Backoff backoff_;
-  std::uint32_t desired_, journaled_ = 0;  // members to keep: the target, less those not replaced; on disk
+  std::uint32_t desired_, journaled_ = 0, launched_ = 0;  // members to keep; on disk; of this launch, or 0
   std::uint64_t ready_count_ = 0;
-  std::uint32_t launched_ = 0;                          // members of the present launch; 0: none yet
   core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; given below, says the journal
   Relaunches relaunches_;
   NodeTable nodes_;
   Lessons lessons_;
   std::optional<core::Join> declared_;                           // by the first member
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
-  bool agreed_ = true;                                           // all hellos fit the journal
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // nobody has joined yet
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();

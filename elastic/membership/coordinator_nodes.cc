@@ -192,12 +192,19 @@ void Coordinator::lose_with_node(Record* r) {
   if (stayed) not_replaced(*r);
 }
 
-void Coordinator::on_peer_suspect(const core::PeerSuspect& suspect) {
+// Only who takes part misses another. Of a member it is written down once in a while.
+void Coordinator::on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect) {
   Record* r = members_.find(suspect.member);
-  if (r == nullptr || !r->lives_in_world()) return;
+  if (r == nullptr || !r->lives_in_world() || r->seat.node == node || !takes_part(world_, node)) return;
+  const bool known = r->suspected && now_ - *r->suspected <= kSuspicion;
   r->suspected = now_;
-  remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
+  if (!known) remember(fmt::format("member {} cannot be reached by another: {}", r->id, suspect.why));
   give_up_suspects();
+}
+
+void Coordinator::give_up(core::NodeId node, const std::string& why) {
+  emit(ToAgent{node, core::NodeLost{node, why}});
+  lose_node(node, why);
 }
 
 // Two that know nothing of each other miss it: the agent's beats and another member's data.
@@ -210,27 +217,27 @@ void Coordinator::give_up_suspects() {
     if (suspected && node != nullptr && node->silent) given_up.insert(r.seat.node);
   }
   for (const core::NodeId node : given_up) {
-    const std::string why =
-        fmt::format("host {}: neither its agent nor its members are heard any more", nodes_.find(node)->name);
-    emit(ToAgent{node, core::NodeLost{node, why}});
-    lose_node(node, why);
+    give_up(node, fmt::format("host {}: neither its agent nor its members are heard any more",
+                              nodes_.find(node)->name));
   }
 }
 
 void Coordinator::on_contacts(core::NodeId node, const core::Contacts& contacts) {
   if (stage_ != Stage::kSteady && stage_ != Stage::kHello) return;
-  const auto all = nodes_.gather(node, contacts, world_);
+  const auto all = nodes_.gather(node, own_contacts(known(), node, contacts), world_);
   if (!all) return;
   core::Contacts part{all->generation, {}};
   std::size_t bytes = 0;
   for (const core::Contact& contact : all->members) {
+    if (bytes > 0 && bytes + contact.address.size() > kContactBytes) {
+      to_agents(part);
+      part.members.clear();
+      bytes = 0;
+    }
     part.members.push_back(contact);
     bytes += contact.address.size();
-    if (bytes < kContactBytes && &contact != &all->members.back()) continue;
-    to_agents(part);
-    part.members.clear();
-    bytes = 0;
   }
+  to_agents(part);
 }
 
 // All of a job declare the same, whatever their nodes.

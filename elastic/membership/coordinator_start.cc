@@ -22,7 +22,7 @@ void Coordinator::start_members() {
   // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
   if (!first_ready_ || backoff_.given_up() || now_ < backoff_.not_before()) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
-  while (members_.staying() < desired_ + policy_.spares && members_.processes() < policy_.slots) {
+  while (!done() && members_.staying() < desired_ + policy_.spares && members_.processes() < policy_.slots) {
     const std::uint32_t rank = members_.staying();
     start_one(rank, std::max(desired_, rank + 1));
   }
@@ -30,6 +30,7 @@ void Coordinator::start_members() {
 
 void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
   const core::MemberId id = members_.next_id();
+  if (members_.look(id) != nullptr) return end(1, "no number is left for a further member");
   // Of a member on a node that is lost together with this coordinator nobody tells the next one.
   if (job_.nodes.empty() && id >= promised_ids_) {
     const std::uint32_t wanted = desired_ + policy_.spares, staying = members_.staying();
@@ -92,7 +93,7 @@ void Coordinator::launch() {
   Intent ahead = intent();
   promised_ids_ = ahead.next_member += launched_;
   journal(std::move(ahead));
-  for (std::uint32_t rank = 0; rank < launched_; ++rank) start_one(rank, launched_);
+  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank) start_one(rank, launched_);
 }
 
 void Coordinator::relaunch() {

@@ -116,9 +116,13 @@ Lessons::Round Lessons::on_taught(const Scene& scene, core::NodeId node, const c
   const bool first = lesson_->step == 0;
   const auto answered = lesson_->asked.extract(node);
   const bool asked = !answered.empty();
+  if (!asked && !lesson_->sources.contains(node)) return {};
   const bool reached = !taught.endpoints.empty() || scene.nodes.all().size() == 1;
-  if (!taught.why.empty() || !reached) {
-    const std::string why = taught.why.empty() ? "other hosts cannot reach it" : taught.why;
+  const bool same = first ? taught.step > 0 : taught.step == lesson_->step;
+  if (!taught.why.empty() || !reached || (asked && !same)) {
+    const std::string why = !taught.why.empty() ? taught.why
+                            : !reached          ? "other hosts cannot reach it"
+                                                : "it gives another step";
     if (first || !asked)  // the others do without this one
       return end(scene, at_host(scene.nodes.all().at(node).name, why));
   } else if (asked) {

@@ -92,6 +92,7 @@ class MemberTable {
   [[nodiscard]] std::map<core::NodeId, std::uint32_t> take_loads();
   [[nodiscard]] core::MemberId next_id() const;  // above every one ever seen or reserved
   void reserve_ids(core::MemberId below) { reserved_below_ = std::max(reserved_below_, below); }
+  [[nodiscard]] core::MemberId reserved_below() const { return reserved_below_; }
   // For decide(): the members of `world` in rank order, then the rest.
   [[nodiscard]] Roster roster(const core::World& world, core::TimePoint below_min_since) const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"

@@ -76,7 +76,7 @@ std::string Coordinator::status_json(core::TimePoint now) const {
   }
   out["history"] = json::array();
   for (const auto& [at, text] : history_) out["history"].push_back({{"at", seconds(at)}, {"why", text}});
-  return out.dump();
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);  // a member's text is whatever it is
 }
 
 }  // namespace regroup::membership

@@ -1,0 +1,59 @@
+// Everything here is asked of each message of an agent, before it changes anything.
+#include "elastic/membership/agent_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace regroup::membership {
+namespace {
+
+// A generation is on disk before anybody hears of it, so no agent can know of one above. That many are
+// forgiven: a coordinator whose journal lacks its end costs nothing then, and of the two million that there
+// are a liar uses up none that matter.
+constexpr core::Generation kForgiven = 16;
+
+}  // namespace
+
+bool may_speak(const Known& known, core::NodeId node, core::MemberId member) {
+  const Record* r = known.members.look(member);
+  if (r != nullptr) return r->seat.node == node;
+  return known.one_agent || member < known.members.reserved_below();
+}
+
+std::vector<core::LineReport> own_lines(const Known& known, core::NodeId node,
+                                        std::vector<core::LineReport> lines) {
+  std::erase_if(lines, [&](const core::LineReport& line) { return !may_speak(known, node, line.member); });
+  return lines;
+}
+
+core::Contacts own_contacts(const Known& known, core::NodeId node, core::Contacts contacts) {
+  std::erase_if(contacts.members, [&](const core::Contact& contact) {
+    const Record* r = known.members.look(contact.member);
+    return r == nullptr || r->rank < 0 || r->seat.node != node;
+  });
+  return contacts;
+}
+
+bool takes_part(const core::World& world, core::NodeId node) {
+  return std::ranges::any_of(world.members, [&](const core::WorldMember& m) { return m.seat.node == node; });
+}
+
+std::string untruth_in(const Known& known, const core::Body& said) {
+  if (const auto* hello = std::get_if<core::HelloReply>(&said)) {
+    const core::Generation heard = std::max(hello->world, hello->revoked_up_to);
+    if (heard <= known.world.generation + kForgiven) return "";
+    return fmt::format("says that it has heard of generation {}, the journal knows {}", heard,
+                       known.world.generation);
+  }
+  if (const auto* report = std::get_if<core::Report>(&said)) {
+    if (report->generation <= known.highest) return "";
+    return fmt::format("says that generation {} is over, the newest is {}", report->generation,
+                       known.highest);
+  }
+  return "";
+}
+
+}  // namespace regroup::membership

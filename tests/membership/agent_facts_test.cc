@@ -1,0 +1,248 @@
+// What an agent that has the secret may say, and what is not heard: docs/security.md. Host b means harm.
+#include "elastic/membership/agent_facts.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+using core::Phase, core::Position;
+using testing::ElementsAre, testing::HasSubstr;
+
+constexpr core::NodeId kA = 1, kB = 2, kC = 3;
+constexpr core::MemberId kLastId = std::numeric_limits<core::MemberId>::max();
+
+template <class B>
+std::vector<std::pair<core::NodeId, B>> told(const Effects& effects) {
+  std::vector<std::pair<core::NodeId, B>> out;
+  for (const Effect& effect : effects) {
+    const auto* send = std::get_if<ToAgent>(&effect);
+    const auto* body = send == nullptr ? nullptr : std::get_if<B>(&send->body);
+    if (body != nullptr) out.emplace_back(send->node, *body);
+  }
+  return out;
+}
+
+// A job on three hosts of one slot each, as many members as `target`.
+class AgentFactsTest : public testing::Test {
+ protected:
+  Effects begin(std::uint32_t target, Past past = {}, core::Incarnation incarnation = 1) {
+    incarnation_ = incarnation;
+    Policy policy{.min = 1, .max = 3, .target = target, .shards = 2};
+    policy.kept_results = 4;
+    JobInfo job{.id = "job"};
+    job.nodes.clear();
+    coordinator_.emplace(policy, job, incarnation, std::move(past));
+    (void)coordinator_->tick(now_);
+    for (const core::NodeId node : {kA, kB, kC}) (void)from(node, core::NodeUp{node, name(node), 1});
+    return from(kA, core::NodesKnown{});
+  }
+  // Members 0, 1 ... on hosts a, b ...; World 1 is of them.
+  void run(std::uint32_t members) {
+    ASSERT_EQ(told<core::Start>(begin(members)).size(), members);
+    for (core::MemberId id = 0; id < members; ++id) (void)from(id + 1, ready(id));
+    ASSERT_EQ(coordinator_->world().size(), members) << status();
+    (void)coordinator_->tick(now_);  // its first Query
+  }
+  // An incarnation that finds World 3, of members 4 on a and 5 on b.
+  void restart(core::MemberId promised = 0) {
+    Past past;
+    past.world = core::World{.incarnation = 1,
+                             .generation = 3,
+                             .resume = Position::of(7),
+                             .shards = 2,
+                             .members = {{.id = 4, .seat = {kA, 0}}, {.id = 5, .seat = {kB, 0}}},
+                             .plan = {{kA, 0}, {kB, 0}}};
+    past.intent = Intent{.began = now_, .target = 2, .desired = 2, .next_member = promised};
+    ASSERT_EQ(told<core::Hello>(begin(2, std::move(past), 2)).size(), 1U);
+  }
+  Effects from(core::NodeId node, core::Body body) {
+    return coordinator_->handle(now_, {Source::Kind::kAgent, node}, {incarnation_, std::move(body), node});
+  }
+  static core::MemberReady ready(core::MemberId id, core::SlotIndex slot = 0) {
+    return {slot, {.member = id, .elements = 1, .model = "m"}};
+  }
+  static core::LineReport line(core::MemberId id, core::SlotIndex slot = 0) {
+    return {.member = id, .slot = slot, .state = {Phase::kOpen, false, 3, Position::of(8)}};
+  }
+  static std::string name(core::NodeId node) { return std::string(1, static_cast<char>('a' + node - 1)); }
+  std::string status() const { return coordinator_->status_json(now_); }
+
+  // Those that live, and the host of each.
+  std::map<core::MemberId, core::NodeId> members() const {
+    std::map<core::MemberId, core::NodeId> out;
+    const auto json = nlohmann::json::parse(status());
+    for (const auto& member : json["members"]) out[member["id"]] = member["node"];
+    return out;
+  }
+  // Losses are answered after a while.
+  Effects later() {
+    now_ += std::chrono::seconds(10);
+    return coordinator_->tick(now_);
+  }
+
+  core::TimePoint now_{std::chrono::seconds(5)};
+  core::Incarnation incarnation_ = 1;
+  std::optional<Coordinator> coordinator_;
+};
+
+TEST_F(AgentFactsTest, OfMembersThatNobodyStartedNothingIsHeard) {
+  run(2);
+  const std::string before = status();
+  const auto all = [&](core::MemberId id) {
+    EXPECT_TRUE(
+        from(kB, core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}).empty());
+    EXPECT_TRUE(from(kB, core::MemberDrained{id}).empty());
+    EXPECT_TRUE(from(kB, ready(id)).empty());
+    EXPECT_TRUE(from(kB, core::Learned{1, id, 9, ""}).empty());
+  };
+  all(kLastId);
+  for (core::MemberId id = 100; id < 1100; ++id) all(id);
+  EXPECT_EQ(status(), before);
+  (void)from(kA, core::MemberLost{.member = 0, .joined = true, .signal = 9, .reaped = true});
+  const auto started = told<core::Start>(later());
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_EQ(started[0].second.member, 2U);
+}
+
+TEST_F(AgentFactsTest, ANewIncarnationHearsOfMembersThatTheJournalHasPromised) {
+  restart(8);
+  const auto unjoined = [](core::MemberId id) { return line(id, core::kNoSlot); };
+  (void)from(kA, core::HelloReply{3, 0, {line(4), unjoined(7), unjoined(8), unjoined(kLastId)}});
+  (void)from(kB, core::HelloReply{3, 0, {line(5), line(4), unjoined(7)}});
+  (void)from(kC, core::HelloReply{3, 0, {}});
+  const std::map<core::MemberId, core::NodeId> known{{4, kA}, {5, kB}, {7, kA}};
+  EXPECT_EQ(members(), known);
+  (void)from(kB, core::MemberLost{.member = 7, .signal = 9, .reaped = true});
+  EXPECT_EQ(members(), known);
+}
+
+TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
+  restart(kLastId);
+  (void)from(kA, core::HelloReply{3, 0, {line(4)}});
+  (void)from(kB, core::HelloReply{3, 0, {line(5)}});
+  const auto last = told<core::Start>(from(kC, core::HelloReply{3, 0, {}}));
+  ASSERT_TRUE(last.empty());  // nobody is missing
+  const auto lost = [](core::MemberId id) {
+    return core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true};
+  };
+  (void)from(kA, lost(4));
+  const auto started = told<core::Start>(later());
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_EQ(started[0].second.member, kLastId);
+  const auto done = told<core::JobDone>(from(started[0].first, lost(kLastId)));
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].second.reason, "no number is left for a further member");
+}
+
+TEST_F(AgentFactsTest, ContactsAreOfTheMembersOfTheHostThatSpeaks) {
+  run(2);
+  const core::Contact first{0, {std::byte{1}}}, second{1, {std::byte{2}}}, forged{0, {std::byte{3}}};
+  EXPECT_TRUE(told<core::Contacts>(from(kA, core::Contacts{1, {first}})).empty());
+  const auto all = told<core::Contacts>(from(kB, core::Contacts{1, {second, forged, {kLastId, {}}}}));
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_THAT(all[0].second.members, ElementsAre(first, second));
+}
+
+// A frame has its limit, and what agents are told must fit in one.
+TEST_F(AgentFactsTest, ALongContactGoesAlone) {
+  run(2);
+  const core::Contact first{0, std::vector<std::byte>(255 << 10)},
+      second{1, std::vector<std::byte>(900 << 10)};
+  (void)from(kA, core::Contacts{1, {first}});
+  const auto all = told<core::Contacts>(from(kB, core::Contacts{1, {second}}));
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_THAT(all[0].second.members, ElementsAre(first));
+  EXPECT_THAT(all[1].second.members, ElementsAre(second));
+}
+
+TEST_F(AgentFactsTest, WhoHasHeardOfAGenerationThatIsInNoJournalIsGivenUp) {
+  for (const core::HelloReply& reply :
+       {core::HelloReply{core::kMaxGeneration, 0, {line(5)}}, core::HelloReply{3, 20, {line(5)}}}) {
+    restart();
+    (void)from(kA, core::HelloReply{3, 0, {line(4)}});
+    (void)from(kC, core::HelloReply{3, 0, {}});
+    const auto given_up = told<core::NodeLost>(from(kB, reply));
+    ASSERT_EQ(given_up.size(), 1U);
+    EXPECT_EQ(given_up[0].first, kB);
+    EXPECT_THAT(given_up[0].second.why, HasSubstr("host b: its agent says that it has heard of generation"));
+    (void)from(kA, core::Report{3, {line(4)}});
+    (void)from(kC, core::Report{3, {}});
+    EXPECT_EQ(coordinator_->world().generation, 4U) << status();
+    EXPECT_EQ(coordinator_->world().size(), 1U);
+  }
+}
+
+TEST_F(AgentFactsTest, WhoClosesAGenerationThatThereIsNotIsGivenUp) {
+  run(2);
+  const auto given_up = told<core::NodeLost>(from(kB, core::Report{2, {line(1)}}));
+  ASSERT_EQ(given_up.size(), 1U);
+  EXPECT_EQ(given_up[0].second.why, "host b: its agent says that generation 2 is over, the newest is 1");
+}
+
+TEST_F(AgentFactsTest, AHostWithoutAMemberInTheWorldDoesNotCloseIt) {
+  run(2);
+  EXPECT_TRUE(told<core::Revoke>(from(kC, core::Report{1, {}})).empty());
+  EXPECT_EQ(told<core::Revoke>(from(kB, core::Report{1, {line(1)}})).size(), 1U);
+}
+
+TEST_F(AgentFactsTest, AHostThatTakesNoPartMissesNobody) {
+  run(2);
+  (void)from(kA, core::NodeSilent{kA, true});
+  EXPECT_TRUE(from(kC, core::PeerSuspect{0, "forged"}).empty());
+  const auto given_up = told<core::NodeLost>(from(kB, core::PeerSuspect{0, "no answer"}));
+  ASSERT_EQ(given_up.size(), 1U);
+  EXPECT_EQ(given_up[0].first, kA);
+}
+
+TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
+  run(2);
+  (void)from(kB, core::PeerSuspect{0, "first"});
+  const std::string before = status();
+  EXPECT_THAT(before, HasSubstr("member 0 cannot be reached by another: first"));
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(from(kB, core::PeerSuspect{0, std::to_string(i)}).empty());
+  EXPECT_EQ(status(), before);
+}
+
+TEST_F(AgentFactsTest, ALineHasOneMember) {
+  run(1);
+  const auto ask = [&](std::uint32_t size) {
+    return coordinator_->handle(now_, {Source::Kind::kClient, 1}, {0, core::ResizeRequest{size}});
+  };
+  ASSERT_EQ(told<core::Start>(ask(3)).size(), 2U);  // members 1 on b, 2 on c
+  (void)from(kB, core::NodeUp{kB, "b", 2});
+  (void)from(kC, core::MemberLost{.member = 2, .exit_code = 1, .reaped = true});
+  (void)from(kB, ready(1, 5));
+  (void)from(kC, core::NodeLost{kC, "host c is lost"});
+  const auto again = told<core::Start>(later());
+  ASSERT_EQ(again.size(), 1U);
+  ASSERT_EQ(again[0].first, kB);
+  EXPECT_TRUE(members().contains(1));
+  (void)from(kB, ready(again[0].second.member, 5));
+  EXPECT_FALSE(members().contains(1)) << status();
+}
+
+TEST_F(AgentFactsTest, WhoWasNotAskedForALessonDoesNotEndIt) {
+  run(1);
+  (void)coordinator_->handle(now_, {Source::Kind::kClient, 1}, {0, core::ResizeRequest{2}});
+  const auto asked = told<core::Teach>(from(kB, ready(1)));
+  ASSERT_EQ(asked.size(), 1U) << status();
+  ASSERT_EQ(asked[0].first, kA);
+  const core::LessonId lesson = asked[0].second.lesson;
+  EXPECT_TRUE(from(kC, core::Taught{lesson, 0, "", "forged"}).empty());
+  EXPECT_TRUE(from(kC, core::Taught{lesson, 7, "elsewhere", ""}).empty());
+  const auto learn = told<core::Learn>(from(kA, core::Taught{lesson, 7, "there", ""}));
+  ASSERT_EQ(learn.size(), 1U);
+  EXPECT_EQ(learn[0].second.sources, (std::vector<core::Source>{{kA, "there", "a"}}));
+}
+
+}  // namespace
+}  // namespace regroup::membership
