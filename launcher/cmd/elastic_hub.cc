@@ -7,6 +7,7 @@
 #include <chrono>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -19,6 +20,7 @@ namespace {
 constexpr core::Duration kFirstReturn = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr core::Duration kLastReturn = std::chrono::seconds(30);
 constexpr std::chrono::milliseconds kLook{50};                // whether a host that leaves is empty
+constexpr std::size_t kMostSources = 16;                      // of notices that have suspended a host
 constexpr core::Duration kWasBack = std::chrono::seconds(3);  // ... unless the host was there so long
 
 bool is_agents(const core::Body& body) {
@@ -176,13 +178,14 @@ void ElasticHub::on_order(const core::Message& message) {
 }
 
 void ElasticHub::on_agent_message(core::NodeId node, const core::Message& message) {
-  if (!is_agents(message.body)) {
+  const auto refuse = [&](std::string_view what) {
     const auto index = hosts_->index_of(node);
-    return hosts_->give_up(
-        node, core::invalid_argument(fmt::format("host {}: its agent said what only others may say",
-                                                 index ? hosts_->name(*index) : "?")));
-  }
-  if (coordinator_) coordinator_->send({message.incarnation, message.body, node});
+    hosts_->give_up(node, core::invalid_argument(fmt::format("host {}: its agent said {}",
+                                                             index ? hosts_->name(*index) : "?", what)));
+  };
+  if (!is_agents(message.body)) return refuse("what only others may say");
+  if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
+    refuse("more than a message may hold");
 }
 
 void ElasticHub::on_notice(std::size_t index, const node::HostNotice& notice) {
@@ -329,7 +332,8 @@ void ElasticHub::park(std::size_t index, core::Duration within, const std::strin
     guests_.try_emplace(index, agent_.loop()).first->second.parked = true;
     give_back(index, within, "suspend of " + source);
   }
-  guests_.at(index).suspended_by.insert(source);
+  auto& sources = guests_.at(index).suspended_by;
+  if (sources.size() < kMostSources) sources.insert(source);
 }
 
 void ElasticHub::unpark(std::size_t index, const std::string& why) {

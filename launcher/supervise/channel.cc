@@ -47,12 +47,18 @@ void Channel::deliver() {
   }
 }
 
-void Channel::send(const core::Message& message, int fd) {
-  if (!open() || closing_) return;
-  queue_.push_back({core::encode(message), 0, core::Fd(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 3))});
+bool Channel::send(const core::Message& message, int fd) {
+  if (!open() || closing_) return true;
+  std::vector<std::byte> bytes = core::encode(message);
+  if (bytes.size() > sizeof(std::uint32_t) + core::kMaxFrameBytes) return false;
+  queue_.push_back({std::move(bytes), 0, core::Fd(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 3))});
   queued_ += queue_.back().bytes.size();
-  if (queued_ > kMostQueued) return fail({core::Code::kResourceExhausted, "the other side does not read"});
-  if (!waiting_to_write_) write();
+  if (queued_ > kMostQueued) {
+    fail({core::Code::kResourceExhausted, "the other side does not read"});
+  } else if (!waiting_to_write_) {
+    write();
+  }
+  return true;
 }
 
 void Channel::write() {

@@ -28,8 +28,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void start() { wait_read(); }
 
   // Queues a message, and a copy of `fd` beside it unless that is -1. Never blocks. A receiver that lets
-  // kMostQueued bytes pile up is taken for gone.
-  void send(const core::Message& message, int fd = -1);
+  // kMostQueued bytes pile up is taken for gone. False: it is longer than a frame may be, and is not sent.
+  bool send(const core::Message& message, int fd = -1);
   // Neither handler is called any more, from now on.
   void close_when_sent();
   void close();
