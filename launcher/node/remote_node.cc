@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "launcher/node/heard_text.h"
 #include "launcher/spawn/remote_script.h"
 
 namespace regroup::node {
@@ -114,7 +115,7 @@ void RemoteNode::on(const Membership& membership) {
   const auto* lost = std::get_if<core::MemberLost>(&membership.message.body);
   if (lost != nullptr && lost->reaped && members_.erase(lost->member) > 0)
     job_.exited({.member = lost->member});
-  if (state_ == State::kUp) events_.membership(membership.message);
+  if (state_ == State::kUp) events_.membership(printable(membership.message));
 }
 
 void RemoteNode::serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out,
@@ -199,6 +200,8 @@ void RemoteNode::on(const Used& used) {
   if (job_.used)
     job_.used(name_, used.json, [this](core::MemberId member) { return members_.contains(member); });
 }
+
+void RemoteNode::on(const HostNotice& notice) { events_.noticed(printable(notice)); }
 
 void RemoteNode::on(const Services& services) {
   if (!job_.mpi) return;

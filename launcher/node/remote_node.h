@@ -79,7 +79,7 @@ class RemoteNode final : public launcher::Node {
   void on(const Exited& exited);
   void on(const Said& said);
   void on(const Used& used);
-  void on(const HostNotice& notice) { events_.noticed(notice); }
+  void on(const HostNotice& notice);
   void on(const Services& services);
   void on(const Data& data);
   void on(const Taken& taken);

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 
 namespace regroup::launcher {
 namespace {
 
 constexpr std::string_view kMark = "regroup-spawn: ";
-constexpr std::size_t kLongestPrinted = 500;
 constexpr int kNotFound = 127, kCannotRun = 126, kSshFailed = 255;
 
 constexpr struct {
@@ -30,6 +30,22 @@ std::string say(Answer answer) {
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// Bytes of the first character of `text`; 0: it is no UTF-8, or a control character.
+std::size_t first_shown(std::string_view text) {
+  static constexpr std::uint32_t kLowest[] = {0, 0x20, 0xa0, 0x800, 0x10000};  // by length
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const std::size_t length = lead < 0x80 ? 1 : lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  if (length == 0 || lead > 0xf4 || text.size() < length) return 0;
+  std::uint32_t code = length == 1 ? lead : lead & (0x7fU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xc0U) != 0x80) return 0;
+    code = code << 6 | (next & 0x3fU);
+  }
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  return code < kLowest[length] || code == 0x7f || surrogate || code > 0x10ffff ? 0 : length;
+}
 
 // ": it said", where there is something.
 std::string after(std::string_view line) { return line.empty() ? "" : fmt::format(": {}", line); }
@@ -124,12 +140,12 @@ core::Status check_name(const std::string& name, std::string_view what) {
   return {};
 }
 
-std::string printable(std::string_view line) {
-  std::string out(line.substr(0, kLongestPrinted));
-  std::replace_if(out.begin(), out.end(), is_control, '?');
-  for (std::size_t at = 0; (at = out.find('\xc2', at)) != std::string::npos; ++at) {
-    const auto next = at + 1 < out.size() ? static_cast<unsigned char>(out[at + 1]) : 0U;
-    if (next >= 0x80 && next < 0xa0) out.replace(at, 2, "??");
+std::string printable(std::string_view line, std::size_t most) {
+  std::string out;
+  for (line = line.substr(0, most); !line.empty();) {
+    const std::size_t bytes = first_shown(line);
+    out += bytes == 0 ? "?" : line.substr(0, bytes);
+    line.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
   return out;
 }

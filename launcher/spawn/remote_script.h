@@ -2,6 +2,7 @@
 // standard input, so the user's login shell sees no word of it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -37,8 +38,10 @@ struct Ending {
 // A name of a host, or a user, may not look like an option, nor hold blanks or control characters.
 [[nodiscard]] core::Status check_name(const std::string& name, std::string_view what);
 
-// For a terminal: control characters become '?', also those of 8 bits in UTF-8, which some obey; the end of
-// what is longer than 500 bytes is cut off.
-[[nodiscard]] std::string printable(std::string_view line);
+// For a terminal, a journal, JSON: one line of UTF-8 (RFC 3629). Each byte of control characters, those of C1
+// (U+0080 to U+009F) as well, and of what is no UTF-8 becomes '?'; the end of what is longer than `most` bytes
+// is cut off.
+inline constexpr std::size_t kLongestPrinted = 500;
+[[nodiscard]] std::string printable(std::string_view line, std::size_t most = kLongestPrinted);
 
 }  // namespace regroup::launcher

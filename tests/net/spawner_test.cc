@@ -268,13 +268,23 @@ TEST(RemoteScript, WordsTheEndsOfSsh) {
             "node1: the agent ended with status 76");
 }
 
-TEST(RemoteScript, PrintsNothingThatATerminalObeys) {
-  EXPECT_EQ(printable("a\x1b[31mb\x7f\tc"), "a?[31mb??c");
-  EXPECT_EQ(printable("a\xc2\x9b"
-                      "31mb\xc2\x80"),
-            "a??31mb??");  // CSI as one character of UTF-8
-  EXPECT_EQ(printable("\xc2\xa0\xc3\xa4\xe2\x82\xac\xc2"), "\xc2\xa0\xc3\xa4\xe2\x82\xac\xc2");
-  EXPECT_EQ(printable(std::string(600, 'x')).size(), 500U);
+TEST(RemoteScript, PrintsUtf8WithoutControlCharacters) {
+  const struct {
+    std::string_view in, out;
+  } rows[] = {{"plain ~", "plain ~"},
+              {"\n\x1b[2J\x7f", "??[2J?"},
+              {"\xc2\x80\xc2\x9b\xc2\x9f\xc2\xa0", "??????\xc2\xa0"},  // the last is no control character
+              {"\x9b", "?"},
+              {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x99\x82"},
+              {"\xc3", "?"},
+              {"\xc3x", "?x"},
+              {"\xc0\x8a\xc1\xbf", "????"},  // overlong
+              {"\xe0\x80\x8a", "???"},
+              {"\xed\xa0\x80", "???"},  // a surrogate
+              {"\xf4\x90\x80\x80\xff", "?????"}};
+  for (const auto& [in, out] : rows) EXPECT_EQ(printable(in), out) << hex(in);
+  EXPECT_EQ(printable("ab\xc3\xa9", 3), "ab?");
+  EXPECT_EQ(printable(std::string(600, 'a')), std::string(500, 'a'));
 }
 
 TEST(OutputLines, AreTheSameHoweverTheyAreRead) {

@@ -41,13 +41,17 @@ class RemoteNodeTest : public ::testing::Test {
   std::vector<launcher::MemberExit> exits_;
   std::vector<pmi::Message> mpi_;
   std::string used_;
+  std::vector<core::Body> facts_;
+  std::string noticed_;
   core::Status ended_;
   RemoteNode node_{loop_,
                    "node2",
                    "1",
                    {.send = [](const Message&) {},
                     .up = [] {},
-                    .ended = [this](const core::Status& why) { ended_ = why; }}};
+                    .ended = [this](const core::Status& why) { ended_ = why; },
+                    .membership = [this](const core::Message& message) { facts_.push_back(message.body); },
+                    .noticed = [this](const HostNotice& notice) { noticed_ = notice.why; }}};
 };
 
 TEST_F(RemoteNodeTest, AnExitIsOfTheRankThatWasOrdered) {
@@ -74,6 +78,29 @@ TEST_F(RemoteNodeTest, WhatRanksSayIsOneLine) {
   node_.receive(Services{pmi::Aborted{{3, 2}, 1, "\x1b[2J\nregroup: forged"}});
   ASSERT_EQ(mpi_.size(), 1U);
   EXPECT_EQ(std::get<pmi::Aborted>(mpi_[0]).message, "?[2J?regroup: forged");
+}
+
+// A line that is not its own, an escape sequence of C0 and one of C1, and what is no UTF-8.
+TEST_F(RemoteNodeTest, SentencesOfAnAgentAreOneLineThatNoTerminalObeys) {
+  const std::string forged =
+                        "a\nregroup: forged\x1b[2J\xc2\x9b"
+                        "2J\xff",
+                    fit = "a?regroup: forged?[2J??2J?";
+  const core::Join join{.member = 7, .model = forged, .fingerprint = forged};
+  for (core::Body body :
+       {core::Body(core::MemberLost{.member = 7, .why = forged}), core::Body(core::PeerSuspect{7, forged}),
+        core::Body(core::Learned{1, 7, 5, forged}), core::Body(core::Taught{1, 5, forged, forged}),
+        core::Body(core::MemberReady{0, join}), core::Body(core::HelloReply{1, 0, {}, join})})
+    node_.receive(Membership{{1, std::move(body), 0}});
+  ASSERT_EQ(facts_.size(), 6U);
+  EXPECT_EQ(std::get<core::MemberLost>(facts_[0]).why, fit);
+  EXPECT_EQ(std::get<core::PeerSuspect>(facts_[1]).why, fit);
+  EXPECT_EQ(std::get<core::Learned>(facts_[2]).why, fit);
+  EXPECT_EQ(std::get<core::Taught>(facts_[3]), (core::Taught{1, 5, fit, fit}));
+  EXPECT_EQ(std::get<core::MemberReady>(facts_[4]).join.model, fit);
+  EXPECT_EQ(std::get<core::HelloReply>(facts_[5]).declared->fingerprint, fit);
+  node_.receive(HostNotice{5, forged});
+  EXPECT_EQ(noticed_, fit);
 }
 
 TEST_F(RemoteNodeTest, UseIsToldOfMembersThatRunThere) {
