@@ -53,7 +53,7 @@ class AgentFactsTest : public testing::Test {
     (void)coordinator_->tick(now_);  // its first Query
   }
   // An incarnation that finds World 3, of members 4 on a and 5 on b.
-  void restart(core::MemberId promised = 0) {
+  void restart(core::MemberId promised = 0, std::uint32_t target = 2) {
     Past past;
     past.world = core::World{.incarnation = 1,
                              .generation = 3,
@@ -61,7 +61,7 @@ class AgentFactsTest : public testing::Test {
                              .shards = 2,
                              .members = {{.id = 4, .seat = {kA, 0}}, {.id = 5, .seat = {kB, 0}}},
                              .plan = {{kA, 0}, {kB, 0}}};
-    past.intent = Intent{.began = now_, .target = 2, .desired = 2, .next_member = promised};
+    past.intent = Intent{.began = now_, .target = target, .desired = target, .next_member = promised};
     ASSERT_EQ(told<core::Hello>(begin(2, std::move(past), 2)).size(), 1U);
   }
   Effects from(core::NodeId node, core::Body body) {
@@ -114,7 +114,7 @@ TEST_F(AgentFactsTest, OfMembersThatNobodyStartedNothingIsHeard) {
 }
 
 TEST_F(AgentFactsTest, ANewIncarnationHearsOfMembersThatTheJournalHasPromised) {
-  restart(8);
+  restart(8, 3);
   const auto unjoined = [](core::MemberId id) { return line(id, core::kNoSlot); };
   (void)from(kA, core::HelloReply{3, 0, {line(4), unjoined(7), unjoined(8), unjoined(kLastId)}});
   (void)from(kB, core::HelloReply{3, 0, {line(5), line(4), unjoined(7)}});
