@@ -41,6 +41,12 @@ bool takes_part(const core::World& world, core::NodeId node) {
   return std::ranges::any_of(world.members, [&](const core::WorldMember& m) { return m.seat.node == node; });
 }
 
+std::string sentence_of(const core::MemberLost& lost, const std::string& cause) {
+  const std::string name = fmt::format("member {}", lost.member);
+  const bool named = lost.why.starts_with(name + ": ") || lost.why.starts_with(name + " (");
+  return named ? lost.why : fmt::format("{}: {}", name, cause);
+}
+
 std::string untruth_in(const Known& known, const core::Body& said) {
   if (const auto* hello = std::get_if<core::HelloReply>(&said)) {
     const core::Generation heard = std::max(hello->world, hello->revoked_up_to);

@@ -28,6 +28,8 @@ struct Known {
 [[nodiscard]] core::Contacts own_contacts(const Known& known, core::NodeId node, core::Contacts contacts);
 // A member there is, or was, in the World.
 [[nodiscard]] bool takes_part(const core::World& world, core::NodeId node);
+// What the agent says of a member's end, where it begins with the name of that member; else our own words.
+[[nodiscard]] std::string sentence_of(const core::MemberLost& lost, const std::string& cause);
 // What is wrong with numbers that no agent can have heard: "says ...", of its agent. Empty: nothing.
 [[nodiscard]] std::string untruth_in(const Known& known, const core::Body& said);
 

@@ -232,7 +232,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
     r->kill_at.reset();
     const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
-    if (!quiet) note(lost.why.empty() ? fmt::format("member {}: {}", r->id, r->cause) : lost.why);
+    if (!quiet) note(sentence_of(lost, r->cause));
   }
   if (r->state == MemberState::kStarting) {
     if (lost.reaped) lost_before_ready(r, lost);

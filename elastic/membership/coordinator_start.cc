@@ -50,8 +50,7 @@ void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost
   member->since = now_;
   if (stage_ == Stage::kHello) return;
   if (first_ready_) return start_failed(*member);
-  launch_lost_one(*member,
-                  lost.why.empty() ? fmt::format("member {}: {}", member->id, member->cause) : lost.why);
+  launch_lost_one(*member, sentence_of(lost, member->cause));
 }
 
 void Coordinator::launch_lost_one(const Record& member, const std::string& what) {

@@ -149,7 +149,10 @@ void Hosts::on_news(core::NodeId parent, const ChildNews& news) {
   if (news.kind == Kind::kSaid) on_line(news.node, launcher::printable(news.text));
   if (news.kind == Kind::kSilent || news.kind == Kind::kHeard)
     on_silent(news.node, news.kind == Kind::kSilent);
-  if (news.kind == Kind::kLost) child->fail({news.code, launcher::printable(news.text)});
+  if (news.kind != Kind::kLost) return;
+  const std::string of = fmt::format("host {}: ", name(*index_of(news.node)));
+  const std::string text = launcher::printable(news.text);
+  child->fail({news.code, text.starts_with(of) ? text : of + text});
 }
 
 void Hosts::on_silent(core::NodeId node, bool silent) {

@@ -212,6 +212,22 @@ TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
   EXPECT_EQ(status(), before);
 }
 
+TEST_F(AgentFactsTest, WhatIsSaidOfAMemberNamesIt) {
+  const auto said = [this](core::MemberId id, std::string why) {
+    std::string out;
+    const core::MemberLost lost{
+        .member = id, .joined = true, .exit_code = 3, .reaped = true, .why = std::move(why)};
+    for (const Effect& effect : from(id + 1, lost)) {
+      if (const auto* say = std::get_if<Say>(&effect)) out = say->sentence;
+    }
+    return out;
+  };
+  run(3);
+  EXPECT_EQ(said(0, "member 0 (pid 7): exited with status 3"), "member 0 (pid 7): exited with status 3");
+  EXPECT_EQ(said(1, "host a: its agent is gone"), "member 1: exited with status 3");
+  EXPECT_EQ(said(2, "member 21: it is gone"), "member 2: exited with status 3");
+}
+
 TEST_F(AgentFactsTest, ALineHasOneMember) {
   run(1);
   const auto ask = [&](std::uint32_t size) {
