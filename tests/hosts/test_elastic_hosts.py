@@ -13,6 +13,7 @@ from hosts import ROOT, Host, Hosts, until
 from training import BIN, WHERE, Start, kill, left_on, processes
 
 PYTHON = str(ROOT / ".venv/bin/python")
+UNHEARD = "host {}: neither its agent nor its members are heard any more"
 
 
 def test_six_members_on_three_hosts(hosts: Hosts, start: Start, undisturbed: str):
@@ -74,8 +75,28 @@ def test_a_host_loses_its_power(start_own: Start, undisturbed: str):
     job.reach(20)
     job.hosts[2].kill()
     job.expect_weights(undisturbed)
-    whose = "neither its agent nor its members are|its agent has not been|the connection to its agent is lost"
-    assert re.search(f"host node3: ({whose})", job.text()), job.text()  # whichever is noticed first
+    assert UNHEARD.format("node3") in job.text()
+
+
+@pytest.mark.parametrize("tree", [(), ("--tree-radix", "1")], ids=["star", "chain"])
+def test_a_host_that_members_wait_for_is_lost_by_their_word(
+    start_own: Start, undisturbed: str, tree: tuple[str, ...]
+):
+    """Its agent alone would be waited for longer, and the job would give another reason: in the chain node2's
+    agent is the one that does not hear it, and not the head."""
+    job = start_own(WHERE, "2:6", *tree)
+    job.reach(20)
+    away = [member["id"] for member in job.status()["members"] if member["node"] == 3]
+    job.hosts[2].link(up=False)
+    job.until_said("6 -> 4 members", 20)
+    assert UNHEARD.format("node3") in job.text()
+    said = [sentence["why"] for sentence in job.status()["history"]]
+    lost = said.index(UNHEARD.format("node3"))
+    missed = [i for i, why in enumerate(said) if "cannot be reached by another: " in why]
+    assert missed and missed[0] < lost, said
+    assert all(int(said[i].split()[1]) in away for i in missed), said
+    job.hosts[2].link(up=True)  # so that its agent need not look for the head for long
+    job.expect_weights(undisturbed)
 
 
 def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str):
@@ -83,7 +104,7 @@ def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str
     job.reach(10)
     job.hosts[1].link(up=False)
     job.until_said("6 -> 4 members", 20)
-    assert "host node2: " in job.text()
+    assert UNHEARD.format("node2") in job.text()
     until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 20)
     job.hosts[1].link(up=True)
     job.until_said("-> 6 members", 60)
