@@ -1,7 +1,7 @@
 // A member for random schedules: trains the digits model of examples/cpp and leaves an audit trail that
-// survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST], bytes of state beside the model's,
-// which change with each step. PACE_US: how long a shard takes, until DIR/../hurry exists; "Ncpu": how much
-// processor time.
+// survives SIGKILL. usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]], bytes of state and of
+// each gradient beside the model's; the state's change with each step. PACE_US: how long a shard takes, until
+// DIR/../hurry exists; "Ncpu": how much processor time.
 //   DIR/computed.PID   one line per shard handed out, written before it is computed: step leaf sample...
 //   DIR/stood.PID      one line per step begun: step generation rank members
 //   DIR/weights.PID    hex of the final weights and velocity, of each member that finished
@@ -111,19 +111,28 @@ class Pace {
   const std::string hurry_;
 };
 
+// Other floats for each leaf of each step.
+void weigh_down(std::span<float> ballast, std::uint32_t seed) {
+  for (std::uint32_t i = 0; i < ballast.size(); ++i)
+    ballast[i] = static_cast<float>((i * 2654435761U + seed) >> 12) * 1e-6F;
+}
+
 // Takes its time, so that kills meet a member that computes.
 void compute(digits::Model& model, const std::vector<digits::Sample>& samples, const elastic::StepInfo& step,
              const elastic::Shard& shard, const Pace& pace) {
   const auto since = pace.now();
-  const std::span leaf(reinterpret_cast<float*>(shard.gradient.data()), digits::kParameters);
+  const std::span whole(reinterpret_cast<float*>(shard.gradient.data()),
+                        shard.gradient.size() / sizeof(float));
+  const auto leaf = whole.first(digits::kParameters);
+  weigh_down(whole.subspan(digits::kParameters), static_cast<std::uint32_t>(shard.seed));
   std::fill(leaf.begin(), leaf.end(), 0.0F);
   const float scale = 1.0F / static_cast<float>(step.samples);
   for (const std::uint64_t i : shard.samples) model.add_gradient(samples[i], scale, leaf);
   pace.fill(since);
 }
 
-std::string hex_of(digits::Model& model, std::span<const float> ballast) {
-  std::string text = fmt::format("{:08x}", regroup::core::crc32c(std::as_bytes(ballast)));
+std::string hex_of(digits::Model& model, std::span<const float> ballast, std::uint32_t sums) {
+  std::string text = fmt::format("{:08x}{:08x}", regroup::core::crc32c(std::as_bytes(ballast)), sums);
   for (const auto values : {model.weights(), model.velocity()}) {
     for (const std::byte b : std::as_bytes(values)) text += fmt::format("{:02x}", static_cast<unsigned>(b));
   }
@@ -133,18 +142,21 @@ std::string hex_of(digits::Model& model, std::span<const float> ballast) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 && argc != 6)
-    stop(regroup::core::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST]"));
+  if (argc < 5 || argc > 7)
+    stop(regroup::core::invalid_argument("usage: chaos_member CSV DIR EPOCHS PACE_US [BALLAST [GRADIENT]]"));
   const std::string dir = argv[2];
   const std::vector<digits::Sample> samples = digits::load(argv[1]);
   digits::Model model(1);
-  std::vector<float> ballast((argc == 6 ? std::stoull(argv[5]) : 0) / sizeof(float));
+  const auto floats = [&](int i) { return (i < argc ? std::stoull(argv[i]) : 0) / sizeof(float); };
+  std::vector<float> ballast(floats(5));
+  std::uint32_t sums = 0;  // a CRC32C of what all gradients' ballast has summed to
   elastic::TrackedState state;
   state.track("weights", model.weights());
   state.track("velocity", model.velocity());
   if (!ballast.empty()) state.track("ballast", std::span(ballast));
+  if (floats(6) > 0) state.track("sums", std::span(&sums, 1));
   elastic::Options options;
-  options.elements = digits::kParameters;
+  options.elements = digits::kParameters + floats(6);
   options.state = &state;
   options.model = state.describe();
   options.samples = samples.size();
@@ -165,8 +177,9 @@ int main(int argc, char** argv) {
     const auto sum = must(session->commit());
     const std::span gradient(reinterpret_cast<const float*>(sum.data()), digits::kParameters);
     model.apply(gradient, 0.1F, 0.9F);
+    sums = regroup::core::crc32c(sum.subspan(gradient.size_bytes()), sums);
     for (std::size_t i = 0; i < ballast.size(); ++i) ballast[i] += gradient[i % gradient.size()];
   }
   must(session->finish());
-  write_whole(fmt::format("{}/weights.{}", dir, ::getpid()), hex_of(model, ballast));
+  write_whole(fmt::format("{}/weights.{}", dir, ::getpid()), hex_of(model, ballast, sums));
 }

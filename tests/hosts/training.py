@@ -33,9 +33,10 @@ def digits_csv(folder: Path) -> Path:
     return path
 
 
-def weights_alone(folder: Path, epochs: int, ballast: int = 0) -> str:
+def weights_alone(folder: Path, epochs: int, ballast: int = 0, gradient: int = 0) -> str:
     """What one process alone ends with, with the seed and shards of a Training; it writes into `folder`."""
-    member = [BIN / "chaos_member", digits_csv(folder), folder, str(epochs), "0", str(ballast)]
+    sizes = [str(epochs), "0", str(ballast), str(gradient)]
+    member = [BIN / "chaos_member", digits_csv(folder), folder, *sizes]
     job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
     subprocess.run([*job, *member], check=True, timeout=60, capture_output=True)
     (weights,) = folder.glob("weights.*")
@@ -79,8 +80,9 @@ class Trails:
 
 
 class Training:
-    """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry(). `before`:
-    words in front of the command."""
+    """A job that runs, started on the first of the hosts; each shard takes `pace_us` until hurry().
+    `ballast`, `gradient`: bytes of the state and of each gradient beside the model's. `before`: words in
+    front of the command."""
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class Training:
         epochs: int = 6,
         pace_us: int = 2000,
         ballast: int = 0,
+        gradient: int = 0,
         before: Sequence[str] = (),
     ):
         self.hosts, self.epochs = hosts, epochs
@@ -100,7 +103,8 @@ class Training:
         self.trails = Trails(self.folder)
         csv = digits_csv(self.folder)
         own = f"{self.folder}/$(hostname)"
-        member = f"mkdir -p {own}; exec {BIN}/chaos_member {csv} {own} {epochs} {pace_us} {ballast}"
+        sizes = f"{epochs} {pace_us} {ballast} {gradient}"
+        member = f"mkdir -p {own}; exec {BIN}/chaos_member {csv} {own} {sizes}"
         self.out = (self.folder / "output").open("w+")
         self.process = hosts[0].popen(
             [
@@ -175,7 +179,7 @@ def starter(hosts: Hosts, gone_within_s: float = 15) -> Iterator[Start]:
     jobs = []
 
     def start(where: str = WHERE, members: str = "2:6", *options: str, **how) -> Training:
-        jobs.append(Training(hosts, where, members, options, epochs=EPOCHS, **how))
+        jobs.append(Training(hosts, where, members, options, **{"epochs": EPOCHS} | how))
         return jobs[-1]
 
     try:
