@@ -2,12 +2,13 @@
 each, and each life of such an agent suffers the next attack."""
 
 import contextlib
+import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hosts import Hosts
+from hosts import Host, Hosts
 from training import BIN, Training, kill, processes
 
 EPOCHS = 12
@@ -45,6 +46,7 @@ class Plan:
     """Attacks (state, what) that are still to come, and what came of the others."""
 
     def __init__(self, hosts: Hosts, attacks: Sequence[tuple[str, str]], program: Sequence[str | Path]):
+        self.text = ""  # what the job said
         self.folder = Path(hosts.folder) / f"plan-{time.monotonic_ns()}"
         for name in ("plan", "taken", "done", "bin"):
             (self.folder / name).mkdir(parents=True)
@@ -70,21 +72,42 @@ class Plan:
         return found
 
 
-def play(hosts: Hosts, where: str, plan: Plan, undisturbed: str, members: str = "2:4") -> dict[str, str]:
-    """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked."""
+def check_text(text: str) -> None:
+    """No line is another's, no terminal obeys any, and no member has a number that was never given."""
+    lines = [line for line in text.split("\n") if line.startswith("regroup:")]
+    assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line)], text
+    assert not [line for line in lines if line.startswith("regroup: forged")], text
+    assert all(int(member) < 1000 for line in lines for member in re.findall(r"member (\d+)", line)), text
+
+
+def play(
+    hosts: Hosts,
+    where: str,
+    plan: Plan,
+    undisturbed: str,
+    members: str = "2:4",
+    victims: tuple[Host, str] | None = None,
+    pace_us: int = 40_000,
+) -> dict[str, str]:
+    """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked, and its text.
+    `victims`: a host and a name of processes, of which one is killed now and then; else members."""
+    host, victim = victims or (hosts[2], "chaos_member")
     options = ("--prefix", str(plan.folder))
-    job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=40_000)
+    job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=pace_us)
     try:
         end, next_kill = time.monotonic() + LIMIT_S, time.monotonic() + 5
         while len(answers := plan.answers()) < len(plan.names):
             missing = sorted(set(plan.names) - answers.keys())
             assert job.process.poll() is None, f"it is over before {missing}\n{job.text()}"
             assert time.monotonic() < end, f"{missing} did not come\n{job.text()}"
-            if time.monotonic() > next_kill and (members := processes(hosts[2], "chaos_member")):
-                kill(members[:1])  # so that there are rounds
-                next_kill = time.monotonic() + 2
+            if time.monotonic() > next_kill and (found := processes(host, victim)):
+                kill(found[:1])  # so that there are rounds
+                next_kill = time.monotonic() + (4 if victims else 2)
             time.sleep(0.05)
+        job.hurry()
         job.expect_weights(undisturbed)
+        plan.text = job.text()
+        check_text(plan.text)
         return answers
     finally:
         job.close()

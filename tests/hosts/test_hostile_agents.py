@@ -1,6 +1,8 @@
 """Agents that have the job's secret and mean harm, at every state of their link: each is given up for what
 only others may say, or not heard; the job has the same weights all the same."""
 
+import re
+
 import pytest
 from attacks import EPOCHS, Plan, names_of_node2, play
 from hosts import Hosts
@@ -8,15 +10,20 @@ from training import BIN, weights_alone
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
 BYTES = ("frame", "flag", "noise", "empty", "cut")  # no messages
-WORDS = ("others", "news", "nodes", "agents", "flood")  # of others, or too many
-UNHEARD = ("members", "orders", "again")
+WORDS = ("others", "news", "nodes", "agents", "flood", "generations", "long")  # of others, or too many
+OF_OTHERS = ("members", "id_max", "id_flood", "ready", "reports", "contacts", "taught", "suspects")
+UNHEARD = (*OF_OTHERS, "orders", "again")
 ATTACKS = (
     *(("linked", what) for what in ("frame", "cut", "orders")),
     *(("hello", what) for what in ("frame", "noise", "empty", "cut", "others", "nodes")),
-    *(("setup", what) for what in (*BYTES, *WORDS, *UNHEARD, "endless")),
-    *(("round", what) for what in ("frame", "noise", "nodes", "agents", *UNHEARD)),
+    *(("setup", what) for what in (*BYTES, *WORDS, *UNHEARD, "endless", "notice")),
+    *(("round", what) for what in ("frame", "noise", "nodes", "agents", "generations")),
+    *(("round", what) for what in ("members", "id_max", "reports", "contacts", "orders", "again")),
 )
-AT_START = tuple(("start", what) for what in ("frame", "noise", "nodes", *UNHEARD))
+AT_START = tuple(
+    ("start", what) for what in ("frame", "noise", "nodes", "loss", "members", "ready", "orders", "again")
+)
+NEW_COORDINATOR = (("asked", "claims"), ("asked", "generations"), ("asked", "id_max"))
 
 
 @pytest.fixture(scope="module")
@@ -26,27 +33,41 @@ def undisturbed(tmp_path_factory) -> str:
 
 def expected(state: str, what: str) -> str:
     """Of the link, three seconds later."""
-    return "open" if what in UNHEARD and state != "linked" else "closed"  # the first must be Hello
+    heard = what not in (*UNHEARD, "claims", "loss") or state == "linked"  # the first must be Hello
+    return "closed" if heard else "open"
 
 
-def check(hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: str) -> None:
+def check(hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: str, **others) -> str:
+    """What the job said."""
     plan = Plan(hosts, attacks, [HOSTILE])
-    answers = play(hosts, where, plan, *how)
+    answers = play(hosts, where, plan, *how, pace_us=150_000, **others)
     wanted = {name: expected(*attack) for name, attack in zip(plan.names, attacks, strict=True)}
     # A head that keeps pace with a flood sees no fault in it.
     floods = [name for name, (_, what) in zip(plan.names, attacks, strict=True) if what == "flood"]
     assert all(answers[name] in ("open", "closed") for name in floods)
     answers |= {name: wanted[name] for name in floods}
     assert answers == wanted
+    return plan.text
 
 
 def test_agents_that_have_the_secret_harm_nobody(hosts: Hosts, undisturbed: str):
     with names_of_node2(hosts) as names:
         where = ",".join(["node1:2", "node3:2", *(f"{name}:1" for name in names)])
-        check(hosts, where, ATTACKS, undisturbed)
+        text = check(hosts, where, ATTACKS, undisturbed)
+    assert "is wanted back within 2 s (gone?regroup: forged?[31m??31m)" in text
+    assert "its agent said more than a message may hold" in text
 
 
 def test_agents_that_are_to_start_members_harm_nobody(hosts: Hosts, undisturbed: str):
     with names_of_node2(hosts) as names:
         where = ",".join([*(f"{name}:1" for name in names[:2]), "node1:2", "node3:2"])
-        check(hosts, where, AT_START, undisturbed, "2:6")  # they have the last places
+        text = check(hosts, where, AT_START, undisturbed, "2:6")  # they have the first places
+    assert re.search(r"regroup: member \d+: gone\?regroup: forged\?\[31m\?\?31m", text), text
+
+
+def test_agents_that_lie_to_a_new_coordinator_harm_nobody(hosts: Hosts, undisturbed: str):
+    with names_of_node2(hosts) as names:
+        where = ",".join(["node1:2", "node3:2", *(f"{name}:1" for name in names)])
+        coordinator = (hosts[0], "regroup-coord")
+        text = check(hosts, where, NEW_COORDINATOR, undisturbed, victims=coordinator)
+    assert "its agent says that it has heard of generation 2097151, the journal knows" in text

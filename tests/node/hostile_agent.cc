@@ -1,12 +1,12 @@
 // An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
 // head's answer, which is the end of the link. usage: hostile_agent STATE WHAT RESULT, and what an agent is
 // called with.
-//   STATE  linked (before Hello), hello (after it), setup, start (of a member there), round (a Revoke); of a
-//          job without rounds: space (its members are to be started), running (it has said that they were)
+//   STATE  linked (before Hello), hello (after it), setup, start (of a member there), round (a Revoke), asked
+//          (by a new coordinator); of a job without rounds: space (its members are to be started), running
+//          (it has said that they were)
 //   WHAT   the rows of kAttacks
 //   RESULT a file: "closed", "open" three seconds later, or "never" if STATE was not reached
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,101 +17,19 @@
 #include <optional>
 #include <random>
 #include <string_view>
+#include <vector>
 
 #include "core/wire.h"
 #include "launcher/net/tcp.h"
 #include "launcher/net/tls_session.h"
 #include "launcher/node/wire.h"
 #include "launcher/node/wire_generated.h"
+#include "tests/node/hostile_wire.h"
 
 namespace regroup::node {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::seconds kPatience{20}, kAnswer{6}, kFirst{10};
 constexpr std::uint32_t kTooLong = core::kMaxFrameBytes + 1;
-
-// One link, without any of the limits of SecureChannel.
-class Wire {
- public:
-  Wire(std::unique_ptr<launcher::TlsSession> tls, core::Fd socket)
-      : socket_(std::move(socket)), tls_(std::move(tls)) {}
-
-  bool shake_hands() {
-    for (const auto end = Clock::now() + kFirst; Clock::now() < end;) {
-      const auto want = tls_->handshake();
-      if (!want.ok()) return false;
-      if (*want == launcher::TlsSession::Want::kNothing) return true;
-      wait(*want);
-    }
-    return false;
-  }
-  void write(std::span<const std::byte> bytes) {
-    for (const auto end = Clock::now() + kAnswer; open_ && !bytes.empty() && Clock::now() < end;) {
-      const auto took = tls_->write(bytes);
-      open_ = took.ok();
-      if (open_ && took->bytes == 0) wait(took->want);
-      if (open_) bytes = bytes.subspan(took->bytes);
-    }
-  }
-  void frame(std::span<const std::byte> payload, std::uint32_t length) {
-    Bytes bytes(sizeof length);
-    std::memcpy(bytes.data(), &length, sizeof length);
-    bytes.insert(bytes.end(), payload.begin(), payload.end());
-    write(bytes);
-  }
-  void part(char flag, std::span<const std::byte> rest) {
-    Bytes payload(1, static_cast<std::byte>(flag));
-    payload.insert(payload.end(), rest.begin(), rest.end());
-    frame(payload, static_cast<std::uint32_t>(payload.size()));
-  }
-  void say(const Message& message) { part(0, encode(message)); }
-
-  // What has come by then, at most one.
-  std::optional<Message> hear(Clock::time_point until) {
-    while (open_) {
-      const auto payload = frames_.next_payload();
-      if (payload.ok() && payload->has_value()) {
-        const auto bytes = **payload;
-        partial_.insert(partial_.end(), bytes.begin() + 1, bytes.end());
-        if (bytes[0] != std::byte{0}) continue;
-        auto message = decode(std::exchange(partial_, {}));
-        if (!message.ok()) continue;
-        if (const auto* setup = std::get_if<Setup>(&*message)) host = setup->host;
-        return std::move(*message);
-      }
-      if (Clock::now() >= until) return std::nullopt;
-      read();
-    }
-    return std::nullopt;
-  }
-  [[nodiscard]] bool open() const { return open_; }
-
-  std::string job, build;  // its id, and what the launcher is
-  std::uint32_t host = 1;  // the number there of this one
-
- private:
-  void wait(launcher::TlsSession::Want want) const {
-    pollfd one{socket_.get(), short(want == launcher::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
-    ::poll(&one, 1, 100);
-  }
-  void read() {
-    Bytes bytes(16 << 10);
-    const auto got = tls_->read(bytes);
-    open_ = got.ok();
-    if (!open_) return;
-    if (got->bytes == 0) return wait(got->want);
-    frames_.append(std::span(bytes).first(got->bytes));
-  }
-
-  const core::Fd socket_;
-  const std::unique_ptr<launcher::TlsSession> tls_;
-  core::FrameReader frames_;
-  Bytes partial_;
-  bool open_ = true;
-};
 
 Bytes noise(std::size_t size) {
   std::mt19937 random(4711);
@@ -132,7 +50,33 @@ Bytes swollen() {
   return {bytes.begin(), bytes.end()};
 }
 
-Message membership(core::Body body) { return Membership{{1, std::move(body), 0}}; }
+constexpr core::Incarnation kNewest = 1000;  // at least that of whoever is told
+constexpr core::MemberId kFirstMembers = 4;  // of the job; they are on other hosts, or in `own`
+
+Message membership(core::Body body) { return Membership{{kNewest, std::move(body), 0}}; }
+
+// Of members that run elsewhere: committed, finished, learned, and dead.
+std::vector<core::LineReport> lines_of_others(const Wire& w) {
+  std::vector<core::LineReport> lines;
+  for (core::MemberId id = 0; id < kFirstMembers; ++id) {
+    if (w.own.contains(id)) continue;
+    lines.push_back({.member = id, .slot = 0, .alive = false, .finished = true});
+    lines.back().state = {core::Phase::kCommitted, false, 1, core::Position::of(1'000'000)};
+    lines.back().learned = 1'000'000;
+  }
+  return lines;
+}
+
+// A line of another host, and sequences that a terminal obeys: ESC, and one of C1.
+constexpr char kForged[] =
+    "gone\nregroup: forged\x1b[31m\xc2\x9b"
+    "31m";
+
+void of_nobody(Wire& w, core::MemberId id) {
+  w.say(membership(core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
+  w.say(membership(core::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
+  w.say(membership(core::MemberDrained{id}));
+}
 
 constexpr struct {
   std::string_view name;
@@ -182,6 +126,72 @@ constexpr struct {
          w.say(membership(core::MemberDrained{id}));
          w.say(membership(core::Learned{1, id, 1'000'000, ""}));
        }
+     }},
+    // Members that nobody started: one that leaves no number behind it, and a great many.
+    {"id_max", [](Wire& w) { of_nobody(w, 0xffffffff); }},
+    {"id_flood",
+     [](Wire& w) {
+       for (core::MemberId id = 10'000; id < 12'000 && w.open(); ++id) of_nobody(w, id);
+     }},
+    {"ready",
+     [](Wire& w) {
+       for (core::MemberId id = 0; id < kFirstMembers; ++id) {
+         if (w.own.contains(id)) continue;
+         w.say(membership(core::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
+       }
+     }},
+    {"reports",
+     [](Wire& w) {
+       w.say(membership(core::Report{0, lines_of_others(w)}));
+       w.say(membership(core::Report{w.generation, lines_of_others(w)}));
+     }},
+    {"contacts",
+     [](Wire& w) {
+       core::Contacts all;
+       for (core::MemberId id = 0; id < 8; ++id) all.members.push_back({id, noise(64)});
+       for (int i = 0; i < 20; ++i) {
+         all.generation = w.generation + static_cast<core::Generation>(i);
+         w.say(membership(all));
+       }
+     }},
+    {"taught",
+     [](Wire& w) {
+       for (core::LessonId lesson = 1; lesson < 10'000; lesson += lesson == 99 ? 3998 : 1)
+         w.say(membership(core::Taught{lesson, 5, "", "forged"}));
+     }},
+    {"suspects",
+     [](Wire& w) {
+       for (core::MemberId id = 0; id < 80; ++id) w.say(membership(core::PeerSuspect{id % 8, kForged}));
+     }},
+    {"claims",
+     [](Wire& w) {
+       w.say(membership(core::HelloReply{0, 0, lines_of_others(w)}));
+     }},
+    // Numbers that nobody can have heard, and more than the coordinator takes at once.
+    {"generations",
+     [](Wire& w) {
+       w.say(membership(core::HelloReply{core::kMaxGeneration, core::kMaxGeneration, {}}));
+       w.say(membership(core::Report{core::kMaxGeneration, {}}));
+     }},
+    {"long",
+     [](Wire& w) {
+       const core::LineReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .learned = 5};
+       w.say(membership(core::Report{0, std::vector(40'000, line)}));
+     }},
+    // In the sentences that a user reads.
+    {"notice",
+     [](Wire& w) {
+       w.say(HostNotice{2'000, kForged});
+     }},
+    {"loss",
+     [](Wire& w) {
+       w.say(Said{kForged});
+       const core::MemberId id = *w.own.rbegin();
+       w.say(membership(core::MemberLost{.member = id,
+                                         .joined = true,
+                                         .exit_code = 3,
+                                         .reaped = true,
+                                         .why = fmt::format("member {}: {}", id, kForged)}));
      }},
     {"orders",
      [](Wire& w) {
@@ -270,6 +280,7 @@ bool reached(std::string_view state, const Message& message) {
   const auto* said = std::get_if<Membership>(&message);
   if (said == nullptr) return false;
   if (state == "start") return std::holds_alternative<core::Start>(said->message.body);
+  if (state == "asked") return std::holds_alternative<core::Hello>(said->message.body);
   return state == "round" && std::holds_alternative<core::Revoke>(said->message.body);
 }
 

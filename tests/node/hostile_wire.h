@@ -1,0 +1,121 @@
+// The link of an agent that means harm: what is written and read is the caller's business.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/wire.h"
+#include "launcher/net/tls_session.h"
+#include "launcher/node/wire.h"
+
+namespace regroup::node {
+
+using Bytes = std::vector<std::byte>;
+using Clock = std::chrono::steady_clock;
+
+inline constexpr std::chrono::seconds kPatience{20}, kAnswer{6}, kFirst{10};
+inline constexpr std::size_t kPart = 512 << 10;
+
+// One link, without any of the limits of SecureChannel.
+class Wire {
+ public:
+  Wire(std::unique_ptr<launcher::TlsSession> tls, core::Fd socket)
+      : socket_(std::move(socket)), tls_(std::move(tls)) {}
+
+  bool shake_hands() {
+    for (const auto end = Clock::now() + kFirst; Clock::now() < end;) {
+      const auto want = tls_->handshake();
+      if (!want.ok()) return false;
+      if (*want == launcher::TlsSession::Want::kNothing) return true;
+      wait(*want);
+    }
+    return false;
+  }
+  void write(std::span<const std::byte> bytes) {
+    for (const auto end = Clock::now() + kAnswer; open_ && !bytes.empty() && Clock::now() < end;) {
+      const auto took = tls_->write(bytes);
+      open_ = took.ok();
+      if (open_ && took->bytes == 0) wait(took->want);
+      if (open_) bytes = bytes.subspan(took->bytes);
+    }
+  }
+  void frame(std::span<const std::byte> payload, std::uint32_t length) {
+    Bytes bytes(sizeof length);
+    std::memcpy(bytes.data(), &length, sizeof length);
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    write(bytes);
+  }
+  void part(char flag, std::span<const std::byte> rest) {
+    Bytes payload(1, static_cast<std::byte>(flag));
+    payload.insert(payload.end(), rest.begin(), rest.end());
+    frame(payload, static_cast<std::uint32_t>(payload.size()));
+  }
+  void say(const Message& message) {
+    const Bytes bytes = encode(message);
+    std::span<const std::byte> rest(bytes);
+    for (; rest.size() > kPart; rest = rest.subspan(kPart)) part(1, rest.first(kPart));
+    part(0, rest);
+  }
+
+  // What has come by then, at most one.
+  std::optional<Message> hear(Clock::time_point until) {
+    while (open_) {
+      const auto payload = frames_.next_payload();
+      if (payload.ok() && payload->has_value()) {
+        const auto bytes = **payload;
+        partial_.insert(partial_.end(), bytes.begin() + 1, bytes.end());
+        if (bytes[0] != std::byte{0}) continue;
+        auto message = decode(std::exchange(partial_, {}));
+        if (!message.ok()) continue;
+        if (const auto* setup = std::get_if<Setup>(&*message)) host = setup->host;
+        if (const auto* order = std::get_if<Membership>(&*message)) learn(order->message.body);
+        return std::move(*message);
+      }
+      if (Clock::now() >= until) return std::nullopt;
+      read();
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] bool open() const { return open_; }
+
+  std::string job;                  // its id
+  std::uint32_t host = 1;           // the number there of this one
+  std::set<core::MemberId> own;     // members that it was to start
+  core::Generation generation = 0;  // newest that it was told of
+
+ private:
+  void learn(const core::Body& body) {
+    if (const auto* start = std::get_if<core::Start>(&body)) own.insert(start->member);
+    if (const auto* revoke = std::get_if<core::Revoke>(&body)) generation = revoke->generation;
+    if (const auto* announce = std::get_if<core::Announce>(&body)) generation = announce->world->generation;
+  }
+  void wait(launcher::TlsSession::Want want) const {
+    pollfd one{socket_.get(), short(want == launcher::TlsSession::Want::kWrite ? POLLOUT : POLLIN), 0};
+    ::poll(&one, 1, 100);
+  }
+  void read() {
+    Bytes bytes(16 << 10);
+    const auto got = tls_->read(bytes);
+    open_ = got.ok();
+    if (!open_) return;
+    if (got->bytes == 0) return wait(got->want);
+    frames_.append(std::span(bytes).first(got->bytes));
+  }
+
+  const core::Fd socket_;
+  const std::unique_ptr<launcher::TlsSession> tls_;
+  core::FrameReader frames_;
+  Bytes partial_;
+  bool open_ = true;
+};
+
+}  // namespace regroup::node
