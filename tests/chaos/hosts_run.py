@@ -1,7 +1,8 @@
 """Random faults on several hosts: members, agents, coordinators, whole hosts and links, two at once and again
 while the job recovers, and the guardian at the end of some jobs. Every other job ends with the undisturbed
-weights; none leaves a process, a socket or a file. A run of many faults fails, too, if a kind, two at once or
-another one while the job recovers came too seldom.
+weights; none leaves a process, a socket or a file; in each, hosts talk to each other. A run goes on until
+each kind, two at once and another one while the job recovers have come, and one of many faults fails if any
+came too seldom.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/hosts"))
 from hosts import Host, Hosts, until  # noqa: E402
 from leftovers import Leftovers  # noqa: E402
+from talk import TALK_BYTES, expect_talk, heard_since  # noqa: E402
 from training import Training, left_on, processes, weights_alone  # noqa: E402
 
 EPOCHS = 12
 PACE_US = 3000
-BALLASTS = (0, 0, 3_000_000)  # bytes of state that newcomers copy beside the model's
+# Bytes beside the model's: of the state, which newcomers copy, and of each gradient, of which a part is on
+# its way when something is lost.
+BALLASTS = ((0, 0), (0, 0), (3_000_000, 0), (0, 1_500_000))
+MODEL_BYTES = 4 * 650  # of a gradient
+FROM_STEP = 3
 MOST_PER_JOB = 8
 MOST_COORDINATORS = 3
 HOLD_S = 2  # --orphan-timeout
@@ -34,9 +40,14 @@ KINDS = ("member",) * 8 + ("agent",) * 4 + ("coordinator",) * 3 + ("members",) *
 MORE_AT_ONCE = 0.3  # how often a second fault comes with the first ...
 AGAIN = 0.4  # ... and how often another one while the job recovers, within ...
 RECOVERY_S = 0.15
+EACH = tuple(dict.fromkeys(KINDS))
+FIRST = 2  # faults of a job that are of the kinds whose turn it is, so that each comes soon
+GUARDIAN = 5  # one job in so many ends with the loss of its guardian ...
+BEFORE_GUARDIAN = 3  # ... has no more faults before that, and takes its time, so that it lives until then
+GUARDIAN_PACE_US = 20_000
 CHAIN = 0.4  # how often each agent but the first two is below the one before it
-MANY = 400  # faults from which on ...
-OFTEN = {  # ... each of these must have come once in so many, on average
+FEW, MANY = 40, 400  # faults from which on each of these must have come, and from which on ...
+OFTEN = {  # ... once in so many, on average
     "member": 6,
     "agent": 8,
     "coordinator": 12,
@@ -65,8 +76,8 @@ def end(pids: list[int]) -> None:
 class Faults:
     """Faults of one job. One host, another in each job, is left alone, so that somebody has the state."""
 
-    def __init__(self, hosts: Hosts, rng: random.Random):
-        self.hosts, self.rng = hosts, rng
+    def __init__(self, hosts: Hosts, rng: random.Random, first: Sequence[str] = ()):
+        self.hosts, self.rng, self.first = hosts, rng, list(first)
         self.safe = rng.randrange(len(hosts))
         self.happened: list[str] = []
         self.ways: Counter = Counter()  # of OFTEN, those that are no kind
@@ -87,22 +98,22 @@ class Faults:
 
     def draw(self) -> Fault | None:
         """One that finds somebody to happen to, found before it is to happen: two can come at once."""
-        kind = self.rng.choice(KINDS)
+        kind = self.first.pop(0) if self.first else self.rng.choice(KINDS)
         if kind == "coordinator":
             if sum(what.startswith(kind) for what in self.happened) == MOST_COORDINATORS:
                 return None
             host = self.hosts[0]
             victims = processes(host, "regroup-coord")
             return Fault(kind, host, lambda: end(victims)) if victims else None
-        if not (able := self.able()):
+        # Not that of the launcher: without it there is no job.
+        far = kind in ("link", "stop", "host")
+        if not (able := [host for host in self.able() if host.index > 0 or not far]):
             return None
         host = self.rng.choice(able)
         if kind in ("member", "members", "agent"):
             victims = processes(host, "regroup-agent" if kind == "agent" else "chaos_member")
             victims = victims if kind == "members" else victims[-1:] if kind == "agent" else victims[:1]
             return Fault(kind, host, lambda: end(victims)) if victims else None
-        if host.index == 0:  # where the launcher is: without it there is no job
-            return None
         strikes = {"link": lambda: host.link(up=False), "stop": host.stop, "host": host.kill}
         return Fault(kind, host, strikes[kind])
 
@@ -172,29 +183,40 @@ def lose_guardian(job: Training, faults: Faults) -> None:
     job.trails.shards()
 
 
-def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]) -> tuple[str, Counter]:
+def first_kinds(seed: int) -> list[str]:
+    return [EACH[(seed * FIRST + i) % len(EACH)] for i in range(FIRST)]
+
+
+def run_job(hosts: Hosts, seed: int, most: int, weights: dict[tuple[int, int], str]) -> tuple[str, Counter]:
     """One job with up to `most` faults; what happened, and how often each of OFTEN. Raises AssertionError."""
+    rng = random.Random(seed)
     where = ",".join(f"{host.name}:2" for host in hosts)
     learn = ("--learner-steps", "8", "--learner-state", "1") if rng.random() < 0.5 else ()
     chain = ("--tree-radix", "1") if rng.random() < CHAIN else ()
     hold = ("--orphan-timeout", str(HOLD_S))
-    ballast = rng.choice(BALLASTS)
-    without_guardian = rng.random() < 0.2
-    before = Leftovers(hosts)
+    ballast, gradient = rng.choice(BALLASTS)
+    without_guardian = seed % GUARDIAN == 0
+    if without_guardian:
+        most = min(most, BEFORE_GUARDIAN)
+    before, said_before = Leftovers(hosts), hosts.heard()
     members = f"2:{2 * len(hosts)}"
     options = (*learn, *chain, *hold)
-    job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=PACE_US, ballast=ballast)
-    faults = Faults(hosts, rng)
+    pace_us = GUARDIAN_PACE_US if without_guardian else PACE_US
+    sizes = {"ballast": ballast, "gradient": gradient}
+    job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=pace_us, **sizes)
+    faults = Faults(hosts, rng, first_kinds(seed))
     try:
-        job.reach(3)
-        if whole(job):
+        job.reach(FROM_STEP)
+        if together := whole(job):
             disturb(job, faults, most)
         if without_guardian:
             lose_guardian(job, faults)
         if "guardian@node1" not in faults.happened:
-            job.expect_weights(weights[ballast])
+            job.expect_weights(weights[ballast, gradient])
         until(lambda: not left_on(hosts), f"an end of {left_on(hosts)}", 20)
         until(lambda: not before.new(), f"nothing left behind of {before.new()}", 20)
+        heard = heard_since(said_before, hosts)
+        expect_talk([heard], FROM_STEP * MODEL_BYTES if together else TALK_BYTES)
     except BaseException as failure:
         how = " ".join((*options, *faults.happened))
         raise AssertionError(f"{how}\n{failure}\n{job.text()}") from failure
@@ -202,31 +224,39 @@ def run_job(hosts: Hosts, rng: random.Random, most: int, weights: dict[int, str]
         faults.mend(all_of_them=True)
         job.close(shown=False)
     kinds = Counter(what.split("@")[0] for what in faults.happened)
-    return " ".join((*(["chain:"] if chain else []), *faults.happened)), kinds + faults.ways
+    carried = f"{sum(heard) / 1e6:.1f} MB heard"
+    return " ".join((*(["chain:"] if chain else []), *faults.happened, carried)), kinds + faults.ways
+
+
+def absent(totals: Counter, faults: int) -> list[str]:
+    """Those of OFTEN that have not come at all, among some."""
+    return [what for what in OFTEN if faults >= FEW and totals[what] == 0]
 
 
 def too_rare(totals: Counter, faults: int) -> list[str]:
     """Those of OFTEN that came too seldom among so many."""
-    return [what for what, n in OFTEN.items() if faults >= MANY and totals[what] * n < faults]
+    few = [what for what, n in OFTEN.items() if faults >= MANY and totals[what] * n < faults]
+    return few or absent(totals, faults)
 
 
-def weights_of(ballast: int) -> str:
+def weights_of(ballast: int, gradient: int) -> str:
     with tempfile.TemporaryDirectory(prefix="regroup-alone-") as name:
-        return weights_alone(Path(name), EPOCHS, ballast)
+        return weights_alone(Path(name), EPOCHS, ballast, gradient)
 
 
 def play(count: int, wanted: int, seed: int) -> int:
-    """Jobs until so many faults have happened; the number of failures, 0 or 1."""
-    weights = {ballast: weights_of(ballast) for ballast in set(BALLASTS)}
+    """Jobs until so many faults have happened, of each kind one if they are not very few; the number of
+    failures, 0 or 1."""
+    weights = {sizes: weights_of(*sizes) for sizes in set(BALLASTS)}
     totals: Counter = Counter()
     jobs, faults = 0, 0
-    while faults < wanted:
-        rng = random.Random(seed + jobs)
+    while faults < wanted or (faults < 2 * wanted and absent(totals, faults)):
         jobs += 1
         with Hosts(count) as hosts:
             began = time.monotonic()
             try:
-                text, happened = run_job(hosts, rng, min(MOST_PER_JOB, wanted - faults), weights)
+                most = min(MOST_PER_JOB, max(FIRST, wanted - faults))
+                text, happened = run_job(hosts, seed + jobs - 1, most, weights)
             except AssertionError as failure:
                 print(f"FAILED seed {seed + jobs - 1}: {failure}", flush=True)
                 return 1
@@ -236,5 +266,5 @@ def play(count: int, wanted: int, seed: int) -> int:
         print(f"ok seed {seed + jobs - 1}: {text}, {took:.1f} s", flush=True)
     print(f"{jobs} jobs on {count} hosts: " + ", ".join(f"{totals[what]} {what}" for what in OFTEN))
     for what in (rare := too_rare(totals, faults)):
-        print(f"FAILED fewer than one in {OFTEN[what]} faults, on average, was or came as: {what}")
+        print(f"FAILED {totals[what]} of {faults} faults, fewer than 1 in {OFTEN[what]}, came as: {what}")
     return 1 if rare else 0

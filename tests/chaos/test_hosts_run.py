@@ -3,7 +3,20 @@
 from collections import Counter
 
 import pytest
-from hosts_run import KINDS, MANY, OFTEN, too_rare
+from hosts_run import (
+    EACH,
+    FEW,
+    FIRST,
+    FROM_STEP,
+    KINDS,
+    MANY,
+    MODEL_BYTES,
+    OFTEN,
+    absent,
+    expect_talk,
+    first_kinds,
+    too_rare,
+)
 
 
 def test_every_kind_of_fault_must_come():
@@ -17,3 +30,26 @@ def test_what_came_too_seldom_is_named(what: str):
     totals[what] -= 1
     assert too_rare(totals, MANY) == [what]
     assert too_rare(totals, MANY - 1) == [], "too few to tell"
+
+
+@pytest.mark.parametrize("what", OFTEN)
+def test_what_has_not_come_among_some_is_waited_for_and_named(what: str):
+    totals = Counter(dict.fromkeys(OFTEN, 1))
+    assert absent(totals, FEW) == []
+    totals[what] = 0
+    assert absent(totals, FEW) == too_rare(totals, FEW) == [what]
+    assert too_rare(totals, FEW - 1) == [], "too few to tell"
+
+
+def test_the_first_faults_of_jobs_one_after_another_are_of_each_kind():
+    jobs = -(-len(EACH) // FIRST)
+    assert jobs * FIRST < FEW
+    for seed in range(1000, 1007):
+        assert {kind for job in range(jobs) for kind in first_kinds(seed + job)} == set(KINDS)
+
+
+def test_hosts_of_which_two_have_heard_nothing_have_not_talked():
+    expect_talk([[0, 7801, 7801]], FROM_STEP * MODEL_BYTES)
+    for heard in ([0, 7801, 7800], [0, 0, 10**9]):
+        with pytest.raises(AssertionError, match="no two hosts have talked"):
+            expect_talk([heard], FROM_STEP * MODEL_BYTES)

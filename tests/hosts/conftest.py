@@ -5,29 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 from hosts import Hosts, missing_rights
+from talk import talk
 from training import EPOCHS, Start, starter, weights_alone
-
-# Either end of an agent's link hears 450 bytes at least, which are its handshake; who is refused, 40 a time.
-TALK_BYTES = 300
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "no_wire(reason): the test is not about hosts that talk to each other; why it is not"
     )
-
-
-@contextlib.contextmanager
-def talk(*groups: Hosts) -> Iterator[None]:
-    """Two hosts of one of the groups say something to each other meanwhile, not by ssh alone."""
-    before = [group.heard() for group in groups]
-    yield
-    heard = [
-        [now - then for now, then in zip(group.heard(), was, strict=True)]
-        for group, was in zip(groups, before, strict=True)
-    ]
-    enough = [group for group in heard if sum(count > TALK_BYTES for count in group) >= 2]
-    assert enough, f"no two hosts have talked to each other: they have heard {heard} bytes"
 
 
 @pytest.fixture(autouse=True)
