@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/clock.h"
 #include "launcher/spawn/spawner.h"
@@ -50,7 +51,8 @@ class FakeSpawner final : public Spawner {
 
   void start(AgentOrder order) override {
     const core::NodeId node = order.node;
-    if (!agents_.try_emplace(node, loop_, std::move(order.host)).second) return;
+    if (!agents_.try_emplace(node, loop_, order.host).second) return;
+    orders_.push_back(std::move(order));
     waiting_.push_back(node);
     later([this] { fill(); });
   }
@@ -64,6 +66,8 @@ class FakeSpawner final : public Spawner {
     after(node, options_.grace, {core::Code::kPeerLost, agent.host + ": the agent did not leave"});
   }
 
+  // All that came, in that order.
+  [[nodiscard]] const std::vector<AgentOrder>& orders() const { return orders_; }
   [[nodiscard]] bool is_up(core::NodeId node) const {
     const auto at = agents_.find(node);
     return at != agents_.end() && at->second.up;
@@ -138,6 +142,7 @@ class FakeSpawner final : public Spawner {
   boost::asio::io_context& loop_;
   const SpawnEvents events_;
   const Options options_;
+  std::vector<AgentOrder> orders_;
   std::map<std::string, Host> hosts_;
   std::map<core::NodeId, Agent> agents_;  // that have not ended
   std::deque<core::NodeId> waiting_;

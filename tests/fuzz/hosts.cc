@@ -37,7 +37,7 @@ class Job {
   explicit Job(Choices choices) : choices_(choices) {
     HostsOptions options;
     options.job = "job-1";
-    options.version = "1";
+    options.build = "1";
     for (const char* name : {"node1", "node2", "node3", "node4"})
       options.hosts.push_back({.name = name, .way = way()});
     options.program = "/bin/regroup";
@@ -52,7 +52,7 @@ class Job {
   }
 
   void run() {
-    require(happens([this] { return spawner_->running().size() == 2; }));
+    require(happens([this] { return spawner_->is_up(kHostile) && spawner_->is_up(kHonest); }));
     hostile_ = connect(kHostile);
     honest_ = connect(kHonest);
     say(*honest_, Hello{"1", "node2", 1, 0});
@@ -79,8 +79,8 @@ class Job {
     return way;
   }
 
-  Hosts::Elastic events() {
-    Hosts::Elastic events;
+  HostsElastic events() {
+    HostsElastic events;
     events.membership = [](core::NodeId node, const core::Message&) { require(node != kHonest); };
     events.silent = [](core::NodeId node, bool) { require(node != kHonest); };
     events.noticed = [](std::size_t index, const HostNotice&) { require(index != kOfHonest); };

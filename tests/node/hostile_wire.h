@@ -87,7 +87,7 @@ class Wire {
   }
   [[nodiscard]] bool open() const { return open_; }
 
-  std::string job;                  // its id
+  std::string job, build;           // its id, and what the launcher is
   std::uint32_t host = 1;           // the number there of this one
   std::set<core::MemberId> own;     // members that it was to start
   core::Generation generation = 0;  // newest that it was told of
