@@ -25,8 +25,9 @@ constexpr const char* kNoSharedMemory = "^posix,sysv";
 // Rendezvous and flush would make it wait for the other's attention; over TCP both are PUTs, and one whose
 // acknowledgement meets a closed endpoint aborts the process (tcp_ep.c: PUT_TX_WAITING_ACK). A letter of a
 // whole chunk goes over TCP in one piece instead of UCX's 64 KiB each, into memory that is kept for letters
-// of that size: others would get new pages each. What is a transport's goes by its name without the
-// transport's up to UCX 1.13 (openucx/ucx#8649).
+// of that size: others would get new pages each. A connection is waited for without blocking, or a host that
+// is lost meanwhile would hold its caller until TCP gives up, 70 s and more. What is a transport's goes by
+// its name without the transport's up to UCX 1.13 (openucx/ucx#8649).
 struct Default {
   const char* variable;  // by which a user sets it
   const char* key;
@@ -35,7 +36,9 @@ struct Default {
 constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
                                  {"UCX_ZCOPY_THRESH", "ZCOPY_THRESH", "0"},
                                  {"UCX_TCP_RX_SEG_SIZE", "TCP_RX_SEG_SIZE", "512k"},
-                                 {"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "512k"}};
+                                 {"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "512k"},
+                                 {"UCX_TCP_CONN_NB", "TCP_CONN_NB", "y"},
+                                 {"UCX_TCP_CONN_NB", "CONN_NB", "y"}};
 
 // Of UCX's environment, which is not ours; empty if it is not set.
 std::string value_of(const std::string& name) {
