@@ -217,6 +217,10 @@ class Host(Space):
                 rule = f"-A {chain} {who}-m statistic --mode random --probability {share} -j DROP"
                 other.network("iptables", *rule.split())
 
+    def lost(self) -> int:
+        """Packets to this host that lose() has taken since it was last called."""
+        return int(self.network("iptables", "-vxnL", f"loss{self.index}").splitlines()[2].split()[0])
+
     def slow(self, rate: str | None) -> None:
         """Bounds the link both ways, as in "10mbit"; None ends that."""
         for space, interface in ((self.hosts.switch, self.port), (self, "eth0")):

@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-from hosts import Host, Hosts
+from hosts import Hosts
 from training import EPOCHS, Start, Training, kill, processes, weights_alone
 
 # Whichever is noticed first.
@@ -18,18 +18,13 @@ def lost_hosts(job: Training) -> set[str]:
     return named
 
 
-def kept_back(host: Host) -> int:
-    """Packets to it that lose() has taken."""
-    return int(host.network("iptables", "-vxnL", f"loss{host.index}").splitlines()[2].split()[0])
-
-
 def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Start, undisturbed: str):
     """It may be done without, once or several times."""
     job = start_own(pace_us=100_000)
     job.reach(job.steps - 40)
     job.hosts[2].lose(0.3)
     job.expect_weights(undisturbed)
-    assert kept_back(job.hosts[2]) > 10
+    assert job.hosts[2].lost() > 10
     assert lost_hosts(job) <= {"node3"}
 
 

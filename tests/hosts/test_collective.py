@@ -160,28 +160,50 @@ def test_who_computes_is_silent_but_its_host_answers(three_hosts: Hosts):
         one.ended(1, 10)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3])
-def test_loss_of_packets_changes_no_bit_and_who_fails_says_why(three_hosts: Hosts, share: float):
+def heard_of_both(one: Job) -> None:
+    until(
+        lambda: {rank for rank, *_ in one.told("digest", 1) + one.told("ended", 1)} == {"0", "1"},
+        "a digest or an end of everybody",
+        DEADLINE_S,
+    )
+
+
+def test_loss_of_packets_changes_no_bit(three_hosts: Hosts):
     digest = digest_on(three_hosts, [1, 1])
-    three_hosts[1].lose(share)
+    three_hosts[1].lose(0.01)
+    try:
+        with job(three_hosts.hosts[:2], [1, 1]) as one:
+            one.say("open 1")
+            assert one.digest(1) == digest
+            # Operations go on, each of which compares its results.
+            until(lambda: three_hosts[1].lost() > 0, "packets are lost")
+            one.say("revoke 1")
+            assert all("generation 1 is over" in end for end in one.ended(1, 30))
+    finally:
+        three_hosts[1].lose(0)
+
+
+def test_loss_of_a_third_changes_no_bit_and_who_fails_says_why(three_hosts: Hosts):
+    """Of sums of 2.4 MB there is mostly no result within the deadline."""
+    digest = digest_on(three_hosts, [1, 1])
+    three_hosts[1].lose(0.3)
     try:
         with job(three_hosts.hosts[:2], [1, 1], 15) as one:
             one.say("open 1")
-            until(
-                lambda: {rank for rank, *_ in one.told("digest", 1) + one.told("ended", 1)} == {"0", "1"},
-                "a digest or an end of everybody",
-                DEADLINE_S,
-            )
+            heard_of_both(one)
+            lost = three_hosts[1].lost()
+            assert lost > 0, "the wire was good"
             one.say("revoke 1")
             ends = one.ended(1, 30)
-            assert all(line[1] == digest for line in one.told("digest", 1))
-            # Until the revoke operations went on, each of which compares its results.
-            assert all(re.search("generation 1 is over|rank .* of 2 did not arrive", end) for end in ends)
-            arrived = len(one.told("digest", 1))
-            print(f"{share:.0%} loss: {arrived} digests; {ends}")
-            assert arrived > 0 or share > 0.1
-            if arrived < 2:
-                assert any("did not arrive" in end for end in ends), ends
+            arrived = one.told("digest", 1)
+            print(f"{lost} packets lost: {arrived}; {ends}")
+            assert all(line[1] == digest for line in arrived)
+            assert all(re.search("generation 1 is over|rank .* of 2 did not arrive", end) for end in ends), (
+                ends
+            )
+            # Who has no result has a reason of its own, not only the revoke.
+            late = sum("did not arrive" in end for end in ends)
+            assert late + len(arrived) >= 2, (ends, arrived)
     finally:
         three_hosts[1].lose(0)
 
