@@ -18,18 +18,17 @@
 
 namespace regroup::launcher {
 
+struct FakeSpawnerOptions {
+  std::size_t parallel = 32;                       // on their way at a time
+  core::Duration limit = std::chrono::seconds(5);  // until `up`
+  core::Duration grace = std::chrono::seconds(2);  // from end() until an agent is given up
+};
+
 // Used by the loop's thread.
 class FakeSpawner final : public Spawner {
  public:
-  struct Options {
-    std::size_t parallel = 32;                       // on their way at a time
-    core::Duration limit = std::chrono::seconds(5);  // until `up`
-    core::Duration grace = std::chrono::seconds(2);  // from end() until an agent is given up
-  };
-  FakeSpawner(boost::asio::io_context& loop, SpawnEvents events, Options options)
+  FakeSpawner(boost::asio::io_context& loop, SpawnEvents events, FakeSpawnerOptions options = {})
       : loop_(loop), events_(std::move(events)), options_(options) {}
-  FakeSpawner(boost::asio::io_context& loop, SpawnEvents events)
-      : FakeSpawner(loop, std::move(events), Options()) {}
   ~FakeSpawner() override { *alive_ = false; }
 
   // Orders for `host` end with `why` and are never up, or are up so much later, or leave with `why` once they
@@ -68,10 +67,7 @@ class FakeSpawner final : public Spawner {
 
   // All that came, in that order.
   [[nodiscard]] const std::vector<AgentOrder>& orders() const { return orders_; }
-  [[nodiscard]] bool is_up(core::NodeId node) const {
-    const auto at = agents_.find(node);
-    return at != agents_.end() && at->second.up;
-  }
+  [[nodiscard]] bool is_up(core::NodeId node) const { return agents_.contains(node) && agents_.at(node).up; }
 
  private:
   struct Host {
@@ -141,7 +137,7 @@ class FakeSpawner final : public Spawner {
 
   boost::asio::io_context& loop_;
   const SpawnEvents events_;
-  const Options options_;
+  const FakeSpawnerOptions options_;
   std::vector<AgentOrder> orders_;
   std::map<std::string, Host> hosts_;
   std::map<core::NodeId, Agent> agents_;  // that have not ended

@@ -37,8 +37,7 @@ MadeSpawner make_ssh(const SpawnerSetting& setting) {
 
 MadeSpawner make_fake(const SpawnerSetting& setting) {
   auto fake = std::make_unique<FakeSpawner>(
-      setting.loop, setting.events,
-      FakeSpawner::Options{.parallel = setting.parallel, .limit = setting.limit});
+      setting.loop, setting.events, FakeSpawnerOptions{.parallel = setting.parallel, .limit = setting.limit});
   fake->leave("leaves", core::internal_error("leaves: the agent ended with status 7"));
   fake->stay("stays");
   fake->fail("refused", {core::Code::kUnavailable, "refused: nobody is let in"});

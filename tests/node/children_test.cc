@@ -55,7 +55,7 @@ class NodeChildren : public testing::Test {
         begun(node);
       };
       auto fake = std::make_unique<FakeSpawner>(loop_, std::move(told),
-                                                FakeSpawner::Options{.parallel = parallel, .limit = limit});
+                                                FakeSpawnerOptions{.parallel = parallel, .limit = limit});
       for (const auto& [host, delay] : delays_) fake->delay(host, delay);
       return fake;
     };
