@@ -100,7 +100,8 @@ def play(
             missing = sorted(set(plan.names) - answers.keys())
             assert job.process.poll() is None, f"it is over before {missing}\n{job.text()}"
             assert time.monotonic() < end, f"{missing} did not come\n{job.text()}"
-            if time.monotonic() > next_kill and (found := processes(host, victim)):
+            trains = time.monotonic() > next_kill and job.trails.furthest() > 0
+            if trains and (found := processes(host, victim)):
                 kill(found[:1])  # so that there are rounds
                 next_kill = time.monotonic() + (4 if victims else 2)
             time.sleep(0.05)

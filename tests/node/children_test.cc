@@ -54,8 +54,8 @@ class NodeChildren : public testing::Test {
         begun_[node] = Clock::now();
         begun(node);
       };
-      auto fake = std::make_unique<FakeSpawner>(loop_, std::move(told),
-                                                FakeSpawnerOptions{.parallel = parallel, .limit = limit});
+      auto fake = std::make_unique<FakeSpawner>(
+          loop_, std::move(told), launcher::FakeSpawnerOptions{.parallel = parallel, .limit = limit});
       for (const auto& [host, delay] : delays_) fake->delay(host, delay);
       return fake;
     };

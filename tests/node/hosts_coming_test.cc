@@ -27,8 +27,8 @@ class NodeHostsComing : public testing::Test {
     HostWay way;
     way.before = {"fake"};
     way.make = [this](auto, launcher::SpawnEvents events) {
-      auto fake =
-          std::make_unique<FakeSpawner>(loop_, std::move(events), FakeSpawnerOptions{.limit = seconds(60)});
+      auto fake = std::make_unique<FakeSpawner>(loop_, std::move(events),
+                                                launcher::FakeSpawnerOptions{.limit = seconds(60)});
       fake->fail("refused", {core::Code::kUnavailable, "refused: nobody is let in"});
       fake->delay("queued", core::Duration::max());
       return fake;
