@@ -35,7 +35,7 @@ struct Call {
   std::string_view state, what;
   std::string result, regroup, job;
   core::NodeId self = 0;
-  std::string parent, endpoints;
+  std::string parent, endpoints, build;
 };
 
 class Middle {
@@ -107,7 +107,7 @@ class Middle {
       ::dup2(input[0], STDIN_FILENO);
       ::close(input[1]);
       ::execl(call_.regroup.c_str(), call_.regroup.c_str(), "--node-agent", call_.job.c_str(), self.c_str(),
-              call_.parent.c_str(), here.c_str(), nullptr);
+              call_.parent.c_str(), here.c_str(), call_.build.c_str(), nullptr);
       ::_exit(127);
     }
     ::close(input[0]);
@@ -228,10 +228,10 @@ void Middle::attack(std::string_view state) {
 
 int main(int argc, char** argv) {
   using namespace regroup;
-  if (argc != 10) return 2;
+  if (argc != 11) return 2;
   const auto secret = launcher::JobSecret::read(STDIN_FILENO, node::kFirst);
   if (!secret.ok()) return 1;
-  node::Call call{argv[1], argv[2], argv[3], argv[4], argv[6], 0, argv[8], argv[9]};
+  node::Call call{argv[1], argv[2], argv[3], argv[4], argv[6], 0, argv[8], argv[9], argv[10]};
   call.self = static_cast<core::NodeId>(std::stoul(argv[7]));
   return node::Middle(std::move(call), *secret).run();
 }

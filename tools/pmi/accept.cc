@@ -60,7 +60,8 @@ bool peer_is_ours(int socket) {
 
 }  // namespace
 
-extern "C" int accept(int socket, sockaddr* address, socklen_t* size) {
+// Seen by libraries, although nothing else here is.
+extern "C" [[gnu::visibility("default")]] int accept(int socket, sockaddr* address, socklen_t* size) {
   regroup::core::Fd peer(::accept4(socket, address, size, 0));
   if (!peer.valid() || peer_is_ours(peer.get())) return peer.release();
   errno = EAGAIN;  // as if nobody had come: other errors end libpmix's listening
