@@ -39,8 +39,8 @@ struct Ending {
 [[nodiscard]] core::Status check_name(const std::string& name, std::string_view what);
 
 // For a terminal, a journal, JSON: one line of UTF-8 (RFC 3629). Each byte of control characters, those of C1
-// (U+0080 to U+009F) as well, and of what is no UTF-8 becomes '?'; the end of what is longer than `most` bytes
-// is cut off.
+// (U+0080 to U+009F) as well, and of what is no UTF-8 becomes '?'; the end of what is longer than `most`
+// bytes is cut off.
 inline constexpr std::size_t kLongestPrinted = 500;
 [[nodiscard]] std::string printable(std::string_view line, std::size_t most = kLongestPrinted);
 
