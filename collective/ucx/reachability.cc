@@ -2,7 +2,9 @@
 // process by the address at their other end.
 #include "collective/ucx/reachability.h"
 
+#include <linux/sockios.h>
 #include <linux/tcp.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <charconv>
@@ -38,23 +40,41 @@ std::optional<tcp_info> info_of(int fd) {
   return out;
 }
 
-}  // namespace
-
-bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
-  const auto limit = static_cast<std::uint32_t>(patience / std::chrono::milliseconds(1));
-  bool stalled = false;
+// Calls `use(fd)` for the connections of this process to the addresses until it returns false.
+template <class Use>
+void for_each_connection(std::span<const Contact> addresses, Use use) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
     const std::string name = entry.path().filename();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
-    if (!entry.is_socket(error) || !leads_to(fd, addresses)) continue;
-    const auto info = info_of(fd);
-    if (!info) continue;
-    if (info->tcpi_last_ack_recv < limit || info->tcpi_last_data_recv < limit) return true;
-    stalled = stalled || info->tcpi_unacked > 0;
+    if (entry.is_socket(error) && leads_to(fd, addresses) && !use(fd)) return;
   }
-  return !stalled;
+}
+
+}  // namespace
+
+bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
+  const auto limit = static_cast<std::uint32_t>(patience / std::chrono::milliseconds(1));
+  bool stalled = false;
+  bool answered = false;
+  for_each_connection(addresses, [&](int fd) {
+    const auto info = info_of(fd);
+    if (!info) return true;
+    answered = info->tcpi_last_ack_recv < limit || info->tcpi_last_data_recv < limit;
+    stalled = stalled || info->tcpi_unacked > 0;
+    return !answered;
+  });
+  return answered || !stalled;
+}
+
+bool has_unsent(std::span<const Contact> addresses) {
+  int bytes = 0;
+  for_each_connection(addresses, [&](int fd) {
+    if (::ioctl(fd, SIOCOUTQ, &bytes) != 0) bytes = 0;
+    return bytes == 0;
+  });
+  return bytes != 0;
 }
 
 }  // namespace regroup::collective

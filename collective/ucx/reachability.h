@@ -1,4 +1,4 @@
-// Whether hosts that owe an answer still give any, as TCP knows it.
+// What TCP knows of other hosts: whether those that owe an answer still give any, and have all that was sent.
 #pragma once
 
 #include <span>
@@ -12,5 +12,8 @@ namespace regroup::collective {
 // acknowledged for `patience`, and no other connection to them has heard anything since. True if not, or if
 // there is no such connection: then TCP knows nothing. Looks at every open file; tens of microseconds.
 [[nodiscard]] bool host_answers(std::span<const Contact> addresses, core::Duration patience);
+// A connection of this process to one of the addresses has bytes that the host there has not acknowledged,
+// for want of room or of time. As long, too.
+[[nodiscard]] bool has_unsent(std::span<const Contact> addresses);
 
 }  // namespace regroup::collective

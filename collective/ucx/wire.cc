@@ -27,9 +27,11 @@ using core::TimePoint;
 constexpr unsigned kLetterId = 1;  // of our active messages
 constexpr unsigned kAnswers = 16;  // turns, in one of which callers are answered
 constexpr std::chrono::seconds kDrain(2);
-constexpr std::chrono::milliseconds kGreeting(100);         // of one who is being connected
-constexpr std::chrono::milliseconds kThanks(100);           // waited for at the end
-constexpr std::chrono::seconds kSilence(1);                 // of a peer, before it is told
+constexpr std::chrono::milliseconds kGreeting(100);  // of one who is being connected
+constexpr std::chrono::milliseconds kThanks(100);    // waited for at the end
+constexpr std::chrono::seconds kDelivery(2);         // likewise, where the other has no room for letters
+constexpr std::chrono::milliseconds kLook(10);       // whether it has
+constexpr std::chrono::seconds kSilence(1);          // of a peer, before it is told
 constexpr std::chrono::milliseconds kAcknowledgement(500);  // that a host takes at most
 
 }  // namespace
@@ -90,15 +92,28 @@ Status Wire::start() {
 Wire::~Wire() { close(); }
 
 // Whose sums may be on their way still has not come back from its operation: closing a connection on which
-// something is unread would take them back. Of a generation that is over nobody waits for any.
+// something is unread would take them back, and who hears of the close reads once more and no further. So
+// they have to be with the other's kernel at least. Of a generation that is over nobody waits for any.
 void Wire::give_thanks() {
   if (closed() || is_over()) return;
   for (const Peer& peer : peers_) {
     if (peer.owed != 0) greet(static_cast<int>(&peer - peers_.data()));
   }
   const auto waits = [](const Peer& peer) { return peer.unthanked != 0 && peer.lost.empty(); };
-  for (const TimePoint end = core::SystemClock().now() + kThanks;
-       !is_over() && core::SystemClock().now() < end && std::ranges::any_of(peers_, waits);) {
+  const auto lacks_bytes = [&](const Peer& peer) {
+    if (!waits(peer)) return false;
+    const auto rank = static_cast<std::size_t>(&peer - peers_.data());
+    const auto address = addresses_.find(world_.members[rank].id);
+    std::vector<Contact> there = decode(address.value_or(std::vector<std::byte>()));
+    there.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});  // UCX's way to members on this host
+    return has_unsent(there);
+  };
+  const TimePoint begin = core::SystemClock().now();
+  for (TimePoint look = begin + kThanks; !is_over() && std::ranges::any_of(peers_, waits);) {
+    if (const TimePoint now = core::SystemClock().now(); now >= look) {
+      if (now >= begin + kDelivery || std::ranges::none_of(peers_, lacks_bytes)) break;
+      look = now + kLook;
+    }
     if (!progress()) ::sched_yield();
   }
 }

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 
 #include "collective/ucx/communicator.h"
@@ -28,10 +29,13 @@ class UcxThanks : public ::testing::Test {
   ~UcxThanks() override { ::munmap(board_, sizeof(Board)); }
 
   // Calls `body(rank, comm)` in ranks that sit on a host each.
-  void run(int ranks, const UcxSettings& settings,
-           const std::function<void(int, std::unique_ptr<Communicator>&)>& body) {
+  void run(
+      int ranks, const UcxSettings& settings,
+      const std::function<void(int, std::unique_ptr<Communicator>&)>& body,
+      const std::function<void(int)>& before = [](int) {}) {
     const auto job = make_ucx_apart_with(ranks, settings);
     run_all(Ranks::kProcesses, ranks, [&](int rank) {
+      before(rank);
       const auto mine = job->in_child();
       auto comm = mine->open(make_world(1, static_cast<std::uint32_t>(ranks)), rank);
       ASSERT_TRUE(comm.ok()) << comm.status().to_string();
@@ -123,6 +127,34 @@ TEST_F(UcxThanks, ComeAtTheEndOfTheWire) {
       static_cast<void>(request->test());
       return wire_of(*comm).unthanked(0) == 0;
     }));
+  });
+}
+
+// Who is through leaves 400 ms before the other reads on, when a part of its letter is still with its kernel:
+// there is no room at the other's. UCX reads once behind a close, which is not all of it.
+TEST_F(UcxThanks, AreWaitedForAsLongAsALetterHasNotLeft) {
+  constexpr int kThrough = 60, kClosed = 61;
+  const auto body = [&](int rank, auto& comm) {
+    ASSERT_EQ(unthanked_after(*comm, sum_of(8)).size(), 2U);
+    const Bytes in(48 << 10, std::byte{1});
+    Bytes out(in.size());
+    auto request = comm->start(Operation::allreduce(in, out, Dtype::kInt32, Op::kSum), soon());
+    ASSERT_TRUE(request.ok()) << request.status().to_string();
+    if (rank == 0) {
+      EXPECT_EQ(request->wait().to_string(), "ok");
+      board_->stages[kThrough] = 1;
+      comm.reset();
+      board_->stages[kClosed] = 1;
+      return;
+    }
+    EXPECT_TRUE(eventually([&] { return board_->stages[kThrough] == 1; }));
+    const core::TimePoint end = core::SystemClock().now() + std::chrono::milliseconds(400);
+    EXPECT_TRUE(eventually([&] { return core::SystemClock().now() > end || board_->stages[kClosed] == 1; }));
+    EXPECT_EQ(request->wait().to_string(), "ok");
+    EXPECT_EQ(out, Bytes(in.size(), std::byte{2}));
+  };
+  run(2, kTcp, body, [](int rank) {
+    if (rank == 1) ::setenv("UCX_TCP_RCVBUF", "4096", 1);
   });
 }
 
