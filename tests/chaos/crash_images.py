@@ -29,6 +29,13 @@ DEADLINE_S = 60
 NO_SYNC = "int fsync(int fd) { return 0 * fd; }\nint fdatasync(int fd) { return 0 * fd; }\n"
 
 
+def take_own_mounts() -> None:
+    """A mount namespace made while the recorder is mounted, as those of tests/hosts are, would keep it."""
+    if os.environ.get("CRASH_IMAGES_MOUNTS") is None:
+        words = ["unshare", "--mount", "--propagation=private", sys.executable, *sys.argv]
+        os.execvpe(words[0], words, os.environ | {"CRASH_IMAGES_MOUNTS": "own"})
+
+
 def command(*words, **more) -> None:
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=DEADLINE_S, **more)
     if done.returncode != 0:
@@ -71,7 +78,7 @@ def recording(folder: Path):
     point = folder / "fuse"
     point.mkdir()
     words = [sys.executable, HERE / "recorder.py", point, str(SIZE), folder / "log"]
-    process = subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + DEADLINE_S
     try:
         while not (point / "disk").exists():
@@ -80,7 +87,7 @@ def recording(folder: Path):
             time.sleep(0.01)
         yield point / "disk"
     finally:
-        subprocess.run(["fusermount", "-u", str(point)], capture_output=True, timeout=DEADLINE_S)
+        unmount(point)
         process.wait(DEADLINE_S)
 
 
@@ -159,6 +166,7 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    take_own_mounts()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="crash-images-") as name:
         good, bad = Path(name) / "good", Path(name) / "bad"
