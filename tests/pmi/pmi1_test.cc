@@ -165,7 +165,8 @@ TEST_F(Pmi1OfHosts, CannotMakeSpacesWithoutEnd) {
 }
 
 TEST_F(Pmi1OfHosts, AValueWithAZeroByteIsRefused) {
-  tell(group, 0, std::string("cmd=put kvsname=kvs key=a value=b\0kvs\0c\0d\n", 44));
+  constexpr char kPut[] = "cmd=put kvsname=kvs key=a value=b\0kvs\0c\0d\n";
+  tell(group, 0, std::string(kPut, sizeof kPut - 1));
   EXPECT_THAT(get("kvs", "a"), ElementsAre(HasSubstr("not_found")));
 }
 
