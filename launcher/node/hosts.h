@@ -117,7 +117,7 @@ class Hosts final : public launcher::OtherHosts {
   void on_silent(core::NodeId node, bool silent);
   void on_line(core::NodeId node, const std::string& line);
   void on_up(core::NodeId node);
-  void on_ended(core::NodeId node, const core::Status& why);
+  void on_ended(core::NodeId node, const core::Status& how);
   void end_agent(core::NodeId node);
   void refuse(core::NodeId node, const char* does = "said what only others may say");
   void finish_if_done();

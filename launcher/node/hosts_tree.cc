@@ -178,9 +178,14 @@ void Hosts::on_up(core::NodeId node) {
 
 // Those below it are lost with it, and not said to be so: they are well, but nobody tells them what to do.
 // Unless they can come to us by another way.
-void Hosts::on_ended(core::NodeId node, const core::Status& why) {
+void Hosts::on_ended(core::NodeId node, const core::Status& how) {
   const bool pruned = !tree_.has(node);
   const auto index = index_of(node);
+  // Nobody has asked it to leave before the job has begun.
+  const core::Status why =
+      how.ok() && failed_ && !finished_ && index
+          ? core::Status(core::Code::kPeerLost, fmt::format("host {}: its agent left", name(*index)))
+          : how;
   end_agent(node);
   std::vector<std::pair<core::NodeId, core::Status>> below;
   for (const core::NodeId child : tree_.children(node)) {

@@ -115,5 +115,14 @@ TEST_F(NodeHosts, OneWhoSaysSoMayBeToldWithoutEnd) {
   EXPECT_THAT(hosts_->bring_up(), testing::IsEmpty());
 }
 
+TEST_F(NodeHosts, OneWhoLeavesBeforeTheJobHasBegunIsSaid) {
+  std::vector<std::string> said;
+  static_cast<void>(
+      hosts_->bring_up({.failed = [&](const core::Status& why) { said.push_back(why.message()); }}));
+  child_->send(Relayed{{kBelow}, encode(Done{}), false, {2}});
+  EXPECT_TRUE(run_until(loop_, [this] { return !hosts_->is_up(1); }));
+  EXPECT_THAT(said, testing::ElementsAre("host node2: its agent left"));
+}
+
 }  // namespace
 }  // namespace regroup::node
