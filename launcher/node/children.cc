@@ -101,8 +101,7 @@ Children::Child* Children::find(core::NodeId node) {
 
 void Children::on_begun(core::NodeId node) {
   Child* child = find(node);
-  if (child != nullptr && child->began == std::chrono::steady_clock::time_point())
-    child->began = std::chrono::steady_clock::now();
+  if (child != nullptr && !child->began) child->began = std::chrono::steady_clock::now();
 }
 
 void Children::on_spawned(core::NodeId node) {
@@ -110,7 +109,7 @@ void Children::on_spawned(core::NodeId node) {
   if (child == nullptr || child->over || child->heard) return;
   on_begun(node);
   moved_ = std::chrono::steady_clock::now();
-  expect(node, *child, child->began + options_.limit - moved_);
+  expect(node, *child, *child->began + options_.limit - moved_);
 }
 
 void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
@@ -124,11 +123,10 @@ void Children::expect(core::NodeId node, Child& child, core::Duration wait) {
 // Where many start at once on few cores, all are late.
 void Children::on_late(core::NodeId node, Child& child) {
   const auto now = std::chrono::steady_clock::now();
-  const core::Duration waited = now - child.began;
+  const core::Duration waited = now - *child.began;
   const bool many = std::ranges::count_if(children_, [](const auto& entry) {
                       const Child& it = entry.second;
-                      const bool begun = it.began != std::chrono::steady_clock::time_point();
-                      return begun && it.runs && !it.heard && !it.over;
+                      return it.began && it.runs && !it.heard && !it.over;
                     }) > kMany;
   const bool moving = paused_ || (many && (now - moved_ < kMoving || listener_->strangers() > 0));
   if (moving && waited < 2 * options_.limit) return expect(node, child, kMoving);
@@ -155,8 +153,7 @@ void Children::on_linked(std::shared_ptr<launcher::SecureChannel> channel) {
                                                why.message())});
                      }});
   moved_ = std::chrono::steady_clock::now();
-  if (child->runs &&
-      child->began == std::chrono::steady_clock::time_point()) {  // who started it says so later
+  if (child->runs && !child->began) {  // who started it says so later
     on_begun(node);
     expect(node, *child, options_.limit);
   }

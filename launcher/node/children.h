@@ -107,9 +107,9 @@ class Children {
     Child(boost::asio::io_context& loop, std::string n, launcher::Spawner* w)
         : name(std::move(n)), way(w), timer(loop), runs(w != nullptr) {}
     const std::string name;
-    launcher::Spawner* const way;                 // none: somebody else has started it
-    boost::asio::steady_timer timer;              // of its first message
-    std::chrono::steady_clock::time_point began;  // which its limit counts from
+    launcher::Spawner* const way;                                // none: somebody else has started it
+    boost::asio::steady_timer timer;                             // of its first message
+    std::optional<std::chrono::steady_clock::time_point> began;  // which its limit counts from
     std::unique_ptr<Link> link;
     Hearing hearing;
     bool heard = false, over = false;  // its first message has come; it was lost or ended

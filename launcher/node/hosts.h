@@ -38,8 +38,7 @@ class Hosts final : public launcher::OtherHosts {
   // Runs the loop until each agent has said Hello or failed: of those, why; not of those below such a one.
   // Each has one limit, which counts from when its start begins: its host is up that is above it in the tree,
   // and its turn has come, as 32 are started at a time.
-  [[nodiscard]] std::vector<core::Status> bring_up(const BringUp& how);
-  [[nodiscard]] std::vector<core::Status> bring_up() { return bring_up(BringUp()); }
+  [[nodiscard]] std::vector<core::Status> bring_up(const BringUp& how = {});
   [[nodiscard]] const Hello& facts(std::size_t index) const { return slots_.at(index).node->facts(); }
   [[nodiscard]] bool is_up(std::size_t index) const {
     return slots_.at(index).node->state() == RemoteNode::State::kUp;

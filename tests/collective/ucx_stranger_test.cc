@@ -141,6 +141,9 @@ class UcxStranger : public ::testing::Test {
       EXPECT_TRUE(progress_until(stranger, [&] { return board_->through == ranks - 1; }));
     });
   }
+  // Rank 0 comes to a sum once rank 1, which is in it, has refused so many letters and done `then`.
+  void sum_once_refused(
+      int rank, Communicator& comm, std::uint64_t letters, const std::function<void()>& then = [] {});
   // A World of two, and a stranger that calls rank 1 as rank 0.
   void run_beside(const std::function<void(Stranger&)>& talk,
                   const std::function<void(int, Communicator&)>& body) {
@@ -289,6 +292,27 @@ Bytes head_of_sum(std::uint64_t nonce) {
       {{kAllRanks, LetterKind::kData, 1, Piece{Piece::kWhole}.pack(), 0}, call_of(sum, 2), 0, nonce});
 }
 
+void UcxStranger::sum_once_refused(int rank, Communicator& comm, std::uint64_t letters,
+                                   const std::function<void()>& then) {
+  const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
+  Bytes out(in.size());
+  if (rank == 0) {
+    EXPECT_TRUE(eventually([&] { return board_->heard.load(); }));
+  }
+  auto request = comm.start(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
+  ASSERT_TRUE(request.ok()) << request.status().to_string();
+  EXPECT_TRUE(rank == 0 || eventually([&] {
+                EXPECT_TRUE(request->test().ok());
+                return wire_of(comm).refused() >= letters;
+              }));
+  if (rank == 1) {
+    then();
+    board_->heard = true;
+  }
+  EXPECT_EQ(request->wait().to_string(), "ok");
+  EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
+}
+
 // As one of another job, or of an earlier generation, whose member had this port: all numbers are right but
 // the nonce.
 TEST_F(UcxStranger, IsNotHeardInTheNameOfAMemberThatCallsLater) {
@@ -298,24 +322,10 @@ TEST_F(UcxStranger, IsNotHeardInTheNameOfAMemberThatCallsLater) {
     for (const Said& said : good_letters(0, stranger.nonce())) stranger.say(said);
   };
   run_beside(talk, [&](int rank, Communicator& comm) {
-    const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
-    Bytes out(in.size());
-    if (rank == 0) {
-      EXPECT_TRUE(eventually([&] { return board_->heard.load(); }));
-    }
-    auto request = comm.start(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
-    ASSERT_TRUE(request.ok()) << request.status().to_string();
-    EXPECT_TRUE(rank == 0 || eventually([&] {
-                  EXPECT_TRUE(request->test().ok());
-                  return wire_of(comm).refused() >= kSaid;
-                }));
-    if (rank == 1) {
+    sum_once_refused(rank, comm, kSaid, [&] {
       EXPECT_EQ(wire_of(comm).refused(), kSaid);
       EXPECT_EQ(wire_of(comm).connections(), 0U);
-    }
-    board_->heard = board_->heard || rank == 1;
-    EXPECT_EQ(request->wait().to_string(), "ok");
-    EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
+    });
   });
 }
 
@@ -325,22 +335,7 @@ TEST_F(UcxStranger, WhoCallsAgainAndAgainKeepsNoMemberOut) {
   const auto talk = [](Stranger& stranger) {
     for (int call = 1; call < kCalls; ++call) stranger.call(0);
   };
-  run_beside(talk, [&](int rank, Communicator& comm) {
-    const Bytes in = as_bytes(rank == 0 ? kOfZero : kOfOne);
-    Bytes out(in.size());
-    if (rank == 0) {
-      EXPECT_TRUE(eventually([&] { return board_->heard.load(); }));
-    }
-    auto request = comm.start(Operation::allreduce(in, out, Dtype::kFloat32, Op::kSum), soon());
-    ASSERT_TRUE(request.ok()) << request.status().to_string();
-    EXPECT_TRUE(rank == 0 || eventually([&] {
-                  EXPECT_TRUE(request->test().ok());
-                  return wire_of(comm).refused() >= kCalls;
-                }));
-    board_->heard = board_->heard || rank == 1;
-    EXPECT_EQ(request->wait().to_string(), "ok");
-    EXPECT_EQ(out, as_bytes(kOfZero + kOfOne));
-  });
+  run_beside(talk, [&](int rank, Communicator& comm) { sum_once_refused(rank, comm, kCalls); });
 }
 
 TEST_F(UcxStranger, WhoNeverStopsKeepsNobodyFromTheDeadline) {
