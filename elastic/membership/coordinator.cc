@@ -90,9 +90,15 @@ void Coordinator::journal(Intent intent) {
   emit(Journal{std::move(intent)});
 }
 
+// It is called at least once a second. Where it was not, it was stopped itself, and did not wait.
+void Coordinator::pass_to(core::TimePoint now) {
+  unanswered_ += std::min<core::Duration>(now - now_, std::chrono::seconds(1));
+  now_ = now;
+}
+
 Effects Coordinator::tick(core::TimePoint now) {
   if (done()) return {};
-  now_ = now;
+  pass_to(now);
   if (!begun_) {
     begun_ = true;
     progress_since_ = now;
@@ -107,7 +113,7 @@ Effects Coordinator::tick(core::TimePoint now) {
 }
 
 Effects Coordinator::handle(core::TimePoint now, Source source, const core::Message& message) {
-  now_ = now;
+  pass_to(now);
   if (source.kind == Source::Kind::kClient) {
     emit(ToClient{source.id, answer(message.body)});
   } else if (!done() && !on_nodes(message.body) && nodes_.contains(static_cast<core::NodeId>(source.id))) {

@@ -73,8 +73,10 @@ class Coordinator {
   void on_peer_suspect(core::NodeId node, const core::PeerSuspect& suspect);
   void give_up(core::NodeId node, const std::string& why);
   void give_up_suspects();
+  void give_up_mute();
   void on_contacts(core::NodeId node, const core::Contacts& contacts);
   [[nodiscard]] bool accept_declaration(Record* r, const core::Join& join);
+  void pass_to(core::TimePoint now);
   void advance();  // coordinator_round.cc: from one World to the next, and the end
   void end_hello();
   void end_hello_before_world_1();
@@ -123,6 +125,7 @@ class Coordinator {
   const core::Incarnation incarnation_;
   Stage stage_;
   core::TimePoint now_{}, began_{};                          // of the call in progress, of the job
+  core::Duration unanswered_{};                              // how long a Hello or a Revoke has been so
   bool begun_ = false, agreed_ = true, losses_due_ = false;  // hellos fit the journal; desired_ < journaled_
   core::World world_;                 // newest formed (or journaled); generation 0 before World 1
   core::TimePoint progress_since_{};  // a World with a later resume than the one before began then

@@ -15,6 +15,8 @@ namespace {
 
 // For which a member's word that it cannot reach another counts.
 constexpr core::Duration kSuspicion = std::chrono::seconds(5);
+// Longer than it takes to miss an agent, and one that relays to it, and to reach it another way.
+constexpr core::Duration kAnswer = std::chrono::seconds(20);
 constexpr std::size_t kContactBytes = 256 << 10;  // addresses in a message, which has its limit
 
 // A size without what was lent.
@@ -69,6 +71,7 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   if (stage_ == Stage::kNodes) return;
   grow(lent);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
+  unanswered_ = {};
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // It has no member of this World, so all that it can say in the open round is that it has none.
   if (stage_ == Stage::kRound) emit(ToAgent{up.node, core::Revoke{highest_}});
@@ -145,6 +148,7 @@ void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
+  unanswered_ = {};
   if (stage_ == Stage::kHello) to_agents(core::Hello{});
   for (auto& [id, r] : members_.each()) {
     if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
@@ -219,6 +223,19 @@ void Coordinator::give_up_suspects() {
   for (const core::NodeId node : given_up) {
     give_up(node, fmt::format("host {}: neither its agent nor its members are heard any more",
                               nodes_.find(node)->name));
+  }
+}
+
+// Agents that are heard, but do not answer what the next World waits for. On one host there is no other agent
+// to go on with.
+void Coordinator::give_up_mute() {
+  if (unanswered_ < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
+  std::vector<std::pair<core::NodeId, std::string>> mute;
+  for (const auto& [id, node] : nodes_.all()) {
+    if (!lines_.contains(id)) mute.emplace_back(id, node.name);
+  }
+  for (const auto& [id, name] : mute) {
+    if (!done()) give_up(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));
   }
 }
 

@@ -11,6 +11,8 @@ namespace regroup::membership {
 
 void Coordinator::advance() {
   if (stage_ == Stage::kNodes) return;
+  if (stage_ == Stage::kHello || stage_ == Stage::kRound) give_up_mute();
+  if (done()) return;
   if (stage_ == Stage::kHello) {
     if (lines_.size() < nodes_.size()) return;
     end_hello();
@@ -131,6 +133,7 @@ void Coordinator::start_round(const std::string& why) {
   lines_.clear();
   held_.clear();
   decided_.reset();
+  unanswered_ = {};
   for (auto& [id, r] : members_.each()) r.learning &= !r.caught_up;  // now, if not together with the others
   to_agents(core::Revoke{highest_});
   remember(why);

@@ -89,6 +89,16 @@ class AgentFactsTest : public testing::Test {
     return coordinator_->tick(now_);
   }
 
+  // Hosts that are given up while so much time passes, a second at a time.
+  std::vector<std::pair<core::NodeId, core::NodeLost>> given_up_within(int seconds) {
+    std::vector<std::pair<core::NodeId, core::NodeLost>> out;
+    for (int i = 0; i < seconds; ++i) {
+      now_ += std::chrono::seconds(1);
+      for (auto& lost : told<core::NodeLost>(coordinator_->tick(now_))) out.push_back(std::move(lost));
+    }
+    return out;
+  }
+
   core::TimePoint now_{std::chrono::seconds(5)};
   core::Incarnation incarnation_ = 1;
   std::optional<Coordinator> coordinator_;
@@ -186,6 +196,44 @@ TEST_F(AgentFactsTest, WhoClosesAGenerationThatThereIsNotIsGivenUp) {
   const auto given_up = told<core::NodeLost>(from(kB, core::Report{2, {line(1)}}));
   ASSERT_EQ(given_up.size(), 1U);
   EXPECT_EQ(given_up[0].second.why, "host b: its agent says that generation 2 is over, the newest is 1");
+}
+
+TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
+  run(3);
+  ASSERT_EQ(told<core::Revoke>(from(kA, core::Report{1, {line(0)}})).size(), 1U);
+  (void)from(kA, core::Report{1, {line(0)}});
+  (void)from(kC, core::Report{1, {line(2)}});
+  EXPECT_TRUE(given_up_within(19).empty());
+  const auto given_up = given_up_within(1);
+  ASSERT_EQ(given_up.size(), 1U);
+  EXPECT_EQ(given_up[0].first, kB);
+  EXPECT_EQ(given_up[0].second.why, "host b: its agent is heard, but has not answered for 20 s");
+  EXPECT_EQ(coordinator_->world().generation, 2U) << status();
+  EXPECT_EQ(coordinator_->world().size(), 2U);
+  EXPECT_TRUE(given_up_within(60).empty());  // nothing is asked
+}
+
+TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerAHelloIsGivenUp) {
+  restart();
+  (void)from(kA, core::HelloReply{3, 0, {line(4)}});
+  EXPECT_TRUE(given_up_within(19).empty());
+  const auto given_up = given_up_within(1);
+  ASSERT_EQ(given_up.size(), 2U);
+  EXPECT_EQ(given_up[0].first, kB);
+  EXPECT_EQ(given_up[1].first, kC);
+  (void)from(kA, core::Report{3, {line(4)}});
+  EXPECT_EQ(coordinator_->world().generation, 4U) << status();
+  EXPECT_EQ(coordinator_->world().size(), 1U);
+}
+
+TEST_F(AgentFactsTest, ACoordinatorThatWasStoppedBlamesNobody) {
+  run(3);
+  ASSERT_EQ(told<core::Revoke>(from(kA, core::Report{1, {line(0)}})).size(), 1U);
+  now_ += std::chrono::minutes(5);
+  EXPECT_TRUE(told<core::NodeLost>(coordinator_->tick(now_)).empty());
+  for (const core::NodeId node : {kA, kB, kC}) (void)from(node, core::Report{1, {line(node - 1)}});
+  EXPECT_EQ(coordinator_->world().generation, 2U) << status();
+  EXPECT_EQ(coordinator_->world().size(), 3U);
 }
 
 TEST_F(AgentFactsTest, AHostWithoutAMemberInTheWorldDoesNotCloseIt) {
