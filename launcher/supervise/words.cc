@@ -2,7 +2,6 @@
 #include "launcher/supervise/words.h"
 
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -32,11 +31,18 @@ bool end_is_asked(int socket) {
   pollfd one{socket, POLLIN, 0};
   if (::poll(&one, 1, 0) <= 0) return false;
   if ((one.revents & (POLLHUP | POLLERR)) != 0) return true;
-  Packet first{};
-  int waiting = 0;
-  if (::recv(socket, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) != sizeof first) return true;
-  if (first.word == Word::kStop || first.word == Word::kKill) return true;
-  return ::ioctl(socket, FIONREAD, &waiting) == 0 && waiting > static_cast<int>(sizeof first);
+  const auto peek_from = [socket](int offset) {
+    return ::setsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset) == 0;
+  };
+  if (!peek_from(0)) return true;  // before Linux 3.4
+  bool asked = false;
+  for (Packet next{}; !asked;) {  // each is the one behind the last
+    const ssize_t count = ::recv(socket, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    asked = count != sizeof next || next.word == Word::kStop || next.word == Word::kKill;
+  }
+  return !peek_from(-1) || asked;
 }
 
 void forget_words(int socket) {

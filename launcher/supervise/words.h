@@ -29,8 +29,7 @@ enum class Word : std::uint32_t {
 // A pair of sockets that keep the bounds of words.
 [[nodiscard]] core::Result<std::pair<core::Fd, core::Fd>> word_sockets();
 
-// By what waits at an agent's end, unread: the job is to end, or the guardian is gone. A second word counts
-// as such: only the first may be a coordinator.
+// By what waits at an agent's end, and is left there: the job is to end, or the guardian is gone.
 [[nodiscard]] bool end_is_asked(int socket);
 
 // Reads away what waits at an agent's end: a socket that is closed with something unread takes back what the

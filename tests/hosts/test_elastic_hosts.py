@@ -63,6 +63,27 @@ def test_a_coordinator_dies_and_the_job_goes_on_in_its_generation(
     assert "incarnation 2 of the coordinator goes on with generation 1" in job.text()
 
 
+def slow_ssh(hosts: Hosts, host: Host, seconds: float) -> str:
+    """An ssh that takes so long to begin on that host."""
+    script = hosts.folder / "slow_ssh"
+    wait = f'case " $* " in *" {host.name} "*) sleep {seconds} ;; esac'
+    script.write_text(f'#!/bin/sh\n{wait}\nexec {" ".join(hosts.ssh)} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_coordinator_dies_twice_before_the_agents_have_come(hosts: Hosts, start: Start, undisturbed: str):
+    job = start(WHERE, "6:6", "--ssh-command", slow_ssh(hosts, hosts[2], 3))
+    killed: list[int] = []
+    for _ in range(2):
+        until(lambda: set(processes(hosts[0], "regroup-coord")) - set(killed), "another coordinator", 10)
+        killed += processes(hosts[0], "regroup-coord")
+        kill(killed[-1:])
+    assert not processes(hosts[2], "regroup-agent"), "it has come already"
+    job.expect_weights(undisturbed)
+    assert job.text().count("starting it again") == 2
+
+
 def test_a_member_and_the_coordinator_die_together(hosts: Hosts, start: Start, undisturbed: str):
     job = start()
     job.reach(20)
