@@ -24,7 +24,7 @@ using namespace arena_layout;
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 5;
+constexpr std::uint32_t kVersion = 6;
 // Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
 constexpr std::uint32_t kLineShape = sizeof(Line) ^ offsetof(Line, seals) << 8 ^ offsetof(Line, alive) << 16;
 
@@ -137,6 +137,14 @@ Line& Arena::line(SlotIndex slot) const {
 std::span<std::byte> Arena::result(Step step) const {
   const std::uint64_t parity = step % 2;
   return {at(Layout(spec_).results + parity * buffer_stride(spec_) + parity * kSkew), spec_.result_bytes()};
+}
+
+std::span<std::atomic<std::uint32_t>> Arena::result_blocks(Step step) const {
+  return {&result_generation(step) + 1, kResultBlocks};
+}
+
+std::atomic<std::uint32_t>& Arena::result_generation(Step step) const {
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(at(Layout(spec_).blocks + step % 2 * kPage));
 }
 
 std::span<std::byte> Arena::buffer(SlotIndex slot, std::uint32_t index) const {

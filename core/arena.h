@@ -24,6 +24,7 @@ inline constexpr std::uint32_t kMaxSlots = 128;      // futex_waitv takes as man
 inline constexpr std::uint32_t kMaxMembers = 16384;  // of a World
 inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 inline constexpr std::uint32_t kMaxKeptResults = 64;
+inline constexpr std::uint32_t kResultBlocks = 1023;
 
 // Of the stage that each member's Communicators have (collective/shm/stage.h): more than the cache of one
 // core where all of them together, `slots` at most, take no more than a part of the cache that cores share.
@@ -74,6 +75,10 @@ class Arena {
 
   [[nodiscard]] Line& line(SlotIndex slot) const;
   [[nodiscard]] std::span<std::byte> result(Step step) const;  // of step % 2; elements * element_bytes
+  // Which of kResultBlocks parts of that result are there, by the number of its step, and the last generation
+  // in which members began to write it: collective/sum_blocks.h.
+  [[nodiscard]] std::span<std::atomic<std::uint32_t>> result_blocks(Step step) const;
+  [[nodiscard]] std::atomic<std::uint32_t>& result_generation(Step step) const;
   [[nodiscard]] std::span<std::byte> buffer(SlotIndex slot, std::uint32_t index) const;
   [[nodiscard]] std::span<std::byte> stage(SlotIndex slot) const;  // stage_bytes()
   [[nodiscard]] std::span<std::byte> snapshot() const;

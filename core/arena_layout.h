@@ -70,8 +70,9 @@ struct Layout {
         snapshot(crcs + pages(snapshot_chunks(s) * sizeof(std::uint32_t))),
         kept(snapshot + pages(s.snapshot_bytes)),
         save(kept + s.kept_results * kept_stride(s)),
-        end(save + pages(s.save_bytes)) {}
-  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, save, end;
+        blocks(save + pages(s.save_bytes)),
+        end(blocks + 2 * kPage) {}
+  std::uint64_t lines, worlds, results, buffers, stages, crcs, snapshot, kept, save, blocks, end;
 };
 
 // The memory of lines, one after the other: two that reserve at the same time would both find the same bytes
