@@ -14,6 +14,7 @@
 #include <span>
 
 #include "collective/operation.h"
+#include "collective/sum_blocks.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
@@ -71,9 +72,15 @@ class Communicator {
   // this host: each rank of the host writes one slice. Every rank passes partials that it has seen sealed;
   // the bits do not depend on which. When it returns ok the whole result can be read by every rank of the
   // host. The inputs stay intact whatever happens. 16-bit types: leaves only, since a partial sum would be
-  // rounded.
+  // rounded. `blocks`: over several hosts, what all of them have of the result is not summed again, and
+  // what has been summed is marked; within one host all is summed, and nothing marked.
   [[nodiscard]] virtual core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                                  Output result, Dtype dtype, core::TimePoint deadline) = 0;
+                                                  Output result, Dtype dtype, core::TimePoint deadline,
+                                                  const SumBlocks& blocks) = 0;
+  [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
+                                          Output result, Dtype dtype, core::TimePoint deadline) {
+    return sum_partials(partials, leaves, result, dtype, deadline, {});
+  }
 
   // Called by all ranks: those that pass the same color >= 0 become a communicator of their own, in the order
   // of their ranks here; whoever passes a negative one gets none (a null pointer). Operations of one member

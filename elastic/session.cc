@@ -202,8 +202,11 @@ Status Session::Impl::reduce_and_commit() {
       self_->wait(all_sealed, fmt::format("step {}: the gradients of other members did not come", step)));
   observe(Moment::kGathered);
   const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
-  REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(
-      *partials, self_->shards(), self_->arena().result(step), options_.dtype, deadline));
+  const core::Arena& arena = self_->arena();
+  const collective::SumBlocks blocks{arena.result_blocks(step), &arena.result_generation(step),
+                                     static_cast<std::uint32_t>(step)};
+  REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(*partials, self_->shards(), arena.result(step),
+                                                           options_.dtype, deadline, blocks));
   observe(Moment::kReduced);
   REGROUP_RETURN_IF_ERROR(
       data_plane_.steps().barrier(deadline));  // the vote: the whole result can be read here

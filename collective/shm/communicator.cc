@@ -358,7 +358,7 @@ bool ShmCommunicator::leaves_early(const Pending& pending) const {
 }
 
 Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                                     Dtype dtype, core::TimePoint deadline) {
+                                     Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
   std::vector<core::Interval> nodes;
   std::vector<const std::byte*> inputs;
   for (const Partial& partial : partials) {
@@ -383,6 +383,7 @@ Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   if (!fold.ok()) return fold.status();
   partials_fold_ = &*fold;
   partials_ = inputs;
+  sum_blocks_ = &blocks;
   const Operation operation{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
   auto ticket = family_->start(*this, operation, call_of(operation, size()), deadline);
   return ticket.ok() ? family_->wait(*ticket) : ticket.status();

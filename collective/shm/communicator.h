@@ -34,7 +34,8 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
   [[nodiscard]] core::Status run(const Operation& operation, core::TimePoint deadline) override;
   [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, core::TimePoint deadline) override;
+                                          Output result, Dtype dtype, core::TimePoint deadline,
+                                          const SumBlocks& blocks) override;
   [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   core::TimePoint deadline) override;
 
@@ -134,6 +135,7 @@ class ShmCommunicator final : public Communicator {
   OneCopyState one_copy_;
   const TreeFold* partials_fold_ = nullptr;  // of sum_partials
   std::span<const std::byte* const> partials_;
+  const SumBlocks* sum_blocks_ = nullptr;
 };
 
 struct ShmOptions;

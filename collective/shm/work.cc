@@ -137,6 +137,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   if (o.kind == Kind::kSumPartials) {
     const ByteRange mine = slice_of(o.out.size(), rank_, size());
     if (phase == 0) {
+      begin_sum(*sum_blocks_, family_->generation());
       partials_fold_->run(partials_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
     }
     return {};

@@ -2,8 +2,10 @@
 // what each does, factory.cc opens communicators.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collective/communicator.h"
@@ -32,7 +34,8 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] core::Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
   [[nodiscard]] core::Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves,
-                                          Output result, Dtype dtype, core::TimePoint deadline) override;
+                                          Output result, Dtype dtype, core::TimePoint deadline,
+                                          const SumBlocks& blocks) override;
   [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   core::TimePoint deadline) override;
   [[nodiscard]] const Engine& engine() const { return *engine_; }
@@ -77,11 +80,15 @@ class UcxCommunicator final : public Communicator {
   [[nodiscard]] Task reduce_scatter(Exchange& x, Operation o);
   struct Sum;
   [[nodiscard]] Task sum(Sum& s, std::uint64_t number);
+  using Flight =
+      std::deque<std::pair<Task, core::Interval>>;  // pieces, and blocks that are there behind each
+  [[nodiscard]] static Task land(Sum& s, Flight* flight);
+  [[nodiscard]] Task sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, Flight* flight);
   [[nodiscard]] Task sum_piece(Exchange& x, Sum& s, const Halving& plan, Segment segment,
                                std::uint32_t index);
   struct Parcel;
   [[nodiscard]] Task exchange_parcels(Exchange& x, Parcel& p);
-  [[nodiscard]] Task tell_nodes(Exchange& x, const Sum& s, std::vector<Nodes>* by_host);
+  [[nodiscard]] Task tell_nodes(Exchange& x, Sum& s, std::vector<Nodes>* by_host);
 
   // moves.cc
   [[nodiscard]] Task broadcast(Exchange& x, Operation o);

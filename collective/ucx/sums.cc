@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "collective/ucx/communicator.h"
+#include "collective/ucx/unfinished.h"
 #include "core/arena.h"
 
 namespace regroup::collective {
@@ -98,13 +99,18 @@ struct UcxCommunicator::Sum {
   const Output result;
   const Arithmetic arithmetic;
   const Call call;
+  const SumBlocks& blocks;
+  const BlockGrid grid;
   Merge here;  // of what the caller has passed
   Held inputs;
+  Told told = {};      // of this host
+  Blocks common = {};  // of all
 };
 
 Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                                     Dtype dtype, core::TimePoint deadline) {
-  if (layout_.hosts.size() == 1) return local_->sum_partials(partials, leaves, result, dtype, deadline);
+                                     Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
+  if (layout_.hosts.size() == 1)
+    return local_->sum_partials(partials, leaves, result, dtype, deadline, blocks);
   const Operation o{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
   Nodes nodes;
   Held inputs;
@@ -128,18 +134,25 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   }
   auto here = plan_merge(std::span(&nodes, 1), leaves);
   if (!here.ok()) return here.status();
-  Sum sum_at_hand{leaves,           result,           Arithmetic::of(dtype, Op::kSum), call_of(o, size()),
-                  std::move(*here), std::move(inputs)};
+  Sum sum_at_hand{leaves,
+                  result,
+                  Arithmetic::of(dtype, Op::kSum),
+                  call_of(o, size()),
+                  blocks,
+                  BlockGrid(result.size() / size_of(dtype), blocks.marks.size()),
+                  std::move(*here),
+                  std::move(inputs)};
   Job job{.line = line_, .ranks = ranks_, .number = ++number_, .call = sum_at_hand.call};
   job.begin = [this, &sum_at_hand, number = job.number] { return sum(sum_at_hand, number); };
   auto ticket = engine_->start(std::move(job), deadline);
   return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 
-// What each host holds: from one member of each, since each knows all of its host.
-Task UcxCommunicator::tell_nodes(Exchange& x, const Sum& s, std::vector<Nodes>* by_host) {
-  const Nodes& mine = s.here.nodes;
-  const std::size_t most = s.leaves * sizeof(core::Interval);
+// What each host holds and has: from one member of each, since each knows all of its host.
+Task UcxCommunicator::tell_nodes(Exchange& x, Sum& s, std::vector<Nodes>* by_host) {
+  const auto count = static_cast<std::uint32_t>(s.blocks.marks.size());
+  const auto mine = encode(s.told);
+  const std::size_t most = most_told(s.leaves, count);
   std::vector<Task> tasks;
   std::vector<std::vector<std::byte>> told(layout_.hosts.size());
   for (std::size_t host = 0; host < layout_.hosts.size(); ++host) {
@@ -153,9 +166,13 @@ Task UcxCommunicator::tell_nodes(Exchange& x, const Sum& s, std::vector<Nodes>* 
         x.receive(layout_.hosts[host][seat_for(host, rank_)], {Piece::kNodes}, &told[host], most));
   }
   for (Task& task : tasks) co_await task;
-  by_host->assign(layout_.hosts.size(), mine);
+  by_host->assign(layout_.hosts.size(), s.here.nodes);
+  s.common = s.told.there;
   for (std::size_t host = 0; host < told.size(); ++host) {
-    if (host != layout_.host) (*by_host)[host] = nodes_in(told[host]);
+    if (host == layout_.host) continue;
+    Told other = told_in(told[host], count);
+    s.common = common({{}, std::move(s.common), s.told.generation}, other);
+    (*by_host)[host] = std::move(other.nodes);
   }
 }
 
@@ -171,12 +188,42 @@ Task UcxCommunicator::sum_piece(Exchange& x, Sum& s, const Halving& plan, Segmen
   co_await x.reduce(segment, plan, std::move(held), s.arithmetic, out, index);
 }
 
+// The first of the pieces under way.
+Task UcxCommunicator::land(Sum& s, Flight* flight) {
+  auto& [piece, behind] = flight->front();
+  co_await piece;
+  mark(s.blocks, behind);
+  flight->pop_front();
+}
+
+// What all hosts have already they leave out alike.
+Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, Flight* flight) {
+  const std::vector<Range> missing = s.grid.outside(segment.range, s.common);
+  const std::size_t step = kPieceBytes / s.arithmetic.size();
+  std::uint32_t index = 0;  // counted within each segment, as the other hosts do
+  for (const Range& range : missing) {
+    std::size_t unset = range.begin;
+    for (segment.range = range; segment.range.begin < range.end; segment.range.begin = segment.range.end) {
+      segment.range.end = std::min(range.end, segment.range.begin + step);
+      const core::Interval whole = s.grid.within({unset, segment.range.end});
+      if (whole.size() > 0) unset = s.grid.elements_of(whole).end;
+      flight->emplace_back(sum_piece(x, s, plan, segment, index++), whole);
+      if (flight->size() >= kDepth) co_await land(s, flight);
+    }
+  }
+}
+
 Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
   Wire& wire = engine_->wire();
   call_ = s.call;
   Exchange x(*engine_, scratch_, layout_, ranks_, line_, number, call_);
-  if (seats() > 1) co_await compare_calls();
   co_await Until(*engine_, [&] { return core::all_left_before(wire.arena(), wire.world().generation); });
+  // Nobody of an earlier generation marks any more, and nobody of this one before all of this host have
+  // looked.
+  s.told.nodes = s.here.nodes;
+  s.told.there = marked(s.blocks);
+  if (!s.told.there.empty()) s.told.generation = s.blocks.generation->load(std::memory_order_acquire);
+  if (seats() > 1) co_await compare_calls();
   std::vector<Nodes> by_host;
   co_await tell_nodes(x, s, &by_host);
   const auto plan = plan_halving(layout_.host, by_host, s.leaves);
@@ -184,22 +231,11 @@ Task UcxCommunicator::sum(Sum& s, std::uint64_t number) {
     engine_->fail_all(plan.status());
     co_await Until(*engine_, [] { return false; });
   }
-  const std::size_t step = kPieceBytes / s.arithmetic.size();
-  std::deque<Task> flight;
-  std::uint32_t index = 0;
-  for (Segment segment : segments_of(layout_, s.result.size() / s.arithmetic.size())) {
-    for (std::size_t end = segment.range.end; segment.range.begin < end;
-         segment.range.begin = segment.range.end) {
-      segment.range.end = std::min(end, segment.range.begin + step);
-      flight.push_back(sum_piece(x, s, *plan, segment, index++));
-      if (flight.size() < kDepth) continue;
-      Task& first = flight.front();
-      co_await first;
-      flight.pop_front();
-    }
-    index = 0;  // counted within each segment, as the other hosts do
-  }
-  for (Task& task : flight) co_await task;
+  begin_sum(s.blocks, wire.world().generation, s.common);
+  Flight flight;
+  for (Segment& segment : segments_of(layout_, s.result.size() / s.arithmetic.size()))
+    co_await sum_segment(x, s, *plan, std::move(segment), &flight);
+  while (!flight.empty()) co_await land(s, &flight);
   if (seats() > 1) co_await local(Operation::barrier());  // behind it the whole result can be read
 }
 

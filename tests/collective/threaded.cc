@@ -62,7 +62,7 @@ class Threaded final : public Communicator {
   [[nodiscard]] int size() const override { return size_; }
   Result<Request> start(const Operation& operation, core::TimePoint deadline) override;
   Status sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result, Dtype dtype,
-                      core::TimePoint deadline) override;
+                      core::TimePoint deadline, const SumBlocks& blocks) override;
   Result<std::unique_ptr<Communicator>> split(int color, core::TimePoint deadline) override;
 
  private:
@@ -199,7 +199,8 @@ Status Threaded::wait(std::uint64_t ticket) {
 }
 
 Status Threaded::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
-                              Dtype dtype, core::TimePoint deadline) {
+                              Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
+  begin_sum(blocks, generation_);
   std::vector<Bytes> inputs(leaves);
   for (const Partial& partial : partials) {
     if (partial.leaves.size() != 1) return core::invalid_argument("sum_partials: leaves only");

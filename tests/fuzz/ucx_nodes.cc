@@ -1,11 +1,15 @@
-// What hosts say of the partial sums that they hold: refused, or a plan that reads nothing but what is there.
-// The input is the number of leaves, the bytes of each of four lists, and the lists.
+// What hosts say of the partial sums that they hold, and of the blocks of a result that they have: refused,
+// or a plan that reads nothing but what is there, and blocks that are there. The input is the number of
+// leaves, the bytes of each of four lists, and the lists.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "collective/ucx/merge.h"
+#include "collective/ucx/unfinished.h"
 
 using namespace regroup;
 using namespace regroup::collective;
@@ -13,7 +17,8 @@ using namespace regroup::collective;
 namespace {
 
 constexpr std::size_t kHosts = 4;
-constexpr std::uint32_t kMostLeaves = 512;
+constexpr std::uint32_t kMostLeaves = 512, kBlocks = 50;
+constexpr std::size_t kElements = 10'000;
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -25,6 +30,27 @@ void check(const Merge& merge, std::size_t inputs) {
     require(!output.inputs.empty() && (output.fold || output.inputs.size() == 1));
     for (const std::uint32_t input : output.inputs) require(input < inputs);
   }
+}
+
+void check(const Blocks& blocks) {
+  std::uint32_t from = 0;
+  for (const core::Interval& i : blocks) {
+    require(from <= i.begin && i.begin < i.end && i.end <= kBlocks);
+    from = i.end;
+  }
+}
+
+// Elements are either there or outside.
+void check_outside(const Blocks& there) {
+  const BlockGrid grid(kElements, kBlocks);
+  std::size_t elements = 0, at = 0;
+  for (const Range& range : grid.outside({0, kElements}, there)) {
+    require(at <= range.begin && range.begin < range.end && range.end <= kElements);
+    elements += range.size();
+    at = range.end;
+  }
+  for (const core::Interval& i : there) elements += grid.elements_of(i).size();
+  require(elements == kElements);
 }
 
 void plan(std::span<const Nodes> by_host, std::uint32_t leaves) {
@@ -61,9 +87,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (said.leaves > kMostLeaves) return 0;
   auto rest = std::as_bytes(std::span(data, size)).subspan(sizeof said);
   std::vector<Nodes> by_host;
+  std::optional<Told> all;
   for (const std::uint32_t bytes : said.bytes) {
     const auto list = rest.first(std::min<std::size_t>(bytes, rest.size()));
-    by_host.push_back(nodes_in(list));
+    Told told = told_in(list, kBlocks);
+    check(told.there);
+    by_host.push_back(told.nodes);
+    if (all) told.there = common(*all, told);
+    all = std::move(told);
+    check(all->there);
+    check_outside(all->there);
     rest = rest.subspan(list.size());
   }
   for (std::size_t hosts = 1; hosts <= kHosts; ++hosts) plan(std::span(by_host).first(hosts), said.leaves);

@@ -1,0 +1,17 @@
+// Two members of a host that begin at the same time can undo each other's first marks, which costs work only.
+#include "collective/sum_blocks.h"
+
+namespace regroup::collective {
+
+void begin_sum(const SumBlocks& blocks, core::Generation g, std::span<const core::Interval> kept) {
+  if (blocks.marks.empty() || blocks.generation->load(std::memory_order_acquire) == g) return;
+  for (std::uint32_t i = 0; i < blocks.marks.size(); ++i) {
+    while (!kept.empty() && kept.front().end <= i) kept = kept.subspan(1);
+    const bool stays = !kept.empty() && kept.front().contains(i);
+    if (!stays && blocks.marks[i].load(std::memory_order_relaxed) == blocks.sum)
+      blocks.marks[i].store(0, std::memory_order_relaxed);
+  }
+  blocks.generation->store(g, std::memory_order_release);
+}
+
+}  // namespace regroup::collective

@@ -1,0 +1,201 @@
+// Sums that go on where an earlier generation was cut short.
+#include "collective/ucx/unfinished.h"
+
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/collective/harness.h"
+#include "tests/collective/ucx_job.h"
+
+namespace regroup::collective {
+namespace {
+
+using namespace testing;
+using ::testing::ElementsAre, ::testing::IsEmpty;
+
+std::vector<std::pair<std::size_t, std::size_t>> plain(const std::vector<Range>& ranges) {
+  std::vector<std::pair<std::size_t, std::size_t>> out;
+  for (const Range& range : ranges) out.emplace_back(range.begin, range.end);
+  return out;
+}
+
+TEST(Unfinished, WhatIsToldComesBack) {
+  const Told told{{{0, 2}, {2, 3}}, {{0, 4}, {7, 9}}, 5};
+  for (const Told& one : {told, Told{told.nodes}, Told{{}, told.there, 0}, Told{}}) {
+    const auto intervals = encode(one);
+    EXPECT_LE(std::as_bytes(std::span(intervals)).size(), most_told(2, 9));
+    const Told back = told_in(std::as_bytes(std::span(intervals)), 9);
+    EXPECT_EQ(back.nodes, one.nodes);
+    EXPECT_EQ(back.there, one.there);
+    EXPECT_EQ(back.generation, one.generation);
+  }
+}
+
+TEST(Unfinished, OfBlocksThatCannotBeNothingIsHeard) {
+  const std::vector<core::Interval> bad{{0, 1}, {}, {3, 5}, {4, 6}, {5, 5}, {7, 6}, {8, 11}, {8, 10}, {0, 1}};
+  EXPECT_THAT(told_in(std::as_bytes(std::span(bad)), 10).there,
+              ElementsAre(core::Interval{3, 5}, core::Interval{8, 10}));
+}
+
+TEST(Unfinished, BlocksOfBothAreCommon) {
+  const auto both = [](const Blocks& a, const Blocks& b, core::Generation of_b = 1) {
+    return common(Told{{}, a, 1}, Told{{}, b, of_b});
+  };
+  EXPECT_THAT(both({{0, 4}, {6, 9}}, {{2, 7}, {8, 20}}),
+              ElementsAre(core::Interval{2, 4}, core::Interval{6, 7}, core::Interval{8, 9}));
+  EXPECT_THAT(both({{0, 4}}, {{4, 5}}), IsEmpty());
+  EXPECT_THAT(both({}, {{4, 5}}), IsEmpty());
+  EXPECT_THAT(both({{0, 4}}, {{0, 4}}, 2), IsEmpty());
+}
+
+TEST(Unfinished, WhatIsMarkedIsOfThisSum) {
+  std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 0, 7, 8};
+  std::atomic<std::uint32_t> generation{4};
+  const SumBlocks blocks{marks, &generation, 7};
+  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 2}, core::Interval{4, 5}));
+  mark(blocks, {2, 99});
+  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 6}));
+  EXPECT_THAT(marked({}), IsEmpty());
+}
+
+TEST(Unfinished, BehindABeginOnlyWhatIsKeptIsMarked) {
+  std::array<std::atomic<std::uint32_t>, 6> marks{7, 7, 3, 7, 7, 7};
+  std::atomic<std::uint32_t> generation{4};
+  const SumBlocks blocks{marks, &generation, 7};
+  const Blocks kept{{1, 2}, {4, 5}};
+  begin_sum(blocks, 4, kept);  // of another member of this host, that was first
+  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{0, 2}, core::Interval{3, 6}));
+  begin_sum(blocks, 5, kept);
+  EXPECT_EQ(generation, 5U);
+  EXPECT_THAT(marked(blocks), ElementsAre(core::Interval{1, 2}, core::Interval{4, 5}));
+  EXPECT_EQ(marks[2], 3U);
+  begin_sum(blocks, 6);
+  EXPECT_THAT(marked(blocks), IsEmpty());
+  begin_sum({}, 7);
+}
+
+// Blocks of 128: 0, 128, 256, and the last of 44.
+TEST(Unfinished, ABlockIsThereWhenAllOfItIs) {
+  const BlockGrid grid(300, 3);
+  EXPECT_EQ(grid.within({0, 300}), (core::Interval{0, 3}));
+  EXPECT_EQ(grid.within({0, 299}), (core::Interval{0, 2}));
+  EXPECT_EQ(grid.within({1, 256}), (core::Interval{1, 2}));
+  EXPECT_EQ(grid.within({130, 200}).size(), 0U);
+  EXPECT_THAT(plain(grid.outside({64, 300}, {{1, 2}})),
+              ElementsAre(std::pair{64UL, 128UL}, std::pair{256UL, 300UL}));
+  EXPECT_THAT(plain(grid.outside({130, 140}, {{1, 2}})), IsEmpty());
+  EXPECT_THAT(plain(grid.outside({0, 300}, {})), ElementsAre(std::pair{0UL, 300UL}));
+  const BlockGrid none(0, 3);
+  EXPECT_THAT(plain(none.outside({0, 0}, {{0, 1}})), IsEmpty());
+  EXPECT_EQ(none.within({0, 0}).size(), 0U);
+}
+
+constexpr int kRanks = 4;
+constexpr std::array<core::NodeId, kRanks> kNodes{0, 1, 1, 2};
+constexpr std::uint32_t kBlocks = 1023, kSum = 9;
+constexpr std::size_t kElements = 1'000'003;
+constexpr std::size_t kWidth = 1024;  // elements of a block
+// Of which each member of the host with two has a part, so that nobody marks it.
+constexpr std::size_t kShared = 500'032 / kWidth;
+
+struct HostMemory {
+  std::array<float, kElements> result;
+  std::array<std::atomic<std::uint32_t>, kBlocks> marks;
+  std::atomic<std::uint32_t> generation;
+};
+
+// Hosts of 1, 2 and 1 members, which lay by what they have summed in memory of their host.
+class GoingOn : public ::testing::Test {
+ protected:
+  GoingOn() {
+    void* memory =
+        ::mmap(nullptr, 3 * sizeof(HostMemory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    hosts_ = new (memory) HostMemory[3];
+  }
+  ~GoingOn() override { ::munmap(hosts_, 3 * sizeof(HostMemory)); }
+
+  HostMemory& host_of(int rank) { return hosts_[kNodes.at(static_cast<std::size_t>(rank))]; }
+  SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
+  // In a rank: generation `g`, in which each leaf is of `value` everywhere. Nobody goes on before all have
+  // checked.
+  void sum(Job& job, core::Generation g, int rank, float value, const std::function<void()>& check) {
+    const auto comm = job.open(make_world(g, kRanks), rank);
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    const std::vector<float> leaf(kElements, value);
+    std::vector<Partial> partials;
+    for (std::uint32_t r = 0; r < kRanks; ++r) {
+      if (kNodes.at(r) == kNodes.at(static_cast<std::size_t>(rank)))
+        partials.push_back({{r, r + 1}, std::as_bytes(std::span(leaf))});
+    }
+    const auto result = std::as_writable_bytes(std::span(host_of(rank).result));
+    ASSERT_EQ(
+        (*comm)->sum_partials(partials, kRanks, result, Dtype::kFloat32, soon(), blocks_of(rank)).to_string(),
+        "ok");
+    check();
+    ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
+    job.leave(g, rank);
+  }
+  // Elements of the first blocks are `before`, the others `behind`; the one that nobody marks is `always`.
+  // All but that one are marked.
+  void expect(core::Generation g, int rank, std::size_t blocks, float before, float behind, float always) {
+    const auto& result = host_of(rank).result;
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < kElements; ++i) {
+      const std::size_t block = i / kWidth;
+      wrong += result.at(i) != (block == kShared ? always : block < blocks ? before : behind) ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, 0U) << "rank " << rank;
+    EXPECT_EQ(host_of(rank).generation, g);
+    EXPECT_THAT(marked(blocks_of(rank)),
+                ElementsAre(core::Interval{0, kShared}, core::Interval{kShared + 1, kElements / kWidth + 1}));
+  }
+
+  HostMemory* hosts_;
+};
+
+// Leaves of other values show what is summed again: in a job they have the same bits.
+TEST_F(GoingOn, WhatAllHostsHaveIsNotSummedAgain) {
+  const auto job = make_ucx_job({kNodes.begin(), kNodes.end()}, {.config = {{"TLS", "tcp"}}});
+  run_all(Ranks::kProcesses, kRanks, [&](int rank) {
+    const auto mine = job->in_child();
+    sum(*mine, 1, rank, 1, [&] { expect(1, rank, kBlocks, 4, 4, 4); });
+    sum(*mine, 2, rank, 2, [&] { expect(2, rank, kBlocks, 4, 4, 8); });
+    for (std::size_t i = 700; rank == 0 && i < kBlocks; ++i) hosts_[0].marks.at(i) = 0;
+    sum(*mine, 3, rank, 3, [&] { expect(3, rank, 700, 4, 12, 12); });
+    for (std::size_t i = 0; rank == 0 && i < kBlocks; ++i) hosts_[0].marks.at(i) = 0;
+    sum(*mine, 4, rank, 4, [&] { expect(4, rank, kBlocks, 16, 16, 16); });
+    if (rank == 0) host_of(0).generation = 3;  // it was not in the last one
+    sum(*mine, 5, rank, 5, [&] { expect(5, rank, kBlocks, 20, 20, 20); });
+  });
+}
+
+// Its members mark nothing, so what other hosts have counts no more either.
+TEST_F(GoingOn, WithinOneHostAllIsSummedAgain) {
+  const auto job = make_ucx_job({1, 1}, {.config = {{"TLS", "tcp"}}});
+  mark(blocks_of(1), {0, kBlocks});
+  run_all(Ranks::kProcesses, 2, [&](int rank) {
+    const auto mine = job->in_child();
+    const auto comm = mine->open(make_world(3, 2), rank);
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    const std::vector<float> leaf(kElements, 2);
+    const Partial all{{0, 1}, std::as_bytes(std::span(leaf))};
+    const auto result = std::as_writable_bytes(std::span(hosts_[1].result));
+    ASSERT_EQ((*comm)
+                  ->sum_partials(std::span(&all, 1), 1, result, Dtype::kFloat32, soon(), blocks_of(1))
+                  .to_string(),
+              "ok");
+    ASSERT_EQ((*comm)->barrier(soon()).to_string(), "ok");
+    EXPECT_THAT(hosts_[1].result, ::testing::Each(2.0F));
+    EXPECT_THAT(marked(blocks_of(1)), IsEmpty());
+    EXPECT_EQ(hosts_[1].generation, 3U);
+  });
+}
+
+}  // namespace
+}  // namespace regroup::collective
