@@ -74,11 +74,9 @@ def slow_ssh(hosts: Hosts, host: Host, seconds: float) -> str:
 
 def test_a_coordinator_dies_twice_before_the_agents_have_come(hosts: Hosts, start: Start, undisturbed: str):
     job = start(WHERE, "6:6", "--ssh-command", slow_ssh(hosts, hosts[2], 3))
-    killed: list[int] = []
-    for _ in range(2):
-        until(lambda: set(processes(hosts[0], "regroup-coord")) - set(killed), "another coordinator", 10)
-        killed += processes(hosts[0], "regroup-coord")
-        kill(killed[-1:])
+    first = until(lambda: processes(hosts[0], "regroup-coord"), "a coordinator", 10)
+    kill(first)
+    kill(until(lambda: sorted({*processes(hosts[0], "regroup-coord")} - {*first}), "another coordinator", 10))
     assert not processes(hosts[2], "regroup-agent"), "it has come already"
     job.expect_weights(undisturbed)
     assert job.text().count("starting it again") == 2

@@ -21,7 +21,7 @@ def undisturbed(tmp_path_factory) -> str:
     return weights_alone(tmp_path_factory.mktemp("undisturbed"), 1, gradient=GRADIENT)
 
 
-def await_reduction(job: Training, host: Host) -> int:
+def await_reduction(job: Training, host: Host, part: int = PART) -> int:
     """Until all leaves of a step are computed, or about to be, and a part of what the host sends and gets for
     their sum has crossed its link. The step: nobody has begun the next one."""
 
@@ -33,7 +33,7 @@ def await_reduction(job: Training, host: Host) -> int:
         before = host.sent(), host.received()
         until(
             lambda: (
-                (host.sent() > before[0] + PART and host.received() > before[1] + PART)
+                (host.sent() > before[0] + part and host.received() > before[1] + part)
                 or job.trails.furthest() > step
             ),
             "data or a step",
@@ -60,3 +60,23 @@ def test_what_is_lost_in_the_midst_of_a_reduction_changes_no_bit(
     before, left = stays.sent(), job.steps - step
     job.expect_weights(undisturbed)
     assert stays.sent() - before > left * GRADIENT // 2
+
+
+def test_the_rest_of_a_reduction_is_what_is_left_of_it(start_own: Start, undisturbed: str):
+    """A member dies when most of the sum has crossed the slow link of its host. Pieces that were on their way
+    cross once more, and again if its successor comes before the end; others do not."""
+    job = start_own(WHERE, "2:6", epochs=1, pace_us=0, gradient=GRADIENT)
+    job.reach(2)
+    goes = job.hosts[2]
+    began = goes.sent()
+    job.reach(4)
+    whole = (goes.sent() - began) // 2
+    goes.slow(RATE)
+    step = await_reduction(job, goes, whole * 3 // 5)
+    FAULTS["member"](goes)
+    before = goes.sent()
+    until(lambda: job.trails.furthest() > step, "the next step", 60)
+    again = goes.sent() - before
+    goes.slow(None)
+    job.expect_weights(undisturbed)
+    assert again < whole * 9 // 10, (again, whole)
