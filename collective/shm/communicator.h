@@ -115,12 +115,10 @@ class ShmCommunicator final : public Communicator {
   Turns turns_;
   Paces paces_;
   Arrivals arrivals_;
-  bool settled_;
-  bool left_early_ = false;  // not all were seen at the last rendezvous
+  bool settled_, left_early_ = false;  // not all were seen at the last rendezvous
   // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;
-
   std::array<Quick, 4> quick_;  // the latest: a loop comes back to the same few, in the same order
   std::size_t next_quick_ = 0;  // the one behind the last that ran
   // Of the operation under way.

@@ -1,7 +1,6 @@
-// The coordinator of an elastic job as a state machine: messages and time in, effects out. It starts members
-// and forms one World after the other as they come, leave and are lost. docs/architecture.md 2 and 4. Not
-// thread-safe, never blocks. The driver performs the effects in order, calls tick() once at the beginning and
-// whenever next_deadline() has passed.
+// The coordinator of an elastic job as a state machine: messages and time in, effects out, which its driver
+// performs in order. It starts members and forms one World after the other as they come, leave and are lost.
+// docs/architecture.md 2 and 4. Not thread-safe, never blocks.
 #pragma once
 
 #include <map>
@@ -34,7 +33,7 @@ class Coordinator {
   // Learned. From the driver, which closes the link of the agent that a NodeLost is sent to: NodeUp (again
   // with other slots, 0: it is wanted back), NodeSilent, NodeLost, NodesKnown. A request gets one ToClient.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
-  [[nodiscard]] Effects tick(core::TimePoint now);
+  [[nodiscard]] Effects tick(core::TimePoint now);  // at the beginning, and behind each next_deadline()
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
   [[nodiscard]] std::optional<core::TimePoint> next_deadline() const;
   [[nodiscard]] std::string status_json(core::TimePoint now) const;
@@ -108,7 +107,6 @@ class Coordinator {
   void shrink();
   void ask_to_leave(Record* member);
   void dismiss(Record* member, bool gently, const std::string& reason);
-
   void emit(Effect effect) { effects_.push_back(std::move(effect)); }
   void to_agents(const core::Body& body);
   void recall(core::World world);
@@ -119,7 +117,6 @@ class Coordinator {
   void journal(Intent intent);
   void remember(const std::string& sentence);  // for status only
   void note(const std::string& sentence);      // for status and the terminal
-
   Policy policy_;
   const JobInfo job_;
   const core::Incarnation incarnation_;
