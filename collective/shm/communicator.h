@@ -115,7 +115,7 @@ class ShmCommunicator final : public Communicator {
   Turns turns_;
   Paces paces_;
   Arrivals arrivals_;
-  bool settled_, left_early_ = false;  // not all were seen at the last rendezvous
+  bool settled_, left_early_ = false;  // the latter: not all were seen at the last rendezvous
   // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;

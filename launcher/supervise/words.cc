@@ -34,15 +34,17 @@ bool end_is_asked(int socket) {
   const auto peek_from = [socket](int offset) {
     return ::setsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset) == 0;
   };
-  if (!peek_from(0)) return true;  // before Linux 3.4
+  const bool all = peek_from(0);  // else, where a kernel only resembles Linux, only the first can be seen
   bool asked = false;
   for (Packet next{}; !asked;) {  // each is the one behind the last
     const ssize_t count = ::recv(socket, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     asked = count != sizeof next || next.word == Word::kStop || next.word == Word::kKill;
+    if (!all) break;
   }
-  return !peek_from(-1) || asked;
+  if (all) peek_from(-1);
+  return asked;
 }
 
 void forget_words(int socket) {
