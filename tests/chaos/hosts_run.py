@@ -81,6 +81,7 @@ class Faults:
         self.safe = rng.randrange(len(hosts))
         self.happened: list[str] = []
         self.ways: Counter = Counter()  # of OFTEN, those that are no kind
+        self.late = False  # a fault came when the last step was open, or over
         self.heal: list[tuple[float, Host, str]] = []  # when, which host, what
 
     def able(self) -> list[Host]:
@@ -155,6 +156,7 @@ def disturb(job: Training, faults: Faults, most: int) -> None:
             if (so_far := len(faults.happened)) < most:
                 faults.blow(most - so_far)
                 faults.ways["again"] += len(faults.happened) > so_far
+        faults.late |= job.trails.furthest() >= job.steps
         faults.rest(rng.choice([0.02, rng.uniform(0, 0.3), rng.uniform(0, 1.5)]))
     while faults.heal and job.process.poll() is None:
         faults.rest(0.05)
@@ -181,6 +183,13 @@ def lose_guardian(job: Training, faults: Faults) -> None:
     job.process.wait(10)
     until(lambda: not left_on(job.hosts), f"an end without the guardian of {left_on(job.hosts)}", 25)
     job.trails.shards()
+
+
+def status_due(said: str, late: bool) -> int:
+    """Exit status of a job that went well. Who is killed, or whose host is lost, behind its finish()
+    had work of its own left: the job says so and has its status."""
+    after_finish = re.search(r"a member ended with status (1|137) after finish\(\)", said) if late else None
+    return int(after_finish[1]) if after_finish else 0
 
 
 def first_kinds(seed: int) -> list[str]:
@@ -212,7 +221,8 @@ def run_job(hosts: Hosts, seed: int, most: int, weights: dict[tuple[int, int], s
         if without_guardian:
             lose_guardian(job, faults)
         if "guardian@node1" not in faults.happened:
-            job.expect_weights(weights[ballast, gradient])
+            job.wait()
+            job.expect_weights(weights[ballast, gradient], status_due(job.text(), faults.late))
         until(lambda: not left_on(hosts), f"an end of {left_on(hosts)}", 20)
         until(lambda: not before.new(), f"nothing left behind of {before.new()}", 20)
         heard = heard_since(said_before, hosts)

@@ -15,6 +15,7 @@ from hosts_run import (
     absent,
     expect_talk,
     first_kinds,
+    status_due,
     too_rare,
 )
 
@@ -53,3 +54,12 @@ def test_hosts_of_which_two_have_heard_nothing_have_not_talked():
     for heard in ([0, 7801, 7800], [0, 0, 10**9]):
         with pytest.raises(AssertionError, match="no two hosts have talked"):
             expect_talk([heard], FROM_STEP * MODEL_BYTES)
+
+
+def test_only_who_is_lost_behind_its_finish_gives_the_job_its_status():
+    said = "regroup: the job failed: a member ended with status {} after finish() (exit status {})"
+    assert status_due(said.format(137, 137), late=True) == 137
+    assert status_due(said.format(1, 1), late=True) == 1
+    assert status_due(said.format(137, 137), late=False) == 0, "nothing happened that late"
+    assert status_due(said.format(3, 3), late=True) == 0, "that is nobody's loss"
+    assert status_due("", late=True) == 0
