@@ -31,6 +31,20 @@ void find_nics(HostSurvey& survey, const SysfsRoots& roots) {
   if (any_down) find_paths(survey.machine);
 }
 
+// Names end on terminals: control characters, those of 8 bits too, become '?'. What was parsed is UTF-8.
+void make_printable(nlohmann::json& json) {
+  if (json.is_string()) {
+    auto& text = json.get_ref<std::string&>();
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      const bool wide = byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+      if (byte < 0x20 || byte == 0x7F || wide) text.replace(i, wide ? 2 : 1, "?");
+    }
+  }
+  if (!json.is_structured()) return;
+  for (nlohmann::json& part : json) make_printable(part);
+}
+
 }  // namespace
 
 core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> cpus, const Environment& own,
@@ -86,7 +100,8 @@ std::string survey_to_json(const HostSurvey& survey) {
 
 core::Result<HostSurvey> survey_from_json(std::string_view text) {
   const core::Status refused(core::Code::kDataLoss, "what a host said of itself is not whole");
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  make_printable(json);
   if (!json.is_object() || !json.contains("machine")) return refused;
   auto machine = machine_from_json(json["machine"].dump());
   if (!machine.ok()) return machine.status();

@@ -44,7 +44,7 @@ struct HostSurvey {
                                                    const Environment& own, const std::string& cache_folder,
                                                    const SysfsRoots& roots = {});
 
-// As JSON. kDataLoss: it is not such a text.
+// As JSON. Names come back without control characters. kDataLoss: it is not such a text.
 [[nodiscard]] std::string survey_to_json(const HostSurvey& survey);
 [[nodiscard]] core::Result<HostSurvey> survey_from_json(std::string_view text);
 

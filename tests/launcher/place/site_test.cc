@@ -63,6 +63,16 @@ HostSurvey with_claims() {
   return survey;
 }
 
+TEST(Site, NamesInASurveyHaveNoControlCharacters) {
+  HostSurvey survey = with_claims();
+  survey.machine.gpus[0].product = "A100 \x1b[2J\x7f \xc2\x9b!\n\xc3\xa9";
+  survey.claimed[0] = "job\r7";
+  const auto told = survey_from_json(survey_to_json(survey));
+  ASSERT_TRUE(told.ok()) << told.status().message();
+  EXPECT_EQ(told->machine.gpus[0].product, "A100 ?[2J? ?!?\xc3\xa9");
+  EXPECT_EQ(told->claimed.at(0), "job?7");
+}
+
 TEST(Site, MembersOfAnElasticJobLeaveFromTheHighestOn) {
   Options options;
   options.elastic = true;
