@@ -226,7 +226,8 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       say(why.message());
       return leaving(index) ? on_left(index, "is lost") : bring_back_later(index);
     }
-    if (hosts_->facts(index).version.empty()) tell_why_it_does_not_come(index, why.message());
+    const bool was_up = !hosts_->facts(index).version.empty();
+    if (!was_up) tell_why_it_does_not_come(index, why.message());
     const core::NodeLost lost{hosts_->id(index), why.message()};
     if (coordinator_ && coordinator_->open())
       tell_coordinator(lost, lost.node);
@@ -237,13 +238,23 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       on_left(index, "is lost");
     else
       bring_back_later(index);
+    if (const auto back = returns_.find(index); was_up && back != returns_.end()) {
+      back->second.was_up = true;
+      back->second.failure.clear();
+    }
   }
   agent_.look_whether_over();
 }
 
-// The coordinator knows nothing of a host that was never up; it is tried again and again.
+// The coordinator knows nothing of an agent that was never up; it is tried again and again, and each reason
+// in a row said once. Those of the start have been said.
 void ElasticHub::tell_why_it_does_not_come(std::size_t index, const std::string& why) {
   const auto guest = guests_.find(index);
+  if (const auto back = returns_.find(index); guest == guests_.end() && back != returns_.end()) {
+    if (back->second.was_up && std::exchange(back->second.failure, why) != why)
+      say(fmt::format("{}; it is tried again", why));
+    return;
+  }
   if (guest == guests_.end() || !guest->second.grant || std::exchange(guest->second.failure, why) == why)
     return;
   say(why);

@@ -68,6 +68,8 @@ class ElasticHub final : public launcher::AgentJob {
     boost::asio::steady_timer timer;
     core::Duration delay{};
     core::TimePoint came{};  // when it was back, if it is
+    bool was_up = false;
+    std::string failure = {};  // why it has not come back, as was said
   };
   void on_order(const core::Message& message);
   void on_agent_message(core::NodeId node, const core::Message& message);

@@ -125,8 +125,11 @@ def test_a_host_loses_its_link_and_comes_back(start_own: Start, undisturbed: str
     job.until_said("6 -> 4 members", 20)
     assert UNHEARD.format("node2") in job.text()
     until(lambda: not processes(job.hosts[1], "chaos_member"), "the end of members that nobody hears", 20)
+    job.until_said("; it is tried again", 60)
     job.hosts[1].link(up=True)
     job.until_said("-> 6 members", 60)
+    said = [line for line in job.text().splitlines() if line.endswith("; it is tried again")]
+    assert all("node2" in line for line in said) and len(said) == len(set(said)), said
     job.hurry()
     job.expect_weights(undisturbed)
 
