@@ -24,7 +24,7 @@ using namespace arena_layout;
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 6;
+constexpr std::uint32_t kVersion = 7;
 // Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
 constexpr std::uint32_t kLineShape = sizeof(Line) ^ offsetof(Line, seals) << 8 ^ offsetof(Line, alive) << 16;
 
@@ -65,7 +65,7 @@ Result<Arena> Arena::create(const ArenaSpec& spec) {
   Arena arena;
   arena.fd_ = std::move(fd);
   arena.spec_ = spec;
-  REGROUP_RETURN_IF_ERROR(arena.reserve_shared());
+  REGROUP_RETURN_IF_ERROR(arena.reserve_head());
   const std::uint64_t bytes = arena_bytes(spec);
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena.memfd(), 0);
   if (base == MAP_FAILED) return system_error("mmap", fmt::format("arena of {} bytes", bytes), errno);

@@ -55,9 +55,9 @@ struct ArenaSpec {
 
 class Arena {
  public:
-  // Makes a memfd of the right size, reserves the memory of all but the lines and fills in the header; every
-  // line is free. Fails with kResourceExhausted, naming the bytes wanted (those of one line too), the bytes
-  // there and the limit, instead of meeting the OOM killer later.
+  // Makes a memfd of the right size and fills in the header; every line is free. Fails with
+  // kResourceExhausted, naming the bytes wanted (those of one line too), the bytes there and the limit,
+  // instead of meeting the OOM killer later. Does not take long: most memory is reserved by reserve_line().
   [[nodiscard]] static Result<Arena> create(const ArenaSpec& spec);
   // Maps the arena behind `memfd` (from the agent) after checking magic, version and size.
   [[nodiscard]] static Result<Arena> open(Fd memfd);
@@ -116,15 +116,15 @@ class Arena {
   // Member: takes the robust lock with the calling thread, which from now on stands for the member until it
   // ends or destroys this arena. Destroyed by another thread, the arena stays mapped.
   [[nodiscard]] Status claim_line(SlotIndex slot);
-  // Member: reserves the buffers and the stage of its line, unless an owner before it did. Fails as create()
-  // does, for all lines that have owners and lack memory.
+  // Member: reserves the buffers and the stage of its line, unless an owner before it did, and before the
+  // first of all lines what these share. Fails as create() does.
   [[nodiscard]] Status reserve_line(SlotIndex slot) const;
   // Member: maps every page that it will need, and of other lines those that are there, so that a recovery
   // does not pay for page faults. An old kernel cannot; no harm done.
   void populate(SlotIndex own) const;
 
  private:
-  [[nodiscard]] Status reserve_shared() const;  // of create()
+  [[nodiscard]] Status reserve_head() const;  // of create()
   [[nodiscard]] std::byte* kept_entry(Step step) const;
 
   Fd fd_;

@@ -23,7 +23,8 @@ struct Header {
   ArenaSpec spec;
   std::atomic<std::uint32_t> newest_world;
   std::atomic<std::uint64_t> snapshot_used, snapshot_at, save;
-  std::atomic<std::uint32_t> reserving;                        // slot + 1 of whose memory is being reserved
+  std::atomic<std::uint32_t> reserving;                        // slot + 1 of whose owner is reserving memory
+  std::atomic<std::uint32_t> shared;                           // 1: what all lines share has been reserved
   std::atomic<std::uint64_t> pieces;                           // that have been
   std::array<std::atomic<std::uint64_t>, kMaxSlots / 64> all;  // bits of lines that have all of theirs
 
@@ -76,7 +77,8 @@ struct Layout {
 };
 
 // The memory of lines, one after the other: two that reserve at the same time would both find the same bytes
-// free. Public for tests, which know better how much there is.
+// free. The first one reserves what all share, too: that of a large state takes seconds, and the agent must
+// be heard meanwhile. Public for tests, which know better how much there is.
 struct Reservation {
   Header& header;
   int fd;

@@ -33,10 +33,13 @@ std::array<Range, 2> ranges_of_line(const ArenaSpec& s, SlotIndex slot) {
            {layout.stages + slot * stage, layout.stages + (slot + 1) * stage}}};
 }
 
-// All that is not a line's.
+// What the agent writes before there are members: header, lines, Worlds.
+Range head_range(const ArenaSpec& s) { return {0, Layout(s).results}; }
+
+// All else that is not a line's.
 std::array<Range, 2> shared_ranges(const ArenaSpec& s) {
   const Layout layout(s);
-  return {{{0, layout.buffers}, {layout.crcs, layout.end}}};
+  return {{{layout.results, layout.buffers}, {layout.crcs, layout.end}}};
 }
 
 std::uint64_t sum(std::span<const Range> ranges) {
@@ -100,21 +103,26 @@ Status arena_layout::Reservation::take_turn(SlotIndex slot) {
 Status arena_layout::Reservation::line(SlotIndex slot) {
   if (header.has(slot)) return {};
   REGROUP_RETURN_IF_ERROR(take_turn(slot));
-  const auto ranges = ranges_of_line(spec, slot);
-  const std::string what = fmt::format("arena line {}", slot);
-  Status status = check_memory(what, sum(ranges), limit());
-  if (status.ok()) status = reserve(fd, ranges, what, [this] { header.pieces.fetch_add(1); });
+  const auto ranges = ranges_of_line(spec, slot), shared = shared_ranges(spec);
+  const bool first = header.shared.load(std::memory_order_acquire) == 0;
+  const std::string what = fmt::format("arena line {}{}", slot, first ? " and what all lines share" : "");
+  const auto piece = [this] { header.pieces.fetch_add(1); };
+  Status status = check_memory(what, sum(ranges) + (first ? sum(shared) : 0), limit());
+  if (first && status.ok()) status = reserve(fd, shared, what, piece);
+  if (first && status.ok()) header.shared.store(1, std::memory_order_release);
+  if (status.ok()) status = reserve(fd, ranges, what, piece);
   if (status.ok()) header.set(slot);
   header.reserving.store(0, std::memory_order_release);
   return status;
 }
 
-Status Arena::reserve_shared() const {
-  const auto shared = shared_ranges(spec_);
-  REGROUP_RETURN_IF_ERROR(check_memory("arena", sum(shared) + sum(ranges_of_line(spec_, 0)), memory_limit()));
+Status Arena::reserve_head() const {
+  const Range head = head_range(spec_);
+  const std::uint64_t bytes = head.size() + sum(shared_ranges(spec_)) + sum(ranges_of_line(spec_, 0));
+  REGROUP_RETURN_IF_ERROR(check_memory("arena", bytes, memory_limit()));
   if (::ftruncate(memfd(), static_cast<off_t>(arena_bytes(spec_))) != 0)
     return system_error("ftruncate", "arena", errno);
-  return reserve(memfd(), shared, "arena", [] {});
+  return reserve(memfd(), std::span(&head, 1), "arena", [] {});
 }
 
 Status Arena::reserve_line(SlotIndex slot) const {

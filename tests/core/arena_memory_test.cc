@@ -38,12 +38,13 @@ TEST(ArenaMemory, TooMuchMemoryNamesWantedThereAndTheLimit) {
 
 TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
   ArenaSpec spec = small_spec();
-  spec.elements = 1 << 18;
+  spec.elements = 1 << 20;
   const std::uint64_t line = spec.buffers_per_slot * spec.result_bytes() + stage_bytes(spec.slots);
   auto arena = Arena::create(spec);
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
-  const std::uint64_t none = memory_of(*arena);
-  EXPECT_LT(none, arena_bytes(spec) - 3 * line);
+  // The agent is heard while the memory of a large state is reserved: it does not do that itself.
+  EXPECT_LT(memory_of(*arena), spec.result_bytes());
+  std::uint64_t before = 0;  // with what all lines share, once there is a first owner
   for (std::uint64_t owned = 1; owned <= spec.slots; ++owned) {
     const auto slot = static_cast<SlotIndex>(owned - 1);
     arena->assign_line(slot, slot);
@@ -51,8 +52,11 @@ TEST(ArenaMemory, ALineTakesMemoryWhenItHasAnOwner) {
     const std::uint64_t reserved = memory_of(*arena);
     arena->populate(slot);
     EXPECT_EQ(memory_of(*arena), reserved) << "of memory that is not reserved";
-    EXPECT_GE(reserved, none + owned * line);
-    EXPECT_LT(reserved, none + owned * line + (1 << 20));
+    if (owned > 1) {
+      EXPECT_GE(reserved, before + line);
+      EXPECT_LT(reserved, before + line + (1 << 20));
+    }
+    before = reserved;
   }
   EXPECT_EQ(memory_of(*arena), arena_bytes(spec));
 }
@@ -99,12 +103,13 @@ TEST_F(Lines, ThatDoNotFitAreRefusedAndLetTheNextTry) {
   const std::uint64_t before = memory_of(arena_);
   const Status status = reserve(1, 5000);
   ASSERT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_THAT(status.message(), testing::ContainsRegex("^arena line 1: [0-9]+ bytes wanted, 5000 available "
-                                                       "\\(what a test says\\)$"));
+  EXPECT_THAT(status.message(), testing::ContainsRegex("^arena line 1 and what all lines share: [0-9]+ bytes "
+                                                       "wanted, 5000 available \\(what a test says\\)$"));
   EXPECT_EQ(memory_of(arena_), before);
   EXPECT_TRUE(reserve(2, 1 << 30).ok());
   EXPECT_TRUE(reserve(2, 0).ok()) << "it has what it needs";
   EXPECT_GT(memory_of(arena_), before);
+  EXPECT_THAT(reserve(0, 5000).message(), testing::StartsWith("arena line 0: "));
 }
 
 TEST_F(Lines, TakeTheirMemoryOneAfterTheOther) {
