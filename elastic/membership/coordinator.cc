@@ -92,7 +92,7 @@ void Coordinator::journal(Intent intent) {
 
 // It is called at least once a second. Where it was not, it was stopped itself, and did not wait.
 void Coordinator::pass_to(core::TimePoint now) {
-  unanswered_ += std::min<core::Duration>(now - now_, std::chrono::seconds(1));
+  awake_ += std::min<core::Duration>(now - now_, std::chrono::seconds(1));
   now_ = now;
 }
 

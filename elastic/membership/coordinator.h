@@ -122,7 +122,7 @@ class Coordinator {
   const core::Incarnation incarnation_;
   Stage stage_;
   core::TimePoint now_{}, began_{};                          // of the call in progress, of the job
-  core::Duration unanswered_{};                              // how long a Hello or a Revoke has been so
+  core::Duration awake_{};                                   // without what it was stopped itself
   bool begun_ = false, agreed_ = true, losses_due_ = false;  // hellos fit the journal; desired_ < journaled_
   core::World world_;                 // newest formed (or journaled); generation 0 before World 1
   core::TimePoint progress_since_{};  // a World with a later resume than the one before began then

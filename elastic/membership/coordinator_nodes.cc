@@ -60,7 +60,7 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
     return grow();
   }
   const std::uint32_t lacked = desired_ - std::min(desired_, policy_.slots);
-  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now});
+  nodes_.add(up.node, {.name = up.name, .slots = up.slots, .for_now = up.for_now, .asked = awake_});
   count_slots();
   // Of one that was there before this coordinator the target knows already.
   const bool later = stage_ != Stage::kNodes && stage_ != Stage::kHello;
@@ -71,7 +71,6 @@ void Coordinator::on_node_up(const core::NodeUp& up) {
   if (stage_ == Stage::kNodes) return;
   grow(lent);
   remember(fmt::format("host {} has come, with {} slots", up.name, up.slots));
-  unanswered_ = {};
   if (stage_ == Stage::kHello) emit(ToAgent{up.node, core::Hello{}});
   // It has no member of this World, so all that it can say in the open round is that it has none.
   if (stage_ == Stage::kRound) emit(ToAgent{up.node, core::Revoke{highest_}});
@@ -148,7 +147,7 @@ void Coordinator::on_nodes_known(const core::NodesKnown& known) {
   }
   stage_ = incarnation_ > 1 || world_.generation > 0 ? Stage::kHello : Stage::kStarting;
   if (world_.generation == 0 && policy_.slots < policy_.min) return end_without_room();
-  unanswered_ = {};
+  nodes_.ask_all(awake_);
   if (stage_ == Stage::kHello) to_agents(core::Hello{});
   for (auto& [id, r] : members_.each()) {
     if (!r.reaped && !nodes_.contains(r.seat.node)) lose_with_node(&r);
@@ -229,10 +228,10 @@ void Coordinator::give_up_suspects() {
 // Agents that are heard, but do not answer what the next World waits for. On one host there is no other agent
 // to go on with.
 void Coordinator::give_up_mute() {
-  if (unanswered_ < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
+  if (awake_ - nodes_.asked_all() < kAnswer || lines_.size() == nodes_.size() || !job_.nodes.empty()) return;
   std::vector<std::pair<core::NodeId, std::string>> mute;
   for (const auto& [id, node] : nodes_.all()) {
-    if (!lines_.contains(id)) mute.emplace_back(id, node.name);
+    if (!lines_.contains(id) && awake_ - node.asked >= kAnswer) mute.emplace_back(id, node.name);
   }
   for (const auto& [id, name] : mute) {
     if (!done()) give_up(id, fmt::format("host {}: its agent is heard, but has not answered for 20 s", name));

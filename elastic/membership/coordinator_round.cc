@@ -133,7 +133,7 @@ void Coordinator::start_round(const std::string& why) {
   lines_.clear();
   held_.clear();
   decided_.reset();
-  unanswered_ = {};
+  nodes_.ask_all(awake_);
   for (auto& [id, r] : members_.each()) r.learning &= !r.caught_up;  // now, if not together with the others
   to_agents(core::Revoke{highest_});
   remember(why);

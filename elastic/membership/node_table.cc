@@ -56,6 +56,11 @@ void NodeTable::forget_changes() {
   for (auto& [id, node] : nodes_) node.lent = node.owed = 0;
 }
 
+void NodeTable::ask_all(core::Duration at) {
+  asked_all_ = at;
+  for (auto& [id, node] : nodes_) node.asked = at;
+}
+
 void NodeTable::set_load(core::NodeId id, std::uint32_t processes) {
   const bool here = contains(id);  // members of one that comes may be known before it is
   if (here) places_.erase(place_of(id));

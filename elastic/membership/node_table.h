@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/message.h"
 #include "core/world.h"
 
@@ -23,6 +24,7 @@ class NodeTable {
     bool for_now = false;    // what it has fewer slots may come again
     std::uint32_t owed = 0;  // members by which the job is smaller if that does not
     std::uint32_t lent = 0;  // members by which the job is larger as long as it is there
+    core::Duration asked{};  // when what the next World waits for was, on a clock of the caller
   };
 
   // Slots are filled node after node, or (by_node) where the fewest processes are.
@@ -46,6 +48,9 @@ class NodeTable {
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
 
+  void ask_all(core::Duration at);
+  [[nodiscard]] core::Duration asked_all() const { return asked_all_; }  // the last time
+
   void set_load(core::NodeId id, std::uint32_t processes);
   // Where the next process goes; at least one node is there. When all slots are taken, where the fewest
   // processes are.
@@ -63,6 +68,7 @@ class NodeTable {
   const bool by_node_;
   std::map<core::NodeId, Node> nodes_;
   std::uint32_t slots_ = 0, recalled_ = 0;
+  core::Duration asked_all_{};
   std::map<core::NodeId, std::uint32_t> load_;
   std::set<Place> places_;
   core::Generation generation_ = 0;  // of what follows

@@ -213,6 +213,24 @@ TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerARevokeIsGivenUp) {
   EXPECT_TRUE(given_up_within(60).empty());  // nothing is asked
 }
 
+TEST_F(AgentFactsTest, EachHostHasItsOwnTimeToAnswer) {
+  constexpr core::NodeId kD = 4;
+  run(3);
+  (void)from(kA, core::Report{1, {line(0)}});
+  (void)from(kA, core::Report{1, {line(0)}});
+  (void)from(kC, core::Report{1, {line(2)}});
+  EXPECT_TRUE(given_up_within(15).empty());
+  ASSERT_EQ(told<core::Revoke>(from(kD, core::NodeUp{kD, "d", 1})).size(), 1U);
+  auto given_up = given_up_within(5);
+  ASSERT_EQ(given_up.size(), 1U);
+  EXPECT_EQ(given_up[0].first, kB);
+  EXPECT_TRUE(given_up_within(14).empty());
+  given_up = given_up_within(1);
+  ASSERT_EQ(given_up.size(), 1U);
+  EXPECT_EQ(given_up[0].first, kD);
+  EXPECT_EQ(coordinator_->world().generation, 2U) << status();
+}
+
 TEST_F(AgentFactsTest, WhoIsHeardButDoesNotAnswerAHelloIsGivenUp) {
   restart();
   (void)from(kA, core::HelloReply{3, 0, {line(4)}});
