@@ -114,7 +114,12 @@ std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const 
   const auto is_near = [&](const Contact& c) {
     return std::ranges::any_of(mine, [&](const Contact& m) { return same_network(c, m); });
   };
-  std::stable_partition(theirs.begin(), theirs.end(), is_near);
+  const auto is_other = [&](const Contact& c) {
+    return std::ranges::none_of(
+        mine, [&](const Contact& m) { return m.family == c.family && m.address == c.address; });
+  };
+  const auto others = std::stable_partition(theirs.begin(), theirs.end(), is_other);
+  std::stable_partition(theirs.begin(), others, is_near);
   return theirs;
 }
 

@@ -38,7 +38,8 @@ struct Contact {
 [[nodiscard]] std::vector<Contact> decode(std::span<const std::byte> bytes);
 [[nodiscard]] std::string last_word_in(std::span<const std::byte> bytes);
 
-// Those of `theirs` that share a network with one of `mine` first.
+// Those of `theirs` that share a network with one of `mine` first. Those that are mine, too, last: bridges of
+// containers and virtual machines have the same address on each host.
 [[nodiscard]] std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const Contact> mine);
 
 struct SocketAddress {

@@ -46,5 +46,15 @@ TEST(UcxContact, IsNothingWhereTheCountIsCutOff) {
   }
 }
 
+// The bridge of containers has one address on all hosts: who calls it calls itself.
+TEST(UcxContact, ANearAddressIsCalledFirstAndAnOwnOneLast) {
+  const Contact bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};
+  const Contact far{AF_INET, 4000, 24, {10, 1, 0, 7}}, near{AF_INET, 4000, 24, {10, 0, 0, 2}};
+  const std::vector<Contact> mine{{AF_INET, 5000, 16, {172, 17, 0, 1}}, {AF_INET, 5000, 24, {10, 0, 0, 1}}};
+  EXPECT_EQ(nearest_first({bridge, far, near}, mine), (std::vector{near, far, bridge}));
+  EXPECT_EQ(nearest_first({bridge, far}, mine), (std::vector{far, bridge}));
+  EXPECT_EQ(nearest_first({bridge}, mine), std::vector{bridge});
+}
+
 }  // namespace
 }  // namespace regroup::collective
