@@ -118,6 +118,7 @@ void ElasticHub::came(std::size_t index, std::vector<node::Seat> seats) {
 
 void ElasticHub::set_up(std::size_t index, std::vector<node::Seat> seats) {
   node::Setup setup = options_.setup;
+  in_job_.insert(index);
   seats_.erase(index);
   if (!seats.empty()) seats_[index] = static_cast<std::uint32_t>(seats.size());
   if (setup.elastic) setup.elastic->seats = std::move(seats);
@@ -226,8 +227,8 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       say(why.message());
       return leaving(index) ? on_left(index, "is lost") : bring_back_later(index);
     }
-    const bool was_up = !hosts_->facts(index).version.empty();
-    if (!was_up) tell_why_it_does_not_come(index, why.message());
+    const bool was_in = in_job_.erase(index) > 0;
+    if (!was_in) tell_why_it_does_not_come(index, why.message());
     const core::NodeLost lost{hosts_->id(index), why.message()};
     if (coordinator_ && coordinator_->open())
       tell_coordinator(lost, lost.node);
@@ -238,20 +239,20 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       on_left(index, "is lost");
     else
       bring_back_later(index);
-    if (const auto back = returns_.find(index); was_up && back != returns_.end()) {
-      back->second.was_up = true;
-      back->second.failure.clear();
+    if (const auto back = returns_.find(index); was_in && back != returns_.end()) {
+      back->second.was_in = true;
+      back->second.said.clear();
     }
   }
   agent_.look_whether_over();
 }
 
-// The coordinator knows nothing of an agent that was never up; it is tried again and again, and each reason
-// in a row said once. Those of the start have been said.
+// The coordinator knows nothing of an agent that was not told to set up the job; it is tried again and again,
+// and each reason said once. Those of the start have been said.
 void ElasticHub::tell_why_it_does_not_come(std::size_t index, const std::string& why) {
   const auto guest = guests_.find(index);
   if (const auto back = returns_.find(index); guest == guests_.end() && back != returns_.end()) {
-    if (back->second.was_up && std::exchange(back->second.failure, why) != why)
+    if (back->second.was_in && back->second.said.insert(why).second)
       say(fmt::format("{}; it is tried again", why));
     return;
   }

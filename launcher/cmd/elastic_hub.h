@@ -67,9 +67,9 @@ class ElasticHub final : public launcher::AgentJob {
     explicit Return(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
     core::Duration delay{};
-    core::TimePoint came{};  // when it was back, if it is
-    bool was_up = false;
-    std::string failure = {};  // why it has not come back, as was said
+    core::TimePoint came{};           // when it was back, if it is
+    bool was_in = false;              // the job
+    std::set<std::string> said = {};  // why it has not come back, since it was in the job
   };
   void on_order(const core::Message& message);
   void on_agent_message(core::NodeId node, const core::Message& message);
@@ -128,6 +128,7 @@ class ElasticHub final : public launcher::AgentJob {
   std::shared_ptr<launcher::Channel> coordinator_;
   std::vector<core::NodeLost> untold_;          // while there was no coordinator
   std::map<std::size_t, Return> returns_;       // by host
+  std::set<std::size_t> in_job_;                // hosts that have been set up, and not been lost since
   std::set<std::size_t> awaited_;               // hosts of the start that have not come yet
   std::map<std::size_t, std::uint32_t> seats_;  // by host, how many it has; those that are counted
   std::map<std::size_t, Guest> guests_;         // by host

@@ -44,7 +44,8 @@ std::uint32_t lines_of(const Options& options) {
 core::Result<std::vector<node::Seat>> seats_on(const Options& options, const launcher::HostRequest& host,
                                                std::uint32_t slots, const std::string& answer) {
   auto survey = launcher::survey_from_json(answer);
-  if (!survey.ok()) return survey.status();
+  if (!survey.ok())
+    return core::Status(survey.code(), fmt::format("host {}: {}", host.name, survey.status().message()));
   launcher::keep_granted(host, *survey);
   launcher::JobRequest request = launcher::job_request(options, {slots}, {});
   if (request.on_devices()) {
@@ -66,7 +67,17 @@ core::Result<std::vector<node::Seat>> seats_on(const Options& options, const lau
   return out;
 }
 
-// Asks the hosts that are up. A host that cannot be used as it is asked for is an error now, not later.
+std::uint32_t slots_up(const Options& options, const node::Hosts& hosts) {
+  std::uint32_t slots = 0;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const std::uint32_t given = options.hosts.at(i).slots;
+    if (hosts.is_up(i)) slots += given != 0 ? given : hosts.facts(i).slots;
+  }
+  return slots;
+}
+
+// Asks the hosts that are up. The job begins without one that does not answer, or cannot be used as it is
+// asked for, if it can.
 core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHubOptions& hub) {
   const auto order = launcher::survey_for(options, {});
   if (!order) return {};
@@ -74,28 +85,26 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots, const std::string& answer) {
     return seats_on(options, host, slots, answer);
   };
+  std::vector<std::pair<std::size_t, core::Status>> unfit;
   std::vector<bool> asked;
   for (std::size_t i = 0; i < hosts.size(); ++i) asked.push_back(hosts.is_up(i));
   const auto answers = hosts.survey(std::vector(hosts.size(), *hub.survey));
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the hub
-    if (!answers[i].ok()) return answers[i].status();
     const std::uint32_t given = options.hosts.at(i).slots;
-    auto seats = hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, *answers[i]);
-    if (!seats.ok()) return seats.status();
-    hub.first[i] = std::move(*seats);
+    auto seats = answers[i].ok()
+                     ? hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, *answers[i])
+                     : ElasticHubOptions::Seats(answers[i].status());
+    if (seats.ok()) {
+      hub.first[i] = std::move(*seats);
+    } else {
+      unfit.emplace_back(i, seats.status());
+      hosts.give_up(hosts.id(i), seats.status());
+    }
   }
+  if (!unfit.empty() && slots_up(options, hosts) < options.min) return unfit.front().second;
+  for (const auto& [index, why] : unfit) fail(fmt::format("{}; the job begins without it", why.message()), 0);
   return {};
-}
-
-// Whether the job can begin with the hosts that are up.
-bool enough_up(const Options& options, const node::Hosts& hosts) {
-  std::uint32_t slots = 0;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const std::uint32_t given = options.hosts.at(i).slots;
-    if (hosts.is_up(i)) slots += given != 0 ? given : hosts.facts(i).slots;
-  }
-  return slots >= std::max(options.min, options.start);
 }
 
 // Beside the checkpoints that all hosts see.
@@ -125,7 +134,9 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   auto hosts = send_agents(loop, options, crew.job, true);
   if (!hosts.ok()) return refuse_job(loop, {kNoHost, hosts.status().message()}, std::move(guardian));
   BringUp coming(options, guardian, launch.spent);
-  std::function<bool()> enough = [&] { return enough_up(options, **hosts); };
+  std::function<bool()> enough = [&] {
+    return slots_up(options, **hosts) >= std::max(options.min, options.start);
+  };
   if (!checkpoints.shared.empty()) enough = {};  // each may have the newest checkpoint
   coming.run(**hosts, std::move(enough));
   if (coming.over()) return refuse_job(loop, *coming.over(), std::move(guardian));

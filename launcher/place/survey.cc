@@ -32,15 +32,19 @@ void find_nics(HostSurvey& survey, const SysfsRoots& roots) {
 }
 
 // Names end on terminals: control characters, those of 8 bits too, become '?'. What was parsed is UTF-8.
-void make_printable(nlohmann::json& json) {
-  if (json.is_string()) {
-    auto& text = json.get_ref<std::string&>();
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      const auto byte = static_cast<unsigned char>(text[i]);
-      const bool wide = byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-      if (byte < 0x20 || byte == 0x7F || wide) text.replace(i, wide ? 2 : 1, "?");
-    }
+std::string printable(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool wide = byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    out += byte < 0x20 || byte == 0x7F || wide ? '?' : text[i];
+    i += wide ? 1 : 0;
   }
+  return out;
+}
+
+void make_printable(nlohmann::json& json) {
+  if (json.is_string()) json = printable(json.get_ref<const std::string&>());
   if (!json.is_structured()) return;
   for (nlohmann::json& part : json) make_printable(part);
 }

@@ -172,6 +172,16 @@ def test_what_cannot_be_is_said(hosts: Hosts, machines: str):
     assert job.status == 213 and "host node2: /tmp/machine.topo:1:" in job.err
 
 
+def test_an_elastic_job_begins_without_a_host_that_cannot_be_used(hosts: Hosts, machines: str):
+    hosts[1].run(["sh", "-c", "echo nonsense > /tmp/machine.topo"])
+    words = ["-H", "node1:2,node2:2", "--placement", "best", "--topology", machines]
+    job = run(hosts, *words, "-np", "1:4", MEMBER, "20", "5")
+    assert job.status == 0, job.err
+    assert "host node2: /tmp/machine.topo:1:" in job.err and "; the job begins without it" in job.err
+    job = run(hosts, *words, "-np", "3:4", MEMBER, "20", "5")
+    assert job.status == 213 and "host node2: /tmp/machine.topo:1:" in job.err
+
+
 def test_a_fabric_tells_which_hosts_are_near(hosts: Hosts, machines: str):
     text = "SwitchName=a Nodes=node1\\nSwitchName=b Nodes=node[2-3]\\nSwitchName=top Switches=a,b\\n"
     assert hosts[0].run(["sh", "-c", f"printf '{text}' > /tmp/topology.conf"]).returncode == 0

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "launcher/topo/read_topology.h"
 #include "tests/launcher/place/machines.h"
 
@@ -71,6 +73,15 @@ TEST(Site, NamesInASurveyHaveNoControlCharacters) {
   ASSERT_TRUE(told.ok()) << told.status().message();
   EXPECT_EQ(told->machine.gpus[0].product, "A100 ?[2J? ?!?\xc3\xa9");
   EXPECT_EQ(told->claimed.at(0), "job?7");
+}
+
+// As long as a message may be: the launcher does nothing else meanwhile.
+TEST(Site, ASurveyOfControlCharactersAloneIsReadAtOnce) {
+  std::string name(8 << 20, '\xc2');
+  for (std::size_t i = 1; i < name.size(); i += 2) name[i] = '\x9b';
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(survey_from_json("{\"machine\":\"" + name + "\"}").ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(Site, MembersOfAnElasticJobLeaveFromTheHighestOn) {
