@@ -239,10 +239,7 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
       on_left(index, "is lost");
     else
       bring_back_later(index);
-    if (const auto back = returns_.find(index); was_in && back != returns_.end()) {
-      back->second.was_in = true;
-      back->second.said.clear();
-    }
+    if (const auto back = returns_.find(index); was_in && back != returns_.end()) back->second.said.emplace();
   }
   agent_.look_whether_over();
 }
@@ -252,8 +249,8 @@ void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
 void ElasticHub::tell_why_it_does_not_come(std::size_t index, const std::string& why) {
   const auto guest = guests_.find(index);
   if (const auto back = returns_.find(index); guest == guests_.end() && back != returns_.end()) {
-    if (back->second.was_in && back->second.said.insert(why).second)
-      say(fmt::format("{}; it is tried again", why));
+    std::optional<std::set<std::string>>& said = back->second.said;
+    if (said && said->insert(why).second) say(fmt::format("{}; it is tried again", why));
     return;
   }
   if (guest == guests_.end() || !guest->second.grant || std::exchange(guest->second.failure, why) == why)

@@ -67,9 +67,9 @@ class ElasticHub final : public launcher::AgentJob {
     explicit Return(boost::asio::io_context& loop) : timer(loop) {}
     boost::asio::steady_timer timer;
     core::Duration delay{};
-    core::TimePoint came{};           // when it was back, if it is
-    bool was_in = false;              // the job
-    std::set<std::string> said = {};  // why it has not come back, since it was in the job
+    core::TimePoint came{};  // when it was back, if it is
+    // Why it has not come back, since it was in the job.
+    std::optional<std::set<std::string>> said = {};
   };
   void on_order(const core::Message& message);
   void on_agent_message(core::NodeId node, const core::Message& message);
