@@ -99,10 +99,8 @@ void ElasticHub::look_at(std::size_t index) {
                  [this, index, id = hosts_->id(index)](const core::Result<std::string>& answer) {
                    if (hosts_->id(index) != id || agent_.ending()) return;
                    const std::uint32_t given = options_.slots.at(index);
-                   auto seats = answer.ok()
-                                    ? options_.seats(options_.granted.at(index),
-                                                     given != 0 ? given : hosts_->facts(index).slots, *answer)
-                                    : ElasticHubOptions::Seats(answer.status());
+                   auto seats = options_.seats(options_.granted.at(index),
+                                               given != 0 ? given : hosts_->facts(index).slots, answer);
                    if (!seats.ok()) return hosts_->give_up(id, seats.status());
                    came(index, std::move(*seats));
                  });

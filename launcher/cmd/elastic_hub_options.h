@@ -29,7 +29,8 @@ struct ElasticHubOptions {
   // were up by then are in `first`.
   std::optional<node::Survey> survey = {};
   using Seats = core::Result<std::vector<node::Seat>>;
-  std::function<Seats(const launcher::HostRequest& host, std::uint32_t slots, const std::string& answer)>
+  std::function<Seats(const launcher::HostRequest& host, std::uint32_t slots,
+                      const core::Result<std::string>& answer)>
       seats = {};
   std::vector<launcher::HostRequest> granted = {};            // those of the start, and then of all that come
   std::map<std::size_t, std::vector<node::Seat>> first = {};  // by host

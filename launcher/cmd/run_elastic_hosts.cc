@@ -82,8 +82,9 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   const auto order = launcher::survey_for(options, {});
   if (!order) return {};
   hub.survey = node::Survey{order->devices, order->topology, {}, order->claims};
-  hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots, const std::string& answer) {
-    return seats_on(options, host, slots, answer);
+  hub.seats = [options](const launcher::HostRequest& host, std::uint32_t slots,
+                        const core::Result<std::string>& answer) {
+    return answer.ok() ? seats_on(options, host, slots, *answer) : ElasticHubOptions::Seats(answer.status());
   };
   std::vector<std::pair<std::size_t, core::Status>> unfit;
   std::vector<bool> asked;
@@ -92,9 +93,7 @@ core::Status survey_hosts(const Options& options, node::Hosts& hosts, ElasticHub
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!asked[i] || !hosts.is_up(i)) continue;  // one that has come meanwhile is asked by the hub
     const std::uint32_t given = options.hosts.at(i).slots;
-    auto seats = answers[i].ok()
-                     ? hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, *answers[i])
-                     : ElasticHubOptions::Seats(answers[i].status());
+    auto seats = hub.seats(options.hosts.at(i), given != 0 ? given : hosts.facts(i).slots, answers[i]);
     if (seats.ok()) {
       hub.first[i] = std::move(*seats);
     } else {

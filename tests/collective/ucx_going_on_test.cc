@@ -72,8 +72,8 @@ class GoingOn : public ::testing::TestWithParam<Case> {
   GoingOn() {
     void* memory = ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
-    memory_ = new (memory) Memory;
-    job_ = make_ucx_job(GetParam().nodes, {.config = {{"TLS", "tcp"}}});
+    memory_ = static_cast<Memory*>(memory);
+    start_anew();
   }
   ~GoingOn() override { ::munmap(memory_, sizeof(Memory)); }
 
