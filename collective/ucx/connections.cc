@@ -1,17 +1,25 @@
 // How members come to be connected, and their connections break.
 //
-// Of two members the one with the lower rank calls. Anybody can do that, in the name of any rank, so who has
-// called is a guest until its hello bears our nonce; UCX tells by which connection that came. Then its
-// connection is that rank's, and is answered with the nonce that the hello brings.
+// Of two members the one with the lower rank calls: one address of the other after the next, since the first
+// may belong to a network that is filtered, or that only has the same numbers. Anybody can call, in the name
+// of any rank, so who has called is a guest until its hello bears our nonce; UCX tells by which connection
+// that came. Then its connection is that rank's, and is answered with the nonce that the hello brings. By the
+// answer the caller knows which of its calls was taken; no letter leaves before.
 #include <algorithm>
 #include <utility>
 
+#include "collective/ucx/reachability.h"
 #include "collective/ucx/wire.h"
 
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kGuests = 64;  // at a time, beside one for each member
+using core::TimePoint;
+
+constexpr std::size_t kGuests = 64;                  // at a time, beside one for each member
+constexpr std::chrono::milliseconds kNextCall(250);  // after one to which nothing has come back
+constexpr std::chrono::seconds kNextCallHeld(
+    2);  // after one that was taken by a system: its member may compute
 
 }  // namespace
 
@@ -25,7 +33,7 @@ ucp_ep_params_t Wire::endpoint_params() {
 }
 
 bool Wire::reach(int to) {
-  Peer& peer = peers_[static_cast<std::size_t>(to)];
+  WirePeer& peer = peers_[static_cast<std::size_t>(to)];
   if (peer.endpoint != nullptr || !peer.lost.empty() || closed()) return true;
   if (to < rank()) return false;  // it calls us
   if (!peer.asked) {
@@ -35,8 +43,8 @@ bool Wire::reach(int to) {
     peer.nonce = nonce_in(*address);
     peer.contacts = nearest_first(decode(*address), reception().contacts());
   }
-  call_next(peer);
-  return true;
+  call_on(peer);
+  return peer.endpoint != nullptr || !peer.lost.empty();
 }
 
 std::size_t Wire::connections() const {
@@ -45,24 +53,46 @@ std::size_t Wire::connections() const {
   return known;
 }
 
+void Wire::call_on(WirePeer& peer) {
+  const bool waits = !std::ranges::all_of(peer.calls, &PeerCall::failed);
+  if (waits && peer.contacts.empty()) return;
+  const TimePoint now = core::SystemClock().now();
+  if (waits && now < peer.next_call) return;
+  if (waits && now < peer.calls.back().since + kNextCallHeld && is_connected(peer.calls.back().contact)) {
+    peer.next_call = now + kNextCall;
+    return;
+  }
+  call_next(peer);
+}
+
 // Tries one address after the other until one can be called.
-void Wire::call_next(Peer& peer) {
+void Wire::call_next(WirePeer& peer) {
   ucs_status_t status = UCS_ERR_UNREACHABLE;
+  PeerCall call;
   while (status != UCS_OK && !peer.contacts.empty()) {
-    const SocketAddress address = to_socket_address(peer.contacts.front());
+    call.contact = peer.contacts.front();
+    const SocketAddress address = to_socket_address(call.contact);
     peer.contacts.erase(peer.contacts.begin());
     ucp_ep_params_t params = endpoint_params();
     params.field_mask |= UCP_EP_PARAM_FIELD_SOCK_ADDR;
     params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
     params.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
-    status = ucp().ucp_ep_create(worker_, &params, &peer.endpoint);
+    status = ucp().ucp_ep_create(worker_, &params, &call.endpoint);
   }
-  if (status == UCS_OK) return greet(static_cast<int>(&peer - peers_.data()));
-  peer.endpoint = nullptr;
-  lose(peer, status);
+  if (status != UCS_OK) {
+    if (std::ranges::all_of(peer.calls, &PeerCall::failed)) lose(peer, status);
+    return;
+  }
+  call.since = core::SystemClock().now();
+  peer.next_call = call.since + kNextCall;
+  peer.calls.push_back(call);
+  greet(peer, call.endpoint);
 }
 
-void Wire::greet(int rank) { static_cast<void>(send(rank, {{{}, LetterKind::kHello, nonce_}, {}}, {})); }
+// Says who we are by this connection, and which it is.
+void Wire::greet(WirePeer& peer, ucp_ep_h by) {
+  static_cast<void>(send_by(by, peer, {{{}, LetterKind::kHello, nonce_}, {}}, {}, UCP_AM_SEND_FLAG_REPLY));
+}
 
 // Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
 // where UCX breaks (openucx/ucx#11235). So are the first guests where there are too many.
@@ -91,26 +121,43 @@ bool Wire::answer_callers() {
   return !callers.empty();
 }
 
-// A hello with our nonce, from `rank`, came by this connection.
+// A hello with our nonce, from `rank`, came by this connection: a call, or the answer to one of ours.
 void Wire::welcome(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  const auto guest = std::ranges::find(guests_, endpoint, &Peer::endpoint);
-  if (guest == guests_.end() || rank >= this->rank() || peer.endpoint != nullptr || closing_) return;
+  WirePeer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (closing_) return;
+  if (rank > this->rank()) {
+    const auto call = std::ranges::find(peer.calls, endpoint, &PeerCall::endpoint);
+    if (call == peer.calls.end() || call->failed || peer.endpoint != nullptr) return;
+    peer.endpoint = endpoint;
+    peer.calls.erase(call);
+    return;
+  }
+  const auto guest = std::ranges::find(guests_, endpoint, &WirePeer::endpoint);
+  if (guest == guests_.end()) return;
+  guest->heard = peer.heard;
+  if (peer.endpoint != nullptr) return;  // another of its calls was taken
   peer.endpoint = endpoint;
   peer.nonce = nonce;
   guests_.erase(guest);
-  greet(rank);
+  greet(peer, endpoint);
 }
 
-void Wire::lose(Peer& peer, ucs_status_t status) {
+void Wire::lose(WirePeer& peer, ucs_status_t status) {
   if (peer.lost.empty()) peer.lost = ucp().ucs_status_string(status);
 }
 
 void Wire::on_error(void* self, ucp_ep_h endpoint, ucs_status_t status) {
   Wire& wire = *static_cast<Wire*>(self);
-  for (std::vector<Peer>* const list : {&wire.peers_, &wire.guests_}) {
-    const auto at = std::ranges::find(*list, endpoint, &Peer::endpoint);
-    if (at != list->end()) wire.lose(*at, status);
+  for (std::vector<WirePeer>* const list : {&wire.peers_, &wire.guests_}) {
+    const auto at = std::ranges::find(*list, endpoint, &WirePeer::endpoint);
+    if (at != list->end()) return wire.lose(*at, status);
+  }
+  for (WirePeer& peer : wire.peers_) {
+    const auto call = std::ranges::find(peer.calls, endpoint, &PeerCall::endpoint);
+    if (call == peer.calls.end()) continue;
+    call->failed = true;
+    const bool last = peer.contacts.empty() && std::ranges::all_of(peer.calls, &PeerCall::failed);
+    if (last && peer.endpoint == nullptr) wire.lose(peer, status);
   }
 }
 

@@ -1,11 +1,13 @@
 // getifaddrs, and bytes.
 #include "collective/ucx/contact.h"
 
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -19,8 +21,8 @@ std::uint32_t ones_in(const std::uint8_t* bytes, std::size_t count) {
   return ones;
 }
 
-Contact contact_of(const sockaddr& address, const sockaddr* mask, std::uint16_t port) {
-  Contact out{address.sa_family, port};
+Contact contact_of(const sockaddr& address, const sockaddr* mask) {
+  Contact out{address.sa_family};
   const bool four = address.sa_family == AF_INET;
   const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
   const std::size_t bytes = four ? 4 : 16;
@@ -58,22 +60,45 @@ std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::vector<Contact> contacts_here(std::uint16_t port) {
+std::vector<Contact> contacts_here(std::string_view devices) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> release(list, ::freeifaddrs);
+  const bool all_but = devices.starts_with('^');
+  const std::string names = "," + std::string(devices.substr(all_but ? 1 : 0)) + ",";
   std::vector<Contact> four;
   std::vector<Contact> six;
+  std::vector<Contact> chosen;
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_LOOPBACK) != 0)
-      continue;
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
     const auto family = i->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    const Contact contact = contact_of(*i->ifa_addr, i->ifa_netmask, port);
-    if (!is_link_local(contact)) (family == AF_INET ? four : six).push_back(contact);
+    const Contact contact = contact_of(*i->ifa_addr, i->ifa_netmask);
+    const bool named = names.find(fmt::format(",{},", i->ifa_name)) != std::string::npos;
+    if (is_link_local(contact) || (!named && (i->ifa_flags & IFF_LOOPBACK) != 0)) continue;
+    if (named != all_but) chosen.push_back(contact);
+    if ((i->ifa_flags & IFF_LOOPBACK) == 0) (family == AF_INET ? four : six).push_back(contact);
+  }
+  if (!chosen.empty()) {
+    const bool has_four = std::ranges::find(chosen, AF_INET, &Contact::family) != chosen.end();
+    std::erase_if(chosen, [&](const Contact& c) { return (c.family == AF_INET) != has_four; });
+    return chosen;
   }
   if (!four.empty() || !six.empty()) return four.empty() ? six : four;
-  return {{AF_INET, port, 8, {127, 0, 0, 1}}};
+  return {{AF_INET, 0, 8, {127, 0, 0, 1}}};
+}
+
+core::Result<PortRange> read_port_range(std::string_view text) {
+  if (text.empty() || text == "0") return PortRange{};
+  PortRange out;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, out.first);
+  const bool dash = first.ec == std::errc() && first.ptr != end && *first.ptr == '-';
+  const auto last = dash ? std::from_chars(first.ptr + 1, end, out.last) : first;
+  if (dash && last.ec == std::errc() && last.ptr == end && out.first != 0 && out.first <= out.last)
+    return out;
+  return core::invalid_argument(
+      fmt::format("UCX_TCP_PORT_RANGE={}: ports as in 20000-20999 are wanted, or 0 for any", text));
 }
 
 std::vector<std::byte> encode(std::uint64_t nonce, std::span<const Contact> contacts,
@@ -124,23 +149,19 @@ std::vector<Contact> nearest_first(std::vector<Contact> theirs, std::span<const 
 }
 
 SocketAddress to_socket_address(const Contact& contact) {
-  SocketAddress out = any_address(contact.family);
+  SocketAddress out;
+  out.storage.ss_family = contact.family;
   if (contact.family == AF_INET) {
     auto& in = reinterpret_cast<sockaddr_in&>(out.storage);
+    out.bytes = sizeof in;
     in.sin_port = htons(contact.port);
     std::memcpy(&in.sin_addr, contact.address.data(), sizeof in.sin_addr);
   } else {
     auto& in = reinterpret_cast<sockaddr_in6&>(out.storage);
+    out.bytes = sizeof in;
     in.sin6_port = htons(contact.port);
     std::memcpy(&in.sin6_addr, contact.address.data(), sizeof in.sin6_addr);
   }
-  return out;
-}
-
-SocketAddress any_address(std::uint16_t family) {
-  SocketAddress out;
-  out.storage.ss_family = family;
-  out.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   return out;
 }
 

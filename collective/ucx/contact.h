@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/status.h"
+
 namespace regroup::collective {
 
 struct Contact {
@@ -26,8 +28,14 @@ struct Contact {
 };
 
 // Addresses of this host, all of one family: IPv4 if there is any; loopback only if there is nothing else.
-// With `port`.
-[[nodiscard]] std::vector<Contact> contacts_here(std::uint16_t port);
+// `devices` as in UCX_NET_DEVICES: if it names interfaces of this host that have addresses, theirs alone, or
+// behind a ^ all but theirs; RDMA devices and what it names in vain leave all.
+[[nodiscard]] std::vector<Contact> contacts_here(std::string_view devices = {});
+// UCX_TCP_PORT_RANGE: "A-B", 0 or nothing; {0, 0} of the latter. kInvalidArgument of what is no range.
+struct PortRange {
+  std::uint16_t first = 0, last = 0;
+};
+[[nodiscard]] core::Result<PortRange> read_port_range(std::string_view text);
 
 // `nonce`: of the member in this generation; letters to it bear it. `last_word`: why all operations of the
 // member have failed; empty as long as they have not.
@@ -47,7 +55,5 @@ struct SocketAddress {
   socklen_t bytes = 0;
 };
 [[nodiscard]] SocketAddress to_socket_address(const Contact& contact);
-// Any address of this family, any port.
-[[nodiscard]] SocketAddress any_address(std::uint16_t family);
 
 }  // namespace regroup::collective

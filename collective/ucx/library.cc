@@ -66,13 +66,13 @@ class Variable {
   const bool was_set_;
 };
 
-// UCX_TLS, as the user or the program set it.
-std::string transports(const UcxContext::Settings& settings) {
-  std::string list = value_of("UCX_TLS");
+// UCX_`key`, as the user or the program set it.
+std::string setting(const UcxContext::Settings& settings, const std::string& key) {
+  std::string out = value_of("UCX_" + key);
   for (const auto& [name, value] : settings) {
-    if (name == "TLS") list = value;
+    if (name == key) out = value;
   }
-  return list;
+  return out;
 }
 
 // True if it lets `transport` of shared memory in.
@@ -136,7 +136,7 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   }
   // Members of one host meet in the arena. Each worker would make a file in /dev/shm, and unlink it a moment
   // later: who is killed in between leaves it.
-  std::string list = transports(settings);
+  std::string list = setting(settings, "TLS");
   if (list.empty() && ucp->ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
     list = kNoSharedMemory;
   // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it
@@ -154,7 +154,8 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   ucp_context_h context = nullptr;
   status = ucp->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   if (status != UCS_OK) return failed("ucp_init", status);
-  auto reception = Reception::open(*ucp, context);
+  auto reception =
+      Reception::open(*ucp, context, setting(settings, "NET_DEVICES"), setting(settings, "TCP_PORT_RANGE"));
   if (!reception.ok()) return reception.status();
   return std::shared_ptr<const UcxContext>(
       std::make_shared<UcxContext>(*ucp, context, std::move(*reception)));

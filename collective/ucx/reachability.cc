@@ -18,18 +18,21 @@ namespace {
 
 constexpr int kTcp = 6;  // IPPROTO_TCP; <linux/tcp.h> and <netinet/tcp.h> do not go together
 
-bool leads_to(int fd, std::span<const Contact> addresses) {
-  sockaddr_storage peer{};
-  socklen_t bytes = sizeof peer;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return false;
-  return std::ranges::any_of(addresses, [&](const Contact& contact) {
-    const SocketAddress wanted = to_socket_address(contact);
-    if (wanted.storage.ss_family != peer.ss_family) return false;
-    const auto at = [&](const sockaddr_storage& s) { return reinterpret_cast<const std::byte*>(&s); };
-    const bool four = peer.ss_family == AF_INET;
-    const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
-    return std::memcmp(at(peer) + offset, at(wanted.storage) + offset, four ? 4 : 16) == 0;
-  });
+// Nothing of a connection that is being made.
+std::optional<SocketAddress> other_end(int fd) {
+  SocketAddress out;
+  out.bytes = sizeof out.storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&out.storage), &out.bytes) != 0) return std::nullopt;
+  return out;
+}
+
+bool is_at(const SocketAddress& peer, const Contact& contact) {
+  const SocketAddress wanted = to_socket_address(contact);
+  if (wanted.storage.ss_family != peer.storage.ss_family) return false;
+  const auto at = [&](const SocketAddress& s) { return reinterpret_cast<const std::byte*>(&s.storage); };
+  const bool four = contact.family == AF_INET;
+  const std::size_t offset = four ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+  return std::memcmp(at(peer) + offset, at(wanted) + offset, four ? 4 : 16) == 0;
 }
 
 // Nothing if it is no TCP connection.
@@ -40,7 +43,7 @@ std::optional<tcp_info> info_of(int fd) {
   return out;
 }
 
-// Calls `use(fd)` for the connections of this process to the addresses until it returns false.
+// Calls `use(fd, address)` for the connections of this process to the addresses until it returns false.
 template <class Use>
 void for_each_connection(std::span<const Contact> addresses, Use use) {
   std::error_code error;
@@ -48,7 +51,9 @@ void for_each_connection(std::span<const Contact> addresses, Use use) {
     const std::string name = entry.path().filename();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
-    if (entry.is_socket(error) && leads_to(fd, addresses) && !use(fd)) return;
+    const auto peer = entry.is_socket(error) ? other_end(fd) : std::nullopt;
+    const auto leads_to = [&](const Contact& contact) { return is_at(*peer, contact); };
+    if (peer && std::ranges::any_of(addresses, leads_to) && !use(fd, *peer)) return;
   }
 }
 
@@ -58,7 +63,7 @@ bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
   const auto limit = static_cast<std::uint32_t>(patience / std::chrono::milliseconds(1));
   bool stalled = false;
   bool answered = false;
-  for_each_connection(addresses, [&](int fd) {
+  for_each_connection(addresses, [&](int fd, const SocketAddress&) {
     const auto info = info_of(fd);
     if (!info) return true;
     answered = info->tcpi_last_ack_recv < limit || info->tcpi_last_data_recv < limit;
@@ -70,11 +75,21 @@ bool host_answers(std::span<const Contact> addresses, core::Duration patience) {
 
 bool has_unsent(std::span<const Contact> addresses) {
   int bytes = 0;
-  for_each_connection(addresses, [&](int fd) {
+  for_each_connection(addresses, [&](int fd, const SocketAddress&) {
     if (::ioctl(fd, SIOCOUTQ, &bytes) != 0) bytes = 0;
     return bytes == 0;
   });
   return bytes != 0;
+}
+
+bool is_connected(const Contact& contact) {
+  bool found = false;
+  for_each_connection(std::span(&contact, 1), [&](int, const SocketAddress& peer) {
+    const auto port = reinterpret_cast<const sockaddr_in&>(peer.storage).sin_port;  // as in sockaddr_in6
+    found = ntohs(port) == contact.port;
+    return !found;
+  });
+  return found;
 }
 
 }  // namespace regroup::collective

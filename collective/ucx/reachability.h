@@ -15,5 +15,7 @@ namespace regroup::collective {
 // A connection of this process to one of the addresses has bytes that the host there has not acknowledged,
 // for want of room or of time. As long, too.
 [[nodiscard]] bool has_unsent(std::span<const Contact> addresses);
+// The host at this address has taken a connection of this process to this port. As long, too.
+[[nodiscard]] bool is_connected(const Contact& contact);
 
 }  // namespace regroup::collective

@@ -2,6 +2,7 @@
 #include "collective/ucx/reception.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -13,12 +14,16 @@ using core::Code;
 using core::Result;
 using core::Status;
 
-Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h context) {
+Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h context,
+                                                   std::string_view devices, std::string_view ports) {
   std::unique_ptr<Reception> out(new Reception(ucp));
   const auto failed = [&](const char* call, ucs_status_t status) {
     return Status(Code::kUnavailable, fmt::format("{}: {}", call, ucp.ucs_status_string(status)));
   };
-  out->contacts_ = contacts_here(0);
+  const auto range = read_port_range(ports);
+  if (!range.ok()) return range.status();
+  const std::vector<Contact> all = contacts_here();
+  out->contacts_ = contacts_here(devices);
   if (out->contacts_.empty()) return Status(Code::kUnavailable, "getifaddrs: this host has no address");
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -27,28 +32,45 @@ Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h
   if (status != UCS_OK) return failed("ucp_worker_create", status);
   status = ucp.ucp_worker_get_efd(out->worker_, &out->descriptor_);
   if (status != UCS_OK) return failed("ucp_worker_get_efd", status);
-  const char* call = nullptr;
-  status = out->listen(&call);
-  if (status != UCS_OK) return failed(call, status);
+  const std::span<Contact> contacts(out->contacts_);
+  if (out->contacts_ == all) {
+    REGROUP_RETURN_IF_ERROR(out->listen(contacts, *range, true));
+  } else {
+    for (std::size_t i = 0; i < contacts.size(); ++i)
+      REGROUP_RETURN_IF_ERROR(out->listen(contacts.subspan(i, 1), *range, false));
+  }
   return out;
 }
 
-ucs_status_t Reception::listen(const char** call) {
-  const SocketAddress any = any_address(contacts_[0].family);
+// Members of one host begin at different ports of the range.
+Status Reception::listen(std::span<Contact> contacts, PortRange ports, bool all_addresses) {
+  Contact at = contacts.front();
+  if (all_addresses) at.address = {};
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {reinterpret_cast<const sockaddr*>(&any.storage), any.bytes};
   params.conn_handler = {on_call, this};
-  *call = "ucp_listener_create";
-  ucs_status_t status = ucp_.ucp_listener_create(worker_, &params, &listener_);
-  if (status != UCS_OK) return status;
+  ucp_listener_h listener = nullptr;
+  ucs_status_t status = UCS_ERR_BUSY;
+  const int count = ports.last - ports.first + 1;
+  for (int tried = 0; tried < count && status == UCS_ERR_BUSY; ++tried) {
+    at.port = static_cast<std::uint16_t>(ports.first + (::getpid() + tried) % count);
+    const SocketAddress address = to_socket_address(at);
+    params.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
+    status = ucp_.ucp_listener_create(worker_, &params, &listener);
+  }
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  *call = "ucp_listener_query";
-  status = ucp_.ucp_listener_query(listener_, &attributes);
+  if (status == UCS_OK) status = ucp_.ucp_listener_query(listener, &attributes);
+  if (status != UCS_OK) {
+    const std::string where = ports.first == 0
+                                  ? "any port"
+                                  : fmt::format("ports {}-{} of UCX_TCP_PORT_RANGE", ports.first, ports.last);
+    return {Code::kUnavailable,
+            fmt::format("ucp_listener_create({}): {}", where, ucp_.ucs_status_string(status))};
+  }
   const auto port = reinterpret_cast<const sockaddr_in&>(attributes.sockaddr).sin_port;  // as in sockaddr_in6
-  for (Contact& contact : contacts_) contact.port = ntohs(port);
-  return status;
+  for (Contact& contact : contacts) contact.port = ntohs(port);
+  return {};
 }
 
 void Reception::on_call(ucp_conn_request_h request, void* self) {

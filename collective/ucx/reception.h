@@ -1,10 +1,13 @@
-// Where members of other hosts call this process: one listener of UCX, for all generations. A listener cannot
-// be ended while somebody calls (openucx/ucx#11087), so this one stays as long as the process does.
+// Where members of other hosts call this process: a port on all addresses of the host, or, where the user
+// names interfaces, one on each address of theirs; for all generations. A listener of UCX cannot be ended
+// while somebody calls (openucx/ucx#11087), so these stay as long as the process does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "collective/ucx/contact.h"
@@ -28,7 +31,10 @@ class Reception {
     std::uint64_t id;            // caller_id() of it; 0 if it did not say
   };
 
-  [[nodiscard]] static core::Result<std::unique_ptr<Reception>> open(const Ucp& ucp, ucp_context_h context);
+  // `devices`, `ports`: as in UCX_NET_DEVICES and UCX_TCP_PORT_RANGE.
+  [[nodiscard]] static core::Result<std::unique_ptr<Reception>> open(const Ucp& ucp, ucp_context_h context,
+                                                                     std::string_view devices,
+                                                                     std::string_view ports);
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
 
@@ -45,12 +51,11 @@ class Reception {
 
  private:
   explicit Reception(const Ucp& ucp) : ucp_(ucp) {}
-  [[nodiscard]] ucs_status_t listen(const char** call);
+  [[nodiscard]] core::Status listen(std::span<Contact> contacts, PortRange ports, bool all_addresses);
   static void on_call(ucp_conn_request_h request, void* self);
 
   const Ucp ucp_;
   ucp_worker_h worker_ = nullptr;
-  ucp_listener_h listener_ = nullptr;
   int descriptor_ = -1;
   std::vector<Contact> contacts_;
   std::vector<Caller> callers_;

@@ -96,11 +96,13 @@ Wire::~Wire() { close(); }
 // they have to be with the other's kernel at least. Of a generation that is over nobody waits for any.
 void Wire::give_thanks() {
   if (closed() || is_over()) return;
-  for (const Peer& peer : peers_) {
-    if (peer.owed != 0) greet(static_cast<int>(&peer - peers_.data()));
+  for (const WirePeer& peer : peers_) {
+    if (peer.owed != 0)
+      static_cast<void>(
+          send(static_cast<int>(&peer - peers_.data()), {{{}, LetterKind::kHello, nonce_}, {}}, {}));
   }
-  const auto waits = [](const Peer& peer) { return peer.unthanked != 0 && peer.lost.empty(); };
-  const auto lacks_bytes = [&](const Peer& peer) {
+  const auto waits = [](const WirePeer& peer) { return peer.unthanked != 0 && peer.lost.empty(); };
+  const auto lacks_bytes = [&](const WirePeer& peer) {
     if (!waits(peer)) return false;
     const auto rank = static_cast<std::size_t>(&peer - peers_.data());
     const auto address = addresses_.find(world_.members[rank].id);
@@ -119,21 +121,22 @@ void Wire::give_thanks() {
 }
 
 void Wire::report_lost(int rank) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  WirePeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer.lost.empty() || std::exchange(peer.reported, true) || !addresses_.on_peer_lost) return;
   addresses_.on_peer_lost(world_.members[static_cast<std::size_t>(rank)].id, peer.lost);
 }
 
 void Wire::report_silent(int rank, TimePoint since) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  WirePeer& peer = peers_[static_cast<std::size_t>(rank)];
   const auto silence = core::SystemClock().now() - std::max(since, peer.heard);
-  if (!addresses_.on_peer_silent || silence < kSilence || peer.told == Peer::kCutOff || !peer.lost.empty())
+  if (!addresses_.on_peer_silent || silence < kSilence || peer.told == WirePeer::kCutOff ||
+      !peer.lost.empty())
     return;
   const core::MemberId id = world_.members[static_cast<std::size_t>(rank)].id;
   const auto address = addresses_.find(id);
   const bool answers = !address || host_answers(decode(*address), kAcknowledgement);
-  if (answers && peer.told == Peer::kSilent) return;
-  peer.told = answers ? Peer::kSilent : Peer::kCutOff;
+  if (answers && peer.told == WirePeer::kSilent) return;
+  peer.told = answers ? WirePeer::kSilent : WirePeer::kCutOff;
   const char* const more = !address  ? "; it has published no address"
                            : answers ? "; its host answers"
                                      : "; its host acknowledges nothing";
@@ -148,7 +151,7 @@ void Wire::leave_word(const std::string& why) {
 }
 
 std::string Wire::word_of(int rank) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const WirePeer& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer.endpoint != nullptr && peer.lost.empty() && peer.heard != TimePoint()) return {};
   const auto address = addresses_.find(world_.members[static_cast<std::size_t>(rank)].id);
   return address ? last_word_in(*address) : std::string();
@@ -200,22 +203,23 @@ void Wire::on_fetched(void* request, ucs_status_t status, std::size_t, void* sta
 }
 
 Transfer Wire::send(int to, const LetterHead& head, Input data) {
-  Peer& peer = peers_[static_cast<std::size_t>(to)];
+  WirePeer& peer = peers_[static_cast<std::size_t>(to)];
   if (peer.endpoint == nullptr || !peer.lost.empty() || closed()) return {};
+  if (head.key.kind == LetterKind::kReady) letters_.ask(to);
+  return send_by(peer.endpoint, peer, head, data, 0);
+}
+
+Transfer Wire::send_by(ucp_ep_h endpoint, WirePeer& to, const LetterHead& head, Input data, unsigned flags) {
   Transfer transfer = begin();
   transfer.state_->head = head;
   transfer.state_->head.key.from = rank();
-  transfer.state_->head.thanks = std::exchange(peer.owed, 0);
-  transfer.state_->head.nonce = peer.nonce;
+  transfer.state_->head.thanks = std::exchange(to.owed, 0);
+  transfer.state_->head.nonce = to.nonce;
   ucp_request_param_t param = with_user_data(transfer.state_.get());
   param.cb.send = on_sent;
-  if (head.key.kind == LetterKind::kReady) letters_.ask(to);
-  // The other learns which connection this is. Later ones are not heard any more once this end has closed.
-  if (head.key.kind == LetterKind::kHello && peer.heard == TimePoint()) {
-    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_AM_SEND_FLAG_REPLY;
-  }
-  return begun(transfer, ucp().ucp_am_send_nbx(peer.endpoint, kLetterId, &transfer.state_->head,
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = flags;
+  return begun(transfer, ucp().ucp_am_send_nbx(endpoint, kLetterId, &transfer.state_->head,
                                                sizeof(LetterHead), data.data(), data.size(), &param));
 }
 
@@ -227,9 +231,9 @@ ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_byte
   if (!read) return wire.refused_ += 1, UCS_OK;
   Letter letter{*read};
   const LetterKey& key = letter.head.key;
-  Peer& peer = wire.peers_[static_cast<std::size_t>(key.from)];
+  WirePeer& peer = wire.peers_[static_cast<std::size_t>(key.from)];
   peer.heard = core::SystemClock().now();
-  peer.told = Peer::kHeard;
+  peer.told = WirePeer::kHeard;
   peer.unthanked -= std::min(peer.unthanked, letter.head.thanks);
   if (key.kind == LetterKind::kHello) {
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0)
@@ -292,8 +296,9 @@ void Wire::sleep(std::uint32_t seen, TimePoint until) {
 
 // An endpoint that ends while it is being connected can abort the other's process (tcp_ep.c: CTX_TYPE_TX).
 void Wire::await_greetings() {
-  const auto is_new = [](const Peer& peer) {
-    return peer.endpoint != nullptr && peer.lost.empty() && peer.heard == TimePoint();
+  const auto is_new = [](const WirePeer& peer) {
+    const bool begun = peer.endpoint != nullptr || !std::ranges::all_of(peer.calls, &PeerCall::failed);
+    return begun && peer.lost.empty() && peer.heard == TimePoint();
   };
   for (const TimePoint end = core::SystemClock().now() + kGreeting;
        core::SystemClock().now() < end &&
@@ -311,10 +316,11 @@ void Wire::close() {
     while (const auto letter = letters_.remove_any()) release(*letter);
   };
   drop_all();
-  for (Peer& peer : peers_) {
+  for (WirePeer& peer : peers_) {
     if (peer.endpoint != nullptr) close_endpoint(std::exchange(peer.endpoint, nullptr));
+    for (const PeerCall& call : std::exchange(peer.calls, {})) close_endpoint(call.endpoint);
   }
-  for (const Peer& guest : std::exchange(guests_, {})) close_endpoint(guest.endpoint);
+  for (const WirePeer& guest : std::exchange(guests_, {})) close_endpoint(guest.endpoint);
   for (const TimePoint end = core::SystemClock().now() + kDrain; core::SystemClock().now() < end;) {
     if (!progress() && pending_ == 0) break;
   }

@@ -15,6 +15,7 @@
 #include "collective/ucx/mailbox.h"
 #include "collective/ucx/reception.h"
 #include "collective/ucx/transfer.h"
+#include "collective/ucx/wire_peer.h"
 #include "core/arena.h"
 
 namespace regroup::collective {
@@ -37,12 +38,13 @@ class Wire {
     return line().revoked_up_to.load(std::memory_order_acquire) >= world_.generation;
   }
 
-  // True when send() to rank `to` goes off: its address has come and, of two, the one with the lower rank has
-  // begun; or it is lost. Call it on both sides.
+  // True when send() to rank `to` goes off: of two, the one with the lower rank has called the other, at one
+  // of its addresses after the other, and was answered; or it is lost. Call it on both sides, again and
+  // again.
   [[nodiscard]] bool reach(int to);
   // There is a connection, or there was one; to how many.
   [[nodiscard]] bool knows(int rank) const {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    const WirePeer& peer = peers_[static_cast<std::size_t>(rank)];
     return peer.endpoint != nullptr || !peer.lost.empty();
   }
   [[nodiscard]] std::size_t connections() const;
@@ -90,18 +92,6 @@ class Wire {
   [[nodiscard]] bool closed() const { return worker_ == nullptr; }
 
  private:
-  struct Peer {
-    ucp_ep_h endpoint = nullptr;
-    std::uint64_t nonce = 0;  // as long as there is an endpoint
-    std::string lost;
-    bool reported = false;
-    std::vector<Contact> contacts{};                                 // not tried yet
-    bool asked = false;                                              // for them
-    core::TimePoint heard{};                                         // last letter
-    std::uint64_t unthanked = 0;                                     // letters of ours
-    std::uint64_t owed = 0;                                          // thanks for theirs
-    enum : std::uint8_t { kHeard, kSilent, kCutOff } told = kHeard;  // to on_peer_silent
-  };
   Wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world, int self,
        Addresses addresses);
   [[nodiscard]] core::Status start();
@@ -116,12 +106,14 @@ class Wire {
   [[nodiscard]] Transfer begin();
   [[nodiscard]] static Transfer begun(Transfer transfer, ucs_status_ptr_t request);
   static void end(Transfer::State& state);
-  void lose(Peer& peer, ucs_status_t status);
+  void lose(WirePeer& peer, ucs_status_t status);
   void release(const Letter& letter);
   [[nodiscard]] ucp_ep_params_t endpoint_params();
-  void call_next(Peer& peer);
-  void greet(int rank);
+  void call_on(WirePeer& peer);
+  void call_next(WirePeer& peer);
+  void greet(WirePeer& peer, ucp_ep_h by);
   void welcome(int rank, ucp_ep_h endpoint, std::uint64_t nonce);
+  Transfer send_by(ucp_ep_h endpoint, WirePeer& to, const LetterHead& head, Input data, unsigned flags);
   void give_thanks();
   void await_greetings();
   void close_endpoint(ucp_ep_h endpoint);
@@ -134,8 +126,8 @@ class Wire {
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
   std::uint64_t nonce_ = 0;
-  std::vector<Peer> peers_;   // by rank
-  std::vector<Peer> guests_;  // have called, and not proved yet that they are members; first come first
+  std::vector<WirePeer> peers_;   // by rank
+  std::vector<WirePeer> guests_;  // have called, and not proved yet that they are members; first come first
   Mailbox letters_;
   core::Status overrun_;
   std::uint64_t refused_ = 0;

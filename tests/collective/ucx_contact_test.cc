@@ -46,6 +46,32 @@ TEST(UcxContact, IsNothingWhereTheCountIsCutOff) {
   }
 }
 
+TEST(UcxContact, IsOfTheInterfacesThatAreNamed) {
+  const std::vector<Contact> all = contacts_here();
+  const std::vector<Contact> loopback{{AF_INET, 0, 8, {127, 0, 0, 1}}};
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(contacts_here("lo"), loopback);
+  EXPECT_EQ(contacts_here("mlx5_0:1,lo"), loopback);
+  EXPECT_EQ(contacts_here("^lo"), all);
+  for (const char* devices : {"all", "l", "mlx5_0:1", "^mlx5_0:1", "^", ","})
+    EXPECT_EQ(contacts_here(devices), all) << devices;
+}
+
+TEST(UcxContact, HasPortsOfARange) {
+  const auto read = [](const char* text) {
+    const auto range = read_port_range(text);
+    return range.ok() ? std::pair(int{range->first}, int{range->last}) : std::pair(-1, -1);
+  };
+  EXPECT_EQ(read(""), std::pair(0, 0));
+  EXPECT_EQ(read("0"), std::pair(0, 0));
+  EXPECT_EQ(read("20000-20099"), std::pair(20000, 20099));
+  EXPECT_EQ(read("65535-65535"), std::pair(65535, 65535));
+  for (const char* text : {"-", "20000", "20000-", "-20000", "20099-20000", "0-9", "1-65536", "1-2 ", "a-b"})
+    EXPECT_EQ(read(text), std::pair(-1, -1)) << text;
+  EXPECT_EQ(read_port_range("9-1").status().message(),
+            "UCX_TCP_PORT_RANGE=9-1: ports as in 20000-20999 are wanted, or 0 for any");
+}
+
 // The bridge of containers has one address on all hosts: who calls it calls itself.
 TEST(UcxContact, ANearAddressIsCalledFirstAndAnOwnOneLast) {
   const Contact bridge{AF_INET, 4000, 16, {172, 17, 0, 1}};

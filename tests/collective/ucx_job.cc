@@ -37,10 +37,11 @@ std::shared_ptr<AddressBook> make_book() {
 
 class UcxJob final : public Job {
  public:
-  UcxJob(std::vector<core::NodeId> nodes, UcxSettings settings, std::vector<core::Arena> arenas,
-         std::shared_ptr<AddressBook> book)
+  UcxJob(std::vector<core::NodeId> nodes, UcxSettings settings, Readdress readdress,
+         std::vector<core::Arena> arenas, std::shared_ptr<AddressBook> book)
       : nodes_(std::move(nodes)),
         settings_(std::move(settings)),
+        readdress_(std::move(readdress)),
         arenas_(std::move(arenas)),
         book_(std::move(book)) {}
 
@@ -79,7 +80,7 @@ class UcxJob final : public Job {
       if (!one.ok()) return nullptr;
       mine.push_back(std::move(*one));
     }
-    return std::make_unique<UcxJob>(nodes_, settings_, std::move(mine), book_);
+    return std::make_unique<UcxJob>(nodes_, settings_, readdress_, std::move(mine), book_);
   }
   [[nodiscard]] std::optional<std::vector<std::byte>> address_in(core::Generation g, int rank) {
     return addresses(g, rank).find(static_cast<core::MemberId>(rank));
@@ -112,14 +113,14 @@ class UcxJob final : public Job {
               ring();
               return core::Status();
             },
-        .find = [cards, g](core::MemberId member) -> std::optional<std::vector<std::byte>> {
+        .find = [this, cards, g](core::MemberId member) -> std::optional<std::vector<std::byte>> {
           const AddressCard& card = cards[member];
           const std::uint64_t writes = card.writes;
           if (card.generation != g) return std::nullopt;
           std::vector address(card.data, card.data + std::min(card.bytes, sizeof card.data));
           std::atomic_thread_fence(std::memory_order_acquire);
           if (card.generation != g || card.writes != writes) return std::nullopt;  // it is being written
-          return address;
+          return readdress_ ? readdress_(address) : address;
         },
         .on_peer_lost = {},
     };
@@ -127,6 +128,7 @@ class UcxJob final : public Job {
 
   const std::vector<core::NodeId> nodes_;
   const UcxSettings settings_;
+  const Readdress readdress_;
   std::vector<core::Arena> arenas_;  // by node
   const std::shared_ptr<AddressBook> book_;
   std::shared_ptr<const UcxContext> context_;
@@ -141,13 +143,15 @@ std::unique_ptr<Job> make(int ranks, core::NodeId (*node_of)(int rank)) {
 
 }  // namespace
 
-std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings) {
+std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings,
+                                  Readdress readdress) {
   std::vector<core::Arena> arenas;
   for (core::NodeId node = 0; node <= *std::ranges::max_element(nodes); ++node) {
     const auto slots = static_cast<std::uint32_t>(std::ranges::count(nodes, node));
     arenas.push_back(make_arena({.slots = std::max(slots, 1U)}));
   }
-  return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(arenas), make_book());
+  return std::make_unique<UcxJob>(std::move(nodes), settings, std::move(readdress), std::move(arenas),
+                                  make_book());
 }
 
 std::uint64_t local_rendezvous(Job& job, int rank) { return dynamic_cast<UcxJob&>(job).rendezvous(rank); }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,8 +14,12 @@
 
 namespace regroup::collective::testing {
 
+// What members are told instead of the address that another has published.
+using Readdress = std::function<std::vector<std::byte>(std::vector<std::byte>)>;
+
 // Rank r sits on node `nodes[r]`. Every process loads UCX for itself.
-[[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings);
+[[nodiscard]] std::unique_ptr<Job> make_ucx_job(std::vector<core::NodeId> nodes, const UcxSettings& settings,
+                                                Readdress readdress = {});
 
 // Of a job of these: rendezvous with the members of its host at which a rank has arrived.
 [[nodiscard]] std::uint64_t local_rendezvous(Job& job, int rank);

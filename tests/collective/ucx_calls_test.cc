@@ -1,0 +1,200 @@
+// Members of whose addresses the first do not lead to them: nobody listens there, no packet comes back, or
+// somebody else takes the call and says nothing, or nonsense.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/ucx/contact.h"
+#include "core/fd.h"
+#include "tests/collective/exchange.h"
+#include "tests/collective/harness.h"
+#include "tests/collective/ucx_job.h"
+
+namespace regroup::collective::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr int kRanks = 3;
+
+// At 127.0.0.2, on a port that is nobody else's.
+class WrongNumber {
+ public:
+  WrongNumber() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    SocketAddress address = to_socket_address(contact_);
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), address.bytes), 0);
+    EXPECT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.bytes), 0);
+    contact_.port = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
+  }
+  [[nodiscard]] const Contact& contact() const { return contact_; }
+  // The system takes up to `most` calls. Of more it drops the packets.
+  void listen(int most) { EXPECT_EQ(::listen(socket_.get(), most), 0); }
+  void fill() {
+    listen(0);
+    for (int i = 0; i < 4; ++i) {
+      callers_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      const SocketAddress address = to_socket_address(contact_);
+      static_cast<void>(::connect(callers_.back().get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                                  address.bytes));
+    }
+  }
+  // Answers every call with this; until the object ends.
+  void say(const std::string& text) {
+    listen(64);
+    speaker_ = std::jthread([this, text] {
+      while (true) {
+        const core::Fd call(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (!call.valid()) return;
+        static_cast<void>(::send(call.get(), text.data(), text.size(), MSG_NOSIGNAL));
+        callers_.emplace_back(::dup(call.get()));
+      }
+    });
+  }
+  // In a process that was forked: the test's calls are not its own.
+  void forget_callers() { callers_.clear(); }
+  ~WrongNumber() { ::shutdown(socket_.get(), SHUT_RDWR); }
+  WrongNumber(const WrongNumber&) = delete;
+  WrongNumber& operator=(const WrongNumber&) = delete;
+
+ private:
+  Contact contact_{AF_INET, 0, 8, {127, 0, 0, 2}};
+  core::Fd socket_;
+  std::vector<core::Fd> callers_;
+  std::jthread speaker_;
+};
+
+struct Row {
+  const char* name;
+  void (*prepare)(WrongNumber&);
+};
+const Row kRows[] = {
+    {"NobodyListens", [](WrongNumber&) {}},
+    {"NothingComesBack", [](WrongNumber& n) { n.fill(); }},
+    {"SomebodySaysNothing", [](WrongNumber& n) { n.listen(64); }},
+    {"SomebodySaysNonsense", [](WrongNumber& n) { n.say(std::string(4096, 'x')); }},
+};
+
+// As from a host with more addresses than lead to it.
+Readdress before_theirs(std::vector<Contact> wrong, bool theirs) {
+  return [wrong = std::move(wrong), theirs](const std::vector<std::byte>& address) {
+    std::vector<Contact> all = wrong;
+    if (theirs) std::ranges::copy(decode(address), std::back_inserter(all));
+    return encode(nonce_in(address), all, last_word_in(address));
+  };
+}
+
+class UcxCalls : public ::testing::TestWithParam<Row> {
+ protected:
+  // Each rank on a host of its own; `body` after the communicator is open.
+  static void run(WrongNumber& number, const std::function<void(Communicator&)>& body) {
+    const auto job =
+        make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.contact()}, true));
+    run_all(Ranks::kProcesses, kRanks, [&](int rank) {
+      number.forget_callers();
+      const auto mine = job->in_child();
+      for (core::Generation g = 1; g <= 2; ++g) {
+        const auto comm = mine->open(make_world(g, kRanks), rank);
+        ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+        body(**comm);
+      }
+    });
+  }
+};
+
+void sum(Communicator& comm) {
+  for (const std::size_t elements : {2, 100'000}) {
+    const core::Status status =
+        run_checked(comm, {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, elements}, 1, soon());
+    EXPECT_EQ(status.to_string(), "ok");
+  }
+}
+
+TEST_P(UcxCalls, GoOnToTheNextAddress) {
+  WrongNumber number;
+  GetParam().prepare(number);
+  run(number, sum);
+}
+
+// All kinds at once, and one of a network that this host has no way to.
+TEST(UcxCallsAll, GoOnUntilOneLeadsToTheMember) {
+  WrongNumber numbers[std::size(kRows)];
+  std::vector<Contact> wrong{{AF_INET6, 4000, 64, {0xfd, 0x12, 0x34}}};
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    kRows[i].prepare(numbers[i]);
+    wrong.push_back(numbers[i].contact());
+  }
+  const auto job = make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs(wrong, true));
+  run_all(Ranks::kProcesses, kRanks, [&](int rank) {
+    for (WrongNumber& number : numbers) number.forget_callers();
+    const auto mine = job->in_child();
+    const auto comm = mine->open(make_world(1, kRanks), rank);
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    sum(**comm);
+  });
+}
+
+TEST_P(UcxCalls, EndAtTheDeadlineWhereNoneLeadsToTheMember) {
+  WrongNumber number;
+  GetParam().prepare(number);
+  const auto job =
+      make_ucx_job({0, 1, 2}, {.config = {{"TLS", "tcp"}}}, before_theirs({number.contact()}, false));
+  run_all(Ranks::kProcesses, kRanks, [&](int rank) {
+    const auto mine = job->in_child();
+    const auto comm = mine->open(make_world(1, kRanks), rank);
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    const core::Status status = (*comm)->barrier(core::SystemClock().now() + 1s);
+    EXPECT_EQ(status.code(), core::Code::kDeadlineExceeded) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("did not arrive after"));
+  });
+}
+
+// Behind a firewall that lets these ports through, on a network of several.
+TEST(UcxReception, ListensWhereTheUserSays) {
+  const auto job = make_ucx_job(
+      {0, 1, 2}, {.config = {{"TLS", "tcp"}, {"NET_DEVICES", "lo"}, {"TCP_PORT_RANGE", "21000-21063"}}});
+  run_all(Ranks::kProcesses, kRanks, [&](int rank) {
+    const auto mine = job->in_child();
+    const auto comm = mine->open(make_world(1, kRanks), rank);
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    sum(**comm);
+    const auto contacts = decode(*address_in(*mine, 1, rank));
+    ASSERT_EQ(contacts.size(), 1U);
+    EXPECT_EQ(contacts[0], (Contact{AF_INET, contacts[0].port, 8, {127, 0, 0, 1}}));
+    EXPECT_GE(contacts[0].port, 21000);
+    EXPECT_LE(contacts[0].port, 21063);
+    Contact elsewhere = contacts[0];
+    elsewhere.address[3] = 2;
+    const core::Fd caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketAddress address = to_socket_address(elsewhere);
+    EXPECT_NE(::connect(caller.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
+  });
+}
+
+TEST(UcxReception, SaysThatNoPortIsFreeOrNoneIsMeant) {
+  WrongNumber taken;
+  taken.listen(1);
+  const std::string port = std::to_string(taken.contact().port);
+  run_all(Ranks::kProcesses, 1, [&](int) {  // what is forked later does not come with UCX's threads
+    const auto full = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", port + "-" + port}}});
+    ASSERT_FALSE(full.ok());
+    EXPECT_EQ(full.status().message(),
+              "ucp_listener_create(ports " + port + "-" + port + " of UCX_TCP_PORT_RANGE): Device is busy");
+    const auto odd = open_ucx({.config = {{"TLS", "tcp"}, {"TCP_PORT_RANGE", "9-1"}}});
+    ASSERT_FALSE(odd.ok());
+    EXPECT_THAT(odd.status().message(), HasSubstr("UCX_TCP_PORT_RANGE=9-1"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucx, UcxCalls, ::testing::ValuesIn(kRows),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace regroup::collective::testing
