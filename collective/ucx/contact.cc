@@ -9,6 +9,8 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -29,6 +31,13 @@ Contact contact_of(const sockaddr& address, const sockaddr* mask) {
   std::memcpy(out.address.data(), reinterpret_cast<const std::byte*>(&address) + offset, bytes);
   if (mask != nullptr) out.prefix = ones_in(reinterpret_cast<const std::uint8_t*>(mask) + offset, bytes);
   return out;
+}
+
+// Mbit/s; 0 if the kernel does not know.
+int speed_of(const std::string& interface) {
+  int speed = 0;
+  std::ifstream("/sys/class/net/" + interface + "/speed") >> speed;
+  return std::max(speed, 0);
 }
 
 bool is_link_local(const Contact& c) {
@@ -69,8 +78,12 @@ std::vector<Contact> contacts_here(std::string_view devices) {
   std::vector<Contact> four;
   std::vector<Contact> six;
   std::vector<Contact> chosen;
+  std::vector<const ifaddrs*> addresses;
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    if (i->ifa_addr != nullptr && (i->ifa_flags & IFF_UP) != 0) addresses.push_back(i);
+  }
+  std::ranges::stable_sort(addresses, std::greater(), [](const ifaddrs* i) { return speed_of(i->ifa_name); });
+  for (const ifaddrs* i : addresses) {
     const auto family = i->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const Contact contact = contact_of(*i->ifa_addr, i->ifa_netmask);

@@ -27,7 +27,8 @@ struct Contact {
   bool operator==(const Contact&) const = default;
 };
 
-// Addresses of this host, all of one family: IPv4 if there is any; loopback only if there is nothing else.
+// Addresses of this host, those of the fastest interface first, all of one family: IPv4 if there is any;
+// loopback only if there is nothing else.
 // `devices` as in UCX_NET_DEVICES: if it names interfaces of this host that have addresses, theirs alone, or
 // behind a ^ all but theirs; RDMA devices and what it names in vain leave all.
 [[nodiscard]] std::vector<Contact> contacts_here(std::string_view devices = {});

@@ -9,6 +9,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "collective/ucx/reception.h"
 
@@ -39,6 +41,16 @@ constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
                                  {"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "512k"},
                                  {"UCX_TCP_CONN_NB", "TCP_CONN_NB", "y"},
                                  {"UCX_TCP_CONN_NB", "CONN_NB", "y"}};
+
+// Where UCX has TCP alone: a connection made at one address would take the way that UCX likes best, which may
+// be the one that is filtered. RDMA is wanted also for who is called by way of Ethernet.
+constexpr Default kByTheWayCalled{"UCX_CM_USE_ALL_DEVICES", "CM_USE_ALL_DEVICES", "n"};
+
+bool has_rdma() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return !error && devices != std::filesystem::directory_iterator();
+}
 
 // Of UCX's environment, which is not ours; empty if it is not set.
 std::string value_of(const std::string& name) {
@@ -134,6 +146,8 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   for (const auto& [variable, key, value] : kDefaults) {
     if (value_of(variable).empty()) set(key, value);
   }
+  if (!has_rdma() && value_of(kByTheWayCalled.variable).empty())
+    set(kByTheWayCalled.key, kByTheWayCalled.value);
   // Members of one host meet in the arena. Each worker would make a file in /dev/shm, and unlink it a moment
   // later: who is killed in between leaves it.
   std::string list = setting(settings, "TLS");

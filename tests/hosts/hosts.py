@@ -138,7 +138,8 @@ class Space:
 
 
 class Host(Space):
-    """One test host. `address` is its only one beside 127.0.0.1; the others know it by `name`."""
+    """One test host. `address` is its only one beside 127.0.0.1, until plug_second(); the others know it by
+    `name`."""
 
     def __init__(self, hosts: "Hosts", index: int, order: dict):
         self.hosts, self.index = hosts, index
@@ -155,6 +156,19 @@ class Host(Space):
         self.hosts.switch.network("ebtables", *f"-A FORWARD -o {self.port} {counted}".split())
         for command in ("link set lo up", f"addr add {self.address}/24 dev eth0", "link set eth0 up"):
             self.network("ip", *command.split())
+
+    def plug_second(self) -> str:
+        """Joins a second network, which the hosts that have done so share, by eth1; its address there."""
+        switch, port = self.hosts.switch, f"second{self.index + 1}"
+        with contextlib.suppress(RuntimeError):  # there is one since another host has joined
+            switch.network("ip", *"link add second type bridge mcast_snooping 0".split())
+        switch.network("ip", *"link set second up".split())
+        switch.network("ip", *f"link add {port} type veth peer name eth1 netns {self.pid}".split())
+        switch.network("ip", *f"link set {port} master second up".split())
+        address = f"10.78.0.{self.index + 1}"
+        for command in (f"addr add {address}/24 dev eth1", "link set eth1 up"):
+            self.network("ip", *command.split())
+        return address
 
     def popen(self, command: Sequence[str | Path], **popen) -> subprocess.Popen:
         """Starts a command in the root folder of the host. The process that is returned stands for it: it has
