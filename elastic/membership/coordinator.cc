@@ -264,7 +264,13 @@ void Coordinator::not_replaced(const Record& lost) {
 
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
   take_lines(node, report.lines);
-  if (report.generation == 0) return;
+  if (report.generation == 0) {
+    for (const core::LineReport& line : report.lines) {
+      const Record* r = members_.look(line.member);
+      if (r != nullptr && r->seat.node == node && r->rank >= 0) watch_.see(awake_, line);
+    }
+    return;
+  }
   if (stage_ == Stage::kRound && report.generation >= highest_)
     lines_[node] = own_lines(known(), node, report.lines);
   if (stage_ == Stage::kSteady && report.generation >= world_.generation && takes_part(world_, node)) {

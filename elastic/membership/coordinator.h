@@ -1,6 +1,5 @@
 // The coordinator of an elastic job as a state machine: messages and time in, effects out, which its driver
-// performs in order. It starts members and forms one World after the other as they come, leave and are lost.
-// docs/architecture.md 2 and 4. Not thread-safe, never blocks.
+// performs in order. docs/architecture.md 2 and 4. Not thread-safe, never blocks.
 #pragma once
 
 #include <map>
@@ -20,6 +19,7 @@
 #include "elastic/membership/member_table.h"
 #include "elastic/membership/membership.h"
 #include "elastic/membership/node_table.h"
+#include "elastic/membership/progress_watch.h"
 
 namespace regroup::membership {
 
@@ -29,9 +29,8 @@ class Coordinator {
   // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
-  // From agents: MemberReady, MemberDrained, MemberLost, Report, HelloReply, Contacts, PeerSuspect, Taught,
-  // Learned. From the driver, which closes the link of the agent that a NodeLost is sent to: NodeUp (again
-  // with other slots, 0: it is wanted back), NodeSilent, NodeLost, NodesKnown. A request gets one ToClient.
+  // From agents: what they say of members, Report, HelloReply, Taught, Learned. From the driver, which closes
+  // the link of whom a NodeLost is sent to: NodeUp, NodeSilent ... A request gets one ToClient.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);  // at the beginning, and behind each next_deadline()
   // When tick() has something to do, at most a second ahead; nothing once the job is done.
@@ -104,6 +103,7 @@ class Coordinator {
   void kill_overdue();
   void give_up_unready();
   void hurry_finish();
+  void watch_progress();
   void shrink();
   void ask_to_leave(Record* member);
   void dismiss(Record* member, bool gently, const std::string& reason);
@@ -135,13 +135,13 @@ class Coordinator {
   Relaunches relaunches_;
   NodeTable nodes_;
   Lessons lessons_;
+  ProgressWatch watch_;
   std::optional<core::Join> declared_;                           // by the first member
   std::map<core::NodeId, std::vector<core::LineReport>> lines_;  // of this round, by node that answered
   std::string held_;                                             // why no World is formed, for status
   std::optional<core::TimePoint> below_min_since_, straggling_since_, first_ready_;  // nobody has joined yet
   core::TimePoint next_query_{}, relaunch_due_{}, first_unready_due_ = core::TimePoint::max();
-  // In this round, to wait: on which version of members_, for which target, when.
-  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;
+  std::optional<std::tuple<std::uint64_t, std::uint32_t, core::TimePoint>> decided_;  // see decided_before()
   std::deque<Sentence> history_;
   Effects effects_;  // of the call in progress
 };

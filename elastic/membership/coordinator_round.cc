@@ -217,6 +217,7 @@ void Coordinator::enter(const core::World& world) {
   highest_ = world.generation;
   stage_ = Stage::kSteady;
   straggling_since_.reset();
+  watch_.begin(awake_);
   lines_.clear();
   note(world.why);
   for (auto& [id, r] : members_.each()) r.rank = -1;

@@ -121,6 +121,7 @@ void Coordinator::enforce_limits() {
     const bool waits = !members_.waiting_to_leave().empty();
     next_query_ = now_ + (waits ? kSecond / 10 : kSecond);  // it may be that a copy is proved
     to_agents(core::Query{});
+    watch_progress();
   }
 }
 
@@ -165,6 +166,43 @@ void Coordinator::hurry_finish() {
     to_agents(core::Query{});
   } else if (now_ >= *straggling_since_ + kSecond) {
     start_round("some members have finished, some have not heard of it");
+  }
+}
+
+// As of the last query.
+void Coordinator::watch_progress() {
+  if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration() ||
+      !watch_.may_speak(awake_, policy_.hung_after))
+    return;
+  std::vector<core::MemberId> taking_part;
+  for (const core::WorldMember& m : world_.members) {
+    const Record* r = members_.look(m.id);
+    if (r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining))
+      taking_part.push_back(m.id);
+  }
+  const auto found = watch_.look(awake_, world_, taking_part);
+  if (!found) return;
+  std::string names;
+  for (const core::MemberId id : found->who) {
+    const NodeTable::Node* node = nodes_.find(members_.look(id)->seat.node);
+    const bool named = node != nullptr && !node->name.empty();
+    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
+                         named ? fmt::format(" (host {})", node->name) : "");
+  }
+  if (found->who.empty()) return note(found->why);
+  const std::string member = fmt::format("member{} {}", found->who.size() == 1 ? "" : "s", names);
+  note(fmt::format("{} {}{}", member, found->why, policy_.kill_hung ? "; killed (--hung)" : ""));
+  if (!policy_.kill_hung) return;
+  for (const core::MemberId id : found->who) {
+    Record* r = members_.find(id);
+    if (policy_.drop_hung && !r->leave_wanted) {
+      policy_.target = desired_ = std::max(policy_.min, std::max(desired_, 1U) - 1);
+      r->leave_wanted = true;
+      journal_intent();
+    }
+    r->kill_asked = true;
+    r->cause = "it stood still";
+    emit(ToAgent{r->seat.node, core::Kill{id, false, "it stood still"}});
   }
 }
 

@@ -32,6 +32,9 @@ struct Policy {
   core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready
   std::uint32_t kept_results = 0;  // past results kept for learners; 0: state is copied inside the regroup
   std::uint64_t learn_above = 0;   // as it is where it takes fewer bytes than this
+  core::Duration hung_after = std::chrono::seconds(60);   // and ten median steps; 0: nobody is watched
+  bool kill_hung = false;                                 // who stands still is said in any case
+  bool drop_hung = false;                                 // and not replaced, down to min
   core::Duration leave_grace = std::chrono::seconds(10);  // from Excluded to SIGKILL
   core::Step resume = 0;    // of the checkpoint that the job goes on from, which every member can read
   RelaunchPolicy relaunch;  // before the first member joined

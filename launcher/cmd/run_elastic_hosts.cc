@@ -214,7 +214,10 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
                 .wait = options.wait,
                 .ready_timeout = options.ready_timeout,
                 .kept_results = options.learner_steps,
-                .learn_above = options.learner_state};
+                .learn_above = options.learner_state,
+                .hung_after = options.hung.after,
+                .kill_hung = options.hung.kill,
+                .drop_hung = options.hung.drop};
   if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
   if (options.max_restarts) out.policy.relaunch.max_restarts = *options.max_restarts;
   out.job = {.id = job, .seed = options.seed, .nodes = {}};

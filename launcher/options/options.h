@@ -80,6 +80,7 @@ struct Options {
   core::Duration timeout{};  // 0: none
   core::Duration wait = std::chrono::seconds(60);
   core::Duration ready_timeout = std::chrono::seconds(300);
+  HungRequest hung;
   core::Duration orphan_timeout = std::chrono::seconds(10);
   core::Duration term_grace = std::chrono::seconds(5);
   bool term_grace_said = false;
@@ -100,9 +101,7 @@ struct Options {
 
   std::uint32_t number = 0;  // of a control command: members of resize, or a member's id
   std::string job;           // "": the user's only one
-  bool json = false;
-  bool follow = false;
-  bool prometheus = false;
+  bool json = false, follow = false, prometheus = false;
 
   std::vector<std::string> helper_words;  // kBench, kCheckpoint, kPlace, kTopo, kAllocation, kJoin
 

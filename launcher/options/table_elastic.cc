@@ -37,6 +37,14 @@ Status set_policy(Draft& draft, const Given& given) {
   return status;
 }
 
+Status set_hung(Draft& draft, const Given& given) {
+  const std::string& text = given.value();
+  draft.out.hung.drop = text == "drop";
+  draft.out.hung.kill = text == "replace" || text == "drop";
+  if (draft.out.hung.kill || text == "report") return {};
+  return bad_value(given.name, text, "report, replace or drop is wanted");
+}
+
 }  // namespace
 
 std::vector<Spec> elastic_options() {
@@ -128,6 +136,14 @@ std::vector<Spec> elastic_options() {
        "SECONDS",
        "give up a new member that is not ready after this time (default: 300)",
        [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.ready_timeout); }},
+      {{"hung"},
+       "report|replace|drop",
+       "a member that stands still while others wait for it: say so, kill and replace it, or do without it",
+       set_hung},
+      {{"hung-after"},
+       "SECONDS",
+       "when a member stands still: after this time and ten median steps; 0: never (default: 60)",
+       [](D& d, G& g) { return parse_seconds(g.name, g.value(), d.out.hung.after); }},
       {{"orphan-timeout"},
        "SECONDS",
        "how long the job goes on without its launcher (default: 10)",

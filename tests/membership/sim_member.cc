@@ -14,7 +14,7 @@ using core::StateWord;
 
 bool SimJob::act(SimMember& m) {
   const core::MemberId id = m.start.member;
-  if (!m.alive || options.never_join.contains(id)) return false;
+  if (!m.alive || m.hangs || options.never_join.contains(id)) return false;
   if (!m.asked) {
     m.asked = true;
     const auto text = [&](const auto& map, const char* usual) {

@@ -18,6 +18,7 @@ struct SimMember {
   core::Start start;
   core::NodeId node = 0;
   bool alive = true;
+  bool hangs = false;  // does nothing, for ever
   bool asked = false;  // sent its Join
   std::optional<core::SlotIndex> slot;
   bool ready = false;

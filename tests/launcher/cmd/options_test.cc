@@ -77,6 +77,10 @@ TEST(Options, TakesTheRest) {
                                   "3",
                                   "--ready-timeout",
                                   "4",
+                                  "--hung",
+                                  "drop",
+                                  "--hung-after",
+                                  "7",
                                   "p"});
   EXPECT_TRUE(options.oversubscribe && options.quiet);
   EXPECT_EQ(options.output.tag, launcher::OutputRequest::Tag::kJobRank);
@@ -85,6 +89,8 @@ TEST(Options, TakesTheRest) {
   EXPECT_EQ(options.term_grace, 0s);
   EXPECT_EQ(options.orphan_timeout, 3s);
   EXPECT_EQ(options.ready_timeout, 4s);
+  EXPECT_EQ(options.hung.after, 7s);
+  EXPECT_TRUE(options.hung.kill && options.hung.drop);
   EXPECT_EQ(options.apps.at(0).wdir, "/");
   EXPECT_EQ(options.shards, 6U);
   EXPECT_EQ(options.seed, ~0ULL);

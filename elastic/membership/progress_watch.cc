@@ -1,0 +1,153 @@
+// Where each member stands, and who stands behind the others.
+#include "elastic/membership/progress_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <compare>
+#include <utility>
+
+namespace regroup::membership {
+namespace {
+
+constexpr std::size_t kSteps = 31;  // whose median is taken
+constexpr int kMedians = 10;        // that nobody gets on
+
+// In the order in which a member comes by them.
+enum class Place : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
+
+// The later, the further. A member of another generation has not come to this one.
+struct Standing {
+  bool here = false;
+  std::uint64_t position = 0;
+  Place place = Place::kElsewhere;
+  auto operator<=>(const Standing&) const = default;
+};
+
+// Which leaves of a step are whose.
+using Shares = std::map<core::Seat, std::vector<std::uint32_t>>;
+
+Shares shares_in(const core::World& world, core::Step step) {
+  Shares out;
+  const std::vector<core::Seat> owners = core::owners_of(world, step);
+  for (std::uint32_t leaf = 0; leaf < owners.size(); ++leaf) out[owners[leaf]].push_back(leaf);
+  return out;
+}
+
+bool has_sealed(const core::LineReport& line, core::Step step, const std::vector<std::uint32_t>& leaves) {
+  return std::ranges::all_of(leaves, [&](std::uint32_t leaf) {
+    return std::ranges::any_of(
+        line.seals, [&](const core::Seal& s) { return s.step == step && s.leaves.contains(leaf); });
+  });
+}
+
+// `shares`: of the steps that were looked at.
+Standing standing_of(const core::LineReport& line, const core::World& world, core::Seat seat,
+                     std::map<core::Step, Shares>* shares) {
+  const core::StateWord& word = line.state;
+  Standing out{word.generation == world.generation, word.position.value, Place::kBehind};
+  if (!out.here) return {};
+  if (word.phase == core::Phase::kCommitted) return out;
+  const core::Step step = word.position.step();
+  out.place = Place::kWaits;
+  if (word.position.region() != 0) return out;
+  if (!shares->contains(step)) (*shares)[step] = shares_in(world, step);
+  if (!has_sealed(line, step, (*shares)[step][seat])) out.place = Place::kComputes;
+  return out;
+}
+
+std::string where(const Standing& who, const Standing& furthest, const core::World& world) {
+  const core::Position at{who.position}, first{furthest.position};
+  if (!who.here) return fmt::format("has not come to generation {}", world.generation);
+  if (who.place == Place::kComputes) return fmt::format("computes step {}", at.step());
+  const char* const what = first.region() != 0 ? "the region behind step" : "step";
+  if (who.place == Place::kBehind) return fmt::format("has not begun {} {}", what, first.step());
+  return fmt::format("is still in step {}", at.step());
+}
+
+std::string seconds(core::Duration time) {
+  const double s = std::chrono::duration<double>(time).count();
+  return s < 10 ? fmt::format("{:.2g} s", s) : fmt::format("{:.0f} s", s);
+}
+
+}  // namespace
+
+void ProgressWatch::begin(core::Duration at) {
+  seen_.clear();
+  quiet_since_ = at;
+  said_ = false;
+  furthest_at_ = {};  // what the regroup took is no step
+}
+
+void ProgressWatch::see(core::Duration at, const core::LineReport& line) {
+  core::LineReport& before = seen_[line.member];
+  if (before.state == line.state && before.step == line.step && before.seals == line.seals &&
+      before.finished == line.finished)
+    return;
+  before = line;
+  quiet_since_ = at;
+  said_ = false;
+  if (line.step <= furthest_) return;
+  if (furthest_at_ != core::Duration()) {
+    const core::Duration took = (at - furthest_at_) / (line.step - furthest_);
+    if (steps_.size() < kSteps) {
+      steps_.push_back(took);
+    } else {
+      steps_[next_++ % kSteps] = took;
+    }
+  }
+  furthest_ = line.step;
+  furthest_at_ = at;
+}
+
+std::optional<core::Duration> ProgressWatch::median_step() const {
+  if (steps_.empty()) return std::nullopt;
+  std::vector<core::Duration> steps = steps_;
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
+}
+
+bool ProgressWatch::may_speak(core::Duration at, core::Duration least) const {
+  const core::Duration quiet = at - quiet_since_;
+  return !said_ && quiet >= least && quiet >= kMedians * median_step().value_or(core::Duration());
+}
+
+std::optional<ProgressWatch::Standstill> ProgressWatch::look(core::Duration at, const core::World& world,
+                                                             const std::vector<core::MemberId>& members) {
+  std::vector<std::pair<Standing, core::MemberId>> all;
+  std::map<core::Step, Shares> shares;
+  for (const core::MemberId id : members) {
+    const auto line = seen_.find(id);
+    const int rank = world.rank_of(id);
+    if (line == seen_.end() || rank < 0) return std::nullopt;
+    if (line->second.finished) continue;
+    const core::Seat seat = world.members[static_cast<std::size_t>(rank)].seat;
+    all.emplace_back(standing_of(line->second, world, seat, &shares), id);
+  }
+  said_ = true;
+  const core::Duration quiet = at - quiet_since_;
+  const auto step = median_step();
+  if (all.size() < 2) return std::nullopt;
+  const Standing last = std::ranges::min_element(all)->first;
+  const Standing first = std::ranges::max_element(all)->first;
+  const std::string took = step ? fmt::format(" (a step takes {})", seconds(*step)) : "";
+  if (last == first) {
+    if (last.place != Place::kWaits) return std::nullopt;
+    return Standstill{{},
+                      fmt::format("all {} members have waited for each other in step {} for {}{}", all.size(),
+                                  core::Position{last.position}.step(), seconds(quiet), took)};
+  }
+  Standstill out;
+  for (const auto& [standing, id] : all) {
+    if (standing == last) out.who.push_back(id);
+  }
+  const std::size_t others = all.size() - out.who.size();
+  const bool one = out.who.size() == 1;
+  out.why = fmt::format("{} {} other{} waiting for {}{}: {} {}", one ? "keeps" : "keep", others,
+                        others == 1 ? "" : "s", seconds(quiet), took, one ? "it" : "each",
+                        where(last, first, world));
+  return out;
+}
+
+}  // namespace regroup::membership

@@ -1,0 +1,92 @@
+// A member stands still while the others wait for it: it is named, and replaced or dropped where the user
+// wants that.
+#include "tests/membership/job_fixture.h"
+
+namespace regroup::membership {
+namespace {
+
+using namespace std::chrono_literals;
+
+class HungTest : public JobTest {
+ protected:
+  static SimOptions watched(core::Duration after = 5s) {
+    SimOptions o;
+    o.policy.hung_after = after;
+    return o;
+  }
+  SimJob& start_and_hang(SimOptions options) {
+    SimJob& job = start(std::move(options));
+    EXPECT_TRUE(job.reach(10));
+    job.member(1).hangs = true;
+    return job;
+  }
+};
+
+constexpr const char* kKeeps = "member 1 keeps 2 others waiting for 5 s";
+
+TEST_F(HungTest, IsNamedOnceAndTheJobGoesOnWhenItDoes) {
+  SimJob& job = start_and_hang(watched());
+  ASSERT_TRUE(job.run_until([&] { return job.heard(kKeeps); }));
+  EXPECT_FALSE(job.heard("--hung"));
+  const core::TimePoint said = job.now;
+  ASSERT_TRUE(job.run_until([&] { return job.now > said + 30s; }));
+  EXPECT_EQ(
+      std::ranges::count_if(job.says, [](const auto& s) { return s.find("keeps") != std::string::npos; }), 1);
+  EXPECT_EQ(job.generation(), 1U);
+  EXPECT_NE(job.coordinator->status_json(job.now).find(kKeeps), std::string::npos);
+  job.member(1).hangs = false;
+  expect_success(job);
+}
+
+TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
+  SimOptions o = watched();
+  o.policy.kill_hung = true;
+  SimJob& job = start_and_hang(o);
+  expect_success(job);
+  EXPECT_TRUE(job.heard(kKeeps));
+  EXPECT_TRUE(job.heard("; killed (--hung)"));
+  EXPECT_TRUE(job.heard("member 1 was lost (it stood still)"));
+  EXPECT_FALSE(job.member(1).alive);
+  EXPECT_EQ(job.journal->size(), 3U);
+}
+
+TEST_F(HungTest, IsDroppedWhereTheUserWantsThat) {
+  SimOptions o = watched();
+  o.policy.kill_hung = o.policy.drop_hung = true;
+  SimJob& job = start_and_hang(o);
+  expect_success(job);
+  EXPECT_TRUE(job.heard("member 1 was lost (it stood still)"));
+  EXPECT_EQ(job.journal->size(), 2U);
+  EXPECT_FALSE(job.members.contains(3));
+}
+
+TEST_F(HungTest, IsReplacedAllTheSameWhereFewerWouldBeTooFew) {
+  SimOptions o = watched();
+  o.policy.kill_hung = o.policy.drop_hung = true;
+  o.policy.min = 3;
+  SimJob& job = start_and_hang(o);
+  expect_success(job);
+  EXPECT_EQ(job.journal->size(), 3U);
+}
+
+TEST_F(HungTest, IsNotSoughtWhereTheUserDoesNotWantThat) {
+  SimOptions o = watched(0s);
+  o.policy.kill_hung = true;
+  SimJob& job = start_and_hang(o);
+  const core::TimePoint begin = job.now;
+  ASSERT_TRUE(job.run_until([&] { return job.now > begin + 120s; }));
+  EXPECT_FALSE(job.heard("keeps"));
+  EXPECT_TRUE(job.member(1).alive);
+}
+
+// It was stopped itself, and so saw nobody get on.
+TEST_F(HungTest, IsNotWhoACoordinatorThatWasStoppedHasNotSeen) {
+  SimJob& job = start(watched());
+  ASSERT_TRUE(job.reach(10));
+  job.pass(100s);
+  expect_success(job);
+  EXPECT_FALSE(job.heard("keeps"));
+}
+
+}  // namespace
+}  // namespace regroup::membership

@@ -1,0 +1,158 @@
+// Who is said to stand still, and when: by what members report of a World of four on two nodes.
+#include "elastic/membership/progress_watch.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using core::Phase;
+using core::Position;
+
+constexpr core::Generation kGeneration = 3;
+constexpr core::Duration kLeast = 60s;
+
+class ProgressWatchTest : public testing::Test {
+ protected:
+  ProgressWatchTest() {
+    world_.generation = kGeneration;
+    world_.shards = 8;
+    for (core::MemberId id = 0; id < 4; ++id) {
+      world_.members.push_back({id, {id / 2, static_cast<core::SlotIndex>(id % 2)}});
+      members_.push_back(id);
+    }
+    watch_.begin(at_);
+  }
+  // Has sealed `leaves` of its two (of rank id) in an open step.
+  void see(core::MemberId id, Phase phase, Position position, std::uint32_t leaves = 0,
+           core::Generation g = kGeneration) {
+    core::LineReport line{.member = id, .state = {phase, false, g, position}};
+    const bool applied = phase == Phase::kCommitted || position.region() != 0;
+    line.step = position.step() - (applied ? 0 : 1);
+    if (leaves > 0) line.seals.push_back({position.step(), {2 * id, 2 * id + leaves}});
+    watch_.see(at_, line);
+  }
+  // Each second a step, of all; the last is `steps`.
+  void train(core::Step steps, core::Duration each = 1s) {
+    for (core::Step step = 1; step <= steps; ++step, at_ += each) {
+      for (const core::MemberId id : members_) see(id, Phase::kCommitted, Position::of(step));
+    }
+    at_ -= each;
+  }
+  // Nobody gets on: the seconds until somebody is said to stand still, or until nothing was said.
+  [[nodiscard]] std::optional<ProgressWatch::Standstill> wait(core::Duration most = 1000s) {
+    const core::Duration begin = at_;
+    for (; at_ <= begin + most; at_ += 1s) {
+      if (!watch_.may_speak(at_, kLeast)) continue;
+      auto found = watch_.look(at_, world_, members_);
+      if (found) waited_ = at_ - begin;
+      if (found) return found;
+    }
+    return std::nullopt;
+  }
+  core::World world_;
+  std::vector<core::MemberId> members_;
+  ProgressWatch watch_;
+  core::Duration at_ = 500s, waited_{};
+};
+
+using Ids = std::vector<core::MemberId>;
+
+TEST_F(ProgressWatchTest, NamesWhoComputesWhileOthersWait) {
+  train(20);
+  for (const core::MemberId id : {0, 1, 3}) see(id, Phase::kOpen, Position::of(21), 2);
+  see(2, Phase::kOpen, Position::of(21), 1);  // one of its two leaves
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{2});
+  EXPECT_EQ(found->why, "keeps 3 others waiting for 60 s (a step takes 1 s): it computes step 21");
+  EXPECT_EQ(waited_, 60s);
+  EXPECT_FALSE(wait());  // it was said
+}
+
+TEST_F(ProgressWatchTest, NamesThoseThatHaveNotBegunTheStep) {
+  train(20);
+  for (const core::MemberId id : {0, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, (Ids{1, 3}));
+  EXPECT_EQ(found->why, "keep 2 others waiting for 60 s (a step takes 1 s): each has not begun step 21");
+}
+
+TEST_F(ProgressWatchTest, NamesWhoIsOutsideOfARegionThatTheOthersAreIn) {
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(7, 1));
+  see(3, Phase::kCommitted, Position::of(7));
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{3});
+  EXPECT_EQ(found->why, "keeps 3 others waiting for 60 s: it has not begun the region behind step 7");
+}
+
+TEST_F(ProgressWatchTest, NamesWhoHasNotComeToTheGeneration) {
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(8), 2);
+  see(3, Phase::kClosed, Position::of(8), 2, kGeneration - 1);
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{3});
+  EXPECT_EQ(found->why, "keeps 3 others waiting for 60 s: it has not come to generation 3");
+}
+
+TEST_F(ProgressWatchTest, WaitsForTenMedianSteps) {
+  train(20, 30s);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(waited_, 300s);
+  EXPECT_EQ(found->why, "keeps 3 others waiting for 300 s (a step takes 30 s): it has not begun step 21");
+}
+
+TEST_F(ProgressWatchTest, TakesTheMedianNotTheMeanOfTheLastSteps) {
+  train(20);
+  at_ += 900s;  // one long step, for which nobody waited
+  for (const core::MemberId id : members_) see(id, Phase::kCommitted, Position::of(21));
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(22), 2);
+  ASSERT_TRUE(wait());
+  EXPECT_EQ(waited_, 60s);
+}
+
+TEST_F(ProgressWatchTest, SaysThatAllWaitWhereNothingTellsForWhom) {
+  train(20);
+  for (const core::MemberId id : members_) see(id, Phase::kOpen, Position::of(21), 2);
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{});
+  EXPECT_EQ(found->why, "all 4 members have waited for each other in step 21 for 60 s (a step takes 1 s)");
+}
+
+TEST_F(ProgressWatchTest, SaysNothingWhereNobodyWaits) {
+  EXPECT_FALSE(wait());  // nobody has said anything yet
+  train(20);
+  EXPECT_FALSE(wait());  // all are at work between two steps
+  for (const core::MemberId id : members_) see(id, Phase::kOpen, Position::of(21), id % 2);
+  EXPECT_FALSE(wait());  // all compute: some have sealed nothing, the others a part
+}
+
+TEST_F(ProgressWatchTest, SaysNothingOfWhoHasFinishedOrTakesNoPart) {
+  train(20);
+  core::LineReport done{.member = 1, .finished = true};
+  watch_.see(at_, done);
+  for (const core::MemberId id : {0, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  members_ = {0, 1, 2};  // 3 leaves
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{});
+}
+
+TEST_F(ProgressWatchTest, BeginsAnewWhenSomebodyGetsOnAndInEachGeneration) {
+  train(20);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  EXPECT_FALSE(wait(58s));
+  see(3, Phase::kOpen, Position::of(21), 1);
+  EXPECT_FALSE(wait(58s));
+  watch_.begin(at_);
+  EXPECT_FALSE(wait());  // of whom nothing was seen nothing is said
+}
+
+}  // namespace
+}  // namespace regroup::membership
