@@ -16,10 +16,10 @@ namespace {
 
 using core::TimePoint;
 
-constexpr std::size_t kGuests = 64;                  // at a time, beside one for each member
-constexpr std::chrono::milliseconds kNextCall(250);  // after one to which nothing has come back
-constexpr std::chrono::seconds kNextCallHeld(
-    2);  // after one that was taken by a system: its member may compute
+constexpr std::size_t kGuests = 64;                                   // at a time, beside one for each member
+constexpr core::Duration kNextCall = std::chrono::milliseconds(250);  // nothing has come back
+constexpr core::Duration kNextRound = std::chrono::seconds(1);        // behind the last address
+constexpr core::Duration kNextCallHeld = std::chrono::seconds(2);  // its system has taken it, it may compute
 
 }  // namespace
 
@@ -53,38 +53,56 @@ std::size_t Wire::connections() const {
   return known;
 }
 
+// It is not connected, or by what broke before anything went by it: the caller may not know that it was
+// taken.
+bool Wire::is_open_to(const WirePeer& peer) {
+  return peer.endpoint == nullptr || (!peer.lost.empty() && !peer.used);
+}
+
+bool Wire::waits_for_answer(const WirePeer& peer) {
+  return !std::ranges::all_of(peer.calls, &PeerCall::failed);
+}
+
 void Wire::call_on(WirePeer& peer) {
-  const bool waits = !std::ranges::all_of(peer.calls, &PeerCall::failed);
-  if (waits && peer.contacts.empty()) return;
   const TimePoint now = core::SystemClock().now();
-  if (waits && now < peer.next_call) return;
-  if (waits && now < peer.calls.back().since + kNextCallHeld && is_connected(peer.calls.back().contact)) {
+  const bool round = peer.next == 0 && !peer.calls.empty();  // all were called: they have time
+  if (now < peer.next_call && (round || waits_for_answer(peer))) return;
+  if (!peer.calls.empty() && !peer.calls.back().failed && now < peer.calls.back().since + kNextCallHeld &&
+      is_connected(peer.calls.back().contact)) {
     peer.next_call = now + kNextCall;
     return;
   }
   call_next(peer);
 }
 
-// Tries one address after the other until one can be called.
+// The next address that can be called, and at which no call is under way. Behind the last one all of them
+// have time, then those that failed are called again: a network may come up.
 void Wire::call_next(WirePeer& peer) {
+  if (peer.contacts.empty()) return lose(peer, UCS_ERR_UNREACHABLE);
+  if (peer.next == 0) {
+    for (const PeerCall& call : peer.calls) {
+      if (call.failed) close_endpoint(call.endpoint);
+    }
+    std::erase_if(peer.calls, [](const PeerCall& call) { return call.failed; });
+  }
   ucs_status_t status = UCS_ERR_UNREACHABLE;
   PeerCall call;
-  while (status != UCS_OK && !peer.contacts.empty()) {
-    call.contact = peer.contacts.front();
+  while (status != UCS_OK && peer.next < peer.contacts.size()) {
+    call.contact = peer.contacts[peer.next++];
+    if (std::ranges::find(peer.calls, call.contact, &PeerCall::contact) != peer.calls.end()) continue;
     const SocketAddress address = to_socket_address(call.contact);
-    peer.contacts.erase(peer.contacts.begin());
     ucp_ep_params_t params = endpoint_params();
     params.field_mask |= UCP_EP_PARAM_FIELD_SOCK_ADDR;
     params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
     params.sockaddr = {reinterpret_cast<const sockaddr*>(&address.storage), address.bytes};
     status = ucp().ucp_ep_create(worker_, &params, &call.endpoint);
-  }
-  if (status != UCS_OK) {
-    if (std::ranges::all_of(peer.calls, &PeerCall::failed)) lose(peer, status);
-    return;
+    if (status != UCS_OK) peer.refused = ucp().ucs_status_string(status);
   }
   call.since = core::SystemClock().now();
-  peer.next_call = call.since + kNextCall;
+  const bool last = peer.next >= peer.contacts.size();
+  peer.next_call = call.since + (last ? kNextRound : kNextCall);
+  if (last) peer.next = 0;
+  if (status != UCS_OK) return;
   peer.calls.push_back(call);
   greet(peer, call.endpoint);
 }
@@ -95,14 +113,15 @@ void Wire::greet(WirePeer& peer, ucp_ep_h by) {
 }
 
 // Callers of an earlier generation, and those that come too late, are answered and left: refusing a call is
-// where UCX breaks (openucx/ucx#11235). So are the first guests where there are too many.
+// where UCX breaks (openucx/ucx#11235). So are guests where there are too many: those of whom another call
+// was taken, then the first.
 bool Wire::answer_callers() {
   if (closed() || closing_ || !reception().progress()) return false;
   const auto callers = reception().take(world_.generation);
   for (const Reception::Caller& caller : callers) {
     const auto from = caller.id & 0xffffffff;
     const bool wanted =
-        caller.id == caller_id(world_.generation, from) && from < self_ && peers_[from].endpoint == nullptr;
+        caller.id == caller_id(world_.generation, from) && from < self_ && is_open_to(peers_[from]);
     ucp_ep_params_t params = endpoint_params();
     params.field_mask |= UCP_EP_PARAM_FIELD_CONN_REQUEST;
     params.conn_request = caller.request;
@@ -115,8 +134,11 @@ bool Wire::answer_callers() {
     }
   }
   while (guests_.size() > peers_.size() + kGuests) {
-    close_endpoint(guests_.front().endpoint);
-    guests_.erase(guests_.begin());
+    const auto is_superfluous = [](const WirePeer& guest) { return guest.heard != TimePoint(); };
+    auto first = std::ranges::find_if(guests_, is_superfluous);
+    if (first == guests_.end()) first = guests_.begin();
+    close_endpoint(first->endpoint);
+    guests_.erase(first);
   }
   return !callers.empty();
 }
@@ -130,15 +152,19 @@ void Wire::welcome(int rank, ucp_ep_h endpoint, std::uint64_t nonce) {
     if (call == peer.calls.end() || call->failed || peer.endpoint != nullptr) return;
     peer.endpoint = endpoint;
     peer.calls.erase(call);
+    peer.refused.clear();
     return;
   }
   const auto guest = std::ranges::find(guests_, endpoint, &WirePeer::endpoint);
   if (guest == guests_.end()) return;
   guest->heard = peer.heard;
-  if (peer.endpoint != nullptr) return;  // another of its calls was taken
-  peer.endpoint = endpoint;
-  peer.nonce = nonce;
+  if (!is_open_to(peer)) return;
+  const ucp_ep_h broken = std::exchange(peer.endpoint, endpoint);
   guests_.erase(guest);
+  if (broken != nullptr) guests_.push_back({.endpoint = broken, .lost = peer.lost});  // until the end
+  peer.lost.clear();
+  peer.reported = false;
+  peer.nonce = nonce;
   greet(peer, endpoint);
 }
 
@@ -156,8 +182,7 @@ void Wire::on_error(void* self, ucp_ep_h endpoint, ucs_status_t status) {
     const auto call = std::ranges::find(peer.calls, endpoint, &PeerCall::endpoint);
     if (call == peer.calls.end()) continue;
     call->failed = true;
-    const bool last = peer.contacts.empty() && std::ranges::all_of(peer.calls, &PeerCall::failed);
-    if (last && peer.endpoint == nullptr) wire.lose(peer, status);
+    peer.refused = wire.ucp().ucs_status_string(status);
   }
 }
 

@@ -9,10 +9,14 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 namespace regroup::collective {
 namespace {
@@ -33,13 +37,6 @@ Contact contact_of(const sockaddr& address, const sockaddr* mask) {
   return out;
 }
 
-// Mbit/s; 0 if the kernel does not know.
-int speed_of(const std::string& interface) {
-  int speed = 0;
-  std::ifstream("/sys/class/net/" + interface + "/speed") >> speed;
-  return std::max(speed, 0);
-}
-
 bool is_link_local(const Contact& c) {
   if (c.family == AF_INET) return c.address[0] == 169 && c.address[1] == 254;
   return c.address[0] == 0xfe && (c.address[1] & 0xc0) == 0x80;
@@ -52,6 +49,52 @@ bool same_network(const Contact& a, const Contact& b) {
     if (((a.address[bit / 8] ^ b.address[bit / 8]) & mask) != 0) return false;
   }
   return true;
+}
+
+struct Local {
+  std::string interface;
+  Contact contact;
+  bool loopback = false;
+};
+
+// Network cards first, as the kernel has their speed; of bridges and virtual interfaces it says anything.
+std::pair<bool, int> speed_of(const std::string& interface) {
+  const std::filesystem::path there = "/sys/class/net/" + interface;
+  std::error_code error;
+  int speed = 0;
+  std::ifstream(there / "speed") >> speed;
+  return {std::filesystem::exists(there / "device", error), std::max(speed, 0)};
+}
+
+// Where this host can be reached, the fastest first.
+std::vector<Local> locals() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> release(list, ::freeifaddrs);
+  std::vector<Local> out;
+  std::map<std::string, std::pair<bool, int>> speeds;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    const auto family = i->ifa_addr == nullptr ? AF_UNSPEC : i->ifa_addr->sa_family;
+    if ((i->ifa_flags & IFF_UP) == 0 || (family != AF_INET && family != AF_INET6)) continue;
+    const Contact contact = contact_of(*i->ifa_addr, i->ifa_netmask);
+    if (is_link_local(contact)) continue;
+    out.push_back({i->ifa_name, contact, (i->ifa_flags & IFF_LOOPBACK) != 0});
+    if (!speeds.contains(out.back().interface)) speeds[out.back().interface] = speed_of(i->ifa_name);
+  }
+  std::ranges::stable_sort(out, std::greater(), [&](const Local& i) { return speeds[i.interface]; });
+  return out;
+}
+
+template <class Wanted>
+std::vector<Contact> of_one_family(const std::vector<Local>& all, Wanted wanted) {
+  for (const std::uint16_t family : {AF_INET, AF_INET6}) {
+    std::vector<Contact> out;
+    for (const Local& i : all) {
+      if (i.contact.family == family && wanted(i)) out.push_back(i.contact);
+    }
+    if (!out.empty()) return out;
+  }
+  return {};
 }
 
 // The nonce, the number of contacts, they, the word.
@@ -69,36 +112,23 @@ std::optional<std::size_t> count_in(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::vector<Contact> contacts_here(std::string_view devices) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> release(list, ::freeifaddrs);
+std::vector<Contact> contacts_here() {
+  const std::vector<Local> all = locals();
+  std::vector<Contact> out = of_one_family(all, [](const Local& i) { return !i.loopback; });
+  if (out.empty()) out.push_back({AF_INET, 0, 8, {127, 0, 0, 1}});
+  return out;
+}
+
+std::vector<Contact> contacts_on(std::string_view devices) {
   const bool all_but = devices.starts_with('^');
   const std::string names = "," + std::string(devices.substr(all_but ? 1 : 0)) + ",";
-  std::vector<Contact> four;
-  std::vector<Contact> six;
-  std::vector<Contact> chosen;
-  std::vector<const ifaddrs*> addresses;
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr != nullptr && (i->ifa_flags & IFF_UP) != 0) addresses.push_back(i);
-  }
-  std::ranges::stable_sort(addresses, std::greater(), [](const ifaddrs* i) { return speed_of(i->ifa_name); });
-  for (const ifaddrs* i : addresses) {
-    const auto family = i->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const Contact contact = contact_of(*i->ifa_addr, i->ifa_netmask);
-    const bool named = names.find(fmt::format(",{},", i->ifa_name)) != std::string::npos;
-    if (is_link_local(contact) || (!named && (i->ifa_flags & IFF_LOOPBACK) != 0)) continue;
-    if (named != all_but) chosen.push_back(contact);
-    if ((i->ifa_flags & IFF_LOOPBACK) == 0) (family == AF_INET ? four : six).push_back(contact);
-  }
-  if (!chosen.empty()) {
-    const bool has_four = std::ranges::find(chosen, AF_INET, &Contact::family) != chosen.end();
-    std::erase_if(chosen, [&](const Contact& c) { return (c.family == AF_INET) != has_four; });
-    return chosen;
-  }
-  if (!four.empty() || !six.empty()) return four.empty() ? six : four;
-  return {{AF_INET, 0, 8, {127, 0, 0, 1}}};
+  const auto is_named = [&](const Local& i) {
+    return names.find(fmt::format(",{},", i.interface)) != std::string::npos;
+  };
+  const std::vector<Local> all = locals();
+  if (std::ranges::none_of(all, is_named)) return {};
+  return of_one_family(all,
+                       [&](const Local& i) { return all_but ? !is_named(i) && !i.loopback : is_named(i); });
 }
 
 core::Result<PortRange> read_port_range(std::string_view text) {

@@ -27,11 +27,12 @@ struct Contact {
   bool operator==(const Contact&) const = default;
 };
 
-// Addresses of this host, those of the fastest interface first, all of one family: IPv4 if there is any;
+// Addresses of this host, those of the fastest network card first, all of one family: IPv4 if there is any;
 // loopback only if there is nothing else.
-// `devices` as in UCX_NET_DEVICES: if it names interfaces of this host that have addresses, theirs alone, or
-// behind a ^ all but theirs; RDMA devices and what it names in vain leave all.
-[[nodiscard]] std::vector<Contact> contacts_here(std::string_view devices = {});
+[[nodiscard]] std::vector<Contact> contacts_here();
+// Those of the interfaces that `devices` names, or behind a ^ of all others, as in UCX_NET_DEVICES. Nothing
+// if it names none that has an address: it is empty, or names RDMA devices.
+[[nodiscard]] std::vector<Contact> contacts_on(std::string_view devices);
 // UCX_TCP_PORT_RANGE: "A-B", 0 or nothing; {0, 0} of the latter. kInvalidArgument of what is no range.
 struct PortRange {
   std::uint16_t first = 0, last = 0;

@@ -182,7 +182,9 @@ void Engine::fail_late(const Pending& pending) {
   for (const int r : absent) {
     const std::string& why = wire_->lost(job.ranks[static_cast<std::size_t>(r)]);
     list += fmt::format("{}{}", list.empty() ? "" : ", ", r);
+    const std::string& refused = wire_->refused_by(job.ranks[static_cast<std::size_t>(r)]);
     if (!why.empty()) lost += fmt::format(" (the connection to {} is lost: {})", r, why);
+    if (!refused.empty()) lost += fmt::format(" (rank {} cannot be called: {})", r, refused);
   }
   const auto kind = static_cast<Kind>(job.call.what & 0xff);
   const std::string what =

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include "collective/ucx/reception.h"
@@ -46,10 +48,16 @@ constexpr Default kDefaults[] = {{"UCX_RNDV_THRESH", "RNDV_THRESH", "inf"},
 // be the one that is filtered. RDMA is wanted also for who is called by way of Ethernet.
 constexpr Default kByTheWayCalled{"UCX_CM_USE_ALL_DEVICES", "CM_USE_ALL_DEVICES", "n"};
 
-bool has_rdma() {
+// `list`: UCX_TLS.
+bool has_tcp_alone(const std::string& list) {
+  constexpr std::string_view kOthers = ",tcp,self,sm,shm,mm,posix,sysv,cma,xpmem,knem,";
+  bool alone = !list.empty() && !list.starts_with('^');
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');)
+    alone = alone && kOthers.find("," + word + ",") != std::string_view::npos;
   std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != std::filesystem::directory_iterator();
+  const std::filesystem::directory_iterator rdma("/sys/class/infiniband", error);
+  return alone || error || rdma == std::filesystem::directory_iterator();
 }
 
 // Of UCX's environment, which is not ours; empty if it is not set.
@@ -146,11 +154,11 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   for (const auto& [variable, key, value] : kDefaults) {
     if (value_of(variable).empty()) set(key, value);
   }
-  if (!has_rdma() && value_of(kByTheWayCalled.variable).empty())
-    set(kByTheWayCalled.key, kByTheWayCalled.value);
   // Members of one host meet in the arena. Each worker would make a file in /dev/shm, and unlink it a moment
   // later: who is killed in between leaves it.
   std::string list = setting(settings, "TLS");
+  if (has_tcp_alone(list) && value_of(kByTheWayCalled.variable).empty())
+    set(kByTheWayCalled.key, kByTheWayCalled.value);
   if (list.empty() && ucp->ucp_config_modify(config, "TLS", kNoSharedMemory) == UCS_OK)
     list = kNoSharedMemory;
   // Without these a transport through shared memory never reports the death of a peer. UCX warns of what it

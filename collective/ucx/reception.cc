@@ -22,9 +22,9 @@ Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h
   };
   const auto range = read_port_range(ports);
   if (!range.ok()) return range.status();
-  const std::vector<Contact> all = contacts_here();
-  out->contacts_ = contacts_here(devices);
-  if (out->contacts_.empty()) return Status(Code::kUnavailable, "getifaddrs: this host has no address");
+  out->contacts_ = contacts_on(devices);
+  const bool named = !out->contacts_.empty();
+  if (!named) out->contacts_ = contacts_here();
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -33,12 +33,9 @@ Result<std::unique_ptr<Reception>> Reception::open(const Ucp& ucp, ucp_context_h
   status = ucp.ucp_worker_get_efd(out->worker_, &out->descriptor_);
   if (status != UCS_OK) return failed("ucp_worker_get_efd", status);
   const std::span<Contact> contacts(out->contacts_);
-  if (out->contacts_ == all) {
-    REGROUP_RETURN_IF_ERROR(out->listen(contacts, *range, true));
-  } else {
-    for (std::size_t i = 0; i < contacts.size(); ++i)
-      REGROUP_RETURN_IF_ERROR(out->listen(contacts.subspan(i, 1), *range, false));
-  }
+  if (!named) REGROUP_RETURN_IF_ERROR(out->listen(contacts, *range, true));
+  for (std::size_t i = 0; named && i < contacts.size(); ++i)
+    REGROUP_RETURN_IF_ERROR(out->listen(contacts.subspan(i, 1), *range, false));
   return out;
 }
 

@@ -206,6 +206,7 @@ Transfer Wire::send(int to, const LetterHead& head, Input data) {
   WirePeer& peer = peers_[static_cast<std::size_t>(to)];
   if (peer.endpoint == nullptr || !peer.lost.empty() || closed()) return {};
   if (head.key.kind == LetterKind::kReady) letters_.ask(to);
+  peer.used = true;
   return send_by(peer.endpoint, peer, head, data, 0);
 }
 
@@ -240,6 +241,7 @@ ucs_status_t Wire::on_letter(void* self, const void* head, std::size_t head_byte
       wire.welcome(key.from, param->reply_ep, key.number);
     return UCS_OK;
   }
+  peer.used = true;
   const bool call = key.kind == LetterKind::kCall;
   if (call && wire.find(key) != nullptr) return UCS_OK;  // it waits, and says so again
   letter.bytes = bytes;
@@ -296,8 +298,11 @@ void Wire::sleep(std::uint32_t seen, TimePoint until) {
 
 // An endpoint that ends while it is being connected can abort the other's process (tcp_ep.c: CTX_TYPE_TX).
 void Wire::await_greetings() {
-  const auto is_new = [](const WirePeer& peer) {
-    const bool begun = peer.endpoint != nullptr || !std::ranges::all_of(peer.calls, &PeerCall::failed);
+  const TimePoint begin = core::SystemClock().now();
+  const auto is_fresh = [&](const PeerCall& call) { return !call.failed && call.since > begin - kGreeting; };
+  const auto is_new = [&](const WirePeer& peer) {
+    if (std::ranges::any_of(peer.calls, is_fresh)) return true;
+    const bool begun = peer.endpoint != nullptr || waits_for_answer(peer);
     return begun && peer.lost.empty() && peer.heard == TimePoint();
   };
   for (const TimePoint end = core::SystemClock().now() + kGreeting;

@@ -71,6 +71,10 @@ class Wire {
   [[nodiscard]] const std::string& lost(int rank) const {
     return peers_[static_cast<std::size_t>(rank)].lost;
   }
+  // Why a rank that we call could not be called last; empty if it could.
+  [[nodiscard]] const std::string& refused_by(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].refused;
+  }
   // Tells the caller's on_peer_lost, once.
   void report_lost(int rank);
   // Tells the caller's on_peer_silent of a rank that we have waited for since `since`, if it is time.
@@ -109,6 +113,8 @@ class Wire {
   void lose(WirePeer& peer, ucs_status_t status);
   void release(const Letter& letter);
   [[nodiscard]] ucp_ep_params_t endpoint_params();
+  [[nodiscard]] static bool is_open_to(const WirePeer& peer);
+  [[nodiscard]] static bool waits_for_answer(const WirePeer& peer);
   void call_on(WirePeer& peer);
   void call_next(WirePeer& peer);
   void greet(WirePeer& peer, ucp_ep_h by);

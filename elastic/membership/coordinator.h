@@ -29,8 +29,8 @@ class Coordinator {
   // already: the first thing said is Hello. Incarnations begin at 1 and grow at each restart.
   Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past = {});
 
-  // From agents: what they say of members, Report, HelloReply, Taught, Learned. From the driver, which closes
-  // the link of whom a NodeLost is sent to: NodeUp, NodeSilent ... A request gets one ToClient.
+  // From agents: facts of members, Report, HelloReply, Taught, Learned. From the driver, which closes the
+  // link of whom a NodeLost is sent to: NodeUp (or other slots), NodeSilent, NodesKnown. ToClient answers.
   [[nodiscard]] Effects handle(core::TimePoint now, Source source, const core::Message& message);
   [[nodiscard]] Effects tick(core::TimePoint now);  // at the beginning, and behind each next_deadline()
   // When tick() has something to do, at most a second ahead; nothing once the job is done.

@@ -1,6 +1,7 @@
 // Which processes the coordinator has running: the first launch, replacements, relaunches of programs that
 // never join, time limits, and who is asked to go.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -12,6 +13,15 @@ namespace {
 
 constexpr core::Duration kSecond = std::chrono::seconds(1);
 constexpr core::MemberId kIdsAhead = 16;
+
+bool others_have_state(const MemberTable& members, const core::World& world,
+                       const std::vector<core::MemberId>& but) {
+  return std::any_of(world.members.begin(), world.members.end(), [&](const core::WorldMember& m) {
+    const Record* r = members.look(m.id);
+    return r != nullptr && r->lives_in_world() && r->has_state() &&
+           std::find(but.begin(), but.end(), m.id) == but.end();
+  });
+}
 
 }  // namespace
 
@@ -174,36 +184,38 @@ void Coordinator::watch_progress() {
   if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration() ||
       !watch_.may_speak(awake_, policy_.hung_after))
     return;
-  std::vector<core::MemberId> taking_part;
-  for (const core::WorldMember& m : world_.members) {
-    const Record* r = members_.look(m.id);
-    if (r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining))
-      taking_part.push_back(m.id);
-  }
-  const auto found = watch_.look(awake_, world_, taking_part);
+  const auto is_silent = [](const auto& node) { return node.second.silent; };
+  if (std::any_of(nodes_.all().begin(), nodes_.all().end(), is_silent)) return;
+  const auto found = watch_.look(awake_, world_, [this](core::MemberId id) {
+    const Record* r = members_.look(id);
+    return r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining);
+  });
   if (!found) return;
-  std::string names;
+  if (found->who.empty()) return note(found->why);
+  constexpr std::size_t kMostNames = 8;
+  std::vector<std::string> names;
   for (const core::MemberId id : found->who) {
+    if (names.size() == kMostNames) break;
     const NodeTable::Node* node = nodes_.find(members_.look(id)->seat.node);
     const bool named = node != nullptr && !node->name.empty();
-    names += fmt::format("{}{}{}", names.empty() ? "" : ", ", id,
-                         named ? fmt::format(" (host {})", node->name) : "");
+    names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
   }
-  if (found->who.empty()) return note(found->why);
-  const std::string member = fmt::format("member{} {}", found->who.size() == 1 ? "" : "s", names);
-  note(fmt::format("{} {}{}", member, found->why, policy_.kill_hung ? "; killed (--hung)" : ""));
-  if (!policy_.kill_hung) return;
+  const std::size_t more = found->who.size() - names.size();
+  const bool kills = policy_.kill_hung && found->sure && others_have_state(members_, world_, found->who);
+  note(fmt::format("member{} {}{} {}{}", found->who.size() == 1 ? "" : "s", fmt::join(names, ", "),
+                   more > 0 ? fmt::format(" and {} more", more) : "", found->why,
+                   kills ? "; killed (--hung)" : ""));
+  if (!kills) return;
   for (const core::MemberId id : found->who) {
     Record* r = members_.find(id);
     if (policy_.drop_hung && !r->leave_wanted) {
       policy_.target = desired_ = std::max(policy_.min, std::max(desired_, 1U) - 1);
       r->leave_wanted = true;
-      journal_intent();
     }
-    r->kill_asked = true;
+    static_cast<void>(kill(id));
     r->cause = "it stood still";
-    emit(ToAgent{r->seat.node, core::Kill{id, false, "it stood still"}});
   }
+  if (policy_.drop_hung) journal_intent();
 }
 
 // To `desired_` in the World: what is neither in it nor a spare goes first, then the highest ranks.

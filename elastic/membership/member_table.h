@@ -24,7 +24,7 @@ struct Record : Member {
   bool reaped = false;                         // the process is gone, `status` is known
   bool drained = false;                        // stands at a boundary for good
   bool dismissed = false;                      // we ended it: it is neither replaced nor counted as a failure
-  bool kill_asked = false;                     // by a KillRequest
+  bool kill_asked = false;                     // by a KillRequest, or since it stood still
   std::optional<core::TimePoint> kill_at;      // SIGKILL if it still runs then
   std::optional<core::TimePoint> suspected{};  // last word of another member that it cannot be reached
   std::int32_t status = 0;                     // as a shell would give it: 128 + signal

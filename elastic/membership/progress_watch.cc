@@ -10,8 +10,12 @@
 namespace regroup::membership {
 namespace {
 
-constexpr std::size_t kSteps = 31;  // whose median is taken
-constexpr int kMedians = 10;        // that nobody gets on
+constexpr std::size_t kSteps = 31;                // whose median is taken
+constexpr std::size_t kMeasured = 3;              // at least, of the job
+constexpr unsigned kTaken = 2;                    // at least, by a member that is surely hung
+constexpr int kMedians = 10;                      // that nobody gets on
+constexpr std::chrono::seconds kHeard(3);         // a line is asked for each second
+constexpr std::chrono::milliseconds kGrain(500);  // lines of one question come one after the other
 
 // In the order in which a member comes by them.
 enum class Place : std::uint8_t { kElsewhere, kComputes, kWaits, kBehind };
@@ -42,27 +46,31 @@ bool has_sealed(const core::LineReport& line, core::Step step, const std::vector
 }
 
 // `shares`: of the steps that were looked at.
+// `shares`: of the steps that were looked at.
 Standing standing_of(const core::LineReport& line, const core::World& world, core::Seat seat,
                      std::map<core::Step, Shares>* shares) {
   const core::StateWord& word = line.state;
-  Standing out{word.generation == world.generation, word.position.value, Place::kBehind};
-  if (!out.here) return {};
-  if (word.phase == core::Phase::kCommitted) return out;
   const core::Step step = word.position.step();
-  out.place = Place::kWaits;
-  if (word.position.region() != 0) return out;
+  const bool open = word.phase != core::Phase::kCommitted;
+  if (word.generation != world.generation || (open && step <= world.resume.step())) return {};
+  Standing out{true, word.position.value, open ? Place::kWaits : Place::kBehind};
+  if (!open || word.position.region() != 0) return out;
   if (!shares->contains(step)) (*shares)[step] = shares_in(world, step);
   if (!has_sealed(line, step, (*shares)[step][seat])) out.place = Place::kComputes;
   return out;
 }
 
+bool in_region(const core::LineReport& line) {
+  return line.state.phase != core::Phase::kCommitted && line.state.position.region() != 0;
+}
+
 std::string where(const Standing& who, const Standing& furthest, const core::World& world) {
-  const core::Position at{who.position}, first{furthest.position};
+  const core::Step step = core::Position{who.position}.step();
   if (!who.here) return fmt::format("has not come to generation {}", world.generation);
-  if (who.place == Place::kComputes) return fmt::format("computes step {}", at.step());
-  const char* const what = first.region() != 0 ? "the region behind step" : "step";
-  if (who.place == Place::kBehind) return fmt::format("has not begun {} {}", what, first.step());
-  return fmt::format("is still in step {}", at.step());
+  if (who.place == Place::kComputes) return fmt::format("computes step {}", step);
+  if (who.place == Place::kBehind)
+    return fmt::format("has not begun step {}", core::Position{furthest.position}.step());
+  return fmt::format("is still in step {}", step);
 }
 
 std::string seconds(core::Duration time) {
@@ -80,23 +88,32 @@ void ProgressWatch::begin(core::Duration at) {
 }
 
 void ProgressWatch::see(core::Duration at, const core::LineReport& line) {
-  core::LineReport& before = seen_[line.member];
-  if (before.state == line.state && before.step == line.step && before.seals == line.seals &&
-      before.finished == line.finished)
+  const auto [entry, is_new] = seen_.try_emplace(line.member);
+  Seen& seen = entry->second;
+  seen.at = at;
+  const core::LineReport& before = seen.line;
+  if (!is_new && before.state == line.state && before.step == line.step && before.seals == line.seals &&
+      before.finished == line.finished && before.proved == line.proved && before.learned == line.learned)
     return;
-  before = line;
+  if (!is_new && line.step > before.step) ++steps_of_[line.member];
+  seen.line = line;
   quiet_since_ = at;
   said_ = false;
-  if (line.step <= furthest_) return;
-  if (furthest_at_ != core::Duration()) {
-    const core::Duration took = (at - furthest_at_) / (line.step - furthest_);
+  measure(at, line.step);
+}
+
+void ProgressWatch::measure(core::Duration at, core::Step step) {
+  const bool known = furthest_at_ != core::Duration();
+  if (step <= furthest_ || (known && at - furthest_at_ < kGrain)) return;
+  if (known) {
+    const core::Duration took = (at - furthest_at_) / (step - furthest_);
     if (steps_.size() < kSteps) {
       steps_.push_back(took);
     } else {
       steps_[next_++ % kSteps] = took;
     }
   }
-  furthest_ = line.step;
+  furthest_ = step;
   furthest_at_ = at;
 }
 
@@ -113,17 +130,18 @@ bool ProgressWatch::may_speak(core::Duration at, core::Duration least) const {
   return !said_ && quiet >= least && quiet >= kMedians * median_step().value_or(core::Duration());
 }
 
-std::optional<ProgressWatch::Standstill> ProgressWatch::look(core::Duration at, const core::World& world,
-                                                             const std::vector<core::MemberId>& members) {
+std::optional<ProgressWatch::Standstill> ProgressWatch::look(
+    core::Duration at, const core::World& world, const std::function<bool(core::MemberId)>& takes_part) {
   std::vector<std::pair<Standing, core::MemberId>> all;
   std::map<core::Step, Shares> shares;
-  for (const core::MemberId id : members) {
-    const auto line = seen_.find(id);
-    const int rank = world.rank_of(id);
-    if (line == seen_.end() || rank < 0) return std::nullopt;
-    if (line->second.finished) continue;
-    const core::Seat seat = world.members[static_cast<std::size_t>(rank)].seat;
-    all.emplace_back(standing_of(line->second, world, seat, &shares), id);
+  for (const core::WorldMember& member : world.members) {
+    if (!takes_part(member.id)) continue;
+    const auto seen = seen_.find(member.id);
+    if (seen == seen_.end() || at - seen->second.at > kHeard) return std::nullopt;
+    const core::LineReport& line = seen->second.line;
+    if (line.finished) continue;
+    if (in_region(line)) return std::nullopt;
+    all.emplace_back(standing_of(line, world, member.seat, &shares), member.id);
   }
   said_ = true;
   const core::Duration quiet = at - quiet_since_;
@@ -144,6 +162,8 @@ std::optional<ProgressWatch::Standstill> ProgressWatch::look(core::Duration at, 
   }
   const std::size_t others = all.size() - out.who.size();
   const bool one = out.who.size() == 1;
+  out.sure = out.who.size() <= others && steps_.size() >= kMeasured &&
+             std::ranges::all_of(out.who, [this](core::MemberId id) { return steps_of_[id] >= kTaken; });
   out.why = fmt::format("{} {} other{} waiting for {}{}: {} {}", one ? "keeps" : "keep", others,
                         others == 1 ? "" : "s", seconds(quiet), took, one ? "it" : "each",
                         where(last, first, world));

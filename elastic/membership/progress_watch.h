@@ -2,6 +2,7 @@
 // others wait for it. Seen in what the agents report each second; pure.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@ class ProgressWatch {
   struct Standstill {
     std::vector<core::MemberId> who;  // none: all wait, and nothing tells for whom
     std::string why;                  // "keeps 5 others waiting for 61 s (...): it computes step 121"
+    // They are at most half of those that take part, and each has taken steps before of which the length is
+    // known: it does not load its data, copy a state or compile its first step.
+    bool sure = false;
   };
 
   // A new World begins. Times are of a clock that does not run while this process is stopped.
@@ -26,15 +30,22 @@ class ProgressWatch {
   void see(core::Duration at, const core::LineReport& line);
   // Nobody has done anything for as long as `least`, and as ten median steps, and look() has not said so.
   [[nodiscard]] bool may_speak(core::Duration at, core::Duration least) const;
-  // Then: which of `members` (of `world`: those that take part) stand still. Once, until somebody gets on.
-  // Nothing where all are at work, or one has not been seen yet.
+  // Then: which of those members of `world` that take part stand still. Once, until somebody gets on. Nothing
+  // where all are at work, one was not heard just now, or some are in a region: then who is a party to it,
+  // and whether it computes, no report tells.
   [[nodiscard]] std::optional<Standstill> look(core::Duration at, const core::World& world,
-                                               const std::vector<core::MemberId>& members);
+                                               const std::function<bool(core::MemberId)>& takes_part);
 
  private:
+  struct Seen {
+    core::LineReport line;
+    core::Duration at{};
+  };
+  void measure(core::Duration at, core::Step step);
   [[nodiscard]] std::optional<core::Duration> median_step() const;
 
-  std::map<core::MemberId, core::LineReport> seen_;
+  std::map<core::MemberId, Seen> seen_;
+  std::map<core::MemberId, unsigned> steps_of_;  // that it was seen to take, in all Worlds
   core::Duration quiet_since_{};
   bool said_ = false;
   core::Step furthest_ = 0;  // that anybody has applied, and since when

@@ -5,7 +5,7 @@
 // after LAST_STEP and sleeps instead of leaving the program; "gates=DIR", it runs a region after LAST_STEP
 // and goes on ("regions": after every step, without a word), but at each PLACE says "PLACE ID" (ID: its
 // REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there: "body" within the region, before its vote,
-// "finish" before finish(), "end" behind it. Prints "step S size N" for each step at rank 0, "region SUM runs
+// "finish" before finish(), "end" behind it; "leaf" in the midst of each, without a word. Prints "step S size N" for each step at rank 0, "region SUM runs
 // N", and "finished W" with the weight at the end.
 #include <chrono>
 #include <cstdio>
@@ -66,8 +66,12 @@ class Gates {
   [[nodiscard]] bool used() const { return !folder_.empty(); }
   void pass(const char* place) const {
     if (!used()) return;
+    std::printf("%s %s\n", place, std::getenv("REGROUP_MEMBER"));
+    wait(place);
+  }
+  void wait(const char* place) const {
+    if (!used()) return;
     const char* id = std::getenv("REGROUP_MEMBER");
-    std::printf("%s %s\n", place, id);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (std::filesystem::exists(folder_ + "/" + place + "." + id)) {
       if (std::chrono::steady_clock::now() > deadline) std::exit(4);
@@ -121,6 +125,7 @@ int main(int argc, char** argv) {
   while (const auto step = must(session->next_step())) {
     while (const auto shard = must(session->next_shard())) {
       std::this_thread::sleep_for(compute);  // the work
+      gates.wait("leaf");
       auto* leaf = reinterpret_cast<float*>(shard->gradient.data());
       for (std::size_t i = 0; i < kElements; ++i) leaf[i] = 1.0F;
     }

@@ -161,8 +161,8 @@ class Host(Space):
         """Joins a second network, which the hosts that have done so share, by eth1; its address there."""
         switch, port = self.hosts.switch, f"second{self.index + 1}"
         with contextlib.suppress(RuntimeError):  # there is one since another host has joined
-            switch.network("ip", *"link add second type bridge mcast_snooping 0".split())
-        switch.network("ip", *"link set second up".split())
+            switch.network("ip", *["link", "add", "second", "type", "bridge", "mcast_snooping", "0"])
+        switch.network("ip", *["link", "set", "second", "up"])
         switch.network("ip", *f"link add {port} type veth peer name eth1 netns {self.pid}".split())
         switch.network("ip", *f"link set {port} master second up".split())
         address = f"10.78.0.{self.index + 1}"

@@ -1,11 +1,11 @@
-"""Members of hosts with two networks, of which one is filtered; behind a firewall; on the network that the user
-names."""
+"""Members of hosts with two networks, of which one is filtered; behind a firewall; on the network that the
+user names."""
 
 from collections.abc import Iterator
 
 import pytest
 from conftest import started
-from hosts import Host, Hosts
+from hosts import Host, Hosts, until
 from training import Start, starter
 
 UCX_PORTS = "50000-50499"
@@ -54,14 +54,28 @@ def test_members_find_the_network_that_is_open(
     assert all(dropped(host) > 0 for host in list(two_networks_of_hosts)[1:])
 
 
+def test_members_call_again_when_a_firewall_is_mended(
+    two_networks_of_hosts: Hosts, begin: Start, undisturbed: str
+):
+    for host in two_networks_of_hosts:
+        for interface in ("eth0", "eth1"):
+            filter_ports(host, interface, UCX_PORTS, "REJECT")
+    job = begin(MEMBERS, "6:6", "-x", f"UCX_TCP_PORT_RANGE={UCX_PORTS}")
+    job.until_said("generation 1: 6 members", 30)
+    until(lambda: any(dropped(host) for host in two_networks_of_hosts), "a call", 30)
+    for host in two_networks_of_hosts:
+        host.network("iptables", "-F", "INPUT")
+    job.expect_weights(undisturbed)
+
+
 def test_members_meet_behind_a_firewall_that_lets_their_ports_through(
     two_networks_of_hosts: Hosts, begin: Start, undisturbed: str
 ):
     for host in two_networks_of_hosts:
         for ports in ("22", UCX_PORTS, OTHER_PORTS.replace(" ", "-")):
             filter_ports(host, "eth0", ports, "ACCEPT")
-        host.network("iptables", *"-A INPUT -i eth1 -j DROP".split())
-        host.network("iptables", *"-A INPUT -i eth0 -p tcp --syn -j DROP".split())
+        host.network("iptables", *["-A", "INPUT", "-i", "eth1", "-j", "DROP"])
+        host.network("iptables", *["-A", "INPUT", "-i", "eth0", "-p", "tcp", "--syn", "-j", "DROP"])
     job = begin(MEMBERS, "6:6", "-x", f"UCX_TCP_PORT_RANGE={UCX_PORTS}")
     job.expect_weights(undisturbed)
     assert not any(dropped(host) for host in two_networks_of_hosts)

@@ -14,9 +14,14 @@ class HungTest : public JobTest {
     o.policy.hung_after = after;
     return o;
   }
+  // Once it is known how long steps are.
   SimJob& start_and_hang(SimOptions options) {
-    SimJob& job = start(std::move(options));
-    EXPECT_TRUE(job.reach(10));
+    options.steps = 2000;
+    SimJob& job = job_.emplace(std::move(options));
+    EXPECT_TRUE(job.steady(1, job.options.policy.target));
+    const core::TimePoint begin = job.now;
+    EXPECT_TRUE(job.run_until([&] { return job.now > begin + 6s; }));
+    EXPECT_FALSE(job.end);
     job.member(1).hangs = true;
     return job;
   }

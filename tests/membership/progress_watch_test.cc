@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 namespace regroup::membership {
 namespace {
 
@@ -20,7 +23,7 @@ class ProgressWatchTest : public testing::Test {
     world_.shards = 8;
     for (core::MemberId id = 0; id < 4; ++id) {
       world_.members.push_back({id, {id / 2, static_cast<core::SlotIndex>(id % 2)}});
-      members_.push_back(id);
+      members_.insert(id);
     }
     watch_.begin(at_);
   }
@@ -31,6 +34,7 @@ class ProgressWatchTest : public testing::Test {
     const bool applied = phase == Phase::kCommitted || position.region() != 0;
     line.step = position.step() - (applied ? 0 : 1);
     if (leaves > 0) line.seals.push_back({position.step(), {2 * id, 2 * id + leaves}});
+    lines_[id] = line;
     watch_.see(at_, line);
   }
   // Each second a step, of all; the last is `steps`.
@@ -45,14 +49,16 @@ class ProgressWatchTest : public testing::Test {
     const core::Duration begin = at_;
     for (; at_ <= begin + most; at_ += 1s) {
       if (!watch_.may_speak(at_, kLeast)) continue;
-      auto found = watch_.look(at_, world_, members_);
+      for (const auto& [id, line] : lines_) watch_.see(at_, line);  // asked for each second
+      auto found = watch_.look(at_, world_, [this](core::MemberId id) { return members_.contains(id); });
       if (found) waited_ = at_ - begin;
       if (found) return found;
     }
     return std::nullopt;
   }
   core::World world_;
-  std::vector<core::MemberId> members_;
+  std::set<core::MemberId> members_;                  // that take part
+  std::map<core::MemberId, core::LineReport> lines_;  // as last reported
   ProgressWatch watch_;
   core::Duration at_ = 500s, waited_{};
 };
@@ -80,13 +86,13 @@ TEST_F(ProgressWatchTest, NamesThoseThatHaveNotBegunTheStep) {
   EXPECT_EQ(found->why, "keep 2 others waiting for 60 s (a step takes 1 s): each has not begun step 21");
 }
 
-TEST_F(ProgressWatchTest, NamesWhoIsOutsideOfARegionThatTheOthersAreIn) {
-  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(7, 1));
-  see(3, Phase::kCommitted, Position::of(7));
-  const auto found = wait();
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->who, Ids{3});
-  EXPECT_EQ(found->why, "keeps 3 others waiting for 60 s: it has not begun the region behind step 7");
+// Who computes in a region looks as who waits in it, and a newcomer is no party to it.
+TEST_F(ProgressWatchTest, SaysNothingWhileAnybodyIsInARegion) {
+  train(20);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(20, 1));
+  EXPECT_FALSE(wait());
+  see(3, Phase::kOpen, Position::of(21), 2);
+  EXPECT_FALSE(wait());
 }
 
 TEST_F(ProgressWatchTest, NamesWhoHasNotComeToTheGeneration) {
@@ -135,8 +141,7 @@ TEST_F(ProgressWatchTest, SaysNothingWhereNobodyWaits) {
 
 TEST_F(ProgressWatchTest, SaysNothingOfWhoHasFinishedOrTakesNoPart) {
   train(20);
-  core::LineReport done{.member = 1, .finished = true};
-  watch_.see(at_, done);
+  lines_[1] = core::LineReport{.member = 1, .finished = true};
   for (const core::MemberId id : {0, 2}) see(id, Phase::kOpen, Position::of(21), 2);
   members_ = {0, 1, 2};  // 3 leaves
   const auto found = wait();
@@ -151,7 +156,57 @@ TEST_F(ProgressWatchTest, BeginsAnewWhenSomebodyGetsOnAndInEachGeneration) {
   see(3, Phase::kOpen, Position::of(21), 1);
   EXPECT_FALSE(wait(58s));
   watch_.begin(at_);
-  EXPECT_FALSE(wait());  // of whom nothing was seen nothing is said
+  lines_.erase(2);
+  EXPECT_FALSE(wait());  // one has not been seen
+}
+
+// Of others nobody is killed: they may load their data, copy a state, compile.
+TEST_F(ProgressWatchTest, IsSureOfAFewThatHaveTakenStepsAlone) {
+  train(20);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  EXPECT_TRUE(wait()->sure);
+  see(2, Phase::kOpen, Position::of(21), 1);
+  see(1, Phase::kOpen, Position::of(21), 1);
+  see(3, Phase::kOpen, Position::of(21), 1);
+  EXPECT_FALSE(wait()->sure);  // three of four
+}
+
+TEST_F(ProgressWatchTest, IsNotSureOfANewcomer) {
+  members_ = {0, 1, 2};
+  world_.members.pop_back();
+  train(20);
+  world_.members.push_back({3, {1, 1}});
+  members_.insert(3);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  see(3, Phase::kCommitted, Position::of(20));
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{3});
+  EXPECT_FALSE(found->sure);
+}
+
+TEST_F(ProgressWatchTest, IsNotSureBeforeItKnowsHowLongStepsAre) {
+  train(2);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(3), 2);
+  EXPECT_FALSE(wait()->sure);
+}
+
+TEST_F(ProgressWatchTest, SaysNothingOfWhoIsNotHeard) {
+  train(20);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(21), 2);
+  lines_.erase(3);  // its host does not answer
+  EXPECT_FALSE(wait());
+}
+
+// Of a step that the World begins behind, and of an assertion that would end the coordinator.
+TEST_F(ProgressWatchTest, TakesAnOpenStepThatIsCommittedForNone) {
+  train(20);
+  world_.resume = Position::of(30);
+  for (const core::MemberId id : {0, 1, 2}) see(id, Phase::kOpen, Position::of(31), 2);
+  see(3, Phase::kOpen, Position::of(30), 2);
+  const auto found = wait();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->who, Ids{3});
 }
 
 }  // namespace
