@@ -38,7 +38,7 @@ def weights_alone(folder: Path, epochs: int, ballast: int = 0, gradient: int = 0
     sizes = [str(epochs), "0", str(ballast), str(gradient)]
     member = [BIN / "chaos_member", digits_csv(folder), folder, *sizes]
     job = [BIN / "regroup", "--shards", str(SHARDS), "--seed", "7", "-np", "1:1"]
-    subprocess.run([*job, *member], check=True, timeout=60, capture_output=True)
+    subprocess.run([*job, *member], check=True, timeout=600, capture_output=True)
     (weights,) = folder.glob("weights.*")
     return weights.read_text()
 
