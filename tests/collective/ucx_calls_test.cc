@@ -3,12 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collective/ucx/contact.h"
@@ -46,22 +47,25 @@ class WrongNumber {
                                   address.bytes));
     }
   }
-  // Answers every call with this; until the object ends.
+  // Answers every call with this, from a process of its own (what is forked later takes no thread along),
+  // until the object ends.
   void say(const std::string& text) {
     listen(64);
-    speaker_ = std::jthread([this, text] {
+    speaker_ = fork_rank(0, [this, text](int) {
       std::vector<core::Fd> calls;
-      while (true) {
-        core::Fd call(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        if (!call.valid()) return;
-        static_cast<void>(::send(call.get(), text.data(), text.size(), MSG_NOSIGNAL));
-        calls.push_back(std::move(call));
+      for (;;) {
+        calls.emplace_back(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        static_cast<void>(::send(calls.back().get(), text.data(), text.size(), MSG_NOSIGNAL));
       }
     });
   }
   // In a process that was forked: the test's calls are not its own.
   void forget_callers() { callers_.clear(); }
-  ~WrongNumber() { ::shutdown(socket_.get(), SHUT_RDWR); }
+  ~WrongNumber() {
+    if (speaker_ < 0) return;
+    ::kill(speaker_, SIGKILL);
+    ::waitpid(speaker_, nullptr, 0);
+  }
   WrongNumber(const WrongNumber&) = delete;
   WrongNumber& operator=(const WrongNumber&) = delete;
 
@@ -69,7 +73,7 @@ class WrongNumber {
   Contact contact_{AF_INET, 0, 8, {127, 0, 0, 2}};
   core::Fd socket_;
   std::vector<core::Fd> callers_;
-  std::jthread speaker_;
+  pid_t speaker_ = -1;
 };
 
 struct Row {
