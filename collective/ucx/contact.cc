@@ -120,6 +120,7 @@ std::vector<Contact> contacts_here() {
 }
 
 std::vector<Contact> contacts_on(std::string_view devices) {
+  if (devices.empty()) return {};
   const bool all_but = devices.starts_with('^');
   const std::string names = "," + std::string(devices.substr(all_but ? 1 : 0)) + ",";
   const auto is_named = [&](const Local& i) {

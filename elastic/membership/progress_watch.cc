@@ -45,8 +45,7 @@ bool has_sealed(const core::LineReport& line, core::Step step, const std::vector
   });
 }
 
-// `shares`: of the steps that were looked at.
-// `shares`: of the steps that were looked at.
+// Of a line that is in no region. `shares`: of the steps that were looked at.
 Standing standing_of(const core::LineReport& line, const core::World& world, core::Seat seat,
                      std::map<core::Step, Shares>* shares) {
   const core::StateWord& word = line.state;
@@ -54,7 +53,7 @@ Standing standing_of(const core::LineReport& line, const core::World& world, cor
   const bool open = word.phase != core::Phase::kCommitted;
   if (word.generation != world.generation || (open && step <= world.resume.step())) return {};
   Standing out{true, word.position.value, open ? Place::kWaits : Place::kBehind};
-  if (!open || word.position.region() != 0) return out;
+  if (!open) return out;
   if (!shares->contains(step)) (*shares)[step] = shares_in(world, step);
   if (!has_sealed(line, step, (*shares)[step][seat])) out.place = Place::kComputes;
   return out;
