@@ -5,8 +5,8 @@
 // after LAST_STEP and sleeps instead of leaving the program; "gates=DIR", it runs a region after LAST_STEP
 // and goes on ("regions": after every step, without a word), but at each PLACE says "PLACE ID" (ID: its
 // REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there: "body" within the region, before its vote,
-// "finish" before finish(), "end" behind it; "leaf" in the midst of each, without a word. Prints "step S size N" for each step at rank 0, "region SUM runs
-// N", and "finished W" with the weight at the end.
+// "finish" before finish(), "end" behind it; "leaf" in the midst of each, without a word. Prints
+// "step S size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the end.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
