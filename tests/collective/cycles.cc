@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -150,6 +151,7 @@ class Agent {
  private:
   void start(int rank, Generation first) {
     children_[rank] = fork_rank(rank, [&](int r) {
+      ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);  // libuct asks for huge pages: 2 MiB for a byte
       const auto mine = job_.in_child();
       live(*mine, board_, r, first, cycles_);
     });
