@@ -25,6 +25,7 @@ def status_under(launcher: str, arguments: list[str], env: dict[str, str]) -> in
         [*rival(launcher), *arguments],
         env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
+    print(f"{launcher} {arguments} ends with {done.returncode}:", done.stdout.decode(), done.stderr.decode())
     return done.returncode
 
 
