@@ -49,7 +49,7 @@ struct Member {
   Byte pc, phase, generation, step, marked;  // the state word
   Byte revoked_up_to, world, at, applied;    // `at`: step it works on
   Byte sealed_step, data, sealed;  // its leaf buffers: what the seals say, what is in them, which intervals
-  Byte value, old_map, donor;      // read for the result; maps the old memfd; of the copy
+  Byte value, donor;               // read for the result; of the copy
   Byte zombie, torn, late;         // dead but not reaped; threads in its buffers; a store to a result left
   Byte line, exited;               // dead member + 1 whose line it got; exited with status 0
   Byte ring, restarts, bad;        // of a learner: last result in its ring; full rings; a byte is wrong

@@ -110,13 +110,7 @@ void Coordinator::kill_excluded(State* t) const {
   for (int i = 0; i < kMembers; ++i) {
     if ((s.excluded >> i & 1) == 0 || s.m[i].pc == kDead || !moves.reachable_member(i)) continue;
     die(t, i);
-    if ((s.unreapable >> i & 1) == 0) continue;
-    const int h = moves.o.host_of(i);
-    if (!has(kMemfd)) std::memset(t->result[h], 0, sizeof t->result[h]);
-    for (int q = 0; q < kMembers; ++q) {
-      Member& m = t->m[q];
-      if (moves.o.host_of(q) == h && m.pc != kDead && m.pc != kIdle && m.pc != kDone) m.old_map = 1;
-    }
+    if ((s.unreapable >> i & 1) != 0) t->m[i].zombie = 1;
   }
   t->excluded = t->unreapable = 0;
 }

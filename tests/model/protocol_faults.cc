@@ -1,8 +1,9 @@
 // What may go wrong, and what dead members leave behind. Kinds of faults: k a member killed and reaped at
 // once, d a member killed whose death is known before its reap, j the joiner killed, h a host lost with its
-// arena, x a living member excluded, u one excluded that cannot be reaped (new memfd), c the coordinator
-// killed, p a host cut off but alive, r a regroup without a cause, l the joiner's host lost, b a byte of the
-// learner's copy wrong, g the guardian killed, s the agent of a host stopped while its members run.
+// arena, x a living member excluded, u one excluded that hangs in the kernel when it is killed, c the
+// coordinator killed, p a host cut off but alive, r a regroup without a cause, l the joiner's host lost, b a
+// byte of the learner's copy wrong, g the guardian killed, s the agent of a host stopped while its members
+// run.
 #include <cstring>
 
 #include "tests/model/protocol_moves.h"
@@ -31,7 +32,7 @@ void exclude(const Moves& moves, int i, bool reapable) {
   ++t.faults;
   t.excluded |= static_cast<Byte>(1 << i);
   if (!reapable) t.unreapable |= static_cast<Byte>(1 << i);
-  moves.emit(t, "FAULT m{} stopped, excluded{}", i, reapable ? "" : ", cannot be reaped");
+  moves.emit(t, "FAULT m{} stopped, excluded{}", i, reapable ? "" : ", hangs in the kernel");
 }
 
 void lose_host(const Moves& moves, int h, bool with_arena) {

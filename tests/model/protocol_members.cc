@@ -61,7 +61,6 @@ void Self::enter_world() const {
   State t = moves.s;
   Member& n = t.m[i];
   n.world = static_cast<Byte>(w);
-  n.old_map = 0;
   const bool finished = resume > moves.o.steps;  // finish() has no result to apply
   const auto accept = [&] {
     if (has(kCatchUp)) n.phase = kCommitted, n.step = static_cast<Byte>(resume), n.marked = 1;
@@ -208,7 +207,7 @@ void Self::commit() const {
 }
 
 void Self::apply() const {
-  if (m.old_map == 0 && !moves.whole_result(moves.s, host, m.at)) {
+  if (!moves.whole_result(moves.s, host, m.at)) {
     moves.violate("I3/bits: result of the committed step is not whole or not the right bits while applying");
   }
   if (m.applied != m.at - 1) moves.violate("I1: applied twice or skipped");
@@ -266,7 +265,6 @@ void write_slice(const Moves& moves, State* t, int member) {
                            : moves.generation(moves.s.a[host].world) > moves.s.w[m.world].generation;
     if (stale) value = kGarbage;
   }
-  if (m.old_map != 0) return;
   for (int k = 0; k < 3; ++k) {
     if (k == rank || (rank == peers - 1 && k > rank))
       t->result[host][m.at % moves.o.result_buffers][k] = value;

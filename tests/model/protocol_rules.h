@@ -18,7 +18,6 @@ enum Rule : std::uint8_t {
   kHello,        // a restarted coordinator asks the agents what they know
   kNewNumber,    // after a restart the next generation is above every journaled one
   kAllWords,     // resume counts the words of dead members and of learners
-  kMemfd,        // the new memfd gets both result buffers
   kJournal,      // a World is journaled before it is announced
   kSeqVote,      // (no effect here: votes are monotonic)
   kGate,         // nobody writes a result of g+1 before all of g on its host left g
@@ -48,11 +47,11 @@ enum Rule : std::uint8_t {
   kRules
 };
 inline constexpr const char* kRuleNames[kRules] = {
-    "reopen",  "catch",      "join",      "sealinv",   "revle",     "hello",      "newgen",
-    "learn",   "memfd",      "jbefore",   "seqvote",   "late",      "incfence",   "seedhost",
-    "jfetch",  "incj",       "lastwrite", "reap",      "lineuse",   "finexit",    "finword",
-    "finjoin", "leaseclose", "leasewait", "leaseword", "leasetold", "leasefresh", "newline",
-    "hold",    "ringcommit", "ringkept",  "prove",     "learnstop", "behind",     "learnvote"};
+    "reopen",     "catch",     "join",      "sealinv",   "revle",      "hello",    "newgen",
+    "learn",      "jbefore",   "seqvote",   "late",      "incfence",   "seedhost", "jfetch",
+    "incj",       "lastwrite", "reap",      "lineuse",   "finexit",    "finword",  "finjoin",
+    "leaseclose", "leasewait", "leaseword", "leasetold", "leasefresh", "newline",  "hold",
+    "ringcommit", "ringkept",  "prove",     "learnstop", "behind",     "learnvote"};
 
 struct Options {
   std::uint64_t off = 0;  // bits of rules

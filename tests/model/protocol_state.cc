@@ -23,11 +23,11 @@ int canonical_members(const Options& o, State* t) {
   for (int i = 0; i < kMembers; ++i) {
     Member& m = t->m[i];
     if (m.pc == kDead) {
-      m.donor = m.old_map = m.revoked_up_to = m.ring = m.restarts = m.bad = 0;
+      m.donor = m.revoked_up_to = m.ring = m.restarts = m.bad = 0;
       if (m.late == 0) m.world = m.at = m.value = 0;
     } else {
       if (!is_learner(m.pc) && m.pc != kIdle) oldest = std::min<int>(oldest, t->w[m.world].generation);
-      if (m.pc == kIdle || m.pc == kDone) m.old_map = m.at = 0;
+      if (m.pc == kIdle || m.pc == kDone) m.at = 0;
       if (m.pc != kWrite) m.value = 0;
     }
     if (t->a[o.host_of(i)].alive == 0) clear(&m);
