@@ -226,6 +226,15 @@ AgentEffects AgentCore::on_line_dead(core::SlotIndex slot) {
   return effects();
 }
 
+AgentEffects AgentCore::on_stuck(core::MemberId id, const std::string& why) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || !found->second.slot || found->second.dead) return {};
+  found->second.loss.why = why;
+  mark_dead(id, &found->second);
+  emit(ToCoordinator{found->second.loss});
+  return effects();
+}
+
 AgentEffects AgentCore::on_link_closed(core::MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end() || !found->second.slot || found->second.dead) return {};

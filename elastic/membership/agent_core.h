@@ -48,15 +48,14 @@ class AgentCore {
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
   // and on_reaped() is free; each counts once.
   [[nodiscard]] AgentEffects on_line_dead(core::SlotIndex slot);
+  // It was killed, and hangs in the kernel: it stores nothing more, but keeps its line until it is reaped.
+  [[nodiscard]] AgentEffects on_stuck(core::MemberId member, const std::string& why);
   // The process is gone (or could not be started: exit_code 127). Only then may its line be given away.
   [[nodiscard]] AgentEffects on_reaped(core::MemberId member, std::int32_t pid, std::int32_t exit_code,
                                        std::int32_t signal);
-
   void let_go(core::SlotIndex slot);
   void ring(core::SlotIndex slot) { core::ring(arena_.line(slot).bell); }
-
-  // A member's connection is closed. One that neither finished nor was let go, but lives on, would be waited
-  // for.
+  // A member's connection is closed. One that neither finished nor was let go would be waited for.
   [[nodiscard]] AgentEffects on_link_closed(core::MemberId member);
 
   // A lesson is on: poll_lesson() wants to be called each millisecond, and again at once while *more.

@@ -10,11 +10,13 @@
 #include <csignal>
 
 #include "elastic/membership/coordinator_effects.h"
+#include "launcher/supervise/dying.h"
 
 namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kLinger(2);
+constexpr std::chrono::seconds kTeardown(1);  // longer than most processes take to end once they are killed
 constexpr std::size_t kMostLinks = 4 * core::kMaxSlots;
 constexpr int kNotStarted = 127;
 constexpr std::chrono::milliseconds kLessonPause(1);
@@ -192,6 +194,7 @@ core::Status ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
     ::close(fd);
     return {};
   }
+  found->second.pid = pid;
   found->second.pidfd.assign(fd);
   found->second.pidfd.async_wait(found->second.pidfd.wait_read,
                                  [this, member](const boost::system::error_code& error) {
@@ -219,6 +222,7 @@ void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
 
 void ElasticAgent::reaped(const launcher::MemberExit& exit) {
   seats_.leave(exit.member);
+  killed_.erase(exit.member);
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
     watcher_.unwatch(found->second);
     watched_.erase(found);
@@ -305,6 +309,32 @@ void ElasticAgent::perform_one(const membership::KillMember& effect) {
   if (const auto found = joined_.find(effect.member); found != joined_.end()) {
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
   }
+  if (killed_.try_emplace(effect.member, agent_.loop()).second) look_for_its_end(effect.member);
+}
+
+void ElasticAgent::look_for_its_end(core::MemberId member) {
+  boost::asio::steady_timer& timer = killed_.at(member);
+  timer.expires_after(kTeardown);
+  timer.async_wait([this, member](const boost::system::error_code& error) {
+    if (!error) on_still_there(member);
+  });
+}
+
+// One that hangs in the kernel would hold up the others.
+void ElasticAgent::on_still_there(core::MemberId member) {
+  const auto joined = joined_.find(member);
+  const pid_t pid = joined != joined_.end() ? joined->second.pid : agent_.crew().pid_of(member);
+  if (pid == 0) {
+    killed_.erase(member);
+    return;
+  }
+  const auto where = launcher::stuck_in(pid);
+  if (!where) return look_for_its_end(member);
+  const std::string what =
+      fmt::format("member {} (pid {}): was killed, but {}", member, pid, launcher::hangs_in(*where));
+  const auto effects = core_.on_stuck(member, what);
+  if (!effects.empty() && !agent_.ending()) agent_.say(what + ": the others go on without it");
+  perform(effects);
 }
 
 void ElasticAgent::perform_one(const membership::CloseMember& effect) {

@@ -79,6 +79,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   struct Joined {
     explicit Joined(boost::asio::io_context& loop) : pidfd(loop) {}
     boost::asio::posix::stream_descriptor pidfd;
+    pid_t pid = 0;
     std::optional<launcher::MemberExit> exit;  // of the started one, if that was first
   };
 
@@ -90,6 +91,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] core::Status adopt(Link& link, core::MemberId member);
   [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
   void joined_ended(core::MemberId member);
+  void look_for_its_end(core::MemberId member);
+  void on_still_there(core::MemberId member);
   void reaped(const launcher::MemberExit& exit);
   [[nodiscard]] Link* link_of(core::MemberId member);
 
@@ -114,6 +117,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   launcher::Listener listener_;
   std::map<LinkId, Link> links_;
   std::map<core::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed
+  std::map<core::MemberId, boost::asio::steady_timer> killed_;     // and not reaped yet
   LinkId last_link_ = 0;
   std::map<core::MemberId, Joined> joined_;
   std::map<core::MemberId, core::SlotIndex> watched_;

@@ -121,6 +121,13 @@ void Agent::kill(int exit_status) {
   finish_if_over();
 }
 
+void Agent::watch_killed() {
+  start_timer(killed_, kKillLimit, [this] {
+    crew_.leave_stuck();
+    if (!finishing_) watch_killed();
+  });
+}
+
 void Agent::kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (!ending()) guardian_.send(Word::kResumed, static_cast<std::int32_t>(std::min(resumed, kMost)));
@@ -128,8 +135,13 @@ void Agent::kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t re
   kill(exit_status);
 }
 
-void Agent::signal_all(int signal) {
+void Agent::signal_members(int signal) {
   crew_.signal_all(signal);
+  if (signal == SIGKILL) watch_killed();
+}
+
+void Agent::signal_all(int signal) {
+  signal_members(signal);
   if (OtherHosts* others = job_->others()) others->signal_all(signal);
 }
 
@@ -175,6 +187,7 @@ void Agent::finish_if_over() {
   if (finishing_ || !ending() || crew_.running() > 0 || (others != nullptr && others->running() > 0)) return;
   finishing_ = true;
   grace_.cancel();
+  killed_.cancel();
   orphan_.cancel();
   job_->finish([this] { clear_up(); });
   start_drain_timer();

@@ -83,7 +83,6 @@ class Agent {
 
   [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
   [[nodiscard]] Crew& crew() { return crew_; }
-  // Of the job.
   [[nodiscard]] Sink& out() { return *out_; }
   [[nodiscard]] Sink& err() { return err_; }
   // Members have been started: one of them may now take MASTER_PORT.
@@ -98,6 +97,8 @@ class Agent {
   void fail_start(const std::string& why);
   // Ends the job at once.
   void kill(int exit_status);
+  // To those here. Who hangs in the kernel behind a SIGKILL is not waited for.
+  void signal_members(int signal);
   // So, as no member has the state; `resumed`: where the job began; hosts whose members may live on a while.
   void kill_stateless(int exit_status, int doubtful_hosts, std::uint64_t resumed);
   // What members of another host use: usage_reporter.h.
@@ -121,6 +122,7 @@ class Agent {
   void start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then);
   void finish_if_over();
   void limit_drain(core::Duration limit);
+  void watch_killed();
   void start_drain_timer();
   void clear_up();
   void leave_if_drained();
@@ -134,10 +136,8 @@ class Agent {
   Crew crew_;
   SignalReader signals_;
   WordSocket guardian_;
-  boost::asio::steady_timer grace_{loop_};
-  boost::asio::steady_timer timeout_{loop_};
-  boost::asio::steady_timer orphan_{loop_};
-  boost::asio::steady_timer drain_{loop_};
+  boost::asio::steady_timer grace_{loop_}, killed_{loop_};
+  boost::asio::steady_timer timeout_{loop_}, orphan_{loop_}, drain_{loop_};
   std::unique_ptr<UsageReporter> usage_;  // none: nobody wants to know
   std::unique_ptr<AgentJob> job_;
   std::optional<int> exit_status_;

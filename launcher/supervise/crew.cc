@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launcher/supervise/descendants.h"
+#include "launcher/supervise/dying.h"
 #include "launcher/supervise/kept_child.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
@@ -202,6 +202,22 @@ void Crew::reap_dying(core::MemberId but) {
     const bool over = ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
     if (over) reap_child(pid, true);
     if (!over) ::nanosleep(&kRecheck, nullptr);
+  }
+}
+
+void Crew::leave_stuck() {
+  std::vector<MemberExit> left;
+  for (const auto& [member, process] : running_) {
+    const auto where = stuck_in(process.pid);
+    if (!where) continue;
+    err_.write(fmt::format("regroup: member {} (pid {}) was killed, but {}: it is left behind\n", member,
+                           process.pid, hangs_in(*where)));
+    left.push_back(exit_of(member, process.rank, process.pid, SIGKILL));
+  }
+  for (const MemberExit& exit : left) {
+    running_.erase(exit.member);
+    if (options_.tell_exit_codes) exits_[exit.member] = exit;
+    exited_(exit);
   }
 }
 

@@ -86,7 +86,9 @@ class Crew {
   // The same, but only of members that are on their way out, and not of `but`; waits for those, 200 ms at
   // most.
   void reap_dying(core::MemberId but);
-  // The same for a child that somebody else reaped.
+  // Members that were killed and hang in the kernel (dying.h) count as ended; says so.
+  void leave_stuck();
+  // As reap(), for a child that somebody else reaped.
   void reaped(pid_t pid, int status);
   // All writers are dead: forward what is in the pipes.
   void finish_outputs() { streams_.finish(); }

@@ -11,9 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
-#include <iterator>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "launcher/supervise/kept_child.h"
@@ -43,19 +41,6 @@ std::vector<pid_t> descendants_of(pid_t root) {
   add_children(root, found);
   for (std::size_t i = 0; i < found.size(); ++i) add_children(found[i], found);
   return found;
-}
-
-bool is_exiting(pid_t pid) {
-  constexpr unsigned kExiting = 0x4;  // PF_EXITING, which is older than any file that the process closes
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_ends = stat.rfind(')');  // the name may hold anything
-  if (name_ends == std::string::npos) return false;
-  std::istringstream rest(stat.substr(name_ends + 1));
-  std::string skipped;
-  for (int before = 0; before < 6; ++before) rest >> skipped;  // the state to the foreground process group
-  unsigned flags = 0;
-  return (rest >> flags) && (flags & kExiting) != 0;
 }
 
 bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)>& reaped, bool dying) {

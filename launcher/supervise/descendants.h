@@ -16,9 +16,6 @@ void become_subreaper();
 // The descendants of `root` at this moment, parents first.
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t root);
 
-// The process runs no more: it is being torn down, or waits to be reaped.
-[[nodiscard]] bool is_exiting(pid_t pid);
-
 // SIGKILLs all descendants of this process and reaps them until none is left. Blocks until `limit` has passed
 // at most; false: some could not be killed. `reaped` is told of each child with its wait status. `dying`: all
 // there are will end now of themselves, so they get a moment before they are looked for. For a subreaper with

@@ -4,7 +4,8 @@ usage: late_fs.py FOLDER MOUNTPOINT SECONDS      in the foreground, until it is 
 Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed has the size 0 and no bytes
 for those who open it within SECONDS after that. Each call that changes something is a line in FOLDER.log.
 With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a file of that name is read from
-there on, but for single bytes. With them in FOLDER.broken such a read fails (EIO).
+there on, but for single bytes; with an OFFSET of -1, as soon as it is looked at. With them in FOLDER.broken
+such a read fails (EIO).
 """
 
 import errno
@@ -31,6 +32,8 @@ class LateFs(Operations):
         return time.monotonic() >= self.closed.get(path, 0.0)
 
     def getattr(self, path, fh=None):
+        if self.told("hang", path, -1):
+            os.kill(os.getpid(), signal.SIGSTOP)
         try:
             of = os.lstat(self.real(path))
         except OSError as error:

@@ -147,7 +147,7 @@ TEST_F(AgentTest, ALaunchThatDiedBeforeWorld1IsForgotten) {
   EXPECT_TRUE(sent<core::Refused>(join(2)));  // but a living one counts
 }
 
-// Rule memfd of tests/model: behind World 1 there is no other arena, so each result is where it was.
+// Behind World 1 there is no other arena, so each result is where it was.
 TEST_F(AgentTest, OneArenaHasTheResultsUntilTheEnd) {
   for (core::MemberId id : {0U, 1U}) ready(id);
   (void)tell(core::Announce{world(1, {0, 1}, {0, 0, 1, 1})});
@@ -184,6 +184,24 @@ TEST_F(AgentTest, DeathIsToldInTwoStagesInEitherOrderEachOnce) {
   EXPECT_EQ(line(1).dead.load(), 1U);
   EXPECT_GT(line(1).bell.count.load(), count);
   EXPECT_TRUE(agent_.on_line_dead(1).empty());
+}
+
+TEST_F(AgentTest, WhoHangsInTheKernelIsDeadAndKeepsItsLineUntilItIsReaped) {
+  ready(0);
+  ready(1);
+  const std::string why = "member 0 (pid 4711): was killed, but hangs in the kernel (nfs_wait)";
+  auto first = sent<core::MemberLost>(agent_.on_stuck(0, why));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->why, why);
+  EXPECT_TRUE(first->joined && !first->reaped && !first->finished);
+  EXPECT_EQ(line(0).dead.load(), 1U);
+  EXPECT_EQ(line(0).occupied.load(), 1U);
+  EXPECT_TRUE(agent_.on_stuck(0, why).empty());
+  EXPECT_TRUE(agent_.on_line_dead(0).empty());
+  EXPECT_TRUE(agent_.on_stuck(7, why).empty());
+  auto second = sent<core::MemberLost>(agent_.on_reaped(0, 4711, 0, 9));
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(second->reaped);
 }
 
 // All on the host are told at once; who gives another one later is told of again.
