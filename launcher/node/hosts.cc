@@ -203,6 +203,7 @@ std::vector<core::Result<std::string>> Hosts::survey(const std::vector<Survey>& 
 
 void Hosts::bring_back(std::size_t index) {
   if (finished_ || slots_.at(index).node->state() != RemoteNode::State::kEnded) return;
+  std::erase_if(retired_, [](const auto& node) { return node->drained(); });
   add_slot(index);
   tree_.add(id(index), kHead);
   if (const core::Status status = start_child(index); !status.ok()) slots_[index].node->fail(status);
@@ -224,7 +225,7 @@ void Hosts::set_up(std::size_t index, const Setup& setup, const launcher::App& a
   if (own.elastic && slots_[index].talk) own.elastic->head = children_->endpoints();
   node.set_up(own);
   slots_[index].set_up = true;
-  node.serve(static_cast<std::uint32_t>(index) + 1, events_, *out_, *err_);
+  node.serve(static_cast<std::uint32_t>(index) + 1, events_, *out_, *err_, space_);
   node.add_app(0, app);
 }
 
@@ -277,7 +278,7 @@ void Hosts::serve(launcher::NodeEvents events, Lost lost, launcher::Sink& out, l
   out_ = &out;
   err_ = &err;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!elastic_.came) slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, events_, out, err);
+    if (!elastic_.came) slots_[i].node->serve(static_cast<std::uint32_t>(i) + 1, events_, out, err, space_);
   }
   for (const std::size_t i : readers_) input_.add(slots_[i].node->open_input());
   input_.start();

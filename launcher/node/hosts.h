@@ -140,6 +140,7 @@ class Hosts final : public launcher::OtherHosts {
   Lost lost_;
   launcher::Sink* out_ = nullptr;
   launcher::Sink* err_ = nullptr;
+  const std::shared_ptr<launcher::OutputSpace> space_ = std::make_shared<launcher::OutputSpace>();
   std::function<void()> finished_;
   std::vector<std::size_t> readers_;  // of standard input
   SharedInput input_;

@@ -125,7 +125,7 @@ void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 void NodeJob::on(const Signal& signal) {
   if (signal.all && signal.signal == SIGTERM && membership_)  // the whole job ends
     membership_->on_notice(core::SystemClock().now() + launcher::AgentOptions().term_grace);
-  if (signal.all) agent_.crew().signal_all(signal.signal);
+  if (signal.all) agent_.signal_members(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
 
@@ -191,8 +191,8 @@ void NodeJob::watch_life() {
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
     // What is our parent's ends with it; the head's door tells whether the job does, too.
     if (then_ || adoption_) return;
-    ways_.down->close();
-    agent_.kill(1);
+    link_->close();  // first: the head has lost this host, and not members that end it
+    end_all();
   });
 }
 

@@ -22,6 +22,13 @@ namespace regroup::node {
 RemoteNode::RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events)
     : loop_(loop), name_(std::move(name)), version_(std::move(version)), events_(std::move(events)) {}
 
+// A target lives as long as it waits for its pipe.
+RemoteNode::~RemoteNode() {
+  for (const auto& target : targets_) {
+    if (target) target->stop();
+  }
+}
+
 void RemoteNode::attach(const std::string& address) {
   if (state_ == State::kStarting) address_ = address;
 }
@@ -119,16 +126,17 @@ void RemoteNode::on(const Membership& membership) {
 }
 
 void RemoteNode::serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out,
-                       launcher::Sink& err) {
+                       launcher::Sink& err, const std::shared_ptr<launcher::OutputSpace>& space) {
   host_ = host;
   job_ = std::move(events);
   if (state_ == State::kEnded) return;
-  core::Status status = open_stream(1, out);
-  if (status.ok()) status = open_stream(2, err);
+  core::Status status = open_stream(1, out, space);
+  if (status.ok()) status = open_stream(2, err, space);
   if (!status.ok()) end({status.code(), fmt::format("host {}: {}", name_, status.message())});
 }
 
-core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink) {
+core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink,
+                                     const std::shared_ptr<launcher::OutputSpace>& space) {
   std::array<int, 2> fds{};
   if (::pipe2(fds.data(), O_CLOEXEC | O_NONBLOCK) != 0)
     return core::system_error("pipe2", "output of members", errno);
@@ -138,8 +146,7 @@ core::Status RemoteNode::open_stream(std::uint8_t stream, launcher::Sink& sink) 
       });
   launcher::OutputPath path{{&sink}, launcher::Tag({}, {}, "")};  // tagged there
   path.closed = [this] { changed_(); };
-  outputs_[stream] = std::make_shared<launcher::Output>(loop_, core::Fd(fds[0]), std::move(path),
-                                                        std::make_shared<launcher::OutputSpace>());
+  outputs_[stream] = std::make_shared<launcher::Output>(loop_, core::Fd(fds[0]), std::move(path), space);
   outputs_[stream]->start();
   return {};
 }

@@ -31,6 +31,9 @@ class RemoteNode final : public launcher::Node {
     std::function<void(const HostNotice&)> noticed = [](const HostNotice&) {};
   };
   RemoteNode(boost::asio::io_context& loop, std::string name, std::string version, Events events);
+  ~RemoteNode() override;
+  RemoteNode(const RemoteNode&) = delete;
+  RemoteNode& operator=(const RemoteNode&) = delete;
 
   // The agent has connected, from this address.
   void attach(const std::string& address);
@@ -51,8 +54,9 @@ class RemoteNode final : public launcher::Node {
   void set_up(const Setup& setup);
   // To the coordinator's agent there, in an elastic job.
   void tell_membership(const core::Message& message);
-  // `host`: its number in the job.
-  void serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err);
+  // `host`: its number in the job. `space` may be that of others.
+  void serve(std::uint32_t host, launcher::NodeEvents events, launcher::Sink& out, launcher::Sink& err,
+             const std::shared_ptr<launcher::OutputSpace>& space = std::make_shared<launcher::OutputSpace>());
   // The writing end of a pipe whose bytes go to members there; not valid: none can be made, and they get an
   // end.
   [[nodiscard]] core::Fd open_input();
@@ -87,7 +91,8 @@ class RemoteNode final : public launcher::Node {
   void on(const Done& done);
   template <class Other>
   void on(const Other&) {}  // Beat; and what only the head says
-  [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink);
+  [[nodiscard]] core::Status open_stream(std::uint8_t stream, launcher::Sink& sink,
+                                         const std::shared_ptr<launcher::OutputSpace>& space);
   void end(const core::Status& why);
 
   boost::asio::io_context& loop_;
