@@ -50,7 +50,7 @@ void MpiLaunches::ready(std::uint32_t space, std::vector<launcher::Extras> extra
   if (space + 1 != spaces_) return;
   for (const core::Start& start : std::exchange(waiting_, {})) {
     launcher::Extras of_member = std::move(extras.at(start.rank));
-    if (slots_ != 0 && start.world_size > slots_) pmi::add_yield_hints(of_member, app_);
+    pmi::add_hints(of_member, app_, slots_ != 0 && start.world_size > slots_);
     start_(start, std::move(of_member));
   }
 }

@@ -21,9 +21,12 @@ void add_variable(launcher::Environment& environment, const std::string& variabl
 
 }  // namespace
 
-void add_yield_hints(launcher::Extras& extras, const launcher::App& app) {
-  constexpr const char* kHint = "OMPI_MCA_mpi_yield_when_idle";  // MPICH's POLLS_BEFORE_YIELD changed nothing
-  if (!app.environment.contains(kHint)) extras.environment.emplace(kHint, "1");
+void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubscribed) {
+  const auto hint = [&](const char* name) {
+    if (!app.environment.contains(name)) extras.environment.emplace(name, "1");
+  };
+  if (oversubscribed) hint("OMPI_MCA_mpi_yield_when_idle");  // MPICH's POLLS_BEFORE_YIELD changed nothing
+  hint("MPIR_CVAR_PMI_VERSION");  // MPICH 5 refuses to choose where it sees PMIx beside PMI-1
 }
 
 std::string name_of(Seat seat) {

@@ -31,8 +31,9 @@ struct MpiEvents {
   std::function<void(const std::string&)> said;  // a sentence for the user: something is missing
 };
 
-// Variables that keep more processes than cores from spinning. What the user has set in `app` stays as it is.
-void add_yield_hints(launcher::Extras& extras, const launcher::App& app);
+// Variables that tell an MPI how it was started, and keep more processes than cores from spinning. What the
+// user has set in `app` stays as it is.
+void add_hints(launcher::Extras& extras, const launcher::App& app, bool oversubscribed);
 
 // "rank 3", "rank 0 of spawn 1".
 [[nodiscard]] std::string name_of(Seat seat);

@@ -128,8 +128,8 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
     extras[i].threads = threads;
     extras[i].cores = cores;
     extras[i].environment.insert(environment.begin(), environment.end());
-    if (order.space.oversubscribed)
-      pmi::add_yield_hints(extras[i], agent_.crew().options().apps.at(place.app));
+    if (mpi_ || order.space.oversubscribed)
+      pmi::add_hints(extras[i], agent_.crew().options().apps.at(place.app), order.space.oversubscribed);
     if (core::Status status = agent_.crew().start(place, std::move(extras[i])); !status.ok()) {
       return {core::Code::kUnavailable,
               fmt::format("{} could not be started: {}", pmi::name_of({place.space, place.rank}),

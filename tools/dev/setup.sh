@@ -1,11 +1,13 @@
 # Sourced by ./dev: installs what a verb needs, and costs well under 0.3 s when nothing is missing.
-#   setup NAME...   the Debian packages, then requirements/NAME.txt for each NAME into .venv
+#   setup NAME...   the Debian packages, then requirements/NAME.txt for each NAME into .venv; for test also
+#                   requirements/mpich.txt, into .venv/mpich
 
 setup() {
   setup_packages
   setup_venv
   local name
   for name; do setup_requirements "$name"; done
+  [[ " $* " != *" test "* ]] || setup_requirements mpich --prefix "$PWD/.venv/mpich"
 }
 
 setup_packages() {
@@ -46,15 +48,16 @@ setup_venv() {
   python3 -m venv .venv </dev/null || die "python3 -m venv .venv failed"
 }
 
+# usage: setup_requirements NAME [OPTIONS OF PIP]
 # The stamp holds the hash of the requirement file that was installed last.
 setup_requirements() {
   local file=requirements/$1.txt stamp=.venv/.installed-$1 hash
   hash=$(sha256sum <"$file")
   [[ -f $stamp && $(<"$stamp") == "$hash" ]] && return
-  say "installing $file into .venv"
+  say "installing $file"
   exec 9>.venv/.lock  # another ./dev may be installing
   flock -w 3600 9 || die "another ./dev has been installing into .venv for an hour"
-  timeout 3600 .venv/bin/pip install --no-input --retries 5 --progress-bar off -r "$file" </dev/null ||
+  timeout 3600 .venv/bin/pip install --no-input --retries 5 --progress-bar off "${@:2}" -r "$file" </dev/null ||
     die "pip install -r $file failed"
   exec 9>&-
   echo "$hash" >"$stamp"
