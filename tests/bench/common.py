@@ -150,6 +150,28 @@ def samples_of(program: str, count: int, bench: str) -> dict[str, list[float]]:
     return out
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One line below the table, of a figure that was `asked` for; one with nothing asked is for comparison.
+    `found` says what was measured, or why nothing was; `met` is None where it was not judged."""
+
+    what: str
+    asked: str
+    found: str
+    met: bool | None
+
+    def __str__(self) -> str:
+        asked = f"asked {self.asked}, " if self.asked else ""
+        return f"{self.what}: {asked}{self.found}" + {True: ": met", False: ": MISSED", None: ""}[self.met]
+
+
+def conclude(figures: Sequence[Figure]) -> None:
+    """Prints all of them; BenchError if one was missed."""
+    print("\n".join(map(str, figures)))
+    if missed := [figure.what for figure in figures if figure.met is False]:
+        raise BenchError(f"missed {len(missed)} of {len(figures)} figures: {'; '.join(missed)}")
+
+
 def machine() -> dict:
     """The machine a number belongs to: usable cores, CPU model, load average of the last minute."""
     model = "unknown"

@@ -4,7 +4,7 @@ import json
 
 import common
 import pytest
-from common import BenchError, Row, Side, Stats, alternate, summarize
+from common import BenchError, Figure, Row, Side, Stats, alternate, summarize
 
 
 def stats(p50: float) -> Stats:
@@ -69,6 +69,24 @@ def test_nothing_is_timed_when_a_side_is_wrong():
     with pytest.raises(BenchError, match="sum is 3"):
         alternate([Side("a", lambda: None, lambda: timed.append(1) or []), Side("b", wrong, list)], blocks=1)
     assert timed == []
+
+
+def test_a_figure_that_is_missed_ends_the_bench_behind_all_lines(capsys):
+    good = [
+        Figure("start", "<= 2 s", "measured 1 s", True),
+        Figure("end", "<= 2 s", "not measured", None),
+        Figure("8 B", "", "measured 0.5", None),
+    ]
+    common.conclude(good)
+    with pytest.raises(BenchError, match="missed 1 of 4 figures: stop"):
+        common.conclude([Figure("stop", "<= 2 s", "measured 3 s", False), *good])
+    lines = [
+        "start: asked <= 2 s, measured 1 s: met",
+        "end: asked <= 2 s, not measured",
+        "8 B: measured 0.5",
+    ]
+    told = capsys.readouterr().out.splitlines()
+    assert told == [*lines, "stop: asked <= 2 s, measured 3 s: MISSED", *lines]
 
 
 def test_json_lines_carry_the_schema(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import hosts_recovery
 import pytest
+import recovery
 from common import BenchError
 from ours_recovery import Kill, Moment, measure_kill
 
@@ -119,3 +120,54 @@ def test_two_steps_of_the_slowest_member_elsewhere_are_the_stall():
     assert hosts_recovery.stall(found, AT, STEP_MS / 1e3, "node3") == pytest.approx(1.215)
     with pytest.raises(BenchError, match="nobody went on"):
         hosts_recovery.stall(on_hosts(node3=gone), AT, STEP_MS / 1e3, "node3")
+
+
+CALM_MS = {"added_delay": 90, "agent": 120, "coordinator": 50, "link": 1300, "unnoticed": 5000}
+
+
+def judged(**changed_ms: list[float]) -> dict[tuple[str, str], bool | None]:
+    """Verdicts by quantity and statistic, where all other samples are as on a calm machine."""
+    samples = {key: [ms] * (100 if key == "added_delay" else 10) for key, ms in CALM_MS.items()} | changed_ms
+    figures = recovery.judge({key: [ms / 1e3 for ms in found] for key, found in samples.items()})
+    names = [(asked.key, asked.statistic) for asked in recovery.ASKED]
+    return dict(zip(names, [figure.met for figure in figures], strict=True))
+
+
+def missed(**changed_ms: list[float]) -> list[tuple[str, str]]:
+    return [name for name, met in judged(**changed_ms).items() if met is False]
+
+
+def test_a_calm_run_meets_all():
+    assert list(judged().values()) == [True] * 6
+
+
+@pytest.mark.parametrize(
+    ("key", "samples", "figure"),
+    [
+        ("added_delay", [101] * 60 + [50] * 40, ("added_delay", "p50")),
+        ("added_delay", [90] * 98 + [401] * 2, ("added_delay", "p99")),
+        ("agent", [151] * 6 + [90] * 4, ("agent", "p50")),
+        ("coordinator", [50] * 9 + [1001], ("coordinator", "max")),
+        ("link", [1300] * 9 + [1501], ("link", "max")),
+        ("unnoticed", [5000] * 9 + [6001], ("unnoticed", "max")),
+    ],
+)
+def test_a_figure_that_is_late_is_missed_alone(key: str, samples: list[float], figure: tuple[str, str]):
+    assert missed(**{key: samples}) == [figure]
+
+
+def test_exactly_what_was_asked_is_met():
+    on_the_line = {"agent": [150] * 10, "coordinator": [1000] * 10, "link": [1500] * 10}
+    assert missed(added_delay=[100] * 98 + [400] * 2, unnoticed=[6000] * 10, **on_the_line) == []
+
+
+def test_few_samples_are_told_and_not_judged():
+    quick = {key: [1e9] * recovery.QUICK_EVENTS for key in ("agent", "coordinator", "link")}
+    found = judged(added_delay=[1e9] * 24, unnoticed=[1e9] * recovery.QUICK_UNNOTICED, **quick)
+    assert list(found.values()) == [None] * 6
+    first, *_, last = map(str, recovery.judge({"added_delay": [0.09] * 24}))
+    assert first == (
+        "added delay, a member is killed, p50: asked <= 100 ms, measured 90.0 ms (24 samples), "
+        "not judged: 50 samples are wanted"
+    )
+    assert last.endswith("asked <= 6000 ms, not measured")

@@ -1,4 +1,6 @@
-"""What the bench of simulated hosts says of the figure that was asked for."""
+"""What the bench of simulated hosts says of the figure that was asked for, and what it draws."""
+
+import json
 
 import pytest
 import scale
@@ -9,8 +11,8 @@ def row(change: str, seconds: float, agents: int = 10_000, radix: int = 64) -> d
 
 
 def judge(*rows: dict) -> tuple[list[str], bool]:
-    lines, missed = scale.judge(rows)
-    return [line.rpartition(", ")[2] for line in lines], missed
+    figures = scale.judge(rows)
+    return [str(f).rpartition(", ")[2] for f in figures], any(f.met is False for f in figures)
 
 
 def test_all_are_in_time():
@@ -33,3 +35,20 @@ def test_other_sizes_and_trees_are_no_answer():
 def test_what_makes_no_generation_is_not_judged():
     rows = [row(change, 0.25) for change in scale.GENERATIONS] + [row("fence", 0.9)]
     assert not judge(*rows)[1]
+
+
+def test_every_panel_has_a_line_for_every_change_and_tree(tmp_path, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    drawn = []
+    monkeypatch.setattr(plt.Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    rows = [json.loads(line) for line in (scale.DOCS / "scale.json").read_text().splitlines()]
+    scale.draw(rows, tmp_path / "scale.svg")
+    *axes, beside = drawn[0].axes
+    assert [axis.get_title() for axis in axes] == list(scale.PANELS.values())
+    changes = {row["change"] for row in rows}
+    for axis, key in zip(axes, scale.PANELS, strict=True):
+        lines = [line for line in axis.lines if len(line.get_xdata()) > 2]
+        assert len(lines) == len(changes) * len(scale.RADICES)
+        heights = sorted(height for line in lines for height in line.get_ydata())
+        assert heights == sorted(row[key] for row in rows)
+    assert {text.get_text() for text in beside.get_legend().get_texts()} == changes
