@@ -332,6 +332,19 @@ def test_an_agent_under_the_prefix_is_taken_where_it_is_there(hosts: Hosts):
         assert "".join(sorted(mark.read_text().splitlines(keepends=True))) == used
 
 
+@pytest.mark.parametrize("members", ["2", "2:2"])
+def test_members_on_other_hosts_find_programs_and_libraries_under_the_prefix(hosts: Hosts, members: str):
+    prefix = hosts.folder / f"mpi-{members}".replace(":", "-")
+    (prefix / "bin").mkdir(parents=True)
+    program = prefix / "bin/only-there"
+    program.write_text("#!/bin/sh\necho $(hostname) ${PATH%%:*} ${LD_LIBRARY_PATH%%:*}\n")
+    program.chmod(0o755)
+    done = run(hosts, "-H", "node1:1,node2:1", "--prefix", str(prefix), "-np", members, "only-there")
+    assert done.status == 0, done.err
+    there = f"{prefix}/bin {prefix}/lib"
+    assert sorted(done.out.splitlines()) == [f"node1 {there}", f"node2 {there}"], done.err
+
+
 @pytest.mark.parametrize("other", ["elder", "stranger"])
 def test_another_version_is_named_with_its_host(hosts: Hosts, other: str):
     """It is what runs on node2; node1 has only this one. The stranger has the same version, and its agents
