@@ -21,4 +21,9 @@ std::size_t last_level_cache(const std::string& folder) {
   return kib == 0 ? kAssumedCache : kib << 10;
 }
 
+Stores stores_of(Kind kind, std::size_t bytes, std::size_t read, std::size_t cache) {
+  const bool is_much = from_root(kind) ? bytes >= cache / 2 : bytes > cache / 2;
+  return is_much || bytes + read > cache ? Stores::kStream : Stores::kPlain;
+}
+
 }  // namespace regroup::collective

@@ -1,9 +1,9 @@
 // The order of operations, and the one place that waits.
 //
-// Waiting: with as many cores as ranks the others answer within microseconds, so this thread looks again for
-// a while; with fewer it would only keep them from running, so it lets each of them run twice. Then the
-// doorbell (core/doorbell.h). The cores are those of all: a launcher may have bound each rank to one of its
-// own.
+// Waiting: where each rank can have a core for itself the others answer within microseconds, so this thread
+// looks again for a while; elsewhere it would only keep them from running, so it lets each of them run twice.
+// Then the doorbell (core/doorbell.h). The cores are those that each rank may run on (cores.h): a launcher
+// may have bound each to one of its own.
 #include "collective/shm/family.h"
 
 #include <fmt/format.h>
@@ -11,11 +11,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <utility>
+#include <vector>
 
 #include "collective/shm/communicator.h"
+#include "collective/shm/cores.h"
 #include "collective/shm/domains.h"
 #include "collective/shm/publish.h"
 
@@ -31,22 +31,6 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 // then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
 constexpr auto kLongestNap = std::chrono::milliseconds(64);
-
-using Cores = std::array<std::uint64_t, kMaxCores / 64>;
-
-// Those that this thread may run on; none if there are more than kMaxCores.
-Cores own_cores() {
-  Cores cores{};
-  static_assert(sizeof cores == sizeof(cpu_set_t));
-  if (::sched_getaffinity(0, sizeof cores, reinterpret_cast<cpu_set_t*>(cores.data())) < 0) cores = {};
-  return cores;
-}
-
-std::size_t count(const Cores& cores) {
-  std::size_t sum = 0;
-  for (const std::uint64_t word : cores) sum += static_cast<std::size_t>(std::popcount(word));
-  return sum;
-}
 
 double seconds_since(TimePoint begin) {
   return std::chrono::duration<double>(core::SystemClock().now() - begin).count();
@@ -88,21 +72,22 @@ bool Family::gate_is_open() {
 void Family::met(std::span<const core::SlotIndex> slots) {
   rendezvous_ += 1;
   if (std::exchange(counted_cores_, true)) return;
-  Cores all{};
-  for (const core::SlotIndex slot : slots) {
-    const auto& theirs = stage_of(arena_, slot).cores;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] |= theirs[i].load(std::memory_order_relaxed);
+  std::vector<Cores> all(slots.size());
+  for (std::size_t r = 0; r < slots.size(); ++r) {
+    const auto& theirs = stage_of(arena_, slots[r]).cores;
+    for (std::size_t i = 0; i < theirs.size(); ++i) all[r][i] = theirs[i].load(std::memory_order_relaxed);
   }
-  spins_ = ranks_ <= count(all);
+  spins_ = suffice(all, ranks_);
 }
 
 Result<std::uint64_t> Family::start(ShmCommunicator& communicator, const Operation& operation,
                                     const Call& call, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
   announce_cores();
-  queue_.push_back({operation, call, &communicator, next_ticket_, deadline, has_groups});
+  queue_.push_back(make_pending(communicator, operation, call, deadline));
+  const std::uint64_t ticket = queue_.back().ticket;
   advance(false);
-  return next_ticket_++;
+  return ticket;
 }
 
 Status Family::run(const Pending& pending, bool looked) {
@@ -125,7 +110,7 @@ void Family::announce_cores() {
 Result<std::uint64_t> Family::start_message(const ShmCommunicator& communicator, const Operation& operation,
                                             core::SlotIndex peer, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
-  messages_.add({operation, &communicator, peer, next_ticket_, deadline});
+  messages_.add({operation, &communicator, peer, next_ticket_, core::SystemClock().now(), deadline});
   advance(false);
   return next_ticket_++;
 }
@@ -153,6 +138,11 @@ TimePoint Family::deadline_of(std::uint64_t ticket) const {
   return std::ranges::find(queue_, ticket, &Pending::ticket)->deadline;
 }
 
+TimePoint Family::start_of(std::uint64_t ticket) const {
+  if (const Message* message = messages_.find(ticket)) return message->started;
+  return std::ranges::find(queue_, ticket, &Pending::ticket)->started;
+}
+
 std::string Family::waits_for(std::uint64_t ticket) {
   const Message* message = messages_.find(ticket);
   if (message == nullptr && queue_.front().state != Pending::State::kNew) {
@@ -172,17 +162,16 @@ std::string Family::waits_for(std::uint64_t ticket) {
   return fmt::format("{}: slot {} did not leave the generations before", name_of(kind), list);
 }
 
-void Family::fail_late(std::uint64_t ticket, TimePoint begin) {
+void Family::fail_late(std::uint64_t ticket) {
   fail(core::deadline_exceeded(fmt::format("{} after {:.3f} s in generation {}", waits_for(ticket),
-                                           seconds_since(begin), generation_)));
+                                           seconds_since(start_of(ticket)), generation_)));
 }
 
 Result<bool> Family::test(std::uint64_t ticket) {
   if (!failed_.ok()) return is_done(ticket) ? Result<bool>(true) : failed_;
   advance(true);
   if (is_done(ticket)) return true;
-  const TimePoint now = core::SystemClock().now();
-  if (failed_.ok() && now >= deadline_of(ticket)) fail_late(ticket, now);
+  if (failed_.ok() && core::SystemClock().now() >= deadline_of(ticket)) fail_late(ticket);
   return failed_.ok() ? Result<bool>(false) : failed_;
 }
 
@@ -213,7 +202,6 @@ bool Family::look_again(std::uint64_t ticket) {
 // Sleeps no longer than until something moved: the others go on at once, so the next move is near again.
 Status Family::wait(std::uint64_t ticket, bool looked) {
   const core::SystemClock clock;
-  const TimePoint begin = clock.now();
   auto nap = kNap;
   for (bool look = !looked; !(look ? look_again(ticket) : is_done(ticket)) && failed_.ok(); look = true) {
     const std::uint64_t moves = this->moves();
@@ -225,7 +213,7 @@ Status Family::wait(std::uint64_t ticket, bool looked) {
     };
     nap = core::wait_until(line_.bell, ready, until) ? kNap : std::min(2 * nap, kLongestNap);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
-    if (late) fail_late(ticket, begin);
+    if (late) fail_late(ticket);
   }
   return is_done(ticket) ? Status() : failed_;
 }

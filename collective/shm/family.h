@@ -27,6 +27,7 @@ struct Pending {
   Call call;  // that it is, or is a part of: what the ranks must agree on
   ShmCommunicator* communicator;
   std::uint64_t ticket;
+  core::TimePoint started;
   core::TimePoint deadline;
   bool closes;  // ends with a rendezvous: groups were about when it was started
   State state = State::kNew;
@@ -50,12 +51,12 @@ class Family {
   // Queues `operation` and moves everything on.
   [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
                                                   const Call& call, core::TimePoint deadline);
-  // While is_idle() only: an operation that is not in the queue, and what is left of one, from where it is to
-  // its end.
+  // An operation that is not in the queue.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
                                      const Call& call, core::TimePoint deadline) {
-    return {operation, call, &communicator, next_ticket_++, deadline, has_groups};
+    return {operation, call, &communicator, next_ticket_++, core::SystemClock().now(), deadline, has_groups};
   }
+  // While is_idle() only: what is left of one, from where it is to its end.
   // `looked`: quick_looks() times for the others, in vain.
   [[nodiscard]] core::Status run(const Pending& pending, bool looked = false);
   // Notes what went wrong, for ever: the first of all that did.
@@ -74,7 +75,7 @@ class Family {
   [[nodiscard]] bool gate_is_open();
   // The members in `slots` have met: now their cores are known.
   void met(std::span<const core::SlotIndex> slots);
-  // Whether each member of the World on this host can have a core for itself, as far as is known.
+  // Whether each member of the World on this host can have a core for itself, as far as is known (cores.h).
   [[nodiscard]] bool spins() const { return spins_; }
   // They cannot. The same in all of them: false until they have met, before the first operation ends.
   [[nodiscard]] bool shares_cores() const { return counted_cores_ && !spins_; }
@@ -108,8 +109,9 @@ class Family {
   [[nodiscard]] bool look_again(std::uint64_t ticket);
   [[nodiscard]] std::uint64_t moves() const { return rendezvous_ + messages_.moves(); }
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
+  [[nodiscard]] core::TimePoint start_of(std::uint64_t ticket) const;
   [[nodiscard]] std::string waits_for(std::uint64_t ticket);  // "allreduce: rank 1 of 2 did not arrive"
-  void fail_late(std::uint64_t ticket, core::TimePoint begin);
+  void fail_late(std::uint64_t ticket);
 
   const core::Arena& arena_;
   core::Line& line_;  // of this member

@@ -20,6 +20,7 @@ struct Message {
   const void* communicator;
   core::SlotIndex peer;
   std::uint64_t ticket;
+  core::TimePoint started;
   core::TimePoint deadline;
   bool begun = false;
   std::uint64_t first = 0;   // chunk count of the pair before it

@@ -50,14 +50,6 @@ bool is_tight(Kind kind, std::size_t whole) {
 // A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
 constexpr std::size_t kMostCache = 32 << 20;
 
-// Past the cache: results of all above half of its last level (a root's from there on), or that do not fit it
-// with what was read.
-Stores stores_of(Kind kind, std::size_t bytes, std::size_t read) {
-  static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
-  const bool is_much = from_root(kind) ? bytes >= kLastLevel / 2 : bytes > kLastLevel / 2;
-  return is_much || bytes + read > kLastLevel ? Stores::kStream : Stores::kPlain;
-}
-
 }  // namespace
 
 // True if it touches what the members of an earlier generation might still read.
@@ -68,9 +60,10 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
 
 // How so many ranks store what they receive; what they read goes through so much memory of each who gives it.
 Stores ShmCommunicator::stores_for(const Operation& o, std::size_t results, std::size_t through) const {
+  static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
   const std::size_t whole = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);
   const std::size_t givers = from_root(o.kind) ? 1 : slots_.size();
-  return stores_of(o.kind, o.out.size() * results, (whole + std::min(whole, through)) * givers);
+  return stores_of(o.kind, o.out.size() * results, (whole + std::min(whole, through)) * givers, kLastLevel);
 }
 
 Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {

@@ -31,13 +31,18 @@ constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr std::size_t kLastWords = 600;  // bytes
 constexpr int kCannotExecute = 127;
 
+// To all that the system lets us have.
+void unbind() {
+  cpu_set_t all;
+  std::memset(&all, 0xff, sizeof all);
+  ::sched_setaffinity(0, sizeof all, &all);
+}
+
 [[noreturn]] void become(std::vector<char*> words, int null, int log, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) _exit(kCannotExecute);
-  cpu_set_t all;
-  std::memset(&all, 0xff, sizeof all);
-  ::sched_setaffinity(0, sizeof all, &all);
+  unbind();
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -50,6 +55,17 @@ constexpr int kCannotExecute = 127;
 }
 
 }  // namespace
+
+// In a thread of its own, which is unbound alone.
+int cores_of_programs() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::thread([&] {
+    unbind();
+    ::sched_getaffinity(0, sizeof cores, &cores);
+  }).join();
+  return CPU_COUNT(&cores);
+}
 
 core::Result<Process> Process::start(const Words& command, const std::string& log) {
   const core::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -37,6 +37,9 @@ class Process {
   pid_t pid_;
 };
 
+// Cores that such a program may run on.
+[[nodiscard]] int cores_of_programs();
+
 // What a command that must succeed says on standard output and error. Fails with the command and what it
 // said.
 [[nodiscard]] core::Result<std::string> output_of(const Words& command, const std::string& log,

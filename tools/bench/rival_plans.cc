@@ -79,7 +79,7 @@ class Planner {
     return program;
   }
 
-  [[nodiscard]] bool crowded() const { return ranks_ > ::sysconf(_SC_NPROCESSORS_ONLN); }
+  [[nodiscard]] bool crowded() const { return ranks_ > cores_of_programs(); }
 
   Result<std::vector<RivalPlan>> open_mpi(const std::string& folder) {
     std::string version;
