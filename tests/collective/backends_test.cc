@@ -9,8 +9,11 @@ namespace {
 constexpr Backend kReference{"Reference", false, make_threaded_job};
 constexpr Backend kShmThreads{"ShmThreads", false, make_shm_job};
 INSTANTIATE_TEST_SUITE_P(Reference, Conformance, ::testing::ValuesIn(sizes_of(kReference)), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(Reference, Sums, ::testing::ValuesIn(sizes_to_nine_of(kReference)), name_of_setting);
 INSTANTIATE_TEST_SUITE_P(Reference, Failures, ::testing::Values(Setting{kReference, 4}), name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmThreads, Conformance, ::testing::ValuesIn(sizes_of(kShmThreads)),
+                         name_of_setting);
+INSTANTIATE_TEST_SUITE_P(ShmThreads, Sums, ::testing::ValuesIn(sizes_to_nine_of(kShmThreads)),
                          name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmThreads, Failures, ::testing::Values(Setting{kShmThreads, 4}), name_of_setting);
 constexpr Backend kOneCopyThreads{"OneCopyThreads", false, make_one_copy_job};
@@ -22,6 +25,8 @@ INSTANTIATE_TEST_SUITE_P(OneCopyThreads, Failures, ::testing::Values(Setting{kOn
 #ifndef __SANITIZE_THREAD__  // sees no race between processes
 constexpr Backend kShmProcesses{"ShmProcesses", true, make_shm_job};
 INSTANTIATE_TEST_SUITE_P(ShmProcesses, Conformance, ::testing::ValuesIn(sizes_of(kShmProcesses)),
+                         name_of_setting);
+INSTANTIATE_TEST_SUITE_P(ShmProcesses, Sums, ::testing::ValuesIn(sizes_to_nine_of(kShmProcesses)),
                          name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmProcesses, Failures, ::testing::Values(Setting{kShmProcesses, 4}),
                          name_of_setting);

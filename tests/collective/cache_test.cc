@@ -1,4 +1,4 @@
-// The size of the cache, from folders as the kernel shows them.
+// The size of the cache, from folders as the kernel shows them, and what is stored past it.
 #include "collective/shm/cache.h"
 
 #include <gtest/gtest.h>
@@ -42,6 +42,35 @@ TEST_F(Cache, WhatCannotBeReadIsAssumed) {
   EXPECT_EQ(last_level_cache(folder_), kAssumedCache);
   add(1, "2", "512K");
   EXPECT_EQ(last_level_cache(folder_), 512U << 10);
+}
+
+TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
+  constexpr std::size_t kCache = 1 << 20;
+  constexpr std::size_t kHalf = kCache / 2;
+  const struct {
+    Kind kind;
+    std::size_t bytes, read;
+    Stores stores;
+  } rows[] = {
+      {Kind::kAllreduce, 0, 0, Stores::kPlain},
+      {Kind::kAllreduce, kHalf, 0, Stores::kPlain},
+      {Kind::kAllreduce, kHalf + 1, 0, Stores::kStream},
+      {Kind::kAllreduce, kHalf, kHalf, Stores::kPlain},
+      {Kind::kAllreduce, kHalf, kHalf + 1, Stores::kStream},
+      {Kind::kAllreduce, 64, kCache, Stores::kStream},
+      {Kind::kAllgather, kHalf, kHalf, Stores::kPlain},
+      {Kind::kAlltoall, kHalf + 1, 0, Stores::kStream},
+      {Kind::kReduce, kHalf, 0, Stores::kPlain},
+      {Kind::kBroadcast, kHalf - 1, 0, Stores::kPlain},
+      {Kind::kBroadcast, kHalf, 0, Stores::kStream},  // a root's: from the half on
+      {Kind::kScatter, kHalf, 0, Stores::kStream},
+      {Kind::kScatter, 64, kCache - 64, Stores::kPlain},
+      {Kind::kScatter, 65, kCache - 64, Stores::kStream},
+  };
+  for (const auto& row : rows) {
+    EXPECT_EQ(stores_of(row.kind, row.bytes, row.read, kCache), row.stores)
+        << name_of(row.kind) << ", " << row.bytes << " bytes, " << row.read << " read";
+  }
 }
 
 }  // namespace

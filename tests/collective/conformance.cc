@@ -1,9 +1,12 @@
 // What every operation promises when nothing goes wrong.
 #include "tests/collective/conformance.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <charconv>
 
 namespace regroup::collective::testing {
 
@@ -16,6 +19,12 @@ std::vector<Setting> sizes_of(const Backend& backend) {
   for (int ranks : {1, 2, 3, 5, 8}) {
     if (!backend.processes || ranks % 2 == 1) all.push_back({backend, ranks});
   }
+  return all;
+}
+
+std::vector<Setting> sizes_to_nine_of(const Backend& backend) {
+  std::vector<Setting> all;
+  for (int ranks = 1; ranks <= 9; ++ranks) all.push_back({backend, ranks});
   return all;
 }
 
@@ -215,6 +224,53 @@ TEST_P(Conformance, GroupsBesideEachOther) {
       }
     }
   });
+}
+
+// "S" of "... after S s in generation G".
+double seconds_told(const std::string& message) {
+  const std::size_t at = message.rfind(" after ");
+  double seconds = -1;
+  if (at != std::string::npos)
+    std::from_chars(message.data() + at + 7, message.data() + message.size(), seconds);
+  return seconds;
+}
+
+// Whoever only looks now and then learns it too: what it waited for, and how long since the start.
+TEST_P(Conformance, ALateHandleTellsWhoIsMissingAndSinceWhen) {
+  if (ranks() == 1) GTEST_SKIP() << "nobody can be missing";
+  for (const bool message : {false, true}) {
+    SCOPED_TRACE(message ? "receive" : "allreduce");
+    job_ = GetParam().backend.make(ranks());
+    board_->through = 0;
+    with_communicator([&](Communicator& comm) {
+      ASSERT_TRUE(comm.barrier(soon()).ok());
+      const int late = comm.size() - 1;
+      if (comm.rank() == 0) {
+        constexpr std::chrono::milliseconds kPatience{30};
+        Bytes data(1000);
+        const auto seconds = [](core::Duration time) { return std::chrono::duration<double>(time).count(); };
+        const core::TimePoint begin = core::SystemClock().now();
+        auto request = comm.start(
+            message ? Operation::receive(data, late) : Operation::allreduce(data, data, Dtype::kUint8),
+            begin + kPatience);
+        const core::TimePoint started = core::SystemClock().now();
+        ASSERT_TRUE(request.ok()) << request.status().to_string();
+        auto done = request->test();
+        while (done.ok() && !*done) done = request->test();
+        const core::TimePoint end = core::SystemClock().now();
+        EXPECT_GE(end - begin, kPatience);
+        EXPECT_EQ(done.code(), core::Code::kDeadlineExceeded) << done.status().to_string();
+        const std::string& why = done.status().message();
+        const std::string who =
+            fmt::format("rank [^a-z]*{}( of {} did not arrive| did not send) after", late, comm.size());
+        EXPECT_THAT(why, ::testing::ContainsRegex(who));
+        EXPECT_GE(seconds_told(why), seconds(begin + kPatience - started) - 0.001) << why;
+        EXPECT_LE(seconds_told(why), seconds(end - begin) + 0.001) << why;
+        board_->through = 1;
+      }
+      EXPECT_TRUE(eventually([&] { return board_->through == 1; }));
+    });
+  }
 }
 
 TEST_P(Conformance, RefusesWhatCannotBeAndGoesOn) {

@@ -1,6 +1,7 @@
 // The conformance suite: what every backend of Communicator promises. A backend joins it so:
 //   constexpr Backend kMine{"Mine", /*processes=*/true, make_my_job};
 //   INSTANTIATE_TEST_SUITE_P(Mine, Conformance, ::testing::ValuesIn(sizes_of(kMine)), name_of_setting);
+//   INSTANTIATE_TEST_SUITE_P(Mine, Sums, ::testing::ValuesIn(sizes_to_nine_of(kMine)), name_of_setting);
 //   INSTANTIATE_TEST_SUITE_P(Mine, Failures, ::testing::Values(Setting{kMine, 4}), name_of_setting);
 #pragma once
 
@@ -22,14 +23,16 @@ struct Setting {
   int ranks;
 };
 [[nodiscard]] std::string name_of_setting(const ::testing::TestParamInfo<Setting>& info);
-// One for each of some numbers of ranks.
+// One for each of some numbers of ranks; of all from 1 to 9.
 [[nodiscard]] std::vector<Setting> sizes_of(const Backend& backend);
+[[nodiscard]] std::vector<Setting> sizes_to_nine_of(const Backend& backend);
 
 // Words that ranks and agent share, processes too.
 struct Board {
   std::atomic<std::uint64_t> mark[64];   // by rank: how far it is
   std::atomic<std::uint64_t> through;    // ranks, or operations, that came to an end
   std::atomic<std::uint64_t> announced;  // the newest generation that ranks may open
+  std::atomic<bool> inside;              // the victim is in an operation
 };
 
 class Conformance : public ::testing::TestWithParam<Setting> {
@@ -51,6 +54,9 @@ class Conformance : public ::testing::TestWithParam<Setting> {
   Board* board_;
 };
 
+// Of partial sums.
+class Sums : public Conformance {};
+
 // With four ranks.
 class Failures : public Conformance {
  protected:
@@ -58,6 +64,10 @@ class Failures : public Conformance {
   void next_generation_works(Job& job, core::Generation g, int rank, const std::vector<int>& absent);
   // A new job and an empty board.
   void reset();
+  // A member is killed in a row of operations of `kind`, at rank 0's operation `moment`; whether in one.
+  [[nodiscard]] bool kill_in(Kind kind, std::uint64_t moment);
+  // A member stops, or leaves, and the others are told whom they wait for.
+  void names_the_absent(bool leaves);
   // As the agent: `rank` is dead, `g` is over.
   void bury_and_revoke(int rank, core::Generation g);
 };

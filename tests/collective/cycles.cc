@@ -16,6 +16,7 @@
 #include <new>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
@@ -34,6 +35,7 @@ struct Board {
   std::atomic<std::uint64_t> announced;       // newest generation that ranks may open
   std::atomic<std::uint64_t> through[kSize];  // operations of the newest generation
   std::atomic<std::uint64_t> left[kSize];     // last generation that came to its end
+  std::atomic<bool> inside;                   // the victim is in an operation
   std::atomic<bool> stop;
 };
 
@@ -80,13 +82,30 @@ core::World world_of(Generation g) {
   return world;
 }
 
+Shape shape_of(Kind kind) { return {kind, Dtype::kFloat32, Op::kSum, 0, 20'000}; }
+
 // Operations until the generation is over.
 Status run_generation(Communicator& comm, Generation g, std::atomic<std::uint64_t>& through) {
   Status status;
   for (std::uint64_t k = 0; status.ok(); ++k) {
-    const Kind kind = kCollectives[(g + k) % std::size(kCollectives)];
-    status = run_checked(comm, {kind, Dtype::kFloat32, Op::kSum, 0, 20'000}, k, soon());
+    const std::size_t index = (g + k) % std::size(kCollectives);
+    status = run_checked(comm, shape_of(kCollectives[index]), index, soon());
     through = k + 1;
+  }
+  return status;
+}
+
+// Likewise of the victim, with nothing between them: so it dies in one.
+Status run_to_death(Communicator& comm, Generation g, Board& board) {
+  std::vector<Exchange> exchanges;
+  for (std::size_t index = 0; index < std::size(kCollectives); ++index)
+    exchanges.emplace_back(shape_of(kCollectives[index]), kVictim, kSize, index);
+  Status status;
+  for (std::uint64_t k = 0; status.ok(); ++k) {
+    board.inside = true;
+    status = comm.run(exchanges[(g + k) % exchanges.size()].operation(), soon());
+    board.inside = false;
+    board.through[kVictim] = k + 1;
   }
   return status;
 }
@@ -111,7 +130,8 @@ void live(Job& job, Board& board, int rank, Generation first, const Cycles& cycl
       ASSERT_LE(now.kib, before->kib + cycles.slack_kib) << "generation " << g;
 #endif
     }
-    const Status status = run_generation(*comm, g, board.through[rank]);
+    const Status status =
+        rank == kVictim ? run_to_death(*comm, g, board) : run_generation(*comm, g, board.through[rank]);
     ASSERT_EQ(status.code(), Code::kRevoked) << "generation " << g << ": " << status.to_string();
     job.leave(g, rank);
     board.left[rank] = g;
@@ -123,6 +143,7 @@ class Agent {
   Agent(Job& job, Board& board, const Cycles& cycles) : job_(job), board_(board), cycles_(cycles) {}
 
   void run() {
+    Generation inside = 0;
     for (int rank = 0; rank < kSize; ++rank) start(rank, 1);
     for (Generation g = 1; g < 2 * cycles_.count; g += 2) {
       const std::uint64_t moment = 1 + random_() % 12;
@@ -130,6 +151,7 @@ class Agent {
       await(g, moment);
       ASSERT_EQ(::kill(children_[kVictim], SIGKILL), 0);
       ASSERT_EQ(::waitpid(children_[kVictim], nullptr, 0), children_[kVictim]);
+      inside += board_.inside ? 1 : 0;
       job_.bury(kVictim);
       end(g);
       announce(g + 1);
@@ -139,6 +161,7 @@ class Agent {
       end(g + 1);
       if (::testing::Test::HasFailure()) break;
     }
+    EXPECT_GE(inside, cycles_.count / 2);
     board_.stop = true;
     ::kill(children_[kVictim], SIGKILL);
     for (int rank = 0; rank < kSize; ++rank) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "tests/collective/conformance.h"
 
@@ -13,7 +14,7 @@ namespace regroup::collective::testing {
 using namespace std::chrono_literals;
 using core::Code;
 using core::Status;
-using ::testing::HasSubstr;
+using ::testing::ContainsRegex;
 
 void Failures::next_generation_works(Job& job, core::Generation g, int rank, const std::vector<int>& absent) {
   job.leave(g, rank);
@@ -31,6 +32,7 @@ void Failures::reset() {
   for (auto& mark : board_->mark) mark = 0;
   board_->through = 0;
   board_->announced = 0;
+  board_->inside = false;
 }
 
 void Failures::bury_and_revoke(int rank, core::Generation g) {
@@ -45,11 +47,53 @@ constexpr core::Generation kFirst = 1;
 
 Shape shape_of(Kind kind) { return {kind, Dtype::kFloat32, Op::kSum, 0, 60'000}; }
 
-// The root of a broadcast or scatter, and who only contributes to a reduction or gathering.
-bool is_giver(const Shape& shape, int rank) {
-  const bool from = shape.kind == Kind::kBroadcast || shape.kind == Kind::kScatter;
-  const bool to = shape.kind == Kind::kReduce || shape.kind == Kind::kGather;
-  return (from && rank == shape.root) || (to && rank != shape.root);
+// What the others do when a member fails them: an operation of all, one of a group of all, or each a message
+// to the victim or from it.
+struct Deed {
+  Kind kind;
+  bool in_group;
+
+  [[nodiscard]] bool is_message() const { return kind == Kind::kSend || kind == Kind::kReceive; }
+  [[nodiscard]] std::string name() const {
+    return name_of(kind) + std::string(in_group ? " in a group" : "");
+  }
+};
+std::vector<Deed> all_deeds() {
+  std::vector<Deed> all;
+  for (const Kind kind : kCollectives) all.push_back({kind, false});
+  all.insert(all.end(), {{Kind::kSend, false}, {Kind::kReceive, false}, {Kind::kAllreduce, true}});
+  return all;
+}
+
+Status perform(Communicator& comm, const Deed& deed, std::uint64_t seed, core::TimePoint deadline) {
+  if (!deed.is_message()) return run_checked(comm, shape_of(deed.kind), seed, deadline);
+  Bytes data(100'000);
+  return comm.run(
+      deed.kind == Kind::kSend ? Operation::send(data, kVictim) : Operation::receive(data, kVictim),
+      deadline);
+}
+
+// The communicators of a rank in the first generation.
+struct Opened {
+  std::unique_ptr<Communicator> all;
+  std::unique_ptr<Communicator> group;  // if the deed is done in one
+
+  [[nodiscard]] Communicator& comm() const { return group == nullptr ? *all : *group; }
+  void close() {
+    group.reset();
+    all.reset();
+  }
+};
+Opened open_for(const Deed& deed, Job& job, int ranks, int rank) {
+  Opened out;
+  auto all = job.open(make_job_world(kFirst, ranks), rank);
+  EXPECT_TRUE(all.ok()) << all.status().to_string();
+  out.all = std::move(all).value();
+  if (!deed.in_group) return out;
+  auto group = out.all->split(0, soon());
+  EXPECT_TRUE(group.ok()) << group.status().to_string();
+  out.group = std::move(group).value();
+  return out;
 }
 
 // A dead process; a thread cannot be killed, so it only stays away.
@@ -73,13 +117,13 @@ void kill_marked(const Board& board, int rank) {
 }
 
 TEST_P(Failures, AMemberDiesBeforeAnOperation) {
-  for (Kind kind : kCollectives) {
-    SCOPED_TRACE(name_of(kind));
+  for (const Deed& deed : all_deeds()) {
+    SCOPED_TRACE(deed.name());
     reset();
     const auto body = [&](Job& job, int rank) {
       if (rank == kVictim) board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
-      auto comm = job.open(make_job_world(kFirst, ranks()), rank);
-      ASSERT_EQ(run_checked(**comm, shape_of(Kind::kAllreduce), 1, soon()).to_string(), "ok");
+      const Opened opened = open_for(deed, job, ranks(), rank);
+      ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(), "ok");
       ++board_->through;
       const auto all_through = [&] { return board_->through == static_cast<std::uint64_t>(ranks()); };
       if (rank == kVictim) {
@@ -87,9 +131,9 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
         die(processes());
       }
       if (rank == kVictim) return job.leave(kFirst, rank);
-      const Status status = run_checked(**comm, shape_of(kind), 2, soon());
+      const Status status = perform(opened.comm(), deed, 2, soon());
       ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
-      ASSERT_EQ((*comm)->barrier(soon()).code(), Code::kRevoked);
+      ASSERT_EQ(opened.comm().barrier(soon()).code(), Code::kRevoked);
       next_generation_works(job, kFirst, rank, {kVictim});
     };
     const auto agent = [&] {
@@ -101,32 +145,91 @@ TEST_P(Failures, AMemberDiesBeforeAnOperation) {
   }
 }
 
-// Killed anywhere in a row of operations; the others see nothing but the revoke.
+// It lives on without its communicator, which was in the operation or not: then the others can be through.
+TEST_P(Failures, AMemberLeavesDuringAnOperation) {
+  const auto all = static_cast<std::uint64_t>(ranks());
+  for (const Deed& deed : all_deeds()) {
+    for (const bool begun : {false, true}) {
+      if (begun && deed.is_message()) continue;
+      SCOPED_TRACE(deed.name() + (begun ? ", begun" : ""));
+      reset();
+      const auto body = [&](Job& job, int rank) {
+        Opened opened = open_for(deed, job, ranks(), rank);
+        ASSERT_EQ(run_checked(opened.comm(), shape_of(Kind::kAllreduce), 1, soon()).to_string(), "ok");
+        ++board_->through;
+        ASSERT_TRUE(eventually([&] { return board_->through >= all; }));
+        if (rank == kVictim) {
+          const Exchange exchange(deed.is_message() ? Shape{Kind::kBarrier} : shape_of(deed.kind), rank,
+                                  ranks(), 2);
+          if (begun) {
+            EXPECT_TRUE(opened.comm().start(exchange.operation(), soon()).ok());
+          }
+          opened.close();
+          job.leave(kFirst, rank);
+          board_->mark[rank] = 1;
+          EXPECT_TRUE(eventually([&] { return board_->through == 2 * all - 1; }));
+          return;
+        }
+        board_->mark[rank] = 1;
+        const Status status = perform(opened.comm(), deed, 2, soon());
+        EXPECT_TRUE(status.code() == Code::kRevoked || (begun && status.ok())) << status.to_string();
+        EXPECT_EQ(opened.comm().barrier(soon()).code(), Code::kRevoked);
+        next_generation_works(job, kFirst, rank, {kVictim});
+        ++board_->through;
+      };
+      run(body, [&] {
+        EXPECT_TRUE(eventually([&] {
+          return std::all_of(board_->mark, board_->mark + ranks(), [](auto& mark) { return mark == 1; });
+        }));
+        job_->revoke(kFirst);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+bool Failures::kill_in(Kind kind, std::uint64_t moment) {
+  reset();
+  const auto body = [&](Job& job, int rank) {
+    if (rank == kVictim) board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
+    auto comm = job.open(make_job_world(kFirst, ranks()), rank);
+    const Exchange exchange(shape_of(kind), rank, ranks(), 1);
+    Status status;
+    for (std::uint64_t k = 1; status.ok(); ++k) {
+      if (rank == kVictim) board_->inside = true;
+      status = (*comm)->run(exchange.operation(), soon());
+      if (rank == kVictim) board_->inside = false;
+      if (rank == 0) board_->through = k;
+    }
+    ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
+    next_generation_works(job, kFirst, rank, {kVictim});
+  };
+  const auto agent = [&] {
+    EXPECT_TRUE(eventually([&] { return board_->through >= moment && board_->mark[kVictim] != 0; }));
+    kill_marked(*board_, kVictim);
+    bury_and_revoke(kVictim, kFirst);
+  };
+  run(body, agent, kVictim);
+  return board_->inside;
+}
+
+namespace {
+
+// Killed anywhere in a row of operations, with nothing between them; the others see nothing but the revoke.
 TEST_P(Failures, AMemberDiesInsideAnOperation) {
   if (!processes()) GTEST_SKIP() << "threads cannot be killed";
+  constexpr int kLeast = 3;  // kills
+  constexpr int kMost = 20;
   std::mt19937_64 random(3);
-  for (int round = 0; round < 18; ++round) {
-    const Kind kind = kCollectives[static_cast<std::size_t>(round) % std::size(kCollectives)];
+  for (const Kind kind : kCollectives) {
     SCOPED_TRACE(name_of(kind));
-    reset();
-    const std::uint64_t moment = 1 + random() % 20;
-    const auto body = [&](Job& job, int rank) {
-      if (rank == kVictim) board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
-      auto comm = job.open(make_job_world(kFirst, ranks()), rank);
-      Status status;
-      for (std::uint64_t k = 1; status.ok(); ++k) {
-        status = run_checked(**comm, shape_of(kind), k, soon());
-        if (rank == 0) board_->through = k;
-      }
-      ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
-      next_generation_works(job, kFirst, rank, {kVictim});
-    };
-    const auto agent = [&] {
-      EXPECT_TRUE(eventually([&] { return board_->through >= moment && board_->mark[kVictim] != 0; }));
-      kill_marked(*board_, kVictim);
-      bury_and_revoke(kVictim, kFirst);
-    };
-    run(body, agent, kVictim);
+    int inside = 0;
+    for (int kill = 0; kill < kLeast || (inside == 0 && kill < kMost); ++kill) {
+      inside += kill_in(kind, 1 + random() % 20) ? 1 : 0;
+      if (HasFailure()) return;
+    }
+    ASSERT_GT(inside, 0);
   }
 }
 
@@ -166,40 +269,52 @@ TEST_P(Failures, AMemberDiesAfterAnOperation) {
   EXPECT_LE(cut_short, 1U);  // it takes a roll call on its way, and a peer that does not read
 }
 
-// A stopped member, or one that computes for ever, is named when the deadline passes.
-TEST_P(Failures, AMemberThatStandsStillIsNamedAtTheDeadline) {
-  for (Kind kind : kCollectives) {
-    SCOPED_TRACE(name_of(kind));
+}  // namespace
+
+void Failures::names_the_absent(bool leaves) {
+  const auto others = static_cast<std::uint64_t>(ranks() - 1);
+  for (const Deed& deed : all_deeds()) {
+    SCOPED_TRACE(deed.name());
     reset();
     const auto body = [&](Job& job, int rank) {
-      auto comm = job.open(make_job_world(kFirst, ranks()), rank);
+      Opened opened = open_for(deed, job, ranks(), rank);
       if (rank == kVictim) {
         board_->mark[rank] = static_cast<std::uint64_t>(::getpid());
-        if (processes()) ::raise(SIGSTOP);
-        EXPECT_TRUE(eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks() - 1); }));
-        return job.leave(kFirst, rank);
+        if (leaves) opened.close();
+        if (leaves) job.leave(kFirst, rank);
+        if (!leaves && processes()) ::raise(SIGSTOP);
+        EXPECT_TRUE(eventually([&] { return board_->through >= (leaves ? 2 * others : others); }));
+        return leaves ? void() : job.leave(kFirst, rank);
       }
       const auto begin = core::SystemClock().now();
-      const Status status = run_checked(**comm, shape_of(kind), 1, begin + 60ms);
+      const Status status = perform(opened.comm(), deed, 1, begin + 60ms);
       EXPECT_GE(core::SystemClock().now() - begin, 60ms);
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-      EXPECT_THAT(status.message(), ::testing::ContainsRegex("rank [^a-z]*2[^a-z]* of 4 did not arrive"));
-      EXPECT_EQ((*comm)->barrier(soon()).message(), status.message());  // final
+      EXPECT_THAT(status.message(),
+                  ContainsRegex("rank [^a-z]*2[^a-z]* (of 4 did not arrive|did not send|did not receive)"));
+      EXPECT_EQ(opened.comm().barrier(soon()).message(), status.message());  // final
       ++board_->through;
       EXPECT_TRUE(eventually([&] { return board_->announced == kFirst; }));
       next_generation_works(job, kFirst, rank, {kVictim});
+      ++board_->through;
     };
     const auto agent = [&] {
-      EXPECT_TRUE(eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks() - 1); }));
-      if (processes()) {
-        kill_marked(*board_, kVictim);
-      }
-      bury_and_revoke(kVictim, kFirst);
+      EXPECT_TRUE(eventually([&] { return board_->through == others; }));
+      if (!leaves && processes()) kill_marked(*board_, kVictim);
+      if (!leaves) job_->bury(kVictim);
+      job_->revoke(kFirst);
       board_->announced = kFirst;
     };
-    run(body, agent, kVictim);
+    run(body, agent, leaves ? -1 : kVictim);
   }
 }
+
+namespace {
+
+// A stopped member, or one that computes for ever, is named when the deadline passes.
+TEST_P(Failures, AMemberThatStandsStillIsNamedAtTheDeadline) { names_the_absent(false); }
+
+TEST_P(Failures, AMemberThatHasLeftIsNamedAtTheDeadline) { names_the_absent(true); }
 
 // Late by more than the others care to spin.
 TEST_P(Failures, ASlowMemberDelaysAndNothingElse) {
@@ -210,93 +325,6 @@ TEST_P(Failures, ASlowMemberDelaysAndNothingElse) {
       }
       ASSERT_EQ(run_checked(comm, shape_of(kind), 1, soon()).to_string(), "ok");
     }
-  });
-}
-
-// One rank calls something else: an error in every rank, long before the deadline, that names both.
-TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
-  const Shape usual{Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 1000};
-  const struct {
-    const char* what;
-    Shape odd;
-    Shape usual;
-  } rows[] = {
-      {"size", {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 999}, usual},
-      {"size, small",
-       {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 3},
-       {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 2}},
-      {"nothing", {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 0}, usual},
-      {"one large", {Kind::kAllreduce, Dtype::kFloat32, Op::kSum, 0, 200'000}, usual},
-      {"type", {Kind::kAllreduce, Dtype::kInt32, Op::kSum, 0, 1000}, usual},
-      {"op", {Kind::kAllreduce, Dtype::kFloat32, Op::kMin, 0, 1000}, usual},
-      {"kind", {Kind::kReduce, Dtype::kFloat32, Op::kSum, 0, 1000}, usual},
-      {"barrier", {Kind::kBarrier}, {Kind::kBroadcast, Dtype::kUint8, Op::kSum, 0, 40'000}},
-      {"root",
-       {Kind::kBroadcast, Dtype::kUint8, Op::kSum, 1, 40},
-       {Kind::kBroadcast, Dtype::kUint8, Op::kSum, 0, 40}},
-      {"size",
-       {Kind::kAlltoall, Dtype::kUint8, Op::kSum, 0, 4},
-       {Kind::kAlltoall, Dtype::kUint8, Op::kSum, 0, 40}},
-  };
-  core::Generation g = kFirst;
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.what);
-    board_->through = 0;
-    const auto body = [&](Job& job, int rank) {
-      auto comm = job.open(make_job_world(g, ranks()), rank);
-      const Shape& mine = rank == 1 ? row.odd : row.usual;
-      const Exchange exchange(mine, rank, ranks(), g);
-      Status status = (*comm)->run(exchange.operation(), soon());
-      const bool gave = is_giver(mine, rank) && status.ok();  // and left before it could learn it
-      if (gave) status = (*comm)->barrier(soon());
-      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
-      EXPECT_THAT(status.message(), HasSubstr(name_of(row.odd.kind)));
-      EXPECT_THAT(status.message(), HasSubstr(name_of(row.usual.kind)));
-      EXPECT_THAT(status.message(), HasSubstr("rank 1 "));
-      ++board_->through;
-      EXPECT_TRUE(eventually([&] { return board_->announced == g; }));
-      next_generation_works(job, g, rank, {});
-    };
-    const auto agent = [&] {
-      EXPECT_TRUE(eventually([&] { return board_->through == static_cast<std::uint64_t>(ranks()); }));
-      job_->revoke(g);
-      board_->announced = g;
-    };
-    run(body, agent);
-    job_->revoke(g + 1);
-    g += 2;
-  }
-}
-
-TEST_P(Failures, AMessageOfAnotherSizeFailsOnBothSides) {
-  with_communicator([](Communicator& comm) {
-    Bytes data(comm.rank() == 0 ? 10 : 12);
-    if (comm.rank() > 1) return;
-    const Status status = comm.rank() == 0 ? comm.run(Operation::send(data, 1), soon())
-                                           : comm.run(Operation::receive(data, 0), soon());
-    ASSERT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
-    ASSERT_THAT(status.message(), HasSubstr("10"));
-    ASSERT_THAT(status.message(), HasSubstr("12"));
-  });
-}
-
-TEST_P(Failures, AMessageThatNobodyReceivesMeetsItsDeadlineOrTheRevoke) {
-  const auto body = [&](Job& job, int rank) {
-    auto comm = job.open(make_job_world(kFirst, ranks()), rank);
-    Bytes data(100'000);
-    if (rank == 0) {
-      const Status status = (*comm)->run(Operation::send(data, 1), core::SystemClock().now() + 30ms);
-      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-      board_->mark[0] = 1;
-    }
-    if (rank == 3) {
-      board_->mark[3] = 1;
-      EXPECT_EQ((*comm)->run(Operation::receive(data, 1), soon()).code(), Code::kRevoked);
-    }
-  };
-  run(body, [&] {
-    EXPECT_TRUE(eventually([&] { return board_->mark[0] == 1 && board_->mark[3] == 1; }));
-    job_->revoke(kFirst);
   });
 }
 

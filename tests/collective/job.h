@@ -27,6 +27,8 @@ class Job {
   virtual void bury(int rank) = 0;
   // As the agent: a new process or thread will stand in the place of the dead `rank`.
   virtual void replace(int rank) = 0;
+  // On which host a rank is.
+  [[nodiscard]] virtual core::NodeId host_of(int /*rank*/) const { return 0; }
   // In a process that was forked: the job as it sees it.
   [[nodiscard]] virtual std::unique_ptr<Job> in_child() = 0;
 };

@@ -8,6 +8,7 @@
 
 #include "collective/shm/factory.h"
 #include "collective/shm/stage.h"
+#include "tests/collective/covers.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
@@ -49,7 +50,7 @@ thread_local const core::Arena* Shm::own_arena = nullptr;
 std::vector<std::vector<std::byte>> make_leaves(Dtype dtype, std::size_t count, std::size_t elements,
                                                 std::uint64_t seed) {
   std::vector<std::vector<std::byte>> leaves;
-  for (std::size_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, seed * 1000 + i));
+  for (std::size_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, seed * 1000 + i, true));
   return leaves;
 }
 
@@ -129,24 +130,21 @@ TEST_P(Shm, BarrierOrders) {
 TEST_P(Shm, SumPartialsHasTheSameBitsForEveryCover) {
   run([](Communicator& comm, std::mt19937_64& random) {
     std::mt19937_64 common(42);
-    for (std::uint32_t leaves : {1, 2, 3, 5, 7, 8, 13, 16, 33, 63, 64}) {
-      const Dtype dtype = kDtypes[common() % 4];
-      const std::size_t elements = common() % kMostElements;
-      const auto data = make_leaves(dtype, leaves, elements, leaves);
-      const auto want = reference_sum(dtype, data, {0, leaves});
-      for (core::Step step = 1; step <= 3; ++step) {
-        std::vector<std::vector<std::byte>> sums;
+    core::Step step = 0;
+    for (std::uint32_t count = 1; count <= 64; ++count) {
+      for (Dtype dtype : kDtypes) {
+        const std::size_t elements = common() % (common() % 64 == 0 ? kMostElements : 40);
+        const auto leaves = make_leaves(dtype, count, elements, ++step);
+        const auto want = reference_sum(dtype, leaves, {0, count});
+        const std::vector<Sealed> parts = seal(dtype, leaves, common);
         std::vector<Partial> partials;
-        for (core::Interval node : random_cover(leaves, common)) {
-          sums.push_back(reference_sum(dtype, data, node));
-          partials.push_back({node, {}});
-        }
-        for (std::size_t i = 0; i < sums.size(); ++i) partials[i].data = sums[i];
+        for (const Sealed& part : parts) partials.push_back({part.leaves, part.sum});
         const auto result = own_arena->result(step).first(want.size());
         dawdle(random);
-        const auto status = comm.sum_partials(partials, leaves, result, dtype, soon());
+        const auto status = comm.sum_partials(partials, count, result, dtype, soon());
         ASSERT_TRUE(status.ok()) << status.to_string();
-        ASSERT_TRUE(std::ranges::equal(result, want)) << leaves << " leaves, " << elements << " elements";
+        ASSERT_TRUE(std::ranges::equal(result, want))
+            << count << " leaves, " << elements << " elements of " << name_of(dtype);
         ASSERT_TRUE(comm.barrier(soon()).ok());  // as the vote: the result may be written again
       }
     }

@@ -38,47 +38,70 @@ Status checked_allreduce(Communicator& comm, std::uint64_t seed, std::size_t ele
   return status;
 }
 
-// Members 0..3; the agent kills `victim` somewhere in generation 1, reaps it and revokes; the survivors
-// leave, join generation 2 without it and go on with the same arena.
-TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937_64 common(seed);
-    const core::Arena arena = make_arena({.slots = 4});
-    const auto victim = static_cast<core::SlotIndex>(common() % 4);
-    const std::uint64_t moment = 1 + common() % 40;  // in rendezvous
-    const core::World first = make_world(1, 4);
-    core::World second = make_world(2, 4);
-    second.members.erase(second.members.begin() + victim);
+// Of slot 0..3, with nothing between them but a word on the line, for the agent: its process, and whether it
+// is in an operation.
+constexpr std::uint64_t kInside = 1ULL << 32;
 
-    auto body = [&](const core::Arena& mine, int slot) {
-      core::Line& line = mine.line(static_cast<core::SlotIndex>(slot));
-      line.step.store(static_cast<std::uint64_t>(::getpid()));  // tells the agent
-      auto comm = open_comm(mine, first, slot);
-      Status status;
-      for (std::uint64_t k = 0; status.ok(); ++k) status = checked_allreduce(*comm, k, 1 + k * 7919 % 80'000);
-      ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
-      line.left.store(1);
-      core::ring_all(mine);
-      auto next = open_comm(mine, second, slot);
-      for (std::uint64_t k = 0; k < 10; ++k) {
-        const Status again = checked_allreduce(*next, 1000 + k, 1 + k * 7919 % 80'000);
-        ASSERT_TRUE(again.ok()) << again.to_string();
-      }
-    };
-    auto agent = [&] {
-      core::Line& line = arena.line(victim);
-      EXPECT_TRUE(eventually([&] { return arrivals_in(line.channels[0]) >= moment; }));
-      const auto pid = static_cast<pid_t>(line.step.load());
-      ASSERT_EQ(::kill(pid, SIGKILL), 0);
-      siginfo_t info{};
-      ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
-      ASSERT_EQ(info.si_status, SIGKILL);
-      line.dead.store(1);
-      revoke_all(arena, 1);
-    };
-    run_ranks(arena, Ranks::kProcesses, 4, body, agent, victim);
+Status run_until_revoked(Communicator& comm, core::Line& line) {
+  const auto pid = static_cast<std::uint64_t>(::getpid());
+  std::vector<std::byte> data(80'000 * 4);
+  Status status;
+  for (std::uint64_t k = 0; status.ok(); ++k) {
+    const auto part = std::span(data).first((1 + k * 7919 % 80'000) * 4);
+    line.step.store(pid | kInside);
+    status = comm.allreduce(part, part, Dtype::kInt32, soon());
+    line.step.store(pid);
   }
+  return status;
+}
+
+// Members 0..3; the agent kills one somewhere in generation 1, reaps it and revokes; the survivors leave,
+// join generation 2 without it and go on with the same arena. True if it died in an operation.
+bool kill_one(std::uint64_t seed) {
+  std::mt19937_64 common(seed);
+  const core::Arena arena = make_arena({.slots = 4});
+  const auto victim = static_cast<core::SlotIndex>(common() % 4);
+  const std::uint64_t moment = 1 + common() % 40;  // in rendezvous
+  const core::World first = make_world(1, 4);
+  core::World second = make_world(2, 4);
+  second.members.erase(second.members.begin() + victim);
+
+  auto body = [&](const core::Arena& mine, int slot) {
+    core::Line& line = mine.line(static_cast<core::SlotIndex>(slot));
+    auto comm = open_comm(mine, first, slot);
+    const Status status = run_until_revoked(*comm, line);
+    ASSERT_EQ(status.code(), Code::kRevoked) << status.to_string();
+    line.left.store(1);
+    core::ring_all(mine);
+    auto next = open_comm(mine, second, slot);
+    for (std::uint64_t k = 0; k < 10; ++k) {
+      const Status again = checked_allreduce(*next, 1000 + k, 1 + k * 7919 % 80'000);
+      ASSERT_TRUE(again.ok()) << again.to_string();
+    }
+  };
+  core::Line& line = arena.line(victim);
+  auto agent = [&] {
+    EXPECT_TRUE(eventually([&] { return arrivals_in(line.channels[0]) >= moment; }));
+    const auto pid = static_cast<pid_t>(line.step.load() & ~kInside);
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    siginfo_t info{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+    ASSERT_EQ(info.si_status, SIGKILL);
+    line.dead.store(1);
+    revoke_all(arena, 1);
+  };
+  run_ranks(arena, Ranks::kProcesses, 4, body, agent, victim);
+  return (line.step.load() & kInside) != 0;
+}
+
+TEST(ShmGenerations, AKilledProcessThenTheSurvivorsGoOn) {
+  int inside = 0;
+  for (std::uint64_t seed = 1; seed <= 8 || (inside < 4 && seed <= 40); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    inside += kill_one(seed) ? 1 : 0;
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GE(inside, 4);
 }
 
 class ShmRegions : public ::testing::TestWithParam<Ranks> {};

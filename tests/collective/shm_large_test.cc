@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
@@ -20,6 +22,17 @@ constexpr std::size_t kPieces = 256;
 constexpr std::size_t kBlock = kPieces * kPiece;
 static_assert(kBlock > 1ULL << 32 && (1ULL << 32) % kPiece != 0);
 constexpr int kRanks = 2;
+constexpr std::size_t kMargin = 2ULL << 30;  // for all else
+
+// Bytes that the system can give, as it says.
+std::size_t available_memory() {
+  std::ifstream in("/proc/meminfo");
+  std::size_t kib = 0;
+  for (std::string word; in >> word;) {
+    if (word == "MemAvailable:") in >> kib;
+  }
+  return kib << 10;
+}
 
 // `blocks` blocks, one behind the other.
 class Memory {
@@ -167,6 +180,66 @@ TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
   for (std::size_t at = 0; at < kBlock; at += kPiece) {
     ASSERT_EQ(std::memcmp(out.data() + at, want.data(), kPiece), 0) << "at " << at;
   }
+}
+
+// Elements that tell where they are: a block has less than 2^32.
+void count_up(std::span<std::byte> memory, std::uint32_t factor) {
+  const std::span elements(reinterpret_cast<std::uint32_t*>(memory.data()), memory.size() / 4);
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint32_t>(i) * factor;
+}
+
+// Each rank has memory of its own, all of it real.
+TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
+  if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
+  if (available_memory() < kRanks * kBlock + kMargin) GTEST_SKIP() << "too little memory";
+  const core::Arena arena = make_arena({.slots = kRanks});
+  const core::World world = make_world(1, kRanks);
+  run_all(Ranks::kThreads, kRanks, [&](int rank) {
+    void* memory = ::mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    const std::span<std::byte> data(static_cast<std::byte*>(memory), kBlock);
+    count_up(data, static_cast<std::uint32_t>(rank) + 1);
+    auto comm = make_shm(arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    const auto status =
+        (*comm)->allreduce(data, data, Dtype::kInt32, core::SystemClock().now() + std::chrono::minutes(5));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const std::span sums(static_cast<const std::uint32_t*>(memory), kBlock / 4);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < sums.size(); ++i) wrong += sums[i] != static_cast<std::uint32_t>(i) * 3;
+    EXPECT_EQ(wrong, 0U) << "rank " << rank;
+    ::munmap(memory, kBlock);
+  });
+}
+
+// Both ranks bring the same 4 GiB of the arena, half a block for each, and have an output of as many there.
+TEST(ShmLargeArena, AlltoallAbove4GiB) {
+  if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
+  if (available_memory() < (1 + kRanks) * kBlock + kMargin) GTEST_SKIP() << "too little memory";
+  auto arena = core::Arena::create({.slots = kRanks, .elements = kBlock / 4 / 2 + (1 << 20)});
+  if (arena.code() == core::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
+  ASSERT_TRUE(arena.ok()) << arena.status().to_string();
+  for (core::SlotIndex slot = 0; slot < kRanks; ++slot) {
+    arena->assign_line(slot, slot);
+    if (const auto there = arena->reserve_line(slot); !there.ok()) GTEST_SKIP() << there.to_string();
+  }
+  std::byte* const base = arena->result(0).data();  // results and buffers follow each other
+  const std::span<std::byte> in(base, kBlock);
+  count_up(in, 1);
+  const core::World world = make_world(1, kRanks);
+  run_all(Ranks::kThreads, kRanks, [&](int rank) {
+    const auto self = static_cast<std::size_t>(rank);
+    const std::span<std::byte> out(base + (1 + self) * kBlock, kBlock);
+    ASSERT_TRUE(arena->offset_of(out).has_value());
+    auto comm = make_shm(*arena, world, {0, static_cast<core::SlotIndex>(rank)});
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    const auto status =
+        (*comm)->run(Operation::alltoall(in, out), core::SystemClock().now() + std::chrono::minutes(5));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const std::size_t half = kBlock / kRanks;
+    for (std::size_t from = 0; from < kRanks; ++from)
+      EXPECT_EQ(std::memcmp(out.data() + from * half, in.data() + self * half, half), 0) << "rank " << rank;
+  });
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
       {"one to one, the other free", {0, kFree}, true},
       {"both free", {kFree, kFree}, true},
       {"three on two", {0, 1, 1}, false},
+      {"two on one, the others free", {0, 0, kFree}, false},
       {"more than cores, free", std::vector<int>(static_cast<std::size_t>(many) + 1, kFree), false},
   };
   for (const Binding& row : rows) {
@@ -174,7 +175,8 @@ TEST_P(ShmWaiting, ABlockedMemberLeavesItsCoreToOthers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, ShmWaiting,
-                         ::testing::Values(Setting{2, false}, Setting{8, false}, Setting{4, true}),
+                         ::testing::Values(Setting{2, false}, Setting{8, false}, Setting{4, true},
+                                           Setting{64, false}),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + (info.param.busy ? "Busy" : "Idle");
                          });

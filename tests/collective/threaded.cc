@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/canonical.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
@@ -49,6 +50,23 @@ std::string describe(const Operation& o, int size) {
                      name_of(o.op), o.root);
 }
 
+// Of `node`, from the partial sums that there are of it. All leaves at once: 16-bit types round once.
+Bytes sum_of(std::span<const Partial> partials, core::Interval node, Dtype dtype) {
+  const auto known = std::ranges::find(partials, node, &Partial::leaves);
+  if (known != partials.end()) return {known->data.begin(), known->data.end()};
+  const auto is_leaf = [](const Partial& partial) { return partial.leaves.size() == 1; };
+  if (std::ranges::all_of(partials, is_leaf)) {
+    std::vector<Bytes> leaves(node.size());
+    for (const Partial& partial : partials)
+      leaves[partial.leaves.begin].assign(partial.data.begin(), partial.data.end());
+    return reference_sum(dtype, leaves, node);
+  }
+  const std::uint32_t middle = core::canonical_split(node);
+  const Bytes halves[] = {sum_of(partials, {node.begin, middle}, dtype),
+                          sum_of(partials, {middle, node.end}, dtype)};
+  return reference_sum(dtype, halves, {0, 2});
+}
+
 class Threaded final : public Communicator {
  public:
   Threaded(std::shared_ptr<Hub> hub, core::Generation generation, Name name, int rank, int size)
@@ -69,6 +87,7 @@ class Threaded final : public Communicator {
   struct Pending {
     std::shared_ptr<Round> round;
     Operation operation;
+    core::TimePoint started;
     core::TimePoint deadline;
   };
   Result<bool> test(std::uint64_t ticket) override;
@@ -77,6 +96,7 @@ class Threaded final : public Communicator {
   void execute(Round& round) const;
   void execute_message(Round& round, int from, int to) const;
   static void spoil(Round& round) { round.spoiled = true; }
+  [[nodiscard]] std::string waits_for(const Pending& pending) const;
   // Under the lock: the outcome, once there is one.
   Result<bool> outcome(std::uint64_t ticket);
 
@@ -139,7 +159,7 @@ Result<std::uint64_t> Threaded::enter(const Operation& operation, core::TimePoin
   if (round == nullptr) round = std::make_shared<Round>();
   round->operations[rank_] = operation;
   const std::uint64_t ticket = next_++;
-  pending_[ticket] = {round, operation, deadline};
+  pending_[ticket] = {round, operation, core::SystemClock().now(), deadline};
   if (static_cast<int>(round->operations.size()) == (message ? 2 : size_)) {
     if (!round->spoiled && message) execute_message(*round, from, to);
     if (!round->spoiled && !message) execute(*round);
@@ -156,6 +176,18 @@ Result<Request> Threaded::start(const Operation& operation, core::TimePoint dead
   return Request(this, *ticket);
 }
 
+std::string Threaded::waits_for(const Pending& pending) const {
+  const Operation& o = pending.operation;
+  if (o.kind == Kind::kSend) return fmt::format("rank {} did not receive", o.root);
+  if (o.kind == Kind::kReceive) return fmt::format("rank {} did not send", o.root);
+  std::string missing;
+  for (int r = 0; r < size_; ++r) {
+    if (!pending.round->operations.contains(r))
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
+  }
+  return fmt::format("rank {} of {} did not arrive", missing, size_);
+}
+
 Result<bool> Threaded::outcome(std::uint64_t ticket) {
   const auto found = pending_.find(ticket);
   if (found == pending_.end()) return true;
@@ -168,15 +200,11 @@ Result<bool> Threaded::outcome(std::uint64_t ticket) {
   if (failed_.ok() && hub_->over >= generation_) {
     failed_ = {Code::kRevoked, fmt::format("generation {} is over", generation_)};
   }
-  if (failed_.ok() && core::SystemClock().now() >= pending.deadline) {
-    std::string missing;
-    for (int r = 0; r < size_; ++r) {
-      if (!pending.round->operations.contains(r))
-        missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
-    }
-    failed_ =
-        core::deadline_exceeded(fmt::format("{}: rank {} of {} did not arrive in generation {}",
-                                            name_of(pending.operation.kind), missing, size_, generation_));
+  const core::TimePoint now = core::SystemClock().now();
+  if (failed_.ok() && now >= pending.deadline) {
+    failed_ = core::deadline_exceeded(fmt::format(
+        "{}: {} after {:.3f} s in generation {}", name_of(pending.operation.kind), waits_for(pending),
+        std::chrono::duration<double>(now - pending.started).count(), generation_));
   }
   if (failed_.ok()) return false;
   for (auto& [number, other] : pending_) spoil(*other.round);  // nobody shall write into our memory now
@@ -201,14 +229,9 @@ Status Threaded::wait(std::uint64_t ticket) {
 Status Threaded::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
                               Dtype dtype, core::TimePoint deadline, const SumBlocks& blocks) {
   begin_sum(blocks, generation_);
-  std::vector<Bytes> inputs(leaves);
-  for (const Partial& partial : partials) {
-    if (partial.leaves.size() != 1) return core::invalid_argument("sum_partials: leaves only");
-    inputs[partial.leaves.begin].assign(partial.data.begin(), partial.data.end());
-  }
   REGROUP_RETURN_IF_ERROR(barrier(deadline));
   if (rank_ == 0) {
-    const Bytes sum = reference_sum(dtype, inputs, {0, leaves});
+    const Bytes sum = sum_of(partials, {0, leaves}, dtype);
     std::memcpy(result.data(), sum.data(), sum.size());
   }
   return barrier(deadline);

@@ -4,18 +4,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
-#include "tests/collective/harness.h"
+#include "tests/collective/covers.h"
 
 namespace regroup::collective::testing {
 namespace {
 
 using core::Interval;
 
-constexpr std::size_t kElements = 2500;  // more than two blocks of any type, and a rest
+// More than two blocks of any type, and a rest.
+std::size_t elements_of(Dtype dtype) { return 10'000 / size_of(dtype); }
 
 TEST(Slices, CoverEverythingOnceAtLines) {
   for (std::size_t bytes : {0, 4, 64, 68, 4096, 100'000}) {
@@ -87,13 +90,14 @@ TEST(TreeFold, SumsMoreLeavesThanAnybodyUses) {
 // touched.
 TEST(TreeFold, AnyAlignmentAnyRange) {
   std::mt19937_64 random(3);
-  for (int round = 0; round < 400; ++round) {
-    const Dtype dtype = kDtypes[random() % 4];
+  for (std::size_t round = 0; round < 900; ++round) {
+    const Dtype dtype = kDtypes[round % std::size(kDtypes)];
     const std::size_t size = size_of(dtype);
+    const std::size_t elements = elements_of(dtype);
     const auto count = static_cast<std::uint32_t>(1 + random() % 9);
-    const auto nodes = random_cover(count, random);
+    const auto nodes = random_cover_of(dtype, count, random);
     std::vector<std::vector<std::byte>> leaves;
-    for (std::uint32_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, kElements, random()));
+    for (std::uint32_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, random(), true));
     std::vector<std::vector<std::byte>> sums;
     std::vector<const std::byte*> inputs;
     for (Interval node : nodes) {
@@ -102,10 +106,10 @@ TEST(TreeFold, AnyAlignmentAnyRange) {
       sums.back().insert(sums.back().begin(), skew, std::byte{});
       inputs.push_back(sums.back().data() + skew);
     }
-    const std::size_t begin = random() % kElements * size;
-    const ByteRange range{begin, begin + random() % (kElements - begin / size + 1) * size};
+    const std::size_t begin = random() % elements * size;
+    const ByteRange range{begin, begin + random() % (elements - begin / size + 1) * size};
     const std::size_t skew = round % 2 == 0 ? 0 : random() % 64;
-    std::vector<std::byte> out(kElements * size + 128, std::byte{0x5a});
+    std::vector<std::byte> out(elements * size + 128, std::byte{0x5a});
     std::vector<std::byte> want = out;
     const auto all = reference_sum(dtype, leaves, {0, count});
     std::copy(all.begin() + static_cast<std::ptrdiff_t>(range.begin),
@@ -114,8 +118,34 @@ TEST(TreeFold, AnyAlignmentAnyRange) {
     auto sum = TreeFold::compile(nodes, count);
     ASSERT_TRUE(sum.ok());
     sum->run(inputs, range, out.data() + skew, dtype, Op::kSum,
-             round % 3 == 0 ? Stores::kStream : Stores::kPlain);
+             random() % 3 == 0 ? Stores::kStream : Stores::kPlain);
     ASSERT_EQ(out, want) << "round " << round;
+  }
+}
+
+TEST(TreeFold, AnyNumberOfLeavesOfAnyType) {
+  std::mt19937_64 random(4);
+  for (const Dtype dtype : kDtypes) {
+    for (std::uint32_t count = 1; count <= 64; ++count) {
+      std::vector<std::vector<std::byte>> leaves;
+      const std::size_t elements = 1 + random() % 40;
+      for (std::uint32_t i = 0; i < count; ++i) leaves.push_back(make_leaf(dtype, elements, random(), true));
+      const auto want = reference_sum(dtype, leaves, {0, count});
+      for (int turn = 0; turn < 3; ++turn) {
+        const std::vector<Sealed> parts = seal(dtype, leaves, random);
+        std::vector<Interval> nodes;
+        std::vector<const std::byte*> inputs;
+        for (const Sealed& part : parts) {
+          nodes.push_back(part.leaves);
+          inputs.push_back(part.sum.data());
+        }
+        const auto fold = TreeFold::compile(nodes, count);
+        ASSERT_TRUE(fold.ok()) << fold.status().to_string();
+        std::vector<std::byte> out(want.size());
+        fold->run(inputs, {0, out.size()}, out.data(), dtype, Op::kSum, Stores::kPlain);
+        ASSERT_EQ(out, want) << count << " leaves of " << name_of(dtype);
+      }
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// Kill and re-form cycles of the backend between nodes: 20, 200 with REGROUP_TEST_FULL.
+// Kill and re-form cycles of the backend between nodes: 20, 1,000 with REGROUP_TEST_FULL.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
   constexpr std::size_t kCallers = 2 * kCycleRanks;  // sockets of members that call before we count
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   const auto job = make_ucx_pairs(kCycleRanks);
-  run_cycles(*job, full ? Cycles{200, 20, 512, kCallers} : Cycles{20, 12, 512, kCallers});
+  run_cycles(*job, full ? Cycles{1000, 20, 512, kCallers} : Cycles{20, 12, 512, kCallers});
 }
 
 // What a killed member would leave in /dev/shm for ever.

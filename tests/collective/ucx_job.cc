@@ -73,6 +73,9 @@ class UcxJob final : public Job {
     arena_of(rank).assign_line(seat_of(rank).slot, next_id_++);
     line(rank).revoked_up_to.store(0);
   }
+  [[nodiscard]] core::NodeId host_of(int rank) const override {
+    return nodes_[static_cast<std::size_t>(rank)];
+  }
   std::unique_ptr<Job> in_child() override {
     std::vector<core::Arena> mine;
     for (const core::Arena& arena : arenas_) {

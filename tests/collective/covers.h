@@ -1,0 +1,36 @@
+// What may be sealed of some leaves: covers by canonical nodes, and their sums.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "tests/collective/harness.h"
+#include "tests/collective/reference.h"
+
+namespace regroup::collective::testing {
+
+// As random_cover(); of 16-bit floats, whose partial sums would be rounded, all leaves.
+[[nodiscard]] inline std::vector<core::Interval> random_cover_of(Dtype dtype, std::uint32_t leaves,
+                                                                 std::mt19937_64& random) {
+  if (dtype != Dtype::kFloat16 && dtype != Dtype::kBfloat16) return random_cover(leaves, random);
+  std::vector<core::Interval> nodes;
+  for (std::uint32_t leaf = 0; leaf < leaves; ++leaf) nodes.push_back({leaf, leaf + 1});
+  std::ranges::shuffle(nodes, random);
+  return nodes;
+}
+
+struct Sealed {
+  core::Interval leaves;
+  Bytes sum;
+};
+[[nodiscard]] inline std::vector<Sealed> seal(Dtype dtype, std::span<const Bytes> leaves,
+                                              std::mt19937_64& random) {
+  std::vector<Sealed> out;
+  for (const core::Interval node : random_cover_of(dtype, static_cast<std::uint32_t>(leaves.size()), random))
+    out.push_back({node, reference_sum(dtype, leaves, node)});
+  return out;
+}
+
+}  // namespace regroup::collective::testing
