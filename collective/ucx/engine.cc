@@ -85,9 +85,9 @@ Result<std::uint64_t> Engine::start(Job job, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(check());
   const std::uint64_t ticket = next_ticket_++;
   if (job.message) {
-    messages_.push_back({std::move(job), ticket, deadline});
+    messages_.push_back({std::move(job), ticket, deadline, now()});
   } else {
-    queue_.push_back({std::move(job), ticket, deadline});
+    queue_.push_back({std::move(job), ticket, deadline, now()});
   }
   while (advance(!waits_here())) {
   }

@@ -100,8 +100,8 @@ class Engine {
     Job job;
     std::uint64_t ticket;
     core::TimePoint deadline;
+    core::TimePoint begun;  // until then: queued
     std::optional<Task> task = std::nullopt;
-    core::TimePoint begun = {};
     core::TimePoint called = {};  // last told the others that we are in it
   };
 
