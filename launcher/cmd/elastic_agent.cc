@@ -297,7 +297,8 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
       agent_.crew().start({start.member, start.rank, start.world_size}, std::move(extras));
   if (!status.ok()) {
     seats_.leave(start.member);
-    agent_.say(fmt::format("member {} could not be started: {}", start.member, status.message()));
+    const std::string where = options_.host.empty() ? "" : fmt::format("host {}: ", options_.host);
+    agent_.say(fmt::format("{}member {} could not be started: {}", where, start.member, status.message()));
     return perform(core_.on_reaped(start.member, 0, kNotStarted, 0));
   }
   agent_.release_port();

@@ -128,18 +128,26 @@ core::Result<Guard> Guard::start(const GuardOptions& options, const std::functio
   if (guard.pid_ > 0) return guard;
   guard.life_.reset();
   const pid_t child = ::fork();
+  if (child < 0) {
+    guard.board_->refusal.store(errno);
+    ::_exit(1);
+  }
   if (child == 0) {
     theirs.reset();
     guard.board_->agent.store(::getpid());
     ::prctl(PR_SET_NAME, "regroup-agent");
     ::_exit(agent());
   }
-  if (child < 0) ::_exit(1);
   guard.board_->agent.store(child);
   ::prctl(PR_SET_NAME, "regroup-guard");
   leave_to_agent();
   GuardProcess(options, *guard.board_, std::move(theirs)).run();
   ::_exit(0);
+}
+
+core::Status Guard::refusal() const {
+  const int error = board_->refusal.load();
+  return error == 0 ? core::Status() : core::system_error("fork", "the agent", error);
 }
 
 std::optional<int> Guard::agent_status() const {

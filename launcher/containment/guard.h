@@ -38,6 +38,8 @@ class Guard {
   [[nodiscard]] pid_t agent() const { return board_->agent.load(); }
   // It is ending older jobs: to be waited for.
   [[nodiscard]] bool busy() const { return board_->busy.load(); }
+  // Why there never was an agent; ok: there was one, or is to be.
+  [[nodiscard]] core::Status refusal() const;
   // The wait status of the agent, once the guard has seen it die.
   [[nodiscard]] std::optional<int> agent_status() const;
 
@@ -49,6 +51,7 @@ class Guard {
     std::atomic<bool> busy{false};
     std::atomic<bool> ended{false};  // stored after status
     std::atomic<int> status{0};
+    std::atomic<int> refusal{0};  // errno
   };
   struct Unmap {
     void operator()(Board* board) const;

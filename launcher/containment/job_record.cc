@@ -101,7 +101,11 @@ core::Result<std::shared_ptr<JobRecord>> JobRecord::create(const std::string& fo
       ::poll(nullptr, 0, 1);
       continue;
     }
-    REGROUP_RETURN_IF_ERROR(append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id())));
+    const core::Status written = append(file.get(), fmt::format("regroup-job 1\nboot {}\n", boot_id()));
+    if (!written.ok()) {
+      ::unlink(path.c_str());
+      return written;
+    }
     return std::shared_ptr<JobRecord>(new JobRecord(std::move(file), folder, job));
   }
   return core::Status(core::Code::kUnavailable, path + ": it is another job's");

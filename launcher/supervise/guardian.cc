@@ -235,6 +235,8 @@ void Guardian::on_guard_exit(int status) {
     return on_agent_exit(fmt::format("the agent (pid {}) {}", pid, how(*agent_status)),
                          WIFSIGNALED(*agent_status));
   }
+  if (const core::Status why = guard_->refusal(); !why.ok())
+    return on_agent_exit(why.message(), /*killed=*/false);
   siginfo_t info{};
   // It is our child now, unless the guard died just after it had reaped it.
   if (pid == 0 || ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
