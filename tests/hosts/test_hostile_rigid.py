@@ -4,6 +4,7 @@ not its to say is not heard: the job goes on until that agent leaves."""
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from attacks import Plan, names_of_node2
@@ -78,6 +79,46 @@ def test_who_guesses_what_ranks_of_others_say_to_each_other_harms_none(hosts: Ho
     assert (done.returncode, done.stderr) == (0, ""), done
     lines = [f"rank {rank} of 2 app 0 universe 3 sum 2" for rank in range(2)]
     assert sorted(done.stdout.splitlines()) == lines
+    until(lambda: not left_on(hosts), "an end of all processes of regroup", 20)
+
+
+@pytest.mark.parametrize(
+    ("mpi", "what"),
+    [
+        *(("openmpi-4", what) for what in ("own_none", "own_noise", "own_half", "own_large", "own_huge")),
+        *(("openmpi-5", what) for what in ("own_noise", "own_half")),
+    ],
+)
+def test_what_no_libpmix_can_read_harms_those_who_wait_for_it_at_most(hosts: Hosts, mpi: str, what: str):
+    """It is the part of a host of its own in the fences of MPI_Init, where two others wait. A job beside that
+    one, on the same hosts, goes on."""
+    program = hosts.folder / f"waiting.{mpi}"
+    build = [COMPILERS[mpi], "-O1", "-o", program, ROOT / "tests/pmi/mpi_program.c"]
+    subprocess.run(build, check=True, timeout=DEADLINE_S)
+    beside = [BIN / "regroup", "--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node3:1", "-np", "2"]
+    say = ["sh", "-c", "echo up; [ $OMPI_COMM_WORLD_RANK = 0 ] && read line; echo well"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+    def fences() -> set[Path]:
+        return set(hosts.folder.glob("plan-*/done/*.gathered"))
+
+    before = fences()
+    with names_of_node2(hosts) as names, hosts[0].popen([*beside, *say], **pipes) as other:
+        try:
+            assert other.stdout.readline() == "up\n"
+            where = f"node1:1,{names[0]}:1,node3:1"
+            answer, done = play(hosts, where, "running", what, ("-np", "3", str(program), "hello"))
+            other.stdin.close()
+            assert other.wait(DEADLINE_S) == 0
+        finally:
+            other.kill()
+        assert (sorted(other.stdout.read().split()), other.stderr.read()) == (["up", "well", "well"], "")
+    assert answer == ("closed" if what == "own_huge" else "open"), done
+    assert bool(fences() - before) == (what != "own_huge")  # the others were there, and have got it
+    assert done.returncode == 1, done
+    lines = [line for line in done.stderr.splitlines() if line.startswith("regroup:")]
+    assert len(lines) == 1 and lines[0].startswith(f"regroup: host {names[0]}: "), done.stderr
+    assert lines[0].endswith(": ending the job"), lines
     until(lambda: not left_on(hosts), "an end of all processes of regroup", 20)
 
 

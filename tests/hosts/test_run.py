@@ -1,5 +1,6 @@
 """regroup -H: members on several hosts by a real ssh, their output, input, ends, and what cannot be."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from hosts import ROOT, Hosts, until
+from hosts import ROOT, Host, Hosts, until
+from leftovers import Leftovers
+from training import Training
 
 REGROUP = Path(shutil.which("regroup") or ROOT / "build/bin/regroup").resolve()
 DEADLINE_S = 60.0
@@ -401,6 +404,83 @@ def test_a_host_that_is_full_is_named(own_hosts: Hosts):
     done = run(own_hosts, "-H", "node1,node2", "-np", "1:2", "true")
     assert done.status == 0, done.err  # it is done without
     assert said[0] in done.err
+
+
+def test_a_host_without_room_for_a_byte_takes_part(own_hosts: Hosts):
+    """Nothing that they need is written into the files that agents make in its /tmp, nor is one left."""
+    fill = "mount -o remount,size=1m /tmp && ! dd if=/dev/zero of=/tmp/fill bs=4k status=none"
+    assert own_hosts[1].run(["sh", "-c", fill]).returncode == 0
+    assert own_hosts[1].run(["stat", "-f", "-c", "%f", "/tmp"]).stdout == "0\n"
+    before = Leftovers(own_hosts)
+    for members in ("2", "2:2"):
+        done = run(own_hosts, "-H", "node1,node2", "-np", members, "--quiet", "hostname")
+        assert (done.status, done.err) == (0, "")
+        assert sorted(done.out.split()) == ["node1", "node2"]
+    until(lambda: not before.new(), "an end of all files", 10)
+
+
+@contextlib.contextmanager
+def group_around(host: Host, controller: str) -> Iterator[Path]:
+    """A control group of the host, of all that it starts from now on."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    own = [path for _, names, path in lines if names == controller]
+    above = Path(f"/sys/fs/cgroup/{controller}{own[0] if own else ''}")
+    if not own or not (above / "cgroup.procs").exists():
+        pytest.skip(f"there is no hierarchy of the controller {controller} of its own (cgroup v1) here")
+    until(lambda: len(host.pids()) == 1, "an end of all sessions")
+    group = above / f"regroup-full-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(host.pids()[0]))
+        yield group
+    finally:
+        for pid in host.pids():
+            with contextlib.suppress(ProcessLookupError):
+                (above / "cgroup.procs").write_text(str(pid))
+        until(lambda: not (group / "cgroup.procs").read_text(), "an empty group")
+        group.rmdir()
+
+
+def test_a_host_that_takes_no_more_processes_is_named(own_hosts: Hosts):
+    """With one more each time, until all is there: guard, agent, regroup-pmi and its thread, the member."""
+    refused = re.compile(r"regroup: host node2: .*k\(.+\): Resource temporarily unavailable")
+    with group_around(own_hosts[1], "pids") as group:
+        seen = []
+        for more in range(2, 20):
+            until(lambda: (group / "pids.current").read_text() == "1\n", "an end of all sessions")
+            (group / "pids.max").write_text(str(1 + more))
+            rigid = run(own_hosts, "-H", "node1,node2", "true")
+            if rigid.status == 0:
+                break
+            assert refused.search(rigid.err), rigid.err
+            assert rigid.told < 2 * SOON_S
+            seen += re.findall(r"k\(([^)]+)\)", rigid.err)
+            elastic = run(own_hosts, "-H", "node1,node2", "-np", "1:2", "true")
+            assert elastic.status == 0, elastic.err  # it is done without
+            assert refused.search(elastic.err) or "unavailable" not in elastic.err, elastic.err
+        assert rigid.err == ""
+    names = [Path(name).name for name in seen]
+    assert set(names) == {"the guard", "the agent", "regroup-pmi", "true"}, seen
+
+
+@pytest.mark.parametrize("members", ["1:2", "2:2"])
+def test_memory_that_a_host_does_not_have_is_named(own_hosts: Hosts, members: str):
+    """The member there has room for its own state, and not for the arena."""
+    limit, state = 256 << 20, 150 << 20
+    wanted = re.compile(rf"arena: (\d+) bytes wanted, (\d+) available \(cgroup .* = {limit}\)\n")
+    with group_around(own_hosts[1], "memory") as group:
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+        options = ["--tag-output", "--wait", "5"]
+        job = Training(own_hosts, "node1:1,node2:1", members, options, epochs=1, ballast=state)
+        try:
+            until(lambda: wanted.search(job.text()), "the reason", SOON_S)
+            done_without = job.process.wait(DEADLINE_S) == 0
+            assert done_without == (members == "1:2"), job.text()
+        finally:
+            job.close()
+    text = job.text()
+    assert all(state < int(bytes) and int(free) < state for bytes, free in wanted.findall(text)), text
+    assert done_without or re.search(r"^regroup: the job failed: ", text, re.M), text
 
 
 @pytest.mark.parametrize("victim", ["regroup-agent", "regroup"])

@@ -5,7 +5,8 @@
 //          (by a new coordinator); of a job without rounds: space (its members are to be started), running
 //          (it has said that they were)
 //   WHAT   the rows of kAttacks
-//   RESULT a file: "closed", "open" three seconds later, or "never" if STATE was not reached
+//   RESULT a file: "closed", "open" three seconds later, or "never" if STATE was not reached; in
+//          RESULT.gathered how many fences it was in, and the bytes that came of the first
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -76,6 +77,28 @@ void of_nobody(Wire& w, core::MemberId id) {
   w.say(membership(core::MemberLost{.member = id, .joined = true, .signal = 9, .reaped = true}));
   w.say(membership(core::MemberReady{0, {.member = id, .elements = 1, .model = "evil"}}));
   w.say(membership(core::MemberDrained{id}));
+}
+
+// Its own part of each fence of all ranks, of which there are fewer.
+void bring(Wire& w, const Bytes& bytes, int first = 1) {
+  for (int time = first; time < 10; ++time) {
+    const std::string key = fmt::format("fence regroup-{}.0:4294967294 #{}", w.job, time);
+    w.say(Services{pmi::Contribute{key, {0, 1, 2}, w.host, bytes}});
+  }
+}
+
+// The half of what the others bring to the first, to which it brings nothing.
+void bring_half(Wire& w) {
+  const std::string first = fmt::format("fence regroup-{}.0:4294967294 #1", w.job);
+  w.say(Services{pmi::Contribute{first, {0, 1, 2}, w.host, {}}});
+  for (const auto end = Clock::now() + kPatience; w.open() && w.gathered.empty() && Clock::now() < end;) {
+    w.say(Beat{});
+    static_cast<void>(w.hear(Clock::now() + kBeat));
+  }
+  if (w.gathered.empty()) return;
+  Bytes half = w.gathered.front();
+  half.resize(half.size() / 2);
+  bring(w, half, 2);
 }
 
 constexpr struct {
@@ -245,6 +268,12 @@ constexpr struct {
          }
        }
      }},
+    // Its own part of what the others' MPI waits for, and nothing that libpmix could read.
+    {"own_none", [](Wire& w) { bring(w, {}); }},
+    {"own_half", bring_half},
+    {"own_noise", [](Wire& w) { bring(w, noise(4096)); }},
+    {"own_large", [](Wire& w) { bring(w, noise(8 << 20)); }},
+    {"own_huge", [](Wire& w) { bring(w, Bytes(20 << 20)); }},
     // More than the head keeps for any host.
     {"guesses",
      [](Wire& w) {
@@ -347,6 +376,8 @@ int main(int argc, char** argv) {
   auto wire = connect(argv + 6);  // behind STATE WHAT RESULT REGROUP --node-agent
   const std::string result = wire ? attack(argv[1], argv[2], *wire) : "never";
   const std::string path = argv[3];
+  if (wire && !wire->gathered.empty())
+    std::ofstream(path + ".gathered") << wire->gathered.size() << ' ' << wire->gathered.front().size();
   std::ofstream(path + ".new") << result;
   std::rename((path + ".new").c_str(), path.c_str());
 }

@@ -78,6 +78,7 @@ class Wire {
         if (!message.ok()) continue;
         if (const auto* setup = std::get_if<Setup>(&*message)) host = setup->host;
         if (const auto* order = std::get_if<Membership>(&*message)) learn(order->message.body);
+        if (const auto* services = std::get_if<Services>(&*message)) learn(services->message);
         return std::move(*message);
       }
       if (Clock::now() >= until) return std::nullopt;
@@ -91,8 +92,12 @@ class Wire {
   std::uint32_t host = 1;           // the number there of this one
   std::set<core::MemberId> own;     // members that it was to start
   core::Generation generation = 0;  // newest that it was told of
+  std::vector<Bytes> gathered;      // what all have brought, of each fence that they have come to
 
  private:
+  void learn(const pmi::Message& message) {
+    if (const auto* all = std::get_if<pmi::Gathered>(&message)) gathered.push_back(all->data);
+  }
   void learn(const core::Body& body) {
     if (const auto* start = std::get_if<core::Start>(&body)) own.insert(start->member);
     if (const auto* revoke = std::get_if<core::Revoke>(&body)) generation = revoke->generation;
