@@ -23,7 +23,7 @@ std::size_t last_level_cache(const std::string& folder) {
 
 Stores stores_of(Kind kind, std::size_t bytes, std::size_t read, std::size_t cache) {
   const bool is_much = from_root(kind) ? bytes >= cache / 2 : bytes > cache / 2;
-  return is_much || bytes + read > cache ? Stores::kStream : Stores::kPlain;
+  return is_much || bytes + read >= cache ? Stores::kStream : Stores::kPlain;
 }
 
 }  // namespace regroup::collective

@@ -17,7 +17,7 @@ namespace regroup::collective {
 inline constexpr std::size_t kAssumedCache = 8 << 20;
 
 // Past a last-level cache of `cache` bytes: results of all ranks, `bytes` together, above half of it (a
-// root's from there on), or that do not fit it with the `read` bytes that they are made of and go through.
+// root's from there on), or that fill it with the `read` bytes that they are made of and go through.
 [[nodiscard]] Stores stores_of(Kind kind, std::size_t bytes, std::size_t read, std::size_t cache);
 
 }  // namespace regroup::collective

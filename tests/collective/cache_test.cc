@@ -55,17 +55,17 @@ TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
       {Kind::kAllreduce, 0, 0, Stores::kPlain},
       {Kind::kAllreduce, kHalf, 0, Stores::kPlain},
       {Kind::kAllreduce, kHalf + 1, 0, Stores::kStream},
-      {Kind::kAllreduce, kHalf, kHalf, Stores::kPlain},
-      {Kind::kAllreduce, kHalf, kHalf + 1, Stores::kStream},
+      {Kind::kAllreduce, kHalf, kHalf - 1, Stores::kPlain},
+      {Kind::kAllreduce, kHalf, kHalf, Stores::kStream},  // with nothing left of it
       {Kind::kAllreduce, 64, kCache, Stores::kStream},
-      {Kind::kAllgather, kHalf, kHalf, Stores::kPlain},
+      {Kind::kAllgather, kHalf, kHalf - 64, Stores::kPlain},
       {Kind::kAlltoall, kHalf + 1, 0, Stores::kStream},
       {Kind::kReduce, kHalf, 0, Stores::kPlain},
       {Kind::kBroadcast, kHalf - 1, 0, Stores::kPlain},
       {Kind::kBroadcast, kHalf, 0, Stores::kStream},  // a root's: from the half on
       {Kind::kScatter, kHalf, 0, Stores::kStream},
-      {Kind::kScatter, 64, kCache - 64, Stores::kPlain},
-      {Kind::kScatter, 65, kCache - 64, Stores::kStream},
+      {Kind::kScatter, 64, kCache - 65, Stores::kPlain},
+      {Kind::kScatter, 64, kCache - 64, Stores::kStream},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(stores_of(row.kind, row.bytes, row.read, kCache), row.stores)
