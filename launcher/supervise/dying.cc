@@ -72,7 +72,7 @@ std::optional<std::string> stuck_in(pid_t pid) {
        at.increment(error)) {
     const Thread thread = thread_in(at->path());
     if (thread.state == 'Z' || thread.state == 'X') continue;
-    const bool hangs = thread.exiting || (thread.state == 'D' && has_sigkill_pending(at->path()));
+    const bool hangs = thread.state == 'D' && (thread.exiting || has_sigkill_pending(at->path()));
     if (!hangs) return std::nullopt;
     if (!where || where->empty()) where = waits_in(at->path());
   }
