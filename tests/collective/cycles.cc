@@ -15,7 +15,6 @@
 #include <fstream>
 #include <new>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "tests/collective/exchange.h"
@@ -119,7 +118,6 @@ void live(Job& job, Board& board, int rank, Generation first, const Cycles& cycl
     auto next = job.open(world_of(g), rank);
     ASSERT_TRUE(next.ok()) << next.status().to_string();
     comm = std::move(*next);  // the old one ends when the new one is up
-    if (rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const Holdings now = holdings();
     if (rank != kVictim && g > cycles.settled) {
       if (!before) before = now;

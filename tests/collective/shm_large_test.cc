@@ -151,16 +151,22 @@ TEST_P(ShmLarge, EveryOperationAbove4GiB) {
 INSTANTIATE_TEST_SUITE_P(Operations, ShmLarge, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return name_of(info.param.kind); });
 
+// With a line for each rank, whose memory is there.
+core::Result<core::Arena> arena_of(std::size_t elements) {
+  auto arena = core::Arena::create({.slots = kRanks, .elements = elements});
+  for (core::SlotIndex slot = 0; arena.ok() && slot < kRanks; ++slot) {
+    arena->assign_line(slot, slot);
+    REGROUP_RETURN_IF_ERROR(arena->reserve_line(slot));
+  }
+  return arena;
+}
+
 // Inputs and the shared result all in one arena of 9 GiB. Both ranks bring the same memory.
 TEST(ShmLargeArena, OneSharedResultAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
-  auto arena = core::Arena::create({.slots = kRanks, .elements = kBlock / 4 / 3 + (1 << 20)});
+  auto arena = arena_of(kBlock / 4 / 3 + (1 << 20));
   if (arena.code() == core::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
-  for (core::SlotIndex slot = 0; slot < kRanks; ++slot) {
-    arena->assign_line(slot, slot);
-    if (const auto there = arena->reserve_line(slot); !there.ok()) GTEST_SKIP() << there.to_string();
-  }
   std::byte* const base = arena->result(0).data();  // results and buffers follow each other
   const std::span<std::byte> in(base, kBlock);
   const std::span<std::byte> out(base + kBlock, kBlock);
@@ -216,13 +222,9 @@ TEST(ShmLargeInPlace, AllreduceAbove4GiB) {
 TEST(ShmLargeArena, AlltoallAbove4GiB) {
   if (std::getenv("REGROUP_TEST_FULL") == nullptr) GTEST_SKIP() << "only with REGROUP_TEST_FULL";
   if (available_memory() < (1 + kRanks) * kBlock + kMargin) GTEST_SKIP() << "too little memory";
-  auto arena = core::Arena::create({.slots = kRanks, .elements = kBlock / 4 / 2 + (1 << 20)});
+  auto arena = arena_of(kBlock / 4 / 2 + (1 << 20));
   if (arena.code() == core::Code::kResourceExhausted) GTEST_SKIP() << arena.status().to_string();
   ASSERT_TRUE(arena.ok()) << arena.status().to_string();
-  for (core::SlotIndex slot = 0; slot < kRanks; ++slot) {
-    arena->assign_line(slot, slot);
-    if (const auto there = arena->reserve_line(slot); !there.ok()) GTEST_SKIP() << there.to_string();
-  }
   std::byte* const base = arena->result(0).data();  // results and buffers follow each other
   const std::span<std::byte> in(base, kBlock);
   count_up(in, 1);
