@@ -1,0 +1,357 @@
+"""What needs a GPU: `./dev gpu-test [--programs FOLDER] [--json FILE]`, or this file alone with the programs
+of `./dev gpu-test --pack` on a machine without compilers and packages.
+
+Looks whether Regroup finds what nvidia-smi finds, gives it out and gives it up as promised, and whether a
+job whose gradients come from a GPU survives the loss of members with the bits of an undisturbed one. Prints
+a line for each check and writes the figures with the versions of all that took part.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import ours_recovery  # noqa: E402
+from common import Work, summarize  # noqa: E402
+
+WORKERS = 3
+MEGABYTES = 8.0  # of a member's weights
+FOREVER = 10**9  # steps
+REFUSED = 213  # as of mpirun: too few slots
+SHOW_DEVICES = """
+import ctypes, uuid
+cuda, count, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+for i in range(count.value):
+    found = ctypes.create_string_buffer(16)
+    assert cuda.cuDeviceGet(ctypes.byref(device), i) == 0 and cuda.cuDeviceGetUuid(found, device) == 0
+    print(f"GPU-{uuid.UUID(bytes=found.raw)}")
+"""
+T = TypeVar("T")
+Timelines = dict[int, list[ours_recovery.Moment]]  # by process
+
+
+class Failure(Exception):
+    """What a check saw instead of what was promised."""
+
+
+def want(seen: bool, what: str) -> None:
+    if not seen:
+        raise Failure(what)
+
+
+def ask_driver(fields: str) -> list[list[str]]:
+    """Of each GPU, as nvidia-smi tells them."""
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return [line.split(", ") for line in done.stdout.splitlines()]
+
+
+class Bench:
+    """The programs, and a runtime folder of this run's own."""
+
+    def __init__(self, programs: Path, folder: Path):
+        self.programs, self.folder = programs, folder
+        (folder / "run").mkdir(mode=0o700)
+        self.env = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "LD_LIBRARY_PATH": f"{programs}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":"),
+        }
+        self.uuids = [uuid for (uuid,) in ask_driver("uuid")]
+
+    def run(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            ["regroup", *words],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def output(self, *words: str, timeout: float = 120) -> str:
+        done = self.run(*words, timeout=timeout)
+        want(done.returncode == 0, f"regroup {' '.join(words)}: status {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    @contextmanager
+    def job(self, *words: str) -> Iterator["Job"]:
+        job = Job(self, words)
+        try:
+            yield job
+        finally:
+            job.close()
+
+
+class Job:
+    def __init__(self, bench: Bench, words: tuple[str, ...]):
+        self.bench = bench
+        self.log = Path(tempfile.mkstemp(dir=bench.folder)[1])
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                ["regroup", *words], env=bench.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def until(self, seen: Callable[[], T | None], what: str, timeout: float = 60) -> T:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if found := seen():
+                return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise Failure(f"{what}: not seen; the job said: {self.text()[-2000:]}")
+
+    def wait(self, timeout: float = 300) -> str:
+        try:
+            status = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"the job did not end within {timeout:.0f} s: {self.text()[-2000:]}") from None
+        want(status == 0, f"the job ended with {status}: {self.text()[-2000:]}")
+        return self.text()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+
+def topology(bench: Bench) -> dict:
+    """`regroup topo` shows each GPU of nvidia-smi, with its bus id and memory."""
+    bench.output("topo", "--fresh")
+    kept = (bench.folder / "run/regroup/machine.json").read_text().split("\n", 1)[1]
+    ours = {gpu["uuid"]: gpu for gpu in json.loads(kept)["gpus"]}
+    for uuid, name, bus, mib, capability in ask_driver("uuid,name,pci.bus_id,memory.total,compute_cap"):
+        want(uuid in ours, f"{uuid} is missing in {kept}")
+        gpu = ours[uuid]
+        domain, rest = bus.lower().split(":", 1)
+        want(gpu["bus_id"] == f"{int(domain, 16):04x}:{rest}", f"{gpu['bus_id']} is not {bus}")
+        want(gpu["arch"] == "sm" + capability.replace(".", ""), f"{gpu['arch']} is not {capability}")
+        want(name in gpu["product"] or gpu["product"] in name, f"{gpu['product']} is not {name}")
+        want(abs(gpu["memory_bytes"] / 2**20 - int(mib)) < 1024, f"{gpu['memory_bytes']} B is not {mib} MiB")
+    want(len(ours) == len(bench.uuids), f"{sorted(ours)} are not {bench.uuids}")
+    return {"gpus": len(ours), "text": bench.output("topo")}
+
+
+def placement(bench: Bench) -> dict:
+    """Each rank of --placement sees one GPU, in CUDA itself; one rank more than GPUs is refused in words."""
+    count = len(bench.uuids)
+    show = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    seen = bench.output("-np", str(count), "--placement", "best", *show).split()
+    want(sorted(seen) == sorted(bench.uuids), f"CUDA_VISIBLE_DEVICES {seen}, GPUs {bench.uuids}")
+    in_cuda = bench.output(
+        "-np", str(count), "--placement", "best", sys.executable, "-c", SHOW_DEVICES
+    ).split()
+    want(sorted(in_cuda) == sorted(bench.uuids), f"CUDA shows {in_cuda}")
+    refused = bench.run("-np", str(count + 1), "--placement", "best", "--oversubscribe", *show)
+    want(refused.returncode == REFUSED and "GPU" in refused.stderr, f"{refused.returncode}: {refused.stderr}")
+    return {"refused": refused.stderr.strip()}
+
+
+def claims(bench: Bench) -> dict:
+    """What one job has, another does not get, and does when the first is over."""
+    mine = ["-np", str(len(bench.uuids)), "--placement", "best"]
+    with bench.job(*mine, "sh", "-c", "echo up; sleep 100") as job:
+        job.until(lambda: "up" in job.text(), "a job on all GPUs")
+        refused = bench.run(*mine, "true")
+        want(
+            refused.returncode == REFUSED and "job" in refused.stderr,
+            f"{refused.returncode}: {refused.stderr}",
+        )
+        shared = bench.run(*mine, "--oversubscribe", "true")
+        want(shared.returncode == 0, f"--oversubscribe: {shared.stderr}")
+    bench.output(*mine, "true")
+    return {"refused": refused.stderr.strip(), "shared": shared.stderr.strip()}
+
+
+def member(bench: Bench, steps: int, held_gib: float) -> list[str]:
+    folder = Path(tempfile.mkdtemp(dir=bench.folder))
+    return [str(bench.programs / "gpu_member"), str(folder), str(steps), str(MEGABYTES), str(held_gib)]
+
+
+def usage(bench: Bench) -> dict:
+    """`regroup status` tells how busy a member's GPU is, its memory and power."""
+    words = ["--shards", "4", "-np", "1:1", "--placement", "best", *member(bench, FOREVER, 8)]
+    with bench.job(*words) as job:
+
+        def used() -> dict | None:
+            told = bench.run("status", "--json")
+            gpus = [
+                gpu for m in json.loads(told.stdout or "{}").get("members", []) for gpu in m.get("gpus", [])
+            ]
+            return gpus[0] if gpus and gpus[0]["busy_percent"] > 0 else None
+
+        gpu = job.until(used, "a busy GPU in the status")
+        mib = dict(ask_driver("uuid,memory.used"))[gpu["uuid"]]
+        want(gpu["memory_used"] >= 8 << 30, f"8 GiB are held, {gpu} is told")
+        want(abs(gpu["memory_used"] / 2**20 - int(mib)) < 2048, f"{gpu}: nvidia-smi tells {mib} MiB")
+        want(gpu["watts"] > 10, f"{gpu}")
+        return {**gpu, "table": bench.output("status")}
+
+
+def training(members: str, command: list[str]) -> list[str]:
+    return ["--oversubscribe", "--shards", "6", "--start", members.split(":")[-1], "-np", members, *command]
+
+
+def weights_of(timelines: Timelines) -> dict[int, str]:
+    """Their CRC after each 50th step; members that differ are a failure."""
+    found: dict[int, set[str]] = {}
+    for moments in timelines.values():
+        for m in moments:
+            if m.what.startswith("weights-"):
+                found.setdefault(m.step, set()).add(m.what)
+    for step, crcs in found.items():
+        want(len(crcs) == 1, f"after step {step} members have {crcs}")
+    return {step: crcs.pop() for step, crcs in found.items()}
+
+
+def settled(timelines: Timelines) -> bool:
+    """All living members are in one World of full size, and have been for 15 steps."""
+    last = [moments[-1] for moments in timelines.values()]
+    if len(last) != WORKERS or {m.size for m in last} != {WORKERS} or len({m.generation for m in last}) > 1:
+        return False
+    joined = [m.step for moments in timelines.values() for m in moments if m.what in ("entered", "joined")]
+    return min(m.step for m in last) > max(joined) + 15
+
+
+def recovery(bench: Bench, kills: int, held_gib: float) -> dict:
+    """Members are killed in the middle of steps; the weights are those of an undisturbed member alone."""
+    command = member(bench, FOREVER, held_gib)
+    folder = Path(command[1])
+    gone: dict[int, float] = {}
+    killed: list[ours_recovery.Kill] = []
+
+    def living() -> Timelines | None:
+        found = {pid: m for pid, m in ours_recovery.read_timelines(folder).items() if pid not in gone and m}
+        return found if settled(found) else None
+
+    def last_of(pid: int) -> ours_recovery.Moment:
+        moments = ours_recovery.read_timelines(folder)[pid]
+        return [m for m in moments if not m.what.startswith("weights-")][-1]
+
+    with bench.job(*training(f"{WORKERS - 1}:{WORKERS}", command)) as job:
+        for number in range(kills):
+            pid = sorted(job.until(living, f"a settled World before kill {number + 1}", 120))[
+                number % WORKERS
+            ]
+            time.sleep(number % 7 * 0.003)
+            at = time.monotonic_ns()
+            os.kill(pid, signal.SIGKILL)
+            gone[pid] = gone_after(pid)
+            killed.append(ours_recovery.kill_during(at, pid, last_of(pid)))
+        job.until(living, "a settled World after the kills", 120)
+        time.sleep(2)
+    timelines = ours_recovery.read_timelines(folder)
+    weights = weights_of(timelines)
+    alone = member(bench, max(weights), 0)
+    bench.output(*training("1:1", alone), timeout=400)
+    undisturbed = weights_of(ours_recovery.read_timelines(Path(alone[1])))
+    want(weights == undisturbed, f"weights {weights} after {kills} kills, {undisturbed} alone")
+    found = ours_recovery.quantities(timelines, killed, Work(MEGABYTES, 0, WORKERS))
+    found["kill_to_process_gone"] = list(gone.values())
+    rows = {name: summarize([v * 1e3 for v in values]).to_json() for name, values in found.items() if values}
+    return {
+        "unit": "ms",
+        "steps_with_equal_weights": len(weights),
+        "last": weights[max(weights)],
+        "rows": rows,
+    }
+
+
+def gone_after(pid: int) -> float:
+    """Seconds until the process has given up all that it had and its agent has reaped it."""
+    began = time.monotonic()
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < began + 60:
+        time.sleep(0.001)
+    return time.monotonic() - began
+
+
+def recordings(bench: Bench) -> dict:
+    """This machine for tests/machines: sysfs as `regroup topo` reads it, and nvidia-smi's matrix."""
+    sysfs = subprocess.run(
+        [sys.executable, str(ROOT / "tests/record_sysfs.py")], capture_output=True, text=True, check=True
+    )
+    matrix = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=True)
+    return {"sysfs": sysfs.stdout, "topo -m": matrix.stdout}
+
+
+def versions(bench: Bench) -> dict:
+    ((gpu, driver), *_) = ask_driver("name,driver_version")
+    return {
+        "gpu": gpu,
+        "driver": driver,
+        "kernel": os.uname().release,
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "regroup": bench.output("--version").strip(),
+        "commit": (bench.programs / "commit").read_text().strip()
+        if (bench.programs / "commit").exists()
+        else None,
+    }
+
+
+CHECKS: dict[str, Callable[[Bench], dict]] = {
+    "topology": topology,
+    "placement": placement,
+    "claims": claims,
+    "usage": usage,
+    "recovery": lambda bench: recovery(bench, kills=20, held_gib=0),
+    "recovery with 20 GiB held by each": lambda bench: recovery(bench, kills=8, held_gib=20),
+    "recordings": recordings,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="./dev gpu-test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--programs", type=Path, default=ROOT / "build-release/bin", help="regroup and gpu_member"
+    )
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    args = parser.parse_args()
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="regroup-gpu-") as folder:
+        bench = Bench(args.programs.resolve(), Path(folder))
+        results: dict = {"date": time.strftime("%Y-%m-%d"), "machine": versions(bench), "checks": {}}
+        for name, check in CHECKS.items():
+            began = time.monotonic()
+            try:
+                results["checks"][name] = {"passed": True, **check(bench)}
+            except (Failure, OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
+                failed.append(name)
+                results["checks"][name] = {"passed": False, "why": f"{type(error).__name__}: {error}"}
+            told = results["checks"][name]
+            verdict = "ok    " if told["passed"] else "FAILED"
+            print(f"{verdict} {name} ({time.monotonic() - began:.1f} s) {told.get('why', '')}", flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1)[:8000])
+    print(
+        f"{len(CHECKS) - len(failed)} passed, {len(failed)} failed"
+        + "".join(f"; failed: {name}" for name in failed)
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
