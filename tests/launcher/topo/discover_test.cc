@@ -115,6 +115,18 @@ TEST_F(Discover, ARecordedVirtualMachineHasItsCardAndNoGhosts) {
   EXPECT_TRUE(nic.up && nic.addressed);
 }
 
+TEST_F(Discover, ARecordedVirtualMachineWithAnH200HasItAlsoWithoutNvml) {
+  DiscoverOptions options = tree("h200-vm");
+  options.nvml = root_ / "none.so";
+  const Machine machine = found(options);
+  ASSERT_EQ(machine.gpus.size(), 1U);
+  EXPECT_EQ(machine.gpus[0].bus_id, "0000:00:06.0");
+  ASSERT_EQ(machine.numas.size(), 1U);  // sysfs says -1 for each device
+  EXPECT_EQ(machine.numas[0].cpus.size(), 16U);
+  EXPECT_EQ(brief(machine.path(machine.gpu_end(0), machine.nic_end(0))), "PHB 12");
+  EXPECT_THAT(machine.guesses, testing::Contains(HasSubstr("none.so")));
+}
+
 TEST_F(Discover, TellsWhichCardsAreUp) {
   DiscoverOptions options = tree("nvidia-ib");
   options.cache_folder = root_ / "cache";
