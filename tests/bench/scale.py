@@ -9,6 +9,7 @@ for each change that makes one, and a figure that is missed ends the bench with 
 
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ import common
 AGENTS = (16, 64, 256, 1024, 4096, 10000, 16384)
 QUICK = (16, 64, 256, 1024)
 RADICES = (0, 64)
+FLAT_MOST = 10_000  # beyond, flat takes most of an hour and shows nothing new
 JOINERS = 1000
 ASKED_AGENTS, ASKED_RADIX, ASKED_S = 10_000, 64, 0.5
 GENERATIONS = ("one member lost", "a switch lost", "joiners")
@@ -125,7 +127,8 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[dict] = []
     for agents in options.agents or (QUICK if options.quick else AGENTS):
-        for radix in RADICES:
+        for radix in RADICES if agents <= FLAT_MOST else RADICES[1:]:
+            print(f"{agents} agents, {'in a tree' if radix else 'flat'} ...", file=sys.stderr, flush=True)
             rows += simulate(agents, radix, options.samples if agents <= 1024 else 1)
     machine = common.machine()
     rows.sort(key=lambda row: (row["change"], row["radix"], row["agents"]))
