@@ -19,6 +19,7 @@ import common
 AGENTS = (16, 64, 256, 1024, 4096, 10000, 16384)
 QUICK = (16, 64, 256, 1024)
 RADICES = (0, 64)
+DEADLINE_S = 3600.0  # of one run: 16,384 agents take 20 to 30 minutes on two busy cores
 FLAT_MOST = 10_000  # beyond, flat takes most of an hour and shows nothing new
 JOINERS = 1000
 ASKED_AGENTS, ASKED_RADIX, ASKED_S = 10_000, 64, 0.5
@@ -41,7 +42,12 @@ def simulate(agents: int, radix: int, samples: int) -> list[dict]:
         with tempfile.TemporaryDirectory() as folder:
             joiners = min(JOINERS, agents)
             command = [program, str(agents), str(radix), str(joiners), f"{folder}/journal"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise common.BenchError(f"{agents} agents, radix {radix}: over {DEADLINE_S:.0f} s") from None
         if done.returncode != 0:
             raise common.BenchError(f"{agents} agents, radix {radix}: {done.stderr.strip()}")
         runs.append([json.loads(line) for line in done.stdout.splitlines()])
@@ -128,8 +134,9 @@ def main() -> None:
     rows: list[dict] = []
     for agents in options.agents or (QUICK if options.quick else AGENTS):
         for radix in RADICES if agents <= FLAT_MOST else RADICES[1:]:
-            print(f"{agents} agents, {'in a tree' if radix else 'flat'} ...", file=sys.stderr, flush=True)
-            rows += simulate(agents, radix, options.samples if agents <= 1024 else 1)
+            found = simulate(agents, radix, options.samples if agents <= 1024 else 1)
+            print(table(found), file=sys.stderr, flush=True)
+            rows += found
     machine = common.machine()
     rows.sort(key=lambda row: (row["change"], row["radix"], row["agents"]))
     print(table(rows))
