@@ -43,7 +43,7 @@ function(regroup_test NAME)
   regroup_test_properties(${NAME} ${ARG_TIMEOUT})
 endfunction()
 
-# Label, time limit (default 120 s; five times that with ThreadSanitizer) and environment of a CTest that add_test() has just added.
+# Label, time limit (default 120 s; five times that with ThreadSanitizer, twice with AddressSanitizer) and environment of a CTest that add_test() has just added.
 function(regroup_test_properties NAME)
   set(timeout 120)
   if(ARGC GREATER 1)
@@ -51,6 +51,8 @@ function(regroup_test_properties NAME)
   endif()
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
     math(EXPR timeout "${timeout} * 5")  # ten times as slow, and two tests at a time
+  elseif(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
+    math(EXPR timeout "${timeout} * 2")
   endif()
   file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${timeout} LABELS "${label}"
