@@ -9,6 +9,7 @@ a line for each check and writes the figures with the versions of all that took 
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,12 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench"))
 import ours_recovery  # noqa: E402
-from common import Work, summarize  # noqa: E402
+from common import Work, machine, summarize  # noqa: E402
 
 WORKERS = 3
 MEGABYTES = 8.0  # of a member's weights
 FOREVER = 10**9  # steps
+SETTLED = 15  # steps of a World of full size between two kills
 REFUSED = 213  # as of mpirun: too few slots
 SHOW_DEVICES = """
 import ctypes, uuid
@@ -35,7 +37,7 @@ assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 for i in range(count.value):
     found = ctypes.create_string_buffer(16)
     assert cuda.cuDeviceGet(ctypes.byref(device), i) == 0 and cuda.cuDeviceGetUuid(found, device) == 0
-    print(f"GPU-{uuid.UUID(bytes=found.raw)}")
+    print(f"GPU-{uuid.UUID(bytes=found.raw)}", end="," if i + 1 < count.value else "\\n")
 """
 T = TypeVar("T")
 Timelines = dict[int, list[ours_recovery.Moment]]  # by process
@@ -117,14 +119,6 @@ class Job:
             time.sleep(0.02)
         raise Failure(f"{what}: not seen; the job said: {self.text()[-2000:]}")
 
-    def wait(self, timeout: float = 300) -> str:
-        try:
-            status = self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"the job did not end within {timeout:.0f} s: {self.text()[-2000:]}") from None
-        want(status == 0, f"the job ended with {status}: {self.text()[-2000:]}")
-        return self.text()
-
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
@@ -132,7 +126,8 @@ class Job:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        self.process.wait()
+                self.process.wait()
+                raise Failure(f"SIGTERM did not end the job: {self.text()[-2000:]}") from None
 
 
 def topology(bench: Bench) -> dict:
@@ -146,7 +141,7 @@ def topology(bench: Bench) -> dict:
         domain, rest = bus.lower().split(":", 1)
         want(gpu["bus_id"] == f"{int(domain, 16):04x}:{rest}", f"{gpu['bus_id']} is not {bus}")
         want(gpu["arch"] == "sm" + capability.replace(".", ""), f"{gpu['arch']} is not {capability}")
-        want(name in gpu["product"] or gpu["product"] in name, f"{gpu['product']} is not {name}")
+        want(gpu["product"] == name, f"{gpu['product']} is not {name}")
         want(abs(gpu["memory_bytes"] / 2**20 - int(mib)) < 1024, f"{gpu['memory_bytes']} B is not {mib} MiB")
     want(len(ours) == len(bench.uuids), f"{sorted(ours)} are not {bench.uuids}")
     return {"gpus": len(ours), "text": bench.output("topo")}
@@ -156,12 +151,10 @@ def placement(bench: Bench) -> dict:
     """Each rank of --placement sees one GPU, in CUDA itself; one rank more than GPUs is refused in words."""
     count = len(bench.uuids)
     show = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    seen = bench.output("-np", str(count), "--placement", "best", *show).split()
+    seen = bench.output("-np", str(count), "--placement", "best", *show).splitlines()
     want(sorted(seen) == sorted(bench.uuids), f"CUDA_VISIBLE_DEVICES {seen}, GPUs {bench.uuids}")
-    in_cuda = bench.output(
-        "-np", str(count), "--placement", "best", sys.executable, "-c", SHOW_DEVICES
-    ).split()
-    want(sorted(in_cuda) == sorted(bench.uuids), f"CUDA shows {in_cuda}")
+    in_cuda = bench.output("-np", str(count), "--placement", "best", sys.executable, "-c", SHOW_DEVICES)
+    want(sorted(in_cuda.splitlines()) == sorted(bench.uuids), f"CUDA shows {in_cuda}")
     refused = bench.run("-np", str(count + 1), "--placement", "best", "--oversubscribe", *show)
     want(refused.returncode == REFUSED and "GPU" in refused.stderr, f"{refused.returncode}: {refused.stderr}")
     return {"refused": refused.stderr.strip()}
@@ -170,15 +163,14 @@ def placement(bench: Bench) -> dict:
 def claims(bench: Bench) -> dict:
     """What one job has, another does not get, and does when the first is over."""
     mine = ["-np", str(len(bench.uuids)), "--placement", "best"]
-    with bench.job(*mine, "sh", "-c", "echo up; sleep 100") as job:
-        job.until(lambda: "up" in job.text(), "a job on all GPUs")
+    show = 'echo "agent $PPID has $CUDA_VISIBLE_DEVICES"'
+    with bench.job(*mine, "sh", "-c", f"{show}; sleep 100") as job:
+        agent = job.until(lambda: re.search(r"agent (\d+) has GPU-", job.text()), "a job on all GPUs")[1]
         refused = bench.run(*mine, "true")
-        want(
-            refused.returncode == REFUSED and "job" in refused.stderr,
-            f"{refused.returncode}: {refused.stderr}",
-        )
-        shared = bench.run(*mine, "--oversubscribe", "true")
-        want(shared.returncode == 0, f"--oversubscribe: {shared.stderr}")
+        named = f"(process {agent})" in refused.stderr
+        want(refused.returncode == REFUSED and named, f"{agent}, {refused.returncode}: {refused.stderr}")
+        shared = bench.run(*mine, "--oversubscribe", "sh", "-c", show)
+        want(shared.returncode == 0 and "has GPU-" in shared.stdout, f"--oversubscribe: {shared.stderr}")
     bench.output(*mine, "true")
     return {"refused": refused.stderr.strip(), "shared": shared.stderr.strip()}
 
@@ -190,7 +182,8 @@ def member(bench: Bench, steps: int, held_gib: float) -> list[str]:
 
 def usage(bench: Bench) -> dict:
     """`regroup status` tells how busy a member's GPU is, its memory and power."""
-    words = ["--shards", "4", "-np", "1:1", "--placement", "best", *member(bench, FOREVER, 8)]
+    held = held_gib(0.06)
+    words = ["--shards", "4", "-np", "1:1", "--placement", "best", *member(bench, FOREVER, held)]
     with bench.job(*words) as job:
 
         def used() -> dict | None:
@@ -198,14 +191,20 @@ def usage(bench: Bench) -> dict:
             gpus = [
                 gpu for m in json.loads(told.stdout or "{}").get("members", []) for gpu in m.get("gpus", [])
             ]
-            return gpus[0] if gpus and gpus[0]["busy_percent"] > 0 else None
+            return gpus[0] if gpus and (gpus[0]["busy_percent"] or 0) > 0 else None
 
         gpu = job.until(used, "a busy GPU in the status")
         mib = dict(ask_driver("uuid,memory.used"))[gpu["uuid"]]
-        want(gpu["memory_used"] >= 8 << 30, f"8 GiB are held, {gpu} is told")
+        want(gpu["memory_used"] >= held * 2**30, f"{held} GiB are held, {gpu} is told")
         want(abs(gpu["memory_used"] / 2**20 - int(mib)) < 2048, f"{gpu}: nvidia-smi tells {mib} MiB")
         want(gpu["watts"] > 10, f"{gpu}")
         return {**gpu, "table": bench.output("status")}
+
+
+def held_gib(share: float) -> float:
+    """So much of what is free on the first GPU."""
+    ((free,), *_) = ask_driver("memory.free")
+    return round(share * float(free) / 1024, 1)
 
 
 def training(members: str, command: list[str]) -> list[str]:
@@ -225,17 +224,17 @@ def weights_of(timelines: Timelines) -> dict[int, str]:
 
 
 def settled(timelines: Timelines) -> bool:
-    """All living members are in one World of full size, and have been for 15 steps."""
+    """All living members are in one World of full size, and have been for some steps."""
     last = [moments[-1] for moments in timelines.values()]
     if len(last) != WORKERS or {m.size for m in last} != {WORKERS} or len({m.generation for m in last}) > 1:
         return False
     joined = [m.step for moments in timelines.values() for m in moments if m.what in ("entered", "joined")]
-    return min(m.step for m in last) > max(joined) + 15
+    return min(m.step for m in last) > max(joined) + SETTLED
 
 
-def recovery(bench: Bench, kills: int, held_gib: float) -> dict:
+def recovery(bench: Bench, kills: int, held: float) -> dict:
     """Members are killed in the middle of steps; the weights are those of an undisturbed member alone."""
-    command = member(bench, FOREVER, held_gib)
+    command = member(bench, FOREVER, held)
     folder = Path(command[1])
     gone: dict[int, float] = {}
     killed: list[ours_recovery.Kill] = []
@@ -258,8 +257,12 @@ def recovery(bench: Bench, kills: int, held_gib: float) -> dict:
             os.kill(pid, signal.SIGKILL)
             gone[pid] = gone_after(pid)
             killed.append(ours_recovery.kill_during(at, pid, last_of(pid)))
-        job.until(living, "a settled World after the kills", 120)
-        time.sleep(2)
+        last_kill = max(moments[-1].step for moments in ours_recovery.read_timelines(folder).values())
+
+        def compared() -> bool:
+            return max(weights_of(ours_recovery.read_timelines(folder)), default=0) > last_kill + SETTLED
+
+        job.until(compared, "weights after the last kill", 120)
     timelines = ours_recovery.read_timelines(folder)
     weights = weights_of(timelines)
     alone = member(bench, max(weights), 0)
@@ -271,6 +274,7 @@ def recovery(bench: Bench, kills: int, held_gib: float) -> dict:
     rows = {name: summarize([v * 1e3 for v in values]).to_json() for name, values in found.items() if values}
     return {
         "unit": "ms",
+        "held_gib": held,
         "steps_with_equal_weights": len(weights),
         "last": weights[max(weights)],
         "rows": rows,
@@ -280,7 +284,8 @@ def recovery(bench: Bench, kills: int, held_gib: float) -> dict:
 def gone_after(pid: int) -> float:
     """Seconds until the process has given up all that it had and its agent has reaped it."""
     began = time.monotonic()
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < began + 60:
+    while Path(f"/proc/{pid}").exists():
+        want(time.monotonic() < began + 60, f"killed process {pid} is still there after 60 s")
         time.sleep(0.001)
     return time.monotonic() - began
 
@@ -294,18 +299,30 @@ def recordings(bench: Bench) -> dict:
     return {"sysfs": sysfs.stdout, "topo -m": matrix.stdout}
 
 
+def commit_of(programs: Path) -> str:
+    """The commit that the programs are of: what --pack wrote, or this checkout's."""
+    told = programs / "commit"
+    if told.exists():
+        return told.read_text().strip()
+    return first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
+
+
+def first_line(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return (done.stdout.splitlines() or ["unknown"])[-1 if command[0] == "nvcc" else 0]
+
+
 def versions(bench: Bench) -> dict:
     ((gpu, driver), *_) = ask_driver("name,driver_version")
     return {
+        **machine(),
         "gpu": gpu,
         "driver": driver,
+        "nvcc": first_line("nvcc", "--version"),
         "kernel": os.uname().release,
         "python": sys.version.split()[0],
-        "cores": os.cpu_count(),
         "regroup": bench.output("--version").strip(),
-        "commit": (bench.programs / "commit").read_text().strip()
-        if (bench.programs / "commit").exists()
-        else None,
+        "commit": commit_of(bench.programs),
     }
 
 
@@ -314,8 +331,8 @@ CHECKS: dict[str, Callable[[Bench], dict]] = {
     "placement": placement,
     "claims": claims,
     "usage": usage,
-    "recovery": lambda bench: recovery(bench, kills=20, held_gib=0),
-    "recovery with 20 GiB held by each": lambda bench: recovery(bench, kills=8, held_gib=20),
+    "recovery": lambda bench: recovery(bench, kills=20, held=0),
+    "recovery, a seventh of the memory held by each": lambda b: recovery(b, kills=12, held=held_gib(1 / 7)),
     "recordings": recordings,
 }
 
@@ -325,7 +342,7 @@ def main() -> int:
         prog="./dev gpu-test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--programs", type=Path, default=ROOT / "build-release/bin", help="regroup and gpu_member"
+        "--programs", type=Path, default=ROOT / "build-gpu-release/bin", help="regroup and gpu_member"
     )
     parser.add_argument("--json", type=Path, help="where the figures go")
     args = parser.parse_args()
@@ -337,15 +354,18 @@ def main() -> int:
             began = time.monotonic()
             try:
                 results["checks"][name] = {"passed": True, **check(bench)}
-            except (Failure, OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
+            except Exception as error:  # whatever it is, the other checks are made and the figures written
                 failed.append(name)
                 results["checks"][name] = {"passed": False, "why": f"{type(error).__name__}: {error}"}
             told = results["checks"][name]
             verdict = "ok    " if told["passed"] else "FAILED"
             print(f"{verdict} {name} ({time.monotonic() - began:.1f} s) {told.get('why', '')}", flush=True)
+    for name, check in results["checks"].items():
+        for row, told in check.get("rows", {}).items():
+            figures = f"min {told['min']:.2f}, p50 {told['p50']:.2f}, p99 {told['p99']:.2f}"
+            print(f"{name}: {row}: {figures} ms, {told['samples']} samples")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results, indent=1)[:8000])
     print(
         f"{len(CHECKS) - len(failed)} passed, {len(failed)} failed"
         + "".join(f"; failed: {name}" for name in failed)
