@@ -23,7 +23,7 @@ LINE = 2464  # KiB that a member's line of the arena holds
 # KiB that there may be more: allocators take memory in pieces, in a member with UCX of 2 MiB. Who comes while
 # the line of the one before is still needed takes the next, whose memory stays: one more than there were when
 # all began, not one for each of dozens of cycles.
-MOST = {"private": 1024, "shared": 256, "arena": LINE + 256}
+MOST = {"private": 1024, "shared": 256, "arena": 256 + (LINE if CYCLES > 100 else 0)}
 # Its place among the ranks decides to how many others it is connected.
 MOST_OF_MEMBER = {**MOST, "private": 4096, "descriptors": 2}
 
