@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,9 @@ from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/bench"))
+sys.path[:0] = [str(ROOT / "tests/bench"), str(ROOT / "tests")]
 import ours_recovery  # noqa: E402
+import waiting  # noqa: E402
 from common import Work, machine, summarize  # noqa: E402
 
 WORKERS = 3
@@ -52,11 +54,14 @@ def want(seen: bool, what: str) -> None:
         raise Failure(what)
 
 
+def output_of(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
 def ask_driver(fields: str) -> list[list[str]]:
     """Of each GPU, as nvidia-smi tells them."""
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return [line.split(", ") for line in done.stdout.splitlines()]
+    told = output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    return [line.split(", ") for line in told.splitlines()]
 
 
 class Bench:
@@ -110,14 +115,15 @@ class Job:
         return self.log.read_text(errors="replace")
 
     def until(self, seen: Callable[[], T | None], what: str, timeout: float = 60) -> T:
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            if found := seen():
+        def look() -> T | None:
+            if (found := seen()) or self.process.poll() is None:
                 return found
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        raise Failure(f"{what}: not seen; the job said: {self.text()[-2000:]}")
+            raise Failure(f"{what}: not seen before the job ended; it said: {self.text()[-2000:]}")
+
+        try:
+            return waiting.until(look, what, timeout, pause_s=0.02)
+        except TimeoutError as error:
+            raise Failure(f"{error}; the job said: {self.text()[-2000:]}") from None
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -175,9 +181,9 @@ def claims(bench: Bench) -> dict:
     return {"refused": refused.stderr.strip(), "shared": shared.stderr.strip()}
 
 
-def member(bench: Bench, steps: int, held_gib: float) -> list[str]:
+def member(bench: Bench, steps: int, held: float) -> list[str]:
     folder = Path(tempfile.mkdtemp(dir=bench.folder))
-    return [str(bench.programs / "gpu_member"), str(folder), str(steps), str(MEGABYTES), str(held_gib)]
+    return [str(bench.programs / "gpu_member"), str(folder), str(steps), str(MEGABYTES), str(held)]
 
 
 def usage(bench: Bench) -> dict:
@@ -284,19 +290,14 @@ def recovery(bench: Bench, kills: int, held: float) -> dict:
 def gone_after(pid: int) -> float:
     """Seconds until the process has given up all that it had and its agent has reaped it."""
     began = time.monotonic()
-    while Path(f"/proc/{pid}").exists():
-        want(time.monotonic() < began + 60, f"killed process {pid} is still there after 60 s")
-        time.sleep(0.001)
+    waiting.until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of killed {pid}", 60, pause_s=0.001)
     return time.monotonic() - began
 
 
 def recordings(bench: Bench) -> dict:
     """This machine for tests/machines: sysfs as `regroup topo` reads it, and nvidia-smi's matrix."""
-    sysfs = subprocess.run(
-        [sys.executable, str(ROOT / "tests/record_sysfs.py")], capture_output=True, text=True, check=True
-    )
-    matrix = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=True)
-    return {"sysfs": sysfs.stdout, "topo -m": matrix.stdout}
+    record = [sys.executable, str(ROOT / "tests/record_sysfs.py")]
+    return {"sysfs": output_of(*record), "topo -m": output_of("nvidia-smi", "topo", "-m")}
 
 
 def commit_of(programs: Path) -> str:
@@ -304,12 +305,7 @@ def commit_of(programs: Path) -> str:
     told = programs / "commit"
     if told.exists():
         return told.read_text().strip()
-    return first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
-
-
-def first_line(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return (done.stdout.splitlines() or ["unknown"])[-1 if command[0] == "nvcc" else 0]
+    return output_of("git", "-C", str(ROOT), "describe", "--always", "--dirty").strip()
 
 
 def versions(bench: Bench) -> dict:
@@ -318,7 +314,7 @@ def versions(bench: Bench) -> dict:
         **machine(),
         "gpu": gpu,
         "driver": driver,
-        "nvcc": first_line("nvcc", "--version"),
+        "nvcc": output_of("nvcc", "--version").splitlines()[-1] if shutil.which("nvcc") else None,
         "kernel": os.uname().release,
         "python": sys.version.split()[0],
         "regroup": bench.output("--version").strip(),
@@ -342,7 +338,7 @@ def main() -> int:
         prog="./dev gpu-test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--programs", type=Path, default=ROOT / "build-gpu-release/bin", help="regroup and gpu_member"
+        "--programs", type=Path, default=ROOT / "build-gpu/bin", help="regroup and gpu_member"
     )
     parser.add_argument("--json", type=Path, help="where the figures go")
     args = parser.parse_args()
