@@ -62,7 +62,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] const Quick* remember(const Operation& operation);
   [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
   void fetch_ahead(const Operation& operation) const;
-  void make_ready(const Operation& operation) const;
+  void make_ready(const Operation& operation, const Plan& plan) const;
   [[nodiscard]] bool run_quick(const Quick& quick, core::TimePoint deadline);
   [[nodiscard]] bool run_pair(const Quick& quick);
   void give(const Quick& quick);

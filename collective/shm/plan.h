@@ -55,6 +55,7 @@ struct Quick {
   Call call;
   Plan plan;
   bool known = false;
+  bool is_staged = false;  // it travels in a chunk
   // Goes by run_pair(), for which little else matters.
   bool is_pair = false;
   Kernels::Close close = nullptr;  // of an allreduce

@@ -174,8 +174,9 @@ TEST_P(ShmQuickKinds, ARingOfFiveThatDiffer) {
 // In the arrival, in two lines, in many, in the stage; on one core without lines.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
-                                           Member{2, 450}, Member{3, 3}, Member{3, 20}, Member{5, 1},
-                                           Member{2, 2, true}, Member{2, 20, true}, Member{5, 14, true}),
+                                           Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
+                                           Member{5, 1}, Member{2, 2, true}, Member{2, 20, true},
+                                           Member{5, 14, true}),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "RanksOf" +
                                   std::to_string(info.param.elements) +

@@ -1,0 +1,232 @@
+// Operations that need nothing but one rendezvous: found again, arrived at and finished without a queue, and
+// of two ranks with nothing between the other's arrival and the result.
+#include "collective/shm/communicator.h"
+#include "collective/shm/standard_arithmetic.h"
+
+namespace regroup::collective {
+
+using Sight = Arrivals::Sight;
+
+namespace {
+
+bool same(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
+         a.out.size() == b.out.size();
+}
+
+bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
+
+// What rank `self` of two has then, the other's contribution being at `theirs`.
+void exchange_few(const Operation& o, std::size_t self, const std::byte* theirs) {
+  const std::size_t block = o.out.size() / 2, other = 1 - self;
+  const std::size_t part = is_split(o.kind) ? block : 0;
+  const std::byte* own = o.in.data() + self * part;
+  std::byte* to = o.out.data() + self * block;
+  if (to != own) copy_few(to, own, block);
+  copy_few(o.out.data() + other * block, theirs + self * part, block);
+}
+
+}  // namespace
+
+core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
+  const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
+  if (message || !family_->is_idle()) return Communicator::run(operation, deadline);
+  const Quick* quick = recall(operation);
+  if (quick == nullptr) {
+    REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
+    quick = remember(operation);
+  }
+  if (!family_->goes_on()) return family_->check();
+  if (quick == nullptr || family_->has_groups || !has_caught_up(deadline)) {
+    return family_->run(family_->make_pending(*this, operation, call_of(operation, size()), deadline));
+  }
+  if (run_quick(*quick, deadline)) return {};
+  Pending pending = family_->make_pending(*this, operation, quick->call, deadline);
+  pending.state = Pending::State::kMeeting;
+  pending.phase = 1;
+  pending.phases = 2;
+  return family_->run(pending, true);
+}
+
+// Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
+// while it looks for them.
+bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
+  for (std::size_t look = 0; left_early_ && look < family_->quick_looks(); ++look) {
+    if (look > 0 && !family_->let_run(deadline)) break;
+    const Sight seen = arrivals_.look(true);
+    left_early_ = seen != Sight::kAll;
+    if (seen == Sight::kStranger) break;
+  }
+  return !left_early_;
+}
+
+// What is known of `o`, or null.
+const Quick* ShmCommunicator::recall(const Operation& o) {
+  for (std::size_t i = 0; i < quick_.size(); ++i) {
+    const Quick& quick = quick_[(next_quick_ + i) % quick_.size()];
+    if (!quick.known || !same(o, quick.operation)) continue;
+    next_quick_ = (next_quick_ + i + 1) % quick_.size();
+    return &quick;
+  }
+  return nullptr;
+}
+
+// Null unless it needs nothing but one rendezvous: what each contributes travels in it or is copied, and all
+// have met before.
+const Quick* ShmCommunicator::remember(const Operation& o) {
+  if (!settled_ || !family_->knows_cores() || !family_->gate_is_open()) return nullptr;
+  if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
+  const Plan plan = plan_of(o, false, false);
+  if (!plan.is_copied || plan.block > plan.piece || plan.by_slices) return nullptr;
+  Quick& quick = quick_[next_quick_];
+  next_quick_ = (next_quick_ + 1) % quick_.size();
+  quick = {o, call_of(o, size()), plan, true};
+  quick.is_staged = !plan.is_inline && !plan.by_lines;
+  if (size() == 2 && plan.block > 0 && (!quick.is_staged || plan.placed < Paces::kLeast)) {
+    if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
+    quick.divisor = ranks_fold_.divisor_of(o.op);
+    quick.count = plan.block / size_of(o.dtype);
+    quick.is_pair = quick.close != nullptr || o.kind == Kind::kBroadcast || (plan.is_inline && exchanges(o));
+  }
+  return &quick;
+}
+
+// Arrives with it, and finishes it if the others are quick too.
+bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
+  const Operation& o = quick.operation;
+  if (quick.is_pair && family_->spins()) return run_pair(quick);
+  plan_ = quick.plan;
+  call_ = quick.call;
+  prepare_inputs(o);
+  if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
+  if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
+  if (plan_.is_giver) {
+    arrivals_.announce_and_go(call_, announce(o));
+    left_early_ = true;
+    deliver_own(o);
+    make_ready(o, plan_);
+    return true;
+  }
+  arrivals_.prepare(call_, announce(o));
+  arrivals_.announce();
+  if (!find_others(o, deadline) || arrivals_.is_over() || (plan_.by_lines && !fetch_lines(o))) return false;
+  if (plan_.block > 0) {
+    set_sources(o, 0);
+    take_chunk(o, 0, arrivals_.met() - 1);
+    if (plan_.stores == Stores::kStream) complete_stores();
+  }
+  make_ready(o, plan_);
+  return true;
+}
+
+// An all-reduce or an exchange in the arrivals of two ranks that spin, or a broadcast there, in lines or
+// in a small chunk: with nothing between the other's arrival and the result that could be done before, as
+// that is most of what it takes beside the way of a cache line. Lines and arrivals are not placed (Turns):
+// they have turns of their own.
+bool ShmCommunicator::run_pair(const Quick& quick) {
+  if (quick.plan.is_giver) return give(quick), true;
+  const Operation& o = quick.operation;
+  const bool reduces = quick.close != nullptr, both_give = reduces || exchanges(o);
+  const std::size_t other = rank_ == 0 ? 1 : 0;
+  const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
+  if (quick.is_staged) turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
+  const std::byte* staged = chunk(other, arrivals_.met());
+  const StandardArithmetic arithmetic;
+  arrivals_.prepare(quick.call, quick.plan.is_inline ? o.in : nowhere());
+  if (both_give) arrivals_.announce();
+  const auto look = [&] {
+    if (!quick.plan.by_lines) return arrivals_.look_at(other);
+    return read_lines(lines, arrivals_.mark(), o.out) ? Sight::kAll : Sight::kMissing;
+  };
+  Sight seen = look();
+  arrivals_.set_leads(seen == Sight::kAll);
+  for (std::size_t i = 1; i < family_->quick_looks() && seen == Sight::kMissing; ++i) seen = look();
+  if (seen != Sight::kAll || arrivals_.is_over()) {
+    plan_ = quick.plan;
+    call_ = quick.call;
+    prepare_inputs(o);
+    if (!both_give) arrivals_.announce();
+    fence();
+    static_cast<void>(arrivals_.look_first());
+    return false;
+  }
+  if (reduces) {
+    const auto payload = [&](std::size_t rank) { return arrivals_.payload_of(rank); };
+    quick.close(o.out.data(), payload(0), payload(1), quick.count, quick.divisor, false);
+  } else if (both_give) {
+    exchange_few(o, static_cast<std::size_t>(rank_), arrivals_.payload_of(other));
+  } else {
+    if (quick.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
+    plan_.stores = quick.plan.stores;
+    if (quick.is_staged) copy(o.out.data(), staged, o.out.size());
+    arrivals_.announce();
+  }
+  arrivals_.make_ready();
+  arrivals_.ring();
+  return true;
+}
+
+// The other side of a broadcast.
+void ShmCommunicator::give(const Quick& quick) {
+  const Operation& o = quick.operation;
+  Input payload = o.out;
+  Stage& stage = *stages_[static_cast<std::size_t>(rank_)];
+  if (quick.plan.by_lines) {
+    write_lines(stage.lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
+    payload = nowhere();
+  } else if (quick.is_staged) {
+    plan_ = quick.plan;
+    call_ = quick.call;
+    turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
+    offsets_.in = kNowhere;
+    stage_chunk(o, 0);
+    payload = nowhere();
+  }
+  arrivals_.announce_and_go(quick.call, payload);
+  left_early_ = true;
+  if (quick.is_staged) return make_ready(o, quick.plan);
+  arrivals_.make_ready();
+  const DataLine* next = stage.lines_of_time(arrivals_.met());
+  for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
+}
+
+// Looks for what the others bring, a while. Behind a fence: who looks at lines that are being written takes
+// each of them away from its writer, and by then they are.
+bool ShmCommunicator::find_others(const Operation& o, core::TimePoint deadline) {
+  fence();
+  arrivals_.give_way();
+  const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
+  bool fetched = fetch();
+  if (family_->spins() && !plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
+  Sight seen = arrivals_.look_first();
+  for (std::size_t look = 0; look < family_->quick_looks() && seen == Sight::kMissing; ++look) {
+    if (!family_->let_run(deadline)) break;
+    fetched = fetch();
+    const bool all_gave = fetched && !from_root(o.kind);
+    const auto giver = fetched ? static_cast<std::size_t>(o.root) : Arrivals::kNobody;
+    seen = all_gave ? Sight::kAll : arrivals_.look(false, giver);
+  }
+  return seen == Sight::kAll;
+}
+
+// Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
+// any more.
+void ShmCommunicator::make_ready(const Operation& o, const Plan& plan) const {
+  arrivals_.make_ready();
+  const bool in_one_place = plan.by_lines || (plan.is_giver && !is_split(o.kind));
+  if (plan.is_inline || !in_one_place || !plan.contributes) return;
+  if (paces_.settled(o.kind, plan.placed) == Stores::kStream) return;  // these need no lines
+  constexpr std::size_t kMost = 2048;
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::byte* next =
+      stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan.placed, plan.tight);
+  std::size_t bytes = std::min(kMost, contribution_of(o).size());
+  if (plan.by_lines) {
+    next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));
+    bytes = lines_of(plan.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
+  }
+  for (std::size_t at = 0; at < bytes; at += 64) make_own(next + at);
+}
+
+}  // namespace regroup::collective
