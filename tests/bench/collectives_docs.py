@@ -1,0 +1,114 @@
+"""The table of docs/collectives.md: of each operation and size the algorithm, the traffic that it makes and
+what was measured, beside each other. Written by `./dev bench collectives --docs`.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import ROOT, BenchError, machine_line
+
+KIB, MIB = 1 << 10, 1 << 20
+DOCS = ROOT / "docs"
+BEGIN, END = "<!-- ./dev bench collectives --docs -->\n", "<!-- end -->"
+SIZES = (8, 56, 512, 8 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
+# Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what moves through
+# memory at least, reads and writes, with buffers in the arena (one result of an all-reduce) and with ordinary
+# ones, whose stages stay in the cache. The first is what `%copy` of regroup bench is of.
+TRAFFIC = {
+    "allreduce": (3, 4),
+    "reduce_scatter": (3, 3),
+    "allgather": (3, 3),
+    "broadcast": (2, 2),
+    "alltoall": (4, 4),
+}
+# plan_of() of collective/shm/work.cc, for two ranks.
+PAYLOAD, LINE, LINES, LINES_OF_A_ROOT = 56, 48, 32, 2
+MOST_COPIED = {"allreduce": 2 * KIB, "broadcast": 32 * KIB}
+SLICED = 16 * KIB
+RIVAL = "best rival's time / ours"
+
+
+def way(operation: str, size: int, memory: str, amd: bool) -> str:
+    """How an operation of two ranks goes, as "How an operation goes" of docs/collectives.md calls it."""
+    is_split = operation in ("reduce_scatter", "alltoall")
+    gathers = operation == "allgather"
+    whole = size // 2 if gathers else size
+    if whole <= PAYLOAD:
+        return "inline"
+    if whole <= MOST_COPIED.get(operation, 8 * KIB):
+        parts = 2 if is_split else 1
+        lines = -(-(whole // parts) // LINE) * parts
+        most = LINES_OF_A_ROOT if operation == "broadcast" and amd else LINES
+        return "lines" if lines <= most else "one chunk"
+    if memory == "arena":
+        return "direct"
+    return "chunks, by slices" if operation == "allreduce" and size > SLICED else "chunks"
+
+
+def size_text(size: float) -> str:
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size:g} B"
+
+
+def time_text(us: float) -> str:
+    return f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} us"
+
+
+def cells_of(operation: str, row: dict, memory: str, figures: dict, amd: bool) -> list[str]:
+    size = row["size"]
+    factor = TRAFFIC[operation][0 if memory == "arena" else 1]
+    percent = figures.get("copy_percent") if size >= MIB else None
+    best = min(
+        ((r["ratio"][memory], r["name"], r["p50_us"]) for r in row["rivals"] if memory in r.get("ratio", {})),
+        default=None,
+    )
+    rival = f"{best[0]:.2f} ({best[1]}, {time_text(best[2])})" if best else ""
+    return [
+        way(operation, size, memory, amd),
+        f"{factor} S = {size_text(factor * size)}",
+        time_text(figures["p50_us"]),
+        f"{percent:.0f} %" if percent else "",
+        rival,
+    ]
+
+
+def table(results: Sequence[dict]) -> str:
+    """Markdown. Of each size the last result that has it counts."""
+    heads = ("operation", "S", "memory", "algorithm", "traffic", "measured, p50", "of the copy bound", RIVAL)
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for operation in TRAFFIC:
+        rows = {
+            row["size"]: (row, "AMD" in result["machine"]["model"])
+            for result in results
+            if result["operation"] == operation and result["ranks"] == 2
+            for row in result["rows"]
+        }
+        for size in sorted(set(rows) & set(SIZES)):
+            row, amd = rows[size]
+            for memory in ("arena", "ordinary"):
+                placements = row["memory"].get(memory, {})
+                figures = placements.get("out_of_place") or placements.get("in_place")
+                if figures and "p50_us" in figures:
+                    cells = cells_of(operation, row, memory, figures, amd)
+                    lines.append("| " + " | ".join([operation, size_text(size), memory, *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write(results: Sequence[dict], machine: dict, commit: str, folder: Path = DOCS) -> None:
+    """Replaces what stands between the marks in collectives.md, and writes collectives.json beside it.
+
+    Raises BenchError if the page has no marks.
+    """
+    page = folder / "collectives.md"
+    text = page.read_text()
+    if BEGIN not in text or END not in text:
+        raise BenchError(f"{page}: no {BEGIN.strip()} and {END} to write the table between")
+    head, rest = text.split(BEGIN, 1)
+    _, tail = rest.split(END, 1)
+    said = f"Commit {commit}; {machine_line(machine)}.\n\n"
+    page.write_text(head + BEGIN + said + table(results) + END + tail)
+    lines = (json.dumps(result) for result in results)
+    (folder / "collectives.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
