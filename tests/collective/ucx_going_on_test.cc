@@ -2,7 +2,7 @@
 // again shows: in a job they have the same bits. However the first ends, and whoever is in the second, all
 // hosts end with the same result, and each of its elements is of the first or of the second.
 #include <gmock/gmock.h>
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is not in <csignal>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
