@@ -81,7 +81,8 @@ class Agents {
   }
   void next() {
     if (waiting_.empty() || connecting_ == kConnecting) return;
-    const auto [node, first] = std::move(waiting_.front());
+    const core::NodeId node = waiting_.front().first;
+    const Message first = std::move(waiting_.front().second);
     waiting_.pop_front();
     ++connecting_;
     auto channel = SecureChannel::client(loop_, launcher::node(secret_, node), launcher::connect_to(port_),
