@@ -19,6 +19,9 @@ enum class OneCopy : std::uint8_t { kWherePays, kAlways, kNever };
 // How members fill stages: by what their stores cost lately (pace.h), or always through or past the cache.
 enum class Staging : std::uint8_t { kMeasured, kPlain, kPast };
 
+// Whether small data travels in cache lines that say for themselves that they are there (lines.h).
+enum class Lines : std::uint8_t { kWherePays, kAlways };
+
 struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;
   core::Position
@@ -26,7 +29,8 @@ struct ShmOptions {
   std::vector<int> ranks;                  // of `world` that take part, ascending; empty: all
   OneCopy one_copy = OneCopy::kWherePays;  // the same in all members
   Staging staging = Staging::kMeasured;
-  std::optional<int> numa_node;  // this member's; nothing: of the cores that it may run on
+  Lines lines = Lines::kWherePays;  // the same in all members
+  std::optional<int> numa_node;     // this member's; nothing: of the cores that it may run on
 };
 
 // Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches

@@ -48,6 +48,7 @@ Family::Family(const core::Arena& arena, core::Generation generation, core::Posi
       numa_node_(options.numa_node),
       one_copy_(options.one_copy),
       staging_(options.staging),
+      lines_(options.lines),
       spins_(ranks <= count(own_cores())),
       messages_(arena, generation, instance, self) {}
 

@@ -89,6 +89,7 @@ class Family {
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] OneCopy one_copy() const { return one_copy_; }
   [[nodiscard]] Staging staging() const { return staging_; }
+  [[nodiscard]] Lines lines() const { return lines_; }
   [[nodiscard]] Sign& sign() { return sign_; }  // of this member; gone once it fails
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] core::SlotIndex self() const { return self_; }
@@ -121,6 +122,7 @@ class Family {
   std::optional<int> numa_node_;
   const OneCopy one_copy_;
   const Staging staging_;
+  const Lines lines_;
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;

@@ -39,7 +39,7 @@ def way(operation: str, size: int, memory: str, amd: bool) -> str:
     if whole <= MOST_COPIED.get(operation, 8 * KIB):
         parts = 2 if is_split else 1
         lines = -(-(whole // parts) // LINE) * parts
-        most = LINES_OF_A_ROOT if operation == "broadcast" and amd else LINES
+        most = (LINES_OF_A_ROOT if operation == "broadcast" else 0) if amd else LINES
         return "lines" if lines <= most else "one chunk"
     if memory == "arena":
         return "direct"

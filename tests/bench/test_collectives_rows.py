@@ -92,7 +92,7 @@ def test_rows_of_the_table():
     ("operation", "size", "memory", "algorithm"),
     [
         ("allreduce", 56, "arena", "inline"),
-        ("allreduce", 512, "ordinary", "lines"),
+        ("allreduce", 512, "ordinary", "one chunk"),
         ("allreduce", 2048, "arena", "one chunk"),
         ("allreduce", 16 << 10, "ordinary", "chunks"),
         ("allreduce", MIB, "ordinary", "chunks, by slices"),
@@ -106,6 +106,11 @@ def test_rows_of_the_table():
 )
 def test_each_row_of_the_docs_says_how_it_went(operation, size, memory, algorithm):
     assert collectives_docs.way(operation, size, memory, amd=True) == algorithm
+
+
+def test_not_only_a_root_writes_lines_where_that_pays():
+    assert collectives_docs.way("allgather", 512, "ordinary", amd=False) == "lines"
+    assert collectives_docs.way("broadcast", 1024, "arena", amd=False) == "lines"
 
 
 def test_the_docs_show_algorithm_traffic_and_time_beside_each_other(tmp_path):

@@ -19,9 +19,12 @@ using ::testing::HasSubstr;
 
 constexpr int kSize = 2;
 
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot, int size = kSize) {
+std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot, int size = kSize,
+                                        Lines lines = Lines::kWherePays) {
+  ShmOptions options;
+  options.lines = lines;
   auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
-                       {0, static_cast<core::SlotIndex>(slot)});
+                       {0, static_cast<core::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
   return std::move(comm).value();
 }
@@ -117,12 +120,13 @@ struct Member {
   int ranks;
   std::size_t elements;  // of 4 bytes
   bool on_one_core = false;
+  Lines lines = Lines::kWherePays;
 };
 class ShmQuickKinds : public ::testing::TestWithParam<Member> {
  protected:
   static std::unique_ptr<Communicator> open(const core::Arena& arena, int rank) {
     if (GetParam().on_one_core) bind_to(own_cores().front());
-    return open_comm(arena, rank, GetParam().ranks);
+    return open_comm(arena, rank, GetParam().ranks, GetParam().lines);
   }
 };
 
@@ -171,16 +175,23 @@ TEST_P(ShmQuickKinds, ARingOfFiveThatDiffer) {
   });
 }
 
-// In the arrival, in two lines, in many, in the stage; on one core without lines.
+constexpr Member in_lines(int ranks, std::size_t elements) {
+  return {ranks, elements, false, Lines::kAlways};
+}
+
+// In the arrival, in two lines, in many, in the stage; on one core without lines, which not every processor
+// has by itself.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
                                            Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
                                            Member{5, 1}, Member{2, 2, true}, Member{2, 20, true},
-                                           Member{5, 14, true}),
+                                           Member{5, 14, true}, in_lines(2, 20), in_lines(2, 200),
+                                           in_lines(3, 20), in_lines(5, 14)),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "RanksOf" +
                                   std::to_string(info.param.elements) +
-                                  (info.param.on_one_core ? "OnOneCore" : "");
+                                  (info.param.on_one_core ? "OnOneCore" : "") +
+                                  (info.param.lines == Lines::kAlways ? "InLines" : "");
                          });
 
 }  // namespace
