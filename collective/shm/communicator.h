@@ -1,5 +1,5 @@
-// The Communicator over an arena. communicator.cc runs operations through their rendezvous, work.cc and
-// staging.cc hold what each does between them, factory.cc opens communicators and splits them.
+// The Communicator over an arena. communicator.cc runs operations through their rendezvous, quick.cc those
+// that need one only; work.cc and staging.cc hold what each does between them, factory.cc opens and splits.
 #pragma once
 
 #include <algorithm>
@@ -62,7 +62,8 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] const Quick* remember(const Operation& operation);
   [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
   void fetch_ahead(const Operation& operation) const;
-  void make_ready(const Operation& operation, const Plan& plan) const;
+  void make_ready(const Operation& operation) const;
+  void begin(const Quick& quick);
   [[nodiscard]] bool run_quick(const Quick& quick, core::TimePoint deadline);
   [[nodiscard]] bool run_pair(const Quick& quick);
   void give(const Quick& quick);
@@ -136,7 +137,6 @@ class ShmCommunicator final : public Communicator {
   const SumBlocks* sum_blocks_ = nullptr;
 };
 
-struct ShmOptions;
 // make_shm() (factory.h).
 [[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena,
                                                                       const core::World& world,

@@ -19,8 +19,9 @@ enum class OneCopy : std::uint8_t { kWherePays, kAlways, kNever };
 // How members fill stages: by what their stores cost lately (pace.h), or always through or past the cache.
 enum class Staging : std::uint8_t { kMeasured, kPlain, kPast };
 
-// Whether small data travels in cache lines that say for themselves that they are there (lines.h).
-enum class Lines : std::uint8_t { kWherePays, kAlways };
+// Whether small data travels in cache lines that say for themselves that they are there (lines.h): where this
+// processor gains by it, or, for tests, wherever it can or nowhere.
+enum class Lines : std::uint8_t { kWherePays, kAlways, kNever };
 
 struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;

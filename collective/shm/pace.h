@@ -76,11 +76,10 @@ class Pace {
 // Of all that a member stages: the pace of each kind of operation and size of chunk, and what this member has
 // spent on the chunks on their way: its own part of the work, not that of waiting for others.
 class Paces {
-  static constexpr std::size_t kSizes = 5;  // to the next powers of two
+  static constexpr std::size_t kLeast = 8 << 10;  // bytes that are placed: for less the clock costs too much
+  static constexpr std::size_t kSizes = 5;        // to the next powers of two
 
  public:
-  static constexpr std::size_t kLeast = 8 << 10;  // bytes that are placed: for less the clock costs too much
-
   explicit Paces(Staging how) : how_(how) {}
 
   // Chunk `time` of `placed` bytes begins. Returns how to store it.

@@ -15,6 +15,8 @@ bool same(const Operation& a, const Operation& b) {
          a.out.size() == b.out.size();
 }
 
+constexpr std::size_t kMostOfPair = 4 << 10;  // a broadcast of 8 KiB gains nothing so, one of 16 is slower
+
 bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
 
 // What rank `self` of two has then, the other's contribution being at `theirs`.
@@ -83,7 +85,7 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
   next_quick_ = (next_quick_ + 1) % quick_.size();
   quick = {o, call_of(o, size()), plan, true};
   quick.is_staged = !plan.is_inline && !plan.by_lines;
-  if (size() == 2 && plan.block > 0 && (!quick.is_staged || plan.placed < Paces::kLeast)) {
+  if (size() == 2 && plan.block > 0 && (!quick.is_staged || plan.placed <= kMostOfPair)) {
     if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
     quick.divisor = ranks_fold_.divisor_of(o.op);
     quick.count = plan.block / size_of(o.dtype);
@@ -92,20 +94,25 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
   return &quick;
 }
 
+// It is the operation under way.
+void ShmCommunicator::begin(const Quick& quick) {
+  plan_ = quick.plan;
+  call_ = quick.call;
+  prepare_inputs(quick.operation);
+}
+
 // Arrives with it, and finishes it if the others are quick too.
 bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
   const Operation& o = quick.operation;
   if (quick.is_pair && family_->spins()) return run_pair(quick);
-  plan_ = quick.plan;
-  call_ = quick.call;
-  prepare_inputs(o);
+  begin(quick);
   if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
   if (plan_.is_giver) {
     arrivals_.announce_and_go(call_, announce(o));
     left_early_ = true;
     deliver_own(o);
-    make_ready(o, plan_);
+    make_ready(o);
     return true;
   }
   arrivals_.prepare(call_, announce(o));
@@ -116,7 +123,7 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
     take_chunk(o, 0, arrivals_.met() - 1);
     if (plan_.stores == Stores::kStream) complete_stores();
   }
-  make_ready(o, plan_);
+  make_ready(o);
   return true;
 }
 
@@ -130,8 +137,12 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   const bool reduces = quick.close != nullptr, both_give = reduces || exchanges(o);
   const std::size_t other = rank_ == 0 ? 1 : 0;
   const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
-  if (quick.is_staged) turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
-  const std::byte* staged = chunk(other, arrivals_.met());
+  const std::byte* staged = nullptr;
+  if (quick.is_staged) {
+    begin(quick);
+    turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
+    staged = chunk(other, arrivals_.met());
+  }
   const StandardArithmetic arithmetic;
   arrivals_.prepare(quick.call, quick.plan.is_inline ? o.in : nowhere());
   if (both_give) arrivals_.announce();
@@ -143,9 +154,7 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   arrivals_.set_leads(seen == Sight::kAll);
   for (std::size_t i = 1; i < family_->quick_looks() && seen == Sight::kMissing; ++i) seen = look();
   if (seen != Sight::kAll || arrivals_.is_over()) {
-    plan_ = quick.plan;
-    call_ = quick.call;
-    prepare_inputs(o);
+    begin(quick);
     if (!both_give) arrivals_.announce();
     fence();
     static_cast<void>(arrivals_.look_first());
@@ -158,8 +167,8 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
     exchange_few(o, static_cast<std::size_t>(rank_), arrivals_.payload_of(other));
   } else {
     if (quick.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
-    plan_.stores = quick.plan.stores;
-    if (quick.is_staged) copy(o.out.data(), staged, o.out.size());
+    if (staged != nullptr) copy(o.out.data(), staged, o.out.size());
+    if (staged != nullptr && plan_.stores == Stores::kStream) complete_stores();
     arrivals_.announce();
   }
   arrivals_.make_ready();
@@ -176,17 +185,15 @@ void ShmCommunicator::give(const Quick& quick) {
     write_lines(stage.lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
     payload = nowhere();
   } else if (quick.is_staged) {
-    plan_ = quick.plan;
-    call_ = quick.call;
+    begin(quick);
     turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
-    offsets_.in = kNowhere;
     stage_chunk(o, 0);
     payload = nowhere();
   }
   arrivals_.announce_and_go(quick.call, payload);
   left_early_ = true;
-  if (quick.is_staged) return make_ready(o, quick.plan);
-  arrivals_.make_ready();
+  if (quick.is_staged) return make_ready(o);
+  arrivals_.make_ready();  // and no more than that: to begin() what is smaller takes a tenth of its time
   const DataLine* next = stage.lines_of_time(arrivals_.met());
   for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
 }
@@ -212,19 +219,20 @@ bool ShmCommunicator::find_others(const Operation& o, core::TimePoint deadline) 
 
 // Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
 // any more.
-void ShmCommunicator::make_ready(const Operation& o, const Plan& plan) const {
+void ShmCommunicator::make_ready(const Operation& o) const {
   arrivals_.make_ready();
-  const bool in_one_place = plan.by_lines || (plan.is_giver && !is_split(o.kind));
-  if (plan.is_inline || !in_one_place || !plan.contributes) return;
-  if (paces_.settled(o.kind, plan.placed) == Stores::kStream) return;  // these need no lines
+  const bool in_one_place = plan_.by_lines || (plan_.is_giver && !is_split(o.kind));
+  if (plan_.is_inline || !in_one_place || !plan_.contributes) return;
+  const bool past = !plan_.by_lines && paces_.settled(o.kind, plan_.placed) == Stores::kStream;
+  if (past) return;  // these need no lines
   constexpr std::size_t kMost = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next =
-      stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan.placed, plan.tight);
+      stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan_.placed, plan_.tight);
   std::size_t bytes = std::min(kMost, contribution_of(o).size());
-  if (plan.by_lines) {
+  if (plan_.by_lines) {
     next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));
-    bytes = lines_of(plan.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
+    bytes = lines_of(plan_.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
   }
   for (std::size_t at = 0; at < bytes; at += 64) make_own(next + at);
 }

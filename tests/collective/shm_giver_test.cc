@@ -1,5 +1,6 @@
 // Members that leave an operation before the others have come: what goes wrong, and that nobody who is slow
 // reads what was written later.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,50 +16,70 @@ namespace {
 using namespace std::chrono_literals;
 using core::Code;
 
-constexpr int kSize = 3;
-constexpr int kAbsent = 2;
+struct Case {
+  std::size_t bytes;
+  int ranks = 3;
+  Lines lines = Lines::kWherePays;
+  Staging staging = Staging::kMeasured;
+};
 
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot) {
-  auto comm = make_shm(arena, make_world(1, kSize), {0, static_cast<core::SlotIndex>(slot)});
-  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
-  return std::move(comm).value();
-}
+// The last but one gives, the last is absent where one is.
+class ShmGiver : public ::testing::TestWithParam<Case> {
+ protected:
+  [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot) {
+    ShmOptions options;
+    options.lines = GetParam().lines;
+    options.staging = GetParam().staging;
+    auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(GetParam().ranks)),
+                         {0, static_cast<core::SlotIndex>(slot)}, options);
+    EXPECT_TRUE(comm.ok()) << comm.status().to_string();
+    return std::move(comm).value();
+  }
 
-// Of one copy, in the arrival and in the stage.
-class ShmGiver : public ::testing::TestWithParam<std::size_t> {};
+  const int ranks_ = GetParam().ranks;
+  const int root_ = ranks_ - 2;
+  const int absent_ = ranks_ - 1;
+  const core::Arena arena_ = make_arena({.slots = static_cast<std::uint32_t>(ranks_)});
+};
 
 TEST_P(ShmGiver, LearnsInItsNextOperationWhoNeverCame) {
-  const core::Arena arena = make_arena({.slots = kSize});
-  std::counting_semaphore<kSize> over{0};
-  run_all(Ranks::kThreads, kSize, [&](int rank) {
-    const auto comm = open_comm(arena, rank);
-    Bytes data(GetParam());
-    ASSERT_EQ(comm->broadcast(data, 1, soon()).to_string(), "ok");
+  std::counting_semaphore<> over{0};
+  run_all(Ranks::kThreads, ranks_, [&](int rank) {
+    const auto comm = open_comm(arena_, rank);
+    Bytes data(GetParam().bytes);
+    ASSERT_EQ(comm->broadcast(data, root_, soon()).to_string(), "ok");
     ASSERT_TRUE(comm->barrier(soon()).ok());
-    if (rank == kAbsent) {
-      for (int i = 0; i < kSize - 1; ++i) over.acquire();
+    if (rank == absent_) {
+      for (int i = 0; i < ranks_ - 1; ++i) over.acquire();
       return;
     }
-    const bool gives = rank == 1 && data.size() <= 128 << 10;
+    const bool gives = rank == root_ && data.size() <= 128 << 10;
     const auto soon_enough = [] { return core::SystemClock().now() + 50ms; };
-    core::Status status = comm->broadcast(data, 1, soon_enough());
+    core::Status status = comm->broadcast(data, root_, soon_enough());
     EXPECT_EQ(status.ok(), gives) << status.to_string();
     if (gives) status = comm->barrier(soon_enough());
     EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-    EXPECT_THAT(status.message(), ::testing::HasSubstr("broadcast: rank 2 of 3 did not arrive"));
+    const std::string missing = fmt::format("broadcast: rank {} of {} did not arrive", absent_, ranks_);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(missing));
     over.release();
   });
 }
 
+// Readers come late, and so does the root; or they do not wait in the call that begins.
 TEST_P(ShmGiver, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
-  constexpr int kRounds = 20;
-  const core::Arena arena = make_arena({.slots = kSize});
-  run_all(Ranks::kThreads, kSize, [&](int rank) {
-    const auto comm = open_comm(arena, rank);
+  constexpr int kRounds = 40;
+  run_all(Ranks::kThreads, ranks_, [&](int rank) {
+    const auto comm = open_comm(arena_, rank);
     for (int round = 0; round < kRounds; ++round) {
-      if (rank != 1 && round % 3 == rank) std::this_thread::sleep_for(2ms);
-      Bytes data(GetParam(), rank == 1 ? std::byte(round) : std::byte(0xff));
-      ASSERT_EQ(comm->broadcast(data, 1, soon()).to_string(), "ok");
+      if (round % (ranks_ + 1) == rank) std::this_thread::sleep_for(2ms);
+      Bytes data(GetParam().bytes, rank == root_ ? std::byte(round) : std::byte(0xff));
+      if (rank != root_ && round % 5 == 4) {
+        auto request = comm->start(Operation::broadcast(data, root_), soon());
+        ASSERT_TRUE(request.ok()) << request.status().to_string();
+        ASSERT_EQ(request->wait().to_string(), "ok");
+      } else {
+        ASSERT_EQ(comm->broadcast(data, root_, soon()).to_string(), "ok");
+      }
       const auto wrong = std::ranges::count_if(data, [&](std::byte b) { return b != std::byte(round); });
       ASSERT_EQ(wrong, 0) << "round " << round;
       std::ranges::fill(data, std::byte(0xee));  // the root's too: nobody reads it any more
@@ -68,7 +89,23 @@ TEST_P(ShmGiver, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Bytes, ShmGiver, ::testing::Values(40, 1000, 16'000, 300'000));
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  static constexpr const char* kLines[] = {"", "InLines", "InChunks"};
+  return fmt::format("{}BytesFor{}{}{}", info.param.bytes, info.param.ranks,
+                     kLines[static_cast<std::size_t>(info.param.lines)],
+                     info.param.staging == Staging::kPast ? "PastTheCache" : "");
+}
+
+// In the arrival, in lines, in one chunk, in several; two ranks take small ones by another way.
+INSTANTIATE_TEST_SUITE_P(Cases, ShmGiver,
+                         ::testing::Values(Case{40}, Case{1000}, Case{16'000}, Case{300'000}, Case{40, 2},
+                                           Case{90, 2}, Case{1000, 2}, Case{4096, 2}, Case{16'000, 2},
+                                           Case{300'000, 2}, Case{1000, 2, Lines::kAlways},
+                                           Case{90, 2, Lines::kNever}, Case{1000, 3, Lines::kAlways},
+                                           Case{1000, 3, Lines::kNever},
+                                           Case{1000, 2, Lines::kNever, Staging::kPast},
+                                           Case{16'000, 2, Lines::kWherePays, Staging::kPast}),
+                         name_of_case);
 
 }  // namespace
 }  // namespace regroup::collective::testing

@@ -178,20 +178,26 @@ TEST_P(ShmQuickKinds, ARingOfFiveThatDiffer) {
 constexpr Member in_lines(int ranks, std::size_t elements) {
   return {ranks, elements, false, Lines::kAlways};
 }
+constexpr Member in_chunks(int ranks, std::size_t elements) {
+  return {ranks, elements, false, Lines::kNever};
+}
 
-// In the arrival, in two lines, in many, in the stage; on one core without lines, which not every processor
-// has by itself.
+// In the arrival, in two lines, in many, in the stage; on one core without lines. InLines, InChunks: also
+// where the processor would not.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
                                            Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
                                            Member{5, 1}, Member{2, 2, true}, Member{2, 20, true},
                                            Member{5, 14, true}, in_lines(2, 20), in_lines(2, 200),
-                                           in_lines(3, 20), in_lines(5, 14)),
+                                           in_lines(3, 20), in_lines(5, 14), in_chunks(2, 20),
+                                           in_chunks(2, 200), in_chunks(3, 20), in_chunks(5, 14)),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "RanksOf" +
                                   std::to_string(info.param.elements) +
                                   (info.param.on_one_core ? "OnOneCore" : "") +
-                                  (info.param.lines == Lines::kAlways ? "InLines" : "");
+                                  (info.param.lines == Lines::kAlways  ? "InLines"
+                                   : info.param.lines == Lines::kNever ? "InChunks"
+                                                                       : "");
                          });
 
 }  // namespace
