@@ -282,7 +282,7 @@ def main() -> None:
     options.add_argument(
         "--only",
         action="append",
-        choices=["two", "latency", "many", "crowd", "others", "idle"],
+        choices=["latency", "small", "two", "many", "crowd", "others", "idle"],
         help="one part of it; may be given again",
     )
     options.add_argument(
@@ -291,8 +291,12 @@ def main() -> None:
         help="write the table of docs/collectives.md, docs/collectives.json and the picture",
     )
     args = options.parse_args()
+    if args.docs and args.quick:
+        options.error("--docs is not for --quick, which skips sizes")
     if args.docs:
+        collectives_docs.page_in()
         args.plot = args.plot or str(collectives_docs.DOCS / "pictures" / "allreduce.png")
+    head = commit()
     step = "8" if args.quick else "2"
     # Rivals that spin take 0.1 s and more for each operation of more ranks than cores.
     many = ["-b", "64", "-e", "1M", "-f", "64", "-n", "5", "-w", "1"]
@@ -305,6 +309,13 @@ def main() -> None:
         parts: dict[str, Callable[[], list[Asked]]] = {
             "latency": lambda: list(
                 asked_of_latency(runner.run(2, "allreduce", "-b", "8", "-e", "56", "-i", "48"))
+            ),
+            "small": lambda: list(
+                not_slower(
+                    "all-reduce, 2 ranks, 64 B to 32 KiB",
+                    runner.run(2, "allreduce", "-b", "64", "-e", "32K", "-f", step),
+                    ("arena", "ordinary"),
+                )
             ),
             "two": lambda: list(
                 asked_of_two_ranks(runner.run(2, "allreduce", "-b", "64K", "-e", "256M", "-f", "4", *plot))
@@ -343,7 +354,9 @@ def main() -> None:
     if runner.rows:
         common.report(runner.rows, args.json)
     if args.docs:
-        collectives_docs.write(runner.results, common.machine(), commit())
+        day = time.strftime("%Y-%m-%d")
+        said = f"{day}, commit {head}, preset release; {common.machine_line(common.machine())} at the end."
+        collectives_docs.write(runner.results, said)
     print("\n".join(map(str, asked)))
     reached = sum(line.reached is True for line in asked)
     print(f"{reached} of {sum(bool(line.wanted) for line in asked)} figures reached")

@@ -6,15 +6,17 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import ROOT, BenchError, machine_line
+from common import ROOT, BenchError
+
+LEAST_TRAFFIC = 64 << 10  # bytes; less stays in the lines of the caches
 
 KIB, MIB = 1 << 10, 1 << 20
 DOCS = ROOT / "docs"
 BEGIN, END = "<!-- ./dev bench collectives --docs -->\n", "<!-- end -->"
 SIZES = (8, 56, 512, 8 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-# Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what moves through
-# memory at least, reads and writes, with buffers in the arena (one result of an all-reduce) and with ordinary
-# ones, whose stages stay in the cache. The first is what `%copy` of regroup bench is of.
+# Of two ranks and S bytes, the larger of input and output, as nccl-tests counts them: what is read and
+# written at least, with buffers in the arena (one result of an all-reduce) and with ordinary ones, whose
+# stages stay in the cache. The first is what `%copy` of regroup bench is of.
 TRAFFIC = {
     "allreduce": (3, 4),
     "reduce_scatter": (3, 3),
@@ -22,7 +24,7 @@ TRAFFIC = {
     "broadcast": (2, 2),
     "alltoall": (4, 4),
 }
-# plan_of() of collective/shm/work.cc, for two ranks.
+# plan_of() of collective/shm/work.cc, for two ranks; a test compares these with it.
 PAYLOAD, LINE, LINES, LINES_OF_A_ROOT = 56, 48, 32, 2
 MOST_COPIED = {"allreduce": 2 * KIB, "broadcast": 32 * KIB}
 SLICED = 16 * KIB
@@ -68,7 +70,7 @@ def cells_of(operation: str, row: dict, memory: str, figures: dict, amd: bool) -
     rival = f"{best[0]:.2f} ({best[1]}, {time_text(best[2])})" if best else ""
     return [
         way(operation, size, memory, amd),
-        f"{factor} S = {size_text(factor * size)}",
+        f"{factor} S = {size_text(factor * size)}" if size >= LEAST_TRAFFIC else "",
         time_text(figures["p50_us"]),
         f"{percent:.0f} %" if percent else "",
         rival,
@@ -97,18 +99,38 @@ def table(results: Sequence[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(results: Sequence[dict], machine: dict, commit: str, folder: Path = DOCS) -> None:
-    """Replaces what stands between the marks in collectives.md, and writes collectives.json beside it.
-
-    Raises BenchError if the page has no marks.
-    """
+def page_in(folder: Path = DOCS) -> Path:
+    """The page, which has the marks to write between; raises BenchError if it has not."""
     page = folder / "collectives.md"
     text = page.read_text()
     if BEGIN not in text or END not in text:
         raise BenchError(f"{page}: no {BEGIN.strip()} and {END} to write the table between")
-    head, rest = text.split(BEGIN, 1)
+    return page
+
+
+def write(results: Sequence[dict], said: str, folder: Path = DOCS) -> None:
+    """Replaces what stands between the marks in collectives.md, and writes collectives.json beside it.
+
+    `said`: what was measured and where. Raises BenchError if an operation is missing or has a wrong element.
+    """
+    missing = set(TRAFFIC) - {result["operation"] for result in results if result["ranks"] == 2}
+    if missing:
+        raise BenchError(
+            f"docs/collectives.md shows all operations; not measured: {', '.join(sorted(missing))}"
+        )
+    wrong = {
+        result["operation"]
+        for result in results
+        for row in result["rows"]
+        for placements in row["memory"].values()
+        for figures in placements.values()
+        if figures["wrong"]
+    }
+    if wrong:
+        raise BenchError(f"docs/collectives.md was not written: wrong elements in {', '.join(sorted(wrong))}")
+    page = page_in(folder)
+    head, rest = page.read_text().split(BEGIN, 1)
     _, tail = rest.split(END, 1)
-    said = f"Commit {commit}; {machine_line(machine)}.\n\n"
-    page.write_text(head + BEGIN + said + table(results) + END + tail)
+    page.write_text(head + BEGIN + said + "\n\n" + table(results) + END + tail)
     lines = (json.dumps(result) for result in results)
     (folder / "collectives.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -113,19 +113,55 @@ def test_not_only_a_root_writes_lines_where_that_pays():
     assert collectives_docs.way("broadcast", 1024, "arena", amd=False) == "lines"
 
 
-def test_the_docs_show_algorithm_traffic_and_time_beside_each_other(tmp_path):
-    rows = [row(MIB, 50, {"a": 3, "b": 2}, copy_percent=80), row(3, 1, {"a": 2})]
+def test_the_docs_know_the_limits_of_the_plan():
+    plan = (common.ROOT / "collective/shm/work.cc").read_text()
+    assert "if (from_root(kind)) return 32 << 10;" in plan
+    assert "return kind == Kind::kAllreduce ? 2 << 10 : 8 << 10;" in plan
+    assert collectives_docs.MOST_COPIED == {"allreduce": 2 << 10, "broadcast": 32 << 10}
+    assert f"return from_root(kind) ? {collectives_docs.LINES_OF_A_ROOT} : 0;" in plan
+    assert "return (kind == Kind::kReduce ? 128 : 32) << 10;" in plan
+    assert 2 * collectives_docs.SLICED == 32 << 10
+    stage = (common.ROOT / "collective/shm/stage.h").read_text()
+    assert f"kLines = {collectives_docs.LINES};" in stage
+
+
+def results(wrong=0):
+    rows = [row(MIB, 50, {"a": 3, "b": 2}, copy_percent=80, wrong=wrong), row(3, 1, {"a": 2})]
+    rows.append(row(512, 1, {"a": 2}))
     machine = {"cores": 2, "model": "EPYC", "load": 1.0}
-    result = {"operation": "allreduce", "ranks": 2, "rows": rows, "machine": machine}
-    page = tmp_path / "collectives.md"
+    base = {"ranks": 2, "rows": rows, "machine": machine}
+    return [base | {"operation": operation} for operation in collectives_docs.TRAFFIC]
+
+
+def page_of(folder):
+    page = folder / "collectives.md"
     page.write_text("before\n" + collectives_docs.BEGIN + "old\n" + collectives_docs.END + "\nbehind\n")
+    return page
+
+
+def test_the_docs_show_algorithm_traffic_and_time_beside_each_other(tmp_path):
+    page = page_of(tmp_path)
     for _ in range(2):  # what was written is replaced
-        collectives_docs.write([result], machine, "abc", tmp_path)
+        collectives_docs.write(results(), "Commit abc.", tmp_path)
         text = page.read_text()
         line = "| allreduce | 1 MiB | arena | direct | 3 S = 3 MiB | 50 us | 80 % | 2.00 (b, 50 us) |\n"
         assert text.count(line) == 1
-        assert "old" not in text and "3 B" not in text and "Commit abc; machine: 2 cores" in text
-        assert text.startswith("before\n") and text.endswith("\nbehind\n")
+        assert "| broadcast | 512 B | arena | lines |  | 1 us |  | 2.00 (a, 1 us) |\n" in text
+        assert "old" not in text
+        assert "| 3 B |" not in text
+        assert "Commit abc." in text
+        assert text.startswith("before\n")
+        assert text.endswith("\nbehind\n")
+
+
+def test_the_docs_are_not_written_from_a_part_or_from_what_is_wrong(tmp_path):
+    page = page_of(tmp_path)
+    before = page.read_text()
+    with pytest.raises(common.BenchError, match="not measured: alltoall"):
+        collectives_docs.write(results()[:-1], "", tmp_path)
+    with pytest.raises(common.BenchError, match="wrong elements in allgather"):
+        collectives_docs.write(results(wrong=1), "", tmp_path)
+    assert page.read_text() == before
     page.write_text("no marks")
     with pytest.raises(common.BenchError, match="collectives.md: no <!--"):
-        collectives_docs.write([result], machine, "abc", tmp_path)
+        collectives_docs.page_in(tmp_path)
