@@ -62,7 +62,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] const Quick* remember(const Operation& operation);
   [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
   void fetch_ahead(const Operation& operation) const;
-  void make_ready(const Operation& operation) const;
+  void make_ready(const Operation& operation, const Plan& plan) const;
   void begin(const Quick& quick);
   [[nodiscard]] bool run_quick(const Quick& quick, core::TimePoint deadline);
   [[nodiscard]] bool run_pair(const Quick& quick);
@@ -97,7 +97,7 @@ class ShmCommunicator final : public Communicator {
   void fold_all_into_shared(const Operation& operation);
   void look_for_levels(const Operation& operation);
   void fold_in_two_levels(const Operation& operation, std::size_t turn);
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const;
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
     return stages_[rank]->room_of(slots_[rank]) + turns_.at(time);
   }

@@ -85,7 +85,9 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
   next_quick_ = (next_quick_ + 1) % quick_.size();
   quick = {o, call_of(o, size()), plan, true};
   quick.is_staged = !plan.is_inline && !plan.by_lines;
-  if (size() == 2 && plan.block > 0 && (!quick.is_staged || plan.placed <= kMostOfPair)) {
+  const bool is_plain = paces_.settled(o.kind, plan.placed) == Stores::kPlain;
+  const bool is_small = !quick.is_staged || (is_plain && plan.placed <= kMostOfPair);
+  if (size() == 2 && plan.block > 0 && is_small) {
     if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
     quick.divisor = ranks_fold_.divisor_of(o.op);
     quick.count = plan.block / size_of(o.dtype);
@@ -112,7 +114,7 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
     arrivals_.announce_and_go(call_, announce(o));
     left_early_ = true;
     deliver_own(o);
-    make_ready(o);
+    make_ready(o, plan_);
     return true;
   }
   arrivals_.prepare(call_, announce(o));
@@ -123,7 +125,7 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
     take_chunk(o, 0, arrivals_.met() - 1);
     if (plan_.stores == Stores::kStream) complete_stores();
   }
-  make_ready(o);
+  make_ready(o, plan_);
   return true;
 }
 
@@ -139,8 +141,7 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
   const std::byte* staged = nullptr;
   if (quick.is_staged) {
-    begin(quick);
-    turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
+    turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
     staged = chunk(other, arrivals_.met());
   }
   const StandardArithmetic arithmetic;
@@ -167,8 +168,7 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
     exchange_few(o, static_cast<std::size_t>(rank_), arrivals_.payload_of(other));
   } else {
     if (quick.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
-    if (staged != nullptr) copy(o.out.data(), staged, o.out.size());
-    if (staged != nullptr && plan_.stores == Stores::kStream) complete_stores();
+    if (staged != nullptr) copy(o.out.data(), staged, o.out.size(), Stores::kPlain);
     arrivals_.announce();
   }
   arrivals_.make_ready();
@@ -185,15 +185,15 @@ void ShmCommunicator::give(const Quick& quick) {
     write_lines(stage.lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
     payload = nowhere();
   } else if (quick.is_staged) {
-    begin(quick);
-    turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
-    stage_chunk(o, 0);
+    turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
+    std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met());
+    store_block(to, o.out.data(), o.out.size(), Stores::kPlain);
     payload = nowhere();
   }
   arrivals_.announce_and_go(quick.call, payload);
   left_early_ = true;
-  if (quick.is_staged) return make_ready(o);
-  arrivals_.make_ready();  // and no more than that: to begin() what is smaller takes a tenth of its time
+  if (quick.is_staged) return make_ready(o, quick.plan);
+  arrivals_.make_ready();
   const DataLine* next = stage.lines_of_time(arrivals_.met());
   for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
 }
@@ -219,20 +219,20 @@ bool ShmCommunicator::find_others(const Operation& o, core::TimePoint deadline) 
 
 // Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
 // any more.
-void ShmCommunicator::make_ready(const Operation& o) const {
+void ShmCommunicator::make_ready(const Operation& o, const Plan& plan) const {
   arrivals_.make_ready();
-  const bool in_one_place = plan_.by_lines || (plan_.is_giver && !is_split(o.kind));
-  if (plan_.is_inline || !in_one_place || !plan_.contributes) return;
-  const bool past = !plan_.by_lines && paces_.settled(o.kind, plan_.placed) == Stores::kStream;
+  const bool in_one_place = plan.by_lines || (plan.is_giver && !is_split(o.kind));
+  if (plan.is_inline || !in_one_place || !plan.contributes) return;
+  const bool past = !plan.by_lines && paces_.settled(o.kind, plan.placed) == Stores::kStream;
   if (past) return;  // these need no lines
   constexpr std::size_t kMost = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next =
-      stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan_.placed, plan_.tight);
+      stages_[self]->room_of(slots_[self]) + turns_.next(arrivals_.met(), plan.placed, plan.tight);
   std::size_t bytes = std::min(kMost, contribution_of(o).size());
-  if (plan_.by_lines) {
+  if (plan.by_lines) {
     next = reinterpret_cast<const std::byte*>(stages_[self]->lines_of_time(arrivals_.met()));
-    bytes = lines_of(plan_.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
+    bytes = lines_of(plan.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(DataLine);
   }
   for (std::size_t at = 0; at < bytes; at += 64) make_own(next + at);
 }

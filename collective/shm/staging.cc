@@ -143,7 +143,7 @@ void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
   paces_.spend(time, [&] {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
-      copy(out + slice.begin, chunk(r, time) + slice.begin, slice.size());
+      copy(out + slice.begin, chunk(r, time) + slice.begin, slice.size(), plan_.stores);
     }
   });
   end_chunk(o, index, time);

@@ -270,13 +270,13 @@ void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t by
       return;
     case Kind::kBroadcast:
     case Kind::kScatter:
-      copy(o.out.data() + at, sources_[root], bytes);
+      copy(o.out.data() + at, sources_[root], bytes, plan_.stores);
       return;
     case Kind::kAllgather:
     case Kind::kGather:
     case Kind::kAlltoall:
       for (std::size_t r = 0; r < slots_.size(); ++r) {
-        copy(o.out.data() + r * plan_.block + at, sources_[r], bytes);
+        copy(o.out.data() + r * plan_.block + at, sources_[r], bytes, plan_.stores);
       }
       return;
     default:
@@ -293,11 +293,10 @@ void ShmCommunicator::deliver_own(const Operation& o) {
   if (plan_.stores == Stores::kStream) complete_stores();  // behind its last arrival
 }
 
-void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
+void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {
   if (to == from || bytes == 0) return;
-  if (plan_.stores == Stores::kPlain && bytes >= kLeastByLoads)
-    return ranks_fold_.kernels().copy(to, from, bytes);
-  store_block(to, from, bytes, plan_.stores);
+  if (stores == Stores::kPlain && bytes >= kLeastByLoads) return ranks_fold_.kernels().copy(to, from, bytes);
+  store_block(to, from, bytes, stores);
 }
 
 }  // namespace regroup::collective
