@@ -20,7 +20,7 @@ from pathlib import Path
 
 import collectives_docs
 import common
-from collectives_docs import KIB, MIB, size_text
+from collectives_rows import KIB, MIB, ours, ratio_to, rivals_of, size_text, wrong_of
 from common import BIN, BenchError, Row, Stats
 from launch import environment
 
@@ -44,29 +44,6 @@ class Asked:
             return f"{self.what}: {self.measured}"
         verdict = {True: "reached", False: "NOT REACHED", None: "not measured"}[self.reached]
         return f"{self.what}: asked {self.wanted}, measured {self.measured}: {verdict}"
-
-
-def rivals_of(row: dict, default_only: bool = False) -> dict[str, dict]:
-    """Those that were measured, by name. Open MPI with a tuning has it behind a comma."""
-    found = {rival["name"]: rival for rival in row.get("rivals", []) if "ratio" in rival}
-    return {name: r for name, r in found.items() if not default_only or ", " not in name}
-
-
-def ratio_to(row: dict, memory: str, default_only: bool = False) -> tuple[float, str] | None:
-    """The smallest paired ratio of a rival's time to ours, and whose it is."""
-    ratios = [
-        (rival["ratio"][memory], name)
-        for name, rival in rivals_of(row, default_only).items()
-        if memory in rival["ratio"]
-    ]
-    return min(ratios, default=None)
-
-
-def ours(row: dict, memory: str) -> dict | None:
-    """Our figures: out of place, or in place for an operation that has no other."""
-    placements = row["memory"].get(memory, {})
-    figures = placements.get("out_of_place") or placements.get("in_place")
-    return figures if figures and "p50_us" in figures else None
 
 
 def at_least(what: str, wanted: float, found: tuple[float, str] | None) -> Asked:
@@ -167,13 +144,7 @@ def table_rows(result: dict) -> Iterator[Row]:
 
 def all_right(result: dict) -> Asked:
     """One line for a run: how many elements of our results were wrong, and where."""
-    wrong = {
-        f"{size_text(row['size'])} {memory} {placement.replace('_', ' ')}": figures["wrong"]
-        for row in result["rows"]
-        for memory, placements in row["memory"].items()
-        for placement, figures in placements.items()
-        if figures["wrong"]
-    }
+    wrong = wrong_of(result)
     measured = f"{sum(wrong.values())}" + (f" ({', '.join(wrong)})" if wrong else "")
     what = f"{result['operation']}, {result['ranks']} ranks, wrong elements"
     return Asked(what, "0", measured, not wrong)
@@ -220,8 +191,10 @@ class Runner:
         return result["rows"]
 
     def idle_share(self) -> Asked:
-        """Of a core that a member uses which waits for one that is stopped: the most of seven. With fewer, each
-        on a core of its own, one could wait at the start line of the bench, which is to be spun at."""
+        """Of a core that a member uses which waits for one that is stopped: the most of seven.
+
+        With a core for each of fewer, one could wait at the start line of the bench, which is spun at.
+        """
         words = ["allreduce", "-e", "8", "--memory", "arena", "-n", "1000", "--rounds", "1000000"]
         process = subprocess.Popen(
             self.command(8, *words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment()

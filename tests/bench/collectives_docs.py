@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from collectives_rows import KIB, MIB, ours, ratio_to, rivals_of, size_text, wrong_of
 from common import ROOT, BenchError
 
-LEAST_TRAFFIC = 64 << 10  # bytes; less stays in the lines of the caches
-
-KIB, MIB = 1 << 10, 1 << 20
+LEAST_TRAFFIC = 64 * KIB  # less stays in the lines of the caches
 DOCS = ROOT / "docs"
 BEGIN, END = "<!-- ./dev bench collectives --docs -->\n", "<!-- end -->"
 SIZES = (8, 56, 512, 8 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
@@ -48,13 +47,6 @@ def way(operation: str, size: int, memory: str, amd: bool) -> str:
     return "chunks, by slices" if operation == "allreduce" and size > SLICED else "chunks"
 
 
-def size_text(size: float) -> str:
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if size >= unit:
-            return f"{size / unit:g} {name}"
-    return f"{size:g} B"
-
-
 def time_text(us: float) -> str:
     return f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} us"
 
@@ -63,11 +55,10 @@ def cells_of(operation: str, row: dict, memory: str, figures: dict, amd: bool) -
     size = row["size"]
     factor = TRAFFIC[operation][0 if memory == "arena" else 1]
     percent = figures.get("copy_percent") if size >= MIB else None
-    best = min(
-        ((r["ratio"][memory], r["name"], r["p50_us"]) for r in row["rivals"] if memory in r.get("ratio", {})),
-        default=None,
-    )
-    rival = f"{best[0]:.2f} ({best[1]}, {time_text(best[2])})" if best else ""
+    rival = ""
+    if best := ratio_to(row, memory):
+        ratio, name = best
+        rival = f"{ratio:.2f} ({name}, {time_text(rivals_of(row)[name]['p50_us'])})"
     return [
         way(operation, size, memory, amd),
         f"{factor} S = {size_text(factor * size)}" if size >= LEAST_TRAFFIC else "",
@@ -91,9 +82,7 @@ def table(results: Sequence[dict]) -> str:
         for size in sorted(set(rows) & set(SIZES)):
             row, amd = rows[size]
             for memory in ("arena", "ordinary"):
-                placements = row["memory"].get(memory, {})
-                figures = placements.get("out_of_place") or placements.get("in_place")
-                if figures and "p50_us" in figures:
+                if figures := ours(row, memory):
                     cells = cells_of(operation, row, memory, figures, amd)
                     lines.append("| " + " | ".join([operation, size_text(size), memory, *cells]) + " |")
     return "\n".join(lines) + "\n"
@@ -118,14 +107,7 @@ def write(results: Sequence[dict], said: str, folder: Path = DOCS) -> None:
         raise BenchError(
             f"docs/collectives.md shows all operations; not measured: {', '.join(sorted(missing))}"
         )
-    wrong = {
-        result["operation"]
-        for result in results
-        for row in result["rows"]
-        for placements in row["memory"].values()
-        for figures in placements.values()
-        if figures["wrong"]
-    }
+    wrong = {result["operation"] for result in results if wrong_of(result)}
     if wrong:
         raise BenchError(f"docs/collectives.md was not written: wrong elements in {', '.join(sorted(wrong))}")
     page = page_in(folder)

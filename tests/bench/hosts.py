@@ -25,7 +25,7 @@ from pathlib import Path
 import common
 import launch
 import pairs
-from collectives import KIB, MIB, size_text
+from collectives_rows import KIB, MIB, size_text
 from common import BIN, ROOT, BenchError, Figure, Row, Side
 
 HARNESS = ROOT / "tests/hosts/hosts.py"
