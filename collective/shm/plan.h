@@ -38,6 +38,9 @@ struct Plan {
   bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
   Stores stores = Stores::kPlain;
   std::size_t first_chunk = 0;  // the phase at which it is staged
+
+  // It travels in chunks, or would, were it not read where it is.
+  [[nodiscard]] bool is_staged() const { return !is_inline && !by_lines; }
 };
 
 // Who opens a communicator, and with whom.
@@ -55,7 +58,6 @@ struct Quick {
   Call call;
   Plan plan;
   bool known = false;
-  bool is_staged = false;  // it travels in a chunk
   // Goes by run_pair(), for which little else matters.
   bool is_pair = false;
   Kernels::Close close = nullptr;  // of an allreduce

@@ -9,13 +9,13 @@ using Sight = Arrivals::Sight;
 
 namespace {
 
+constexpr std::size_t kMostOfPair = 4 << 10;  // a broadcast of 8 KiB gains nothing so, one of 16 is slower
+
 bool same(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
          a.out.size() == b.out.size();
 }
-
-constexpr std::size_t kMostOfPair = 4 << 10;  // a broadcast of 8 KiB gains nothing so, one of 16 is slower
 
 bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
 
@@ -84,9 +84,8 @@ const Quick* ShmCommunicator::remember(const Operation& o) {
   Quick& quick = quick_[next_quick_];
   next_quick_ = (next_quick_ + 1) % quick_.size();
   quick = {o, call_of(o, size()), plan, true};
-  quick.is_staged = !plan.is_inline && !plan.by_lines;
   const bool is_plain = paces_.settled(o.kind, plan.placed) == Stores::kPlain;
-  const bool is_small = !quick.is_staged || (is_plain && plan.placed <= kMostOfPair);
+  const bool is_small = !plan.is_staged() || (is_plain && plan.placed <= kMostOfPair);
   if (size() == 2 && plan.block > 0 && is_small) {
     if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
     quick.divisor = ranks_fold_.divisor_of(o.op);
@@ -140,7 +139,7 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   const std::size_t other = rank_ == 0 ? 1 : 0;
   const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
   const std::byte* staged = nullptr;
-  if (quick.is_staged) {
+  if (quick.plan.is_staged()) {
     turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
     staged = chunk(other, arrivals_.met());
   }
@@ -180,21 +179,20 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
 void ShmCommunicator::give(const Quick& quick) {
   const Operation& o = quick.operation;
   Input payload = o.out;
-  Stage& stage = *stages_[static_cast<std::size_t>(rank_)];
+  const auto self = static_cast<std::size_t>(rank_);
   if (quick.plan.by_lines) {
-    write_lines(stage.lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
+    write_lines(stages_[self]->lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
     payload = nowhere();
-  } else if (quick.is_staged) {
+  } else if (quick.plan.is_staged()) {
     turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
-    std::byte* to = chunk(static_cast<std::size_t>(rank_), arrivals_.met());
-    store_block(to, o.out.data(), o.out.size(), Stores::kPlain);
+    store_block(chunk(self, arrivals_.met()), o.out.data(), o.out.size(), Stores::kPlain);
     payload = nowhere();
   }
   arrivals_.announce_and_go(quick.call, payload);
   left_early_ = true;
-  if (quick.is_staged) return make_ready(o, quick.plan);
-  arrivals_.make_ready();
-  const DataLine* next = stage.lines_of_time(arrivals_.met());
+  if (quick.plan.is_staged()) return make_ready(o, quick.plan);
+  arrivals_.make_ready();  // what is smaller needs no more, and not its questions
+  const DataLine* next = stages_[self]->lines_of_time(arrivals_.met());
   for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
 }
 
@@ -205,7 +203,7 @@ bool ShmCommunicator::find_others(const Operation& o, core::TimePoint deadline) 
   arrivals_.give_way();
   const auto fetch = [&] { return plan_.by_lines && fetch_lines(o); };
   bool fetched = fetch();
-  if (family_->spins() && !plan_.is_inline && !plan_.by_lines && !from_root(o.kind)) fetch_ahead(o);
+  if (family_->spins() && plan_.is_staged() && !from_root(o.kind)) fetch_ahead(o);
   Sight seen = arrivals_.look_first();
   for (std::size_t look = 0; look < family_->quick_looks() && seen == Sight::kMissing; ++look) {
     if (!family_->let_run(deadline)) break;
