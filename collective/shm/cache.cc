@@ -21,9 +21,9 @@ std::size_t last_level_cache(const std::string& folder) {
   return kib == 0 ? kAssumedCache : kib << 10;
 }
 
-Stores stores_of(Kind kind, std::size_t bytes, std::size_t read, std::size_t cache) {
-  const bool is_much = from_root(kind) ? bytes >= cache / 2 : bytes > cache / 2;
-  return is_much || bytes + read >= cache ? Stores::kStream : Stores::kPlain;
+Stores stores_of(Written what, std::size_t footprint, std::size_t cache) {
+  constexpr std::size_t kEighths[] = {4, 3, 2, 8};
+  return footprint >= cache / 8 * kEighths[static_cast<std::size_t>(what)] ? Stores::kStream : Stores::kPlain;
 }
 
 }  // namespace regroup::collective

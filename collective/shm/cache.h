@@ -16,8 +16,15 @@ namespace regroup::collective {
 
 inline constexpr std::size_t kAssumedCache = 8 << 20;
 
-// Past a last-level cache of `cache` bytes: results of all ranks, `bytes` together, above half of it (a
-// root's from there on), or that fill it with the `read` bytes that they are made of and go through.
-[[nodiscard]] Stores stores_of(Kind kind, std::size_t bytes, std::size_t read, std::size_t cache);
+// What a rank stores for its caller to find.
+enum class Written {
+  kReceived,  // copies and sums of what came from other ranks
+  kReduced,   // sums of what lies in the arena, with nothing in between
+  kCopied,    // a root's, or its own block: what one rank gave and nobody else writes
+  kKept,      // over what was just read, in place, or what the same ranks read next: sum_partials()
+};
+// Past a last-level cache of `cache` bytes, or through it, where the inputs and results of all ranks, and
+// what they go through, take `footprint` bytes. Measured: docs/design/stages.md.
+[[nodiscard]] Stores stores_of(Written what, std::size_t footprint, std::size_t cache);
 
 }  // namespace regroup::collective

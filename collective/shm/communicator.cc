@@ -39,6 +39,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, Tr
       arrivals_(family_->generation(), seats.instance, std::move(seats.peers), seats.rank),
       settled_(seats.settled),
       inputs_(slots_.size()),
+      results_(slots_.size()),
       sources_(slots_.size()) {
   for (const core::SlotIndex slot : slots_) stages_.push_back(&stage_of(family_->arena(), slot));
 }
@@ -101,7 +102,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       }
       if (plan_.one_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
-      if (plan_.stores == Stores::kStream) complete_stores();  // what follows may not publish() anything
+      if (plan_.passes_cache()) complete_stores();  // what follows may not publish() anything
       pending.phase += 1;
       const bool last = pending.phase == pending.phases;
       if (last && (!pending.closes || alone)) return true;

@@ -69,7 +69,7 @@ class ShmCommunicator final : public Communicator {
   void give(const Quick& quick);
   [[nodiscard]] bool find_others(const Operation& operation, core::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
-  [[nodiscard]] Stores stores_for(const Operation& operation, std::size_t results, std::size_t through) const;
+  void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
   void make_plan(Pending& pending);
@@ -101,11 +101,9 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
     return stages_[rank]->room_of(slots_[rank]) + turns_.at(time);
   }
+  void fold_in_results(Pending& pending);
   void end_chunk(const Operation& operation, std::size_t index, std::uint64_t time);
   void take_chunk(const Operation& operation, std::size_t index, std::uint64_t time);
-  [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
-    return std::min(plan_.piece, plan_.block - index * plan_.piece);
-  }
 
   const std::shared_ptr<Family> family_;
   const std::vector<core::SlotIndex> slots_;  // by rank
@@ -125,10 +123,10 @@ class ShmCommunicator final : public Communicator {
   // Of the operation under way.
   Plan plan_;
   Call call_;
-  std::vector<const std::byte*> inputs_;   // by rank: in the arena, or null
-  std::vector<const std::byte*> sources_;  // by rank: of the chunk at hand
-  std::vector<std::byte> fetched_;         // what lines held that is to be reduced, a room for each rank
-  std::size_t fetched_of_ = 0;             // so many of the first ranks
+  std::vector<const std::byte*> inputs_, results_;  // by rank: in the arena, or null
+  std::vector<const std::byte*> sources_;           // by rank: of the chunk at hand
+  std::vector<std::byte> fetched_;  // what lines held that is to be reduced, a room for each rank
+  std::size_t fetched_of_ = 0;      // so many of the first ranks
   Offsets offsets_{};
   bool same_output_ = false;
   OneCopyState one_copy_;

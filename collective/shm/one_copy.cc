@@ -85,7 +85,7 @@ core::Status ShmCommunicator::read_all(const Pending& pending) {
     const std::size_t from = is_split(o.kind) ? static_cast<std::size_t>(rank_) * plan_.block : 0;
     const Output to = o.out.subspan(from_root(o.kind) ? 0 : r * plan_.block, plan_.block);
     if (inputs_[r] != nullptr) {
-      copy(to.data(), inputs_[r] + from, to.size(), plan_.stores);
+      copy(to.data(), inputs_[r] + from, to.size(), plan_.stores_from(r, rank_));
       continue;
     }
     for (std::size_t at = 0; at < to.size() && one_copy_.could != 0; at += kReadAtOnce) {

@@ -1,6 +1,7 @@
 // How an operation goes, and what kinds of them have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -32,13 +33,27 @@ struct Plan {
   bool tight = false;       // its chunks go around a part of the ring only
   bool by_slices = false;   // each rank folds a slice of each chunk for all
   bool direct = false;      // inputs lie in the arena: all at once
+  bool in_results = false;  // results too, one each: slices are folded there, and copied from there
   bool two_levels = false;  // block by block, those of a NUMA node first
   bool hopes = false;       // that it goes by one copy: what is staged begins a rendezvous later
   bool one_copy = false;    // each reads what is for it where it is in the others' memory
   bool is_giver = false;    // and nothing is left to do for this rank once the others can have it
   Stores stores = Stores::kPlain;
-  std::size_t first_chunk = 0;  // the phase at which it is staged
+  Stores own_stores = Stores::kPlain;  // of the block that this rank gives itself
+  std::size_t first_chunk = 0;         // the phase at which it is staged
 
+  [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
+    return std::min(piece, block - index * piece);
+  }
+  // Whose pace (pace.h) its chunks have a part in. Results in the arena have one of their own: that of a kind
+  // which stages nothing.
+  [[nodiscard]] Kind pace_of(Kind kind) const { return in_results ? Kind::kSumPartials : kind; }
+  [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
+    return static_cast<int>(rank) == self ? own_stores : stores;
+  }
+  [[nodiscard]] bool passes_cache() const {
+    return stores == Stores::kStream || own_stores == Stores::kStream;
+  }
   // It travels in chunks, or would, were it not read where it is.
   [[nodiscard]] bool is_staged() const { return !is_inline && !by_lines; }
 };

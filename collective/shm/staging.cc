@@ -70,6 +70,7 @@ void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
   if (plan_.by_lines) return stage_lines(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
   const std::uint64_t now = arrivals_.met();
+  if (plan_.in_results) return static_cast<void>(paces_.begin(plan_.pace_of(o.kind), plan_.placed, now));
   if (offsets_.in != kNowhere) return paces_.pass(o.kind, plan_.placed, now);
   const Stores stores = paces_.begin(o.kind, plan_.placed, now);
   paces_.spend(now, [&] {
@@ -81,20 +82,20 @@ void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
 
 // All that this rank does of chunk `index`, staged at `time`, is done.
 void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t time) {
-  const std::size_t bytes = piece_bytes(index);
+  const std::size_t bytes = plan_.piece_bytes(index);
   const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // its time says little of a byte
-  paces_.end(o.kind, plan_.placed, time, is_rest ? 0 : bytes);
+  paces_.end(plan_.pace_of(o.kind), plan_.placed, time, is_rest ? 0 : bytes);
 }
 
 // What others have staged at `time`, chunk `index`.
 void ShmCommunicator::take_chunk(const Operation& o, std::size_t index, std::uint64_t time) {
-  paces_.spend(time, [&] { deliver(o, index * plan_.piece, piece_bytes(index)); });
+  paces_.spend(time, [&] { deliver(o, index * plan_.piece, plan_.piece_bytes(index)); });
   end_chunk(o, index, time);
 }
 
 void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
   const auto self = static_cast<std::size_t>(rank_);
-  const std::size_t bytes = piece_bytes(index);
+  const std::size_t bytes = plan_.piece_bytes(index);
   const std::byte* from = contribution_of(o).data() + index * plan_.piece;
   std::byte* to = chunk(self, arrivals_.met());
   if (is_split(o.kind)) {
@@ -129,9 +130,10 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
 
 // Our slice of a chunk goes where our own contribution to it would be, which nobody else reads.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
-  const ByteRange mine = slice_of(piece_bytes(index), rank_, size());
+  const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t time = arrivals_.met() - 1;
-  std::byte* to = chunk(static_cast<std::size_t>(rank_), time);
+  std::byte* to =
+      plan_.in_results ? o.out.data() + index * plan_.piece : chunk(static_cast<std::size_t>(rank_), time);
   paces_.spend(
       time, [&] { ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, paces_.stores_of(time)); });
 }
@@ -140,11 +142,14 @@ void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
   if (o.kind == Kind::kReduce && rank_ != o.root) return;
   const std::uint64_t time = arrivals_.met() - 2;
   std::byte* out = o.out.data() + index * plan_.piece;
+  const Stores stores = plan_.in_results ? paces_.stores_of(time) : plan_.stores;
   paces_.spend(time, [&] {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
-      const ByteRange slice = slice_of(piece_bytes(index), static_cast<int>(r), size());
-      copy(out + slice.begin, chunk(r, time) + slice.begin, slice.size(), plan_.stores);
+      const ByteRange slice = slice_of(plan_.piece_bytes(index), static_cast<int>(r), size());
+      const std::byte* from = plan_.in_results ? results_[r] + index * plan_.piece : chunk(r, time);
+      copy(out + slice.begin, from + slice.begin, slice.size(), stores);
     }
+    if (stores == Stores::kStream) complete_stores();
   });
   end_chunk(o, index, time);
 }

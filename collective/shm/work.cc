@@ -1,4 +1,4 @@
-// What each operation does between its rendezvous. Five ways, the same in all ranks:
+// What each operation does between its rendezvous. Six ways, the same in all ranks:
 //   inline    a contribution of at most 56 bytes travels in the arrival
 //   lines     a small one in lines beside it that say for themselves that they are there (lines.h)
 //   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
@@ -6,12 +6,15 @@
 //             slice, each rank one slice, and deliver the one before that
 //   direct    contributions that all lie in the arena are read where they are, each at once; with ranks on
 //             several NUMA nodes a large shared result block by block in two levels (domains.h)
+//   results   an allreduce whose inputs and results all lie in the arena, a result for each rank: chunk by
+//             chunk each folds its slice in its own result, from which the others copy it
 //   one copy  contributions in ordinary memory are read where they are, by the kernel (one_copy.cc)
 // Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
 // all have read it: where the last work reads it, a rendezvous follows.
 // What goes into stages and comes out of them: staging.cc. docs/collectives.md has the traffic of each.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "collective/shm/cache.h"
@@ -21,8 +24,9 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kFewRanks = 4;
-constexpr std::size_t kLevelsBytes = 256 << 10;  // results that are worth a rendezvous for each block
-constexpr std::size_t kLeastByLoads = 2 << 10;   // of a copy: less is memcpy()'s
+constexpr std::size_t kLevelsBytes = 256 << 10;     // results that are worth a rendezvous for each block
+constexpr std::size_t kLeastInResults = 512 << 10;  // of a chunk that no stage needs to hold
+constexpr std::size_t kLeastByLoads = 2 << 10;      // of a copy: less is memcpy()'s
 // Inputs of all ranks: up to here who wants the result folds all by itself.
 std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
 // Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
@@ -50,6 +54,11 @@ bool is_tight(Kind kind, std::size_t whole) {
   return kind == Kind::kAlltoall && whole >= kMiB;
 }
 
+bool overlap(Input a, Input b) {
+  const auto before = [](const std::byte* x, const std::byte* y) { return std::less<>()(x, y); };
+  return before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
+}
+
 // A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
 constexpr std::size_t kMostCache = 32 << 20;
 
@@ -61,12 +70,25 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
-// How so many ranks store what they receive; what they read goes through so much memory of each who gives it.
-Stores ShmCommunicator::stores_for(const Operation& o, std::size_t results, std::size_t through) const {
+// How this rank stores a result that so many ranks have, and its own block in it. `through`: the memory of
+// each giver that it goes through, of which direct ones need none.
+void ShmCommunicator::choose_stores(Plan& plan, const Operation& o, std::size_t results,
+                                    std::size_t through) const {
   static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
   const std::size_t whole = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);
   const std::size_t givers = from_root(o.kind) ? 1 : slots_.size();
-  return stores_of(o.kind, o.out.size() * results, (whole + std::min(whole, through)) * givers, kLastLevel);
+  const std::size_t in = whole * givers, out = o.out.size() * results;
+  const bool in_place = overlap(o.in, o.out);
+  const bool sums = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce || o.kind == Kind::kReduceScatter;
+  const bool kept = o.kind == Kind::kSumPartials || (in_place && (sums || o.kind == Kind::kAlltoall));
+  const std::size_t both = in_place && !kept ? std::max(in, out) : in + out;
+  const std::size_t footprint = both + std::min(whole, through) * givers;
+  const Written written = kept                   ? Written::kKept
+                          : from_root(o.kind)    ? Written::kCopied
+                          : sums && through == 0 ? Written::kReduced
+                                                 : Written::kReceived;
+  plan.stores = stores_of(written, footprint, kLastLevel);
+  plan.own_stores = stores_of(kept ? written : Written::kCopied, footprint, kLastLevel);
 }
 
 Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {
@@ -83,8 +105,8 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
                   from_root(o.kind) == (rank_ == o.root);
   plan.tight = is_tight(o.kind, whole);
   const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
-  plan.stores =
-      stores_for(o, results, plan.tight ? std::min(Turns::kTightRing, turns_.most()) : turns_.most());
+  const std::size_t ring = plan.tight ? std::min(Turns::kTightRing, turns_.most()) : turns_.most();
+  choose_stores(plan, o, results, ring);
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
@@ -158,14 +180,15 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   }
   phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
-  if (phase < chunks && !plan_.is_inline) turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
+  if (phase < chunks && !plan_.is_inline && !plan_.in_results)
+    turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
   if (phase < chunks && plan_.contributes && !plan_.is_inline) stage_chunk(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
     if (!plan_.by_slices) take_chunk(o, phase - 1, arrivals_.met() - 1);
   }
-  if (phase >= 2 && plan_.by_slices) collect_slices(o, phase - 2);
+  if (phase >= 2 && phase < chunks + 2 && plan_.by_slices) collect_slices(o, phase - 2);
   return phase == 0 && !plan_.hopes ? announce(o) : std::span<const std::byte>();
 }
 
@@ -194,6 +217,7 @@ void ShmCommunicator::hear(Pending& pending) {
   }
   bool all_in_arena = true;
   bool some_in_arena = false;
+  bool results_in_arena = true;
   same_output_ = o.kind == Kind::kAllreduce;
   for (std::size_t r = 0; r < slots_.size(); ++r) {
     Offsets theirs;
@@ -202,6 +226,8 @@ void ShmCommunicator::hear(Pending& pending) {
     if (theirs.in != kNowhere) inputs_[r] = family_->arena().at(theirs.in);
     all_in_arena = all_in_arena && (!contributes || theirs.in != kNowhere);
     some_in_arena = some_in_arena || theirs.in != kNowhere;
+    results_[r] = theirs.out != kNowhere ? family_->arena().at(theirs.out) : nullptr;
+    results_in_arena = results_in_arena && theirs.out != kNowhere;
     if (r == 0) offsets_.out = theirs.out;
     same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNowhere;
   }
@@ -209,15 +235,27 @@ void ShmCommunicator::hear(Pending& pending) {
   plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
   if (plan_.direct) {
     pending.phases = 3;
-    plan_.stores = stores_for(o, same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
+    choose_stores(plan_, o, same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
     if (same_output_) look_for_levels(o);
     if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
+  } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
+    fold_in_results(pending);
   } else if (plan_.hopes && hear_memory(o)) {
     plan_.one_copy = true;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
     pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
   }
+}
+
+// Slices are folded where they belong in their rank's own result, and the others copy them from there: nobody
+// else reads that part of what may be its input too. Nobody is done before all have copied.
+void ShmCommunicator::fold_in_results(Pending& pending) {
+  plan_.in_results = true;
+  plan_.piece = std::max(kLeastInResults, slots_.size() * kChunk);
+  plan_.placed = kChunk;
+  static_cast<void>(paces_.begin(plan_.pace_of(pending.operation.kind), plan_.placed, arrivals_.met() - 1));
+  pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
 }
 
 void ShmCommunicator::fold_all_into_shared(const Operation& o) {
@@ -276,7 +314,7 @@ void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t by
     case Kind::kGather:
     case Kind::kAlltoall:
       for (std::size_t r = 0; r < slots_.size(); ++r) {
-        copy(o.out.data() + r * plan_.block + at, sources_[r], bytes, plan_.stores);
+        copy(o.out.data() + r * plan_.block + at, sources_[r], bytes, plan_.stores_from(r, rank_));
       }
       return;
     default:
@@ -289,8 +327,8 @@ void ShmCommunicator::deliver_own(const Operation& o) {
   if (o.kind != Kind::kScatter) return;
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
-  deliver(o, last * plan_.piece, piece_bytes(last));
-  if (plan_.stores == Stores::kStream) complete_stores();  // behind its last arrival
+  deliver(o, last * plan_.piece, plan_.piece_bytes(last));
+  if (plan_.passes_cache()) complete_stores();  // behind its last arrival
 }
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {

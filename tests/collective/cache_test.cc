@@ -45,31 +45,21 @@ TEST_F(Cache, WhatCannotBeReadIsAssumed) {
 }
 
 TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
-  constexpr std::size_t kCache = 1 << 20;
-  constexpr std::size_t kHalf = kCache / 2;
+  constexpr std::size_t kEighth = 1 << 20;
   const struct {
-    Kind kind;
-    std::size_t bytes, read;
-    Stores stores;
+    Written written;
+    std::size_t eighths;  // from which on
   } rows[] = {
-      {Kind::kAllreduce, 0, 0, Stores::kPlain},
-      {Kind::kAllreduce, kHalf, 0, Stores::kPlain},
-      {Kind::kAllreduce, kHalf + 1, 0, Stores::kStream},
-      {Kind::kAllreduce, kHalf, kHalf - 1, Stores::kPlain},
-      {Kind::kAllreduce, kHalf, kHalf, Stores::kStream},  // with nothing left of it
-      {Kind::kAllreduce, 64, kCache, Stores::kStream},
-      {Kind::kAllgather, kHalf, kHalf - 64, Stores::kPlain},
-      {Kind::kAlltoall, kHalf + 1, 0, Stores::kStream},
-      {Kind::kReduce, kHalf, 0, Stores::kPlain},
-      {Kind::kBroadcast, kHalf - 1, 0, Stores::kPlain},
-      {Kind::kBroadcast, kHalf, 0, Stores::kStream},  // a root's: from the half on
-      {Kind::kScatter, kHalf, 0, Stores::kStream},
-      {Kind::kScatter, 64, kCache - 65, Stores::kPlain},
-      {Kind::kScatter, 64, kCache - 64, Stores::kStream},
+      {Written::kReceived, 4},
+      {Written::kReduced, 3},
+      {Written::kCopied, 2},
+      {Written::kKept, 8},
   };
   for (const auto& row : rows) {
-    EXPECT_EQ(stores_of(row.kind, row.bytes, row.read, kCache), row.stores)
-        << name_of(row.kind) << ", " << row.bytes << " bytes, " << row.read << " read";
+    const std::size_t least = row.eighths * kEighth;
+    EXPECT_EQ(stores_of(row.written, 0, 8 * kEighth), Stores::kPlain) << row.eighths;
+    EXPECT_EQ(stores_of(row.written, least - 1, 8 * kEighth), Stores::kPlain) << row.eighths;
+    EXPECT_EQ(stores_of(row.written, least, 8 * kEighth), Stores::kStream) << row.eighths;
   }
 }
 

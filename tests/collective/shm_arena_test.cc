@@ -59,7 +59,8 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
 // others are anywhere in the operation.
 class ShmArena : public ::testing::TestWithParam<std::tuple<std::size_t, OneCopy, Staging>> {
  protected:
-  ShmArena() {
+  explicit ShmArena(std::size_t largest = 0)
+      : largest_(largest > 0 ? largest : (ranks_ > kFewRanks ? 131'076 : 300'004)) {
     ShmOptions options;
     options.one_copy = std::get<1>(GetParam());
     options.staging = std::get<2>(GetParam());
@@ -70,13 +71,14 @@ class ShmArena : public ::testing::TestWithParam<std::tuple<std::size_t, OneCopy
     }
   }
 
-  [[nodiscard]] std::size_t largest() const { return ranks_ > kFewRanks ? 131'076 : 300'004; }
+  [[nodiscard]] std::size_t largest() const { return largest_; }
   [[nodiscard]] std::span<std::byte> buffer(std::size_t rank, std::uint32_t index, std::uint64_t seed) const {
     return arena_.buffer(static_cast<core::SlotIndex>(rank), index).subspan(kSkews[seed % std::size(kSkews)]);
   }
   void run(std::vector<Exchange>& exchanges, bool shared_output);
 
   const std::size_t ranks_ = std::get<0>(GetParam());
+  const std::size_t largest_;
   const core::Arena arena_ = make_arena(
       {.slots = static_cast<std::uint32_t>(ranks_), .elements = (ranks_ * (largest() + 4) + 2 * kSkew) / 4});
   const core::World world_ = make_world(1, static_cast<std::uint32_t>(ranks_));
@@ -157,20 +159,55 @@ TEST_P(ShmArena, OneSharedResult) {
   }
 }
 
+class ShmArenaPieces : public ShmArena {
+ protected:
+  static constexpr std::size_t kPiece = 512 << 10;  // what work.cc has for so few ranks
+  ShmArenaPieces() : ShmArena(2 * kPiece + 36) {}
+};
+
+// A result for each rank, in the arena like all inputs, in place
+// or not: slices are folded where they belong, piece by piece.
+TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
+  std::uint64_t seed = 0;
+  for (const std::size_t whole : {33'000UL, kPiece - 4, kPiece, kPiece + 4, largest()}) {
+    for (const Op op : {Op::kSum, Op::kAvg, Op::kMax}) {
+      Shape shape = shape_of(Kind::kAllreduce, whole, ranks_, 0, false);
+      shape.op = op;
+      const Inputs inputs = make_inputs(shape, static_cast<int>(ranks_), ++seed);
+      for (std::uint64_t in_place = 0; in_place < 1ULL << ranks_; ++in_place) {
+        std::vector<Exchange> exchanges;
+        for (std::size_t r = 0; r < ranks_; ++r) {
+          shape.in_place = (in_place >> r & 1) != 0;
+          const Room room{buffer(r, 0, seed), buffer(r, 1, seed)};
+          exchanges.emplace_back(shape, static_cast<int>(r), static_cast<int>(ranks_), inputs, room);
+        }
+        SCOPED_TRACE(shape.to_string() + ", in place " + std::to_string(in_place));
+        run(exchanges, false);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 #ifdef __SANITIZE_THREAD__  // one thread cannot race, and is slow
 const auto kRanks = ::testing::Values<std::size_t>(3);
 #else
 const auto kRanks = ::testing::Range<std::size_t>(1, 10);
 #endif
+const auto kNameOfParam = [](const auto& info) {
+  const bool past = std::get<2>(info.param) == Staging::kPast;
+  return std::to_string(std::get<0>(info.param)) +
+         (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged") + (past ? "PastTheCache" : "");
+};
+const auto kBothStagings = ::testing::Values(Staging::kPlain, Staging::kPast);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena,
                          ::testing::Combine(kRanks, ::testing::Values(OneCopy::kNever, OneCopy::kAlways),
-                                            ::testing::Values(Staging::kPlain, Staging::kPast)),
-                         [](const auto& info) {
-                           const bool past = std::get<2>(info.param) == Staging::kPast;
-                           return std::to_string(std::get<0>(info.param)) +
-                                  (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged") +
-                                  (past ? "PastTheCache" : "");
-                         });
+                                            kBothStagings),
+                         kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaPieces,
+                         ::testing::Combine(::testing::Values<std::size_t>(2, 3, 4),
+                                            ::testing::Values(OneCopy::kNever), kBothStagings),
+                         kNameOfParam);
 
 struct Case {
   Ranks kind;
