@@ -23,6 +23,7 @@ TRAFFIC = {
     "broadcast": (2, 2),
     "alltoall": (4, 4),
 }
+IN_PLACE = "arena, in place"  # of an all-reduce: a result in every rank, where its input was
 # plan_of() of collective/shm/work.cc, for two ranks; a test compares these with it.
 PAYLOAD, LINE, LINES, LINES_OF_A_ROOT = 56, 48, 32, 2
 MOST_COPIED = {"allreduce": 2 * KIB, "broadcast": 32 * KIB}
@@ -42,6 +43,8 @@ def way(operation: str, size: int, memory: str, amd: bool) -> str:
         lines = -(-(whole // parts) // LINE) * parts
         most = (LINES_OF_A_ROOT if operation == "broadcast" else 0) if amd else LINES
         return "lines" if lines <= most else "one chunk"
+    if memory == IN_PLACE and size > SLICED:
+        return "results"
     if memory == "arena":
         return "direct"
     return "chunks, by slices" if operation == "allreduce" and size > SLICED else "chunks"
@@ -56,8 +59,11 @@ def cells_of(operation: str, row: dict, memory: str, figures: dict, amd: bool) -
     factor = TRAFFIC[operation][0 if memory == "arena" else 1]
     percent = figures.get("copy_percent") if size >= MIB else None
     rival = ""
-    if best := ratio_to(row, memory):
-        ratio, name = best
+    found = ratio_to(row, memory)
+    if memory == IN_PLACE:  # which regroup bench pairs with nothing
+        found = min(((r["p50_us"] / figures["p50_us"], n) for n, r in rivals_of(row).items()), default=None)
+    if found:
+        ratio, name = found
         rival = f"{ratio:.2f} ({name}, {time_text(rivals_of(row)[name]['p50_us'])})"
     return [
         way(operation, size, memory, amd),
@@ -81,8 +87,11 @@ def table(results: Sequence[dict]) -> str:
         }
         for size in sorted(set(rows) & set(SIZES)):
             row, amd = rows[size]
-            for memory in ("arena", "ordinary"):
-                if figures := ours(row, memory):
+            placements = {memory: ours(row, memory) for memory in ("arena", "ordinary")}
+            if operation == "allreduce" and size > SLICED:
+                placements[IN_PLACE] = row["memory"].get("arena", {}).get("in_place")
+            for memory, figures in placements.items():
+                if figures:
                     cells = cells_of(operation, row, memory, figures, amd)
                     lines.append("| " + " | ".join([operation, size_text(size), memory, *cells]) + " |")
     return "\n".join(lines) + "\n"

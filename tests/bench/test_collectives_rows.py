@@ -97,6 +97,7 @@ def test_rows_of_the_table():
         ("allreduce", 16 << 10, "ordinary", "chunks"),
         ("allreduce", MIB, "ordinary", "chunks, by slices"),
         ("allreduce", MIB, "arena", "direct"),
+        ("allreduce", MIB, collectives_docs.IN_PLACE, "results"),
         ("broadcast", 96, "arena", "lines"),
         ("broadcast", 97, "arena", "one chunk"),
         ("allgather", 112, "arena", "inline"),
@@ -152,6 +153,24 @@ def test_the_docs_show_algorithm_traffic_and_time_beside_each_other(tmp_path):
         assert "Commit abc." in text
         assert text.startswith("before\n")
         assert text.endswith("\nbehind\n")
+
+
+def test_an_allreduce_in_place_has_its_own_line_in_the_docs(tmp_path):
+    page = page_of(tmp_path)
+    measured = results()
+    placements = measured[0]["rows"][0]["memory"]["arena"]
+    placements["in_place"] = placements["out_of_place"] | {"p50_us": 20.0}
+    collectives_docs.write(measured, "", tmp_path)
+    line = (
+        "| allreduce | 1 MiB | arena, in place | results | 4 S = 4 MiB | 20 us | 80 % | 2.50 (a, 50 us) |\n"
+    )
+    assert line in page.read_text()
+
+
+def test_the_bare_round_is_timed():
+    line = collectives.bare_round()
+    assert line.reached is None and line.wanted == ""
+    assert 1 < float(line.measured.removesuffix(" us")) < 10_000
 
 
 def test_the_docs_are_not_written_from_a_part_or_from_what_is_wrong(tmp_path):
