@@ -8,11 +8,6 @@ namespace {
 
 using core::Status;
 
-bool overlap(Input a, Input b) {
-  const auto at = [](Input s) { return reinterpret_cast<std::uintptr_t>(s.data()); };
-  return !a.empty() && !b.empty() && at(a) < at(b) + b.size() && at(b) < at(a) + a.size();
-}
-
 struct Sizes {
   std::size_t in = 0;
   std::size_t out = 0;
@@ -214,6 +209,11 @@ Status Operation::check(int rank, int size) const {
         fmt::format("{}: the input and the output overlap without being in place", name_of(kind)));
   }
   return {};
+}
+
+bool overlap(Input a, Input b) {
+  const auto at = [](Input s) { return reinterpret_cast<std::uintptr_t>(s.data()); };
+  return !a.empty() && !b.empty() && at(a) < at(b) + b.size() && at(b) < at(a) + a.size();
 }
 
 bool is_split(Kind kind) {

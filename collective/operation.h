@@ -90,8 +90,9 @@ struct Operation {
   [[nodiscard]] core::Status check(int rank, int size) const;
 };
 
-[[nodiscard]] bool is_split(Kind kind);   // a contribution has a part for each rank
-[[nodiscard]] bool from_root(Kind kind);  // only the root contributes
+[[nodiscard]] bool overlap(Input a, Input b);  // have a byte in common
+[[nodiscard]] bool is_split(Kind kind);        // a contribution has a part for each rank
+[[nodiscard]] bool from_root(Kind kind);       // only the root contributes
 [[nodiscard]] Input contribution_of(const Operation& operation);
 
 }  // namespace regroup::collective

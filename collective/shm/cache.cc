@@ -21,9 +21,24 @@ std::size_t last_level_cache(const std::string& folder) {
   return kib == 0 ? kAssumedCache : kib << 10;
 }
 
-Stores stores_of(Written what, std::size_t footprint, std::size_t cache) {
-  constexpr std::size_t kEighths[] = {4, 3, 2, 8};
-  return footprint >= cache / 8 * kEighths[static_cast<std::size_t>(what)] ? Stores::kStream : Stores::kPlain;
+Written written(Kind kind, bool in_place, bool staged) {
+  const bool sums = kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
+  if (kind == Kind::kSumPartials || (in_place && (sums || kind == Kind::kAlltoall))) return Written::kKept;
+  if (from_root(kind)) return Written::kCopied;
+  return sums && !staged ? Written::kReduced : Written::kReceived;
+}
+
+std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out) {
+  const bool within = kind == Kind::kBroadcast || (kind == Kind::kAllgather && in_place);
+  return within ? out : in + out;
+}
+
+Stores stores_of(Written what, std::size_t touched, std::size_t cache) {
+  std::size_t eighths = 8;
+  if (what == Written::kReceived) eighths = 4;
+  if (what == Written::kReduced) eighths = 3;
+  if (what == Written::kCopied) eighths = 2;
+  return touched >= cache / 8 * eighths ? Stores::kStream : Stores::kPlain;
 }
 
 }  // namespace regroup::collective

@@ -23,8 +23,12 @@ enum class Written {
   kCopied,    // a root's, or its own block: what one rank gave and nobody else writes
   kKept,      // over what was just read, in place, or what the same ranks read next: sum_partials()
 };
-// Past a last-level cache of `cache` bytes, or through it, where the inputs and results of all ranks, and
-// what they go through, take `footprint` bytes. Measured: docs/design/stages.md.
-[[nodiscard]] Stores stores_of(Written what, std::size_t footprint, std::size_t cache);
+[[nodiscard]] Written written(Kind kind, bool in_place, bool staged);
+// Bytes that the ranks touch of inputs and results, `in` and `out` of all of them together. Those that are
+// the same memory count once, but where results replace what was just read (Written::kKept) twice.
+[[nodiscard]] std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out);
+// Past a last-level cache of `cache` bytes, or through it, where the ranks touch so many with the stages in
+// between. Measured for two ranks: docs/design/stages.md.
+[[nodiscard]] Stores stores_of(Written what, std::size_t touched, std::size_t cache);
 
 }  // namespace regroup::collective

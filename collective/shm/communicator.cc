@@ -102,7 +102,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       }
       if (plan_.one_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
-      if (plan_.passes_cache()) complete_stores();  // what follows may not publish() anything
+      if (plan_.streams()) complete_stores();  // what follows may not publish() anything
       pending.phase += 1;
       const bool last = pending.phase == pending.phases;
       if (last && (!pending.closes || alone)) return true;

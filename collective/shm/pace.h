@@ -1,6 +1,7 @@
-// By which stores a member fills its stage. How long plain ones take depends on how far its core is from
-// those that read the same lines last (docs/design/stages.md: 64 KiB in 2 us or in 27), of which a virtual
-// machine is not told and which changes while it runs. So a member measures both from time to time.
+// By which stores a member fills its stage, or its slices of a result that others copy. How long plain ones
+// take depends on how far its core is from those that read the same lines last (docs/design/stages.md: 64 KiB
+// in 2 us or in 27), of which a virtual machine is not told and which changes while it runs. So a member
+// measures both from time to time.
 #pragma once
 
 #include <x86intrin.h>

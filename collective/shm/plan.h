@@ -51,9 +51,7 @@ struct Plan {
   [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
     return static_cast<int>(rank) == self ? own_stores : stores;
   }
-  [[nodiscard]] bool passes_cache() const {
-    return stores == Stores::kStream || own_stores == Stores::kStream;
-  }
+  [[nodiscard]] bool streams() const { return stores == Stores::kStream || own_stores == Stores::kStream; }
   // It travels in chunks, or would, were it not read where it is.
   [[nodiscard]] bool is_staged() const { return !is_inline && !by_lines; }
 };

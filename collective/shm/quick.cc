@@ -122,7 +122,7 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
   if (plan_.block > 0) {
     set_sources(o, 0);
     take_chunk(o, 0, arrivals_.met() - 1);
-    if (plan_.passes_cache()) complete_stores();
+    if (plan_.streams()) complete_stores();
   }
   make_ready(o, plan_);
   return true;

@@ -128,7 +128,8 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   }
 }
 
-// Our slice of a chunk goes where our own contribution to it would be, which nobody else reads.
+// Our slice of a chunk goes where our own contribution to it would be staged, which nobody else reads, or
+// where it belongs in our result.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t time = arrivals_.met() - 1;

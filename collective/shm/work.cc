@@ -14,7 +14,6 @@
 // What goes into stages and comes out of them: staging.cc. docs/collectives.md has the traffic of each.
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "collective/shm/cache.h"
@@ -54,11 +53,6 @@ bool is_tight(Kind kind, std::size_t whole) {
   return kind == Kind::kAlltoall && whole >= kMiB;
 }
 
-bool overlap(Input a, Input b) {
-  const auto before = [](const std::byte* x, const std::byte* y) { return std::less<>()(x, y); };
-  return before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
-}
-
 // A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
 constexpr std::size_t kMostCache = 32 << 20;
 
@@ -75,20 +69,14 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
 void ShmCommunicator::choose_stores(Plan& plan, const Operation& o, std::size_t results,
                                     std::size_t through) const {
   static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
-  const std::size_t whole = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);
+  const std::size_t one = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);  // contribution
   const std::size_t givers = from_root(o.kind) ? 1 : slots_.size();
-  const std::size_t in = whole * givers, out = o.out.size() * results;
   const bool in_place = overlap(o.in, o.out);
-  const bool sums = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce || o.kind == Kind::kReduceScatter;
-  const bool kept = o.kind == Kind::kSumPartials || (in_place && (sums || o.kind == Kind::kAlltoall));
-  const std::size_t both = in_place && !kept ? std::max(in, out) : in + out;
-  const std::size_t footprint = both + std::min(whole, through) * givers;
-  const Written written = kept                   ? Written::kKept
-                          : from_root(o.kind)    ? Written::kCopied
-                          : sums && through == 0 ? Written::kReduced
-                                                 : Written::kReceived;
-  plan.stores = stores_of(written, footprint, kLastLevel);
-  plan.own_stores = stores_of(kept ? written : Written::kCopied, footprint, kLastLevel);
+  const Written what = written(o.kind, in_place, through > 0);
+  const std::size_t touched =
+      footprint(o.kind, in_place, one * givers, o.out.size() * results) + std::min(one, through) * givers;
+  plan.stores = stores_of(what, touched, kLastLevel);
+  plan.own_stores = stores_of(what == Written::kKept ? what : Written::kCopied, touched, kLastLevel);
 }
 
 Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {
@@ -253,7 +241,6 @@ void ShmCommunicator::hear(Pending& pending) {
 void ShmCommunicator::fold_in_results(Pending& pending) {
   plan_.in_results = true;
   plan_.piece = std::max(kLeastInResults, slots_.size() * kChunk);
-  plan_.placed = kChunk;
   static_cast<void>(paces_.begin(plan_.pace_of(pending.operation.kind), plan_.placed, arrivals_.met() - 1));
   pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
 }
@@ -328,7 +315,7 @@ void ShmCommunicator::deliver_own(const Operation& o) {
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
   deliver(o, last * plan_.piece, plan_.piece_bytes(last));
-  if (plan_.passes_cache()) complete_stores();  // behind its last arrival
+  if (plan_.streams()) complete_stores();  // behind its last arrival
 }
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {

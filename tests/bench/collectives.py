@@ -129,8 +129,8 @@ def asked_of_a_crowd(rows: Sequence[dict]) -> Iterator[Asked]:
 
 
 def bare_round() -> Asked:
-    """What the kernel takes to let each of 16 processes run once, bound evenly to the cores: no operation of
-    so many, each of which must bring something, takes less."""
+    """What the kernel takes to let each of 16 processes run once, bound evenly to the cores. An operation to
+    which each brings something has to wait for that."""
     ranks, turns = 16, 5000
     cores = sorted(os.sched_getaffinity(0))
     reader, writer = os.pipe()

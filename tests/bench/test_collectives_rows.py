@@ -170,7 +170,7 @@ def test_an_allreduce_in_place_has_its_own_line_in_the_docs(tmp_path):
 def test_the_bare_round_is_timed():
     line = collectives.bare_round()
     assert line.reached is None and line.wanted == ""
-    assert 1 < float(line.measured.removesuffix(" us")) < 10_000
+    assert 0 < float(line.measured.removesuffix(" us")) < 10_000
 
 
 def test_the_docs_are_not_written_from_a_part_or_from_what_is_wrong(tmp_path):

@@ -63,5 +63,30 @@ TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
   }
 }
 
+TEST(Stores, SayWhatIsWritten) {
+  EXPECT_EQ(written(Kind::kAllreduce, false, false), Written::kReduced);
+  EXPECT_EQ(written(Kind::kAllreduce, false, true), Written::kReceived);
+  EXPECT_EQ(written(Kind::kReduceScatter, false, false), Written::kReduced);
+  for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter, Kind::kAlltoall}) {
+    EXPECT_EQ(written(kind, true, true), Written::kKept) << name_of(kind);
+  }
+  EXPECT_EQ(written(Kind::kSumPartials, false, false), Written::kKept);
+  EXPECT_EQ(written(Kind::kAlltoall, false, false), Written::kReceived);
+  EXPECT_EQ(written(Kind::kAllgather, true, true), Written::kReceived);
+  EXPECT_EQ(written(Kind::kGather, true, false), Written::kReceived);
+  EXPECT_EQ(written(Kind::kBroadcast, false, true), Written::kCopied);
+  EXPECT_EQ(written(Kind::kScatter, true, false), Written::kCopied);
+}
+
+TEST(Stores, CountMemoryThatIsBothOnce) {
+  EXPECT_EQ(footprint(Kind::kAllreduce, false, 20, 10), 30U);
+  EXPECT_EQ(footprint(Kind::kAllreduce, true, 20, 20), 40U);  // replaces what was read
+  EXPECT_EQ(footprint(Kind::kAllgather, false, 20, 40), 60U);
+  EXPECT_EQ(footprint(Kind::kAllgather, true, 20, 40), 40U);
+  EXPECT_EQ(footprint(Kind::kGather, true, 20, 20), 40U);
+  EXPECT_EQ(footprint(Kind::kBroadcast, false, 10, 20), 20U);  // the root's result is its input
+  EXPECT_EQ(footprint(Kind::kScatter, false, 20, 20), 40U);
+}
+
 }  // namespace
 }  // namespace regroup::collective::testing

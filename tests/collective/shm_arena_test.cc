@@ -249,6 +249,37 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
   });
 }
 
+// A result for each rank, everybody at its own pace, with pieces to go and, later, groups about.
+TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
+  const int size = GetParam().size;
+  const std::size_t most = std::max<std::size_t>(1 << 20, static_cast<std::size_t>(size) << 18) + 36;
+  const core::Arena arena =
+      make_arena({.slots = static_cast<std::uint32_t>(size), .elements = (most + 2 * kSkew) / 4});
+  const core::World world = make_world(1, static_cast<std::uint32_t>(size));
+  run_ranks(arena, GetParam().kind, size, [&](const core::Arena& mine, int rank) {
+    const auto slot = static_cast<core::SlotIndex>(rank);
+    auto comm = make_shm(mine, world, {0, slot});
+    ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+    std::unique_ptr<Communicator> group;
+    std::mt19937_64 random(static_cast<std::uint64_t>(rank));
+    for (std::uint64_t k = 0; k < 12; ++k) {
+      const Shape shape = shape_of(Kind::kAllreduce, k % 3 == 0 ? most : most >> k, 1, 0, random() % 2 == 0);
+      const Room room{mine.buffer(slot, 0), mine.buffer(slot, 1).subspan(kSkews[k % std::size(kSkews)])};
+      Exchange exchange(shape, rank, size, make_inputs(shape, size, k), room);
+      dawdle(random);
+      const auto status = (*comm)->run(exchange.operation(), soon());
+      ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
+      ASSERT_EQ(exchange.verify(), "") << k;
+      exchange.spoil_input();
+      exchange.spoil_output();
+      if (k != 7) continue;
+      auto made = (*comm)->split(rank % 2, soon());
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      group = std::move(made).value();
+    }
+  });
+}
+
 // The results take turns, as in training: what is written at k + 2 was read before k + 1 began. From some
 // size on one rank writes each line; all of them write small results, the same bytes.
 TEST_P(ShmArenaRanks, SharedResultsTakeTurns) {
