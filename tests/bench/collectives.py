@@ -231,9 +231,10 @@ class Runner:
     def idle_share(self) -> Asked:
         """Of a core that a member uses which waits for one that is stopped: the most of seven.
 
-        With a core for each of fewer, one could wait at the start line of the bench, which is spun at.
+        With a core for each of fewer, one could wait at the start line of the bench, and with at most 56
+        bytes in its bare exchange: both are spun at.
         """
-        words = ["allreduce", "-e", "8", "--memory", "arena", "-n", "1000", "--rounds", "1000000"]
+        words = ["allreduce", "-b", "64", "-e", "64", "-m", "arena", "-n", "1000", "--rounds", "1000000"]
         process = subprocess.Popen(
             self.command(8, *words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment()
         )
