@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "collective/shm/factory.h"
 #include "tests/collective/exchange.h"
@@ -165,8 +166,8 @@ class ShmArenaPieces : public ShmArena {
   ShmArenaPieces() : ShmArena(2 * kPiece + 36) {}
 };
 
-// A result for each rank, in the arena like all inputs, in place
-// or not: slices are folded where they belong, piece by piece.
+// A result for each rank, in the arena like all inputs, in place or not: slices are folded where they belong,
+// piece by piece.
 TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
   std::uint64_t seed = 0;
   for (const std::size_t whole : {33'000UL, kPiece - 4, kPiece, kPiece + 4, largest()}) {
@@ -213,6 +214,15 @@ struct Case {
   Ranks kind;
   int size;
 };
+// Empty if it went and the result is right, else what is wrong. Changes the memory as soon as it is done.
+std::string run_and_spoil(Communicator& comm, Exchange& exchange) {
+  const auto status = comm.run(exchange.operation(), soon());
+  std::string wrong = status.ok() ? exchange.verify() : status.to_string();
+  exchange.spoil_input();
+  exchange.spoil_output();
+  return wrong;
+}
+
 class ShmArenaRanks : public ::testing::TestWithParam<Case> {};
 
 // Any operations one after the other, everybody at its own pace, everybody's memory anywhere.
@@ -240,11 +250,7 @@ TEST_P(ShmArenaRanks, RandomOperationsWithMemoryAnywhere) {
       if (at.out) room.out = mine.buffer(slot, 1).subspan(random() % kSkew);
       Exchange exchange(shape, rank, size, make_inputs(shape, size, k), room);
       dawdle(random);
-      const auto status = (*comm)->run(exchange.operation(), soon());
-      ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
-      ASSERT_EQ(exchange.verify(), "") << k;
-      exchange.spoil_input();
-      exchange.spoil_output();
+      ASSERT_EQ(run_and_spoil(**comm, exchange), "") << k;
     }
   });
 }
@@ -267,11 +273,7 @@ TEST_P(ShmArenaRanks, ResultsOfEachRankInPieces) {
       const Room room{mine.buffer(slot, 0), mine.buffer(slot, 1).subspan(kSkews[k % std::size(kSkews)])};
       Exchange exchange(shape, rank, size, make_inputs(shape, size, k), room);
       dawdle(random);
-      const auto status = (*comm)->run(exchange.operation(), soon());
-      ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
-      ASSERT_EQ(exchange.verify(), "") << k;
-      exchange.spoil_input();
-      exchange.spoil_output();
+      ASSERT_EQ(run_and_spoil(**comm, exchange), "") << k;
       if (k != 7) continue;
       auto made = (*comm)->split(rank % 2, soon());
       ASSERT_TRUE(made.ok()) << made.status().to_string();
