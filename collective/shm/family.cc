@@ -200,11 +200,13 @@ bool Family::look_again(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// Sleeps no longer than until something moved: the others go on at once, so the next move is near again.
+// Sleeps no longer than until something moved: the others go on at once, so the next move is near again. Who
+// `looked` has yielded as often as pays, but looked for a shorter time than pays who spins.
 Status Family::wait(std::uint64_t ticket, bool looked) {
   const core::SystemClock clock;
   auto nap = kNap;
-  for (bool look = !looked; !(look ? look_again(ticket) : is_done(ticket)) && failed_.ok(); look = true) {
+  for (bool look = spins_ || !looked; !(look ? look_again(ticket) : is_done(ticket)) && failed_.ok();
+       look = true) {
     const std::uint64_t moves = this->moves();
     const TimePoint deadline = deadline_of(ticket);
     const TimePoint until = std::min(deadline, clock.now() + nap);

@@ -113,6 +113,37 @@ TEST(ShmSpin, ASleepIsForOneRendezvousNotForAnOperation) {
     EXPECT_LT(fewest, static_cast<long>(kChunks) / 2) << "rank " << rank;
   });
 }
+
+// Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in several.
+TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
+  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
+  constexpr auto kLate = 20us;
+  constexpr long kOperations = 200;
+  for (const std::size_t bytes : {8, 2048, 256 << 10}) {
+    const core::Arena arena = make_arena({.slots = 2});
+    run_all(Ranks::kThreads, 2, [&](int rank) {
+      bind_to(own_cores()[static_cast<std::size_t>(rank)]);
+      const auto comm = open_comm(arena, rank);
+      const Bytes in(bytes);
+      Bytes out(bytes);
+      long fewest = kOperations;  // others who want the cores make for sleeps too
+      for (int round = 0; round < 5; ++round) {
+        rusage before{};
+        ::getrusage(RUSAGE_THREAD, &before);
+        for (long i = 0; i < kOperations; ++i) {
+          const auto begin = std::chrono::steady_clock::now();
+          while (rank == 1 && std::chrono::steady_clock::now() - begin < kLate) {
+          }
+          ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
+        }
+        rusage after{};
+        ::getrusage(RUSAGE_THREAD, &after);
+        fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
+      }
+      EXPECT_LT(fewest, kOperations / 2) << "rank " << rank << ", " << bytes << " bytes";
+    });
+  }
+}
 #endif
 
 // Processor time of the calling thread, for others to read.
