@@ -81,19 +81,22 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     return alone ? Status() : arrivals_.arrive(pending.call, payload);
   };
   switch (pending.state) {
-    case State::kNew:
+    case State::kNew: {
       if (left_early_) {
         pending.state = State::kCatchingUp;
         return true;
       }
       if (is_shared(pending.operation) && !family_->gate_is_open()) return false;
-      make_plan(pending);
+      const bool is_part = pending.call != call_of(pending.operation, size());
+      begin(plan_of(pending.operation, pending.closes, is_part), pending.call, pending.operation);
+      count_phases(pending, is_part);
       pending.state =
           settled_ || alone || !is_shared(pending.operation) || pending.operation.kind == Kind::kSumPartials
               ? State::kWorking
               : State::kSettling;
       if (pending.state == State::kSettling) REGROUP_RETURN_IF_ERROR(meet({}));
       return true;
+    }
     case State::kWorking: {
       if (pending.phase == 1 && plan_.by_lines && !fetch_lines(pending.operation)) {
         return Status(core::Code::kDataLoss,

@@ -58,21 +58,22 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return family_->test(ticket); }
   [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return family_->wait(ticket); }
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
-  [[nodiscard]] const Quick* recall(const Operation& operation);
-  [[nodiscard]] const Quick* remember(const Operation& operation);
+  [[nodiscard]] const Known* recall(const Operation& operation);
+  [[nodiscard]] const Known* remember(const Operation& operation);
   [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
   void fetch_ahead(const Operation& operation) const;
   void make_ready(const Operation& operation, const Plan& plan) const;
-  void begin(const Quick& quick);
-  [[nodiscard]] bool run_quick(const Quick& quick, core::TimePoint deadline);
-  [[nodiscard]] bool run_pair(const Quick& quick);
-  void give(const Quick& quick);
+  [[nodiscard]] core::Status run_near(Pending& pending);
+  [[nodiscard]] bool run_quick(const Known& known, core::TimePoint deadline);
+  [[nodiscard]] bool run_pair(const Known& known);
+  void give(const Known& known);
   [[nodiscard]] bool find_others(const Operation& operation, core::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
-  void make_plan(Pending& pending);
+  void begin(const Plan& plan, const Call& call, const Operation& operation);
+  void count_phases(Pending& pending, bool is_part);
   [[nodiscard]] bool leaves_early(const Pending& pending) const;
   // Does the piece of work `pending.phase`; returns what to bring to the rendezvous behind it.
   [[nodiscard]] std::span<const std::byte> work(Pending& pending);
@@ -118,8 +119,8 @@ class ShmCommunicator final : public Communicator {
   // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;
-  std::array<Quick, 4> quick_;  // the latest: a loop comes back to the same few, in the same order
-  std::size_t next_quick_ = 0;  // the one behind the last that ran
+  std::array<Known, 16> known_;  // the latest: a loop comes back to the same few, in the same order
+  std::size_t next_known_ = 0;   // the one behind the last that ran
   // Of the operation under way.
   Plan plan_;
   Call call_;

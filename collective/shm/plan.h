@@ -65,12 +65,14 @@ struct ShmSeats {
   bool settled = false;     // its members are done with what came before in these channels and stages
 };
 
-// An operation that needs nothing but one rendezvous, and what was found out about it.
-struct Quick {
+// An operation of before, and what was found out about it.
+struct Known {
   Operation operation;
   Call call;
   Plan plan;
-  bool known = false;
+  bool is_set = false;
+  // Needs nothing but one rendezvous: what each contributes travels in it or is copied.
+  bool is_quick = false;
   // Goes by run_pair(), for which little else matters.
   bool is_pair = false;
   Kernels::Close close = nullptr;  // of an allreduce

@@ -1,5 +1,6 @@
-// Operations that need nothing but one rendezvous: found again, arrived at and finished without a queue, and
-// of two ranks with nothing between the other's arrival and the result.
+// Operations that block, with nothing before them: found again and not planned anew, and without a queue as
+// long as the others are near. Those that need nothing but one rendezvous are arrived at and finished at
+// once, and of two ranks with nothing between the other's arrival and the result.
 #include "collective/shm/communicator.h"
 #include "collective/shm/standard_arithmetic.h"
 
@@ -34,21 +35,45 @@ void exchange_few(const Operation& o, std::size_t self, const std::byte* theirs)
 core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
   if (message || !family_->is_idle()) return Communicator::run(operation, deadline);
-  const Quick* quick = recall(operation);
-  if (quick == nullptr) {
+  const Known* known = recall(operation);
+  if (known == nullptr) {
     REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
-    quick = remember(operation);
+    known = remember(operation);
   }
   if (!family_->goes_on()) return family_->check();
-  if (quick == nullptr || family_->has_groups || !has_caught_up(deadline)) {
+  if (known == nullptr || family_->has_groups || !has_caught_up(deadline)) {
     return family_->run(family_->make_pending(*this, operation, call_of(operation, size()), deadline));
   }
-  if (run_quick(*quick, deadline)) return {};
-  Pending pending = family_->make_pending(*this, operation, quick->call, deadline);
-  pending.state = Pending::State::kMeeting;
-  pending.phase = 1;
-  pending.phases = 2;
-  return family_->run(pending, true);
+  if (known->is_quick && run_quick(*known, deadline)) return {};
+  Pending pending = family_->make_pending(*this, operation, known->call, deadline);
+  if (known->is_quick) {
+    pending.state = Pending::State::kMeeting;
+    pending.phase = 1;
+    pending.phases = 2;
+    return family_->run(pending, true);
+  }
+  pending.state = Pending::State::kWorking;
+  begin(known->plan, known->call, operation);
+  count_phases(pending, false);
+  return run_near(pending);
+}
+
+// From rendezvous to rendezvous while the others are near; else with what is left to the queue.
+core::Status ShmCommunicator::run_near(Pending& pending) {
+  for (;;) {
+    const core::Result<bool> done = advance(pending, false);
+    if (!done.ok()) {
+      family_->fail(done.status());
+      return family_->check();
+    }
+    if (*done) return {};
+    Sight seen = Sight::kMissing;
+    for (std::size_t look = 0; look < family_->quick_looks() && seen == Sight::kMissing; ++look) {
+      if (!family_->let_run(pending.deadline)) break;
+      seen = arrivals_.look(false);
+    }
+    if (seen == Sight::kMissing) return family_->run(pending, true);
+  }
 }
 
 // Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
@@ -64,49 +89,41 @@ bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
 }
 
 // What is known of `o`, or null.
-const Quick* ShmCommunicator::recall(const Operation& o) {
-  for (std::size_t i = 0; i < quick_.size(); ++i) {
-    const Quick& quick = quick_[(next_quick_ + i) % quick_.size()];
-    if (!quick.known || !same(o, quick.operation)) continue;
-    next_quick_ = (next_quick_ + i + 1) % quick_.size();
-    return &quick;
+const Known* ShmCommunicator::recall(const Operation& o) {
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    const Known& known = known_[(next_known_ + i) % known_.size()];
+    if (!known.is_set || !same(o, known.operation)) continue;
+    next_known_ = (next_known_ + i + 1) % known_.size();
+    return &known;
   }
   return nullptr;
 }
 
-// Null unless it needs nothing but one rendezvous: what each contributes travels in it or is copied, and all
-// have met before.
-const Quick* ShmCommunicator::remember(const Operation& o) {
+// Null unless all have met before.
+const Known* ShmCommunicator::remember(const Operation& o) {
   if (!settled_ || !family_->knows_cores() || !family_->gate_is_open()) return nullptr;
   if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
   const Plan plan = plan_of(o, false, false);
-  if (!plan.is_copied || plan.block > plan.piece || plan.by_slices) return nullptr;
-  Quick& quick = quick_[next_quick_];
-  next_quick_ = (next_quick_ + 1) % quick_.size();
-  quick = {o, call_of(o, size()), plan, true};
+  Known& known = known_[next_known_];
+  next_known_ = (next_known_ + 1) % known_.size();
+  known = {o, call_of(o, size()), plan, true};
+  known.is_quick = plan.is_copied && plan.block <= plan.piece && !plan.by_slices;
   const bool is_plain = paces_.settled(o.kind, plan.placed) == Stores::kPlain;
   const bool is_small = !plan.is_staged() || (is_plain && plan.placed <= kMostOfPair);
-  if (size() == 2 && plan.block > 0 && is_small) {
-    if (o.kind == Kind::kAllreduce && plan.is_inline) quick.close = ranks_fold_.close_of(o.dtype, o.op);
-    quick.divisor = ranks_fold_.divisor_of(o.op);
-    quick.count = plan.block / size_of(o.dtype);
-    quick.is_pair = quick.close != nullptr || o.kind == Kind::kBroadcast || (plan.is_inline && exchanges(o));
+  if (known.is_quick && size() == 2 && plan.block > 0 && is_small) {
+    if (o.kind == Kind::kAllreduce && plan.is_inline) known.close = ranks_fold_.close_of(o.dtype, o.op);
+    known.divisor = ranks_fold_.divisor_of(o.op);
+    known.count = plan.block / size_of(o.dtype);
+    known.is_pair = known.close != nullptr || o.kind == Kind::kBroadcast || (plan.is_inline && exchanges(o));
   }
-  return &quick;
+  return &known;
 }
 
-// It is the operation under way.
-void ShmCommunicator::begin(const Quick& quick) {
-  plan_ = quick.plan;
-  call_ = quick.call;
-  prepare_inputs(quick.operation);
-}
-
-// Arrives with it, and finishes it if the others are quick too.
-bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
-  const Operation& o = quick.operation;
-  if (quick.is_pair && family_->spins()) return run_pair(quick);
-  begin(quick);
+// Arrives with it, and finishes it if the others are near.
+bool ShmCommunicator::run_quick(const Known& known, core::TimePoint deadline) {
+  const Operation& o = known.operation;
+  if (known.is_pair && family_->spins()) return run_pair(known);
+  begin(known.plan, known.call, o);
   if (!plan_.is_inline && plan_.block > 0) turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
   if (plan_.contributes && !plan_.is_inline) stage_chunk(o, 0);
   if (plan_.is_giver) {
@@ -132,29 +149,29 @@ bool ShmCommunicator::run_quick(const Quick& quick, core::TimePoint deadline) {
 // in a small chunk: with nothing between the other's arrival and the result that could be done before, as
 // that is most of what it takes beside the way of a cache line. Lines and arrivals are not placed (Turns):
 // they have turns of their own.
-bool ShmCommunicator::run_pair(const Quick& quick) {
-  if (quick.plan.is_giver) return give(quick), true;
-  const Operation& o = quick.operation;
-  const bool reduces = quick.close != nullptr, both_give = reduces || exchanges(o);
+bool ShmCommunicator::run_pair(const Known& known) {
+  if (known.plan.is_giver) return give(known), true;
+  const Operation& o = known.operation;
+  const bool reduces = known.close != nullptr, both_give = reduces || exchanges(o);
   const std::size_t other = rank_ == 0 ? 1 : 0;
   const DataLine* lines = stages_[other]->lines_of_time(arrivals_.met());
   const std::byte* staged = nullptr;
-  if (quick.plan.is_staged()) {
-    turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
+  if (known.plan.is_staged()) {
+    turns_.place(arrivals_.met(), known.plan.placed, known.plan.tight);
     staged = chunk(other, arrivals_.met());
   }
   const StandardArithmetic arithmetic;
-  arrivals_.prepare(quick.call, quick.plan.is_inline ? o.in : nowhere());
+  arrivals_.prepare(known.call, known.plan.is_inline ? o.in : nowhere());
   if (both_give) arrivals_.announce();
   const auto look = [&] {
-    if (!quick.plan.by_lines) return arrivals_.look_at(other);
+    if (!known.plan.by_lines) return arrivals_.look_at(other);
     return read_lines(lines, arrivals_.mark(), o.out) ? Sight::kAll : Sight::kMissing;
   };
   Sight seen = look();
   arrivals_.set_leads(seen == Sight::kAll);
   for (std::size_t i = 1; i < family_->quick_looks() && seen == Sight::kMissing; ++i) seen = look();
   if (seen != Sight::kAll || arrivals_.is_over()) {
-    begin(quick);
+    begin(known.plan, known.call, o);
     if (!both_give) arrivals_.announce();
     fence();
     static_cast<void>(arrivals_.look_first());
@@ -162,11 +179,11 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
   }
   if (reduces) {
     const auto payload = [&](std::size_t rank) { return arrivals_.payload_of(rank); };
-    quick.close(o.out.data(), payload(0), payload(1), quick.count, quick.divisor, false);
+    known.close(o.out.data(), payload(0), payload(1), known.count, known.divisor, false);
   } else if (both_give) {
     exchange_few(o, static_cast<std::size_t>(rank_), arrivals_.payload_of(other));
   } else {
-    if (quick.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
+    if (known.plan.is_inline) copy_few(o.out.data(), arrivals_.payload_of(other), o.out.size());
     if (staged != nullptr) copy(o.out.data(), staged, o.out.size(), Stores::kPlain);
     arrivals_.announce();
   }
@@ -176,24 +193,24 @@ bool ShmCommunicator::run_pair(const Quick& quick) {
 }
 
 // The other side of a broadcast.
-void ShmCommunicator::give(const Quick& quick) {
-  const Operation& o = quick.operation;
+void ShmCommunicator::give(const Known& known) {
+  const Operation& o = known.operation;
   Input payload = o.out;
   const auto self = static_cast<std::size_t>(rank_);
-  if (quick.plan.by_lines) {
-    write_lines(stages_[self]->lines_of_time(arrivals_.met()), arrivals_.next_mark(quick.call), o.out);
+  if (known.plan.by_lines) {
+    write_lines(stages_[self]->lines_of_time(arrivals_.met()), arrivals_.next_mark(known.call), o.out);
     payload = nowhere();
-  } else if (quick.plan.is_staged()) {
-    turns_.place(arrivals_.met(), quick.plan.placed, quick.plan.tight);
+  } else if (known.plan.is_staged()) {
+    turns_.place(arrivals_.met(), known.plan.placed, known.plan.tight);
     store_block(chunk(self, arrivals_.met()), o.out.data(), o.out.size(), Stores::kPlain);
     payload = nowhere();
   }
-  arrivals_.announce_and_go(quick.call, payload);
+  arrivals_.announce_and_go(known.call, payload);
   left_early_ = true;
-  if (quick.plan.is_staged()) return make_ready(o, quick.plan);
+  if (known.plan.is_staged()) return make_ready(o, known.plan);
   arrivals_.make_ready();  // what is smaller needs no more, and not its questions
   const DataLine* next = stages_[self]->lines_of_time(arrivals_.met());
-  for (std::size_t i = 0; quick.plan.by_lines && i < lines_of(quick.plan.block); ++i) make_own(next + i);
+  for (std::size_t i = 0; known.plan.by_lines && i < lines_of(known.plan.block); ++i) make_own(next + i);
 }
 
 // Looks for what the others bring, a while. Behind a fence: who looks at lines that are being written takes

@@ -119,18 +119,23 @@ void ShmCommunicator::prepare_inputs(const Operation& o) {
   if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
 }
 
-void ShmCommunicator::make_plan(Pending& pending) {
-  const Operation& o = pending.operation;
-  plan_ = plan_of(o, pending.closes, pending.call != call_of(o, size()));
-  call_ = pending.call;
+// It is the operation under way.
+void ShmCommunicator::begin(const Plan& plan, const Call& call, const Operation& o) {
+  plan_ = plan;
+  call_ = call;
   prepare_inputs(o);
   if (!plan_.is_copied && size() > 1) look_for_arena(o);
+}
+
+// `is_part`: of an operation over several hosts.
+void ShmCommunicator::count_phases(Pending& pending, bool is_part) {
+  const Operation& o = pending.operation;
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
     pending.phases = 2;
   } else if (size() == 1) {
     pending.phases = 1;
   } else {
-    plan_.hopes = pending.call == call_of(o, size()) && hopes_for_one_copy(o);
+    plan_.hopes = !is_part && hopes_for_one_copy(o);
     plan_.first_chunk = plan_.hopes ? 1 : 0;
     pending.phases =
         plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
