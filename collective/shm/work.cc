@@ -28,11 +28,15 @@ constexpr std::size_t kLeastInResults = 512 << 10;  // of a chunk that no stage 
 constexpr std::size_t kLeastByLoads = 2 << 10;      // of a copy: less is memcpy()'s
 // Inputs of all ranks: up to here who wants the result folds all by itself.
 std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
-// Contributions up to here cost less to copy than a rendezvous. All-reduce: each rank then folds all of it; a
-// root's: it then need not wait for the others.
-std::size_t most_copied(Kind kind) {
-  if (from_root(kind)) return 32 << 10;
-  return kind == Kind::kAllreduce ? 2 << 10 : 8 << 10;
+// Contributions up to here cost less to copy than a rendezvous, which takes longest where ranks share cores.
+// All-reduce: each rank then folds all of it; a root's: it then need not wait for the others. Exchanges of
+// which all lies in the arena lose by it what others gain, up to here.
+std::size_t most_copied(Kind kind, std::size_t ranks, bool shares_cores) {
+  constexpr std::size_t kKiB = 1 << 10;
+  if (kind == Kind::kAllreduce) {
+    return std::max(2 * kKiB, std::min(most_folded_alone(kind) / ranks, (shares_cores ? 32 : 4) * kKiB));
+  }
+  return (from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB;
 }
 
 // On an AMD lines take longer the more there are, and a flag with the data beside it does not: 1 KiB between
@@ -85,7 +89,7 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
   plan.contributes = !from_root(o.kind) || rank_ == o.root;
   plan.is_inline = whole <= Arrivals::kPayload;
-  plan.is_copied = whole <= most_copied(o.kind);
+  plan.is_copied = whole <= most_copied(o.kind, ranks, family_->shares_cores());
   const std::size_t lines = lines_of(plan.block) * (is_split(o.kind) ? ranks : 1);
   plan.by_lines = o.kind != Kind::kSumPartials && plan.is_copied && !plan.is_inline && ranks > 1 && !closes &&
                   lines <= most_lines(o.kind, family_->lines()) && !family_->shares_cores();

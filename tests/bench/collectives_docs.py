@@ -26,7 +26,7 @@ TRAFFIC = {
 IN_PLACE = "arena, in place"  # of an all-reduce: a result in every rank, where its input was
 # plan_of() of collective/shm/work.cc, for two ranks; a test compares these with it.
 PAYLOAD, LINE, LINES, LINES_OF_A_ROOT = 56, 48, 32, 2
-MOST_COPIED = {"allreduce": 2 * KIB, "broadcast": 32 * KIB}
+MOST_COPIED = {"allreduce": 4 * KIB, "broadcast": 32 * KIB, "alltoall": 32 * KIB}
 SLICED = 16 * KIB
 RIVAL = "best rival's time / ours"
 

@@ -93,7 +93,7 @@ def test_rows_of_the_table():
     [
         ("allreduce", 56, "arena", "inline"),
         ("allreduce", 512, "ordinary", "one chunk"),
-        ("allreduce", 2048, "arena", "one chunk"),
+        ("allreduce", 4 << 10, "arena", "one chunk"),
         ("allreduce", 16 << 10, "ordinary", "chunks"),
         ("allreduce", MIB, "ordinary", "chunks, by slices"),
         ("allreduce", MIB, "arena", "direct"),
@@ -101,7 +101,9 @@ def test_rows_of_the_table():
         ("broadcast", 96, "arena", "lines"),
         ("broadcast", 97, "arena", "one chunk"),
         ("allgather", 112, "arena", "inline"),
-        ("alltoall", 8 << 10, "ordinary", "one chunk"),
+        ("alltoall", 32 << 10, "ordinary", "one chunk"),
+        ("allgather", 16 << 10, "arena", "one chunk"),
+        ("allgather", 32 << 10, "arena", "direct"),
         ("alltoall", 64 << 10, "arena", "direct"),
     ],
 )
@@ -116,9 +118,10 @@ def test_not_only_a_root_writes_lines_where_that_pays():
 
 def test_the_docs_know_the_limits_of_the_plan():
     plan = (common.ROOT / "collective/shm/work.cc").read_text()
-    assert "if (from_root(kind)) return 32 << 10;" in plan
-    assert "return kind == Kind::kAllreduce ? 2 << 10 : 8 << 10;" in plan
-    assert collectives_docs.MOST_COPIED == {"allreduce": 2 << 10, "broadcast": 32 << 10}
+    assert "(shares_cores ? 32 : 4) * kKiB" in plan
+    assert "from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB" in plan
+    copied = {"allreduce": 4 << 10, "broadcast": 32 << 10, "alltoall": 32 << 10}
+    assert copied == collectives_docs.MOST_COPIED
     assert f"return from_root(kind) ? {collectives_docs.LINES_OF_A_ROOT} : 0;" in plan
     assert "return (kind == Kind::kReduce ? 128 : 32) << 10;" in plan
     assert 2 * collectives_docs.SLICED == 32 << 10
