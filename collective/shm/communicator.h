@@ -119,8 +119,8 @@ class ShmCommunicator final : public Communicator {
   // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;
-  std::array<Known, 16> known_;  // the latest: a loop comes back to the same few, in the same order
-  std::size_t next_known_ = 0;   // the one behind the last that ran
+  std::array<Known, 32> known_;
+  std::size_t next_known_ = 0;  // the one behind the last that ran
   // Of the operation under way.
   Plan plan_;
   Call call_;

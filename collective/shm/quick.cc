@@ -88,13 +88,14 @@ bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
   return !left_early_;
 }
 
-// What is known of `o`, or null.
+// What is known of `o`, or null. Looks first at the one behind the latest, then at the latest, then back: the
+// operations of a loop come again in their order.
 const Known* ShmCommunicator::recall(const Operation& o) {
-  for (std::size_t i = 0; i < known_.size(); ++i) {
-    const Known& known = known_[(next_known_ + i) % known_.size()];
-    if (!known.is_set || !same(o, known.operation)) continue;
-    next_known_ = (next_known_ + i + 1) % known_.size();
-    return &known;
+  for (std::size_t i = known_.size(); i > 0; --i) {
+    const std::size_t at = (next_known_ + i) % known_.size();
+    if (!known_[at].is_set || !same(o, known_[at].operation)) continue;
+    next_known_ = (at + 1) % known_.size();
+    return &known_[at];
   }
   return nullptr;
 }
