@@ -88,8 +88,7 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       }
       if (is_shared(pending.operation) && !family_->gate_is_open()) return false;
       const bool is_part = pending.call != call_of(pending.operation, size());
-      begin(plan_of(pending.operation, pending.closes, is_part), pending.call, pending.operation);
-      count_phases(pending, is_part);
+      begin(pending, plan_of(pending.operation, pending.closes, is_part), is_part);
       pending.state =
           settled_ || alone || !is_shared(pending.operation) || pending.operation.kind == Kind::kSumPartials
               ? State::kWorking

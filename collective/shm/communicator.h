@@ -1,5 +1,6 @@
 // The Communicator over an arena. communicator.cc runs operations through their rendezvous, quick.cc those
-// that need one only; work.cc and staging.cc hold what each does between them, factory.cc opens and splits.
+// that block, without a queue while it can; work.cc and staging.cc hold what each does between them,
+// factory.cc opens and splits.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +74,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
   void prepare_inputs(const Operation& operation);
   void begin(const Plan& plan, const Call& call, const Operation& operation);
-  void count_phases(Pending& pending, bool is_part);
+  void begin(Pending& pending, const Plan& plan, bool is_part);
   [[nodiscard]] bool leaves_early(const Pending& pending) const;
   // Does the piece of work `pending.phase`; returns what to bring to the rendezvous behind it.
   [[nodiscard]] std::span<const std::byte> work(Pending& pending);
@@ -120,7 +121,7 @@ class ShmCommunicator final : public Communicator {
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;
   std::array<Known, 32> known_;
-  std::size_t next_known_ = 0;  // the one behind the last that ran
+  std::size_t remembered_ = 0, next_known_ = 0;  // so many so far; behind the last that ran
   // Of the operation under way.
   Plan plan_;
   Call call_;

@@ -53,13 +53,14 @@ core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint de
     return family_->run(pending, true);
   }
   pending.state = Pending::State::kWorking;
-  begin(known->plan, known->call, operation);
-  count_phases(pending, false);
+  begin(pending, known->plan, false);
   return run_near(pending);
 }
 
-// From rendezvous to rendezvous while the others are near; else with what is left to the queue.
+// From rendezvous to rendezvous while the others are near; else with what is left to the queue, which also
+// tells that the deadline has passed.
 core::Status ShmCommunicator::run_near(Pending& pending) {
+  constexpr std::uint64_t kBetweenClocks = 16;
   for (;;) {
     const core::Result<bool> done = advance(pending, false);
     if (!done.ok()) {
@@ -72,7 +73,8 @@ core::Status ShmCommunicator::run_near(Pending& pending) {
       if (!family_->let_run(pending.deadline)) break;
       seen = arrivals_.look(false);
     }
-    if (seen == Sight::kMissing) return family_->run(pending, true);
+    const bool is_late = pending.phase % kBetweenClocks == 0 && core::SystemClock().now() >= pending.deadline;
+    if (seen == Sight::kMissing || is_late) return family_->run(pending, seen == Sight::kMissing);
   }
 }
 
@@ -105,8 +107,9 @@ const Known* ShmCommunicator::remember(const Operation& o) {
   if (!settled_ || !family_->knows_cores() || !family_->gate_is_open()) return nullptr;
   if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
   const Plan plan = plan_of(o, false, false);
-  Known& known = known_[next_known_];
-  next_known_ = (next_known_ + 1) % known_.size();
+  const std::size_t oldest = remembered_++ % known_.size();
+  next_known_ = (oldest + 1) % known_.size();
+  Known& known = known_[oldest];
   known = {o, call_of(o, size()), plan, true};
   known.is_quick = plan.is_copied && plan.block <= plan.piece && !plan.by_slices;
   const bool is_plain = paces_.settled(o.kind, plan.placed) == Stores::kPlain;

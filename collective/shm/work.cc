@@ -29,8 +29,9 @@ constexpr std::size_t kLeastByLoads = 2 << 10;      // of a copy: less is memcpy
 // Inputs of all ranks: up to here who wants the result folds all by itself.
 std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
 // Contributions up to here cost less to copy than a rendezvous, which takes longest where ranks share cores.
-// All-reduce: each rank then folds all of it; a root's: it then need not wait for the others. Exchanges of
-// which all lies in the arena lose by it what others gain, up to here.
+// A root's: it then need not wait for the others. All-reduce: each rank folds all of it, if that is not too
+// much or it is very small. An allgather or reduce_scatter of which all lies in the arena would lose by it
+// beyond.
 std::size_t most_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   constexpr std::size_t kKiB = 1 << 10;
   if (kind == Kind::kAllreduce) {
@@ -132,8 +133,9 @@ void ShmCommunicator::begin(const Plan& plan, const Call& call, const Operation&
 }
 
 // `is_part`: of an operation over several hosts.
-void ShmCommunicator::count_phases(Pending& pending, bool is_part) {
+void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   const Operation& o = pending.operation;
+  begin(plan, pending.call, o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
     pending.phases = 2;
   } else if (size() == 1) {

@@ -154,23 +154,23 @@ TEST_P(ShmQuickKinds, EveryKindWithEveryRootWhereverItLies) {
   });
 }
 
-// A ring of one more than a member keeps in mind: each is forgotten before it comes again.
-TEST_P(ShmQuickKinds, ARingOfFiveThatDiffer) {
-  constexpr std::uint64_t kTimes = 200;
+// A ring of more than a member keeps in mind: each is forgotten before it comes again.
+TEST_P(ShmQuickKinds, ARingOfFortyThatDiffer) {
+  constexpr std::uint64_t kSizes = 8, kTimes = 160;
   const int ranks = GetParam().ranks;
-  const std::size_t elements = GetParam().elements;
   const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
   run_all(Ranks::kThreads, ranks, [&](int rank) {
     const auto comm = open(arena, rank);
-    Places places(elements * 4 * static_cast<std::size_t>(ranks) + 100);
-    const Shape ring[] = {
-        {Kind::kBroadcast, Dtype::kInt32, Op::kSum, 0, elements},
-        {Kind::kReduce, Dtype::kFloat32, Op::kMax, ranks - 1, elements},
-        {Kind::kAllreduce, Dtype::kBfloat16, Op::kSum, 0, elements},
-        {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, elements},
-        {Kind::kBroadcast, Dtype::kInt32, Op::kSum, ranks - 1, elements},
-    };
+    Places places((GetParam().elements + kSizes) * 4 * static_cast<std::size_t>(ranks) + 100);
     for (std::uint64_t time = 0; time < kTimes; ++time) {
+      const std::size_t elements = GetParam().elements + time / 5 % kSizes;
+      const Shape ring[] = {
+          {Kind::kBroadcast, Dtype::kInt32, Op::kSum, 0, elements},
+          {Kind::kReduce, Dtype::kFloat32, Op::kMax, ranks - 1, elements},
+          {Kind::kAllreduce, Dtype::kBfloat16, Op::kSum, 0, elements},
+          {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, elements},
+          {Kind::kBroadcast, Dtype::kInt32, Op::kSum, ranks - 1, elements},
+      };
       ASSERT_NO_FATAL_FAILURE(run_in(*comm, ring[time % std::size(ring)], time, places.of(0)));
     }
   });
@@ -183,13 +183,15 @@ constexpr Member in_chunks(int ranks, std::size_t elements) {
   return {ranks, elements, false, Lines::kNever};
 }
 
-// In the arrival, in two lines, in many, in the stage; on one core without lines. InLines, InChunks: also
+// In the arrival, in two lines, in many, in the stage; on one core without lines, and in the stage what
+// elsewhere takes several rendezvous. InLines, InChunks: also
 // where the processor would not.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
                                            Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
                                            Member{5, 1}, Member{2, 2, true}, Member{2, 20, true},
-                                           Member{5, 14, true}, in_lines(2, 20), in_lines(2, 200),
+                                           Member{5, 14, true}, Member{2, 4000, true}, Member{2, 8000, true},
+                                           Member{5, 8000, true}, in_lines(2, 20), in_lines(2, 200),
                                            in_lines(3, 20), in_lines(5, 14), in_chunks(2, 20),
                                            in_chunks(2, 200), in_chunks(3, 20), in_chunks(5, 14)),
                          [](const auto& info) {
