@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "collective/shm/factory.h"
 #include "tests/collective/exchange.h"
@@ -14,7 +17,8 @@ namespace regroup::collective::testing {
 namespace {
 
 // Bytes that a rank brings: at and about every edge between the ways an operation can go.
-constexpr std::size_t kWholes[] = {4, 56, 60, 1024, 1028, 3000, 9000, 16'384, 33'000, 131'076, 300'004};
+constexpr std::size_t kWholes[] = {4,    56,     60,     1024,   1028,   3000,    4096,   4100,
+                                   9000, 16'384, 16'388, 32'768, 32'772, 131'076, 300'004};
 constexpr std::size_t kFewRanks = 4;              // more than so many do without the largest
 constexpr std::size_t kSkews[] = {0, 27, 1, 91};  // with the guard of an Exchange 27 is a multiple of 64
 constexpr std::size_t kSkew = 128;                // more than any
@@ -56,9 +60,11 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
   return {kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
 }
 
+using Params = std::tuple<std::size_t, OneCopy, Staging>;
+
 // One thread moves all members on, one call at a time in random order; so whoever is done goes on while the
 // others are anywhere in the operation.
-class ShmArena : public ::testing::TestWithParam<std::tuple<std::size_t, OneCopy, Staging>> {
+class ShmArena : public ::testing::TestWithParam<Params> {
  protected:
   explicit ShmArena(std::size_t largest = 0)
       : largest_(largest > 0 ? largest : (ranks_ > kFewRanks ? 131'076 : 300'004)) {
@@ -190,21 +196,31 @@ TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
   }
 }
 
+// Every number of ranks in every way takes minutes: only with REGROUP_TEST_FULL.
+std::vector<Params> params() {
 #ifdef __SANITIZE_THREAD__  // one thread cannot race, and is slow
-const auto kRanks = ::testing::Values<std::size_t>(3);
+  return {{3, OneCopy::kNever, Staging::kPlain}, {3, OneCopy::kAlways, Staging::kPast}};
 #else
-const auto kRanks = ::testing::Range<std::size_t>(1, 10);
+  std::vector<Params> all;
+  const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
+  for (std::size_t ranks = 1; ranks < 10; ++ranks) {
+    for (const auto one_copy : {OneCopy::kNever, OneCopy::kAlways}) {
+      for (const auto staging : {Staging::kPlain, Staging::kPast}) {
+        const bool usual = one_copy == OneCopy::kNever && staging == Staging::kPlain;
+        if (full || usual || ranks == 2 || ranks == 5) all.emplace_back(ranks, one_copy, staging);
+      }
+    }
+  }
+  return all;
 #endif
+}
 const auto kNameOfParam = [](const auto& info) {
   const bool past = std::get<2>(info.param) == Staging::kPast;
   return std::to_string(std::get<0>(info.param)) +
          (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged") + (past ? "PastTheCache" : "");
 };
 const auto kBothStagings = ::testing::Values(Staging::kPlain, Staging::kPast);
-INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena,
-                         ::testing::Combine(kRanks, ::testing::Values(OneCopy::kNever, OneCopy::kAlways),
-                                            kBothStagings),
-                         kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena, ::testing::ValuesIn(params()), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaPieces,
                          ::testing::Combine(::testing::Values<std::size_t>(2, 3, 4),
                                             ::testing::Values(OneCopy::kNever), kBothStagings),
