@@ -61,6 +61,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
   [[nodiscard]] const Known* recall(const Operation& operation);
   [[nodiscard]] const Known* remember(const Operation& operation);
+  Known& go_to(std::size_t at);
   [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
   void fetch_ahead(const Operation& operation) const;
   void make_ready(const Operation& operation, const Plan& plan) const;
@@ -72,7 +73,6 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
-  void prepare_inputs(const Operation& operation);
   void begin(const Plan& plan, const Call& call, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
   [[nodiscard]] bool leaves_early(const Pending& pending) const;
@@ -121,7 +121,7 @@ class ShmCommunicator final : public Communicator {
   std::optional<TwoLevels> levels_;
   bool looked_for_levels_ = false;
   std::array<Known, 32> known_;
-  std::size_t remembered_ = 0, next_known_ = 0;  // so many so far; behind the last that ran
+  std::size_t remembered_ = 0, latest_ = 0, repeats_ = 0;  // so many; the last that ran; 1: twice or more
   // Of the operation under way.
   Plan plan_;
   Call call_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -71,6 +72,7 @@ struct Known {
   Call call;
   Plan plan;
   bool is_set = false;
+  std::array<std::uint8_t, 2> followers{};  // of all known: what came behind it, and behind it twice
   // Needs nothing but one rendezvous: what each contributes travels in it or is copied.
   bool is_quick = false;
   // Goes by run_pair(), for which little else matters.

@@ -90,16 +90,24 @@ bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
   return !left_early_;
 }
 
-// What is known of `o`, or null. Looks first at the one behind the latest, then at the latest, then back: the
-// operations of a loop come again in their order.
+// What is known of `o`, or null. Operations of a loop come again in their order: looks first at what followed
+// the latest the last time, and where that was the same one twice, the last time that it was.
 const Known* ShmCommunicator::recall(const Operation& o) {
-  for (std::size_t i = known_.size(); i > 0; --i) {
-    const std::size_t at = (next_known_ + i) % known_.size();
-    if (!known_[at].is_set || !same(o, known_[at].operation)) continue;
-    next_known_ = (at + 1) % known_.size();
-    return &known_[at];
+  const auto is_it = [&](const Known& known) { return known.is_set && same(o, known.operation); };
+  std::size_t at = known_[latest_].followers[repeats_];
+  if (!is_it(known_[at])) {
+    at = static_cast<std::size_t>(std::ranges::find_if(known_, is_it) - known_.begin());
+    if (at == known_.size()) return nullptr;
   }
-  return nullptr;
+  return &go_to(at);
+}
+
+// Entry `at` of what is known is the latest, and followed the one that was.
+Known& ShmCommunicator::go_to(std::size_t at) {
+  known_[latest_].followers[repeats_] = static_cast<std::uint8_t>(at);
+  repeats_ = at == latest_ ? 1 : 0;
+  latest_ = at;
+  return known_[at];
 }
 
 // Null unless all have met before.
@@ -107,9 +115,7 @@ const Known* ShmCommunicator::remember(const Operation& o) {
   if (!settled_ || !family_->knows_cores() || !family_->gate_is_open()) return nullptr;
   if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
   const Plan plan = plan_of(o, false, false);
-  const std::size_t oldest = remembered_++ % known_.size();
-  next_known_ = (oldest + 1) % known_.size();
-  Known& known = known_[oldest];
+  Known& known = go_to(remembered_++ % known_.size());  // in the place of the oldest
   known = {o, call_of(o, size()), plan, true};
   known.is_quick = plan.is_copied && plan.block <= plan.piece && !plan.by_slices;
   const bool is_plain = paces_.settled(o.kind, plan.placed) == Stores::kPlain;

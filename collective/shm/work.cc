@@ -112,9 +112,11 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   return plan;
 }
 
-// Our own part we read where it is; not where others may write a shared result over it at their own pace, as
-// in place.
-void ShmCommunicator::prepare_inputs(const Operation& o) {
+// It is the operation under way. Our own part we read where it is; not where others may write a shared result
+// over it at their own pace, as in place.
+void ShmCommunicator::begin(const Plan& plan, const Call& call, const Operation& o) {
+  plan_ = plan;
+  call_ = call;
   offsets_ = {kNowhere, kNowhere, family_->numa_node().value_or(-1)};
   fetched_of_ = 0;
   if (plan_.is_inline && size() > 1) return;
@@ -122,13 +124,6 @@ void ShmCommunicator::prepare_inputs(const Operation& o) {
   const bool apart = o.in.data() != o.out.data();
   const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1 || apart;
   if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
-}
-
-// It is the operation under way.
-void ShmCommunicator::begin(const Plan& plan, const Call& call, const Operation& o) {
-  plan_ = plan;
-  call_ = call;
-  prepare_inputs(o);
   if (!plan_.is_copied && size() > 1) look_for_arena(o);
 }
 
