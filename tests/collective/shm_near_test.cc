@@ -40,20 +40,22 @@ struct Limit {
 class ShmLimits : public ::testing::TestWithParam<Limit> {};
 
 TEST_P(ShmLimits, WhatIsCopiedNeedsOneRendezvous) {
-  const auto [kind, ranks, on_one_core, copied] = GetParam();
+  const Limit limit = GetParam();
+  const int ranks = limit.ranks;
   const std::vector<int> cores = own_cores();
-  if (!on_one_core && cores.size() < static_cast<std::size_t>(ranks))
+  if (!limit.on_one_core && cores.size() < static_cast<std::size_t>(ranks))
     GTEST_SKIP() << cores.size() << " cores";
-  const std::size_t most = 4 * (copied + 64);
+  const std::size_t most = 4 * (limit.copied + 64);
   const core::Arena arena = make_arena(
       {.slots = static_cast<std::uint32_t>(ranks), .elements = static_cast<std::size_t>(ranks) * most});
   run_all(Ranks::kThreads, ranks, [&](int rank) {
-    bind_to(cores[on_one_core ? 0 : static_cast<std::size_t>(rank)]);
+    bind_to(cores[limit.on_one_core ? 0 : static_cast<std::size_t>(rank)]);
     const auto slot = static_cast<core::SlotIndex>(rank);
     const auto comm = open_comm(arena, rank);
     ASSERT_TRUE(comm->barrier(soon()).ok());  // now they know their cores
     for (const bool is_more : {false, true}) {
-      const Shape shape = shape_of(kind, copied + (is_more ? 4U * static_cast<unsigned>(ranks) : 0), ranks);
+      const Shape shape =
+          shape_of(limit.kind, limit.copied + (is_more ? 4U * static_cast<unsigned>(ranks) : 0), ranks);
       for (std::uint64_t time = 0; time < 3; ++time) {
         const Room room{arena.buffer(slot, 0), arena.buffer(slot, 1)};
         Exchange exchange(shape, rank, ranks, make_inputs(shape, ranks, time), room);
