@@ -1,6 +1,8 @@
 // Operations that block, with nothing before them: found again and not planned anew, and without a queue as
 // long as the others are near. Those that need nothing but one rendezvous are arrived at and finished at
 // once, and of two ranks with nothing between the other's arrival and the result.
+#include <algorithm>
+
 #include "collective/shm/communicator.h"
 #include "collective/shm/standard_arithmetic.h"
 

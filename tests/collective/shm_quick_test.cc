@@ -184,8 +184,7 @@ constexpr Member in_chunks(int ranks, std::size_t elements) {
 }
 
 // In the arrival, in two lines, in many, in the stage; on one core without lines, and in the stage what
-// elsewhere takes several rendezvous. InLines, InChunks: also
-// where the processor would not.
+// elsewhere takes several rendezvous. InLines, InChunks: also where the processor would not.
 INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
                                            Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
