@@ -26,7 +26,11 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-constexpr auto kSpin = std::chrono::microseconds(50);
+// Of looking for the next move: as long as the others come within it, and what is left of that once one came
+// later. Who lost its core to another process is back after a time slice; who slept meanwhile would lose its
+// own to that process too, and wait for it.
+constexpr TimePoint::duration kPatience = std::chrono::milliseconds(5);
+constexpr TimePoint::duration kSpin = std::chrono::microseconds(50);
 // Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
 // then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
@@ -182,20 +186,33 @@ bool Family::let_run(TimePoint deadline) {
   return goes_on() && core::SystemClock().now() < deadline;
 }
 
-bool Family::look_again(std::uint64_t ticket) {
-  for (std::size_t turn = 0; !spins_ && turn < quick_looks() && !is_done(ticket) && failed_.ok(); ++turn) {
+bool Family::look_again(std::uint64_t ticket, bool moved) {
+  if (spins_) return is_done(ticket) || spin(ticket, moved);
+  for (std::size_t turn = 0; turn < quick_looks() && !is_done(ticket) && failed_.ok(); ++turn) {
     if (!let_run(deadline_of(ticket))) break;
     advance(false);
   }
-  if (!spins_) return is_done(ticket);
-  TimePoint end{};
-  for (unsigned turn = 0; !is_done(ticket) && failed_.ok(); ++turn) {
+  return is_done(ticket);
+}
+
+bool Family::spin(std::uint64_t ticket, bool moved) {
+  constexpr unsigned kBetweenClocks = 64;
+  const core::SystemClock clock;
+  TimePoint since = clock.now();
+  if (moved) waits_since_ = since;
+  std::uint64_t seen = moves();
+  for (unsigned turn = 1; !is_done(ticket) && failed_.ok(); ++turn) {
+    if (turn % kBetweenClocks == 0) {
+      const TimePoint now = clock.now();
+      if (const std::uint64_t latest = moves(); latest != seen) {
+        seen = latest;
+        moved = true;
+        waits_since_ = since = now;
+      }
+      if (now - since >= (moved && is_patient_ ? kPatience : kSpin) || now >= deadline_of(ticket)) break;
+    }
     advance(false);
     _mm_pause();
-    if (turn % 64 != 63) continue;
-    const TimePoint now = core::SystemClock().now();
-    if (end == TimePoint()) end = now + kSpin;
-    if (now >= end) break;
   }
   return is_done(ticket);
 }
@@ -205,7 +222,8 @@ bool Family::look_again(std::uint64_t ticket) {
 Status Family::wait(std::uint64_t ticket, bool looked) {
   const core::SystemClock clock;
   auto nap = kNap;
-  for (bool look = spins_ || !looked; !(look ? look_again(ticket) : is_done(ticket)) && failed_.ok();
+  bool moved = true;
+  for (bool look = spins_ || !looked; !(look ? look_again(ticket, moved) : is_done(ticket)) && failed_.ok();
        look = true) {
     const std::uint64_t moves = this->moves();
     const TimePoint deadline = deadline_of(ticket);
@@ -214,7 +232,9 @@ Status Family::wait(std::uint64_t ticket, bool looked) {
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->moves() != moves;
     };
-    nap = core::wait_until(line_.bell, ready, until) ? kNap : std::min(2 * nap, kLongestNap);
+    moved = core::wait_until(line_.bell, ready, until);
+    nap = moved ? kNap : std::min(2 * nap, kLongestNap);
+    if (moved) is_patient_ = clock.now() - waits_since_ <= 2 * kPatience;
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_late(ticket);
   }

@@ -107,7 +107,9 @@ class Family {
   // Moves everything on as far as it gets without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
-  [[nodiscard]] bool look_again(std::uint64_t ticket);
+  // True if it is done. `moved`: something has since this member looked the last time.
+  [[nodiscard]] bool look_again(std::uint64_t ticket, bool moved);
+  [[nodiscard]] bool spin(std::uint64_t ticket, bool moved);
   [[nodiscard]] std::uint64_t moves() const { return rendezvous_ + messages_.moves(); }
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] core::TimePoint start_of(std::uint64_t ticket) const;
@@ -126,6 +128,8 @@ class Family {
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;
+  bool is_patient_ = true;       // the others have come soon lately
+  core::TimePoint waits_since_;  // nothing has moved
 
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;     // the first is under way

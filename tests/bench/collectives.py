@@ -26,6 +26,7 @@ from launch import environment
 
 DEADLINE_S = 1500.0  # of a run of at most ten rounds
 NOT_SLOWER = 0.97  # of a median of paired ratios, as in pairs.py
+BESIDE = ", beside a process that computes"
 OTHERS = ("reduce_scatter", "allgather", "broadcast", "alltoall")
 
 
@@ -129,6 +130,22 @@ def asked_of_a_crowd(rows: Sequence[dict]) -> Iterator[Asked]:
                 yield Asked(f"16 ranks, 64 B, {memory}", "<= 25 us", f"{took:.1f} us", took <= 25)
 
 
+def means(what: str, rows: Sequence[dict], beside: str) -> Iterator[Asked]:
+    """Ours and the best rival's; where cores are lost to others what counts is not how long most take."""
+    for row in rows:
+        best = min((rival["mean_us"], name) for name, rival in rivals_of(row).items())
+        for memory in row["memory"]:
+            if figures := ours(row, memory):
+                took = figures["mean_us"]
+                measured = f"{took:.4g} us, {best[1]} {best[0]:.4g} us, {best[0] / took:.2f}x"
+                yield Asked(f"{what} {size_text(row['size'])}, {memory}{beside}", "", measured, None)
+
+
+def compute() -> subprocess.Popen:
+    """A process that does, on whatever cores there are, until it is ended."""
+    return subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)
+
+
 def bare_round() -> Asked:
     """What the kernel takes to let each of 16 processes run once, bound evenly to the cores. An operation to
     which each brings something has to wait for that."""
@@ -167,8 +184,8 @@ def fork_yielder(core: int, turns: int, writer: int) -> int:
         os._exit(0)
 
 
-def table_rows(result: dict) -> Iterator[Row]:
-    """The rows of the table: a rival's tunings and its default are all bound."""
+def table_rows(result: dict, beside: str) -> Iterator[Row]:
+    """The rows of the table: a rival's tunings and its default are all bound. `beside`: what else ran."""
 
     def stats(figures: dict) -> Stats:
         return Stats(*(figures[key] for key in ("min_us", "p50_us", "p99_us", "max_us", "samples")))
@@ -177,7 +194,7 @@ def table_rows(result: dict) -> Iterator[Row]:
         rivals = {name: stats(rival) for name, rival in rivals_of(row).items()}
         for memory in row["memory"]:
             if figures := ours(row, memory):
-                case = f"{result['operation']} {size_text(row['size'])}, {result['ranks']} ranks, {memory}"
+                case = f"{result['operation']} {size_text(row['size'])}, {result['ranks']} ranks, {memory}{beside}"
                 yield Row("collectives", case, "us", stats(figures), rivals, list(rivals))
 
 
@@ -206,7 +223,9 @@ class Runner:
         regroup = str(BIN / "regroup")
         return [regroup, *crowded, "-np", str(ranks), regroup, "bench", *words]
 
-    def run(self, ranks: int, operation: str, *words: str, compare: str | None = None) -> list[dict]:
+    def run(
+        self, ranks: int, operation: str, *words: str, compare: str | None = None, beside: str = ""
+    ) -> list[dict]:
         """The JSON rows of one run, whose table goes to standard error as it grows."""
         file = self.folder / "result.json"
         rounds = self.args.rounds or (3 if self.args.quick else 10)
@@ -224,10 +243,23 @@ class Runner:
             raise BenchError(f"{' '.join(command)}: exit status {done.returncode}, nothing was measured")
         result = json.loads(file.read_text())
         file.unlink()
-        self.rows += table_rows(result)
+        self.rows += table_rows(result, beside)
         self.right.append(all_right(result))
-        self.results.append(result)
+        if not beside:
+            self.results.append(result)
         return result["rows"]
+
+    def neighbour(self) -> Iterator[Asked]:
+        """As beside a data loader: one process more than cores wants them all the time."""
+        for name in ("allreduce", *OTHERS):
+            busy = compute()
+            try:
+                words = ("-b", "1K", "-e", "16M", "-f", "128", "-n", "20")
+                rows = self.run(2, name, *words, beside=BESIDE)
+            finally:
+                busy.kill()
+                busy.wait()
+            yield from means(f"{name}, 2 ranks,", rows, BESIDE)
 
     def idle_share(self) -> Asked:
         """Of a core that a member uses which waits for one that is stopped: the most of seven.
@@ -298,7 +330,7 @@ def main() -> None:
     options.add_argument(
         "--only",
         action="append",
-        choices=["latency", "small", "two", "many", "crowd", "others", "idle"],
+        choices=["latency", "small", "two", "many", "crowd", "others", "neighbour", "idle"],
         help="one part of it; may be given again",
     )
     options.add_argument(
@@ -364,6 +396,7 @@ def main() -> None:
                     ("arena", "ordinary"),
                 )
             ],
+            "neighbour": lambda: list(runner.neighbour()),
             "idle": lambda: [runner.idle_share()],
         }
         for name, part in parts.items():

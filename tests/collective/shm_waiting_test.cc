@@ -144,7 +144,66 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
     });
   }
 }
+
+// Rank 1 goes on from chunk to chunk after a while only, as one that others take the core from. Rank 0, which
+// slept, would lose its own to them each time.
+TEST(ShmSpin, InTheMidstOfAnOperationItIsNotASleepForEachChunk) {
+  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
+  constexpr auto kAway = 200us;
+  constexpr std::size_t kChunks = 64;
+  const core::Arena arena = make_arena({.slots = 2});
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    bind_to(own_cores()[static_cast<std::size_t>(rank)]);
+    const auto comm = open_comm(arena, rank);
+    const Bytes in(kChunks << 16);
+    Bytes out(in.size());
+    long fewest = kChunks;  // others who want the cores make for sleeps too
+    for (int round = 0; round < 5; ++round) {
+      rusage before{};
+      ::getrusage(RUSAGE_THREAD, &before);
+      auto request = comm->start(Operation::allreduce(in, out, Dtype::kFloat32), soon());
+      ASSERT_TRUE(request.ok()) << request.status().to_string();
+      for (bool done = rank == 0; !done;) {
+        const auto begin = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - begin < kAway) {
+        }
+        done = request->test().value();
+      }
+      ASSERT_TRUE(request->wait().ok());
+      rusage after{};
+      ::getrusage(RUSAGE_THREAD, &after);
+      fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
+    }
+    EXPECT_LT(fewest, static_cast<long>(kChunks) / 4) << "rank " << rank;
+  });
+}
 #endif
+
+std::chrono::nanoseconds used_by_this_thread() {
+  timespec at{};
+  EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at), 0);
+  return std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec);
+}
+
+// Who waits is patient with others that come soon. Rank 1 never does, so rank 0 leaves its core early.
+TEST(ShmSpin, LateAllTheTimeIsNotWaitedForOnTheCore) {
+  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
+  constexpr auto kLate = 40ms;
+  constexpr int kOperations = 6;
+  const core::Arena arena = make_arena({.slots = 2});
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    bind_to(own_cores()[static_cast<std::size_t>(rank)]);
+    const auto comm = open_comm(arena, rank);
+    ASSERT_TRUE(comm->barrier(soon()).ok());
+    std::chrono::nanoseconds before{};
+    for (int i = -1; i < kOperations; ++i) {
+      if (i == 0) before = used_by_this_thread();
+      if (rank == 1) std::this_thread::sleep_for(kLate);
+      ASSERT_TRUE(comm->barrier(soon()).ok());
+    }
+    EXPECT_LT(used_by_this_thread() - before, kOperations * 3ms) << "rank " << rank;
+  });
+}
 
 // Processor time of the calling thread, for others to read.
 clockid_t own_clock() {
