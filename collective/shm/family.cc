@@ -26,11 +26,6 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-// Of looking for the next move: as long as the others come within it, and what is left of that once one came
-// later. Who lost its core to another process is back after a time slice; who slept meanwhile would lose its
-// own to that process too, and wait for it.
-constexpr TimePoint::duration kPatience = std::chrono::milliseconds(5);
-constexpr TimePoint::duration kSpin = std::chrono::microseconds(50);
 // Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
 // then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
@@ -54,6 +49,7 @@ Family::Family(const core::Arena& arena, core::Generation generation, core::Posi
       staging_(options.staging),
       lines_(options.lines),
       spins_(ranks <= count(own_cores())),
+      patience_(options.patience),
       messages_(arena, generation, instance, self) {}
 
 void Family::fail(Status why) {
@@ -186,8 +182,8 @@ bool Family::let_run(TimePoint deadline) {
   return goes_on() && core::SystemClock().now() < deadline;
 }
 
-bool Family::look_again(std::uint64_t ticket, bool moved) {
-  if (spins_) return is_done(ticket) || spin(ticket, moved);
+bool Family::look_again(std::uint64_t ticket, Watch& watch) {
+  if (spins_) return is_done(ticket) || spin(ticket, watch);
   for (std::size_t turn = 0; turn < quick_looks() && !is_done(ticket) && failed_.ok(); ++turn) {
     if (!let_run(deadline_of(ticket))) break;
     advance(false);
@@ -195,21 +191,16 @@ bool Family::look_again(std::uint64_t ticket, bool moved) {
   return is_done(ticket);
 }
 
-bool Family::spin(std::uint64_t ticket, bool moved) {
+bool Family::spin(std::uint64_t ticket, Watch& watch) {
   constexpr unsigned kBetweenClocks = 64;
   const core::SystemClock clock;
-  TimePoint since = clock.now();
-  if (moved) waits_since_ = since;
-  std::uint64_t seen = moves();
+  const TimePoint begin = clock.now();
   for (unsigned turn = 1; !is_done(ticket) && failed_.ok(); ++turn) {
     if (turn % kBetweenClocks == 0) {
       const TimePoint now = clock.now();
-      if (const std::uint64_t latest = moves(); latest != seen) {
-        seen = latest;
-        moved = true;
-        waits_since_ = since = now;
-      }
-      if (now - since >= (moved && is_patient_ ? kPatience : kSpin) || now >= deadline_of(ticket)) break;
+      note_moves(watch, now);
+      const bool is_over = now - watch.last_move >= patience_.now(watch.in_midst);
+      if ((is_over && now - begin >= Patience::kLeast) || now >= deadline_of(ticket)) break;
     }
     advance(false);
     _mm_pause();
@@ -217,24 +208,38 @@ bool Family::spin(std::uint64_t ticket, bool moved) {
   return is_done(ticket);
 }
 
+Watch Family::watch_from(TimePoint now, bool for_message) const {
+  const bool in_midst = !for_message && !queue_.empty() && queue_.front().phase > 1;
+  return {for_message, in_midst, for_message ? messages_.moves() : rendezvous_, now, kNap};
+}
+
+// Of what it waits for: others may move all the time.
+void Family::note_moves(Watch& watch, TimePoint now) {
+  const Watch next = watch_from(now, watch.for_message);
+  if (next.moves == watch.moves) return;
+  if (spins_ && !watch.in_midst) patience_.came_after(now - watch.last_move);
+  watch = next;
+}
+
 // Sleeps no longer than until something moved: the others go on at once, so the next move is near again. Who
 // `looked` has yielded as often as pays, but looked for a shorter time than pays who spins.
 Status Family::wait(std::uint64_t ticket, bool looked) {
   const core::SystemClock clock;
-  auto nap = kNap;
-  bool moved = true;
-  for (bool look = spins_ || !looked; !(look ? look_again(ticket, moved) : is_done(ticket)) && failed_.ok();
+  Watch watch = watch_from(clock.now(), messages_.find(ticket) != nullptr);
+  for (bool look = spins_ || !looked; !(look ? look_again(ticket, watch) : is_done(ticket)) && failed_.ok();
        look = true) {
     const std::uint64_t moves = this->moves();
     const TimePoint deadline = deadline_of(ticket);
-    const TimePoint until = std::min(deadline, clock.now() + nap);
+    TimePoint now = clock.now();
+    const TimePoint until = std::min(deadline, now + watch.nap);
     const auto ready = [&] {
+      now = clock.now();  // before what this member does then
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->moves() != moves;
     };
-    moved = core::wait_until(line_.bell, ready, until);
-    nap = moved ? kNap : std::min(2 * nap, kLongestNap);
-    if (moved) is_patient_ = clock.now() - waits_since_ <= 2 * kPatience;
+    const bool moved = core::wait_until(line_.bell, ready, until);
+    watch.nap = moved ? kNap : std::min<core::Duration>(2 * watch.nap, kLongestNap);
+    note_moves(watch, now);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_late(ticket);
   }

@@ -13,6 +13,7 @@
 #include "collective/shm/factory.h"
 #include "collective/shm/foreign.h"
 #include "collective/shm/messages.h"
+#include "collective/shm/patience.h"
 #include "core/arena.h"
 
 namespace regroup::collective {
@@ -107,9 +108,11 @@ class Family {
   // Moves everything on as far as it gets without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
-  // True if it is done. `moved`: something has since this member looked the last time.
-  [[nodiscard]] bool look_again(std::uint64_t ticket, bool moved);
-  [[nodiscard]] bool spin(std::uint64_t ticket, bool moved);
+  // True if it is done.
+  [[nodiscard]] bool look_again(std::uint64_t ticket, Watch& watch);
+  [[nodiscard]] bool spin(std::uint64_t ticket, Watch& watch);
+  [[nodiscard]] Watch watch_from(core::TimePoint now, bool for_message) const;
+  void note_moves(Watch& watch, core::TimePoint now);
   [[nodiscard]] std::uint64_t moves() const { return rendezvous_ + messages_.moves(); }
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] core::TimePoint start_of(std::uint64_t ticket) const;
@@ -128,8 +131,7 @@ class Family {
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;
-  bool is_patient_ = true;       // the others have come soon lately
-  core::TimePoint waits_since_;  // nothing has moved
+  Patience patience_;
 
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;     // the first is under way

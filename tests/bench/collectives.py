@@ -23,10 +23,10 @@ import common
 from collectives_rows import KIB, MIB, ours, ratio_to, rivals_of, size_text, wrong_of
 from common import BIN, BenchError, Row, Stats
 from launch import environment
+from neighbours import members_of, neighbours, running_ns, turn_us, wait_for
 
 DEADLINE_S = 1500.0  # of a run of at most ten rounds
 NOT_SLOWER = 0.97  # of a median of paired ratios, as in pairs.py
-BESIDE = ", beside a process that computes"
 OTHERS = ("reduce_scatter", "allgather", "broadcast", "alltoall")
 
 
@@ -130,62 +130,28 @@ def asked_of_a_crowd(rows: Sequence[dict]) -> Iterator[Asked]:
                 yield Asked(f"16 ranks, 64 B, {memory}", "<= 25 us", f"{took:.1f} us", took <= 25)
 
 
-def means(what: str, rows: Sequence[dict], beside: str) -> Iterator[Asked]:
+def means(what: str, rows: Sequence[dict]) -> Iterator[Asked]:
     """Ours and the best rival's; where cores are lost to others what counts is not how long most take."""
     for row in rows:
-        best = min((rival["mean_us"], name) for name, rival in rivals_of(row).items())
+        best = min(((rival["mean_us"], name) for name, rival in rivals_of(row).items()), default=None)
         for memory in row["memory"]:
             if figures := ours(row, memory):
                 took = figures["mean_us"]
-                measured = f"{took:.4g} us, {best[1]} {best[0]:.4g} us, {best[0] / took:.2f}x"
-                yield Asked(f"{what} {size_text(row['size'])}, {memory}{beside}", "", measured, None)
-
-
-def compute() -> subprocess.Popen:
-    """A process that does, on whatever cores there are, until it is ended."""
-    return subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)
+                measured = f"{took:.4g} us"
+                if best:
+                    measured += f", {best[1]} {best[0]:.4g} us, {best[0] / took:.2f}x"
+                yield Asked(f"{what} {size_text(row['size'])}, {memory}, mean", "", measured, None)
 
 
 def bare_round() -> Asked:
-    """What the kernel takes to let each of 16 processes run once, bound evenly to the cores. An operation to
-    which each brings something has to wait for that."""
-    ranks, turns = 16, 5000
-    cores = sorted(os.sched_getaffinity(0))
-    reader, writer = os.pipe()
-    children = [fork_yielder(cores[i % len(cores)], turns, writer) for i in range(ranks)]
-    os.close(writer)
-    with os.fdopen(reader) as lines:
-        took = [float(line) for line in lines]
-    for child in children:
-        os.waitpid(child, 0)
-    if len(took) != ranks:
-        raise BenchError(f"{ranks - len(took)} of {ranks} processes that yield failed")
-    each = sum(took) / ranks / turns * 1e6
-    return Asked(
-        f"16 processes on {len(cores)} cores that do nothing but yield, a turn of each",
-        "",
-        f"{each:.1f} us",
-        None,
-    )
+    """An operation to which each of 16 brings something has to wait for that."""
+    ranks, cores = 16, len(os.sched_getaffinity(0))
+    what = f"{ranks} processes on {cores} cores that do nothing but yield, a turn of each"
+    return Asked(what, "", f"{turn_us(ranks, 5000):.1f} us", None)
 
 
-def fork_yielder(core: int, turns: int, writer: int) -> int:
-    """A child that yields so often, once all have had the time to begin, and writes the seconds it took."""
-    if child := os.fork():
-        return child
-    try:
-        os.sched_setaffinity(0, {core})
-        time.sleep(0.3)
-        begin = time.monotonic()
-        for _ in range(turns):
-            os.sched_yield()
-        os.write(writer, f"{time.monotonic() - begin}\n".encode())
-    finally:
-        os._exit(0)
-
-
-def table_rows(result: dict, beside: str) -> Iterator[Row]:
-    """The rows of the table: a rival's tunings and its default are all bound. `beside`: what else ran."""
+def table_rows(result: dict, crowded: bool = False) -> Iterator[Row]:
+    """The rows of the table: a rival's tunings and its default are all bound."""
 
     def stats(figures: dict) -> Stats:
         return Stats(*(figures[key] for key in ("min_us", "p50_us", "p99_us", "max_us", "samples")))
@@ -194,15 +160,20 @@ def table_rows(result: dict, beside: str) -> Iterator[Row]:
         rivals = {name: stats(rival) for name, rival in rivals_of(row).items()}
         for memory in row["memory"]:
             if figures := ours(row, memory):
-                case = f"{result['operation']} {size_text(row['size'])}, {result['ranks']} ranks, {memory}{beside}"
+                what = f"{result['operation']} {size_text(row['size'])}"
+                case = f"{what}, {ranks_text(result, crowded)}, {memory}"
                 yield Row("collectives", case, "us", stats(figures), rivals, list(rivals))
 
 
-def all_right(result: dict) -> Asked:
+def ranks_text(result: dict, crowded: bool) -> str:
+    return f"{result['ranks']} ranks" + (" beside a process that computes" if crowded else "")
+
+
+def all_right(result: dict, crowded: bool = False) -> Asked:
     """One line for a run: how many elements of our results were wrong, and where."""
     wrong = wrong_of(result)
     measured = f"{sum(wrong.values())}" + (f" ({', '.join(wrong)})" if wrong else "")
-    what = f"{result['operation']}, {result['ranks']} ranks, wrong elements"
+    what = f"{result['operation']}, {ranks_text(result, crowded)}, wrong elements"
     return Asked(what, "0", measured, not wrong)
 
 
@@ -224,9 +195,10 @@ class Runner:
         return [regroup, *crowded, "-np", str(ranks), regroup, "bench", *words]
 
     def run(
-        self, ranks: int, operation: str, *words: str, compare: str | None = None, beside: str = ""
+        self, ranks: int, operation: str, *words: str, compare: str | None = None, crowded: bool = False
     ) -> list[dict]:
-        """The JSON rows of one run, whose table goes to standard error as it grows."""
+        """The JSON rows of one run, whose table goes to standard error as it grows. `crowded`: beside
+        neighbours."""
         file = self.folder / "result.json"
         rounds = self.args.rounds or (3 if self.args.quick else 10)
         options = ["--rounds", str(rounds), "--compare", compare or self.compare, "--json", str(file)]
@@ -243,23 +215,19 @@ class Runner:
             raise BenchError(f"{' '.join(command)}: exit status {done.returncode}, nothing was measured")
         result = json.loads(file.read_text())
         file.unlink()
-        self.rows += table_rows(result, beside)
-        self.right.append(all_right(result))
-        if not beside:
+        self.rows += table_rows(result, crowded)
+        self.right.append(all_right(result, crowded))
+        if not crowded:
             self.results.append(result)
         return result["rows"]
 
     def neighbour(self) -> Iterator[Asked]:
-        """As beside a data loader: one process more than cores wants them all the time."""
+        """As beside data loaders."""
         for name in ("allreduce", *OTHERS):
-            busy = compute()
-            try:
+            with neighbours():
                 words = ("-b", "1K", "-e", "16M", "-f", "128", "-n", "20")
-                rows = self.run(2, name, *words, beside=BESIDE)
-            finally:
-                busy.kill()
-                busy.wait()
-            yield from means(f"{name}, 2 ranks,", rows, BESIDE)
+                rows = self.run(2, name, *words, crowded=True)
+            yield from means(f"{name}, 2 ranks beside a process that computes,", rows)
 
     def idle_share(self) -> Asked:
         """Of a core that a member uses which waits for one that is stopped: the most of seven.
@@ -286,33 +254,6 @@ class Runner:
             process.wait(DEADLINE_S)
         what = "of 8 members on 2 cores the busiest blocked one after 50 ms"
         return Asked(what, "< 2 % of a core", f"{share * 100:.2f} %", share < 0.02)
-
-
-def members_of(launcher: int) -> list[int]:
-    """Processes called regroup-bench below the launcher."""
-    found, todo = [], [launcher]
-    while todo:
-        pid = todo.pop()
-        try:
-            todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "regroup-bench":
-                found.append(pid)
-        except OSError:
-            continue
-    return sorted(found)
-
-
-def wait_for(look: Callable[[], list[int]], count: int, what: str) -> list[int]:
-    end = time.monotonic() + 30
-    while len(found := look()) != count:
-        if time.monotonic() > end:
-            raise BenchError(f"{len(found)} of {count} {what} after 30 s")
-        time.sleep(0.01)
-    return found
-
-
-def running_ns(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
 def commit() -> str:

@@ -3,6 +3,7 @@
 import collectives
 import collectives_docs
 import common
+import neighbours
 import pytest
 
 
@@ -86,6 +87,27 @@ def test_rows_of_the_table():
     assert (first.case, first.unit, first.bound) == ("allreduce 64 KiB, 2 ranks, arena", "us", ["a"])
     assert second.rivals == {} and second.ratio() is None
     common.format_table([first, second])
+    first, _ = collectives.table_rows(result, crowded=True)
+    assert first.case == "allreduce 64 KiB, 2 ranks beside a process that computes, arena"
+
+
+def test_means_are_told_with_the_best_rivals():
+    measured = row(8, 2, {"a": 1, "b": 1})
+    for rival, mean in zip(measured["rivals"], (6, 4), strict=True):
+        rival["mean_us"] = mean
+    (line,) = collectives.means("it", [measured])
+    assert str(line) == "it 8 B, arena, mean: 2 us, b 4 us, 2.00x"
+    (line,) = collectives.means("it", [row(8, 2, {})])
+    assert str(line) == "it 8 B, arena, mean: 2 us"
+
+
+def test_neighbours_compute_until_it_is_over():
+    with neighbours.neighbours() as processes:
+        pids = [process.pid for process in processes]
+        neighbours.wait_for(
+            lambda: [pid for pid in pids if neighbours.running_ns(pid) > 2e8], len(pids), "neighbours"
+        )
+    assert pids and all(process.poll() is not None for process in processes)
 
 
 @pytest.mark.parametrize(

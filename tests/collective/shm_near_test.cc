@@ -8,9 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "collective/shm/factory.h"
 #include "tests/collective/exchange.h"
-#include "tests/collective/harness.h"
+#include "tests/collective/shm_comm.h"
 
 namespace regroup::collective::testing {
 namespace {
@@ -18,12 +17,6 @@ namespace {
 using core::Code;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int rank) {
-  auto comm = make_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)});
-  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
-  return std::move(comm).value();
-}
 
 Shape shape_of(Kind kind, std::size_t whole, int ranks) {
   const std::size_t parts = is_split(kind) ? static_cast<std::size_t>(ranks) : 1;

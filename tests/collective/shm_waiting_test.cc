@@ -2,7 +2,6 @@
 // blocked. Threads bind like processes.
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/resource.h>
 
 #include <barrier>
 #include <ctime>
@@ -11,20 +10,13 @@
 #include <thread>
 
 #include "collective/shm/communicator.h"
-#include "collective/shm/factory.h"
 #include "core/gate.h"
-#include "tests/collective/harness.h"
+#include "tests/collective/shm_comm.h"
 
 namespace regroup::collective::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int rank) {
-  auto comm = make_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)});
-  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
-  return std::move(comm).value();
-}
 
 constexpr int kFree = -1;
 
@@ -89,99 +81,15 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
   });
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a chunk takes them longer than a spin
-// Rank 1 is late, so rank 0 sleeps at the first rendezvous; at those that follow it looks again first.
-TEST(ShmSpin, ASleepIsForOneRendezvousNotForAnOperation) {
-  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
-  constexpr std::size_t kChunks = 256;
-  const core::Arena arena = make_arena({.slots = 2});
-  run_all(Ranks::kThreads, 2, [&](int rank) {
-    const auto comm = open_comm(arena, rank);
-    Bytes in(kChunks << 17);
-    Bytes out(in.size());
-    ASSERT_TRUE(comm->barrier(soon()).ok());
-    long fewest = kChunks;  // others who want the cores make for sleeps too
-    for (int round = 0; round < 5; ++round) {
-      rusage before{};
-      ::getrusage(RUSAGE_THREAD, &before);
-      if (rank == 1) std::this_thread::sleep_for(20ms);
-      ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
-      rusage after{};
-      ::getrusage(RUSAGE_THREAD, &after);
-      fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
-    }
-    EXPECT_LT(fewest, static_cast<long>(kChunks) / 2) << "rank " << rank;
-  });
+// Processor time of the calling thread, for others to read.
+clockid_t own_clock() {
+  clockid_t clock{};
+  EXPECT_EQ(::pthread_getcpuclockid(::pthread_self(), &clock), 0);
+  return clock;
 }
-
-// Rank 1 is a little late at each operation, whether that goes in arrivals, in one chunk or in several.
-TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
-  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
-  constexpr auto kLate = 20us;
-  constexpr long kOperations = 200;
-  for (const std::size_t bytes : {8, 2048, 256 << 10}) {
-    const core::Arena arena = make_arena({.slots = 2});
-    run_all(Ranks::kThreads, 2, [&](int rank) {
-      bind_to(own_cores()[static_cast<std::size_t>(rank)]);
-      const auto comm = open_comm(arena, rank);
-      const Bytes in(bytes);
-      Bytes out(bytes);
-      long fewest = kOperations;  // others who want the cores make for sleeps too
-      for (int round = 0; round < 5; ++round) {
-        rusage before{};
-        ::getrusage(RUSAGE_THREAD, &before);
-        for (long i = 0; i < kOperations; ++i) {
-          const auto begin = std::chrono::steady_clock::now();
-          while (rank == 1 && std::chrono::steady_clock::now() - begin < kLate) {
-          }
-          ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
-        }
-        rusage after{};
-        ::getrusage(RUSAGE_THREAD, &after);
-        fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
-      }
-      EXPECT_LT(fewest, kOperations / 2) << "rank " << rank << ", " << bytes << " bytes";
-    });
-  }
-}
-
-// Rank 1 goes on from chunk to chunk after a while only, as one that others take the core from. Rank 0, which
-// slept, would lose its own to them each time.
-TEST(ShmSpin, InTheMidstOfAnOperationItIsNotASleepForEachChunk) {
-  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
-  constexpr auto kAway = 200us;
-  constexpr std::size_t kChunks = 64;
-  const core::Arena arena = make_arena({.slots = 2});
-  run_all(Ranks::kThreads, 2, [&](int rank) {
-    bind_to(own_cores()[static_cast<std::size_t>(rank)]);
-    const auto comm = open_comm(arena, rank);
-    const Bytes in(kChunks << 16);
-    Bytes out(in.size());
-    long fewest = kChunks;  // others who want the cores make for sleeps too
-    for (int round = 0; round < 5; ++round) {
-      rusage before{};
-      ::getrusage(RUSAGE_THREAD, &before);
-      auto request = comm->start(Operation::allreduce(in, out, Dtype::kFloat32), soon());
-      ASSERT_TRUE(request.ok()) << request.status().to_string();
-      for (bool done = rank == 0; !done;) {
-        const auto begin = std::chrono::steady_clock::now();
-        while (std::chrono::steady_clock::now() - begin < kAway) {
-        }
-        done = request->test().value();
-      }
-      ASSERT_TRUE(request->wait().ok());
-      rusage after{};
-      ::getrusage(RUSAGE_THREAD, &after);
-      fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
-    }
-    EXPECT_LT(fewest, static_cast<long>(kChunks) / 4) << "rank " << rank;
-  });
-}
-#endif
-
-std::chrono::nanoseconds used_by_this_thread() {
+std::chrono::nanoseconds time_of(clockid_t clock) {
   timespec at{};
-  EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at), 0);
+  EXPECT_EQ(::clock_gettime(clock, &at), 0);
   return std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec);
 }
 
@@ -195,26 +103,63 @@ TEST(ShmSpin, LateAllTheTimeIsNotWaitedForOnTheCore) {
     bind_to(own_cores()[static_cast<std::size_t>(rank)]);
     const auto comm = open_comm(arena, rank);
     ASSERT_TRUE(comm->barrier(soon()).ok());
+    const clockid_t clock = own_clock();
     std::chrono::nanoseconds before{};
     for (int i = -1; i < kOperations; ++i) {
-      if (i == 0) before = used_by_this_thread();
+      if (i == 0) before = time_of(clock);
       if (rank == 1) std::this_thread::sleep_for(kLate);
       ASSERT_TRUE(comm->barrier(soon()).ok());
     }
-    EXPECT_LT(used_by_this_thread() - before, kOperations * 3ms) << "rank " << rank;
+    EXPECT_LT(time_of(clock) - before, kOperations * 3ms) << "rank " << rank;
   });
 }
 
-// Processor time of the calling thread, for others to read.
-clockid_t own_clock() {
-  clockid_t clock{};
-  EXPECT_EQ(::pthread_getcpuclockid(::pthread_self(), &clock), 0);
-  return clock;
+// Of a core, what the thread with this clock, which `waits` or is about to, uses once it has slept.
+double share_of(const core::Arena& arena, const std::atomic<bool>& waits, const clockid_t& clock) {
+  EXPECT_TRUE(eventually([&] { return waits && arena.line(0).bell.sleeping.load() != 0; }));
+  std::this_thread::sleep_for(50ms);
+  const auto used = time_of(clock);
+  const auto begin = core::SystemClock().now();
+  std::this_thread::sleep_for(400ms);
+  return std::chrono::duration<double>(time_of(clock) - used) /
+         std::chrono::duration<double>(core::SystemClock().now() - begin);
 }
-std::chrono::nanoseconds time_of(clockid_t clock) {
-  timespec at{};
-  EXPECT_EQ(::clock_gettime(clock, &at), 0);
-  return std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec);
+
+// In the midst of an all-reduce, and with a message to come: rank 1 stops behind a few chunks.
+TEST(ShmSpin, ABlockedMemberLeavesItsCoreToOthersInTheMidstToo) {
+  if (own_cores().size() < 2) GTEST_SKIP() << "one core";
+  const core::Arena arena = make_arena({.slots = 2});
+  std::binary_semaphore measured{0};
+  std::atomic<bool> waits{false};
+  clockid_t clock{};
+  const auto body = [&](int rank) {
+    bind_to(own_cores()[static_cast<std::size_t>(rank)]);
+    const auto comm = open_comm(arena, rank);
+    const Bytes in(std::size_t{4} << 20);
+    Bytes out(in.size()), letter(8);
+    ASSERT_TRUE(comm->barrier(soon()).ok());
+    if (rank == 0) {
+      auto receive = comm->start(Operation::receive(letter, 1), soon());
+      clock = own_clock();
+      waits = true;
+      EXPECT_EQ(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).to_string(), "ok");
+      EXPECT_EQ(receive->wait().to_string(), "ok");
+      return;
+    }
+    auto request = comm->start(Operation::allreduce(in, out, Dtype::kFloat32), soon());
+    for (int i = 0; i < 5; ++i) {
+      std::this_thread::sleep_for(2ms);
+      EXPECT_FALSE(request->test().value());
+    }
+    measured.acquire();
+    EXPECT_EQ(request->wait().to_string(), "ok");
+    EXPECT_EQ(comm->run(Operation::send(letter, 0), soon()).to_string(), "ok");
+  };
+  const auto agent = [&] {
+    EXPECT_LT(share_of(arena, waits, clock), 0.02);
+    measured.release();
+  };
+  run_all(Ranks::kThreads, 2, body, agent);
 }
 
 struct Setting {
@@ -250,14 +195,7 @@ TEST_P(ShmWaiting, ABlockedMemberLeavesItsCoreToOthers) {
     ASSERT_TRUE(comm->barrier(soon()).ok());
   };
   const auto agent = [&] {
-    EXPECT_TRUE(eventually([&] { return waits && arena.line(0).bell.sleeping.load() != 0; }));
-    std::this_thread::sleep_for(50ms);
-    const auto used = time_of(clock);
-    const auto begin = core::SystemClock().now();
-    std::this_thread::sleep_for(400ms);
-    const double share = std::chrono::duration<double>(time_of(clock) - used) /
-                         std::chrono::duration<double>(core::SystemClock().now() - begin);
-    EXPECT_LT(share, 0.02);
+    EXPECT_LT(share_of(arena, waits, clock), 0.02);
     over = true;
     measured.release();
   };
@@ -280,7 +218,7 @@ TEST_P(ShmSleeper, IsRungByWhoComesLast) {
   const Bytes in(GetParam());
   std::atomic<int> begun{0};  // by rank 0, which is awake then
   run_all(Ranks::kThreads, 2, [&](int rank) {
-    const auto comm = open_comm(arena, rank);
+    const auto comm = open_comm(arena, rank, impatient());
     Bytes out(in.size());
     const Operation operations[] = {Operation::allreduce(in, out, Dtype::kUint8), Operation::barrier(),
                                     Operation::broadcast(out, 1), Operation::broadcast(out, 0)};
@@ -314,13 +252,15 @@ INSTANTIATE_TEST_SUITE_P(Bytes, ShmSleeper, ::testing::Values(8, 100, 1900));
 TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
   constexpr int kRounds = 2000;
   const core::Arena arena = make_arena({.slots = 2});
+  std::atomic<int> asleep{0};  // when the other was about to arrive
   run_all(Ranks::kThreads, 2, [&](int rank) {
-    const auto comm = open_comm(arena, rank);
+    const auto comm = open_comm(arena, rank, impatient());
     std::mt19937_64 random(static_cast<std::uint64_t>(rank));
     for (int round = 0; round < kRounds; ++round) {
       const auto end = core::SystemClock().now() + std::chrono::nanoseconds(random() % 150'000);
       while (core::SystemClock().now() < end) {
       }
+      if (arena.line(rank == 0 ? 1 : 0).bell.sleeping.load() != 0) ++asleep;
       auto mine = static_cast<std::uint64_t>(round) + static_cast<std::uint64_t>(rank);
       std::uint64_t sum = 0;
       const auto in = std::as_writable_bytes(std::span(&mine, 1));
@@ -333,6 +273,7 @@ TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
       ASSERT_EQ(round % 3 == 0 ? mine : sum, round % 3 == 0 ? base + base % 2 : 2 * base + 1) << round;
     }
   });
+  EXPECT_GT(asleep, 0);
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+// The communicator of one rank over an arena, for tests of the shared-memory backend.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+#include "collective/shm/factory.h"
+#include "tests/collective/harness.h"
+
+namespace regroup::collective::testing {
+
+// Of generation 1, which has a rank in each slot.
+inline std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int rank,
+                                               const ShmOptions& options = {}) {
+  const core::Seat seat{0, static_cast<core::SlotIndex>(rank)};
+  auto comm = make_shm(arena, make_world(1, arena.spec().slots), seat, options);
+  EXPECT_TRUE(comm.ok()) << comm.status().to_string();
+  return std::move(comm).value();
+}
+
+// Of a rank that, wherever it has a core for itself, sleeps as soon as any does.
+inline ShmOptions impatient() {
+  ShmOptions options;
+  options.patience = Patience::kLeast;
+  return options;
+}
+
+}  // namespace regroup::collective::testing
