@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "collective/shm/patience.h"
 #include "core/arena.h"
 #include "core/world.h"
 
@@ -31,9 +30,8 @@ struct ShmOptions {
   std::vector<int> ranks;                  // of `world` that take part, ascending; empty: all
   OneCopy one_copy = OneCopy::kWherePays;  // the same in all members
   Staging staging = Staging::kMeasured;
-  Lines lines = Lines::kWherePays;            // the same in all members
-  std::optional<int> numa_node;               // this member's; nothing: of the cores that it may run on
-  core::Duration patience = Patience::kMost;  // of who has a core for itself (patience.h)
+  Lines lines = Lines::kWherePays;  // the same in all members
+  std::optional<int> numa_node;     // this member's; nothing: of the cores that it may run on
 };
 
 // Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches

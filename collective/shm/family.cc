@@ -26,6 +26,10 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
+// Since the last move. Less would be a sleep, and a yield, for each chunk of a long operation, and the core
+// lost to a process beside it each time; with more the ranks of two jobs that share cores keep each other
+// from them.
+constexpr auto kSpin = std::chrono::microseconds(50);
 // Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
 // then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
@@ -49,7 +53,6 @@ Family::Family(const core::Arena& arena, core::Generation generation, core::Posi
       staging_(options.staging),
       lines_(options.lines),
       spins_(ranks <= count(own_cores())),
-      patience_(options.patience),
       messages_(arena, generation, instance, self) {}
 
 void Family::fail(Status why) {
@@ -182,8 +185,8 @@ bool Family::let_run(TimePoint deadline) {
   return goes_on() && core::SystemClock().now() < deadline;
 }
 
-bool Family::look_again(std::uint64_t ticket, Watch& watch) {
-  if (spins_) return is_done(ticket) || spin(ticket, watch);
+bool Family::look_again(std::uint64_t ticket) {
+  if (spins_) return is_done(ticket) || spin(ticket);
   for (std::size_t turn = 0; turn < quick_looks() && !is_done(ticket) && failed_.ok(); ++turn) {
     if (!let_run(deadline_of(ticket))) break;
     advance(false);
@@ -191,16 +194,17 @@ bool Family::look_again(std::uint64_t ticket, Watch& watch) {
   return is_done(ticket);
 }
 
-bool Family::spin(std::uint64_t ticket, Watch& watch) {
+bool Family::spin(std::uint64_t ticket) {
   constexpr unsigned kBetweenClocks = 64;
-  const core::SystemClock clock;
-  const TimePoint begin = clock.now();
+  TimePoint end{};
+  std::uint64_t seen = moves();
   for (unsigned turn = 1; !is_done(ticket) && failed_.ok(); ++turn) {
     if (turn % kBetweenClocks == 0) {
-      const TimePoint now = clock.now();
-      note_moves(watch, now);
-      const bool is_over = now - watch.last_move >= patience_.now(watch.in_midst);
-      if ((is_over && now - begin >= Patience::kLeast) || now >= deadline_of(ticket)) break;
+      const TimePoint now = core::SystemClock().now();
+      const std::uint64_t latest = moves();
+      if (end == TimePoint() || latest != seen) end = now + kSpin;
+      if (now >= end) break;
+      seen = latest;
     }
     advance(false);
     _mm_pause();
@@ -208,38 +212,21 @@ bool Family::spin(std::uint64_t ticket, Watch& watch) {
   return is_done(ticket);
 }
 
-Watch Family::watch_from(TimePoint now, bool for_message) const {
-  const bool in_midst = !for_message && !queue_.empty() && queue_.front().phase > 1;
-  return {for_message, in_midst, for_message ? messages_.moves() : rendezvous_, now, kNap};
-}
-
-// Of what it waits for: others may move all the time.
-void Family::note_moves(Watch& watch, TimePoint now) {
-  const Watch next = watch_from(now, watch.for_message);
-  if (next.moves == watch.moves) return;
-  if (spins_ && !watch.in_midst) patience_.came_after(now - watch.last_move);
-  watch = next;
-}
-
 // Sleeps no longer than until something moved: the others go on at once, so the next move is near again. Who
 // `looked` has yielded as often as pays, but looked for a shorter time than pays who spins.
 Status Family::wait(std::uint64_t ticket, bool looked) {
   const core::SystemClock clock;
-  Watch watch = watch_from(clock.now(), messages_.find(ticket) != nullptr);
-  for (bool look = spins_ || !looked; !(look ? look_again(ticket, watch) : is_done(ticket)) && failed_.ok();
+  auto nap = kNap;
+  for (bool look = spins_ || !looked; !(look ? look_again(ticket) : is_done(ticket)) && failed_.ok();
        look = true) {
     const std::uint64_t moves = this->moves();
     const TimePoint deadline = deadline_of(ticket);
-    TimePoint now = clock.now();
-    const TimePoint until = std::min(deadline, now + watch.nap);
+    const TimePoint until = std::min(deadline, clock.now() + nap);
     const auto ready = [&] {
-      now = clock.now();  // before what this member does then
       advance(true);
       return !failed_.ok() || is_done(ticket) || this->moves() != moves;
     };
-    const bool moved = core::wait_until(line_.bell, ready, until);
-    watch.nap = moved ? kNap : std::min<core::Duration>(2 * watch.nap, kLongestNap);
-    note_moves(watch, now);
+    nap = core::wait_until(line_.bell, ready, until) ? kNap : std::min(2 * nap, kLongestNap);
     const bool late = failed_.ok() && !is_done(ticket) && clock.now() >= deadline;
     if (late) fail_late(ticket);
   }

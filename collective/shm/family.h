@@ -13,7 +13,6 @@
 #include "collective/shm/factory.h"
 #include "collective/shm/foreign.h"
 #include "collective/shm/messages.h"
-#include "collective/shm/patience.h"
 #include "core/arena.h"
 
 namespace regroup::collective {
@@ -108,11 +107,8 @@ class Family {
   // Moves everything on as far as it gets without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
-  // True if it is done.
-  [[nodiscard]] bool look_again(std::uint64_t ticket, Watch& watch);
-  [[nodiscard]] bool spin(std::uint64_t ticket, Watch& watch);
-  [[nodiscard]] Watch watch_from(core::TimePoint now, bool for_message) const;
-  void note_moves(Watch& watch, core::TimePoint now);
+  [[nodiscard]] bool look_again(std::uint64_t ticket);
+  [[nodiscard]] bool spin(std::uint64_t ticket);
   [[nodiscard]] std::uint64_t moves() const { return rendezvous_ + messages_.moves(); }
   [[nodiscard]] core::TimePoint deadline_of(std::uint64_t ticket) const;
   [[nodiscard]] core::TimePoint start_of(std::uint64_t ticket) const;
@@ -131,7 +127,6 @@ class Family {
   bool spins_;
   bool announced_cores_ = false;
   bool counted_cores_ = false;
-  Patience patience_;
 
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;     // the first is under way

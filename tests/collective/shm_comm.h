@@ -20,11 +20,4 @@ inline std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int ran
   return std::move(comm).value();
 }
 
-// Of a rank that, wherever it has a core for itself, sleeps as soon as any does.
-inline ShmOptions impatient() {
-  ShmOptions options;
-  options.patience = Patience::kLeast;
-  return options;
-}
-
 }  // namespace regroup::collective::testing
