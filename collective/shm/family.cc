@@ -203,7 +203,7 @@ bool Family::spin(std::uint64_t ticket) {
       const TimePoint now = core::SystemClock().now();
       const std::uint64_t latest = moves();
       if (end == TimePoint() || latest != seen) end = now + kSpin;
-      if (now >= end) break;
+      if (now >= end || now >= deadline_of(ticket)) break;
       seen = latest;
     }
     advance(false);
