@@ -26,9 +26,9 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-// Since the last move. Less would be a sleep, and a yield, for each chunk of a long operation, and the core
-// lost to a process beside it each time; with more the ranks of two jobs that share cores keep each other
-// from them.
+// Of looking for the next move, from the last one on: from the beginning of a long operation on it would soon
+// be over, and each chunk a sleep, by which a process beside this one gets the core. Were it longer, the
+// ranks of two jobs that share cores would keep each other from them.
 constexpr auto kSpin = std::chrono::microseconds(50);
 // Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
 // then, which does not see the announcement either; behind the nap it does.
@@ -186,7 +186,7 @@ bool Family::let_run(TimePoint deadline) {
 }
 
 bool Family::look_again(std::uint64_t ticket) {
-  if (spins_) return is_done(ticket) || spin(ticket);
+  if (spins_) return spin(ticket);
   for (std::size_t turn = 0; turn < quick_looks() && !is_done(ticket) && failed_.ok(); ++turn) {
     if (!let_run(deadline_of(ticket))) break;
     advance(false);
@@ -197,14 +197,12 @@ bool Family::look_again(std::uint64_t ticket) {
 bool Family::spin(std::uint64_t ticket) {
   constexpr unsigned kBetweenClocks = 64;
   TimePoint end{};
-  std::uint64_t seen = moves();
+  std::uint64_t seen = ~std::uint64_t{0};  // no number of moves
   for (unsigned turn = 1; !is_done(ticket) && failed_.ok(); ++turn) {
     if (turn % kBetweenClocks == 0) {
       const TimePoint now = core::SystemClock().now();
-      const std::uint64_t latest = moves();
-      if (end == TimePoint() || latest != seen) end = now + kSpin;
+      if (std::exchange(seen, moves()) != moves()) end = now + kSpin;
       if (now >= end || now >= deadline_of(ticket)) break;
-      seen = latest;
     }
     advance(false);
     _mm_pause();

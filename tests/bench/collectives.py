@@ -150,7 +150,7 @@ def bare_round() -> Asked:
     return Asked(what, "", f"{turn_us(ranks, 5000):.1f} us", None)
 
 
-def table_rows(result: dict, crowded: bool = False) -> Iterator[Row]:
+def table_rows(result: dict, contended: bool = False) -> Iterator[Row]:
     """The rows of the table: a rival's tunings and its default are all bound."""
 
     def stats(figures: dict) -> Stats:
@@ -161,19 +161,19 @@ def table_rows(result: dict, crowded: bool = False) -> Iterator[Row]:
         for memory in row["memory"]:
             if figures := ours(row, memory):
                 what = f"{result['operation']} {size_text(row['size'])}"
-                case = f"{what}, {ranks_text(result, crowded)}, {memory}"
+                case = f"{what}, {ranks_text(result['ranks'], contended)}, {memory}"
                 yield Row("collectives", case, "us", stats(figures), rivals, list(rivals))
 
 
-def ranks_text(result: dict, crowded: bool) -> str:
-    return f"{result['ranks']} ranks" + (" beside a process that computes" if crowded else "")
+def ranks_text(ranks: int, contended: bool) -> str:
+    return f"{ranks} ranks" + (" beside a process that computes" if contended else "")
 
 
-def all_right(result: dict, crowded: bool = False) -> Asked:
+def all_right(result: dict, contended: bool = False) -> Asked:
     """One line for a run: how many elements of our results were wrong, and where."""
     wrong = wrong_of(result)
     measured = f"{sum(wrong.values())}" + (f" ({', '.join(wrong)})" if wrong else "")
-    what = f"{result['operation']}, {ranks_text(result, crowded)}, wrong elements"
+    what = f"{result['operation']}, {ranks_text(result['ranks'], contended)}, wrong elements"
     return Asked(what, "0", measured, not wrong)
 
 
@@ -195,9 +195,9 @@ class Runner:
         return [regroup, *crowded, "-np", str(ranks), regroup, "bench", *words]
 
     def run(
-        self, ranks: int, operation: str, *words: str, compare: str | None = None, crowded: bool = False
+        self, ranks: int, operation: str, *words: str, compare: str | None = None, contended: bool = False
     ) -> list[dict]:
-        """The JSON rows of one run, whose table goes to standard error as it grows. `crowded`: beside
+        """The JSON rows of one run, whose table goes to standard error as it grows. `contended`: beside
         neighbours."""
         file = self.folder / "result.json"
         rounds = self.args.rounds or (3 if self.args.quick else 10)
@@ -215,19 +215,19 @@ class Runner:
             raise BenchError(f"{' '.join(command)}: exit status {done.returncode}, nothing was measured")
         result = json.loads(file.read_text())
         file.unlink()
-        self.rows += table_rows(result, crowded)
-        self.right.append(all_right(result, crowded))
-        if not crowded:
+        self.rows += table_rows(result, contended)
+        self.right.append(all_right(result, contended))
+        if not contended:
             self.results.append(result)
         return result["rows"]
 
     def neighbour(self) -> Iterator[Asked]:
         """As beside data loaders."""
+        words = ("-b", "1K", "-e", "16M", "-f", "128", "-n", "20")
         for name in ("allreduce", *OTHERS):
             with neighbours():
-                words = ("-b", "1K", "-e", "16M", "-f", "128", "-n", "20")
-                rows = self.run(2, name, *words, crowded=True)
-            yield from means(f"{name}, 2 ranks beside a process that computes,", rows)
+                rows = self.run(2, name, *words, contended=True)
+            yield from means(f"{name}, {ranks_text(2, True)},", rows)
 
     def idle_share(self) -> Asked:
         """Of a core that a member uses which waits for one that is stopped: the most of seven.

@@ -87,7 +87,7 @@ def test_rows_of_the_table():
     assert (first.case, first.unit, first.bound) == ("allreduce 64 KiB, 2 ranks, arena", "us", ["a"])
     assert second.rivals == {} and second.ratio() is None
     common.format_table([first, second])
-    first, _ = collectives.table_rows(result, crowded=True)
+    first, _ = collectives.table_rows(result, contended=True)
     assert first.case == "allreduce 64 KiB, 2 ranks beside a process that computes, arena"
 
 

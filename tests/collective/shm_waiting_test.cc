@@ -83,6 +83,20 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a chunk takes them longer than a spin
+// How often this thread leaves its core meanwhile: of itself, and to others who want it.
+struct Switches {
+  long willing, forced;
+};
+template <class Work>
+Switches switches_in(const Work& work) {
+  rusage before{};
+  ::getrusage(RUSAGE_THREAD, &before);
+  work();
+  rusage after{};
+  ::getrusage(RUSAGE_THREAD, &after);
+  return {after.ru_nvcsw - before.ru_nvcsw, after.ru_nivcsw - before.ru_nivcsw};
+}
+
 // Rank 1 is late, so rank 0 sleeps at the first rendezvous; at those that follow it looks again first.
 TEST(ShmSpin, ASleepIsForOneRendezvousNotForAnOperation) {
   if (own_cores().size() < 2) GTEST_SKIP() << "one core";
@@ -95,13 +109,11 @@ TEST(ShmSpin, ASleepIsForOneRendezvousNotForAnOperation) {
     ASSERT_TRUE(comm->barrier(soon()).ok());
     long fewest = kChunks;  // others who want the cores make for sleeps too
     for (int round = 0; round < 5; ++round) {
-      rusage before{};
-      ::getrusage(RUSAGE_THREAD, &before);
-      if (rank == 1) std::this_thread::sleep_for(20ms);
-      ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
-      rusage after{};
-      ::getrusage(RUSAGE_THREAD, &after);
-      fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
+      const Switches switches = switches_in([&] {
+        if (rank == 1) std::this_thread::sleep_for(20ms);
+        ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
+      });
+      fewest = std::min(fewest, switches.willing);
     }
     EXPECT_LT(fewest, static_cast<long>(kChunks) / 2) << "rank " << rank;
   });
@@ -121,17 +133,15 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
       Bytes out(bytes);
       long fewest = kOperations;  // others who want the cores make for sleeps too
       for (int round = 0; round < 5; ++round) {
-        rusage before{};
-        ::getrusage(RUSAGE_THREAD, &before);
-        for (long i = 0; i < kOperations; ++i) {
-          const auto begin = std::chrono::steady_clock::now();
-          while (rank == 1 && std::chrono::steady_clock::now() - begin < kLate) {
+        const Switches switches = switches_in([&] {
+          for (long i = 0; i < kOperations; ++i) {
+            const auto begin = std::chrono::steady_clock::now();
+            while (rank == 1 && std::chrono::steady_clock::now() - begin < kLate) {
+            }
+            ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
           }
-          ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
-        }
-        rusage after{};
-        ::getrusage(RUSAGE_THREAD, &after);
-        fewest = std::min(fewest, after.ru_nvcsw - before.ru_nvcsw);
+        });
+        fewest = std::min(fewest, switches.willing);
       }
       EXPECT_LT(fewest, kOperations / 2) << "rank " << rank << ", " << bytes << " bytes";
     });
@@ -153,12 +163,9 @@ TEST(ShmSpin, ACoreIsNotLeftForEachChunk) {
     ASSERT_TRUE(comm->barrier(soon()).ok());
     long fewest = kChunks;
     for (int round = 0; round < 5; ++round) {
-      rusage before{};
-      ::getrusage(RUSAGE_THREAD, &before);
-      ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok());
-      rusage after{};
-      ::getrusage(RUSAGE_THREAD, &after);
-      fewest = std::min(fewest, after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw);
+      const Switches switches = switches_in(
+          [&] { ASSERT_TRUE(comm->run(Operation::allreduce(in, out, Dtype::kFloat32), soon()).ok()); });
+      fewest = std::min(fewest, switches.willing + switches.forced);
     }
     EXPECT_LT(fewest, static_cast<long>(kChunks) / 16) << "rank " << rank;
   };
