@@ -24,7 +24,7 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // Linux moves at mos
 
 constexpr std::uint64_t kAhead = 32 << 20, kAheadAtOnce = 8 << 20;
 // Of a longer hint the kernel drops what is beyond the device's own limit.
-constexpr std::uint64_t kHint = 512 << 10;
+constexpr std::uint64_t kHintBytes = 512 << 10;
 
 template <class Call>
 auto uninterrupted(Call call) {
@@ -77,8 +77,8 @@ void ReadAhead::reached(std::uint64_t offset) {
     const std::uint64_t bytes = std::min(kAheadAtOnce, end_ - asked_);
     const std::uint64_t end = asked_ + bytes;
     if (in_page_cache(fd_, asked_, bytes)) asked_ = end;
-    for (; asked_ < end; asked_ = std::min(end, asked_ + kHint)) {
-      const auto part = static_cast<off_t>(std::min(kHint, end - asked_));
+    for (; asked_ < end; asked_ = std::min(end, asked_ + kHintBytes)) {
+      const auto part = static_cast<off_t>(std::min(kHintBytes, end - asked_));
       (void)::posix_fadvise(fd_, static_cast<off_t>(asked_), part, POSIX_FADV_WILLNEED);
     }
   }

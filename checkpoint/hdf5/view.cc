@@ -20,7 +20,7 @@ namespace {
 
 using core::Status;
 
-constexpr std::size_t kStride = 1 << 20;
+constexpr std::size_t kViewStride = 1 << 20;
 constexpr hsize_t kNoAlignment = ~hsize_t{0};
 
 std::vector<hsize_t> dims_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
@@ -128,9 +128,9 @@ core::Result<Range> sum(int fd, const std::string& path) {
   const auto bytes = size_of(fd, path);
   if (!bytes.ok()) return bytes.status();
   Range range{0, *bytes, {}};
-  std::vector<std::byte> buffer(kStride);
-  for (std::uint64_t at = 0; at < *bytes; at += kStride) {
-    const auto part = std::span(buffer).first(std::min<std::uint64_t>(kStride, *bytes - at));
+  std::vector<std::byte> buffer(kViewStride);
+  for (std::uint64_t at = 0; at < *bytes; at += kViewStride) {
+    const auto part = std::span(buffer).first(std::min<std::uint64_t>(kViewStride, *bytes - at));
     REGROUP_RETURN_IF_ERROR(read_at(fd, at, part, path));
     if (at % kBlock == 0) range.crcs.push_back(0);
     range.crcs.back() = core::crc32c(part, range.crcs.back());

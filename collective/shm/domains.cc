@@ -11,14 +11,13 @@
 #include <string>
 #include <utility>
 
+#include "collective/shm/plan.h"
 #include "core/canonical.h"
 
 namespace regroup::collective {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kLine = 64;
 
 // N of the entry `prefix`N.
 std::optional<int> number_of(const fs::path& entry, std::string_view prefix) {

@@ -7,13 +7,13 @@
 #include <array>
 #include <bit>
 
+#include "collective/shm/plan.h"
 #include "collective/shm/standard_arithmetic.h"
 #include "core/canonical.h"
 
 namespace regroup::collective {
 namespace {
 
-constexpr std::size_t kLine = 64;
 constexpr std::size_t kBlock = 4096;
 constexpr std::size_t kDepth = std::bit_width(core::kMaxShards) + 1;  // of the tree, so of the scratch stack
 

@@ -11,7 +11,7 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kPieceBytes = 1 << 20;
-constexpr std::size_t kDepth = 2;  // pieces between hosts at a time
+constexpr std::size_t kPieceDepth = 2;  // pieces between hosts at a time
 
 }  // namespace
 
@@ -226,7 +226,7 @@ Task UcxCommunicator::broadcast(Exchange& x, Operation o) {
   const bool from_here = layout_.host_of(o.root) == layout_.host;
   const std::size_t pieces = (o.out.size() + kPieceBytes - 1) / kPieceBytes;
   std::deque<Wave> flight;
-  for (std::size_t i = 0; i < pieces + kDepth; ++i) {
+  for (std::size_t i = 0; i < pieces + kPieceDepth; ++i) {
     if (i < pieces) {
       const std::size_t at = i * kPieceBytes;
       Wave& wave = flight.emplace_back(Wave{o, static_cast<std::uint32_t>(i),
@@ -238,7 +238,7 @@ Task UcxCommunicator::broadcast(Exchange& x, Operation o) {
                            : wave.room.data();
       wave.task.emplace(pass_on_slice(x, wave));
     }
-    if (i < kDepth || flight.empty()) continue;
+    if (i < kPieceDepth || flight.empty()) continue;
     Task& first = *flight.front().task;
     co_await first;
     if (!from_here && seats() > 1) co_await share_wave(flight.front());

@@ -17,7 +17,7 @@ constexpr std::size_t kChunkBytes = 256 << 10;  // of a vector, at least
 constexpr std::size_t kMostOfSeat = 512 << 10;  // of a chunk: halves of it fit UCX's own letters
 constexpr std::size_t kMostBytes = 2 << 20;     // of it, which each member has room for several times
 constexpr std::size_t kParts = 4;               // chunks that are worth being on their way one after another
-constexpr std::size_t kDepth = 2;               // chunks between hosts at a time
+constexpr std::size_t kChunkDepth = 2;          // chunks between hosts at a time
 constexpr std::size_t kSliceBytes = 32 << 10;   // that are worth a letter and a rendezvous of their own
 
 }  // namespace
@@ -132,14 +132,14 @@ Task UcxCommunicator::reduce(Exchange& x, Operation o, int to) {
   const std::size_t step = chunk_bytes(elements * arithmetic.work_size()) / arithmetic.work_size();
   const std::size_t chunks = (elements + step - 1) / step;
   std::deque<Chunk> flight;
-  for (std::size_t i = 0; i < chunks + kDepth; ++i) {
+  for (std::size_t i = 0; i < chunks + kChunkDepth; ++i) {
     if (i < chunks) {
       Chunk& c = flight.emplace_back(Chunk{o, arithmetic, to, static_cast<std::uint32_t>(i), i * step,
                                            std::min(step, elements - i * step)});
       co_await gather_slices(x, c);
       c.task.emplace(between_hosts(x, c));
     }
-    if (i < kDepth || flight.empty()) continue;
+    if (i < kChunkDepth || flight.empty()) continue;
     Task& first = *flight.front().task;
     co_await first;
     co_await share_slices(flight.front());

@@ -24,7 +24,7 @@ namespace {
 using membership::Attempt;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kAnswerLimit(10);  // of the directory
+constexpr std::chrono::seconds kAttemptAnswerLimit(10);  // of the directory
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};
@@ -114,7 +114,7 @@ core::Result<std::string> count_now(const std::string& path) {
 core::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
-  const auto text = ask_child([&] { return count_now(path); }, path, kAnswerLimit);
+  const auto text = ask_child([&] { return count_now(path); }, path, kAttemptAnswerLimit);
   if (!text.ok()) return text.status();
   const json value = json::parse(*text, nullptr, false);
   const auto kept = plain(value, path);
@@ -153,9 +153,9 @@ void EndKeeper::failed() {
 }
 
 void EndKeeper::await() {
-  if (kept_.valid() && kept_.wait_for(kAnswerLimit) != std::future_status::ready)
+  if (kept_.valid() && kept_.wait_for(kAttemptAnswerLimit) != std::future_status::ready)
     fail(fmt::format("{}: it has not answered for {} s, and may not say how the job ended",
-                     path_in(directory_), kAnswerLimit.count()),
+                     path_in(directory_), kAttemptAnswerLimit.count()),
          0);
 }
 

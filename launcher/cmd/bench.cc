@@ -34,7 +34,7 @@ launcher::Environment for_bench(const launcher::Environment& environment) {
   return out;
 }
 
-int fail(const std::string& why) {
+int cannot_measure(const std::string& why) {
   fmt::print(stderr, "regroup bench: {}\n", why);
   return 1;
 }
@@ -44,7 +44,7 @@ int fail(const std::string& why) {
 int run_bench(const Options& options) {
   const launcher::Environment& around = options.environment;
   const bool rigid = around.contains("REGROUP_JOB") && !around.contains("REGROUP_AGENT");
-  if (around.contains("REGROUP_AGENT")) return fail("it measures jobs of -np N, not of MIN:MAX");
+  if (around.contains("REGROUP_AGENT")) return cannot_measure("it measures jobs of -np N, not of MIN:MAX");
   std::vector<std::string> words = {"-1", "0", "0", "-"};
   if (rigid) {
     words = {value_of(around, "RANK", "-1"), value_of(around, "WORLD_SIZE", "0"),

@@ -19,10 +19,10 @@ using core::Result;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr const char* kPassOver = "pass-over";    // damaged ones stay where they are
-constexpr std::chrono::seconds kAnswerLimit(10);  // of a directory, for its lock
-constexpr std::chrono::seconds kQuietLimit(30);   // of whoever reads checkpoints, who says how far it is
-constexpr std::chrono::seconds kSyncLimit(600);   // of who copies one, for a file to be on the disk
+constexpr const char* kPassOver = "pass-over";   // damaged ones stay where they are
+constexpr std::chrono::seconds kLockLimit(10);   // of a directory, for its lock
+constexpr std::chrono::seconds kQuietLimit(30);  // of whoever reads checkpoints, who says how far it is
+constexpr std::chrono::seconds kSyncLimit(600);  // of who copies one, for a file to be on the disk
 
 // The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
 Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places,
@@ -46,7 +46,7 @@ std::string absolute(const std::string& path) {
 
 // Makes the directory if need be, and its LOCK name the job.
 Status take(const std::string& option, const std::string& path, const std::string& job, HeldLocks* locks) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/true, kAnswerLimit);
+  auto taken = take_directory(path, lock_owner(job), /*make=*/true, kLockLimit);
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -55,7 +55,7 @@ Status take(const std::string& option, const std::string& path, const std::strin
 // On a host where the job may have no member and no such directory: nothing then. Another job has it: an
 // error.
 Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/false, kAnswerLimit);
+  auto taken = take_directory(path, lock_owner(job), /*make=*/false, kLockLimit);
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == core::Code::kUnavailable) return Status(taken.code(), why);

@@ -13,7 +13,7 @@ namespace regroup::cmd {
 namespace {
 
 constexpr std::chrono::seconds kSecretLimit{5};
-constexpr std::chrono::seconds kUp{20};  // allocators have queues
+constexpr std::chrono::seconds kAgentUp{20};  // allocators have queues
 
 }  // namespace
 
@@ -70,7 +70,7 @@ core::Result<launcher::Spawner*> LentAgents::way(bool here) {
           }};
   launcher::SpawnOptions options;
   options.environment = environment_;
-  options.limit = kUp;
+  options.limit = kAgentUp;
   auto spawner = here ? launcher::make_fork_spawner(loop_, secret_, std::move(events), std::move(options))
                       : launcher::make_ssh_spawner(loop_, secret_, std::move(events), std::move(options),
                                                    grant_.before, grant_.after);

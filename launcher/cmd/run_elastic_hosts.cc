@@ -32,12 +32,12 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
-constexpr int kNoHost = 1;                // no agent came up
+constexpr std::uint32_t kSpareLinesOfHost = 2;  // of dead members whose partial sums still count
+constexpr int kNoHost = 1;                      // no agent came up
 
 // On one host there may be all members of the job.
 std::uint32_t lines_of(const Options& options) {
-  return std::min<std::uint32_t>(options.max + options.spares + kSpareLines, core::kMaxSlots - 1);
+  return std::min<std::uint32_t>(options.max + options.spares + kSpareLinesOfHost, core::kMaxSlots - 1);
 }
 
 // What members of one host are given: as many GPUs as there are decide how many it takes.

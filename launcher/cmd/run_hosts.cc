@@ -26,7 +26,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr int kNoHost = 1;  // an agent could not be started
+constexpr int kNoHostYet = 1;  // an agent could not be started
 
 // Host 0 is this one.
 struct Layout {
@@ -46,10 +46,10 @@ class Head {
     auto refused = prepare(bring_up);
     if (refused) return refuse_job(loop_, *refused, std::move(guardian));
     auto port = launcher::hold_port();
-    if (!port.ok()) return refuse_job(loop_, {kNoHost, port.status().message()}, std::move(guardian));
+    if (!port.ok()) return refuse_job(loop_, {kNoHostYet, port.status().message()}, std::move(guardian));
     told_ = announce_job(options_.environment, job_, static_cast<std::uint32_t>(layout_.host_of.size()));
     if (const core::Status status = set_up(*port); !status.ok())
-      return refuse_job(loop_, {kNoHost, status.message()}, std::move(guardian));
+      return refuse_job(loop_, {kNoHostYet, status.message()}, std::move(guardian));
     launcher::AgentOptions agent = agent_options(options_, std::move(crew_), std::move(*port));
     agent.spent = bring_up.spent();
     if (told_) agent.usage.status_file = told_->files.usage();
@@ -75,11 +75,11 @@ class Head {
 
   std::optional<Refusal> bring_up(BringUp& coming) {
     auto made = send_agents(loop_, options_, crew_.job, false);
-    if (!made.ok()) return Refusal{kNoHost, made.status().message()};
+    if (!made.ok()) return Refusal{kNoHostYet, made.status().message()};
     hosts_ = std::move(*made);
     const bool all = coming.run(*hosts_);
     if (coming.over()) return coming.over();
-    return all ? std::nullopt : std::optional(Refusal{kNoHost, {}});
+    return all ? std::nullopt : std::optional(Refusal{kNoHostYet, {}});
   }
 
   // Asks hosts what they have, if that matters. Where nobody said how many slots a host has, as many as it
@@ -113,7 +113,7 @@ class Head {
       if (!host.here) ++other;
     }
     for (std::size_t i = 0; i < hosts_->size(); ++i) {
-      if (!hosts_->is_up(i)) return Refusal{kNoHost, {}};  // why was said
+      if (!hosts_->is_up(i)) return Refusal{kNoHostYet, {}};  // why was said
     }
     return std::nullopt;
   }

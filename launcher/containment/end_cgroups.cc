@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kRecheckMs = 2;
+constexpr int kCgroupRecheckMs = 2;
 
 // False: there is no such file, or it refuses.
 bool put(const std::string& path, const char* text) {
@@ -92,7 +92,7 @@ bool end_cgroups(const std::vector<std::string>& folders, core::Duration limit) 
     freeze(folders, "FROZEN");
     for (const std::string& folder : folders) kill_all(folder);
     freeze(folders, "THAWED");
-    ::poll(nullptr, 0, kRecheckMs);
+    ::poll(nullptr, 0, kCgroupRecheckMs);
   }
 }
 

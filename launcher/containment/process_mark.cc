@@ -23,8 +23,8 @@ namespace {
 // Fields of /proc/PID/stat behind the name, which may have blanks and parentheses in it.
 constexpr std::size_t kState = 0;
 constexpr std::size_t kStart = 19;
-constexpr std::chrono::milliseconds kKillLimit{1000};  // of the kernel, to end what was killed
-constexpr std::chrono::milliseconds kLookAgain{20};    // whether it was stopped meanwhile
+constexpr std::chrono::milliseconds kMarkedKillLimit{1000};  // of the kernel, to end what was killed
+constexpr std::chrono::milliseconds kLookAgain{20};          // whether it was stopped meanwhile
 
 std::vector<std::string> stat_fields(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -55,7 +55,7 @@ void end_process(pid_t pid, const std::string& mark, const core::SystemClock& cl
     const bool stopped = !fields.empty() && (fields[kState] == "T" || fields[kState] == "t");
     if (!stopped && clock.now() < deadline) continue;
     ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
-    ends_within(process.get(), kKillLimit);
+    ends_within(process.get(), kMarkedKillLimit);
     return;
   }
 }

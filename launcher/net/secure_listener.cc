@@ -14,7 +14,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr int kOneTurn = 16;  // then those that were accepted get theirs
+constexpr int kAcceptsPerTurn = 16;  // then those that were accepted get theirs
 constexpr std::chrono::milliseconds kRetry{20};
 
 }  // namespace
@@ -50,7 +50,7 @@ void SecureListener::wait() {
 }
 
 void SecureListener::accept() {
-  for (int i = 0; i < kOneTurn; ++i) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     core::Fd socket(::accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
       welcome(std::move(socket));

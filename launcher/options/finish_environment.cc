@@ -7,7 +7,7 @@
 namespace regroup::launcher {
 namespace {
 
-using Kind = EnvironmentChange::Kind;
+using ChangeKind = EnvironmentChange::Kind;
 
 // All of `from` that begin with `prefix`, or the one of this name.
 template <class Do>
@@ -23,27 +23,27 @@ void for_matching(const Environment& from, const std::string& pattern, Do act) {
 void join(Environment& out, const EnvironmentChange& change) {
   std::string& value = out[change.name];
   const std::string gap = value.empty() ? "" : change.separator;
-  value = change.kind == Kind::kAppend ? value + gap + change.value : change.value + gap + value;
+  value = change.kind == ChangeKind::kAppend ? value + gap + change.value : change.value + gap + value;
 }
 
 void apply(const std::vector<EnvironmentChange>& changes, const Environment& base, Environment& out) {
   for (const EnvironmentChange& change : changes) {
     switch (change.kind) {
-      case Kind::kSet:
-      case Kind::kMca:
+      case ChangeKind::kSet:
+      case ChangeKind::kMca:
         out[change.name] = change.value;
         break;
-      case Kind::kExport:
+      case ChangeKind::kExport:
         for_matching(change.name.ends_with('*') ? without_outer_place(base) : base, change.name,
                      [&out](const auto& entry) { out.insert_or_assign(entry.first, entry.second); });
         break;
-      case Kind::kUnset: {
+      case ChangeKind::kUnset: {
         const Environment before = out;
         for_matching(before, change.name, [&out](const auto& entry) { out.erase(entry.first); });
         break;
       }
-      case Kind::kAppend:
-      case Kind::kPrepend:
+      case ChangeKind::kAppend:
+      case ChangeKind::kPrepend:
         join(out, change);
     }
   }

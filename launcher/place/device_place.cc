@@ -21,7 +21,7 @@ using core::invalid_argument;
 using core::Result;
 using core::Status;
 
-using Allocation = std::vector<HostShare>;
+using HostShares = std::vector<HostShare>;
 
 const Machine& machine_of(const Fabric& fabric, const HostShare& share) {
   return fabric.machines[fabric.hosts[share.host].machine];
@@ -36,7 +36,7 @@ std::string gpu_list(const Machine& machine, GpuSet set) {
   return fmt::format("GPU{} {}", numbers.size() == 1 ? "" : "s", ranges(numbers));
 }
 
-Status check_kept(const Fabric& fabric, const Allocation& allocation, const DeviceRequest& request) {
+Status check_kept(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
   if (request.keep == 0) return {};
   if (allocation.size() != 1)
     return invalid_argument("GPUs that must be among those chosen can be named on one host only");
@@ -55,7 +55,7 @@ Status check_kept(const Fabric& fabric, const Allocation& allocation, const Devi
   return {};
 }
 
-Status check(const Fabric& fabric, const Allocation& allocation, const DeviceRequest& request) {
+Status check(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
   if (request.sets == 0 || request.set.ranks == 0 || request.set.gpus == 0)
     return invalid_argument("a placement needs at least one rank and one GPU in each set");
   if (request.min_sets > request.sets) {
@@ -78,7 +78,7 @@ bool is_called(const Gpu& gpu, const std::string& label) {
          gpu.product.find(label) != std::string::npos;
 }
 
-Allocation only(const Fabric& fabric, Allocation allocation, const std::string& label) {
+HostShares only(const Fabric& fabric, HostShares allocation, const std::string& label) {
   for (HostShare& share : allocation) {
     const Machine& machine = machine_of(fabric, share);
     for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
@@ -93,7 +93,7 @@ std::string kind_of(const Gpu& gpu) {
   return gpu.labels.empty() ? gpu.product : fmt::format("{} ({})", gpu.product, fmt::join(gpu.labels, ", "));
 }
 
-Allocation of_kind(const Fabric& fabric, Allocation allocation, const std::string& kind) {
+HostShares of_kind(const Fabric& fabric, HostShares allocation, const std::string& kind) {
   for (HostShare& share : allocation) {
     const Machine& machine = machine_of(fabric, share);
     for (const std::uint32_t gpu : members_of(share.free)) {
@@ -103,7 +103,7 @@ Allocation of_kind(const Fabric& fabric, Allocation allocation, const std::strin
   return allocation;
 }
 
-std::vector<std::string> kinds_of(const Fabric& fabric, const Allocation& allocation) {
+std::vector<std::string> kinds_of(const Fabric& fabric, const HostShares& allocation) {
   std::set<std::pair<std::uint32_t, GpuSet>> seen;
   std::set<std::string> out;
   for (const HostShare& share : allocation) {
@@ -114,7 +114,7 @@ std::vector<std::string> kinds_of(const Fabric& fabric, const Allocation& alloca
   return {out.begin(), out.end()};
 }
 
-std::uint64_t room(const Allocation& allocation, const DeviceRequest& request) {
+std::uint64_t room(const HostShares& allocation, const DeviceRequest& request) {
   std::uint64_t out = 0;
   for (const HostShare& share : allocation) {
     std::uint32_t here = count_of(share.free) / request.set.gpus;
@@ -124,7 +124,7 @@ std::uint64_t room(const Allocation& allocation, const DeviceRequest& request) {
   return out;
 }
 
-Status does_not_fit(const Fabric& fabric, const Allocation& allocation, const DeviceRequest& request) {
+Status does_not_fit(const Fabric& fabric, const HostShares& allocation, const DeviceRequest& request) {
   constexpr std::size_t kShown = 4;
   std::uint64_t gpus = 0;
   std::vector<std::string> hosts;
@@ -163,10 +163,10 @@ Status does_not_fit(const Fabric& fabric, const Allocation& allocation, const De
 struct Chosen {
   std::vector<HostPart> parts;
   Prediction predicted;
-  Allocation from;
+  HostShares from;
 };
 
-Chosen choose(Judges& judges, Allocation allocation, const DeviceRequest& request) {
+Chosen choose(Judges& judges, HostShares allocation, const DeviceRequest& request) {
   Chosen out;
   const GangRequest gang{request.sets,    request.set.gpus, request.sets_per_host,
                          request.packing, request.keep,     request.heed_slots ? request.set.ranks : 0};
@@ -177,7 +177,7 @@ Chosen choose(Judges& judges, Allocation allocation, const DeviceRequest& reques
 }
 
 // GPUs of one product if that is possible: a step takes as long as the slowest rank.
-Chosen choose_alike(Judges& judges, const Allocation& allocation, const DeviceRequest& request,
+Chosen choose_alike(Judges& judges, const HostShares& allocation, const DeviceRequest& request,
                     std::vector<std::string>& why) {
   const std::vector<std::string> kinds = kinds_of(judges.fabric(), allocation);
   if (kinds.size() < 2) return choose(judges, allocation, request);
@@ -223,7 +223,7 @@ void tell_rings(const Machine& machine, const RingPlan& plan, std::vector<std::s
 void tell_one_host(Judges& judges, const HostPart& part, std::vector<std::string>& why) {
   const Machine& machine = judges.machine_of(part.host);
   MachineJudge& judge = judges.of_host(part.host);
-  const SetScore score = judge.score(part.gpus, part.free, Reach::kInside);
+  const SetScore score = judge.score(part.gpus, part.free, RingScope::kInside);
   const std::string& name = judges.fabric().hosts[part.host].name;
   why.push_back(
       fmt::format("{} of the {} free ones of {}", gpu_list(machine, part.gpus), count_of(part.free), name));
@@ -231,7 +231,7 @@ void tell_one_host(Judges& judges, const HostPart& part, std::vector<std::string
   if (count_of(left) > 1)
     why.push_back(fmt::format("{} stay free; rings over them would carry {} GB/s", gpu_list(machine, left),
                               speed(score.rest)));
-  tell_rings(machine, judge.rings(part.gpus, Reach::kInside), why);
+  tell_rings(machine, judge.rings(part.gpus, RingScope::kInside), why);
 }
 
 void tell_hosts(Judges& judges, const std::vector<HostPart>& parts, std::vector<std::string>& why) {
@@ -281,12 +281,12 @@ void give_up_highest(DevicePlacement& out, std::uint32_t sets) {
 
 }  // namespace
 
-Result<DevicePlacement> choose_devices(const Fabric& fabric, const Allocation& allocation,
+Result<DevicePlacement> choose_devices(const Fabric& fabric, const HostShares& allocation,
                                        const DeviceRequest& request) {
   REGROUP_RETURN_IF_ERROR(check(fabric, allocation, request));
   Judges judges(fabric);
   DevicePlacement out;
-  const Allocation usable = request.label.empty() ? allocation : only(fabric, allocation, request.label);
+  const HostShares usable = request.label.empty() ? allocation : only(fabric, allocation, request.label);
   const bool deal_nics = request.device == "nic";
   Chosen chosen;
   if (request.device.empty() || request.device == "gpu" || deal_nics) {
@@ -300,7 +300,7 @@ Result<DevicePlacement> choose_devices(const Fabric& fabric, const Allocation& a
   }
   if (chosen.parts.empty()) return does_not_fit(fabric, usable, request);
   out.predicted = chosen.predicted;
-  const Reach reach = std::isinf(out.predicted.outward) ? Reach::kInside : Reach::kOutward;
+  const RingScope reach = std::isinf(out.predicted.outward) ? RingScope::kInside : RingScope::kOutward;
   out.ranks = ranks_of(judges, chosen.parts, request.set, reach, deal_nics);
   if (request.by_node) out.ranks = dealt_over_hosts(std::move(out.ranks), request.set.ranks);
   if (request.min_sets > 0) out.give_up = give_up_order(judges, out.ranks, request.sets, request.min_sets);
@@ -309,7 +309,7 @@ Result<DevicePlacement> choose_devices(const Fabric& fabric, const Allocation& a
   return out;
 }
 
-Result<DevicePlacement> place_on_devices(const Fabric& fabric, const Allocation& allocation,
+Result<DevicePlacement> place_on_devices(const Fabric& fabric, const HostShares& allocation,
                                          const DeviceRequest& request) {
   auto out = choose_devices(fabric, allocation, request);
   if (!out.ok()) return out;
@@ -323,7 +323,7 @@ Result<DevicePlacement> place_on_devices(const Fabric& fabric, const Allocation&
 }
 
 std::vector<HostShare> whole_fabric(const Fabric& fabric) {
-  Allocation out;
+  HostShares out;
   for (std::uint32_t host = 0; host < fabric.hosts.size(); ++host) {
     const std::size_t gpus = fabric.machines[fabric.hosts[host].machine].gpus.size();
     out.push_back({host, gpus >= kMostGpus ? ~GpuSet{0} : bit_of(gpus) - 1, {}});

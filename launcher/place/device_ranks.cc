@@ -100,7 +100,7 @@ std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::size_t>> rank
 
 }  // namespace
 
-std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, Reach reach) {
+std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, RingScope reach) {
   const RingPlan& plan = judges.of_host(part.host).rings(part.gpus, reach);
   if (plan.rings.empty()) return members_of(part.gpus);
   std::vector<std::uint32_t> ends = plan.rings.front().ends;
@@ -130,7 +130,7 @@ std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t en
 }
 
 std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& parts, const ResourceSet& set,
-                                 Reach reach, bool near_nics) {
+                                 RingScope reach, bool near_nics) {
   std::vector<DeviceSpot> out;
   std::uint32_t number = 0;
   for (const HostPart& part : parts) {

@@ -11,14 +11,14 @@
 namespace regroup::launcher {
 
 // GPUs of each part in the order of its fastest ring: a part's last and the next part's first are neighbours.
-[[nodiscard]] std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, Reach reach);
+[[nodiscard]] std::vector<std::uint32_t> ring_order(Judges& judges, const HostPart& part, RingScope reach);
 
 // NICs nearest to a GPU, or to a NUMA node, all that are as near as the best, by rising number.
 [[nodiscard]] std::vector<std::uint32_t> nearest_nics(const Machine& machine, std::uint32_t end);
 
 // Ranks of the sets on `parts`, set after set. `near_nics`: neighbours in rank are at different NICs instead.
 [[nodiscard]] std::vector<DeviceSpot> ranks_of(Judges& judges, const std::vector<HostPart>& parts,
-                                               const ResourceSet& set, Reach reach, bool near_nics);
+                                               const ResourceSet& set, RingScope reach, bool near_nics);
 
 // Adds ranks of `hubs` on hosts of `allocation`, each where the busiest NIC of the job stays least busy.
 void add_hubs(const Fabric& fabric, const std::vector<HostShare>& allocation,

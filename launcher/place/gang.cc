@@ -86,7 +86,7 @@ class Chooser {
       if (one.room < request_.sets || (one.free & request_.keep) != request_.keep) continue;
       const SetChoice here =
           judges_.of_machine(one.machine)
-              .best(one.free, request_.sets * request_.gpus, request_.keep, Reach::kInside);
+              .best(one.free, request_.sets * request_.gpus, request_.keep, RingScope::kInside);
       if (here.score.gbytes <= 0) continue;
       const bool same = chosen != nullptr && about_equal(here.score.gbytes, choice.score.gbytes);
       const bool any = chosen != nullptr && request_.packing == Packing::kAny;
@@ -121,7 +121,7 @@ class Chooser {
       std::vector<Taken>& hosts = domains[domain];
       std::stable_sort(hosts.begin(), hosts.end(),
                        [](const Taken& a, const Taken& b) { return a.sets > b.sets; });
-      return offer(cut(hosts), Reach::kInside);
+      return offer(cut(hosts), RingScope::kInside);
     }
   }
 
@@ -152,7 +152,7 @@ class Chooser {
         std::vector<Taken> taken = take(least, each, wider_than);
         if (taken.empty()) break;
         if (learn(taken)) return false;
-        offer(taken, Reach::kOutward);
+        offer(taken, RingScope::kOutward);
         if (request_.packing != Packing::kBest || wide()) return true;
       }
     }
@@ -287,7 +287,7 @@ class Chooser {
       HostClass& of = classes_[class_of_[one.share]];
       if (of.known[one.sets]) continue;
       const double gbytes = judges_.of_machine(of.machine)
-                                .best(of.free, one.sets * request_.gpus, 0, Reach::kOutward)
+                                .best(of.free, one.sets * request_.gpus, 0, RingScope::kOutward)
                                 .score.gbytes;
       of.known[one.sets] = true;
       less |= gbytes < of.gbytes[one.sets] && !about_equal(gbytes, of.gbytes[one.sets]);
@@ -297,7 +297,7 @@ class Chooser {
   }
 
   // Takes it if it is better than what there is.
-  void offer(const std::vector<Taken>& taken, Reach reach) {
+  void offer(const std::vector<Taken>& taken, RingScope reach) {
     if (taken.empty()) return;
     std::vector<HostPart> parts;
     for (const Taken& one : taken) {
@@ -306,7 +306,7 @@ class Chooser {
       parts.push_back(
           {share.host, judge.best(share.free, one.sets * request_.gpus, 0, reach).gpus, share.free});
     }
-    if (reach == Reach::kOutward) keep_to_rails(judges_, parts);
+    if (reach == RingScope::kOutward) keep_to_rails(judges_, parts);
     const Prediction predicted = predict(judges_, parts);
     if (predicted.gbytes <= 0 || (!best_.empty() && !better(predicted))) return;
     best_ = std::move(parts);

@@ -62,7 +62,7 @@ bool SetScore::better_than(const SetScore& other) const {
 struct MachineJudge::Search {
   GpuSet free = 0, keep = 0;
   std::uint32_t count = 0;
-  Reach reach = Reach::kInside;
+  RingScope reach = RingScope::kInside;
   double bound = 0;
   bool found = false;
   SetChoice best;
@@ -73,7 +73,7 @@ MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(
     if (machine.nics[i].up) nic_ends_.push_back(machine.nic_end(i));
   }
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu)
-    outward_ports_.push_back(port(gpu, 0, Reach::kOutward));
+    outward_ports_.push_back(port(gpu, 0, RingScope::kOutward));
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     NicSet& near = near_nics_.emplace_back(0);
     for (const std::uint32_t nic : launcher::nearest_nics(machine, gpu))
@@ -81,11 +81,11 @@ MachineJudge::MachineJudge(const Machine& machine) : machine_(machine), routes_(
   }
 }
 
-const RingPlan& MachineJudge::rings(GpuSet gpus, Reach reach) {
+const RingPlan& MachineJudge::rings(GpuSet gpus, RingScope reach) {
   auto [at, added] = plans_[static_cast<int>(reach)].try_emplace(gpus);
   if (!added) return at->second;
   const std::vector<std::uint32_t> ends = members_of(gpus);
-  if (reach == Reach::kInside) {
+  if (reach == RingScope::kInside) {
     at->second = plan_rings(routes_, ends, {});
   } else if (!nic_ends_.empty()) {
     at->second = plan_rings(routes_, ends, nic_ends_);
@@ -142,13 +142,13 @@ double MachineJudge::nic_gbytes() const {
 }
 
 // What the links next to a GPU carry that lead to the others, or to the NICs.
-double MachineJudge::port(std::uint32_t gpu, GpuSet towards, Reach reach) const {
+double MachineJudge::port(std::uint32_t gpu, GpuSet towards, RingScope reach) const {
   std::vector<std::uint32_t> first;
   const auto note = [&](std::uint32_t end) {
     if (const auto uses = routes_.between(gpu, end); !uses.empty()) first.push_back(uses.front().row);
   };
-  if (reach == Reach::kOutward) std::for_each(nic_ends_.begin(), nic_ends_.end(), note);
-  if (reach == Reach::kInside) {
+  if (reach == RingScope::kOutward) std::for_each(nic_ends_.begin(), nic_ends_.end(), note);
+  if (reach == RingScope::kInside) {
     for (const std::uint32_t other : members_of(towards & ~bit_of(gpu))) note(other);
   }
   std::sort(first.begin(), first.end());
@@ -169,8 +169,8 @@ std::vector<double> MachineJudge::outward_bounds(GpuSet free) const {
   return out;
 }
 
-double MachineJudge::bound(GpuSet free, std::uint32_t count, Reach reach) const {
-  if (reach == Reach::kOutward) return outward_bounds(free)[count];
+double MachineJudge::bound(GpuSet free, std::uint32_t count, RingScope reach) const {
+  if (reach == RingScope::kOutward) return outward_bounds(free)[count];
   if (count < 2) return HUGE_VAL;
   std::vector<double> ports;
   for (const std::uint32_t gpu : members_of(free)) ports.push_back(port(gpu, free, reach));
@@ -179,8 +179,8 @@ double MachineJudge::bound(GpuSet free, std::uint32_t count, Reach reach) const 
 }
 
 // Whether `gpus` may come to `least` GB/s: no ring carries more than the links next to each GPU.
-bool MachineJudge::reaches(GpuSet gpus, Reach reach, double least) const {
-  if (reach == Reach::kOutward) return true;
+bool MachineJudge::reaches(GpuSet gpus, RingScope reach, double least) const {
+  if (reach == RingScope::kOutward) return true;
   for (const std::uint32_t gpu : members_of(gpus)) {
     const double most = port(gpu, gpus, reach);
     if (most < least && !about_equal(most, least)) return false;
@@ -188,10 +188,10 @@ bool MachineJudge::reaches(GpuSet gpus, Reach reach, double least) const {
   return true;
 }
 
-SetScore MachineJudge::score(GpuSet gpus, GpuSet free, Reach reach) {
+SetScore MachineJudge::score(GpuSet gpus, GpuSet free, RingScope reach) {
   const GpuSet left = free & ~gpus;
-  return {rings(gpus, reach).gbytes, reach == Reach::kOutward ? nearest_nics(gpus) : 0, numas(gpus),
-          count_of(left) > 1 ? rings(left, Reach::kInside).gbytes : 0, memory_gbytes(gpus)};
+  return {rings(gpus, reach).gbytes, reach == RingScope::kOutward ? nearest_nics(gpus) : 0, numas(gpus),
+          count_of(left) > 1 ? rings(left, RingScope::kInside).gbytes : 0, memory_gbytes(gpus)};
 }
 
 void MachineJudge::try_set(Search& search, GpuSet gpus) {
@@ -208,7 +208,7 @@ void MachineJudge::try_set(Search& search, GpuSet gpus) {
 // Outward, one that fills the NICs, and shares none that it need not, is enough: what is left on a machine
 // that takes part matters little.
 bool MachineJudge::fills_nics(const Search& search) const {
-  return search.reach == Reach::kOutward && about_equal(search.best.score.gbytes, search.bound) &&
+  return search.reach == RingScope::kOutward && about_equal(search.best.score.gbytes, search.bound) &&
          search.best.score.nics == std::min(nearest_nics(search.free), search.count);
 }
 
@@ -251,7 +251,7 @@ void MachineJudge::try_grown(Search& search) {
   if (seeds == 0) try_set(search, search.keep);
   for (const std::uint32_t seed : members_of(seeds)) {
     for (const bool over_nics : {false, true}) {
-      if (over_nics && search.reach == Reach::kInside) continue;
+      if (over_nics && search.reach == RingScope::kInside) continue;
       const GpuSet grown = grown_from(search, seed, over_nics);
       if (!search.found || grown != search.best.gpus) try_set(search, grown);
     }
@@ -270,7 +270,7 @@ void MachineJudge::try_grown(Search& search) {
   }
 }
 
-SetChoice MachineJudge::best(GpuSet free, std::uint32_t count, GpuSet keep, Reach reach) {
+SetChoice MachineJudge::best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach) {
   auto [at, added] = choices_[static_cast<int>(reach)].try_emplace({{free, keep}, count});
   if (!added) return at->second;
   Search search{free, keep, count, reach, bound(free, count, reach), false, {}};

@@ -26,7 +26,7 @@ using NicSet = std::uint64_t;  // the first 64 of a machine, by their index in M
 [[nodiscard]] bool about_equal(double a, double b);
 
 // Where a job's rings stay.
-enum class Reach : std::uint8_t { kInside, kOutward };  // in one machine; through its NICs to others
+enum class RingScope : std::uint8_t { kInside, kOutward };  // in one machine; through its NICs to others
 
 // What speaks for a set, the first difference deciding. More is better, but of numas.
 struct SetScore {
@@ -51,13 +51,13 @@ class MachineJudge {
   explicit MachineJudge(const Machine& machine);
 
   [[nodiscard]] const Routes& routes() const { return routes_; }
-  [[nodiscard]] const RingPlan& rings(GpuSet gpus, Reach reach);
+  [[nodiscard]] const RingPlan& rings(GpuSet gpus, RingScope reach);
   [[nodiscard]] double memory_gbytes(GpuSet gpus) const;
   [[nodiscard]] std::uint32_t numas(GpuSet gpus) const;
   [[nodiscard]] std::uint32_t nearest_nics(GpuSet gpus) const;  // how many, up to the number of GPUs
   [[nodiscard]] double nic_gbytes() const;                      // of all NICs' wires together
   // At most this is possible for `count` of `free`.
-  [[nodiscard]] double bound(GpuSet free, std::uint32_t count, Reach reach) const;
+  [[nodiscard]] double bound(GpuSet free, std::uint32_t count, RingScope reach) const;
   // The same for 0, 1, ... of `free`, outward.
   [[nodiscard]] std::vector<double> outward_bounds(GpuSet free) const;
   // Outward, through these NICs only (bit i: Machine::nics[i]).
@@ -65,14 +65,14 @@ class MachineJudge {
 
   // The best `count` GPUs of `free` with all of `keep` among them. Up to 256 sets are all tried, which covers
   // machines of 8; of more, sets grown from each GPU are improved by exchanges. 1 <= count <= |free|.
-  [[nodiscard]] SetChoice best(GpuSet free, std::uint32_t count, GpuSet keep, Reach reach);
+  [[nodiscard]] SetChoice best(GpuSet free, std::uint32_t count, GpuSet keep, RingScope reach);
   // What a set scores that is taken from `free`.
-  [[nodiscard]] SetScore score(GpuSet gpus, GpuSet free, Reach reach);
+  [[nodiscard]] SetScore score(GpuSet gpus, GpuSet free, RingScope reach);
 
  private:
   struct Search;
-  [[nodiscard]] double port(std::uint32_t gpu, GpuSet towards, Reach reach) const;
-  [[nodiscard]] bool reaches(GpuSet gpus, Reach reach, double least) const;
+  [[nodiscard]] double port(std::uint32_t gpu, GpuSet towards, RingScope reach) const;
+  [[nodiscard]] bool reaches(GpuSet gpus, RingScope reach, double least) const;
   void try_set(Search& search, GpuSet gpus);
   void try_all(Search& search);
   void try_grown(Search& search);

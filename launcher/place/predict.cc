@@ -63,7 +63,7 @@ Prediction predict(Judges& judges, const std::vector<HostPart>& parts) {
       domain != kNoPart && std::all_of(parts.begin(), parts.end(), [&](const HostPart& part) {
         return fabric.hosts[part.host].nvlink == domain;
       });
-  const Reach reach = parts.size() == 1 || one_domain ? Reach::kInside : Reach::kOutward;
+  const RingScope reach = parts.size() == 1 || one_domain ? RingScope::kInside : RingScope::kOutward;
   std::set<std::pair<std::uint32_t, GpuSet>> seen;
   for (const HostPart& part : parts) {
     if (!seen.emplace(fabric.hosts[part.host].machine, part.gpus).second) continue;
@@ -79,7 +79,7 @@ Prediction predict(Judges& judges, const std::vector<HostPart>& parts) {
       out.outward = std::min(out.outward, judge.nic_gbytes() / count_of(part.gpus));
     }
   }
-  if (reach != Reach::kOutward) return out;
+  if (reach != RingScope::kOutward) return out;
   std::string why;
   const double gbytes = over_rails(judges, parts, out.gbytes, &why);
   if (!why.empty()) narrow_to(out, gbytes, why);

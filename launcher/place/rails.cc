@@ -71,7 +71,7 @@ NicSet near_rails(const Machine& machine, GpuSet gpus) {
 
 const RingPlan& plan_of(Judges& judges, const Kind& kind, NicSet nics) {
   MachineJudge& judge = judges.of_machine(kind.first);
-  return nics == kAllNics ? judge.rings(kind.second, Reach::kOutward)
+  return nics == kAllNics ? judge.rings(kind.second, RingScope::kOutward)
                           : judge.rings_through(kind.second, nics);
 }
 
@@ -135,7 +135,7 @@ void keep_to_rails(Judges& judges, std::vector<HostPart>& parts) {
     }
     const std::uint32_t count = count_of(part.gpus);
     if (count_of(near) >= count)
-      part.gpus = judges.of_host(part.host).best(near, count, 0, Reach::kOutward).gpus;
+      part.gpus = judges.of_host(part.host).best(near, count, 0, RingScope::kOutward).gpus;
   }
   const double before = predict(judges, parts).gbytes, after = predict(judges, changed).gbytes;
   if (after > before && !about_equal(after, before)) parts = std::move(changed);

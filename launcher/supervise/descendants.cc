@@ -19,7 +19,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr timespec kRecheck{0, 20'000'000};
+constexpr timespec kChildRecheck{0, 20'000'000};
 
 void add_children(pid_t pid, std::vector<pid_t>& out) {
   const std::string tasks = fmt::format("/proc/{}/task", pid);
@@ -66,7 +66,7 @@ bool kill_descendants(core::Duration limit, const std::function<void(pid_t, int)
       continue;
     }
     // The timeout covers a process that was being forked while we walked.
-    if (::sigtimedwait(&child, nullptr, &kRecheck) < 0) killed = dying = false;
+    if (::sigtimedwait(&child, nullptr, &kChildRecheck) < 0) killed = dying = false;
   }
 }
 

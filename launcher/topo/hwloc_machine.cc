@@ -57,9 +57,9 @@ double model_gbytes(double linkspeed) {
 
 PciUplink uplink(const PciAttributes& pci) { return {bus_of(pci), model_gbytes(pci.linkspeed), 0}; }
 
-class Reader {
+class HwlocReader {
  public:
-  Reader(const XmlInput& xml, const Hwloc& hwloc, hwloc_topology_t from)
+  HwlocReader(const XmlInput& xml, const Hwloc& hwloc, hwloc_topology_t from)
       : xml_(xml), hwloc_(hwloc), from_(from) {}
 
   core::Result<Machine> read() {
@@ -245,7 +245,7 @@ core::Result<Machine> read_here(const XmlInput& xml, const std::string& known) {
         return hwloc.topology_set_xmlbuffer(topology, known.c_str(), static_cast<int>(known.size()) + 1);
       },
       [&](const Hwloc& hwloc, hwloc_topology_t from) {
-        out = Reader(xml, hwloc, from).read();
+        out = HwlocReader(xml, hwloc, from).read();
         return core::Status();
       });
   if (!status.ok()) return status;

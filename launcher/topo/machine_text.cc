@@ -15,9 +15,9 @@
 namespace regroup::launcher {
 namespace {
 
-class Reader {
+class TextReader {
  public:
-  explicit Reader(const std::string& source) : source_(source) {}
+  explicit TextReader(const std::string& source) : source_(source) {}
 
   core::Result<Machine> read(std::string_view text) {
     for (const std::string_view line : split(text, '\n')) {
@@ -35,7 +35,7 @@ class Reader {
   }
 
  private:
-  using Read = core::Status (Reader::*)();
+  using Read = core::Status (TextReader::*)();
   struct Row {
     std::string_view word;
     std::size_t names;  // that follow it
@@ -47,21 +47,24 @@ class Reader {
 
   core::Status read_line(std::string_view line) {
     static const std::vector<Row> kRows = {
-        {"machine", 1, &Reader::read_name, {}},
-        {"cpu", 1, &Reader::read_cpu, {"sys"}},
-        {"numa", 1, &Reader::read_numa, {"package", "cpus"}},
-        {"switch", 1, &Reader::read_switch, {"at", "gen", "lanes"}},
-        {"card", 1, &Reader::read_card, {"at", "gen", "lanes"}},
+        {"machine", 1, &TextReader::read_name, {}},
+        {"cpu", 1, &TextReader::read_cpu, {"sys"}},
+        {"numa", 1, &TextReader::read_numa, {"package", "cpus"}},
+        {"switch", 1, &TextReader::read_switch, {"at", "gen", "lanes"}},
+        {"card", 1, &TextReader::read_card, {"at", "gen", "lanes"}},
         {"gpu",
          1,
-         &Reader::read_gpus,
+         &TextReader::read_gpus,
          {"at", "gen", "lanes", "model", "arch", "label", "memory", "bus", "uuid"}},
-        {"nic", 1, &Reader::read_nic, {"at", "gen", "lanes", "kind", "speed", "port", "bus", "interface"}},
-        {"nvlink", 2, &Reader::read_gpu_link, {"links", "gbytes"}},
-        {"xgmi", 2, &Reader::read_gpu_link, {"links", "gbytes"}},
-        {"c2c", 2, &Reader::read_gpu_link, {"gbytes"}},
-        {"nvswitch", 1, &Reader::read_nvswitch, {"gpus", "links", "gbytes"}},
-        {"sys", 2, &Reader::read_sys, {"gbytes"}},
+        {"nic",
+         1,
+         &TextReader::read_nic,
+         {"at", "gen", "lanes", "kind", "speed", "port", "bus", "interface"}},
+        {"nvlink", 2, &TextReader::read_gpu_link, {"links", "gbytes"}},
+        {"xgmi", 2, &TextReader::read_gpu_link, {"links", "gbytes"}},
+        {"c2c", 2, &TextReader::read_gpu_link, {"gbytes"}},
+        {"nvswitch", 1, &TextReader::read_nvswitch, {"gpus", "links", "gbytes"}},
+        {"sys", 2, &TextReader::read_sys, {"gbytes"}},
     };
     words_.clear();
     settings_.clear();
@@ -335,7 +338,7 @@ class Reader {
 
 core::Result<Machine> parse_machine_text(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "longer than is read");
-  return Reader(source).read(text);
+  return TextReader(source).read(text);
 }
 
 }  // namespace regroup::launcher

@@ -53,9 +53,9 @@ bool is_gpu_class(std::uint32_t pci) {
 }
 bool is_nic_class(std::uint32_t pci) { return pci >> 8 == 0x0207 || pci >> 8 == 0x0200; }
 
-class Reader {
+class NcclReader {
  public:
-  explicit Reader(const XmlInput& xml) : xml_(xml) {}
+  explicit NcclReader(const XmlInput& xml) : xml_(xml) {}
 
   core::Result<Machine> read() {
     parts_.source = xml_.source();
@@ -310,6 +310,6 @@ class Reader {
 
 }  // namespace
 
-core::Result<Machine> read_nccl_xml(const XmlInput& xml) { return Reader(xml).read(); }
+core::Result<Machine> read_nccl_xml(const XmlInput& xml) { return NcclReader(xml).read(); }
 
 }  // namespace regroup::launcher

@@ -44,9 +44,9 @@ bool is_device(std::string_view name) {
          whole_number(name.substr(3), 0, 65535).has_value();
 }
 
-class Reader {
+class MatrixReader {
  public:
-  explicit Reader(const std::string& source) : source_(source) {}
+  explicit MatrixReader(const std::string& source) : source_(source) {}
 
   core::Result<Machine> read(std::string_view text) {
     const std::string clean = plain(text);
@@ -313,7 +313,7 @@ bool looks_like_nvidia_smi(std::string_view text) {
 
 core::Result<Machine> parse_nvidia_smi(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTopologyBytes) return input_error(source, 0, "longer than is read");
-  return Reader(source).read(text);
+  return MatrixReader(source).read(text);
 }
 
 }  // namespace regroup::launcher

@@ -40,9 +40,9 @@ std::int64_t number_value(const fs::path& path, std::int64_t otherwise) {
   return whole_number(value(path), -1, INT64_MAX).value_or(otherwise);
 }
 
-class Reader {
+class SysfsReader {
  public:
-  explicit Reader(const SysfsRoots& roots)
+  explicit SysfsReader(const SysfsRoots& roots)
       : roots_(roots),
         sys_(roots.sys),
         addressed_(roots.addressed ? *roots.addressed : addressed_interfaces()) {}
@@ -351,6 +351,6 @@ bool port_up(const SysfsRoots& roots, const std::string& device, const std::stri
   return state.empty() || state.find("ACTIVE") != std::string::npos;
 }
 
-MachineParts read_sysfs(const SysfsRoots& roots) { return Reader(roots).read(); }
+MachineParts read_sysfs(const SysfsRoots& roots) { return SysfsReader(roots).read(); }
 
 }  // namespace regroup::launcher

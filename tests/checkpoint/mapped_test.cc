@@ -22,7 +22,7 @@
 namespace regroup::checkpoint {
 namespace {
 
-constexpr std::size_t kBytes = 3 << 20, kPage = 4096;
+constexpr std::size_t kMappedBytes = 3 << 20, kMappedPage = 4096;
 
 class Mapped : public testing::Test {
  protected:
@@ -39,20 +39,20 @@ class Mapped : public testing::Test {
   void cut(std::size_t bytes) { ASSERT_EQ(::ftruncate(fd_.get(), static_cast<off_t>(bytes)), 0); }
   // Of the whole file, for as long as the test runs.
   std::span<const std::byte> map() {
-    void* const at = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd_.get(), 0);
+    void* const at = ::mmap(nullptr, kMappedBytes, PROT_READ, MAP_SHARED, fd_.get(), 0);
     EXPECT_NE(at, MAP_FAILED);
-    return {static_cast<const std::byte*>(at), kBytes};
+    return {static_cast<const std::byte*>(at), kMappedBytes};
   }
 
   core::Fd fd_;
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kMappedBytes);
 };
 
 TEST_F(Mapped, SumsWhatIsInThePageCache) {
-  if (!in_page_cache(fd_.get(), 0, kBytes)) GTEST_SKIP() << "this kernel does not say what is there";
+  if (!in_page_cache(fd_.get(), 0, kMappedBytes)) GTEST_SKIP() << "this kernel does not say what is there";
   const BusGuard guard;
   for (const std::size_t offset : {0UL, 1UL, 2048UL, 4096UL, 70001UL}) {
-    for (const std::size_t bytes : {kBytes - offset, kBytes / 2, kBytes / 3 + 7}) {
+    for (const std::size_t bytes : {kMappedBytes - offset, kMappedBytes / 2, kMappedBytes / 3 + 7}) {
       EXPECT_EQ(sum_mapped(guard, fd_.get(), offset, bytes),
                 core::crc32c(std::span(bytes_).subspan(offset, bytes)))
           << offset << " " << bytes;
@@ -62,10 +62,10 @@ TEST_F(Mapped, SumsWhatIsInThePageCache) {
 
 TEST_F(Mapped, HasNoSumOfWhatIsNotThere) {
   const BusGuard guard;
-  EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, 2 * kBytes), std::nullopt);
-  cut(kBytes / 2);
-  EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, kBytes), std::nullopt);
-  EXPECT_EQ(sum_mapped(guard, -1, 0, kBytes), std::nullopt);
+  EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, 2 * kMappedBytes), std::nullopt);
+  cut(kMappedBytes / 2);
+  EXPECT_EQ(sum_mapped(guard, fd_.get(), 0, kMappedBytes), std::nullopt);
+  EXPECT_EQ(sum_mapped(guard, -1, 0, kMappedBytes), std::nullopt);
 }
 
 TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
@@ -76,31 +76,31 @@ TEST_F(Mapped, SeesThatAFileWasCutUnderALook) {
   EXPECT_TRUE(guard.sees(mapping, look));
   EXPECT_EQ(crc, core::crc32c(bytes_));
   EXPECT_FALSE(guard.sees(mapping, [&] {
-    cut(kPage);
+    cut(kMappedPage);
     look();
   }));
   EXPECT_TRUE(guard.sees(mapping, look));  // zeros by now, whatever becomes of the file
   fill();
   EXPECT_TRUE(guard.sees(mapping, look));
-  EXPECT_EQ(crc, core::crc32c(std::vector<std::byte>(kBytes)));
+  EXPECT_EQ(crc, core::crc32c(std::vector<std::byte>(kMappedBytes)));
 }
 
 TEST_F(Mapped, SumsByThreadsWhileTheFileChangesItsSize) {
-  if (!in_page_cache(fd_.get(), 0, kBytes)) GTEST_SKIP() << "this kernel does not say what is there";
+  if (!in_page_cache(fd_.get(), 0, kMappedBytes)) GTEST_SKIP() << "this kernel does not say what is there";
   const BusGuard guard;
   const std::uint32_t whole = core::crc32c(bytes_);
   std::atomic<int> cuts = 0, none = 0, wrong = 0;
   std::vector<std::jthread> threads;
   threads.emplace_back([&] {
     for (; cuts < 300; ++cuts) {
-      cut(kPage);
+      cut(kMappedPage);
       fill();
     }
   });
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       while (cuts < 300) {
-        const auto sum = sum_mapped(guard, fd_.get(), 0, kBytes);
+        const auto sum = sum_mapped(guard, fd_.get(), 0, kMappedBytes);
         none += sum ? 0 : 1;
         wrong += sum && *sum != whole ? 1 : 0;
       }
@@ -122,9 +122,9 @@ TEST_F(Mapped, LeavesOtherSignalsToWhoHadThemBefore) {
   volatile int met = 0;
   {
     const BusGuard guard;
-    cut(kPage);
+    cut(kMappedPage);
     if (::sigsetjmp(g_back, 1) == 0) {  // outside a look
-      const volatile std::byte* const beyond = mapping.data() + 2 * kPage;
+      const volatile std::byte* const beyond = mapping.data() + 2 * kMappedPage;
       (void)*beyond;
     } else {
       met = met + 1;

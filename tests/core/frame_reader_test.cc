@@ -12,7 +12,7 @@ namespace regroup::core {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-constexpr std::size_t kPrefix = sizeof(std::uint32_t);
+constexpr std::size_t kFramePrefix = sizeof(std::uint32_t);
 
 TEST(FrameReader, CutsAStreamThatComesInAnyChunks) {
   Bytes stream;
@@ -41,8 +41,8 @@ TEST(FrameReader, CutsAStreamThatComesInAnyChunks) {
 }
 
 Bytes frame_of(std::uint32_t length, std::size_t payload) {
-  Bytes frame(kPrefix + payload);
-  std::memcpy(frame.data(), &length, kPrefix);
+  Bytes frame(kFramePrefix + payload);
+  std::memcpy(frame.data(), &length, kFramePrefix);
   return frame;
 }
 

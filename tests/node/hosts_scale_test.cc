@@ -37,7 +37,7 @@ constexpr std::size_t kRounds = 8;
 constexpr std::size_t kAtOnce = 64;                               // are lost together
 constexpr std::size_t kFirstLeaf = kTimes * kFewInTree / kRadix;  // of those below, nobody is above another
 constexpr std::size_t kConnecting = 32;                           // as spawners have it
-constexpr seconds kLimit{60};
+constexpr seconds kScaleLimit{60};
 
 // Agents by node. All but start() and lose() is its thread's.
 class Agents {
@@ -205,7 +205,7 @@ class Job {
     options.build = "1";
     options.program = "/agent";
     options.wdir = "/";
-    options.limit = kLimit;
+    options.limit = kScaleLimit;
     options.radix = radix;
     HostWay way;
     way.before = {"fake"};
@@ -271,14 +271,14 @@ class Job {
     const std::size_t before = came_, missing = lost_.size();
     for (const std::size_t index : std::exchange(lost_, {})) hosts_->bring_back(index);
     ASSERT_TRUE(run_until(
-        loop_, [&] { return came_ == before + missing; }, kLimit));
+        loop_, [&] { return came_ == before + missing; }, kScaleLimit));
     for (std::size_t i = 0; i < count_; ++i) ASSERT_TRUE(hosts_->is_set_up(i)) << i;
   }
   void end() {
     bool over = false;
     hosts_->finish([&] { over = true; });
     ASSERT_TRUE(run_until(
-        loop_, [&] { return over; }, kLimit));
+        loop_, [&] { return over; }, kScaleLimit));
   }
 
  private:
@@ -293,7 +293,7 @@ class Job {
     const std::size_t heard = agents_.told() + count_, answered = answers_ + count_;
     tell();
     ASSERT_TRUE(run_until(
-        loop_, [&] { return answers_ >= answered; }, kLimit));
+        loop_, [&] { return answers_ >= answered; }, kScaleLimit));
     ASSERT_EQ(agents_.told(), heard);
     ASSERT_EQ(answers_, answered);
   }
@@ -302,7 +302,7 @@ class Job {
     for (const std::size_t index : indices) nodes.push_back(hosts_->id(index));
     agents_.lose(nodes);
     ASSERT_TRUE(run_until(
-        loop_, [&] { return lost_.size() == indices.size(); }, kLimit));
+        loop_, [&] { return lost_.size() == indices.size(); }, kScaleLimit));
   }
 
   const std::size_t count_;
@@ -362,8 +362,8 @@ class NodeHostsMany : public testing::TestWithParam<std::size_t> {
 TEST_P(NodeHostsMany, CostTheHeadForEachWhatFewCost) {
   const std::size_t radix = GetParam(), count = radix == 0 ? kFewFlat : kFewInTree;
   Costs few, many;
-  few.fill(kLimit.count());
-  many.fill(kLimit.count());
+  few.fill(kScaleLimit.count());
+  many.fill(kScaleLimit.count());
   const auto grew = [&](std::size_t i) { return many[i] / std::max(few[i], kNothing); };
   std::size_t worst = 0;
   for (int attempt = 0; attempt == 0 || (attempt < 3 && grew(worst) > kMostGrowth); ++attempt) {

@@ -21,13 +21,13 @@ namespace {
 using launcher::run_until;
 using launcher::SecureChannel;
 
-constexpr core::NodeId kHead = 0, kSelf = 1, kChild = 2, kOther = 3, kBelow = 4;
+constexpr core::NodeId kRelayHead = 0, kSelf = 1, kRelayChild = 2, kOther = 3, kRelayBelow = 4;
 
 class NodeRelay : public testing::Test {
  protected:
   NodeRelay()
       : secret_(launcher::new_secret()),
-        listener_(loop_, launcher::node(secret_, kHead), [this](std::shared_ptr<SecureChannel> channel) {
+        listener_(loop_, launcher::node(secret_, kRelayHead), [this](std::shared_ptr<SecureChannel> channel) {
           head_ = std::make_unique<Link>(std::move(channel), taking(from_relay_));
         }) {
     std::string folder = std::filesystem::temp_directory_path() / "relay_test.XXXXXX";
@@ -43,7 +43,7 @@ class NodeRelay : public testing::Test {
     options_.secret = secret_;
     options_.environment = {{"PATH", "/usr/bin:/bin"}};
     uplink_ = std::make_unique<Uplink>(
-        loop_, connect(kSelf, kHead, listener_.port()), kSelf, false,
+        loop_, connect(kSelf, kRelayHead, listener_.port()), kSelf, false,
         Link::Handlers{[this](const Message& message) { EXPECT_TRUE(relay_->take(message)); },
                        [](const core::Status&) {}});
     relay_ = std::make_unique<Relay>(loop_, options_, *uplink_);
@@ -124,51 +124,51 @@ class NodeRelay : public testing::Test {
 };
 
 TEST_F(NodeRelay, WhatIsSaidGoesDownAndUpThroughIt) {
-  start({kChild, kOther});
-  link(kChild);
+  start({kRelayChild, kOther});
+  link(kRelayChild);
   link(kOther);
-  head_->send(Reach{kChild, {kBelow}});
-  head_->send(Relayed{{kChild, kOther, kBelow}, encode(Said{"to all"})});
-  ASSERT_TRUE(
-      run_until(loop_, [this] { return from_above_[kChild].size() == 2 && !from_above_[kOther].empty(); }));
+  head_->send(Reach{kRelayChild, {kRelayBelow}});
+  head_->send(Relayed{{kRelayChild, kOther, kRelayBelow}, encode(Said{"to all"})});
+  ASSERT_TRUE(run_until(
+      loop_, [this] { return from_above_[kRelayChild].size() == 2 && !from_above_[kOther].empty(); }));
   EXPECT_EQ(std::get<Said>(from_above_[kOther][0]).text, "to all");
   std::vector<core::NodeId> further;
-  for (const Message& message : from_above_[kChild]) {
+  for (const Message& message : from_above_[kRelayChild]) {
     if (const auto* relayed = std::get_if<Relayed>(&message)) further = relayed->nodes;
   }
-  EXPECT_EQ(further, (std::vector<core::NodeId>{kBelow}));
+  EXPECT_EQ(further, (std::vector<core::NodeId>{kRelayBelow}));
   below_[kOther]->send(Said{"of a child"});
-  below_[kChild]->send(Relayed{{kBelow}, encode(Said{"from below"})});
-  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kBelow).empty(); }));
+  below_[kRelayChild]->send(Relayed{{kRelayBelow}, encode(Said{"from below"})});
+  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kOther).empty() && !heard(kRelayBelow).empty(); }));
   EXPECT_EQ(heard(kOther), (std::vector<std::string>{"of a child"}));
-  EXPECT_EQ(heard(kBelow), (std::vector<std::string>{"from below"}));
+  EXPECT_EQ(heard(kRelayBelow), (std::vector<std::string>{"from below"}));
 }
 
 TEST_F(NodeRelay, AChildThatIsGoneIsToldOfWithItsHost) {
-  start({kChild});
-  link(kChild);
-  below_[kChild]->send(Said{"first"});
-  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kChild).empty(); }));
+  start({kRelayChild});
+  link(kRelayChild);
+  below_[kRelayChild]->send(Said{"first"});
+  ASSERT_TRUE(run_until(loop_, [this] { return !heard(kRelayChild).empty(); }));
   below_.clear();
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_NE(
-      news(ChildNews::Kind::kLost, kChild)->text.find("host node2: the connection to its agent is lost"),
+      news(ChildNews::Kind::kLost, kRelayChild)->text.find("host node2: the connection to its agent is lost"),
       std::string::npos);
 }
 
 TEST_F(NodeRelay, OneThatDoesNotComeUpIsToldOfWithWhoTried) {
-  head_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kChild, "node2"}}});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
-  EXPECT_EQ(news(ChildNews::Kind::kLost, kChild)->text,
+  head_->send(StartAgents{"node1", {}, folder_ / "nothing", "", 20'000, {{kRelayChild, "node2"}}});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kRelayChild) != nullptr; }));
+  EXPECT_EQ(news(ChildNews::Kind::kLost, kRelayChild)->text,
             "host node2: there is no program " + (folder_ / "nothing").string() + " (from node1)");
 }
 
 TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
-  start({kChild, kOther}, 2'000);
+  start({kRelayChild, kOther}, 2'000);
   link(kOther);
-  for (const core::NodeId node : {kChild, kOther})
+  for (const core::NodeId node : {kRelayChild, kOther})
     ASSERT_TRUE(run_until(loop_, [&] { return news(ChildNews::Kind::kLost, node) != nullptr; }));
-  const std::string silent = news(ChildNews::Kind::kLost, kChild)->text;
+  const std::string silent = news(ChildNews::Kind::kLost, kRelayChild)->text;
   EXPECT_TRUE(silent.starts_with("host node2: its agent was started, but could not connect back to "));
   EXPECT_TRUE(silent.ends_with(" s (a firewall?) (from node1)")) << silent;
   EXPECT_EQ(news(ChildNews::Kind::kLost, kOther)
@@ -177,34 +177,34 @@ TEST_F(NodeRelay, OneThatIsStartedAndIsNotHeardIsToldOfWithWhatItDid) {
 }
 
 TEST_F(NodeRelay, AChildSpeaksForNoneButThoseBelowIt) {
-  start({kChild, kOther});
-  link(kChild);
+  start({kRelayChild, kOther});
+  link(kRelayChild);
   link(kOther);
-  below_[kChild]->send(Relayed{{kOther}, encode(Said{"I am another"})});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kChild) != nullptr; }));
+  below_[kRelayChild]->send(Relayed{{kOther}, encode(Said{"I am another"})});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kLost, kRelayChild) != nullptr; }));
   EXPECT_TRUE(heard(kOther).empty());
   EXPECT_EQ(news(ChildNews::Kind::kLost, kOther), nullptr);
 }
 
 TEST_F(NodeRelay, OfAChildThatIsQuietTheHeadHearsBeforeItIsLostAndAgainOnceItSpeaks) {
-  start({kChild});
-  link(kChild);
-  below_[kChild]->send(Said{"first"});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kSilent, kChild) != nullptr; }));
-  EXPECT_EQ(news(ChildNews::Kind::kHeard, kChild), nullptr);
-  below_[kChild]->send(Beat{});
-  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kHeard, kChild) != nullptr; }));
-  EXPECT_EQ(news(ChildNews::Kind::kLost, kChild), nullptr);
+  start({kRelayChild});
+  link(kRelayChild);
+  below_[kRelayChild]->send(Said{"first"});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kSilent, kRelayChild) != nullptr; }));
+  EXPECT_EQ(news(ChildNews::Kind::kHeard, kRelayChild), nullptr);
+  below_[kRelayChild]->send(Beat{});
+  ASSERT_TRUE(run_until(loop_, [this] { return news(ChildNews::Kind::kHeard, kRelayChild) != nullptr; }));
+  EXPECT_EQ(news(ChildNews::Kind::kLost, kRelayChild), nullptr);
 }
 
 // A head that reads nothing makes the children wait, not the relay grow; nothing is lost by that.
 TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
-  start({kChild});
-  link(kChild);
+  start({kRelayChild});
+  link(kRelayChild);
   head_->pause();
   const std::string piece(256 << 10, 'x');
   constexpr std::size_t kPieces = 120;  // 30 MiB, more than all sockets on the way hold
-  for (std::size_t i = 0; i < kPieces; ++i) below_[kChild]->send(Said{piece});
+  for (std::size_t i = 0; i < kPieces; ++i) below_[kRelayChild]->send(Said{piece});
   std::size_t most = 0;
   const auto full = [&] { return (most = std::max(most, uplink_->queued())) > Relay::kMostQueued; };
   ASSERT_TRUE(run_until(loop_, full));
@@ -213,22 +213,22 @@ TEST_F(NodeRelay, ChildrenWaitWhileTheWayUpIsFull) {
     static_cast<void>(full());
   }
   EXPECT_LT(most, Relay::kMostQueued + 2 * piece.size());
-  EXPECT_GT(below_[kChild]->queued(), 0U);
+  EXPECT_GT(below_[kRelayChild]->queued(), 0U);
   head_->resume();
   const auto relayed = [](const Message& message) { return std::holds_alternative<Relayed>(message); };
   EXPECT_TRUE(run_until(loop_, [&] {
     return static_cast<std::size_t>(std::ranges::count_if(from_relay_, relayed)) >= kPieces;
   }));
-  EXPECT_EQ(heard(kChild).size(), kPieces);
+  EXPECT_EQ(heard(kRelayChild).size(), kPieces);
 }
 
 TEST_F(NodeRelay, TheSecretReachesAChildOnItsInput) {
-  start({kChild});
-  link(kChild);
+  start({kRelayChild});
+  link(kRelayChild);
   bool left = false;
   relay_->when_empty([&left] { left = true; });
   EXPECT_FALSE(left);
-  head_->send(EndAgent{kChild});
+  head_->send(EndAgent{kRelayChild});
   ASSERT_TRUE(run_until(loop_, [&left] { return left; }));
   std::ostringstream got;
   got << std::ifstream(folder_ / "secret.2").rdbuf();

@@ -14,16 +14,10 @@
 namespace regroup::scale {
 namespace {
 
-constexpr ProcessId kCoordinator = 0;
+constexpr ProcessId kCoordinatorProcess = 0;
 constexpr std::size_t kLong = 4096;     // bytes of a message that many may get
 constexpr std::uint32_t kMeasured = 8;  // of them decode it indeed
 constexpr std::size_t kRemembered = 16;
-
-core::Duration thread_time() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 Bytes shared(std::vector<std::byte> bytes) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
@@ -32,7 +26,7 @@ Bytes shared(std::vector<std::byte> bytes) {
 }  // namespace
 
 void Cluster::tell_coordinator(core::Body body) {
-  network_.send(kCoordinator, shared(core::encode({0, std::move(body), 0})));
+  network_.send(kCoordinatorProcess, shared(core::encode({0, std::move(body), 0})));
 }
 
 void Cluster::from_coordinator(const core::Message& message) {
@@ -62,7 +56,7 @@ void Cluster::at_hub(core::NodeId child, const node::Message& message) {
   } else if (const auto* heard = std::get_if<node::Heard>(&message)) {
     heard_at_hub(child, *heard);
   } else if (const auto* membership = std::get_if<node::Membership>(&message)) {
-    network_.send(kCoordinator,
+    network_.send(kCoordinatorProcess,
                   shared(core::encode({membership->message.incarnation, membership->message.body, child})));
   } else if (const auto* news = std::get_if<node::ChildNews>(&message)) {
     lose_child(0, news->node);

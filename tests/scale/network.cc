@@ -5,13 +5,14 @@
 #include <utility>
 
 namespace regroup::scale {
-namespace {
 
 core::Duration thread_time() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
+
+namespace {
 
 core::Duration on_the_line(const Bytes& bytes) { return std::chrono::nanoseconds(bytes->size()); }
 

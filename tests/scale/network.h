@@ -18,6 +18,9 @@ namespace regroup::scale {
 using ProcessId = std::uint32_t;
 using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
+// Processor time that this thread has used.
+[[nodiscard]] core::Duration thread_time();
+
 // Of one process, since the last reset().
 struct Traffic {
   std::uint64_t messages_in = 0, messages_out = 0, bytes_in = 0, bytes_out = 0;

@@ -22,23 +22,23 @@ constexpr std::size_t kLocalBytes = 30, kEndBytes = 22, kLocatorBytes = 20, kCrc
 constexpr std::size_t kLocalExtra = 4 + 16;
 
 template <class T>
-void put(std::string* out, T value) {
+void put_record(std::string* out, T value) {
   for (std::size_t i = 0; i < sizeof value; ++i)
     out->push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> 8 * i & 0xff));
 }
 
 // The fields that local and central records share.
 void put_common(std::string* out, std::uint32_t crc, std::size_t name, std::size_t extra) {
-  put(out, kVersion);
-  put(out, kUtf8);
-  put(out, std::uint16_t{0});  // stored
-  put(out, std::uint16_t{0});
-  put(out, kJan1980);  // the same content gives the same archive
-  put(out, crc);
-  put(out, kInExtra);
-  put(out, kInExtra);
-  put(out, static_cast<std::uint16_t>(name));
-  put(out, static_cast<std::uint16_t>(extra));
+  put_record(out, kVersion);
+  put_record(out, kUtf8);
+  put_record(out, std::uint16_t{0});  // stored
+  put_record(out, std::uint16_t{0});
+  put_record(out, kJan1980);  // the same content gives the same archive
+  put_record(out, crc);
+  put_record(out, kInExtra);
+  put_record(out, kInExtra);
+  put_record(out, static_cast<std::uint16_t>(name));
+  put_record(out, static_cast<std::uint16_t>(extra));
 }
 
 std::uint32_t crc_of(std::uint32_t crc, std::span<const std::byte> bytes) {
@@ -54,16 +54,16 @@ Status ZipWriter::begin(const std::string& name, std::uint64_t bytes) {
   std::uint64_t padding = (alignment_ - data % alignment_) % alignment_;
   if (padding > 0 && padding < 4) padding += alignment_;
   std::string header;
-  put(&header, kLocal);
+  put_record(&header, kLocal);
   put_common(&header, 0, name.size(), kLocalExtra + padding);
   header += name;
-  put(&header, kExtra64);
-  put(&header, std::uint16_t{16});
-  put(&header, bytes);
-  put(&header, bytes);
+  put_record(&header, kExtra64);
+  put_record(&header, std::uint16_t{16});
+  put_record(&header, bytes);
+  put_record(&header, bytes);
   if (padding > 0) {
-    put(&header, kPadding);
-    put(&header, static_cast<std::uint16_t>(padding - 4));
+    put_record(&header, kPadding);
+    put_record(&header, static_cast<std::uint16_t>(padding - 4));
     header.append(padding - 4, 'Z');
   }
   return out_->append(header);
@@ -76,7 +76,7 @@ Status ZipWriter::append(std::span<const std::byte> bytes) {
 
 Status ZipWriter::end() {
   std::string crc;
-  put(&crc, entries_.back().crc);
+  put_record(&crc, entries_.back().crc);
   return out_->rewrite(entries_.back().offset + kCrcAt, crc);
 }
 
@@ -90,42 +90,42 @@ Status ZipWriter::finish() {
   const std::uint64_t begin = out_->size();
   std::string text;
   for (const Entry& entry : entries_) {
-    put(&text, kCentral);
-    put(&text, kVersion);
+    put_record(&text, kCentral);
+    put_record(&text, kVersion);
     put_common(&text, entry.crc, entry.name.size(), 4 + 24);
-    put(&text, std::uint16_t{0});  // comment
-    put(&text, std::uint16_t{0});  // disk
-    put(&text, std::uint16_t{0});
-    put(&text, std::uint32_t{0});
-    put(&text, kInExtra);
+    put_record(&text, std::uint16_t{0});  // comment
+    put_record(&text, std::uint16_t{0});  // disk
+    put_record(&text, std::uint16_t{0});
+    put_record(&text, std::uint32_t{0});
+    put_record(&text, kInExtra);
     text += entry.name;
-    put(&text, kExtra64);
-    put(&text, std::uint16_t{24});
-    put(&text, entry.bytes);
-    put(&text, entry.bytes);
-    put(&text, entry.offset);
+    put_record(&text, kExtra64);
+    put_record(&text, std::uint16_t{24});
+    put_record(&text, entry.bytes);
+    put_record(&text, entry.bytes);
+    put_record(&text, entry.offset);
   }
   const std::uint64_t bytes = text.size(), count = entries_.size();
-  put(&text, kEnd64);
-  put(&text, std::uint64_t{44});
-  put(&text, kVersion);
-  put(&text, kVersion);
-  put(&text, std::uint64_t{0});  // disks
-  put(&text, count);
-  put(&text, count);
-  put(&text, bytes);
-  put(&text, begin);
-  put(&text, kLocator64);
-  put(&text, std::uint32_t{0});
-  put(&text, begin + bytes);
-  put(&text, std::uint32_t{1});
-  put(&text, kEnd);
-  put(&text, std::uint32_t{0});
-  put(&text, static_cast<std::uint16_t>(std::min<std::uint64_t>(count, 0xffff)));
-  put(&text, static_cast<std::uint16_t>(std::min<std::uint64_t>(count, 0xffff)));
-  put(&text, kInExtra);
-  put(&text, kInExtra);
-  put(&text, std::uint16_t{0});
+  put_record(&text, kEnd64);
+  put_record(&text, std::uint64_t{44});
+  put_record(&text, kVersion);
+  put_record(&text, kVersion);
+  put_record(&text, std::uint64_t{0});  // disks
+  put_record(&text, count);
+  put_record(&text, count);
+  put_record(&text, bytes);
+  put_record(&text, begin);
+  put_record(&text, kLocator64);
+  put_record(&text, std::uint32_t{0});
+  put_record(&text, begin + bytes);
+  put_record(&text, std::uint32_t{1});
+  put_record(&text, kEnd);
+  put_record(&text, std::uint32_t{0});
+  put_record(&text, static_cast<std::uint16_t>(std::min<std::uint64_t>(count, 0xffff)));
+  put_record(&text, static_cast<std::uint16_t>(std::min<std::uint64_t>(count, 0xffff)));
+  put_record(&text, kInExtra);
+  put_record(&text, kInExtra);
+  put_record(&text, std::uint16_t{0});
   return out_->append(text);
 }
 

@@ -18,7 +18,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::chrono::seconds kLimit{5};
+constexpr std::chrono::seconds kEndLimit{5};
 const std::string kUser = "/sys/fs/cgroup/user.slice/user-1000.slice";
 const std::string kMember = kUser + "/regroup-0000abcd/member-0";
 
@@ -158,7 +158,7 @@ TEST(EndCgroups, KillsAndRemovesGroupsOfThisKernel) {
     if (!group.made()) continue;
     ++tried;
     EXPECT_FALSE(end_cgroups({group.folder()}, core::Duration::zero()));
-    EXPECT_TRUE(end_cgroups({group.folder()}, kLimit)) << group.folder();
+    EXPECT_TRUE(end_cgroups({group.folder()}, kEndLimit)) << group.folder();
     EXPECT_TRUE(group.killed()) << group.folder();
     EXPECT_NE(::access(group.folder().c_str(), F_OK), 0);
   }

@@ -25,7 +25,7 @@ DevicePlacement placed(const Fabric& fabric, const std::vector<HostShare>& alloc
 
 double inside(const Machine& machine, GpuSet gpus) {
   MachineJudge judge(machine);
-  return judge.rings(gpus, Reach::kInside).gbytes;
+  return judge.rings(gpus, RingScope::kInside).gbytes;
 }
 
 // go-gpuallocator's best effort on a DGX-1V: NVIDIA/go-gpuallocator gpuallocator/besteffort_test.go. It adds

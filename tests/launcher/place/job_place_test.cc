@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-Topology two_packages() {
+Topology packages_without_l3() {
   auto read = synthetic_topology("package:2 [numa] core:2 pu:2");  // processors 0-7
   EXPECT_TRUE(read.ok()) << read.status().message();
   return *read;
@@ -29,7 +29,7 @@ struct Cluster {
 
 Cluster of_processors(std::size_t count, std::uint32_t slots = 4) {
   Machine machine;
-  machine.processors = two_packages();
+  machine.processors = packages_without_l3();
   Cluster out{flat_fabric(machine, host_names(count)), {}};
   for (std::uint32_t i = 0; i < count; ++i) out.hosts.push_back({i, 0, {}, slots, 0});
   return out;
@@ -41,7 +41,7 @@ Cluster of_gpus(std::size_t count, std::uint32_t slots = 4) {
       "cpu amd\nnuma 0 cpus=0-3\nnuma 1 cpus=4-7\nswitch p0 at=numa:0\nswitch p1 at=numa:1\n"
       "gpu 0-1 at=p0 model=A arch=sm80 memory=8\ngpu 2-3 at=p1 model=A arch=sm80 memory=8\n"
       "nic n0 at=p0 kind=ib speed=100\nnic n1 at=p1 kind=ib speed=100\n");
-  machine.processors = two_packages();
+  machine.processors = packages_without_l3();
   Cluster out{flat_fabric(machine, host_names(count)), {}};
   for (std::uint32_t i = 0; i < count; ++i) out.hosts.push_back({i, 0xf, {}, slots, 0});
   return out;

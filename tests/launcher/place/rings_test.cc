@@ -203,12 +203,12 @@ TEST(MachineJudge, AgreesWithBruteForceUpToEightGpus) {
       const GpuSet free = round == 0 ? all : (random() & all) | 1;
       const std::uint32_t count = 1 + static_cast<std::uint32_t>(random()) % count_of(free);
       MachineJudge judge(machine), other(machine);
-      const SetChoice chosen = judge.best(free, count, 0, Reach::kInside);
+      const SetChoice chosen = judge.best(free, count, 0, RingScope::kInside);
       EXPECT_EQ(count_of(chosen.gpus), count);
       EXPECT_EQ(chosen.gpus & ~free, 0U);
       for (GpuSet set = 1; set <= all; ++set) {
         if (count_of(set) != count || (set & ~free) != 0) continue;
-        EXPECT_FALSE(other.score(set, free, Reach::kInside).better_than(chosen.score))
+        EXPECT_FALSE(other.score(set, free, RingScope::kInside).better_than(chosen.score))
             << machine.name << ": " << set << " is better than " << chosen.gpus << " of " << free;
       }
     }

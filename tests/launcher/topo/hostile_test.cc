@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string message_of(const std::string& text) {
+std::string refusal_of(const std::string& text) {
   const auto machine = parse_machine(text, "f");
   return machine.ok() ? "it was read" : machine.status().message();
 }
@@ -31,47 +31,47 @@ std::string replaced(std::string text, std::string_view what, std::string_view w
 TEST(Hostile, XmlThatIsCutNamesTheLine) {
   for (const char* name : {"nccl-mi300x.xml", "hwloc-dgx2.xml"}) {
     const std::string text = recorded(name);
-    EXPECT_THAT(message_of(text.substr(0, text.size() / 2)), testing::ContainsRegex("^f:[0-9]+: ")) << name;
+    EXPECT_THAT(refusal_of(text.substr(0, text.size() / 2)), testing::ContainsRegex("^f:[0-9]+: ")) << name;
   }
 }
 
 TEST(Hostile, EntityBombsAreNotRead) {
-  EXPECT_THAT(message_of("<?xml version=\"1.0\"?>\n<!DOCTYPE system [\n<!ENTITY a \"aaaa\">\n"
+  EXPECT_THAT(refusal_of("<?xml version=\"1.0\"?>\n<!DOCTYPE system [\n<!ENTITY a \"aaaa\">\n"
                          "<!ENTITY b \"&a;&a;\">\n]>\n<system><cpu numaid=\"0\"/></system>"),
               HasSubstr("f:3: declares an entity"));
   // One that nobody declares stays text.
-  EXPECT_THAT(message_of("<system>\n<cpu numaid=\"&bomb;\"/></system>"), HasSubstr("f:2: numaid=\"&bomb;\""));
+  EXPECT_THAT(refusal_of("<system>\n<cpu numaid=\"&bomb;\"/></system>"), HasSubstr("f:2: numaid=\"&bomb;\""));
 }
 
 TEST(Hostile, DeepNestingIsRefused) {
   std::string deep = "<system><cpu numaid=\"0\">";
   for (int i = 0; i < 100000; ++i) deep += "\n<pci busid=\"0000:00:00.0\">";
   for (int i = 0; i < 100000; ++i) deep += "</pci>";
-  EXPECT_THAT(message_of(deep + "</cpu></system>"), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(refusal_of(deep + "</cpu></system>"), HasSubstr("nested deeper than 64"));
 }
 
 TEST(Hostile, ABusIdThatIsThereTwiceIsNamedWithItsLine) {
   const std::string twice = replaced(recorded("nccl-mi250x-frontier.xml"), "<pci busid=\"0000:c6:00.0\"",
                                      "<pci busid=\"0000:c1:00.0\"");
-  EXPECT_THAT(message_of(twice), HasSubstr("f:14: bus id 0000:c1:00.0 is there twice"));
+  EXPECT_THAT(refusal_of(twice), HasSubstr("f:14: bus id 0000:c1:00.0 is there twice"));
   const std::string hwloc =
       replaced(recorded("hwloc-dgx2.xml"), "pci_busid=\"0000:36:00.0\"", "pci_busid=\"0000:34:00.0\"");
-  EXPECT_THAT(message_of(hwloc), testing::ContainsRegex("^f:[0-9]+: bus id 0000:34:00.0 is there twice"));
+  EXPECT_THAT(refusal_of(hwloc), testing::ContainsRegex("^f:[0-9]+: bus id 0000:34:00.0 is there twice"));
 }
 
 TEST(Hostile, TheSmallLanguageKnowsABusIdOnce) {
-  EXPECT_THAT(message_of("numa 0\ngpu 0 at=numa:0 bus=1:0\nnic a at=numa:0 bus=0000:01:00.0\n"),
+  EXPECT_THAT(refusal_of("numa 0\ngpu 0 at=numa:0 bus=1:0\nnic a at=numa:0 bus=0000:01:00.0\n"),
               HasSubstr("f:3: bus id 0000:01:00.0 is there twice"));
-  EXPECT_THAT(message_of("numa 0\nnic a at=numa:0 bus=1:0 port=1\nnic b at=numa:0 bus=1:0 port=2\n"),
+  EXPECT_THAT(refusal_of("numa 0\nnic a at=numa:0 bus=1:0 port=1\nnic b at=numa:0 bus=1:0 port=2\n"),
               HasSubstr("f:3: bus id"));
-  EXPECT_THAT(message_of("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0\n"),
+  EXPECT_THAT(refusal_of("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0\n"),
               HasSubstr("f:4: bus id"));
   EXPECT_TRUE(
       parse_machine("numa 0\ncard c at=numa:0\nnic a at=c bus=1:0\nnic b at=c bus=1:0 port=2\n", "f").ok());
 }
 
 TEST(Hostile, ASwitchInsideItselfIsACycle) {
-  EXPECT_THAT(message_of("<system>\n<cpu numaid=\"0\">\n<pci busid=\"0:1:0\">\n<pci busid=\"0:1:0\">\n"
+  EXPECT_THAT(refusal_of("<system>\n<cpu numaid=\"0\">\n<pci busid=\"0:1:0\">\n<pci busid=\"0:1:0\">\n"
                          "<pci busid=\"0:2:0\" class=\"0x030200\"/></pci></pci></cpu></system>"),
               HasSubstr("f:4: bus id 0000:01:00.0 is there twice"));
 }
@@ -79,15 +79,15 @@ TEST(Hostile, ASwitchInsideItselfIsACycle) {
 TEST(Hostile, ALinkOfOneSideIsNamed) {
   const std::string text = replaced(recorded("nccl-mi250x-frontier.xml"),
                                     "<xgmi target=\"0000:c1:00.0\" count=\"4\" tclass=\"0x038000\"/>", "");
-  EXPECT_THAT(message_of(text),
+  EXPECT_THAT(refusal_of(text),
               HasSubstr("f:9: 0000:c1:00.0 lists 4 link(s) to 0000:c6:00.0, which lists 0 back"));
   const std::string uneven =
       replaced(recorded("nccl-mi250x-frontier.xml"), "<xgmi target=\"0000:c1:00.0\" count=\"4\"",
                "<xgmi target=\"0000:c1:00.0\" count=\"3\"");
-  EXPECT_THAT(message_of(uneven), HasSubstr("which lists 3 back"));
+  EXPECT_THAT(refusal_of(uneven), HasSubstr("which lists 3 back"));
   const std::string nowhere = replaced(recorded("nccl-mi250x-frontier.xml"), "<xgmi target=\"0000:c9:00.0\"",
                                        "<xgmi target=\"0000:55:00.0\"");
-  EXPECT_THAT(message_of(nowhere), HasSubstr("lists a link to 0000:55:00.0, which is no GPU here"));
+  EXPECT_THAT(refusal_of(nowhere), HasSubstr("lists a link to 0000:55:00.0, which is no GPU here"));
 }
 
 TEST(Hostile, NumbersBeyondBoundsAreNamed) {
@@ -95,23 +95,23 @@ TEST(Hostile, NumbersBeyondBoundsAreNamed) {
       "<system>\n<cpu numaid=\"0\"{}>\n<pci busid=\"{}\" class=\"0x030200\"{}><gpu "
       "dev=\"{}\"/></pci></cpu></system>";
   const auto with = [&nccl](const char* cpu, const char* id, const char* pci, const char* dev) {
-    return message_of(fmt::format(fmt::runtime(nccl), cpu, id, pci, dev));
+    return refusal_of(fmt::format(fmt::runtime(nccl), cpu, id, pci, dev));
   };
   EXPECT_EQ(with("", "1:2:3.0", "", "0"), "it was read");
   EXPECT_THAT(with(" affinity=\"xyz\"", "1:2:3.0", "", "0"), HasSubstr("f:2: affinity is no mask"));
   EXPECT_THAT(with("", "hello", "", "0"), HasSubstr("f:3: busid=\"hello\" is no PCI address"));
   EXPECT_THAT(with("", "1:2:3.0", " link_width=\"99999999999\"", "0"), HasSubstr("f:3: link_width"));
   EXPECT_THAT(with("", "1:2:3.0", "", "-5"), HasSubstr("f:3: dev=\"-5\" is no number"));
-  EXPECT_THAT(message_of(replaced(recorded("hwloc-dgx2.xml"), "type=\"PU\" os_index=\"0\"",
+  EXPECT_THAT(refusal_of(replaced(recorded("hwloc-dgx2.xml"), "type=\"PU\" os_index=\"0\"",
                                   "type=\"PU\" os_index=\"4294967295\"")),
               testing::ContainsRegex("^f:[0-9]+: os_index"));
 }
 
 TEST(Hostile, OtherXmlIsNamed) {
-  EXPECT_THAT(message_of("<html></html>"),
+  EXPECT_THAT(refusal_of("<html></html>"),
               HasSubstr("f:1: <html> is neither hwloc's <topology> nor NCCL's <system>"));
-  EXPECT_THAT(message_of("<system></system>"), HasSubstr("f:1: no <cpu>"));
-  EXPECT_THAT(message_of("<topology version=\"2.0\"><object type=\"Nonsense\"/></topology>"),
+  EXPECT_THAT(refusal_of("<system></system>"), HasSubstr("f:1: no <cpu>"));
+  EXPECT_THAT(refusal_of("<topology version=\"2.0\"><object type=\"Nonsense\"/></topology>"),
               HasSubstr("hwloc cannot read f"));
 }
 
@@ -119,15 +119,15 @@ TEST(Hostile, AMatrixThatIsNotOneNamesItsRow) {
   const std::string good =
       "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\tPIX\t0-3\t0\nGPU1\tPHB\t X "
       "\tSYS\t4-7\t{}\nNIC0\tPIX\tSYS\t X \t\t\n";
-  EXPECT_THAT(message_of(fmt::format(fmt::runtime(good), 1)),
+  EXPECT_THAT(refusal_of(fmt::format(fmt::runtime(good), 1)),
               HasSubstr("f:3: GPU1 to GPU0 cannot be PHB beside the other pairs, which make it SYS"));
   const std::string square = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n";
-  EXPECT_EQ(message_of(square), "it was read");
-  EXPECT_THAT(message_of(replaced(square, "GPU1\tPIX", "GPU1\tSYS")),
+  EXPECT_EQ(refusal_of(square), "it was read");
+  EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX", "GPU1\tSYS")),
               HasSubstr("f:3: GPU1 to GPU0 is not what GPU0 is to GPU1"));
-  EXPECT_THAT(message_of(replaced(square, "\tPIX\n", "\tNV99999\n")), HasSubstr("f:2: 'NV99999' is none of"));
-  EXPECT_THAT(message_of(replaced(square, "GPU1\tPIX\t X \n", "")), HasSubstr("f: 1 rows for 2 columns"));
-  EXPECT_THAT(message_of(replaced(square, "GPU1\tPIX\t X ", "GPU1\tPIX")),
+  EXPECT_THAT(refusal_of(replaced(square, "\tPIX\n", "\tNV99999\n")), HasSubstr("f:2: 'NV99999' is none of"));
+  EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X \n", "")), HasSubstr("f: 1 rows for 2 columns"));
+  EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX\t X ", "GPU1\tPIX")),
               HasSubstr("f:3: 1 cells for 2 columns"));
 }
 

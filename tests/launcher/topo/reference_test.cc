@@ -23,7 +23,7 @@ void add(Links& links, const std::string& pairs, int count) {
   }
 }
 
-Machine machine(const std::string& name) {
+Machine reference_machine(const std::string& name) {
   auto out = load_machine("tests/machines/" + name);
   EXPECT_TRUE(out.ok()) << out.status().message();
   return out.ok() ? *out : Machine();
@@ -31,7 +31,7 @@ Machine machine(const std::string& name) {
 
 // NVLink (xGMI) where the table lists a pair and nowhere else.
 void expect_links(const std::string& name, const Links& links, double gbytes_of_one) {
-  const Machine here = machine(name);
+  const Machine here = reference_machine(name);
   ASSERT_EQ(here.gpus.size(), 8U);
   for (int a = 0; a < 8; ++a) {
     for (int b = a + 1; b < 8; ++b) {
@@ -76,7 +76,7 @@ TEST(ReferenceTable, MachinesInWhichAllPairsAreAlike) {
                        {"nccl-mi300x.xml", 8, 48, PathClass::kPxb, 1},
                        {"gb200-tray.topo", 4, 18 * 40.1, PathClass::kDis, 0}};
   for (const Whole& one : all) {
-    const Machine here = machine(one.name);
+    const Machine here = reference_machine(one.name);
     ASSERT_EQ(here.gpus.size(), one.gpus) << one.name;
     for (std::size_t a = 0; a < one.gpus; ++a) {
       for (std::size_t b = 0; b < a; ++b) {
@@ -98,7 +98,7 @@ TEST(ReferenceTable, PowerMachinesHaveTwoIslands) {
   const std::tuple<const char*, std::size_t, double> all[] = {{"hwloc-power8-p100.xml", 2, 2 * 18.0},
                                                               {"summit.topo", 3, 2 * 20.0}};
   for (const auto& [name, each, gbytes] : all) {
-    const Machine here = machine(name);
+    const Machine here = reference_machine(name);
     ASSERT_EQ(here.gpus.size(), 2 * each) << name;
     for (std::size_t a = 0; a < 2 * each; ++a) {
       for (std::size_t b = 0; b < a; ++b) {
@@ -113,13 +113,13 @@ TEST(ReferenceTable, PowerMachinesHaveTwoIslands) {
 }
 
 TEST(ReferenceTable, MachinesOfPcieOnly) {
-  const Machine pcie = machine("nccl-pcie-8gpu.xml");
+  const Machine pcie = reference_machine("nccl-pcie-8gpu.xml");
   for (std::size_t a = 0; a < 8; ++a) {
     for (std::size_t b = 0; b < a; ++b)
       EXPECT_EQ(pcie.path(pcie.gpu_end(a), pcie.gpu_end(b)).cls,
                 a / 4 == b / 4 ? PathClass::kPxb : PathClass::kPhb);
   }
-  const Machine ncv4 = machine("nccl-azure-ncv4.xml");  // one GPU for each NUMA node
+  const Machine ncv4 = reference_machine("nccl-azure-ncv4.xml");  // one GPU for each NUMA node
   for (std::size_t a = 0; a < 4; ++a) {
     for (std::size_t b = 0; b < a; ++b)
       EXPECT_EQ(ncv4.path(ncv4.gpu_end(a), ncv4.gpu_end(b)).cls, PathClass::kSys);
