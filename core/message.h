@@ -7,12 +7,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/control_message.h"
 #include "core/line_report.h"
 #include "core/node_message.h"
+#include "core/variant.h"
 #include "core/world.h"
 
 namespace regroup::core {
@@ -123,11 +123,11 @@ struct JobDone {  // also coordinator -> guardian
   bool operator==(const JobDone&) const = default;
 };
 
-using Body = std::variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained,
-                          MemberLost, Report, HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello,
-                          JobDone, StatusRequest, StatusReply, ResizeRequest, NoticeRequest, KillRequest,
-                          Reply, Contacts, PeerSuspect, NodeUp, NodeSilent, NodeLost, NodesKnown, Teach,
-                          Taught, Learn, Learned, EndLesson>;
+using Body =
+    Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained, MemberLost, Report,
+            HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello, JobDone, StatusRequest,
+            StatusReply, ResizeRequest, NoticeRequest, KillRequest, Reply, Contacts, PeerSuspect, NodeUp,
+            NodeSilent, NodeLost, NodesKnown, Teach, Taught, Learn, Learned, EndLesson>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed

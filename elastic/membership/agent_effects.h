@@ -3,10 +3,10 @@
 
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/message.h"
+#include "core/variant.h"
 
 namespace regroup::membership {
 
@@ -48,8 +48,8 @@ struct StopFetch {};  // at once: the memory is needed for something else
 struct Warn {         // a line for the user's terminal
   std::string sentence;
 };
-using AgentEffect = std::variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine,
-                                 LetGo, Ring, Fetch, StopFetch, Warn>;
+using AgentEffect = core::Variant<ToCoordinator, ToMember, StartMember, KillMember, CloseMember, WatchLine,
+                                  LetGo, Ring, Fetch, StopFetch, Warn>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::membership

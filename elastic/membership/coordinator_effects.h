@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/message.h"
+#include "core/variant.h"
 #include "core/world.h"
 #include "elastic/membership/journal_entry.h"
 
@@ -57,7 +57,7 @@ struct Done {  // last effect ever; what still runs is to be killed
   std::int32_t exit_code = 0;
   std::string reason;
 };
-using Effect = std::variant<ToAgent, ToClient, Journal, Say, Done>;
+using Effect = core::Variant<ToAgent, ToClient, Journal, Say, Done>;
 using Effects = std::vector<Effect>;
 
 }  // namespace regroup::membership

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/message.h"
 #include "core/status.h"
+#include "core/variant.h"
 #include "launcher/node/host_notice.h"
 #include "launcher/node/own_messages.h"
 #include "launcher/node/tree_messages.h"
@@ -142,8 +142,8 @@ struct Taken {
 inline constexpr std::uint32_t kWindow = 512 << 10;
 
 using Message =
-    std::variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said, Beat,
-                 Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews, Relayed,
-                 Gathered, Survey, Surveyed, Used, Heard, HostNotice, AskOwn, OwnFound>;
+    core::Variant<Setup, AddApp, DropApp, StartSpace, Signal, EndHost, Hello, SpaceStarted, Exited, Said,
+                  Beat, Done, Services, Data, Taken, Membership, StartAgents, Reach, EndAgent, ChildNews,
+                  Relayed, Gathered, Survey, Surveyed, Used, Heard, HostNotice, AskOwn, OwnFound>;
 
 }  // namespace regroup::node

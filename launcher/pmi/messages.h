@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
+
+#include "core/variant.h"
 
 namespace regroup::pmi {
 
@@ -137,7 +138,7 @@ struct Spawn {
 };
 
 using Message =
-    std::variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services, RankReady,
-                 Connected, Finalized, Aborted, Met, Parted, Spawn, Contribute, Gathered, Fetch, Fetched>;
+    core::Variant<OpenSpace, ReplaceRank, MemberGone, CloseSpace, Ping, SpawnDone, Services, RankReady,
+                  Connected, Finalized, Aborted, Met, Parted, Spawn, Contribute, Gathered, Fetch, Fetched>;
 
 }  // namespace regroup::pmi

@@ -1,0 +1,49 @@
+// A std::variant of many alternatives that is quick to compile: how it is copied, moved, compared and
+// destroyed is compiled once, in the source that includes variant_definitions.h, and not in each of the
+// hundred files that pass one on.
+//
+// std::visit, std::get_if and std::holds_alternative take it as they take the std::variant that it is.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+#include <variant>
+
+namespace regroup::core {
+
+template <class... Alternatives>
+class Variant : public std::variant<Alternatives...> {
+ public:
+  using Base = std::variant<Alternatives...>;
+
+  Variant();
+  template <class T>
+  requires(std::same_as<T, Alternatives> || ...) Variant(T value) : Variant(index_of<T>(), &value) {}
+  Variant(const Variant& other);
+  Variant(Variant&& other) noexcept;
+  Variant& operator=(const Variant& other);
+  Variant& operator=(Variant&& other) noexcept;
+  ~Variant();
+  bool operator==(const Variant& other) const requires(std::equality_comparable<Alternatives>&&...);
+
+ private:
+  // Moves from *value, which is an object of the alternative `index`.
+  Variant(std::size_t index, void* value);
+
+  template <class T>
+  static constexpr std::size_t index_of() {
+    std::size_t index = 0;
+    (void)((std::same_as<T, Alternatives> || (++index, false)) || ...);
+    return index;
+  }
+};
+
+}  // namespace regroup::core
+
+template <class... Alternatives>
+struct std::variant_size<regroup::core::Variant<Alternatives...>>
+    : std::integral_constant<std::size_t, sizeof...(Alternatives)> {};
+template <std::size_t I, class... Alternatives>
+struct std::variant_alternative<I, regroup::core::Variant<Alternatives...>>
+    : std::variant_alternative<I, std::variant<Alternatives...>> {};

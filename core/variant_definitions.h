@@ -1,0 +1,35 @@
+// The members of core::Variant. For each such type one source includes this and instantiates it:
+//   template class core::Variant<A, B>;
+#pragma once
+
+#include <utility>
+
+#include "core/variant.h"
+
+namespace regroup::core {
+
+template <class... A>
+Variant<A...>::Variant() = default;
+template <class... A>
+Variant<A...>::Variant(const Variant&) = default;
+template <class... A>
+Variant<A...>::Variant(Variant&&) noexcept = default;
+template <class... A>
+Variant<A...>& Variant<A...>::operator=(const Variant&) = default;
+template <class... A>
+Variant<A...>& Variant<A...>::operator=(Variant&&) noexcept = default;
+template <class... A>
+Variant<A...>::~Variant() = default;
+
+template <class... A>
+Variant<A...>::Variant(std::size_t index, void* value) {
+  std::size_t i = 0;
+  (void)((i++ == index && (this->template emplace<A>(std::move(*static_cast<A*>(value))), true)) || ...);
+}
+
+template <class... A>
+bool Variant<A...>::operator==(const Variant& other) const requires(std::equality_comparable<A>&&...) {
+  return static_cast<const Base&>(*this) == static_cast<const Base&>(other);
+}
+
+}  // namespace regroup::core
