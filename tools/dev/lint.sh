@@ -1,6 +1,6 @@
 # Sourced by ./dev: the checks of style and of naming. Each returns non-zero if a file needs work.
 
-cxx_files() { git ls-files -co --exclude-standard '*.h' '*.cc' | grep -v '_generated\.h$' | existing; }
+cxx_files() { git ls-files -co --exclude-standard '*.h' '*.cc' | existing; }
 cxx_sources() { cxx_files | grep '\.cc$'; }
 existing() { while read -r file; do if [[ -f $file ]]; then echo "$file"; fi; done; }
 
@@ -15,9 +15,15 @@ lint_python() {
   return $rc
 }
 
-# Only files that the dev preset compiles: the flags of the others are unknown.
+# With the flags that each source has by itself, not in a group; only files that some preset of this machine compiles.
 lint_tidy() {
-  cxx_sources | while read -r file; do
-    if grep -qF "\"$PWD/$file\"" build/compile_commands.json; then echo "$file"; fi
-  done | timeout --foreground 3600 xargs -r -P "$JOBS" -n 1 tools/dev/tidy
+  cmake --preset lint -DREGROUP_BENCH=ON >/dev/null </dev/null || return 1
+  cmake --build build-lint --target schemas </dev/null || return 1
+  tidy_files "$@" | timeout --foreground 3600 xargs -r -P "$JOBS" -n 1 tools/dev/tidy
+}
+
+tidy_files() {
+  { if (($#)); then printf '%s\n' "$@"; else cxx_sources; fi; } | while read -r file; do
+    if grep -qF "\"$PWD/$file\"" build-lint/compile_commands.json; then echo "$file"; fi
+  done
 }

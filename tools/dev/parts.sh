@@ -14,21 +14,20 @@ part() {
     [[ $ONLY == *",$1,"* ]] || return 0
     while [[ $ONLY == *",$1,"* ]]; do ONLY=${ONLY/",$1,"/,}; done
   fi
-  local name=$1 log=build/log/$1.log start=$SECONDS rc=0 verdict=ok
-  mkdir -p build/log
-  say "$name"
+  local name=$1 log=$LOGS/part-$1.log start=$SECONDS rc=0 verdict=ok
+  say "$name$(last_time "part-$1")"
   (set +e; "${@:2}") 2>&1 | tee "$log" || rc=$?
+  took "part-$1" $((SECONDS - start))
   ((rc == 0)) || { verdict="FAILED ($rc)"; FAILED+=("$name"); }
   PARTS+=("$(printf '%-11s %5s min  %-12s %s' "$name" "$(minutes $((SECONDS - start)))" "$verdict" "$(closing_line "$log")")")
 }
 
 minutes() { printf '%d.%02d' $(($1 / 60)) $(($1 % 60 * 100 / 60)); }
 
-# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s"; so does each run of pytest. Behind it what failed
-# at its first try, whatever became of the second.
+# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s"; so does each run of pytest. After it, what failed.
 closing_line() {
   grep -aE '^[0-9]+% tests passed|^=*\s*([0-9]+ (passed|failed|skipped|errors?)).* in [0-9.]+s' "$1" | tail -4 | paste -sd ';' || true
-  sed -nE 's/^.*Test +#[0-9]+: (\S+) \.*[* ]+(Failed|Timeout|Exception).*$/  failed once: \1/p; s/^(FAILED|ERROR) (tests\S+).*$/  failed once: \2/p' "$1" | sort -u
+  sed -nE 's/^.*Test +#[0-9]+: (\S+) \.*[* ]+(Failed|Timeout|Exception).*$/  failed: \1/p; s/^(FAILED|ERROR) (tests\S+).*$/  failed: \2/p' "$1" | sort -u
 }
 
 close_parts() {
