@@ -1,13 +1,18 @@
-"""For tests that run beside others (pytest-xdist): a runtime folder of their own, as their jobs are not the
-others', and the longest files first, so that none is left to run alone at the end."""
+"""For all tests. Workers of pytest-xdist have a runtime folder each, as the jobs of one are not those of the
+others. The longest files come first, so that none is left to run alone at the end. In CI a skip is a failure,
+unless hardware or `--full` is what it lacks. At the end a table says what each folder took."""
 
+import collections
 import os
+import re
 import shutil
 import tempfile
 
 import pytest
 
 LONG = ("pmi/test_mpi4py", "python/test_types", "tensorflow/", "hosts/test_hostile", "python/test_install")
+# What a machine of CI may lack; FUSE, control groups, namespaces, libpmix and daemons it must have.
+MAY_LACK = re.compile(r"--full|REGROUP_TEST_FULL|\bGPUs?\b|two processors|two cores|cgroup v1")
 folder = pytest.StashKey[str]()
 
 
@@ -23,3 +28,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(name in item.nodeid for name in LONG))
+
+
+def skip_fails(reason: str, environment: collections.abc.Mapping[str, str]) -> bool:
+    """Whether a test that was skipped for `reason` has failed."""
+    return environment.get("CI") == "true" and not MAY_LACK.search(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if skip_fails(reason, os.environ):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: skipped, which fails in CI: {reason}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    sums: dict[str, float] = collections.defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                sums["/".join(report.nodeid.split("/")[:2])] += report.duration
+    if sums:
+        terminalreporter.section("minutes by folder (of all workers together)")
+        for name, seconds in sorted(sums.items(), key=lambda row: -row[1]):
+            terminalreporter.write_line(f"{seconds / 60:6.2f}  {name}")
