@@ -26,8 +26,8 @@ using core::Code;
 using core::Status;
 
 constexpr std::size_t kMostFindings = 100;
-constexpr std::size_t kStride = 1 << 20, kHugePage = 2 << 20;
-constexpr std::uint64_t kWorthAThread = 64 << 20;  // bytes
+constexpr std::size_t kVerifyStride = 1 << 20, kHugePage = 2 << 20;
+constexpr std::uint64_t kVerifyWorthAThread = 64 << 20;  // bytes
 
 // On a huge page, if the system has one: in pages that lie anywhere the lines of a stride compete for the
 // same places of the cache.
@@ -37,7 +37,7 @@ class Buffer {
     if (!memory_) throw std::bad_alloc();
     (void)::madvise(memory_.get(), kHugePage, MADV_HUGEPAGE);
   }
-  [[nodiscard]] std::span<std::byte> stride() const { return {memory_.get(), kStride}; }
+  [[nodiscard]] std::span<std::byte> stride() const { return {memory_.get(), kVerifyStride}; }
 
  private:
   struct Free {
@@ -72,7 +72,7 @@ class Verifier {
       file.fd = std::move(*fd);
       file.ahead.emplace(file.fd.get(), file.bytes);
     }
-    const auto most = std::max<std::uint64_t>(1, progress_.total / kWorthAThread);
+    const auto most = std::max<std::uint64_t>(1, progress_.total / kVerifyWorthAThread);
     side_by_side(std::min<std::uint64_t>(threads, most), [this] { work(); });
     std::ranges::sort(findings_);
     return findings_.empty() ? Status() : Status(Code::kDataLoss, joined());
@@ -121,8 +121,8 @@ class Verifier {
     if (quick_sum_ && quick_sum_(file.fd.get(), block.begin, block.size) == block.crc) return {};
     const std::uint64_t end = block.begin + block.size;
     std::uint32_t crc = 0;
-    for (std::uint64_t at = block.begin; at < end; at += kStride) {
-      const auto part = buffer.first(std::min<std::uint64_t>(kStride, end - at));
+    for (std::uint64_t at = block.begin; at < end; at += kVerifyStride) {
+      const auto part = buffer.first(std::min<std::uint64_t>(kVerifyStride, end - at));
       if (const Status status = read_at(file.fd.get(), at, part, file.path); !status.ok())
         return fmt::format("bytes {} to {} cannot be read: {}", block.begin, end, status.message());
       crc = core::crc32c(part, crc);

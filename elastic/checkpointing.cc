@@ -136,14 +136,14 @@ void count_share(core::Arena& arena, core::Generation generation, core::Step ste
   }
 }
 
-struct Share {
+struct SavedPart {
   std::size_t mine = 0, all = 1;
   core::Generation generation = kNobodys;
   core::Step step = 0;
 };
 
 // This member's share of what is wanted of the state after `step`, if it is to bring one.
-std::optional<Share> share_of(Participant& self, core::Step step, const Checkpointing& options) {
+std::optional<SavedPart> saved_part_of(Participant& self, core::Step step, const Checkpointing& options) {
   core::Arena& arena = self.arena();
   const std::span<std::byte> area = arena.save_area();
   if (options.every == 0 || area.empty()) return std::nullopt;
@@ -155,12 +155,12 @@ std::optional<Share> share_of(Participant& self, core::Step step, const Checkpoi
   const std::vector<core::Seat> seats = sharers(self);
   const auto mine = static_cast<std::size_t>(std::ranges::find(seats, self.seat()) - seats.begin());
   if (mine == seats.size()) return std::nullopt;
-  return Share{mine, seats.size(), generation, step};
+  return SavedPart{mine, seats.size(), generation, step};
 }
 
 // The first share brings the description, or says why there is no snapshot: for all of them, as their states
 // are equal.
-Status copy_state(core::Arena& arena, State& state, const Share& share, const Checkpointing& options,
+Status copy_state(core::Arena& arena, State& state, const SavedPart& share, const Checkpointing& options,
                   SavePlan& plan) {
   const std::span<std::byte> area = arena.save_area();
   const auto pieces = state.save();
@@ -224,7 +224,7 @@ Status plan_save(Participant& self, State& state, core::Step step, const Checkpo
   plan->step = step;
   plan->parts.clear();
   plan->places.clear();
-  const auto share = share_of(self, step, options);
+  const auto share = saved_part_of(self, step, options);
   if (!share) return {};
   const std::span<std::byte> area = self.arena().save_area();
   const auto pieces = state.save();
@@ -246,7 +246,7 @@ Status plan_save(Participant& self, State& state, core::Step step, const Checkpo
 
 Status save_share(Participant& self, State& state, core::Step applied, const Checkpointing& options,
                   SavePlan* plan) {
-  const auto share = share_of(self, applied, options);
+  const auto share = saved_part_of(self, applied, options);
   SavePlan none;
   return share ? copy_state(self.arena(), state, *share, options, plan != nullptr ? *plan : none) : Status();
 }

@@ -24,10 +24,10 @@ constexpr std::uint32_t kNoSalt = 0;
 
 // Memory that is one after another what save() gives and load() takes.
 template <class Byte>
-using Pieces = std::vector<std::span<Byte>>;
+using SpansOf = std::vector<std::span<Byte>>;
 
 template <class Byte>
-std::uint64_t total_bytes(const Pieces<Byte>& pieces) {
+std::uint64_t total_bytes(const SpansOf<Byte>& pieces) {
   std::uint64_t total = 0;
   for (const auto& piece : pieces) total += piece.size();
   return total;
@@ -35,7 +35,7 @@ std::uint64_t total_bytes(const Pieces<Byte>& pieces) {
 
 // Calls take(part) for the parts of bytes [begin, end) of the concatenated pieces, in order.
 template <class Byte, class Take>
-void for_each_part(const Pieces<Byte>& pieces, std::uint64_t begin, std::uint64_t end, Take take) {
+void for_each_part(const SpansOf<Byte>& pieces, std::uint64_t begin, std::uint64_t end, Take take) {
   std::uint64_t at = 0;
   for (const auto& piece : pieces) {
     const std::uint64_t from = std::max(begin, at);
@@ -66,8 +66,8 @@ Status verify_chunk(core::Arena& arena, std::uint64_t chunk, std::uint64_t used,
 
 // That this chunk of the newcomer's own state has the CRC its donor wrote.
 template <class Byte>
-Status prove_chunk(const core::Arena& arena, const Pieces<Byte>& own, std::uint64_t chunk, std::uint64_t used,
-                   std::uint32_t salt) {
+Status prove_chunk(const core::Arena& arena, const SpansOf<Byte>& own, std::uint64_t chunk,
+                   std::uint64_t used, std::uint32_t salt) {
   const std::uint64_t begin = chunk * core::kSnapshotChunk;
   std::uint32_t crc = salt;
   for_each_part(own, begin, std::min(begin + core::kSnapshotChunk, used),
@@ -79,7 +79,7 @@ Status prove_chunk(const core::Arena& arena, const Pieces<Byte>& own, std::uint6
 
 // Copies a chunk to where it belongs and proves it there while it is still in the cache: one pass over the
 // memory instead of three.
-Status land_chunk(core::Arena& arena, const Pieces<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
+Status land_chunk(core::Arena& arena, const SpansOf<std::byte>& own, std::uint64_t chunk, std::uint64_t used,
                   std::uint32_t salt) {
   const std::span<const std::byte> from = bytes_of(arena, chunk, used);
   const std::uint64_t begin = chunk * core::kSnapshotChunk;
@@ -141,7 +141,7 @@ Status prove_state(core::Arena& arena, State& state, std::uint64_t used, std::ui
 
 Status load_and_prove(Participant& self, State& state) {
   core::Arena& arena = self.arena();
-  std::optional<Pieces<std::byte>> own;  // where the chunks go at once, if the state has such memory
+  std::optional<SpansOf<std::byte>> own;  // where the chunks go at once, if the state has such memory
   // Before the first step a member counts as one that has the state even if its copy was never complete.
   bool may_tear = self.world().resume.step() > 0;
   const auto used = receive_chunks(self, [&](std::uint64_t chunk, std::uint64_t length) {
@@ -157,7 +157,7 @@ Status load_and_prove(Participant& self, State& state) {
 }
 
 // False: revoked meanwhile.
-bool write_share(Participant& self, const Pieces<const std::byte>& pieces, Chunks share, std::uint64_t used,
+bool write_share(Participant& self, const SpansOf<const std::byte>& pieces, Chunks share, std::uint64_t used,
                  std::uint32_t salt) {
   core::Arena& arena = self.arena();
   arena.snapshot_used().store(used, std::memory_order_relaxed);

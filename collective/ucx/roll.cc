@@ -21,7 +21,7 @@ namespace {
 constexpr std::chrono::seconds kFarewell(2);
 constexpr std::size_t kRollCall = 64;  // members of a communicator: more, and only those waited for are told
 
-TimePoint now() { return core::SystemClock().now(); }
+TimePoint time_now() { return core::SystemClock().now(); }
 
 }  // namespace
 
@@ -46,7 +46,7 @@ void Engine::fail_all(const Status& why) {
     return !wire_->lost(rank).empty() || wire_->find({line, LetterKind::kReceipt, 0, 0, rank}) != nullptr ||
            wire_->find({line, LetterKind::kFailure, 0, 0, rank}) != nullptr;
   };
-  for (const TimePoint end = now() + kFarewell; now() < end && !wire_->is_over();) {
+  for (const TimePoint end = time_now() + kFarewell; time_now() < end && !wire_->is_over();) {
     std::erase_if(left, tell);
     std::erase_if(told, knows);
     if (left.empty() && told.empty()) break;
@@ -76,7 +76,8 @@ void Engine::hear_failure(const Job& job) {
   if (heard == nullptr) return;
   fail(core::invalid_argument(std::string(static_cast<const char*>(heard->data), heard->bytes)));
   const Transfer receipt = wire_->send(heard->head.key.from, {{job.line, LetterKind::kReceipt}, {}}, {});
-  for (const TimePoint end = now() + kFarewell; now() < end && !receipt.done() && !wire_->is_over();) {
+  for (const TimePoint end = time_now() + kFarewell;
+       time_now() < end && !receipt.done() && !wire_->is_over();) {
     if (!wire_->progress()) ::sched_yield();
   }
 }
@@ -116,7 +117,7 @@ bool Engine::is_called(const Job& job, int rank) const {
 // connect with everybody costs UCX 1 to 2 ms of processor time each, and most operations are late only
 // because they are large.
 void Engine::call_roll() {
-  const bool first = std::exchange(queue_.front().called, now()) == TimePoint();
+  const bool first = std::exchange(queue_.front().called, time_now()) == TimePoint();
   const Job& job = queue_.front().job;
   for (const int rank : job.ranks) {
     if (rank == wire_->rank() || (first && !wire_->knows(rank)) || !is_called(job, rank)) continue;

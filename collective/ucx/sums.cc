@@ -17,8 +17,8 @@ using core::Status;
 namespace {
 
 constexpr std::size_t kParcelBytes = 1 << 20;
-constexpr std::size_t kPieceBytes = 512 << 10;  // of a segment
-constexpr std::size_t kDepth = 3;               // pieces between hosts at a time
+constexpr std::size_t kSumPieceBytes = 512 << 10;  // of a segment
+constexpr std::size_t kDepth = 3;                  // pieces between hosts at a time
 
 }  // namespace
 
@@ -199,7 +199,7 @@ Task UcxCommunicator::land(Sum& s, Flight* flight) {
 // What all hosts have already they leave out alike.
 Task UcxCommunicator::sum_segment(Exchange& x, Sum& s, const Halving& plan, Segment segment, Flight* flight) {
   const std::vector<Range> missing = s.grid.outside(segment.range, s.common);
-  const std::size_t step = kPieceBytes / s.arithmetic.size();
+  const std::size_t step = kSumPieceBytes / s.arithmetic.size();
   std::uint32_t index = 0;  // counted within each segment, as the other hosts do
   for (const Range& range : missing) {
     std::size_t unset = range.begin;

@@ -15,11 +15,11 @@ using core::invalid_argument;
 using core::Result;
 using core::Status;
 
-struct Names {
+struct SlurmNames {
   std::string hosts, tasks, number;  // of tasks
 };
 
-Names names_of(const AllocInput& input) {
+SlurmNames names_of(const AllocInput& input) {
   if (input.has("SLURM_STEP_NODELIST") && input.has("SLURM_PROCID"))
     return {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS"};
   return {input.has("SLURM_JOB_NODELIST") ? "SLURM_JOB_NODELIST" : "SLURM_NODELIST", "SLURM_TASKS_PER_NODE",
@@ -50,8 +50,8 @@ Result<std::vector<std::uint32_t>> read_counts(const AllocInput& input, const st
 }
 
 // Tasks, else processors divided by those of a task.
-Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Names& names, std::size_t hosts,
-                                            Reading& reading) {
+Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const SlurmNames& names,
+                                            std::size_t hosts, Reading& reading) {
   if (input.has(names.tasks)) {
     reading.facts.push_back(fact(input, names.tasks));
     return read_counts(input, names.tasks, hosts);
@@ -73,7 +73,7 @@ Result<std::vector<std::uint32_t>> slots_of(const AllocInput& input, const Names
 }
 
 // TASKS_PER_NODE is rounded up: 2(x3) for five tasks.
-Status cap_slots(const AllocInput& input, const Names& names, Reading& reading) {
+Status cap_slots(const AllocInput& input, const SlurmNames& names, Reading& reading) {
   if (!input.has(names.number)) return {};
   std::uint64_t tasks = 0;
   if (!whole(input.value(names.number), tasks) || tasks == 0)
@@ -117,7 +117,7 @@ void add_gpus(const AllocInput& input, Reading& reading) {
 Result<Reading> read_slurm(const AllocInput& input) {
   Reading reading;
   reading.id = input.value("SLURM_JOB_ID");
-  const Names names = names_of(input);
+  const SlurmNames names = names_of(input);
   auto hosts = expand_host_list(input.value(names.hosts));
   if (!hosts.ok()) return invalid_argument(fmt::format("{}: {}", names.hosts, hosts.status().message()));
   if (hosts->empty())

@@ -130,7 +130,7 @@ std::string one_line(const json& status) {
                      status.value("step", 0), members, status.value("stage", ""));
 }
 
-int fail(const std::string& message) {
+int command_failed(const std::string& message) {
   fmt::print(stderr, "regroup: {}\n", message);
   return 1;
 }
@@ -148,7 +148,7 @@ using Source = std::function<core::Result<std::string>()>;  // of a job's status
 
 int show_status(const Options& options, const Source& source, const std::string& usage) {
   auto text = source();
-  if (!text.ok()) return fail(text.status().message());
+  if (!text.ok()) return command_failed(text.status().message());
   json status = json::parse(*text);
   const bool fixed = status.contains("fixed");
   if (!fixed) add_usage(usage, status);
@@ -165,7 +165,7 @@ int follow_status(const Options& options, const Source& source) {
   std::string before;
   for (;;) {
     auto text = source();
-    if (!text.ok()) return before.empty() ? fail(text.status().message()) : 0;
+    if (!text.ok()) return before.empty() ? command_failed(text.status().message()) : 0;
     const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
     if (line != before) fmt::print("{}", line);
     std::fflush(stdout);
@@ -233,18 +233,18 @@ int tell_status(const Options& options, const JobFiles& files, const Source& sou
 int run_control(const Options& options) {
   const bool status = options.verb == Verb::kStatus;
   auto files = find_job(options.environment, options.job, status ? JobKind::kAny : JobKind::kElastic);
-  if (!files.ok()) return fail(files.status().message());
+  if (!files.ok()) return command_failed(files.status().message());
   if (status && is_fixed(*files))
     return tell_status(options, *files, [&files] { return fixed_job_status(*files); });
   auto socket = launcher::connect_unix(files->control_socket());
-  if (!socket.ok()) return fail(socket.status().message());
+  if (!socket.ok()) return command_failed(socket.status().message());
   Client client(std::move(*socket));
   if (status) return tell_status(options, *files, [&client] { return status_of(client); });
   auto body = client.ask(request_of(options));
-  if (!body.ok()) return fail(body.status().message());
+  if (!body.ok()) return command_failed(body.status().message());
   const auto* reply = std::get_if<core::Reply>(&*body);
-  if (reply == nullptr) return fail("the coordinator answered something else");
-  if (!reply->ok) return fail(reply->message);
+  if (reply == nullptr) return command_failed("the coordinator answered something else");
+  if (!reply->ok) return command_failed(reply->message);
   fmt::print("{}\n", reply->message);
   if (options.verb == Verb::kResize) tell_hub(*files, options.number);
   return 0;

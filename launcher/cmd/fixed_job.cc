@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const json& value) { return value.is_null() ? "-" : value.dump(); }
+std::string shown_value(const json& value) { return value.is_null() ? "-" : value.dump(); }
 
 }  // namespace
 
@@ -57,8 +57,8 @@ std::string fixed_job_table(const std::string& status) {
   out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10} {:>6} {:>10} {}\n", "member", "rank", "host", wide,
                      "pid", "cpu s", "cpus", "memory", "GPUs");
   for (const json& member : members) {
-    out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10.2f} {}\n", text_of(member["id"]),
-                       text_of(member["rank"]), member.value("host", "-"), wide, member.value("pid", 0),
+    out += fmt::format("{:>6} {:>5} {:<{}} {:>8} {:>10.2f} {}\n", shown_value(member["id"]),
+                       shown_value(member["rank"]), member.value("host", "-"), wide, member.value("pid", 0),
                        member.value("cpu_seconds", 0.0), usage_columns(member));
   }
   return out;

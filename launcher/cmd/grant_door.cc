@@ -10,7 +10,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::size_t kMostClients = 1024;
+constexpr std::size_t kMostGrantClients = 1024;
 constexpr std::size_t kLongestLine = 32 << 20;  // of ten thousand hosts
 
 }  // namespace
@@ -28,7 +28,7 @@ GrantDoor::~GrantDoor() {
 core::Status GrantDoor::start(const std::string& path) { return listener_.start(path); }
 
 void GrantDoor::on_client(core::Fd socket) {
-  if (clients_.size() >= kMostClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) return;
+  if (clients_.size() >= kMostGrantClients || ::fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0) return;
   const GrantId id = ++last_;
   clients_.try_emplace(id, loop_).first->second.socket.assign(socket.release());
   wait(id);

@@ -38,7 +38,7 @@ constexpr std::chrono::seconds kBeyond{5};  // the hub has so much longer than t
 constexpr int kTries = 5;                   // to reach a job whose connection was lost ...
 constexpr std::chrono::seconds kPause{1};   // ... the first one at once
 constexpr int kWriteLimitMs = 5'000;        // for a job that does not read
-constexpr const char* kHelp =
+constexpr const char* kJoinHelp =
     "usage: regroup join [JOB] [--grace SECONDS] [--allocator NAME] [-H HOST[:SLOTS],...]\n"
     "                    [--through COMMAND...]\n"
     "       regroup join --relay [JOB]\n"
@@ -337,7 +337,7 @@ int run_join(const Options& options) {
   const auto words = read_words(options.helper_words);
   if (!words.ok()) return fail(words.status().message(), 1);
   if (words->help) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kJoinHelp);
     return 0;
   }
   if (words->resized) return run_resized(*words, options.environment);

@@ -36,7 +36,7 @@ using Taken = std::optional<core::FileLock>;
 constexpr std::size_t kMostText = 8192;
 constexpr std::chrono::seconds kLeaving(2);  // of the last processes of a job that was killed
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // False: nothing is there to be read within `limit`, no end either.
 bool readable_within(int fd, Duration limit) {
@@ -57,14 +57,14 @@ void leave_behind(pid_t pid) {
 }
 
 // What a child says: a text, and perhaps a file.
-struct Told {
+struct ChildAnswer {
   std::string text;
   core::Fd file;
 };
 
-Result<Told> take_now(const std::string& directory, const std::string& owner, bool make) {
+Result<ChildAnswer> take_now(const std::string& directory, const std::string& owner, bool make) {
   std::error_code error;
-  if (!make && !fs::is_directory(directory, error)) return Told();
+  if (!make && !fs::is_directory(directory, error)) return ChildAnswer();
   fs::create_directories(directory, error);
   if (error) return core::system_error("mkdir", directory, error.value());
   auto lock = core::FileLock::take(directory + "/LOCK", owner);
@@ -76,11 +76,11 @@ Result<Told> take_now(const std::string& directory, const std::string& owner, bo
   if (!lock.ok()) return lock.status();
   core::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
   if (!file.valid()) return core::system_error("fcntl", directory + "/LOCK", errno);
-  return Told{{}, std::move(file)};
+  return ChildAnswer{{}, std::move(file)};
 }
 
 // One message: a code and a text, and the descriptor of the file if there is one.
-void tell(int socket, const Result<Told>& told) {
+void tell(int socket, const Result<ChildAnswer>& told) {
   std::string text = (told.ok() ? told->text : told.status().message()).substr(0, kMostText - 1);
   text.insert(text.begin(), static_cast<char>(told.ok() ? Code::kOk : told.code()));
   iovec part{text.data(), text.size()};
@@ -97,7 +97,7 @@ void tell(int socket, const Result<Told>& told) {
   (void)::sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-Result<Told> hear(int socket, const std::string& about) {
+Result<ChildAnswer> hear(int socket, const std::string& about) {
   std::array<char, kMostText> text{};
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -107,7 +107,7 @@ Result<Told> hear(int socket, const std::string& about) {
   const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (bytes <= 0) return core::internal_error(about + ": the process that was to ask it has died");
   const auto code = static_cast<Code>(text[0]);
-  Told out{std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)), {}};
+  ChildAnswer out{std::string(text.data() + 1, static_cast<std::size_t>(bytes - 1)), {}};
   if (code != Code::kOk) return Status(code, std::move(out.text));
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return out;
@@ -118,7 +118,8 @@ Result<Told> hear(int socket, const std::string& about) {
 }
 
 // What `work` returns, done by a child that is left behind if it has not answered within `limit`.
-Result<Told> ask(const std::function<Result<Told>()>& work, const std::string& about, Duration limit) {
+Result<ChildAnswer> ask(const std::function<Result<ChildAnswer>()>& work, const std::string& about,
+                        Duration limit) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return core::system_error("socketpair", about, errno);
@@ -134,7 +135,8 @@ Result<Told> ask(const std::function<Result<Told>()>& work, const std::string& a
   theirs.reset();
   if (!readable_within(ours.get(), limit)) {
     leave_behind(pid);
-    return core::deadline_exceeded(fmt::format("{}: it has not answered for {:g} s", about, seconds(limit)));
+    return core::deadline_exceeded(
+        fmt::format("{}: it has not answered for {:g} s", about, seconds_of(limit)));
   }
   auto told = hear(ours.get(), about);
   leave_behind(pid);  // it has nothing to do any more, but may hang in closing a file
@@ -160,10 +162,10 @@ Result<Taken> take_directory(const std::string& directory, const std::string& ow
 Result<std::string> ask_child(const std::function<Result<std::string>()>& work, const std::string& about,
                               Duration limit) {
   auto told = ask(
-      [&]() -> Result<Told> {
+      [&]() -> Result<ChildAnswer> {
         auto text = work();
         if (!text.ok()) return text.status();
-        return Told{std::move(*text), {}};
+        return ChildAnswer{std::move(*text), {}};
       },
       about, limit);
   if (!told.ok()) return told.status();
@@ -188,7 +190,7 @@ Result<std::string> ask_persist(std::vector<std::string> words, const std::strin
     if (!readable_within(ours.get(), quiet)) {
       leave_behind(*pid);
       return core::deadline_exceeded(fmt::format(
-          "{}: regroup-persist, which looks there, has said nothing for {:g} s", about, seconds(quiet)));
+          "{}: regroup-persist, which looks there, has said nothing for {:g} s", about, seconds_of(quiet)));
     }
     count = ::read(ours.get(), part.data(), part.size());
     if (count > 0) text.append(part.data(), static_cast<std::size_t>(count));

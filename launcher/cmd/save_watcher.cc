@@ -14,7 +14,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::chrono::hours kLongest{1};  // a sleep; then it looks again
+constexpr std::chrono::hours kLongestSave{1};  // a sleep; then it looks again
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void SaveWatcher::run() {
       if (*rung) (*rung)();
     });
     const auto changed = [&] { return stop_ || bell.count.load(std::memory_order_acquire) != seen; };
-    while (!core::wait_until(bell, changed, core::RealPolicy::now() + kLongest)) {
+    while (!core::wait_until(bell, changed, core::RealPolicy::now() + kLongestSave)) {
     }
     if (stop_) return;
     seen = bell.count.load(std::memory_order_acquire);

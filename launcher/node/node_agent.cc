@@ -27,7 +27,7 @@ namespace {
 
 // Less than who has started this agent waits for it (children.cc), so that it is told why; a SYN is sent
 // again after 1 s and 3 s.
-constexpr std::chrono::milliseconds kDialLimit{3500};
+constexpr std::chrono::milliseconds kFirstDialLimit{3500};
 constexpr std::chrono::minutes kSetupLimit{2};  // all other agents may have to come up first
 constexpr std::chrono::minutes kOwnLimit{40};   // or copy a checkpoint: longer than the head waits for it
 
@@ -42,10 +42,11 @@ class Beginning {
     if (!context.ok()) return context.status();
     auto endpoints = launcher::parse_endpoints(options_.endpoints);
     if (!endpoints.ok()) return endpoints.status();
-    launcher::dial(
-        loop_, *endpoints, kDialLimit, [this, context = *context, &hello](core::Result<core::Fd> socket) {
-          status_ = socket.ok() ? connect(context, std::move(*socket), hello) : no_way_back(socket.status());
-        });
+    launcher::dial(loop_, *endpoints, kFirstDialLimit,
+                   [this, context = *context, &hello](core::Result<core::Fd> socket) {
+                     status_ = socket.ok() ? connect(context, std::move(*socket), hello)
+                                           : no_way_back(socket.status());
+                   });
     deadline_ = std::chrono::steady_clock::now() + kSetupLimit;
     while (!setup_ && status_.ok() && loop_.run_one_until(deadline_) > 0) {
     }

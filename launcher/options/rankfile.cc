@@ -31,7 +31,7 @@ Status read_slot(std::string_view text, RankPlace& out) {
   return parse_cpu_list(cpus, out.cpus);
 }
 
-core::Result<RankPlace> read_line(std::string_view line) {
+core::Result<RankPlace> read_rank_line(std::string_view line) {
   RankPlace out;
   const std::size_t equals = line.find('=');
   if (!line.starts_with("rank") || equals == std::string_view::npos ||
@@ -59,7 +59,7 @@ core::Result<std::vector<RankPlace>> parse_rank_file(std::string_view text, std:
     ++number;
     const std::string_view line = trim(std::string_view(whole).substr(0, whole.find('#')));
     if (line.empty()) continue;
-    auto place = read_line(line);
+    auto place = read_rank_line(line);
     if (!place.ok())
       return invalid_argument(fmt::format("{}, line {}: {}", file, number, place.status().message()));
     if (out.size() == kMostRanks)

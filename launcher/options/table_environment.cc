@@ -9,7 +9,7 @@ namespace {
 
 using core::invalid_argument;
 using core::Status;
-using Kind = EnvironmentChange::Kind;
+using ChangeKind = EnvironmentChange::Kind;
 using Changes = std::vector<EnvironmentChange>;
 
 constexpr std::string_view kMca = "OMPI_MCA_";
@@ -26,13 +26,13 @@ Status export_variable(Draft& draft, const Given& given) {
   const std::string name = text.substr(0, equals);
   if (Status status = refuse_name(given, name); !status.ok()) return status;
   if (equals != std::string::npos) {
-    draft.app.changes.push_back({Kind::kSet, name, text.substr(equals + 1), ""});
+    draft.app.changes.push_back({ChangeKind::kSet, name, text.substr(equals + 1), ""});
     return {};
   }
   if (!name.ends_with('*') && draft.around.environment.count(name) == 0) {
     draft.out.notes.push_back(fmt::format("{} {}: there is no such variable to export", given.name, name));
   }
-  draft.app.changes.push_back({Kind::kExport, name, "", ""});
+  draft.app.changes.push_back({ChangeKind::kExport, name, "", ""});
   return {};
 }
 
@@ -45,18 +45,18 @@ Status set_variable(Changes& changes, const Given& given) {
   const std::string value = given.values.size() > 1       ? given.values[1]
                             : equals != std::string::npos ? text.substr(equals + 1)
                                                           : "";
-  changes.push_back({Kind::kSet, text.substr(0, equals), value, ""});
+  changes.push_back({ChangeKind::kSet, text.substr(0, equals), value, ""});
   return {};
 }
 
 Status unset_variable(Draft& draft, const Given& given) {
   if (Status status = refuse_name(given, given.value()); !status.ok()) return status;
-  draft.app.changes.push_back({Kind::kUnset, given.value(), "", ""});
+  draft.app.changes.push_back({ChangeKind::kUnset, given.value(), "", ""});
   return {};
 }
 
 // NAME[c] VALUE: c separates the old from the new; without brackets it is a colon.
-Status join_variable(Draft& draft, const Given& given, Kind kind) {
+Status join_variable(Draft& draft, const Given& given, ChangeKind kind) {
   std::string name = given.value();
   std::string separator = ":";
   if (const std::size_t bracket = name.find('['); bracket != std::string::npos && name.ends_with(']')) {
@@ -79,11 +79,11 @@ Status pass_list(PassedOn& passed, const Given& given) {
 // A parameter has one value: both Open MPIs refuse a second one.
 Status set_parameter(Draft& draft, Changes& changes, const std::string& name, const std::string& value) {
   for (const EnvironmentChange& before : changes) {
-    if (before.kind != Kind::kMca || before.name != name || before.value == value) continue;
+    if (before.kind != ChangeKind::kMca || before.name != name || before.value == value) continue;
     return draft.refuse(kBadParameter, invalid_argument(fmt::format("{} is given twice: as {} and as {}",
                                                                     name, before.value, value)));
   }
-  changes.push_back({Kind::kMca, name, value, ""});
+  changes.push_back({ChangeKind::kMca, name, value, ""});
   return {};
 }
 
@@ -151,8 +151,8 @@ Status read_tuning(Draft& draft, const Given& given) {
 // Programs and libraries of an MPI that is installed elsewhere; perhaps regroup, too.
 Status set_prefix(Draft& draft, const Given& given) {
   if (draft.out.agent_prefix.empty()) draft.out.agent_prefix = given.value();
-  draft.app.changes.push_back({Kind::kPrepend, "PATH", given.value() + "/bin", ":"});
-  draft.app.changes.push_back({Kind::kPrepend, "LD_LIBRARY_PATH", given.value() + "/lib", ":"});
+  draft.app.changes.push_back({ChangeKind::kPrepend, "PATH", given.value() + "/bin", ":"});
+  draft.app.changes.push_back({ChangeKind::kPrepend, "LD_LIBRARY_PATH", given.value() + "/lib", ":"});
   return {};
 }
 
@@ -181,12 +181,12 @@ std::vector<Spec> environment_options() {
       {{"append-env"},
        "VAR[C] VALUE",
        "put a value behind the one that is there, with C or a colon between",
-       [](D& d, G& g) { return join_variable(d, g, Kind::kAppend); },
+       [](D& d, G& g) { return join_variable(d, g, ChangeKind::kAppend); },
        kApp},
       {{"prepend-env"},
        "VAR[C] VALUE",
        "put a value before the one that is there, with C or a colon between",
-       [](D& d, G& g) { return join_variable(d, g, Kind::kPrepend); },
+       [](D& d, G& g) { return join_variable(d, g, ChangeKind::kPrepend); },
        kApp},
       {{"env"},
        "VAR VALUE",

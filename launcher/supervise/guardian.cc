@@ -21,7 +21,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr core::Duration kKillLimit = std::chrono::seconds(2);
+constexpr core::Duration kGuardianKillLimit = std::chrono::seconds(2);
 constexpr std::chrono::seconds kAnswerLimit{2};   // of an agent that is to end the job at once
 constexpr std::chrono::seconds kGuardLimit{1};    // for the guard to clear up after a dead agent
 constexpr std::chrono::seconds kMessageLimit{1};  // for the last messages, if standard error is stalled
@@ -95,7 +95,7 @@ int Guardian::run() {
   }
   if (!status.ok()) {
     say(status.message());
-    kill_descendants(kKillLimit);
+    kill_descendants(kGuardianKillLimit);
     return kAgentLost;
   }
   if (for_agent_.valid()) {
@@ -104,7 +104,7 @@ int Guardian::run() {
   }
   watch_->loop.run();
   end_helpers();
-  if (guard_options_.record) guard_options_.record->clean(kKillLimit);
+  if (guard_options_.record) guard_options_.record->clean(kGuardianKillLimit);
   drain_messages();
   return exit_status_.value_or(kAgentLost);
 }
@@ -113,7 +113,7 @@ int Guardian::run() {
 void Guardian::end_helpers() {
   const bool over = exit_status_ && !coordinator_main_;
   if (over && guarded_) ::kill(guard_->pid(), SIGKILL);
-  kill_descendants(kKillLimit, {}, over);
+  kill_descendants(kGuardianKillLimit, {}, over);
 }
 
 core::Status Guardian::start_agent() {
@@ -124,7 +124,8 @@ core::Status Guardian::start_agent() {
       [&] {
         sockets->first.reset();
         const int status = agent_main_(std::move(sockets->second));
-        if (guard_options_.record) guard_options_.record->clean(kKillLimit);  // the others may be dead
+        if (guard_options_.record)
+          guard_options_.record->clean(kGuardianKillLimit);  // the others may be dead
         return status;
       },
       [&] { *sockets = {}; });

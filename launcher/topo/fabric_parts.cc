@@ -12,9 +12,9 @@
 namespace regroup::launcher {
 namespace {
 
-class Builder {
+class FabricBuilder {
  public:
-  Builder(std::vector<FabricPart> parts, const std::string& source)
+  FabricBuilder(std::vector<FabricPart> parts, const std::string& source)
       : parts_(std::move(parts)), source_(source) {}
 
   core::Result<Fabric> build(const Machine& machine) {
@@ -112,7 +112,7 @@ class Builder {
 
 core::Result<Fabric> build_fabric(std::vector<FabricPart> parts, const Machine& machine,
                                   const std::string& source) {
-  return Builder(std::move(parts), source).build(machine);
+  return FabricBuilder(std::move(parts), source).build(machine);
 }
 
 }  // namespace regroup::launcher

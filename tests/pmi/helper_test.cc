@@ -2,6 +2,7 @@
 #include "launcher/pmi/helper.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct FindPmix : testing::Test {
-  fs::path root = fs::path(testing::TempDir()) / "find_pmix";
+  fs::path root = fs::path(testing::TempDir()) / ("find_pmix-" + std::to_string(::getpid()));
   FindPmix() {
     fs::remove_all(root);
     for (const char* prefix : {"a", "b", "c"}) fs::create_directories(root / prefix / "bin");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -17,7 +18,7 @@ using namespace std::chrono_literals;
 
 struct MpiTest : testing::Test {
   boost::asio::io_context loop;
-  std::string folder = std::filesystem::path(testing::TempDir()) / "mpi_test";
+  std::string folder = std::filesystem::path(testing::TempDir()) / ("mpi_test-" + std::to_string(::getpid()));
   std::vector<std::string> said;
   std::unique_ptr<Mpi> mpi;
   std::vector<launcher::Extras> extras;

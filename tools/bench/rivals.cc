@@ -25,7 +25,7 @@ using core::Status;
 constexpr auto kEnd = std::chrono::seconds(10);
 
 // True once `fd` has something to read.
-bool wait_readable(int fd, core::TimePoint deadline) {
+bool wait_for_rival(int fd, core::TimePoint deadline) {
   for (;;) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - core::SystemClock().now()).count();
@@ -96,7 +96,7 @@ Status Rival::meet(int listener, int ranks) {
   const core::TimePoint deadline = core::SystemClock().now() + patience_;
   links_.resize(static_cast<std::size_t>(ranks));
   for (int met = 0; met < ranks; ++met) {
-    while (!wait_readable(listener, core::SystemClock().now() + std::chrono::milliseconds(50))) {
+    while (!wait_for_rival(listener, core::SystemClock().now() + std::chrono::milliseconds(50))) {
       for (Process& process : processes_) {
         if (process.wait({}).ok()) return lost(fmt::format("it ended before {} ranks were there", ranks));
       }
@@ -128,7 +128,7 @@ Result<std::string> Rival::read_line(std::size_t rank, core::TimePoint deadline)
       link.unread.erase(0, end + 1);
       return line;
     }
-    if (!wait_readable(link.socket.get(), deadline)) return lost(fmt::format("rank {} is silent", rank));
+    if (!wait_for_rival(link.socket.get(), deadline)) return lost(fmt::format("rank {} is silent", rank));
     std::array<char, 65536> bytes;
     const ssize_t count = ::recv(link.socket.get(), bytes.data(), bytes.size(), 0);
     if (count <= 0) return lost(fmt::format("rank {} ended", rank));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
@@ -49,7 +50,7 @@ class WatchTest : public testing::Test {
   }
   void write(const std::string& text) { std::ofstream(path_) << text; }
 
-  const std::string folder_ = testing::TempDir() + "notice_watch";
+  const std::string folder_ = testing::TempDir() + "notice_watch-" + std::to_string(::getpid());
   const std::string path_ = folder_ + "/notice";
   boost::asio::io_context loop_{1};
   std::optional<NoticeWatch> watch_;
