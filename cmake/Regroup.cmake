@@ -43,13 +43,13 @@ function(regroup_test NAME)
   regroup_test_properties(${NAME} ${ARG_TIMEOUT})
 endfunction()
 
-# Label, time limit (default 120 s; five times that with ThreadSanitizer, twice with AddressSanitizer) and environment of a CTest that add_test() has just added.
+# Label, time limit (default 120 s; five times that with ThreadSanitizer or under an emulator, twice with AddressSanitizer) and environment of a CTest that add_test() has just added.
 function(regroup_test_properties NAME)
   set(timeout 120)
   if(ARGC GREATER 1)
     set(timeout ${ARGV1})
   endif()
-  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread" OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout "${timeout} * 5")  # ten times as slow, and two tests at a time
   elseif(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
     math(EXPR timeout "${timeout} * 2")

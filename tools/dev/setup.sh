@@ -10,12 +10,13 @@ setup() {
   [[ " $* " != *" test "* ]] || setup_requirements mpich --prefix "$PWD/.venv/mpich"
 }
 
+# usage: setup_packages [LIST]
 setup_packages() {
-  command -v dpkg-query >/dev/null || { say "no dpkg here: requirements/debian.txt names what must be installed"; return; }
-  local package missing=()
+  local list=${1:-requirements/debian.txt} package missing=()
+  command -v dpkg-query >/dev/null || { say "no dpkg here: $list names what must be installed"; return; }
   local installed
-  installed=" $(dpkg-query -W -f='${Package}:${db:Status-Status} ' $(package_list) 2>/dev/null || true)"
-  for package in $(package_list); do
+  installed=" $(dpkg-query -W -f='${Package}:${db:Status-Status} ' $(package_list "$list") 2>/dev/null || true)"
+  for package in $(package_list "$list"); do
     [[ $installed == *" $package:installed "* ]] || missing+=("$package")
   done
   ((${#missing[@]})) || return 0
@@ -35,7 +36,7 @@ answer_questions() {
   done | debconf-set-selections
 }
 
-package_list() { grep -v '^#' requirements/debian.txt; }
+package_list() { grep -v '^#' "$1"; }
 
 apt_get() {
   DEBIAN_FRONTEND=noninteractive timeout 1800 apt-get -y -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 \
