@@ -126,13 +126,14 @@ function(regroup_test_environment OUT)
   set(${OUT} "REGROUP_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0" PARENT_SCOPE)
 endfunction()
 
-# Seconds of a test (default 120): five times that with ThreadSanitizer, twice with AddressSanitizer.
+# Seconds of a test (default 120): five times that with ThreadSanitizer or under an emulator, twice with
+# AddressSanitizer.
 function(regroup_test_timeout OUT)
   set(timeout 120)
   if(ARGC GREATER 1)
     set(timeout ${ARGV1})
   endif()
-  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
+  if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread" OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout "${timeout} * 5")  # ten times as slow, and two tests at a time
   elseif(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
     math(EXPR timeout "${timeout} * 2")

@@ -11,6 +11,10 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace regroup::core {
@@ -36,6 +40,24 @@ std::uint32_t update_portable(std::span<const std::byte> bytes, std::uint32_t c)
 }
 
 #if defined(__x86_64__)
+#define REGROUP_CRC [[gnu::target("sse4.2")]]
+REGROUP_CRC inline std::uint64_t add_word(std::uint64_t c, std::uint64_t word) {
+  return _mm_crc32_u64(c, word);
+}
+REGROUP_CRC inline std::uint32_t add_byte(std::uint32_t c, std::byte b) {
+  return _mm_crc32_u8(c, static_cast<unsigned char>(b));
+}
+#elif defined(__aarch64__)
+#define REGROUP_CRC [[gnu::target("+crc")]]
+REGROUP_CRC inline std::uint64_t add_word(std::uint64_t c, std::uint64_t word) {
+  return __crc32cd(static_cast<std::uint32_t>(c), word);
+}
+REGROUP_CRC inline std::uint32_t add_byte(std::uint32_t c, std::byte b) {
+  return __crc32cb(c, static_cast<unsigned char>(b));
+}
+#endif
+
+#ifdef REGROUP_CRC
 constexpr std::size_t kStream = 1024;  // bytes
 
 // [k][v]: what kStream zero bytes make of the CRC v << 8 * k.
@@ -67,29 +89,29 @@ std::uint64_t word_at(const std::byte* from) {
   return word;
 }
 
-__attribute__((target("sse4.2"))) std::uint32_t update_sse42(std::span<const std::byte> bytes,
-                                                             std::uint32_t crc) {
+REGROUP_CRC std::uint32_t update_streams(std::span<const std::byte> bytes, std::uint32_t crc) {
   std::uint64_t c = crc;
   for (; bytes.size() >= 3 * kStream; bytes = bytes.subspan(3 * kStream)) {
     std::uint64_t second = 0, third = 0;
     for (const std::byte* at = bytes.data(); at < bytes.data() + kStream; at += sizeof c) {
-      c = _mm_crc32_u64(c, word_at(at));
-      second = _mm_crc32_u64(second, word_at(at + kStream));
-      third = _mm_crc32_u64(third, word_at(at + 2 * kStream));
+      c = add_word(c, word_at(at));
+      second = add_word(second, word_at(at + kStream));
+      third = add_word(third, word_at(at + 2 * kStream));
     }
     c = behind_zeros(behind_zeros(c) ^ second) ^ third;
   }
-  for (; bytes.size() >= sizeof c; bytes = bytes.subspan(sizeof c))
-    c = _mm_crc32_u64(c, word_at(bytes.data()));
+  for (; bytes.size() >= sizeof c; bytes = bytes.subspan(sizeof c)) c = add_word(c, word_at(bytes.data()));
   auto tail = static_cast<std::uint32_t>(c);
-  for (const std::byte b : bytes) tail = _mm_crc32_u8(tail, static_cast<unsigned char>(b));
+  for (const std::byte b : bytes) tail = add_byte(tail, b);
   return tail;
 }
 
-std::uint32_t crc_sse42(std::span<const std::byte> bytes, std::uint32_t crc) {
-  return ~update_sse42(bytes, ~crc);
+std::uint32_t crc_streams(std::span<const std::byte> bytes, std::uint32_t crc) {
+  return ~update_streams(bytes, ~crc);
 }
+#endif
 
+#if defined(__x86_64__)
 constexpr std::size_t kLine = 64, kFold = 4 * kLine;
 
 // What multiplies half a register that is to be added `bits` later: both lie at one end of their halves, the
@@ -147,15 +169,17 @@ REGROUP_FOLDS std::uint32_t update_folds(std::span<const std::byte> bytes, std::
 
 std::uint32_t crc_folds(std::span<const std::byte> bytes, std::uint32_t crc) {
   const std::size_t whole = bytes.size() / kFold * kFold;
-  if (whole == 0) return crc_sse42(bytes, crc);
-  return crc_sse42(bytes.subspan(whole), ~update_folds(bytes, ~crc));
+  if (whole == 0) return crc_streams(bytes, crc);
+  return crc_streams(bytes.subspan(whole), ~update_folds(bytes, ~crc));
 }
 #endif
 
 constexpr std::array kAll {
 #if defined(__x86_64__)
   Crc32cKernel{"folds", has_folds, crc_folds},
-      Crc32cKernel{"sse42", [] { return __builtin_cpu_supports("sse4.2") != 0; }, crc_sse42},
+      Crc32cKernel{"sse42", [] { return __builtin_cpu_supports("sse4.2") != 0; }, crc_streams},
+#elif defined(__aarch64__)
+  Crc32cKernel{"armv8", [] { return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }, crc_streams},
 #endif
       Crc32cKernel{"portable", [] { return true; }, crc32c_portable},
 };

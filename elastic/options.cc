@@ -17,6 +17,7 @@
 #include <gnu/libc-version.h>
 #endif
 
+#include "core/cpu.h"
 #include "core/crc32c.h"
 #include "core/fd.h"
 #include "elastic/session.h"
@@ -81,13 +82,9 @@ core::Result<Environment> read_environment() {
 }
 
 std::string default_fingerprint() {
-  std::string set = "generic";
-#if defined(__x86_64__)
-  set = __builtin_cpu_supports("avx512f") ? "avx512" : __builtin_cpu_supports("avx2") ? "avx2" : "sse2";
-#endif
   const auto env = read_environment();
-  return fmt::format("isa={} threads={} libc={} build={}", set, env.ok() ? env->threads : "?", libc_version(),
-                     build_digest());
+  return fmt::format("isa={} threads={} libc={} build={}", core::instruction_set(),
+                     env.ok() ? env->threads : "?", libc_version(), build_digest());
 }
 
 }  // namespace regroup::elastic

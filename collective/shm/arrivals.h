@@ -4,8 +4,6 @@
 // does.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include "collective/shm/lines.h"
 #include "collective/shm/publish.h"
 #include "core/arena.h"
+#include "core/cpu.h"
 #include "core/status.h"
 #include "core/world.h"
 
@@ -56,7 +55,7 @@ class Arrivals {
   // Before the first look: a line that is about to be written is taken away from its writer by a look at it,
   // so who is the first to announce waits for a bit.
   void give_way() const {
-    if (leads_) _mm_pause();
+    if (leads_) core::cpu_relax();
   }
   // `sure`: a rank of which it is known.
   [[nodiscard]] Sight look(bool thorough, std::size_t sure = kNobody);

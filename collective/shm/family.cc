@@ -7,7 +7,6 @@
 #include "collective/shm/family.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "collective/shm/cores.h"
 #include "collective/shm/domains.h"
 #include "collective/shm/publish.h"
+#include "core/cpu.h"
 
 namespace regroup::collective {
 namespace {
@@ -205,7 +205,7 @@ bool Family::spin(std::uint64_t ticket) {
       if (now >= end || now >= deadline_of(ticket)) break;
     }
     advance(false);
-    _mm_pause();
+    core::cpu_relax();
   }
   return is_done(ticket);
 }

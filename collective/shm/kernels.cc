@@ -5,6 +5,8 @@
 
 namespace regroup::collective {
 
+#if defined(__x86_64__)
+
 Simd best_simd() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -26,5 +28,16 @@ const Kernels& kernels_of(Simd level) {
   }
   return kKernelsBaseline;
 }
+
+#else
+
+Simd best_simd() { return Simd::kBaseline; }
+
+const Kernels& kernels_of([[maybe_unused]] Simd level) {
+  assert(level <= best_simd());
+  return kKernelsBaseline;
+}
+
+#endif
 
 }  // namespace regroup::collective

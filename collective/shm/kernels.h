@@ -10,7 +10,8 @@
 
 namespace regroup::collective {
 
-enum class Simd : std::uint8_t { kBaseline, kAvx2, kAvx512 };  // kBaseline: what every x86-64 has
+// kBaseline: what every processor of its kind has, SSE2 on x86-64 and NEON on ARM64. The others: x86-64 only.
+enum class Simd : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 
 // What values are reduced in: 16-bit floats in float32.
 enum class Accumulator : std::uint8_t { kFloat32, kFloat64, kInt32, kInt64, kInt8, kInt16, kUint8 };

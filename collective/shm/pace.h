@@ -4,8 +4,6 @@
 // measures both from time to time.
 #pragma once
 
-#include <x86intrin.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,6 +15,7 @@
 #include "collective/shm/factory.h"
 #include "collective/shm/publish.h"
 #include "collective/shm/stage.h"
+#include "core/cpu.h"
 
 namespace regroup::collective {
 
@@ -100,9 +99,9 @@ class Paces {
   template <class Work>
   void spend(std::uint64_t time, const Work& work) {
     Chunk& chunk = chunks_[time % kTurns];
-    const std::uint64_t began = chunk.counts ? __rdtsc() : 0;
+    const std::uint64_t began = chunk.counts ? core::cpu_ticks() : 0;
     work();
-    if (chunk.counts) chunk.ticks += __rdtsc() - began;
+    if (chunk.counts) chunk.ticks += core::cpu_ticks() - began;
   }
   // That was all of it, of `bytes`; 0: not worth measuring.
   void end(Kind kind, std::size_t placed, std::uint64_t time, std::size_t bytes) {

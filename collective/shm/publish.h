@@ -4,14 +4,14 @@
 // ThreadSanitizer sees neither such stores nor the fence; its build sets REGROUP_PLAIN_STORES.
 #pragma once
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#include "core/cpu.h"
 
 namespace regroup::collective {
 
@@ -43,15 +43,9 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes, Stores how) {
   std::size_t done = 0;
 #ifndef REGROUP_PLAIN_STORES
-  if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
-    for (; done + 4 * sizeof(__m128i) <= bytes; done += 4 * sizeof(__m128i)) {
-      const auto* source = reinterpret_cast<const __m128i*>(from + done);
-      auto* target = reinterpret_cast<__m128i*>(to + done);
-      _mm_stream_si128(target, _mm_loadu_si128(source));
-      _mm_stream_si128(target + 1, _mm_loadu_si128(source + 1));
-      _mm_stream_si128(target + 2, _mm_loadu_si128(source + 2));
-      _mm_stream_si128(target + 3, _mm_loadu_si128(source + 3));
-    }
+  constexpr std::size_t kLine = 64;
+  if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+    for (; done + kLine <= bytes; done += kLine) core::stream_line(to + done, from + done);
   }
 #endif
   static_cast<void>(how);
@@ -63,7 +57,7 @@ inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes,
 // it: its next release store says that it has left, and the next writer relies on that.
 inline void complete_stores() {
 #ifndef REGROUP_PLAIN_STORES
-  _mm_sfence();
+  core::store_fence();
 #endif
 }
 
@@ -80,14 +74,12 @@ inline void publish_and_go(std::atomic<std::uint64_t>& word, std::uint64_t value
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
 }
 
-// What this thread stored before can be seen before it looks at anything behind this. What
-// std::atomic_thread_fence() compiles to, which ThreadSanitizer refuses; it needs none.
-inline void fence() { asm volatile("lock orq $0, (%%rsp)" ::: "memory", "cc"); }
+// What this thread stored before can be seen before it looks at anything behind this. ThreadSanitizer needs
+// none.
+inline void fence() { core::full_fence(); }
 
 // The cache line at `line` begins to come here from whoever has it, to be written.
-inline void make_own(const void* line) {
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const std::byte*>(line)));
-}
+inline void make_own(const void* line) { core::prefetch_to_write(line); }
 
 // memcpy() of at most 64 bytes, for which a call takes longer than the copy.
 inline void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -1,7 +1,7 @@
 // The rounding mode in which everything is reduced, whatever the thread's own.
 #pragma once
 
-#include <xmmintrin.h>
+#include "core/cpu.h"
 
 namespace regroup::collective {
 
@@ -9,22 +9,20 @@ namespace regroup::collective {
 // the bits must not depend on it.
 class StandardArithmetic {
  public:
-  StandardArithmetic() : before_(_mm_getcsr()) {
-    if (differs()) _mm_setcsr(kDefault);
+  StandardArithmetic() : before_(core::float_mode()) {
+    if (differs()) core::set_float_mode(core::kStandardFloatMode);
   }
   // Flags that the arithmetic raised stay raised: to look costs as much as a small reduction.
   ~StandardArithmetic() {
-    if (differs()) _mm_setcsr(before_);
+    if (differs()) core::set_float_mode(before_);
   }
   StandardArithmetic(const StandardArithmetic&) = delete;
   StandardArithmetic& operator=(const StandardArithmetic&) = delete;
 
  private:
-  static constexpr unsigned kFlags = 0x3f;  // what happened; no setting
-  static constexpr unsigned kDefault = 0x1f80;
-  [[nodiscard]] bool differs() const { return (before_ & ~kFlags) != kDefault; }
+  [[nodiscard]] bool differs() const { return (before_ & ~core::kFloatFlags) != core::kStandardFloatMode; }
 
-  const unsigned before_;
+  const core::FloatMode before_;
 };
 
 }  // namespace regroup::collective

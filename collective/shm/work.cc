@@ -18,6 +18,7 @@
 
 #include "collective/shm/cache.h"
 #include "collective/shm/communicator.h"
+#include "core/cpu.h"
 
 namespace regroup::collective {
 namespace {
@@ -44,7 +45,7 @@ std::size_t most_copied(Kind kind, std::size_t ranks, bool shares_cores) {
 // two ranks, a broadcast 0.35 us in lines and 0.19 behind a flag, an all-reduce 1.07 and 0.42. On an Intel a
 // root's lines take half as long as a flag; other kinds were not compared there.
 std::size_t most_lines(Kind kind, Lines lines) {
-  static const bool kAmd = __builtin_cpu_is("amd") != 0;
+  static const bool kAmd = core::is_amd();
   if (lines == Lines::kNever) return 0;
   if (!kAmd || lines == Lines::kAlways) return kLines;
   return from_root(kind) ? 2 : 0;

@@ -6,12 +6,12 @@
 #include "collective/ucx/engine.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "core/cpu.h"
 #include "core/doorbell.h"
 
 namespace regroup::collective {
@@ -214,7 +214,7 @@ bool Engine::spin(std::uint64_t ticket) {
       end = {};
       continue;
     }
-    _mm_pause();
+    core::cpu_relax();
     const TimePoint time = now();
     if (end == TimePoint()) end = time + kSpin;
     if (time >= end) break;

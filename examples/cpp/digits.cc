@@ -1,9 +1,10 @@
 // Elastic training in C++ without a framework. Run it under the launcher:
-//   regroup --oversubscribe --start 3 -np 2:4 digits digits.csv
-// digits.csv: see README.md beside this file.
+//   regroup --oversubscribe --start 3 -np 2:4 digits digits.csv [WEIGHTS]
+// digits.csv: see README.md beside this file. WEIGHTS: a file for the final weights, as float32.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "digits_model.h"
@@ -35,6 +36,12 @@ std::span<float> as_floats(std::span<std::byte> bytes) {
 
 std::span<const float> as_floats(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+bool save(std::span<const float> values, const char* path) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
+  return static_cast<bool>(file.flush());
 }
 
 }  // namespace
@@ -81,6 +88,10 @@ int main(int argc, char** argv) {
     for (const digits::Sample& sample : samples) right += model.right(sample) ? 1 : 0;
     std::printf("accuracy on the training set %.1f %%\n",
                 100.0 * static_cast<double>(right) / static_cast<double>(samples.size()));
+    if (argc > 2 && !save(model.weights(), argv[2])) {
+      std::fprintf(stderr, "digits: cannot write the weights to %s\n", argv[2]);
+      return 1;
+    }
   }
   return 0;
 }

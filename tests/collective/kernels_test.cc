@@ -3,7 +3,6 @@
 #include "collective/shm/kernels.h"
 
 #include <gtest/gtest.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "collective/shm/tree_fold.h"
+#include "core/cpu.h"
 #include "tests/collective/reference.h"
 
 namespace regroup::collective::testing {
@@ -70,12 +70,13 @@ TEST_P(Kernel, DoesNotDependOnTheModeOfTheThread) {
   const std::vector<Bytes> leaves{make_leaf(Dtype::kFloat32, 999, 1, true),
                                   make_leaf(Dtype::kFloat32, 999, 2, true)};
   const Bytes want = reference_fold(Dtype::kFloat32, Op::kSum, leaves, {0, 2});
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040 | 0x6000);  // flush denormals, towards zero
-  const unsigned changed = _mm_getcsr();
+  const core::FloatMode before = core::float_mode();
+  core::set_float_mode(core::kFastFloatMode);
+  const core::FloatMode changed = core::float_mode();
+  ASSERT_NE(changed & ~core::kFloatFlags, core::kStandardFloatMode);
   const Bytes got = folded(leaves, Dtype::kFloat32, Op::kSum, GetParam(), 0, Stores::kPlain);
-  EXPECT_EQ(_mm_getcsr(), changed);
-  _mm_setcsr(before);
+  EXPECT_EQ(core::float_mode(), changed);
+  core::set_float_mode(before);
   EXPECT_EQ(got, want);
 }
 

@@ -1,7 +1,6 @@
 // The lanes of our own ranks.
 #include "tools/bench/lane.h"
 
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "collective/shm/kernels.h"
 #include "collective/shm/publish.h"
 #include "collective/shm/tree_fold.h"
+#include "core/cpu.h"
 #include "tools/bench/start_line.h"
 #include "tools/bench/verify.h"
 
@@ -236,7 +236,7 @@ class ExchangeLane final : public Lane {
     const void* left = lines_[0]->data.data();
     for (std::size_t r = 0; r < lines_.size(); ++r) {
       for (unsigned look = 1; lines_[r]->turn.load(std::memory_order_acquire) != turn_; ++look) {
-        _mm_pause();
+        core::cpu_relax();
         if (look % 1024 != 0) continue;
         ::sched_yield();  // the other may need this core
         if (core::SystemClock().now() > deadline) return core::deadline_exceeded("bare exchange");

@@ -57,6 +57,7 @@ setup_finish() {
   ((SECONDS - start < 2)) || say "waited $((SECONDS - start)) s for the Python packages"
 }
 
+# usage: setup_packages NAME,...: requirements/NAME.debian
 setup_packages() {
   local lists=${1//,/ } list package installed missing=()
   command -v dpkg-query >/dev/null || { say "no dpkg here: requirements/*.debian name what must be installed ($lists)"; return; }
