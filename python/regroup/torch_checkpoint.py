@@ -243,12 +243,12 @@ def _main() -> None:
     args = parser.parse_args()
     try:
         state = torch.load(args.file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError, ...
+    except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
     try:
         print(save(args.directory, args.step, state))
-    except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list that holds itself, for example
+    except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")
 
 

@@ -71,7 +71,7 @@ fuzz_for() {
   rmdir --ignore-fail-on-non-empty "tests/fuzz/corpus/$name"
   ((rc == 0)) && return
   grep -E 'ERROR: |runtime error: |SUMMARY: ' "$log" || tail -5 "$log"
-  echo "reproducer: $(find "$work" -maxdepth 1 -name '*-*' ! -name log-merge | head -1); the whole report: $log"
+  echo "reproducer: $(find "$work" -maxdepth 1 -name '*-*' ! -name log-merge ! -name "merge-*" | head -1); the whole report: $log"
   return 1
 }
 
@@ -83,7 +83,7 @@ fuzz_keep() {
   find "${FOLDERS[@]}" -type f -exec cp -t "$work/all" {} +
   find "$work/new" -type f -size "+${FUZZ_LARGEST}c" -delete
   ls "$work/all" >"$work/before"
-  "build-fuzz/bin/fuzz_$name" -merge=1 -use_counters=0 "$work/all" "$work/new" >"$work/log-merge" 2>&1 || true
+  "build-fuzz/bin/fuzz_$name" -merge=1 -use_counters=0 -artifact_prefix="$work/merge-" "$work/all" "$work/new" >"$work/log-merge" 2>&1 || true
   while read -r file; do
     (($(find "$kept" -type f | wc -l) < FUZZ_MOST)) || break
     cp "$work/all/$file" "$kept/"
