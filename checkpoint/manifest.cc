@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "checkpoint/json_outline.h"
 #include "core/crc32c.h"
 
 namespace regroup::checkpoint {
@@ -21,7 +22,7 @@ constexpr std::string_view kFormat = "regroup-checkpoint";
 constexpr std::string_view kTrailer = "crc32c=";
 constexpr std::size_t kTrailerBytes = 7 + 8 + 1;  // crc32c=0123abcd\n
 constexpr std::size_t kLargest = std::size_t{1} << 30;
-constexpr int kDeepest = 8;
+constexpr std::size_t kDeepest = 8;
 
 Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
 
@@ -169,11 +170,9 @@ core::Result<Json> read_json(std::string_view text, const std::string& name) {
   const std::string_view body = text.substr(0, text.size() - kTrailerBytes);
   if (text.substr(body.size()) != trailer_of(body))
     return damaged(fmt::format("{}: its checksum does not fit its content", name));
-  bool too_deep = false;
-  const auto shallow = [&](int depth, Json::parse_event_t, Json&) { return !(too_deep |= depth > kDeepest); };
-  Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
-  if (json.is_discarded() || too_deep || !json.is_object())
-    return damaged(fmt::format("{}: no JSON object", name));
+  const bool shallow = outline_of_json(body).depth <= kDeepest;
+  Json json = Json::parse(shallow ? body : "", nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return damaged(fmt::format("{}: no JSON object", name));
   return json;
 }
 

@@ -21,7 +21,6 @@ import argparse
 import io
 import json
 import os
-import pickle
 import sys
 import uuid
 from dataclasses import replace
@@ -244,12 +243,12 @@ def _main() -> None:
     args = parser.parse_args()
     try:
         state = torch.load(args.file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error) or type(error).__name__
+    except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
     try:
         print(save(args.directory, args.step, state))
-    except (Error, OSError) as error:
+    except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")
 
 

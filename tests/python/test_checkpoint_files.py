@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,6 +92,26 @@ def test_the_command_says_why_it_cannot_import(tmp_path):
     assert "a Python with the packages regroup and torch is wanted (" in done.stderr
     assert "python3: it has no package torch)" in done.stderr
     assert not (tmp_path / "c").exists()
+
+
+def pickle_streams():
+    folder = Path(__file__).parents[1] / "fuzz/corpus/torch_load"
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("path", pickle_streams(), ids=lambda path: path.name[:8])
+def test_a_damaged_pickle_is_refused_with_a_sentence(path, tmp_path, monkeypatch, capsys):
+    """Streams for which loading or saving raised KeyError, IndexError, TypeError, RecursionError, ..."""
+    torch.save({"w": torch.ones(2, 3), "b": torch.zeros(2)}, tmp_path / "whole.pt")
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as damaged:
+        for name in whole.namelist():
+            pickled = name.endswith("data.pkl")
+            damaged.writestr(name, path.read_bytes() if pickled else whole.read(name))
+    monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"])
+    with pytest.raises(SystemExit) as end:
+        torch_checkpoint._main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(f"regroup checkpoint: {tmp_path}/a.pt")
 
 
 def test_damage_is_an_error(tmp_path):

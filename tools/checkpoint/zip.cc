@@ -241,6 +241,7 @@ Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, cons
   const auto directory = find_directory(archive);
   if (!directory) return core::invalid_argument(name + ": no zip archive");
   std::vector<ZipMember> out;
+  std::uint64_t total = 0;
   Reader at(archive, directory->offset);
   for (std::uint64_t i = 0; i < directory->count; ++i) {
     const auto entry = take_central(at);
@@ -248,6 +249,10 @@ Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, cons
     if (entry->method != 0)
       return core::invalid_argument(
           fmt::format("{}: {} is compressed, which is not read", name, entry->name));
+    // Otherwise a few megabytes of names, all of the same data, would be checksummed for hours.
+    if (entry->bytes > archive.size() - total)
+      return core::invalid_argument(fmt::format("{}: its members overlap", name));
+    total += entry->bytes;
     Reader local(archive, entry->offset);
     local.skip(26);
     const auto name_bytes = local.get<std::uint16_t>(), extra = local.get<std::uint16_t>();

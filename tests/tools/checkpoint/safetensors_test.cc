@@ -1,0 +1,79 @@
+// Safetensors files that must be refused, as the reference implementation does.
+#include "tools/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cstring>
+
+namespace regroup::checkpoint_tool {
+namespace {
+
+using testing::HasSubstr;
+
+core::Result<std::vector<checkpoint::SnapshotPiece>> read(const std::string& header,
+                                                          const std::string& data = {}) {
+  static std::string file;  // the pieces point into it
+  const std::uint64_t length = header.size();
+  file.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  file += header + data;
+  return read_safetensors(std::as_bytes(std::span(file)), "a.safetensors");
+}
+
+TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
+  const auto pieces = read(
+      R"({"__metadata__": {"step": "3"},
+          "a": {"dtype": "U8", "shape": [2], "data_offsets": [4, 6]},
+          "b": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}})",
+      "123456");
+  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
+  ASSERT_EQ(pieces->size(), 2);
+  EXPECT_EQ((*pieces)[0].name, "b");
+  EXPECT_EQ((*pieces)[1].name, "a");
+  EXPECT_EQ(std::memcmp((*pieces)[1].bytes.data(), "56", 2), 0);
+}
+
+constexpr struct {
+  const char *header, *data, *why;
+} kRefused[] = {
+    {R"({"w": {"dtype": "F32", "shape": [4611686018427387904], "data_offsets": [0, 0]}})", "", "its shape"},
+    {R"({"w": {"dtype": "U8", "shape": [-1, 2], "data_offsets": [0, 2]}})", "12", "its shape is no list"},
+    {R"({"w": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}})", "12", "its shape is no list"},
+    {R"({"w": {"dtype": "U8", "data_offsets": [0, 1]}})", "1", "its shape is no list"},
+    {R"({"w": {"dtype": "U8", "shape": [2], "data_offsets": [0, "1", 2]}})", "12", "its bytes are not there"},
+    {R"({"w": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}})", "12", "its bytes are not there"},
+    {R"({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+         "w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})",
+     "1", "listed twice"},
+    {R"({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+         "b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}})",
+     "123", "bytes of tensor b begin at 1, expected 2"},
+    {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})", "12", "begin at 1, expected 0"},
+    {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})", "12", "1 bytes belong to no tensor"},
+    {"[]", "", "no JSON object"},
+    {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "no JSON object"},
+};
+
+TEST(Safetensors, RefusesWhatTheFormatForbids) {
+  for (const auto& row : kRefused) {
+    const auto pieces = read(row.header, row.data);
+    EXPECT_EQ(pieces.code(), core::Code::kInvalidArgument) << row.header;
+    EXPECT_THAT(pieces.status().message(), HasSubstr(row.why)) << row.header;
+  }
+}
+
+// Each name was compared with all before it, and each tensor looked at after each: 5 MB took minutes.
+TEST(Safetensors, ReadsManyTensorsQuickly) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i)
+    header +=
+        (i == 0 ? "\"" : ",\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  const auto begin = std::chrono::steady_clock::now();
+  const auto pieces = read(header + "}");
+  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
+  EXPECT_EQ(pieces->size(), 100'000);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+}  // namespace
+}  // namespace regroup::checkpoint_tool
