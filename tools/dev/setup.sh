@@ -6,11 +6,12 @@
 # verb            Debian packages: requirements/NAME.debian     Python packages: NAME.txt, now | in the background
 needs_of() {
   case $1 in
-    build | fuzz) echo "build                                    build |" ;;
+    build)        echo "build                                    build |" ;;
+    fuzz)         echo "build gtest fuzz                         build |" ;;
     demo)         echo "build                                    build | demo" ;;
-    test | chaos) echo "build test format                        build | demo lint test mpich" ;;
-    check)        echo "build test lint                          build | demo lint test mpich" ;;
-    lint)         echo "build test lint                          build lint |" ;;
+    test | chaos) echo "build gtest test format                     build | demo lint test mpich" ;;
+    check)        echo "build gtest test lint                    build | demo lint test mpich" ;;
+    lint)         echo "build gtest lint                         build lint |" ;;
     gpu-test)     echo "build                                    build |" ;;
     bench-*)      bench_needs_of "${1#bench-}" ;;
     *) die "setup: no such verb: $1" ;;
