@@ -43,6 +43,7 @@ TESTS_OF = {
     "launcher/topo": "launcher/topo",
     "launcher/usage": "launcher/usage",
     "tools": "tools",
+    "tools/checkpoint": "tools/checkpoint",
     "tools/pmi": "pmi",
 }
 

@@ -1,0 +1,59 @@
+"""A feature never vanishes in silence: CMake names the package that is missing, unless it is off by name."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADERS = [f"-D{name}_INCLUDE=/usr/include" for name in ("FMT", "FLATBUFFERS", "HWLOC")]
+NO_UCX = [*HEADERS, "-DCMAKE_IGNORE_PATH=/usr/include"]
+
+
+def configure(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess:
+    words = ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *options]
+    env = os.environ | environment
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+
+
+@pytest.mark.parametrize(
+    ("folders", "options", "environment", "said"),
+    [
+        (
+            "core;collective",
+            NO_UCX,
+            {},
+            "Debian: libucx-dev) or switch the feature off by name: -DREGROUP_UCX=OFF",
+        ),
+        (
+            "core;checkpoint;checkpoint/hdf5",
+            [],
+            {"PKG_CONFIG_LIBDIR": "/"},
+            "REGROUP_CHECKPOINTS: HDF5's hdf5.pc",
+        ),
+        ("core;python", ["-DPython_EXECUTABLE=/usr/bin/python3"], {}, "/usr/bin/python3 has no nanobind"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, folders, options, environment, said):
+    done = configure(tmp_path, f"-DREGROUP_ONLY={folders}", *options, **environment)
+    assert done.returncode != 0
+    assert said in " ".join(done.stderr.split()), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("folders", "options", "environment"),
+    [
+        ("core;collective", [*NO_UCX, "-DREGROUP_UCX=OFF"], {}),
+        ("core;checkpoint;checkpoint/hdf5", ["-DREGROUP_CHECKPOINTS=OFF"], {"PKG_CONFIG_LIBDIR": "/"}),
+        ("core;python", ["-DREGROUP_PYTHON=OFF", "-DPython_EXECUTABLE=/usr/bin/python3"], {}),
+    ],
+)
+def test_what_is_off_by_name_is_not_missed(tmp_path, folders, options, environment):
+    done = configure(tmp_path, f"-DREGROUP_ONLY={folders}", *options, **environment)
+    assert "not found. Install it" not in done.stderr and "has no nanobind" not in done.stderr, done.stderr
+
+
+def test_a_group_of_no_sources_is_refused(tmp_path):
+    done = configure(tmp_path, "-DREGROUP_UNITY=0")
+    assert "REGROUP_UNITY=0: expected a whole number" in done.stderr
