@@ -10,26 +10,56 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace regroup::launcher {
 namespace {
 
-// With SO_REUSEADDR a second socket of our own could bind the same port, so the caller keeps fixed ones
-// apart.
-core::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, core::Fd& socket) {
-  socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
+sockaddr_in address_of(bool any, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(of.empty() ? INADDR_ANY : INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(any ? INADDR_ANY : INADDR_LOOPBACK);
   address.sin_port = htons(port);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  return address;
+}
+
+// 0, or the errno. With SO_REUSEADDR a second socket of our own could bind the same port, so the caller keeps
+// fixed ones apart.
+int bind_reusably(core::Fd& socket, sockaddr_in address) {
+  socket.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
   if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(socket.get(), generic, size) != 0 || ::getsockname(socket.get(), generic, &size) != 0) {
-    return core::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port), errno);
+      ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    return errno;
   }
-  return ntohs(address.sin_port);
+  return 0;
+}
+
+// A server may listen on all addresses, which an older connection from another address of this host with the
+// same port forbids. Once a port is held the kernel gives it to no new connection.
+bool can_be_served(std::uint16_t port) {
+  core::Fd probe;
+  return bind_reusably(probe, address_of(/*any=*/true, port)) == 0;
+}
+
+// `port` 0: any that can be served.
+core::Result<std::uint16_t> hold(std::uint16_t port, std::string_view of, core::Fd& socket) {
+  constexpr int kCandidates = 64;
+  std::vector<core::Fd> refused;  // held meanwhile, so that the kernel offers others
+  for (int i = 0;; ++i) {
+    sockaddr_in address = address_of(of.empty(), port);
+    socklen_t size = sizeof address;
+    int error = bind_reusably(socket, address);
+    if (error == 0 && ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      error = errno;
+    }
+    if (error != 0) {
+      return core::system_error("bind", fmt::format("{}:{}", of.empty() ? "0.0.0.0" : of, port), error);
+    }
+    const std::uint16_t held = ntohs(address.sin_port);
+    if (port != 0 || i == kCandidates || can_be_served(held)) return held;
+    refused.push_back(std::move(socket));
+  }
 }
 
 // Calls `port_of(rank, role, label, wanted)` for each port of each member in turn, wanted 0 being any one,

@@ -5,11 +5,20 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <set>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace regroup::launcher {
 namespace {
@@ -57,6 +66,49 @@ TEST(PortPool, ServersTakeTheirPortsAgainAndAgain) {
     core::Fd stranger;
     EXPECT_EQ(serve(pool->cluster.members[0].port, true, stranger), -EADDRINUSE);
   }
+}
+
+// In a network namespace of this thread half of all ports belong to sockets of another address.
+bool take_half_of_the_ports(std::vector<core::Fd>& taken) {
+  if (::unshare(CLONE_NEWNET) != 0) return false;
+  const core::Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  if (::ioctl(any.get(), SIOCSIFFLAGS, &loopback) != 0) return false;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  int first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  for (int port = first; port < last; ++port) {
+    if (port / 2 % 2 == 0) continue;
+    core::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return false;
+    taken.push_back(std::move(socket));
+  }
+  return true;
+}
+
+TEST(PortPool, APortOfAConnectionFromAnotherAddressIsNotGiven) {
+  bool ready = false;
+  std::thread apart([&] {
+    std::vector<core::Fd> taken;
+    if (!(ready = take_half_of_the_ports(taken))) return;
+    auto pool = pool_of({{"worker", 20}});
+    ASSERT_TRUE(pool.ok()) << pool.status().message();
+    for (const MemberPorts& member : pool->cluster.members) {
+      core::Fd server;
+      EXPECT_EQ(serve(member.port, true, server), 0) << member.port;
+    }
+  });
+  apart.join();
+  if (!ready) GTEST_SKIP() << "no network namespace, or too few files: " << std::strerror(errno);
 }
 
 TEST(PortPool, KeepsOthersAway) {
