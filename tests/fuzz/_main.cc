@@ -13,7 +13,7 @@
 
 // Made by CMake: FUZZ_TARGET(NAME) for each target, whose LLVMFuzzerTestOneInput is compiled as fuzz_NAME.
 #define FUZZ_TARGET(name) extern "C" int fuzz_##name(const std::uint8_t* data, std::size_t size);
-#include "fuzz_targets.inc"
+#include "tests/fuzz/fuzz_targets.inc"
 #undef FUZZ_TARGET
 
 namespace {
@@ -26,7 +26,7 @@ struct Target {
 };
 #define FUZZ_TARGET(name) {#name, fuzz_##name},
 constexpr Target kTargets[] = {
-#include "fuzz_targets.inc"
+#include "tests/fuzz/fuzz_targets.inc"
 };
 #undef FUZZ_TARGET
 
