@@ -17,24 +17,24 @@ namespace {
 
 using checkpoint::SnapshotPiece;
 using core::invalid_argument;
-using Json = nlohmann::json;  // nlohmann::ordered_json compares each key with all before it
+using HeaderJson = nlohmann::json;  // nlohmann::ordered_json compares each key with all before it
 
 constexpr std::size_t kDeepest = 4;
 constexpr std::uint64_t kLargestHeader = 100'000'000;  // as the reference implementation has it
 
 // Nothing: there is no list of whole numbers >= 0.
-std::optional<std::vector<std::uint64_t>> numbers(const Json& from, const char* key) {
+std::optional<std::vector<std::uint64_t>> numbers(const HeaderJson& from, const char* key) {
   const auto found = from.find(key);
   if (found == from.end() || !found->is_array()) return std::nullopt;
   std::vector<std::uint64_t> out;
-  for (const Json& number : *found) {
+  for (const HeaderJson& number : *found) {
     if (!number.is_number_unsigned()) return std::nullopt;
     out.push_back(number.get<std::uint64_t>());
   }
   return out;
 }
 
-core::Result<SnapshotPiece> piece_of(const std::string& key, const Json& value,
+core::Result<SnapshotPiece> piece_of(const std::string& key, const HeaderJson& value,
                                      std::span<const std::byte> data) {
   const auto wrong = [&](const char* what) {
     return invalid_argument(fmt::format("tensor {}: {}", key, what));
@@ -74,9 +74,10 @@ core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
 }
 
 // The JSON object of a header.
-core::Result<Json> parse_header(std::string_view text) {
+core::Result<HeaderJson> parse_header(std::string_view text) {
   const checkpoint::JsonOutline outline = checkpoint::outline_of_json(text);
-  Json json = Json::parse(outline.depth > kDeepest ? "" : text, nullptr, /*allow_exceptions=*/false);
+  HeaderJson json =
+      HeaderJson::parse(outline.depth > kDeepest ? "" : text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return invalid_argument("its header is no JSON object of tensors");
   if (outline.keys != json.size()) return invalid_argument("a tensor is listed twice");
   return json;
