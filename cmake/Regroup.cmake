@@ -63,7 +63,6 @@ function(regroup_generate_headers OUT SCHEMAS)
       COMMAND ${FLATC} --cpp --gen-object-api --scoped-enums --cpp-std c++17 -o ${REGROUP_GENERATED_DIR}/${folder} ${path}
       DEPENDS ${path} VERBATIM)
     list(APPEND headers ${header})
-    set_property(GLOBAL APPEND PROPERTY REGROUP_SCHEMA_HEADERS ${header})
   endforeach()
   set(${OUT} ${headers} PARENT_SCOPE)
 endfunction()
