@@ -3,7 +3,7 @@
 #       regroup::NAME; of each schema NAME.fbs flatc makes a header, included as "folder/NAME_generated.h"
 #   regroup_program(NAME SOURCES ... DEPS ... [TEST] [INSTALL])   executable build/bin/NAME; TEST: build/tests/bin/NAME
 #   regroup_require(FEATURE FOUND NEEDS DEBIAN)   stops the configuration where FOUND is false
-#   regroup_test(NAME SOURCES ... DEPS ... [ALONE ...] [TIMEOUT seconds] [SERIAL])   GoogleTest; each case is one CTest
+#   regroup_test(NAME SOURCES ... DEPS ... [ALONE ...] [TIMEOUT seconds])   GoogleTest; each case is one CTest
 # DEPS are targets: `regroup::core`, `Threads::Threads`. Paths are relative to the calling folder.
 # INSTALL makes a library part of `find_package(Regroup)` and regroup.pc, a program part of PREFIX/bin.
 # Sources include from the repository root: "core/status.h". They are compiled in groups of REGROUP_UNITY, each
@@ -34,7 +34,7 @@ function(regroup_group_sources OUT NAME SOURCES ALONE)
     endif()
   endforeach()
   list(LENGTH grouped count)
-  math(EXPR groups "(${count} + ${REGROUP_UNITY} - 1) / (${REGROUP_UNITY} + 0)")
+  math(EXPR groups "(${count} + ${REGROUP_UNITY} - 1) / ${REGROUP_UNITY}")
   if(count)
     foreach(group RANGE 1 ${groups})
       math(EXPR first "(${group} - 1) * ${count} / ${groups}")
@@ -103,9 +103,9 @@ function(regroup_program NAME)
   endif()
 endfunction()
 
-# Cases run in the repository root, with build/bin first in PATH and in REGROUP_BIN_DIR. SERIAL: none runs beside another.
+# Cases run in the repository root, with build/bin first in PATH and in REGROUP_BIN_DIR.
 function(regroup_test NAME)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "SERIAL" "TIMEOUT" "SOURCES;DEPS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPS;ALONE")
   regroup_program(${NAME} TEST SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     TEST_LIST ${NAME}_cases)
@@ -114,7 +114,7 @@ function(regroup_test NAME)
   file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${NAME}_properties.cmake @ONLY CONTENT [[
 foreach(case IN LISTS @NAME@_cases)
-  set_tests_properties(${case} PROPERTIES TIMEOUT @timeout@ LABELS "@label@" RUN_SERIAL "@ARG_SERIAL@"
+  set_tests_properties(${case} PROPERTIES TIMEOUT @timeout@ LABELS "@label@"
     ENVIRONMENT "@variables@" ENVIRONMENT_MODIFICATION "PATH=path_list_prepend:@CMAKE_RUNTIME_OUTPUT_DIRECTORY@")
 endforeach()
 ]])

@@ -43,7 +43,7 @@ setup() {
   [[ -n ${later:-} ]] || return 0
   # shellcheck disable=SC2086
   if python_is_ready ${later//,/ }; then return; fi
-  say "installing Python packages in the background: ${later//,/ }$(last_time python)"
+  say "installing Python packages in the background: ${later//,/ }"
   # shellcheck disable=SC2086
   (setup_python ${later//,/ }) >"$LOGS/setup-python.log" 2>&1 &
   SETUP_JOB=$!
