@@ -17,6 +17,7 @@
 #include "collective/shm/cores.h"
 #include "collective/shm/domains.h"
 #include "collective/shm/publish.h"
+#include "collective/shm/spin_limit.h"
 #include "core/cpu.h"
 
 namespace regroup::collective {
@@ -26,10 +27,6 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-// Of looking for the next move, from the last one on: from the beginning of a long operation on it would soon
-// be over, and each chunk a sleep, by which a process beside this one gets the core. Were it longer, the
-// ranks of two jobs that share cores would keep each other from them.
-constexpr auto kSpin = std::chrono::microseconds(50);
 // Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
 // then, which does not see the announcement either; behind the nap it does.
 constexpr auto kNap = std::chrono::milliseconds(1);
@@ -196,13 +193,11 @@ bool Family::look_again(std::uint64_t ticket) {
 
 bool Family::spin(std::uint64_t ticket) {
   constexpr unsigned kBetweenClocks = 64;
-  TimePoint end{};
-  std::uint64_t seen = ~std::uint64_t{0};  // no number of moves
+  SpinLimit limit;
   for (unsigned turn = 1; !is_done(ticket) && failed_.ok(); ++turn) {
     if (turn % kBetweenClocks == 0) {
       const TimePoint now = core::SystemClock().now();
-      if (std::exchange(seen, moves()) != moves()) end = now + kSpin;
-      if (now >= end || now >= deadline_of(ticket)) break;
+      if (!limit.allows(moves(), now) || now >= deadline_of(ticket)) break;
     }
     advance(false);
     core::cpu_relax();
