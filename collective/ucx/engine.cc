@@ -224,7 +224,8 @@ bool Engine::spin(std::uint64_t ticket) {
 
 // Sees that the roll is called in time, that silence is noticed, and that the deadline is kept.
 TimePoint Engine::next_look(const Pending& pending) const {
-  return std::min(pending.deadline, queue_.empty() ? now() + kAgain : next_call(queue_.front()));
+  return std::min(pending.deadline,
+                  queue_.empty() ? now() + wire_->roll_interval() : next_call(queue_.front()));
 }
 
 // Until nothing has moved for a while: to be woken costs more. Who gets the core back late shares it with

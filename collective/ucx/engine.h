@@ -26,8 +26,7 @@ namespace regroup::collective {
 
 class Engine;
 
-inline constexpr std::chrono::milliseconds kPatience(10);  // before the roll is called
-inline constexpr std::chrono::milliseconds kAgain(300);    // before it is called again
+inline constexpr std::chrono::milliseconds kPatience(10);  // before those are called that are known
 
 // Something that a task awaits. It lives in the frame of the task.
 class Waiter {
@@ -114,7 +113,7 @@ class Engine {
   void sleep(std::uint64_t ticket, std::uint32_t seen, core::TimePoint until);
   [[nodiscard]] Pending* find(std::uint64_t ticket);
   [[nodiscard]] bool is_done(std::uint64_t ticket);
-  [[nodiscard]] static core::TimePoint next_call(const Pending& pending);
+  [[nodiscard]] core::TimePoint next_call(const Pending& pending) const;
   [[nodiscard]] core::TimePoint next_look(const Pending& pending) const;
   void look_around();
   // roll.cc

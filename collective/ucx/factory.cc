@@ -15,7 +15,7 @@ namespace regroup::collective {
 using core::Result;
 
 Result<std::shared_ptr<const UcxContext>> open_ucx(const UcxSettings& settings) {
-  return UcxContext::open(settings.config);
+  return UcxContext::open(settings);
 }
 
 Result<std::shared_ptr<Wire>> open_wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena,

@@ -1,6 +1,7 @@
 // The ucx backend, whole: communicators between nodes, over whatever network UCX knows. docs/design/ucx.md.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "collective/communicator.h"
 #include "collective/shm/factory.h"
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/world.h"
 
 namespace regroup::collective {
@@ -23,6 +25,9 @@ class Wire;
 struct UcxSettings {
   // Of UCX, without the prefix UCX_: {"TLS", "tcp"}. They overrule its environment.
   std::vector<std::pair<std::string, std::string>> config;
+  // How long who waits in an operation hears nothing of the others until it calls them, also those that it is
+  // not connected with; and then again.
+  core::Duration roll_interval = std::chrono::milliseconds(300);
 };
 
 // How members of one generation learn each other's addresses, which are opaque. Called by the thread that

@@ -87,9 +87,9 @@ class Variable {
 };
 
 // UCX_`key`, as the user or the program set it.
-std::string setting(const UcxContext::Settings& settings, const std::string& key) {
+std::string setting(const UcxSettings& settings, const std::string& key) {
   std::string out = value_of("UCX_" + key);
-  for (const auto& [name, value] : settings) {
+  for (const auto& [name, value] : settings.config) {
     if (name == key) out = value;
   }
   return out;
@@ -136,7 +136,7 @@ Result<Ucp> load_ucp() {
       fmt::format("not viable: {} has no function {}; UCX 1.11 or later is wanted", kLibrary, missing));
 }
 
-Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& settings) {
+Result<std::shared_ptr<const UcxContext>> UcxContext::open(const UcxSettings& settings) {
   auto ucp = load_ucp();
   if (!ucp.ok()) return ucp.status();
   ignore_broken_pipes();
@@ -166,7 +166,7 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
   if (uses(list, "posix")) set("POSIX_ERROR_HANDLING", "y");
   if (uses(list, "sysv")) set("SYSV_ERROR_HANDLING", "y");
   if (uses(list, "posix") || uses(list, "sysv")) set("ERROR_HANDLING", "y");
-  for (const auto& [name, value] : settings) {
+  for (const auto& [name, value] : settings.config) {
     status = ucp->ucp_config_modify(config, name.c_str(), value.c_str());
     if (status != UCS_OK) return failed(fmt::format("ucp_config_modify({}={})", name, value), status);
   }
@@ -180,11 +180,12 @@ Result<std::shared_ptr<const UcxContext>> UcxContext::open(const Settings& setti
       Reception::open(*ucp, context, setting(settings, "NET_DEVICES"), setting(settings, "TCP_PORT_RANGE"));
   if (!reception.ok()) return reception.status();
   return std::shared_ptr<const UcxContext>(
-      std::make_shared<UcxContext>(*ucp, context, std::move(*reception)));
+      std::make_shared<UcxContext>(*ucp, context, std::move(*reception), settings.roll_interval));
 }
 
-UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception)
-    : ucp_(ucp), handle_(handle), reception_(std::move(reception)) {}
+UcxContext::UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception,
+                       core::Duration roll_interval)
+    : ucp_(ucp), handle_(handle), reception_(std::move(reception)), roll_interval_(roll_interval) {}
 
 // UCX's threads may still be in it.
 UcxContext::~UcxContext() { static_cast<void>(reception_.release()); }

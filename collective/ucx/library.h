@@ -6,9 +6,9 @@
 
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "collective/ucx/factory.h"
+#include "core/clock.h"
 #include "core/status.h"
 
 namespace regroup::collective {
@@ -54,10 +54,9 @@ struct Ucp {
 // generations share it. What UCX holds for it lasts as long as the process: see Reception.
 class UcxContext {
  public:
-  using Settings = std::vector<std::pair<std::string, std::string>>;
-
-  [[nodiscard]] static core::Result<std::shared_ptr<const UcxContext>> open(const Settings& settings);
-  UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception);
+  [[nodiscard]] static core::Result<std::shared_ptr<const UcxContext>> open(const UcxSettings& settings);
+  UcxContext(const Ucp& ucp, ucp_context_h handle, std::unique_ptr<Reception> reception,
+             core::Duration roll_interval);
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
@@ -65,11 +64,13 @@ class UcxContext {
   [[nodiscard]] const Ucp& ucp() const { return ucp_; }
   [[nodiscard]] ucp_context_h handle() const { return handle_; }
   [[nodiscard]] Reception& reception() const { return *reception_; }
+  [[nodiscard]] core::Duration roll_interval() const { return roll_interval_; }
 
  private:
   const Ucp ucp_;
   const ucp_context_h handle_;
   std::unique_ptr<Reception> reception_;
+  const core::Duration roll_interval_;
 };
 
 }  // namespace regroup::collective

@@ -103,8 +103,8 @@ void Engine::find_stranger(const Job& job) {
   if (stranger != nullptr) disagree(job.call, stranger->key.from, stranger->call);
 }
 
-TimePoint Engine::next_call(const Pending& pending) {
-  return pending.called == TimePoint() ? pending.begun + kPatience : pending.called + kAgain;
+TimePoint Engine::next_call(const Pending& pending) const {
+  return pending.called == TimePoint() ? pending.begun + kPatience : pending.called + wire_->roll_interval();
 }
 
 // Of many, only those that we wait for.

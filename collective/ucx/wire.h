@@ -94,6 +94,7 @@ class Wire {
   // Breaks all connections; when it returns no memory but our own is touched. Letters from now on go nowhere.
   void close();
   [[nodiscard]] bool closed() const { return worker_ == nullptr; }
+  [[nodiscard]] core::Duration roll_interval() const { return context_->roll_interval(); }
 
  private:
   Wire(std::shared_ptr<const UcxContext> context, const core::Arena& arena, core::World world, int self,
