@@ -1,16 +1,19 @@
 """For all tests. Workers of pytest-xdist have a runtime folder each, as the jobs of one are not those of the
-others. The longest files come first, so that none is left to run alone at the end. In CI a skip is a failure,
-unless hardware or `--full` is what it lacks. At the end a table says what each folder took."""
+others. The longest files come first, so that none is left to run alone at the end; pytest_seconds.json says
+which they are, and is written anew where REGROUP_RECORD_SECONDS is set. In CI a skip is a failure, unless
+hardware or `--full` is what it lacks. At the end a table says what each folder took."""
 
 import collections
+import json
 import os
 import re
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 
-LONG = ("pmi/test_mpi4py", "python/test_types", "tensorflow/", "hosts/test_hostile", "python/test_install")
+SECONDS = Path(__file__).with_name("pytest_seconds.json")
 # What a machine of CI may lack; FUSE, control groups, namespaces, libpmix and daemons it must have.
 MAY_LACK = re.compile(r"--full|REGROUP_TEST_FULL|\bGPUs?\b|two processors|two cores|cgroup v1")
 folder = pytest.StashKey[str]()
@@ -27,7 +30,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not any(name in item.nodeid for name in LONG))
+    seconds = json.loads(SECONDS.read_text())
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
 
 
 def skip_fails(reason: str, environment: collections.abc.Mapping[str, str]) -> bool:
@@ -47,12 +51,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    sums: dict[str, float] = collections.defaultdict(float)
+    files: dict[str, float] = collections.defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration"):
-                sums["/".join(report.nodeid.split("/")[:2])] += report.duration
-    if sums:
+                files[report.nodeid.partition("::")[0]] += report.duration
+    folders: dict[str, float] = collections.defaultdict(float)
+    for name, seconds in files.items():
+        folders["/".join(name.split("/")[:2])] += seconds
+    if folders:
         terminalreporter.section("minutes by folder (of all workers together)")
-        for name, seconds in sorted(sums.items(), key=lambda row: -row[1]):
+        for name, seconds in sorted(folders.items(), key=lambda row: -row[1]):
             terminalreporter.write_line(f"{seconds / 60:6.2f}  {name}")
+    if files and "REGROUP_RECORD_SECONDS" in os.environ:
+        known = json.loads(SECONDS.read_text()) | {name: round(seconds) for name, seconds in files.items()}
+        SECONDS.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")

@@ -1,9 +1,11 @@
 """Grid Engine 8.1.9 on this machine: Debian's sge_qmaster and sge_execd, with one queue of eight slots.
 
-Its folders are the packages' (/var/lib/gridengine); what is there of an earlier run is used again.
+Its folders are the packages' (/var/lib/gridengine); what is there of an earlier run is used again. A machine
+has one Grid Engine, so who wants it waits until no other has it.
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -19,6 +21,8 @@ from slurm import until
 ROOT = Path("/var/lib/gridengine")
 LIB = Path("/usr/lib/gridengine")
 TOOLS = ("qconf", "qsub", "qstat", "qdel", "qrsh", "qhost")
+
+TURN_S = 900  # that another file of tests may have it
 
 PE = """\
 pe_name            rg
@@ -57,6 +61,23 @@ class GridEngine:
         self.environment = {**os.environ, "SGE_ROOT": str(ROOT), "SGE_CELL": "default"}
 
     def __enter__(self) -> "GridEngine":
+        ROOT.mkdir(parents=True, exist_ok=True)
+        self.lock = (ROOT / "regroup-tests.lock").open("w")
+        until(self._locks, "the end of another's Grid Engine", TURN_S)
+        try:
+            return self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _locks(self) -> bool:
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _begin(self) -> "GridEngine":
         aliases = ROOT / "default/common/host_aliases"
         aliases.parent.mkdir(parents=True, exist_ok=True)
         aliases.write_text(f"{self.host} localhost\n")  # 127.0.0.1 is called so first, which it refuses
@@ -164,6 +185,10 @@ class GridEngine:
         return self.out(job)
 
     def __exit__(self, *_) -> None:
+        with self.lock:
+            self._end()
+
+    def _end(self) -> None:
         with contextlib.suppress(Exception):
             self.command("qdel", "-f", "-u", "root", check=False)
         # The master tells the execution daemon, which does not hear it if both are to end at once.
