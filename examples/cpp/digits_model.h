@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <random>
 #include <span>
-#include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace digits {
@@ -32,12 +33,15 @@ inline std::vector<Sample> load(const std::string& path) {
   std::vector<Sample> samples;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    std::istringstream fields(line);
+    if (line.ends_with('\r')) line.pop_back();
     Sample sample{};
-    std::string field;
     std::size_t i = 0;
-    for (; std::getline(fields, field, ',') && i <= kPixels; ++i) {
-      const float value = std::stof(field);
+    const char* const end = line.data() + line.size();
+    for (const char* at = line.data(); at < end && i <= kPixels; ++i) {
+      float value = 0;
+      const auto [behind, error] = std::from_chars(at, end, value);
+      if (error != std::errc() || (behind != end && *behind != ',')) break;
+      at = behind + 1;
       if (i < kPixels) sample.pixels[i] = value / 16.0F;
       if (i == kPixels) sample.label = static_cast<std::size_t>(value);
     }
