@@ -24,11 +24,10 @@ part() {
 
 minutes() { printf '%d.%02d' $(($1 / 60)) $(($1 % 60 * 100 / 60)); }
 
-# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s"; so does each run of pytest. Behind it what failed
-# at its first try, whatever became of the second.
+# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s"; so does each run of pytest. Behind it what failed.
 closing_line() {
   grep -aE '^[0-9]+% tests passed|^=*\s*([0-9]+ (passed|failed|skipped|errors?)).* in [0-9.]+s' "$1" | tail -4 | paste -sd ';' || true
-  sed -nE 's/^.*Test +#[0-9]+: (\S+) \.*[* ]+(Failed|Timeout|Exception).*$/  failed once: \1/p; s/^(FAILED|ERROR) (tests\S+).*$/  failed once: \2/p' "$1" | sort -u
+  sed -nE 's/^.*Test +#[0-9]+: (\S+) \.*[* ]+(Failed|Timeout|Exception).*$/  failed: \1/p; s/^(FAILED|ERROR) (tests\S+).*$/  failed: \2/p' "$1" | sort -u
 }
 
 close_parts() {
