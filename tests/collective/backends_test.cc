@@ -3,7 +3,7 @@
 #include "tests/collective/shm_job.h"
 #include "tests/collective/threaded.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::backends {
 namespace {
 
 constexpr Backend kReference{"Reference", false, make_threaded_job};
@@ -38,4 +38,4 @@ INSTANTIATE_TEST_SUITE_P(OneCopyProcesses, Failures, ::testing::Values(Setting{k
 #endif
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::backends

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::cache {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,4 @@ TEST(Stores, CountMemoryThatIsBothOnce) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::cache

@@ -13,7 +13,7 @@
 #include <functional>
 #include <vector>
 
-namespace regroup::collective {
+namespace regroup::collective::foreign {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -123,4 +123,4 @@ TEST(Foreign, WhoWithdrewIsNotReadNorWhoComesAfter) {
 }
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::foreign

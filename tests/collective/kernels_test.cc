@@ -13,7 +13,7 @@
 #include "core/cpu.h"
 #include "tests/collective/reference.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::kernels {
 namespace {
 
 std::vector<Simd> levels() {
@@ -134,4 +134,4 @@ std::string name_of_level(const ::testing::TestParamInfo<Simd>& info) {
 INSTANTIATE_TEST_SUITE_P(Simd, Kernel, ::testing::ValuesIn(levels()), name_of_level);
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::kernels

@@ -13,7 +13,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_arena {
 namespace {
 
 // Bytes that a rank brings: at and about every edge between the ways an operation can go.
@@ -348,4 +348,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ShmArenaRanks, ::testing::ValuesIn(cases()), [](
 });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_arena

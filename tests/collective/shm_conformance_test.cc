@@ -12,7 +12,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_conformance {
 namespace {
 
 constexpr core::Generation kGeneration = 1;
@@ -193,4 +193,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::ValuesIn(cases()), [](const auto
 });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_conformance

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_cores {
 namespace {
 
 Cores set_of(const std::vector<std::size_t>& cores) {
@@ -48,7 +48,7 @@ TEST(Cores, SufficeWhereEachMemberCanHaveOne) {
   }
 }
 
-TEST(Cores, OfThisThreadAreSome) { EXPECT_GT(count(own_cores()), 0U); }
+TEST(Cores, OfThisThreadAreSome) { EXPECT_GT(collective::count(collective::own_cores()), 0U); }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_cores

@@ -6,7 +6,7 @@
 #include "tests/collective/cycles.h"
 #include "tests/collective/shm_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_cycles {
 namespace {
 
 TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
@@ -16,4 +16,4 @@ TEST(ShmCycles, KilledAndFormedAgainHoldsNothingBack) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_cycles

@@ -14,7 +14,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/reference.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_domains {
 namespace {
 
 namespace fs = std::filesystem;
@@ -167,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, ShmDomains, ::testing::ValuesIn(cases()), [](con
 });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_domains

@@ -14,7 +14,7 @@
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_failure {
 namespace {
 
 using namespace std::chrono_literals;
@@ -304,4 +304,4 @@ INSTANTIATE_TEST_SUITE_P(As, ShmFailure, ::testing::Values(Ranks::kThreads, Rank
                          });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_failure

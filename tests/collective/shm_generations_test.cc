@@ -11,7 +11,7 @@
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_generations {
 namespace {
 
 using core::Code;
@@ -167,4 +167,4 @@ INSTANTIATE_TEST_SUITE_P(As, ShmRegions, ::testing::Values(Ranks::kThreads, Rank
                          });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_generations

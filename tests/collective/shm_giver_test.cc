@@ -10,7 +10,7 @@
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_giver {
 namespace {
 
 using namespace std::chrono_literals;
@@ -108,4 +108,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, ShmGiver,
                          name_of_case);
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_giver

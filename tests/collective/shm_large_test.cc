@@ -14,7 +14,7 @@
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_large {
 namespace {
 
 constexpr std::size_t kPiece = (16 << 20) + (64 << 10);
@@ -245,4 +245,4 @@ TEST(ShmLargeArena, AlltoallAbove4GiB) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_large

@@ -11,7 +11,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/reference.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_lines {
 namespace {
 
 constexpr std::size_t kMost = 8;  // lines
@@ -74,4 +74,4 @@ TEST_F(Lines, AreReadWhileTheyAreWritten) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_lines

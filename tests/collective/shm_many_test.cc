@@ -8,7 +8,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_many {
 namespace {
 
 class ShmMany : public ::testing::TestWithParam<int> {};
@@ -64,4 +64,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShmMany, ::testing::Values(16, 33, 64),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_many

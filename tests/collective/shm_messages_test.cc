@@ -8,7 +8,7 @@
 #include "collective/shm/stage.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_messages {
 namespace {
 
 class ShmMessages : public ::testing::Test {
@@ -59,4 +59,4 @@ TEST_F(ShmMessages, WhatWaitedForTheSendersTurnGoesOutWhenThatComes) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_messages

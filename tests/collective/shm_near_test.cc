@@ -11,7 +11,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/shm_comm.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_near {
 namespace {
 
 using core::Code;
@@ -174,4 +174,4 @@ TEST(ShmNearFailure, ARevokeEndsWhatIsUnderWay) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_near

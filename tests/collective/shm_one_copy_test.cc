@@ -17,7 +17,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_one_copy {
 namespace {
 
 using namespace std::chrono_literals;
@@ -192,4 +192,4 @@ TEST(ShmOneCopyGiveUp, NobodyBelievesWhatAMemberThatGaveUpHasNow) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_one_copy

@@ -5,7 +5,7 @@
 
 #include <deque>
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_pace {
 namespace {
 
 constexpr std::size_t kBytes = 64 << 10;
@@ -155,4 +155,4 @@ TEST(Paces, CanBeTold) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_pace

@@ -11,7 +11,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_quick {
 namespace {
 
 using core::Code;
@@ -203,4 +203,4 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                          });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_quick

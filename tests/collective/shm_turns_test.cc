@@ -8,7 +8,7 @@
 
 #include "collective/shm/stage.h"
 
-namespace regroup::collective {
+namespace regroup::collective::shm_turns {
 namespace {
 
 struct Placed {
@@ -67,4 +67,4 @@ TEST(Turns, TheLargerTheDataTheLargerWhatTheyGoAround) {
 }
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::shm_turns

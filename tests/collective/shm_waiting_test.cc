@@ -19,7 +19,7 @@
 #include "core/gate.h"
 #include "tests/collective/shm_comm.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::shm_waiting {
 namespace {
 
 using namespace std::chrono_literals;
@@ -352,4 +352,4 @@ TEST(ShmSleep, MembersArriveWhileOthersFallAsleep) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::shm_waiting

@@ -12,7 +12,7 @@
 
 #include "collective/ucx/unfinished.h"
 
-namespace regroup::collective {
+namespace regroup::collective::sum_blocks_model {
 namespace {
 
 constexpr std::uint32_t kHosts = 3, kBlocks = 2, kSum = 9;  // member b of a host has block b
@@ -151,4 +151,4 @@ TEST(SumBlocksModel, NoHostKeepsWhatAnotherDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::sum_blocks_model

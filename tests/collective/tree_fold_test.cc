@@ -12,7 +12,7 @@
 
 #include "tests/collective/covers.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::tree_fold {
 namespace {
 
 using core::Interval;
@@ -180,4 +180,4 @@ TEST(TreeFold, IntegersWrap) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::tree_fold

@@ -18,7 +18,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_calls {
 namespace {
 
 using ::testing::HasSubstr;
@@ -206,4 +206,4 @@ INSTANTIATE_TEST_SUITE_P(Ucx, UcxCalls, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_calls

@@ -3,7 +3,7 @@
 #include "tests/collective/conformance.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_conformance {
 namespace {
 
 constexpr Backend kApart{"UcxApart", true, make_ucx_apart, true};
@@ -19,4 +19,4 @@ INSTANTIATE_TEST_SUITE_P(UcxUneven, Sums, ::testing::ValuesIn(sizes_to_nine_of(k
 INSTANTIATE_TEST_SUITE_P(UcxUneven, Failures, ::testing::Values(Setting{kUneven, 4}), name_of_setting);
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_conformance

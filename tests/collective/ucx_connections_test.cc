@@ -13,7 +13,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_connections {
 namespace {
 
 using namespace std::chrono_literals;
@@ -133,4 +133,4 @@ TEST_F(UcxConnections, ThreeHostsOfTwoConnectThoseThatTalkForThem) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_connections

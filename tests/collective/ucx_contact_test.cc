@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx_contact {
 namespace {
 
 const std::vector<Contact> kContacts = {{AF_INET, 4000, 24, {10, 0, 0, 1}}, {AF_INET6, 4001, 64, {0xfd}}};
@@ -83,4 +83,4 @@ TEST(UcxContact, ANearAddressIsCalledFirstAndAnOwnOneLast) {
 }
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx_contact

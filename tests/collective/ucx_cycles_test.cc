@@ -10,7 +10,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_cycles {
 namespace {
 
 TEST(UcxCycles, KilledAndFormedAgainHoldsNothingBack) {
@@ -32,4 +32,4 @@ TEST(UcxCycles, NoFileOfSharedMemoryIsMade) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_cycles

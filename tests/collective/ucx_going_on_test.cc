@@ -19,7 +19,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx_going_on {
 namespace {
 
 using namespace testing;
@@ -226,4 +226,4 @@ INSTANTIATE_TEST_SUITE_P(All, GoingOn,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx_going_on

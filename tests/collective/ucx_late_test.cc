@@ -9,7 +9,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_late {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ INSTANTIATE_TEST_SUITE_P(Ucx, UcxLate, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_late

@@ -7,7 +7,7 @@
 #include "tests/collective/ucx_letters.h"
 #include "tests/core/golden_files.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_letter {
 namespace {
 
 using core::read_golden;
@@ -118,4 +118,4 @@ TEST(UcxNodes, OfAHostAreTakenAsItSaysThem) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_letter

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace regroup::collective {
+namespace regroup::collective::ucx_mailbox {
 namespace {
 
 using ::testing::AllOf;
@@ -92,4 +92,4 @@ TEST_F(UcxMailbox, CountsNoBytesThatAreNotHere) {
 }
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx_mailbox

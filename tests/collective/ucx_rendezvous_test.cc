@@ -6,7 +6,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_rendezvous {
 namespace {
 
 constexpr int kRanks = 4;
@@ -41,4 +41,4 @@ TEST(UcxRendezvous, AnAllreduceTakesFew) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_rendezvous

@@ -14,7 +14,7 @@
 #include "tests/collective/ucx_job.h"
 #include "tests/collective/ucx_letters.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_stranger {
 namespace {
 
 using ::testing::HasSubstr;
@@ -367,4 +367,4 @@ TEST_F(UcxStranger, WhoSendsMoreThanAMemberMayEndsTheGenerationAndIsNamed) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_stranger

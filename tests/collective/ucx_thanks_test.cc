@@ -11,7 +11,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_thanks {
 namespace {
 
 // Of all ranks; processes share it.
@@ -159,4 +159,4 @@ TEST_F(UcxThanks, AreWaitedForAsLongAsALetterHasNotLeft) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_thanks

@@ -12,7 +12,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective {
+namespace regroup::collective::ucx_unfinished {
 namespace {
 
 using namespace testing;
@@ -124,7 +124,7 @@ class GoingOn : public ::testing::Test {
   SumBlocks blocks_of(int rank) { return {host_of(rank).marks, &host_of(rank).generation, kSum}; }
   // In a rank: generation `g`, in which each leaf is of `value` everywhere. Nobody goes on before all have
   // checked.
-  void sum(Job& job, core::Generation g, int rank, float value, const std::function<void()>& check) {
+  void sum(testing::Job& job, core::Generation g, int rank, float value, const std::function<void()>& check) {
     const auto comm = job.open(make_world(g, kRanks), rank);
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     const std::vector<float> leaf(kElements, value);
@@ -198,4 +198,4 @@ TEST_F(GoingOn, WithinOneHostAllIsSummedAgain) {
 }
 
 }  // namespace
-}  // namespace regroup::collective
+}  // namespace regroup::collective::ucx_unfinished

@@ -6,7 +6,7 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/ucx_job.h"
 
-namespace regroup::collective::testing {
+namespace regroup::collective::testing::ucx_waiting {
 namespace {
 
 constexpr int kRanks = 3;  // the third on a host of its own
@@ -37,4 +37,4 @@ TEST(UcxSpin, WhereTheCoresOfAllMembersOfTheHostSuffice) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing
+}  // namespace regroup::collective::testing::ucx_waiting
