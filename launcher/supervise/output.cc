@@ -1,7 +1,8 @@
 // Pipe to lines to sinks, with back-pressure; one chunk at a time, so that every member gets its turn.
 //
-// Where much is in a pipe and it goes to one place as it is, all but the last kLongestLine bytes are moved
-// without a copy. The line that is under way then ends in those, or it is one that may be cut.
+// Where much is in a pipe and it goes to one place as it is, all but the last kLineInMemory bytes are moved
+// without a copy, unless a longer line has been seen. The line that is under way then ends in those as a
+// rule; if it does not, the others wait for its end, a second at most.
 #include "launcher/supervise/output.h"
 
 #include <fcntl.h>
@@ -17,16 +18,23 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::size_t kFullPipe = 64 << 10;  // what a pipe holds at first
+constexpr std::chrono::seconds kLongestHold{1};
 
 }  // namespace
 
 Output::Output(boost::asio::io_context& loop, core::Fd pipe, OutputPath path,
                std::shared_ptr<OutputSpace> space)
-    : pipe_(loop, pipe.release()), path_(std::move(path)), space_(std::move(space)), prompt_(loop) {}
+    : pipe_(loop, pipe.release()),
+      path_(std::move(path)),
+      space_(std::move(space)),
+      prompt_(loop),
+      hold_(loop) {}
 
 void Output::wait() {
+  if (std::exchange(waiting_, true)) return;
   pipe_.async_wait(pipe_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->run();
+    self->waiting_ = false;
+    if (!error && !self->paused_) self->run();
   });
 }
 
@@ -44,6 +52,7 @@ void Output::run() {
 
 void Output::step() {
   if (unheard()) return close();
+  if (writing_) return write_long_line();
   if (!moving_ && held_back()) return;
   if (!moving_) to_move_ = movable();
   if (to_move_ > 0) return move();
@@ -75,11 +84,11 @@ bool Output::unheard() const {
 
 std::size_t Output::movable() {
   if (!much_ || path_.sinks.size() != 1 || !path_.sinks[0]->moves() || !path_.tag.empty()) return 0;
-  if (!cutter_.rest().empty()) return 0;
+  if (!cutter_.rest().empty() || !long_.empty() || long_lines_) return 0;
   int held = 0;
   if (::ioctl(pipe_.native_handle(), FIONREAD, &held) != 0) return 0;
   const auto bytes = static_cast<std::size_t>(held);
-  return bytes >= 2 * kLongestLine ? bytes - kLongestLine : 0;
+  return bytes >= 2 * kLineInMemory ? bytes - kLineInMemory : 0;
 }
 
 void Output::move() {
@@ -112,12 +121,100 @@ void Output::copy() {
       ::fcntl(pipe_.native_handle(), F_SETPIPE_SZ, path_.large_pipe);  // refused: as it was
     }
     const std::string_view all(space, rest.size() + bytes);
-    const std::string_view ready = path_.raw && path_.tag.empty() ? all : cutter_.cut(all);
-    give(ready);
-    if (path_.prompt_after.count() > 0) watch_for_prompt(!ready.empty());
+    if (path_.raw && path_.tag.empty()) return give(all);
+    const bool prompts = path_.prompt_after.count() > 0;
+    const bool new_line = prompts && all.find('\n') != std::string_view::npos;
+    take(all);
+    if (prompts) watch_for_prompt(new_line);
   } else if (count == 0 || (errno != EINTR && (errno != EAGAIN || last_))) {
-    close();
+    if (long_.empty()) return close();
+    ended_ = true;
+    begin_long_line(false);
   }
+}
+
+// `bytes`: what the cutter kept, and what follows it.
+void Output::take(std::string_view bytes) {
+  if (!long_.empty()) {
+    const std::size_t end = bytes.find('\n');
+    const bool ends = end != std::string_view::npos;
+    const std::string_view line = ends ? bytes.substr(0, end + 1) : bytes;
+    const bool kept = keep(line);
+    if (kept && !ends) return;
+    backlog_ = kept ? bytes.substr(line.size()) : bytes;
+    return begin_long_line(kept);
+  }
+  const std::string_view ready = cutter_.cut(bytes);
+  const bool is_long = cutter_.rest().size() >= kLineInMemory;
+  if ((is_long || moving_) && ready.empty() && path_.alone && path_.alone()) return give(cutter_.take_rest());
+  if (moving_ && ready.empty()) {  // a part of this line has been written
+    const std::string rest = cutter_.take_rest();
+    if (!keep(rest)) return give(rest);
+    hold_.expires_after(kLongestHold);
+    hold_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error && self->open() && self->moving_ && !self->writing_) self->begin_long_line(false);
+    });
+    return;
+  }
+  give(ready);
+  if (!is_long) return;
+  const std::string rest = cutter_.take_rest();
+  const std::string_view tag = path_.tag.empty() ? std::string_view() : path_.tag.at(std::time(nullptr));
+  if (!keep(std::string(tag) + rest)) give(rest);
+}
+
+// Behind what is kept of a long line. False: there is no room for it; then it is written in pieces, as are
+// all that follow.
+bool Output::keep(std::string_view bytes) {
+  long_lines_ = true;
+  if (cuts_) return false;
+  const core::Status kept = long_.append(bytes);
+  if (kept.ok()) return true;
+  cuts_ = true;
+  if (path_.torn) path_.torn(kept);
+  return false;
+}
+
+// `whole`: its end is there. One with a tag gets an end all the same.
+void Output::begin_long_line(bool whole) {
+  hold_.cancel();
+  if (!whole && !path_.tag.empty()) (void)long_.append("\n");
+  sink_ = 0, sent_ = 0;
+  writing_ = true;
+  write_long_line();
+}
+
+// To one sink after the other; meanwhile the others' lines wait.
+void Output::write_long_line() {
+  const auto resume = [self = shared_from_this()] {
+    self->paused_ = false;
+    if (self->open()) self->run();
+  };
+  for (; sink_ < path_.sinks.size(); ++sink_, sent_ = 0) {
+    Sink& sink = *path_.sinks[sink_];
+    if (!moving_ && sink.congested()) {
+      paused_ = true;
+      return sink.when_free(resume);
+    }
+    if (!std::exchange(moving_, true)) sink.hold();
+    while (sent_ < long_.size() && sink.error().ok()) {
+      const std::size_t count = long_.read(sent_, space_->read);
+      if (count == 0) break;
+      const std::size_t taken = sink.put(std::string_view(space_->read.data(), count));
+      sent_ += taken;
+      if (taken < count && sink.error().ok()) {
+        paused_ = true;
+        return sink.when_writable(resume);
+      }
+    }
+    moving_ = false;
+    sink.end_move({});
+  }
+  writing_ = false;
+  long_.clear();
+  const std::string backlog = std::exchange(backlog_, {});
+  if (ended_) return close();
+  if (!backlog.empty()) take(backlog);
 }
 
 void Output::give(std::string_view bytes) {
@@ -132,7 +229,7 @@ void Output::give(std::string_view bytes) {
 
 // Counted from the first bytes of a line on: one that grows all the time, a progress bar, is seen growing.
 void Output::watch_for_prompt(bool new_line) {
-  if (cutter_.rest().empty() || (prompting_ && !new_line)) return;
+  if ((cutter_.rest().empty() && long_.empty()) || (prompting_ && !new_line)) return;
   prompting_ = true;
   prompt_.expires_after(path_.prompt_after);  // a wait that goes on is cancelled
   prompt_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -145,15 +242,18 @@ void Output::watch_for_prompt(bool new_line) {
 // What is on its way already may end the line, and must not be overtaken by lines of others.
 void Output::prompt() {
   int more = 0;
-  if (!open() || cutter_.rest().empty()) return;
+  if (!open() || writing_ || (cutter_.rest().empty() && long_.empty())) return;
   if (paused_ || moving_ || (::ioctl(pipe_.native_handle(), FIONREAD, &more) == 0 && more > 0))
     return watch_for_prompt(false);
+  if (!long_.empty()) return begin_long_line(false);
   give(cutter_.take_rest());
 }
 
 void Output::close() {
   if (!open()) return;
   prompt_.cancel();
+  hold_.cancel();
+  if (std::exchange(writing_, false) && std::exchange(moving_, false)) path_.sinks[sink_]->end_move({});
   give(cutter_.rest());
   boost::system::error_code ignored;
   pipe_.close(ignored);

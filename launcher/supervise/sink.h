@@ -43,6 +43,10 @@ class Sink {
   // written, until end_move(). 0: ask when_writable(), unless moves() has become false.
   [[nodiscard]] std::size_t move(int pipe, std::size_t bytes);
   void when_writable(Resume resume);
+  // From here on nobody else's lines are written, until end_move(). Not while it is congested.
+  void hold() { moving_ = true; }
+  // How many of `bytes` it takes at once, while it is held. Fewer: ask when_writable(), unless it is broken.
+  [[nodiscard]] std::size_t put(std::string_view bytes) { return write_some(bytes); }
   // `lines` go next, before what others wrote in the meantime.
   void end_move(std::string_view lines);
 

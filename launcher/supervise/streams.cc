@@ -2,6 +2,7 @@
 // own where ours is one.
 #include "launcher/supervise/streams.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,6 +91,18 @@ void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std:
   if (path.sinks.size() == 1 && path.sinks[0]->terminal() && path.tag.empty())
     path.prompt_after = kPromptAfter;
   path.closed = [this] { on_closed(); };
+  if (place.world_size == 1 && path.tag.empty()) {
+    path.alone = [this, sinks = path.sinks] {
+      const auto shares = [&](const auto& output) {
+        return output->open() &&
+               std::ranges::any_of(sinks, [&](const Sink* sink) { return output->writes_to(sink); });
+      };
+      return std::ranges::count_if(outputs_, shares) == 1;
+    };
+  }
+  path.torn = [this, rank = place.rank](const core::Status& why) {
+    err_.write(fmt::format("regroup: a long line of rank {} is cut: {}\n", rank, why.message()));
+  };
   outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), std::move(path), space_));
   outputs_.back()->start();
 }

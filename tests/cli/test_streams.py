@@ -37,6 +37,86 @@ def test_lines_of_ranks_are_never_torn(regroup):
     assert seen == {str(rank): lines for rank in range(ranks)}
 
 
+# Of rank r, which writes them in twenty parts, with short ones in between.
+LONG_LINES = (
+    "import os, time\n"
+    "r = os.environ['RANK']\n"
+    "for i in range(12):\n"
+    "    for part in range(20): os.write(1, r.encode() * (200 + 2000 * i)); time.sleep(0.0005)\n"
+    "    os.write(1, f'\\nrank {r} line {i}\\n'.encode())\n"
+)
+
+
+def long_lines(rank: int) -> list[str]:
+    return [line for i in range(12) for line in (f"{rank}" * 20 * (200 + 2000 * i), f"rank {rank} line {i}")]
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_long_lines_are_not_torn_either(regroup, tagged):
+    options = ["--tag-output"] if tagged else []
+    job = regroup.run("--oversubscribe", "-np", "3", *options, *PYTHON, LONG_LINES)
+    assert (job.wait(), job.err) == (0, "")
+    seen = collections.defaultdict(list)
+    for line in job.out.splitlines():
+        tag, line = (line[: len("[1,0]<stdout>:")], line[len("[1,0]<stdout>:") :]) if tagged else ("", line)
+        rank = int(line.split()[1] if line.startswith("rank") else line[0])
+        assert tag == (f"[1,{rank}]<stdout>:" if tagged else "")
+        seen[rank].append(line)
+    assert seen == {rank: long_lines(rank) for rank in range(3)}
+
+
+def test_a_long_line_without_an_end_is_whole_when_the_rank_ends(regroup):
+    script = "import os; os.write(1, os.environ['RANK'].encode() * 300_000)"
+    job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, script)
+    assert (job.wait(), job.err) == (0, "")
+    assert job.out in ("0" * 300_000 + "1" * 300_000, "1" * 300_000 + "0" * 300_000)
+    job = regroup.run("--oversubscribe", "-np", "2", "--tag-output", *PYTHON, script)
+    assert sorted(job.out.splitlines()) == [f"[1,{rank}]<stdout>:" + f"{rank}" * 300_000 for rank in range(2)]
+
+
+def test_a_long_line_is_cut_where_there_is_no_room_for_it(regroup, tmp_path):
+    lost = tmp_path / "lost"
+    script = "import os; os.write(1, os.environ['RANK'].encode() * 300_000 + b'\\nshort\\n')"
+    job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, script, env={**os.environ, "TMPDIR": str(lost)})
+    assert job.wait() == 0
+    said = [
+        f"regroup: a long line of rank {r} is cut: open({lost}): No such file or directory" for r in (0, 1)
+    ]
+    assert sorted(job.err.splitlines()) == said
+    assert collections.Counter(job.out) == {
+        "0": 300_000,
+        "1": 300_000,
+        **collections.Counter("\nshort\n" * 2),
+    }
+
+
+def test_a_long_line_is_kept_on_the_disk_and_holds_up_nobody(regroup, tmp_path):
+    """The rank that has it waits for another, whose lines come meanwhile."""
+    script = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "at = Path(sys.argv[1])\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    for i in range(50 << 4): os.write(1, b'0' * 65536)\n"
+        "    at.touch()\n"
+        "    while at.exists(): time.sleep(0.01)\n"
+        "    os.write(1, b'\\n')\n"
+        "else:\n"
+        "    while not at.exists(): time.sleep(0.01)\n"
+        "    for i in range(1000): os.write(1, b'1\\n')\n"
+    )
+    read, write = os.pipe()
+    at = tmp_path / "at"
+    job = regroup.start("--oversubscribe", "-np", "2", *PYTHON, script, str(at), stdout=write)
+    os.close(write)
+    with open(read, "rb") as lines:
+        assert [lines.readline() for _ in range(1000)] == [b"1\n"] * 1000
+        assert rss_kib(job.agent) < 40_000
+        at.unlink()
+        assert lines.readline() == b"0" * (50 << 20) + b"\n"
+    assert job.wait() == 0
+
+
 def test_tags(regroup):
     job = regroup.run(
         "--oversubscribe", "-np", "2", "--tag-output", "sh", "-c", "echo a; echo b >&2; printf c"

@@ -144,6 +144,14 @@ def test_members_run_where_mpirun_would_put_them(hosts: Hosts, options, expected
         assert hosts[1].sent() > before[1]
 
 
+def test_long_lines_of_several_hosts_are_not_torn(hosts: Hosts):
+    say = "r=$OMPI_COMM_WORLD_RANK; for i in $(seq 30); do head -c 9999 /dev/zero | tr '\\0' $r; done; echo"
+    done = run(hosts, "-H", "node1:1,node2:2,node3:1", "--tag-output", "sh", "-c", f"{say}; {say}")
+    assert (done.status, done.err) == (0, "")
+    expected = [f"[1,{rank}]<stdout>:" + f"{rank}" * 299_970 for rank in range(4) for _ in range(2)]
+    assert sorted(done.out.splitlines()) == expected
+
+
 def test_master_is_met_where_rank_0_runs(hosts: Hosts):
     script = (
         "import os, socket\n"

@@ -1,0 +1,66 @@
+#include "launcher/supervise/long_line.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+namespace regroup::launcher {
+namespace {
+
+std::string folder_for_files() {
+  const char* const folder = std::getenv("TMPDIR");
+  return folder != nullptr && *folder != '\0' ? folder : "/tmp";
+}
+
+// Not every file system has files without names from the beginning.
+core::Fd open_unnamed(const std::string& folder) {
+  core::Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+  std::string path = folder + "/regroup-line-XXXXXX";
+  file.reset(::mkostemp(path.data(), O_CLOEXEC));
+  if (file.valid()) ::unlink(path.c_str());
+  return file;
+}
+
+}  // namespace
+
+core::Status LongLine::append(std::string_view bytes) {
+  if (size_ + bytes.size() > kMost)
+    return core::Status(core::Code::kResourceExhausted, fmt::format("it is longer than {} MiB", kMost >> 20));
+  if (!file_.valid()) {
+    const std::string folder = folder_for_files();
+    file_ = open_unnamed(folder);
+    if (!file_.valid()) return core::system_error("open", folder, errno);
+  }
+  std::uint64_t end = size_;
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return core::system_error("write to a file in", folder_for_files(), errno);
+    end += static_cast<std::uint64_t>(count);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  size_ = end;
+  return {};
+}
+
+std::size_t LongLine::read(std::uint64_t at, std::span<char> space) const {
+  const std::size_t most = std::min<std::uint64_t>(space.size(), size_ - std::min(at, size_));
+  for (;;) {
+    const ssize_t count = ::pread(file_.get(), space.data(), most, static_cast<off_t>(at));
+    if (count >= 0 || errno != EINTR) return count > 0 ? static_cast<std::size_t>(count) : 0;
+  }
+}
+
+void LongLine::clear() {
+  file_.reset();
+  size_ = 0;
+}
+
+}  // namespace regroup::launcher

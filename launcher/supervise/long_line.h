@@ -1,0 +1,33 @@
+// A line that is too long to be kept in memory until its end comes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/fd.h"
+#include "core/status.h"
+
+namespace regroup::launcher {
+
+// Its bytes are in a file without a name in $TMPDIR, or /tmp, of which nothing is left whatever ends the
+// process.
+class LongLine {
+ public:
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // bytes
+
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] std::uint64_t size() const { return size_; }  // bytes
+  // An error names the folder, or the size that was reached; what was kept before stays.
+  [[nodiscard]] core::Status append(std::string_view bytes);
+  // Reads from the byte `at` on; how many bytes it has read. 0: the file cannot be read.
+  [[nodiscard]] std::size_t read(std::uint64_t at, std::span<char> space) const;
+  void clear();
+
+ private:
+  core::Fd file_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace regroup::launcher
