@@ -4,6 +4,9 @@
 any framework or none. Importing regroup needs nothing but Python's standard library.
 """
 
+import importlib
+from types import ModuleType
+
 from regroup._errors import DeadlineExceeded, Error, Left, Refused
 from regroup._native import Communicator, WorldInfo, __version__, default_fingerprint
 from regroup.session import Session, Shard, Step, TrackedState
@@ -22,3 +25,12 @@ __all__ = [
     "__version__",
     "default_fingerprint",
 ]
+
+_MODULES = ("checkpoint", "keras_checkpoint", "optim", "torch", "torch_checkpoint")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports `regroup.torch` and the like where they are first used: they need what not everybody has."""
+    if name in _MODULES:
+        return importlib.import_module(f"regroup.{name}")
+    raise AttributeError(f"module 'regroup' has no attribute {name!r}")

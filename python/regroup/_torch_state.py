@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import json
 import warnings
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class TrainingState:
         pieces: list[Any] = [text]
         for tensor in tensors.values():
             data = _bytes_of(tensor)
-            pieces += [data] if data.numel() else []
+            pieces.append(data if data.numel() else b"")
             pieces += [bytes(-data.numel() % _ALIGN)] if data.numel() % _ALIGN else []
         self._check(sum(p.numel() if isinstance(p, torch.Tensor) else len(p) for p in pieces))
         return pieces
@@ -54,7 +55,7 @@ class TrainingState:
         text, tensors = self._encoded()
         infos = [("regroup.state", "uint8", [len(text)])]
         for name, tensor in tensors.items():
-            infos += [(name, _name(tensor.dtype), list(tensor.shape))] if tensor.numel() else []
+            infos.append((name, _name(tensor.dtype), list(tensor.shape)))
             infos += [("", "uint8", [-_size(tensor) % _ALIGN])] if _size(tensor) % _ALIGN else []
         return infos
 
@@ -72,7 +73,7 @@ class TrainingState:
             warnings.filterwarnings("ignore", "The given buffer is not writable")
             raw = torch.frombuffer(data, dtype=torch.uint8)  # only read
         length = int.from_bytes(data[:8], "little")
-        state, listed = json.loads(bytes(data[8 : 8 + length]))
+        state, listed = _parse(bytes(data[: 8 + length]))
         tensors, begin = [], 8 + length
         for dtype, shape in listed:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype))
@@ -92,6 +93,7 @@ class TrainingState:
             },
             tensors,
             "state",
+            _same_order,
         )
         listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
         text = json.dumps([state, listed], separators=(",", ":")).encode()
@@ -154,29 +156,80 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _encode(value: Any, tensors: dict[str, torch.Tensor], path: str) -> Any:
+def _same_order(mapping: dict, path: str) -> list:
+    """Keys in an order that all members have, whenever each was set; a model's are the same in all."""
+    return list(mapping) if path == "state.model" else sorted(mapping, key=lambda k: (type(k).__name__, k))
+
+
+def _own_order(mapping: dict, path: str) -> list:
+    return list(mapping)
+
+
+def _encode(
+    value: Any,
+    tensors: dict[str, torch.Tensor],
+    path: str,
+    keys_of: Callable[[dict, str], list] = _own_order,
+) -> Any:
     """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the dictionary."""
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu" or value.layout != torch.strided:
             raise Refused(
                 f"{path}: only dense tensors on the CPU are supported, not {value.device}", "invalid argument"
             )
-        name = path.removeprefix("state.")
-        while name in tensors:  # two keys may look alike, as 1 and "1" do
-            name += "'"
-        tensors[name] = value
+        tensors[_new_name(path, tensors)] = value
         return ["tensor", len(tensors) - 1]
     if type(value) in _SCALARS:
         return value
     if isinstance(value, dict):
         kind = type(value).__name__ if type(value).__name__ in _MAPPINGS else "dict"
-        keys = list(value) if path == "state.model" else sorted(value, key=lambda k: (type(k).__name__, k))
-        return [kind, [[_encode(k, tensors, path), _encode(value[k], tensors, f"{path}.{k}")] for k in keys]]
+        keys = keys_of(value, path)
+        items = [
+            (_encode(k, tensors, path), _encode(value[k], tensors, f"{path}.{k}", keys_of)) for k in keys
+        ]
+        return [kind, [list(item) for item in items]]
     if type(value) in (list, tuple):
-        return [type(value).__name__, [_encode(v, tensors, f"{path}[{i}]") for i, v in enumerate(value)]]
+        items = [_encode(v, tensors, f"{path}[{i}]", keys_of) for i, v in enumerate(value)]
+        return [type(value).__name__, items]
     raise Refused(
         f"{path}: a {type(value).__name__} in a state_dict() cannot be handed over", "invalid argument"
     )
+
+
+def _new_name(path: str, taken: Container[str]) -> str:
+    name = path.removeprefix("state.")
+    while name in taken:  # two keys may look alike, as 1 and "1" do
+        name += "'"
+    return name
+
+
+def _names_in(value: Any) -> list[str]:
+    """The names under which _encode() put tensors into the dictionary, in its order."""
+    names: list[str] = []
+
+    def walk(value: Any, path: str) -> None:
+        if not isinstance(value, list):
+            return
+        kind, content = value
+        if kind == "tensor":
+            names.append(_new_name(path, names))
+        elif kind in _MAPPINGS:
+            for key, one in content:
+                walk(key, path)
+                walk(one, f"{path}.{_decode(key, [])}")
+        else:
+            for index, one in enumerate(content):
+                walk(one, f"{path}[{index}]")
+
+    walk(value, "state")
+    return names
+
+
+def _parse(data: bytes) -> tuple[Any, list]:
+    """Of the text of a TrainingState, with its length before it: the encoded state, and of each tensor its
+    type and shape."""
+    state, listed = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return state, listed
 
 
 def _decode(value: Any, tensors: list[torch.Tensor]) -> Any:

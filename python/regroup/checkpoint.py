@@ -26,14 +26,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regroup import _native
 from regroup._errors import Error
-from regroup._native import Checkpoint, newest_checkpoint
+from regroup._native import Checkpoint
 
 __all__ = ["Checkpoint", "Piece", "Snapshot", "newest_checkpoint"]
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14
 _PAGE, _LINE = 4096, 64  # alignment of large pieces, which are then written without a copy, and of small ones
 _SIZES = {"float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1, "bfloat16": 2, "bool": 1}
+
+
+def newest_checkpoint(directory: str | os.PathLike) -> str | None:
+    """The path of the newest whole checkpoint in `directory`; None: there is none. Reads names only."""
+    return _native.newest_checkpoint(os.fspath(directory))
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from regroup import _native
 from regroup._errors import Refused
@@ -57,6 +57,7 @@ def join(
     progress: rank 0 prints a line per epoch.  deadline: seconds for any wait on other members.
     observer: called at each moment of a step (see regroup.session.Observer); must be quick.
     """
+    _check_arguments(model, optimizer, dataset)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
     gradient = Gradient(model)
@@ -85,6 +86,35 @@ def join(
         )
     )
     return Session(native, gradient, state, dataset, collate or default_collate, batch_size, progress)
+
+
+def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> None:
+    """Raises for what scripts of other kinds of training have in these places."""
+
+    def refuse(why: str) -> NoReturn:
+        raise Refused(f"join: {why}", "invalid argument")
+
+    if not isinstance(model, torch.nn.Module):
+        refuse(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        if isinstance(optimizer, list | tuple):
+            refuse(
+                f"a {kind} of {len(optimizer)} optimizers was given; one is wanted, with a group of "
+                "parameters for each"
+            )
+        refuse(f"the optimizer is a {kind}, not a torch.optim.Optimizer")
+    if isinstance(dataset, DataLoader):
+        refuse(
+            "a DataLoader was given; give its data set (loader.dataset), batch_size and, if it has one of "
+            "its own, collate: the samples of a batch are shared among the members"
+        )
+    indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, IterableDataset) or not indexed:
+        refuse(
+            f"the data set, a {type(dataset).__name__}, has no len() and [index]; both are wanted, since "
+            "any member may have to compute any sample"
+        )
 
 
 class Session(Member):

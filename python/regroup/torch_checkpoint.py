@@ -23,6 +23,7 @@ import json
 import os
 import sys
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,7 +50,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from regroup._errors import Error
-from regroup._torch_state import _bytes_of, _decode, _encode, _name
+from regroup._torch_state import _bytes_of, _decode, _encode, _name, _names_in, _parse
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
 __all__ = ["Reader", "Writer", "load", "newest_checkpoint", "save"]
@@ -63,26 +64,54 @@ def save(directory: str | os.PathLike, step: int, state: Any, **more: Any) -> Pa
     on the disk. more: as Snapshot.write()."""
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(state, tensors, "state")
-    text = json.dumps([encoded, list(tensors)]).encode()
+    text = bytearray(json.dumps([encoded, list(tensors)]).encode())
+    return _write(directory, step, {**tensors, _STATE: torch.frombuffer(text, dtype=torch.uint8)}, **more)
+
+
+def _write(directory: str | os.PathLike, step: int, tensors: dict[str, torch.Tensor], **more: Any) -> Path:
     pieces = [Piece(name, _name(t.dtype), tuple(t.shape)) for name, t in tensors.items()]
-    snapshot = Snapshot([*pieces, Piece(_STATE, "uint8", (len(text),))])
+    snapshot = Snapshot(pieces)
     try:
         for index, tensor in enumerate(tensors.values()):
             _fill(snapshot, index, tensor)
-        snapshot.memory(len(tensors))[:] = text
         return snapshot.write(directory, step, **more)
     finally:
         snapshot.close()
 
 
+def _is_export(state: Any) -> bool:
+    """What `regroup checkpoint export --to torch` makes of a checkpoint that has more than tensors."""
+    return (
+        isinstance(state, dict)
+        and _STATE in state
+        and all(isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in state.items())
+    )
+
+
 def load(path: str | os.PathLike) -> Any:
-    """What save() was given, out of the checkpoint `path`. Raises Error if a byte is damaged."""
+    """What save() was given, out of the checkpoint `path`. Of the checkpoint of a job whose members called
+    regroup.torch.join(): a dictionary of model (its parameters and buffers), optimizer (its state_dict()),
+    extra (a list of those) and epoch_loss. Raises Error if a byte is damaged."""
     checkpoint = Checkpoint(str(path))
     described = {name: (dtype, shape) for name, dtype, shape in checkpoint.tensors}
     if _STATE not in described:
-        raise Error(f"checkpoint {path}: not written by regroup.torch_checkpoint.save()", "invalid argument")
-    encoded, names = json.loads(_read(checkpoint, _STATE, *described[_STATE]).numpy().tobytes())
-    return _decode(encoded, [_read(checkpoint, name, *described[name]) for name in names])
+        raise Error(
+            f"checkpoint {path}: neither regroup.torch_checkpoint.save() nor a job of regroup.torch wrote it",
+            "invalid argument",
+        )
+    text = _read(checkpoint, _STATE, *described[_STATE]).numpy().tobytes()
+    if text.startswith(b"["):
+        encoded, names = json.loads(text)
+        return _decode(encoded, [_read(checkpoint, name, *described[name]) for name in names])
+    encoded, listed = _parse(text)
+    tensors = [
+        # Jobs left out tensors without elements once.
+        _read(checkpoint, name, *described[name])
+        if name in described
+        else torch.empty(shape, dtype=getattr(torch, dtype))
+        for name, (dtype, shape) in zip(_names_in(encoded), listed, strict=True)
+    ]
+    return _decode(encoded, tensors)
 
 
 class Writer(StorageWriter):
@@ -145,10 +174,13 @@ class Writer(StorageWriter):
 
 class Reader(StorageReader):
     """Loads of torch.distributed.checkpoint out of the checkpoint `path`, whoever wrote it, on any number of
-    ranks. Every block is verified; damage raises Error."""
+    ranks. Every block is verified; damage raises Error. So does a tensor that is loaded into one of a type
+    which does not hold all its values, unless its name is in `lossy`: then it is rounded as Tensor.copy_()
+    does."""
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, lossy: Collection[str] = ()):
         self.path = Path(path)
+        self.lossy = lossy
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         if checkpoint_id is not None:
@@ -193,6 +225,7 @@ class Reader(StorageReader):
             )
             dtype = self._described[name][0]
             if _name(into.dtype) != dtype:
+                self._check_type(name, getattr(torch, dtype), target.dtype)
                 into = torch.empty(target.shape, dtype=getattr(torch, dtype))
             start, count = list(item.storage_offsets), list(item.lengths)
             self._checkpoint.read_into(name, _memory_of(into), start, count)
@@ -203,9 +236,36 @@ class Reader(StorageReader):
         done.set_result(None)
         return done
 
+    def _check_type(self, name: str, saved: torch.dtype, target: torch.dtype) -> None:
+        if name not in self.lossy and not _holds_all(target, saved):
+            raise Error(
+                f"checkpoint {self.path}: {name} is {_name(saved)}, and {_name(target)}, into which it is "
+                "to be loaded, does not hold all its values; "
+                f"Reader(..., lossy=[{name!r}]) loads it all the same",
+                "invalid argument",
+            )
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
         return (Path(checkpoint_id) / "MANIFEST").exists()
+
+
+def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Whether each value of type `narrow` is one of type `wide`."""
+    if wide == narrow or narrow == torch.bool:
+        return True
+    if wide == torch.bool or (narrow.is_complex and not wide.is_complex):
+        return False
+    wide, narrow = wide.to_real(), narrow.to_real()
+    if not narrow.is_floating_point:
+        values = torch.iinfo(narrow)
+        if not wide.is_floating_point:
+            return torch.iinfo(wide).min <= values.min and values.max <= torch.iinfo(wide).max
+        return max(values.max, -values.min) <= 2 / torch.finfo(wide).eps
+    if not wide.is_floating_point:
+        return False
+    most, least = torch.finfo(wide), torch.finfo(narrow)
+    return most.eps <= least.eps and least.max <= most.max and most.smallest_normal <= least.smallest_normal
 
 
 def _piece_of(item: WriteItem, data: Any) -> Piece:
@@ -247,7 +307,8 @@ def _main() -> None:
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
     try:
-        print(save(args.directory, args.step, state))
+        written = (_write if _is_export(state) else save)(args.directory, args.step, state)
+        print(written)
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")
 
