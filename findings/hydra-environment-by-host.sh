@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hydra's -genvnone takes the environment from the ranks of other hosts and leaves it to those of the launcher's host.
+# Hydra's -genvnone removes the environment from ranks on other hosts, but not from ranks on the launcher's host.
 # Versions: mpich 5.0.2 (PyPI).
 #
 # "-genvnone" reads as "pass none of the environment", and "-genvlist A" as "only A". Hydra then sends no variables, but
@@ -29,7 +29,7 @@ export OMP_NUM_THREADS=8
 
 # usage: ranks OPTIONS...
 ranks() {
-  timeout 60 "$dir/venv/bin/mpiexec" -launcher ssh -launcher-exec "$dir/ssh" -hosts "$(hostname),elsewhere" "$@" -n 2 \
+  timeout 60 "$dir/venv/bin/mpiexec" -launcher ssh -launcher-exec "$dir/ssh" -hosts localhost,elsewhere "$@" -n 2 \
     sh -c 'echo "rank $PMI_RANK has ${OMP_NUM_THREADS-nothing}"' | sort | paste -sd, | sed 's/,/, /'
 }
 

@@ -6,7 +6,7 @@
 # the name, so one expects it to count for the server, as -n and -wdir do. The client gets it too, unless it has an
 # -x MODE of its own. It does not work the other way round: -x before the last program leaves the first alone. The order
 # of two programs thus decides what they see. Of `-x MODE=a -x MODE=b` the first counts, without a word, where the
-# last option usually wins and where two `--mca` for one key are refused. Open MPI 4 did neither.
+# last option usually wins and where two `--mca` for one key are refused. Open MPI 4.1.4 did neither.
 #
 # Output seen:
 #   -x at the first program: rank 0 has fast, rank 1 has fast
