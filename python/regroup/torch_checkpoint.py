@@ -23,6 +23,7 @@ import json
 import os
 import sys
 import uuid
+import warnings
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +209,18 @@ class Reader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Warns if an object is loaded in part. torch asks only for what the present state_dict() lists, and
+        an optimizer that has not taken a step lists no moments: the load would drop them silently."""
+        asked = {item.storage_index.fqn for plan in plans for item in plan.items}
+        objects = {name.split(".")[0] for name in asked}
+        stored = {name.removeprefix(_BYTES) for name in self._described}
+        left = sorted(name for name in stored - asked if name.split(".")[0] in objects)
+        if left:
+            warnings.warn(
+                f"{self.path} has {len(left)} entries that the state to load does not list, {left[0]} first; "
+                "they are not loaded (an optimizer: get_optimizer_state_dict() of torch lists its moments)",
+                stacklevel=2,
+            )
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:

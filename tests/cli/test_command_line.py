@@ -222,6 +222,7 @@ def test_environment_options(regroup):
     job = regroup.start("-np", "1", *options, "--unset-env", "HOM*", "sh", "-c", script, env={"B": "1"})
     job.wait()
     assert job.out == "1|1,2||self,tcp|\n"
+    assert regroup.run("-np", "1", "-x", "A=1", "-x", "A=2", "sh", "-c", script).out.startswith("2|")
     job = regroup.run("-n", "1", "-envnone", "-env", "A", "1", "env")
     names = {line.split("=")[0] for line in job.out.splitlines()}
     assert "A" in names

@@ -165,6 +165,23 @@ def test_distributed_checkpoint_of_one_process(tmp_path):
     assert same(empty, state)
 
 
+def test_reader_warns_of_moments_that_a_load_drops(tmp_path, recwarn):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = {"model": model, "optimizer": optimizer}
+    dcp.save(state, storage_writer=torch_checkpoint.Writer(tmp_path, 1), no_dist=True)
+    path = checkpoint.newest_checkpoint(str(tmp_path))
+    fresh = torch.optim.Adam(model.parameters())
+    with pytest.warns(UserWarning, match=r"has 6 entries .*, optimizer\.state\..* first"):
+        dcp.load({"optimizer": fresh}, storage_reader=torch_checkpoint.Reader(path), no_dist=True)
+    recwarn.clear()
+    dcp.load({"model": model}, storage_reader=torch_checkpoint.Reader(path), no_dist=True)
+    dcp.load(state, storage_reader=torch_checkpoint.Reader(path), no_dist=True)
+    assert not [one for one in recwarn if "entries" in str(one.message)]
+
+
 MEMBER = """
 import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh, distribute_tensor
