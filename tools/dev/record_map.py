@@ -1,7 +1,7 @@
 """./dev check --record: records which files of pytest run which source, in tests/pytest_map.json.
 
 A clone of HEAD in build-coverage/tree is built with preset coverage and runs each file of pytest by itself;
-then gcov says which functions ran. Rows of other files of pytest stay. A process that a signal kills leaves no
+then gcov says which functions ran. Rows of other files of pytest stay. A process that a signal kills has no
 counts. One whose environment lacks GCOV_PREFIX leaves them beside the objects: they count with --jobs 1.
 """
 
