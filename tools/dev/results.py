@@ -110,7 +110,9 @@ class Records:
         tree = self.tree()
         lines = [f"tree {tree} (HEAD without {FOLDER})"]
         if changes := self.changes():
-            lines.append(f"the working tree differs from it in {len(changes)} files: a run now is not recorded")
+            lines.append(
+                f"the working tree differs from it in {len(changes)} files: a run now is not recorded"
+            )
         for name in parts:
             record = self.part(tree, name)
             lines.append(f"  {name:<24} {line_of(record) if record else 'missing'}")
@@ -169,11 +171,14 @@ def main() -> int:
                 print(records.clean_tree())
             case "part":
                 passed = given.status == 0
-                print(f"recorded: {records.add_part(given.name, given.tree, given.seconds, passed, given.closing)}")
+                print(
+                    f"recorded: {records.add_part(given.name, given.tree, given.seconds, passed, given.closing)}"
+                )
             case "run":
                 print(f"recorded: {records.add_run(given.tree, parts_of(given.file))}")
             case "missing":
-                print("\n".join(records.missing(records.clean_tree(), given.parts)))
+                for name in records.missing(records.clean_tree(), given.parts):
+                    print(name)
             case "status":
                 lines, whole = records.status(given.parts)
                 print("\n".join(lines))
