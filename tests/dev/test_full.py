@@ -38,9 +38,7 @@ def test_each_ctest_is_in_one_part_of_each_preset(parts, preset):
     groups = [c.split()[-1] for c in parts.values() if c.startswith(f"full_ctest {preset} ")]
     chosen = {group: bash('ctest_group "$1"', group) for group in groups}
     for label in labels():
-        having = [
-            g for g, (option, regex) in chosen.items() if bool(re.search(regex, label)) == (option == "-L")
-        ]
+        having = [g for g, (way, regex) in chosen.items() if bool(re.search(regex, label)) == (way == "-L")]
         assert len(having) == 1, (label, having)
     assert len(groups) > 2
 

@@ -3,8 +3,8 @@
   tests/full-results/TREE/PART.json    the last run of a part on this tree
   tests/full-results/TREE/runs.jsonl   one line for each recorded run of ./dev test on this tree
 
-TREE is git's hash of HEAD's tree without tests/full-results, so that a commit of records keeps the key. Only a
-clean working tree is recorded. The first part of another tree deletes the parts of the older ones; runs stay.
+TREE is git's hash of HEAD's tree without tests/full-results, so that a commit of records keeps the key. Only
+a clean working tree is recorded. The first part of another tree deletes the parts of older ones; runs stay.
 """
 
 import argparse
@@ -170,10 +170,8 @@ def main() -> int:
             case "tree":
                 print(records.clean_tree())
             case "part":
-                passed = given.status == 0
-                print(
-                    f"recorded: {records.add_part(given.name, given.tree, given.seconds, passed, given.closing)}"
-                )
+                what = (given.name, given.tree, given.seconds, given.status == 0, given.closing)
+                print(f"recorded: {records.add_part(*what)}")
             case "run":
                 print(f"recorded: {records.add_run(given.tree, parts_of(given.file))}")
             case "missing":
