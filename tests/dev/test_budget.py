@@ -1,4 +1,4 @@
-"""The budget of ./dev test: the file is sound, and the report sums what was measured. No speed is asserted."""
+"""The budget of ./dev test: the file is sound, the report sums what was measured. No speed is asserted."""
 
 import copy
 import json
@@ -36,12 +36,8 @@ def test_the_committed_budget_has_a_row_for_each_folder_and_stays_below_its_caps
 
 
 def test_it_has_a_row_for_each_part():
-    default = re.search(
-        r"^test_default\(\) \{\n(.*?)^\}", (ROOT / "dev").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert set(re.findall(r"^\s*(?:\w+= )?part ([\w-]+) ", default[1], re.MULTILINE)) == set(
-        COMMITTED["parts"]
-    )
+    function = re.search(r"(?ms)^test_default\(\) \{\n(.*?)^\}", (ROOT / "dev").read_text())[1]
+    assert set(re.findall(r"(?m)^\s*(?:\w+= )?part ([\w-]+) ", function)) == set(COMMITTED["parts"])
 
 
 @pytest.mark.parametrize(
@@ -49,11 +45,7 @@ def test_it_has_a_row_for_each_part():
     [
         (("parts", "build"), 1.01, "the parts have 3.01 minutes in all; at most 3 are allowed"),
         (("folders", "ctest", "core"), 2.1, "the folders of ctest have 2.10 minutes in all; at most 2.00"),
-        (
-            ("folders", "pytest", "tests/pmi"),
-            2.5,
-            "the folders of pytest have 6.50 minutes in all; at most 6.00",
-        ),
+        (("folders", "pytest", "tests/pmi"), 2.5, "the folders of pytest have 6.50 minutes in all; at most"),
         (("folders", "pytest", "tests/gone"), 0.0, "pytest: tests/gone has a row and no tests"),
     ],
 )

@@ -2,9 +2,9 @@
 
 usage: budget.py PARTS.tsv LOG-OF-CTEST LOG-OF-PYTEST
 
-Rows of "parts" are minutes of wall clock with a warm compiler cache; their sum is at most "warm" of "minutes". A run
-whose build took longer than its row is cold. Rows of "folders" are minutes of all workers together; their sum is at
-most the row of the part times its "workers".
+Rows of "parts" are minutes of wall clock with a warm compiler cache; their sum is at most the "warm" minutes.
+A run whose build took longer than its row is cold. Rows of "folders" are minutes of all workers together;
+their sum is at most the row of the part times its "workers".
 """
 
 import json
@@ -72,7 +72,7 @@ def rows_of(took: Mapping[str, float], allowed: Mapping[str, float]) -> list[str
 def report(
     budget: Mapping, parts: Mapping[str, float], folders: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """Lines for people: minutes by part, their sum, by folder; the last is a warning if the whole took too long."""
+    """Lines for people: minutes by part, their sum, by folder; last a warning if the whole took too long."""
     cold = parts.get("build", 0.0) > budget["parts"]["build"]
     state = "cold" if cold else "warm"
     whole, limit = sum(parts.values()), budget["minutes"][state]

@@ -1,23 +1,24 @@
 """./dev check: builds what a change touches and runs the tests and linters that it touches.
 
 A changed source asks for the unit tests of its folder; a changed header also for those of every folder with a
-source that includes it, through whatever headers. Tests beyond the time limits are named, not run.
+source that includes it, through whatever headers. A changed source of C++ or Python asks for the files of
+pytest that ran it when tests/pytest_map.json was recorded, a changed file of pytest for itself. Tests beyond
+the time limits are named, not run.
 """
 
 import argparse
-import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from pytest_map import PytestMap
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
-MAP = (
-    ROOT / "tests" / "pytest_map.json"
-)  # {source: [[file of pytest, seconds], ...]}; ./dev check --record writes it
+MAP = ROOT / "tests/pytest_map.json"  # ./dev check --record writes it
 UNIT_SECONDS = 40.0
 PYTEST_SECONDS = 60.0
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -87,20 +88,49 @@ def within(limit: float, candidates: Iterable[tuple[str, float]]) -> tuple[list[
     return taken, left
 
 
+def recorded_for(
+    path: str, recorded: Mapping[str, Sequence[tuple[str, float]]], includes: Mapping[str, set[str]]
+) -> dict[str, float]:
+    """Files of pytest that ran a source, with their seconds. A header without code of its own has those of
+    the files that include it."""
+    found = dict(recorded.get(path, ()))
+    if not found and path.endswith(".h"):
+        for file, names in includes.items():
+            if path in names:
+                found |= dict(recorded.get(file, ()))
+    return found
+
+
 def pytests_of(
-    changed: Iterable[str], recorded: dict[str, list[list]], limit: float
+    changed: Iterable[str],
+    recorded: Mapping[str, Sequence[tuple[str, float]]],
+    limit: float,
+    includes: Mapping[str, set[str]] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Files of pytest that are said to run a changed source; first those that run few sources."""
+    """Files of pytest to run within `limit` seconds, and those left out. Changed ones come first, then the
+    one that runs the fewest sources, which is most about what changed, then the others by their seconds."""
     breadth: dict[str, int] = {}
+    seconds: dict[str, float] = {}
     for tests in recorded.values():
-        for test, _ in tests:
+        for test, took in tests:
             breadth[test] = breadth.get(test, 0) + 1
-    wanted = {test: seconds for path in changed for test, seconds in recorded.get(path, ())}
-    wanted |= {path: 0.0 for path in changed if re.match(r"tests/.*/test_\w+\.py$", path)}
+            seconds[test] = took
+    first = sorted(path for path in changed if re.match(r"tests/.*/test_\w+\.py$", path))
+    wanted: dict[str, float] = {}
+    for path in changed:
+        wanted |= recorded_for(path, recorded, includes or {})
+    others = sorted(set(wanted) - set(first), key=lambda t: (wanted[t], t))
+    if others:
+        narrowest = min(others, key=lambda t: (breadth[t], wanted[t], t))
+        others.remove(narrowest)
+        others.insert(0, narrowest)
     taken, left, sum_ = [], [], 0.0
-    for test in sorted(wanted, key=lambda t: (breadth.get(t, 0), wanted[t], t)):
-        sum_ += wanted[test]
-        (taken if sum_ <= limit else left).append(test)
+    for test in [*first, *others]:
+        if sum_ + seconds.get(test, 0.0) <= limit:
+            sum_ += seconds.get(test, 0.0)
+            taken.append(test)
+        else:
+            left.append(test)
     return taken, left
 
 
@@ -130,6 +160,10 @@ def costs() -> dict[str, float]:
     lines = file.read_text().splitlines() if file.exists() else []
     rows = (line.rsplit(" ", 2) for line in lines if line.count(" ") >= 2)
     return {name: float(seconds) for name, _, seconds in rows}
+
+
+def all_pytests() -> list[str]:
+    return [path for path in git("ls-files", "tests") if re.fullmatch(r"tests/.*/test_\w+\.py", path)]
 
 
 class Run:
@@ -173,14 +207,18 @@ def main() -> int:
         print(f"./dev check: git: {error.stderr.strip()}", file=sys.stderr)
         return 2
     sources = [f for f in changed if f.endswith((".h", ".cc"))]
-    touched = includers(set(sources), all_includes())
+    includes = all_includes()
+    touched = includers(set(sources), includes)
     folders = sorted({t for f in touched if (t := tests_of(f))})
-    pytests, left_pytests = pytests_of(
-        changed, json.loads(MAP.read_text()) if MAP.exists() else {}, PYTEST_SECONDS
-    )
+    known = PytestMap.read(MAP)
+    pytests, left_pytests = pytests_of(changed, known.by_source(), PYTEST_SECONDS, includes)
     print(f"{len(changed)} files changed")
     print(f"    unit tests of: {', '.join(folders) or 'none'}")
     print(f"    pytest: {', '.join(pytests) or 'none'}")
+    if left_pytests:
+        print(f"    left to ./dev test, beyond {PYTEST_SECONDS:.0f} s: {', '.join(left_pytests)}")
+    if unknown := sorted(set(all_pytests()) - set(known.seconds)):
+        print(f"    not in tests/pytest_map.json: {len(unknown)} files of pytest, {unknown[0]} for example")
     if options.plan:
         return 0
     run = Run()
@@ -188,8 +226,8 @@ def main() -> int:
     configure = "cmake --preset dev -DREGROUP_TESTS=ON -DREGROUP_BENCH=ON >/dev/null"
     built = not targets or run.step("build", "bash", "-c", f"{configure} && ninja -C build {targets}")
     if built and folders:
-        known = costs()
-        cases, left = within(UNIT_SECONDS, ((name, known.get(name, 0.1)) for name in cases_of(folders)))
+        cost = costs()
+        cases, left = within(UNIT_SECONDS, ((name, cost.get(name, 0.1)) for name in cases_of(folders)))
         pattern = "^(" + "|".join(re.escape(name) for name in cases) + ")$"
         ctest = ["ctest", "--test-dir", str(BUILD), "--parallel", "2", "--output-on-failure", "--quiet"]
         run.step(f"{len(cases)} unit tests", *ctest, "--timeout", "120", "-R", pattern)
@@ -201,8 +239,6 @@ def main() -> int:
         run.step(
             "pytest", ".venv/bin/python", "-m", "pytest", "-q", "-n", "3", "--dist", "loadfile", *pytests
         )
-    if left_pytests:
-        print(f"    left to ./dev test, as they take longer: {', '.join(left_pytests)}")
     if sources:
         run.step("clang-format", "clang-format", "--dry-run", "--Werror", *sources)
     if units := [f for f in sources if f.endswith(".cc")]:

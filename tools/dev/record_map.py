@@ -28,14 +28,15 @@ BATCH = 8  # objects that one gcov reads
 PYTEST = ["env", "--default-signal=INT,QUIT", ".venv/bin/python", "-m", "pytest", "-q"]
 
 
-def executed(reports: Iterable[str]) -> set[str]:
-    """The sources of which a function ran; a report is a line of gcov --json-format --stdout."""
-    return {
-        file["file"]
-        for report in reports
-        for file in json.loads(report)["files"]
-        if any(function["execution_count"] for function in file["functions"])
-    }
+def executed(tree: Path, reports: Iterable[str]) -> set[str]:
+    """The sources of the tree of which a function ran; a report is a line of gcov --json-format --stdout."""
+    found = set()
+    for report in map(json.loads, reports):
+        for file in report["files"]:
+            path = Path(os.path.normpath(Path(report["current_working_directory"], file["file"])))
+            if path.is_relative_to(tree) and any(f["execution_count"] for f in file["functions"]):
+                found.add(str(path.relative_to(tree)))
+    return found
 
 
 def gcov(tree: Path, data: list[Path]) -> list[str]:
@@ -52,7 +53,7 @@ def sources_of(tree: Path, folder: Path) -> set[str]:
         if not notes.exists():
             notes.symlink_to(Path("/") / notes.relative_to(folder))
     batches = [data[first : first + BATCH] for first in range(0, len(data), BATCH)]
-    return executed(report for batch in batches for report in gcov(tree, batch))
+    return executed(tree, (report for batch in batches for report in gcov(tree, batch)))
 
 
 def imported(tree: Path, folder: Path) -> set[str]:
