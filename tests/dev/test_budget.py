@@ -101,26 +101,29 @@ def test_the_tables_that_pytest_and_ctest_print_are_those():
 
 def test_the_report_sums_parts_and_folders_and_warns_above_the_whole():
     parts = {"build": 0.5, "ctest": 1.5, "pytest": 1.5}
-    lines = budget.report(SMALL, parts, {"ctest": {"core": 1.0, "new": 0.25}, "pytest": {"tests/cli": 4.5}})
+    lines = budget.report(
+        SMALL, 3.75, parts, {"ctest": {"core": 1.0, "new": 0.25}, "pytest": {"tests/cli": 4.5}}
+    )
     assert lines == [
         "minutes by part, and the budget with a warm cache",
         "     1.50 of  1.0  ctest  over",
         "     1.50 of  1.0  pytest  over",
         "     0.50 of  1.0  build",
-        "     3.50 of  3.0  in all, warm",
+        "     0.25 of    -  set-up",
+        "     3.75 of  3.0  in all, warm",
         "minutes by folder of ctest, 1.25 of all workers together",
         "     1.00 of  2.0  core",
         "     0.25 of    -  new  NO ROW",
         "minutes by folder of pytest, 4.50 of all workers together",
         "     4.50 of  4.0  tests/cli  over",
-        "WARNING: ./dev test took 3.5 minutes (warm); tests/budget.json allows 3",
+        "WARNING: ./dev test took 3.8 minutes (warm); tests/budget.json allows 3",
     ]
 
 
 def test_a_run_that_compiled_is_compared_with_the_cold_budget():
-    lines = budget.report(SMALL, {"build": 2.0, "ctest": 2.0}, {})
+    lines = budget.report(SMALL, 4.0, {"build": 2.0, "ctest": 2.0}, {})
     assert lines[-1] == "     4.00 of 10.0  in all, cold"
-    assert budget.report(SMALL, {"build": 9.0, "ctest": 2.0}, {})[-1].startswith(
+    assert budget.report(SMALL, 11.0, {"build": 9.0, "ctest": 2.0}, {})[-1].startswith(
         "WARNING: ./dev test took 11.0"
     )
 
@@ -129,6 +132,6 @@ def test_the_program_reads_what_a_run_leaves(tmp_path, capsys):
     (tmp_path / "parts.tsv").write_text("build\t30\t0\t\nctest\t90\t8\tA.B\npytest\t60\t0\t\n")
     (tmp_path / "ctest").write_text(CTEST_LOG)
     (tmp_path / "pytest").write_text(PYTEST_LOG)
-    budget.main(*(str(tmp_path / name) for name in ("parts.tsv", "ctest", "pytest")))
+    budget.main("190", *(str(tmp_path / name) for name in ("parts.tsv", "ctest", "pytest")))
     told = capsys.readouterr().out
-    assert "3.00 of 15.0  in all, warm" in told and "1.50 of  0.1  core  over" in told and "46.35" in told
+    assert "3.17 of 15.0  in all, warm" in told and "1.50 of  0.1  core  over" in told and "46.35" in told

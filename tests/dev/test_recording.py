@@ -68,7 +68,7 @@ def test_a_change_during_a_part_is_told_and_not_recorded(repository):
 
 
 def test_a_run_is_appended_with_its_failures(repository):
-    run = 'tree=$(results tree); part one good; part two %s; results run "$tree" "$PART_ROWS"'
+    run = 'tree=$(results tree); part one good; part two %s; results run "$tree" 61 "$PART_ROWS"'
     assert bash(repository, run % "good").returncode == 0
     assert bash(repository, run % "bad").returncode == 0
     first, second = repository.runs(repository.tree())

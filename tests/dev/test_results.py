@@ -53,7 +53,7 @@ def test_a_dirty_tree_is_not_recorded_and_named(records, path):
     with pytest.raises(results.NotRecorded, match=f"differs from HEAD .*{path}"):
         records.add_part("format", tree, 60, True, "")
     with pytest.raises(results.NotRecorded, match=path):
-        records.add_run(tree, [])
+        records.add_run(tree, 1, [])
     assert not records.folder.exists()
     assert "in 1 files: a run now is not recorded" in records.status(["format"])[0][1]
 
@@ -98,7 +98,7 @@ def test_missing_is_what_has_no_passing_record_of_this_tree(records):
 def test_a_new_tree_deletes_the_parts_of_the_old_one_and_keeps_runs(records):
     old = records.clean_tree()
     records.add_part("a", old, 1, True, "")
-    records.add_run(old, [row("ctest")])
+    records.add_run(old, 30, [row("ctest")])
     (records.root / "b.cc").write_text("other\n")
     commit(records)
     new = records.clean_tree()
@@ -114,12 +114,12 @@ def row(name, passed=True, failures=()):
 
 def test_green_runs_of_this_tree_are_counted(records):
     tree = records.clean_tree()
-    records.add_run(tree, [row("build"), row("ctest")])
-    records.add_run(tree, [row("build"), row("ctest", failures=["A.B"])])  # passed by a second try
-    records.add_run(tree, [row("build", passed=False)])
+    records.add_run(tree, 61, [row("build"), row("ctest")])
+    records.add_run(tree, 61, [row("build"), row("ctest", failures=["A.B"])])  # passed by a second try
+    records.add_run(tree, 61, [row("build", passed=False)])
     first, second, third = records.runs(tree)
     assert (first["verdict"], second["verdict"], third["verdict"]) == ("passed", "failed", "failed")
-    assert first["minutes"] == {"build": 0.5, "ctest": 0.5} and first["seconds"] == 60
+    assert first["minutes"] == {"build": 0.5, "ctest": 0.5} and first["seconds"] == 61
     assert second["failures"] == ["A.B"]
     assert records.status(["a"])[0][-1] == "1 of 3 recorded runs of ./dev test are green; asked: 10"
 

@@ -1,6 +1,6 @@
 """Compares what `./dev test` took with tests/budget.json, by part and by folder.
 
-usage: budget.py PARTS.tsv LOG-OF-CTEST LOG-OF-PYTEST
+usage: budget.py SECONDS-IN-ALL PARTS.tsv LOG-OF-CTEST LOG-OF-PYTEST
 
 Rows of "parts" are minutes of wall clock with a warm compiler cache; their sum is at most the "warm" minutes.
 A run whose build took longer than its row is cold. Rows of "folders" are minutes of all workers together;
@@ -70,13 +70,15 @@ def rows_of(took: Mapping[str, float], allowed: Mapping[str, float]) -> list[str
 
 
 def report(
-    budget: Mapping, parts: Mapping[str, float], folders: Mapping[str, Mapping[str, float]]
+    budget: Mapping, whole: float, parts: Mapping[str, float], folders: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """Lines for people: minutes by part, their sum, by folder; last a warning if the whole took too long."""
+    """Lines for people: minutes by part, in all, by folder; last a warning if the whole took too long. `whole`
+    has set-up too."""
     cold = parts.get("build", 0.0) > budget["parts"]["build"]
     state = "cold" if cold else "warm"
-    whole, limit = sum(parts.values()), budget["minutes"][state]
+    limit = budget["minutes"][state]
     lines = ["minutes by part, and the budget with a warm cache", *rows_of(parts, budget["parts"])]
+    lines.append(f"  {whole - sum(parts.values()):7.2f} of    -  set-up")
     lines.append(f"  {whole:7.2f} of {limit:4.1f}  in all, {state}")
     for kind, took in folders.items():
         if took:
@@ -91,7 +93,7 @@ def report(
     return lines
 
 
-def main(parts_file: str, ctest_log: str, pytest_log: str) -> None:
+def main(seconds: str, parts_file: str, ctest_log: str, pytest_log: str) -> None:
     parts = {part["name"]: part["seconds"] / 60 for part in parts_of(Path(parts_file))}
     folders = {}
     for kind, log, read in (
@@ -100,10 +102,10 @@ def main(parts_file: str, ctest_log: str, pytest_log: str) -> None:
     ):
         if kind in parts:
             folders[kind] = read(Path(log).read_text(errors="replace"))
-    print("\n".join(report(json.loads(FILE.read_text()), parts, folders)))
+    print("\n".join(report(json.loads(FILE.read_text()), float(seconds) / 60, parts, folders)))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5:
         sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -77,9 +77,10 @@ class Records:
                     old.parent.rmdir()
         return self.write(tree, f"{part}.json", json.dumps(record, indent=1) + "\n", "w")
 
-    def add_run(self, tree: str, parts: list[dict]) -> Path:
-        """`parts`: name, seconds, passed, failures (names of tests that failed, also of a first try)."""
-        record = self.started(tree, sum(part["seconds"] for part in parts))
+    def add_run(self, tree: str, seconds: float, parts: list[dict]) -> Path:
+        """`seconds`: in all, with set-up; `parts`: name, seconds, passed, failures (names of tests that failed,
+        also of a first try)."""
+        record = self.started(tree, seconds)
         record["minutes"] = {part["name"]: round(part["seconds"] / 60, 2) for part in parts}
         record["failures"] = [name for part in parts for name in part["failures"]]
         green = bool(parts) and all(part["passed"] for part in parts) and not record["failures"]
@@ -160,6 +161,7 @@ def main() -> int:
     part.add_argument("closing")
     run = verbs.add_parser("run", help="record a run of ./dev test")
     run.add_argument("tree")
+    run.add_argument("seconds", type=float)
     run.add_argument("file", type=Path)
     for verb in ("status", "missing"):
         verbs.add_parser(verb).add_argument("parts", nargs="+")
@@ -171,9 +173,10 @@ def main() -> int:
                 print(records.clean_tree())
             case "part":
                 what = (given.name, given.tree, given.seconds, given.status == 0, given.closing)
-                print(f"recorded: {records.add_part(*what)}")
+                print(f"recorded: {records.add_part(*what).relative_to(records.root)}")
             case "run":
-                print(f"recorded: {records.add_run(given.tree, parts_of(given.file))}")
+                file = records.add_run(given.tree, given.seconds, parts_of(given.file))
+                print(f"recorded: {file.relative_to(records.root)}")
             case "missing":
                 for name in records.missing(records.clean_tree(), given.parts):
                     print(name)
