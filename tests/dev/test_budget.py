@@ -101,9 +101,8 @@ def test_the_tables_that_pytest_and_ctest_print_are_those():
 
 def test_the_report_sums_parts_and_folders_and_warns_above_the_whole():
     parts = {"build": 0.5, "ctest": 1.5, "pytest": 1.5}
-    lines = budget.report(
-        SMALL, 3.75, parts, {"ctest": {"core": 1.0, "new": 0.25}, "pytest": {"tests/cli": 4.5}}
-    )
+    folders = {"ctest": {"core": 1.0, "new": 0.25}, "pytest": {"tests/cli": 4.5}}
+    lines = budget.report(SMALL, 3.75, parts, folders)
     assert lines == [
         "minutes by part, and the budget with a warm cache",
         "     1.50 of  1.0  ctest  over",

@@ -72,8 +72,8 @@ def rows_of(took: Mapping[str, float], allowed: Mapping[str, float]) -> list[str
 def report(
     budget: Mapping, whole: float, parts: Mapping[str, float], folders: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """Lines for people: minutes by part, in all, by folder; last a warning if the whole took too long. `whole`
-    has set-up too."""
+    """Lines for people: minutes by part, in all, by folder; last a warning if `whole`, which has set-up
+    too, took too long."""
     cold = parts.get("build", 0.0) > budget["parts"]["build"]
     state = "cold" if cold else "warm"
     limit = budget["minutes"][state]

@@ -78,8 +78,8 @@ class Records:
         return self.write(tree, f"{part}.json", json.dumps(record, indent=1) + "\n", "w")
 
     def add_run(self, tree: str, seconds: float, parts: list[dict]) -> Path:
-        """`seconds`: in all, with set-up; `parts`: name, seconds, passed, failures (names of tests that failed,
-        also of a first try)."""
+        """`seconds`: in all, with set-up; `parts`: name, seconds, passed, failures (names of tests that
+        failed, also of a first try)."""
         record = self.started(tree, seconds)
         record["minutes"] = {part["name"]: round(part["seconds"] / 60, 2) for part in parts}
         record["failures"] = [name for part in parts for name in part["failures"]]
