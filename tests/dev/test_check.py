@@ -58,10 +58,21 @@ def test_what_does_not_fit_is_left_out_and_named():
     )
 
 
-RECORDED = {
-    "a.cc": [("tests/x/test_all.py", 30.0), ("tests/x/test_a.py", 50.0), ("tests/x/test_quick.py", 2.0)],
-    "b.cc": [("tests/x/test_all.py", 30.0), ("tests/x/test_quick.py", 2.0)],
-    "c.h": [("tests/x/test_quick.py", 2.0)],
+SECONDS = {"tests/x/test_all.py": 30.0, "tests/x/test_a.py": 50.0, "tests/x/test_quick.py": 2.0}
+SOURCES = {
+    "tests/x/test_all.py": ["a.cc", "b.cc"],
+    "tests/x/test_a.py": ["a.cc"],
+    "tests/x/test_quick.py": ["a.cc", "b.cc", "c.h", "python/regroup/m.py"],
+}
+INCLUDES = {"b.cc": {"e.h", "c.h"}, "d.cc": {"c.h"}}
+TEXTS = {
+    "tests/x/test_quick.py": "import regroup.m\n",
+    "tests/x/test_late.py": "run('examples/user.py')\n",  # not recorded
+    "tests/x/test_other.py": "import m  # a module of that name elsewhere\nfrom late import x\n",
+    "examples/user.py": "from regroup import a, m\n",
+    "python/regroup/m.py": "",
+    "python/regroup/other.py": "",
+    "tests/x/late.py": "",
 }
 
 
@@ -78,14 +89,17 @@ RECORDED = {
         (["d.cc"], 60, [], []),
         (["e.h"], 60, ["test_all", "test_quick"], []),  # no code of its own: those of b.cc, which includes it
         (["c.h"], 60, ["test_quick"], []),
+        (["python/regroup/m.py"], 60, ["test_quick", "test_late"], []),
+        (["python/regroup/m.py"], 16, ["test_quick"], ["test_late"]),
+        (["python/regroup/other.py"], 60, [], []),
+        (["tests/x/late.py"], 60, ["test_other"], []),
     ],
 )
 def test_pytests_are_chosen_within_the_limit(changed, limit, taken, left):
     def paths(names):
         return [f"tests/x/{name}.py" for name in names]
 
-    includes = {"b.cc": {"e.h", "c.h"}, "d.cc": {"c.h"}}
-    chosen, dropped = check.pytests_of(changed, RECORDED, limit, includes)
+    chosen, dropped = check.Pytests(PytestMap(SECONDS, SOURCES), INCLUDES, TEXTS).choose(changed, limit)
     assert chosen == paths(taken) and sorted(dropped) == sorted(paths(left))
 
 
@@ -108,10 +122,9 @@ def test_the_map_is_read_as_it_was_written(tmp_path):
     written.write(file)
     read = PytestMap.read(file)
     assert read.seconds == {"tests/a.py": 1.0, "tests/b.py": 2.0}
-    a, b = ("tests/a.py", 1.0), ("tests/b.py", 2.0)
-    assert read.by_source() == {"x.cc": [a, b], "z.h": [b]}
+    assert read.by_source() == {"x.cc": ["tests/a.py", "tests/b.py"], "z.h": ["tests/b.py"]}
     read.put("tests/b.py", 3.0, ["z.h"])  # recorded again
-    assert read.by_source()["x.cc"] == [a]
+    assert read.by_source()["x.cc"] == ["tests/a.py"]
 
 
 def test_the_committed_map_names_files_that_exist():

@@ -1,9 +1,9 @@
 """./dev check: builds what a change touches and runs the tests and linters that it touches.
 
 A changed source asks for the unit tests of its folder; a changed header also for those of every folder with a
-source that includes it, through whatever headers. A changed source of C++ or Python asks for the files of
+source that includes it, through whatever headers. A changed file of C++ or Python asks for the files of
 pytest that ran it when tests/pytest_map.json was recorded, a changed file of pytest for itself. Tests beyond
-the time limits are named, not run.
+the limits of time are named, not run.
 """
 
 import argparse
@@ -21,6 +21,8 @@ BUILD = ROOT / "build"
 MAP = ROOT / "tests/pytest_map.json"  # ./dev check --record writes it
 UNIT_SECONDS = 40.0
 PYTEST_SECONDS = 60.0
+UNKNOWN_SECONDS = 15.0  # of a file of pytest that was not recorded
+PYTEST = re.compile(r"tests/.*/test_\w+\.py")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 # The folder of tests/ that tests a folder of sources: the longest prefix counts.
@@ -88,50 +90,74 @@ def within(limit: float, candidates: Iterable[tuple[str, float]]) -> tuple[list[
     return taken, left
 
 
-def recorded_for(
-    path: str, recorded: Mapping[str, Sequence[tuple[str, float]]], includes: Mapping[str, set[str]]
-) -> dict[str, float]:
-    """Files of pytest that ran a source, with their seconds. A header without code of its own has those of
-    the files that include it."""
-    found = dict(recorded.get(path, ()))
-    if not found and path.endswith(".h"):
-        for file, names in includes.items():
-            if path in names:
-                found |= dict(recorded.get(file, ()))
-    return found
+def naming(path: str) -> re.Pattern:
+    """What stands in a Python file that imports another or runs it as a script."""
+    name = re.escape(Path(path).stem)
+    patterns = [rf"\b{name}\.py\b"]
+    if path == "python/regroup/__init__.py":
+        patterns.append(r"^\s*(?:from|import) regroup\b")
+    elif path.startswith("python/regroup/"):
+        patterns += [rf"\bregroup\.{name}\b", rf"^\s*from regroup import .*\b{name}\b"]
+    else:
+        patterns.append(rf"^\s*(?:from|import) {name}\b")
+    return re.compile("|".join(patterns), re.MULTILINE)
 
 
-def pytests_of(
-    changed: Iterable[str],
-    recorded: Mapping[str, Sequence[tuple[str, float]]],
-    limit: float,
-    includes: Mapping[str, set[str]] | None = None,
-) -> tuple[list[str], list[str]]:
-    """Files of pytest to run within `limit` seconds, and those left out. Changed ones come first, then the
-    one that runs the fewest sources, which is most about what changed, then the others by their seconds."""
-    breadth: dict[str, int] = {}
-    seconds: dict[str, float] = {}
-    for tests in recorded.values():
-        for test, took in tests:
-            breadth[test] = breadth.get(test, 0) + 1
-            seconds[test] = took
-    first = sorted(path for path in changed if re.match(r"tests/.*/test_\w+\.py$", path))
-    wanted: dict[str, float] = {}
-    for path in changed:
-        wanted |= recorded_for(path, recorded, includes or {})
-    others = sorted(set(wanted) - set(first), key=lambda t: (wanted[t], t))
-    if others:
-        narrowest = min(others, key=lambda t: (breadth[t], wanted[t], t))
-        others.remove(narrowest)
-        others.insert(0, narrowest)
-    taken, left, sum_ = [], [], 0.0
-    for test in [*first, *others]:
-        if sum_ + seconds.get(test, 0.0) <= limit:
-            sum_ += seconds.get(test, 0.0)
-            taken.append(test)
-        else:
-            left.append(test)
-    return taken, left
+def mentioners(changed: str, texts: Mapping[str, str]) -> set[str]:
+    """`changed`, the Python files that import it or name it as a script, and those that do so with them."""
+    reached, open_ = {changed}, [changed]
+    while open_:
+        pattern = naming(open_.pop())
+        found = {file for file, text in texts.items() if file not in reached and pattern.search(text)}
+        reached |= found
+        open_ += found
+    return reached
+
+
+class Pytests:
+    """Which files of pytest a change asks for: those that ran a changed source when the map was recorded. A
+    header without code of its own has the tests of the files that include it. Files of pytest that the map
+    lacks are asked for by changed Python files that they import or name."""
+
+    def __init__(self, known: PytestMap, includes: Mapping[str, set[str]], texts: Mapping[str, str]) -> None:
+        self.seconds = known.seconds
+        self.breadth = {test: len(sources) for test, sources in known.sources.items()}
+        self.recorded = known.by_source()
+        self.includes = includes
+        self.texts = texts  # of Python files
+
+    def of(self, path: str) -> set[str]:
+        found = set(self.recorded.get(path, ()))
+        if not found and path.endswith(".h"):
+            for file, names in self.includes.items():
+                if path in names:
+                    found |= set(self.recorded.get(file, ()))
+        if path.endswith(".py"):
+            found |= {
+                f for f in mentioners(path, self.texts) if PYTEST.fullmatch(f) and f not in self.seconds
+            }
+        return found
+
+    def choose(self, changed: Sequence[str], limit: float) -> tuple[list[str], list[str]]:
+        """Those to run within `limit` seconds, and those left out. Changed ones come first, then the one that
+        runs the fewest sources, which is most about what changed, then the others by their seconds."""
+        first = [path for path in changed if PYTEST.fullmatch(path)]
+        others = sorted(set().union(*map(self.of, changed)) - set(first), key=lambda t: (self.cost(t), t))
+        if others:
+            narrowest = min(others, key=lambda t: (self.breadth.get(t, sys.maxsize), self.cost(t), t))
+            others.remove(narrowest)
+            others.insert(0, narrowest)
+        taken, left, sum_ = [], [], 0.0
+        for test in [*first, *others]:
+            if sum_ + self.cost(test) <= limit:
+                sum_ += self.cost(test)
+                taken.append(test)
+            else:
+                left.append(test)
+        return taken, left
+
+    def cost(self, test: str) -> float:
+        return self.seconds.get(test, UNKNOWN_SECONDS)
 
 
 def git(*words: str) -> list[str]:
@@ -163,7 +189,12 @@ def costs() -> dict[str, float]:
 
 
 def all_pytests() -> list[str]:
-    return [path for path in git("ls-files", "tests") if re.fullmatch(r"tests/.*/test_\w+\.py", path)]
+    return [path for path in git("ls-files", "tests") if PYTEST.fullmatch(path)]
+
+
+def python_texts() -> dict[str, str]:
+    files = [f for f in git("ls-files", "-co", "--exclude-standard", "*.py") if (ROOT / f).exists()]
+    return {f: (ROOT / f).read_text() for f in files}
 
 
 class Run:
@@ -211,7 +242,7 @@ def main() -> int:
     touched = includers(set(sources), includes)
     folders = sorted({t for f in touched if (t := tests_of(f))})
     known = PytestMap.read(MAP)
-    pytests, left_pytests = pytests_of(changed, known.by_source(), PYTEST_SECONDS, includes)
+    pytests, left_pytests = Pytests(known, includes, python_texts()).choose(changed, PYTEST_SECONDS)
     print(f"{len(changed)} files changed")
     print(f"    unit tests of: {', '.join(folders) or 'none'}")
     print(f"    pytest: {', '.join(pytests) or 'none'}")

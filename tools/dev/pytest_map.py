@@ -58,11 +58,11 @@ class PytestMap:
         self.seconds = {test: seconds for test, seconds in self.seconds.items() if test in existing}
         self.sources = {test: self.sources[test] & existing for test in self.seconds}
 
-    def by_source(self) -> dict[str, list[tuple[str, float]]]:
-        found: dict[str, list[tuple[str, float]]] = {}
+    def by_source(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
         for test in sorted(self.seconds):
             for source in self.sources[test]:
-                found.setdefault(source, []).append((test, self.seconds[test]))
+                found.setdefault(source, []).append(test)
         return found
 
     def write(self, file: Path) -> None:
