@@ -63,6 +63,11 @@ def imported(tree: Path, folder: Path) -> set[str]:
     return {str(path.relative_to(tree)) for path in paths if path.is_relative_to(tree)}
 
 
+def conftests(test: str) -> set[str]:
+    """Where a conftest.py of pytest may lie: the later ones replace the first in sys.modules."""
+    return {str(folder / "conftest.py") for folder in Path(test).parents}
+
+
 def git(*words: str, folder: Path = ROOT) -> list[str]:
     done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
@@ -126,7 +131,7 @@ def run_pytest(tree: Path, test: str, alone: bool) -> tuple[float, set[str], str
         seconds = time.monotonic() - start
         if alone:
             move_strays(tree / "build", folder / "strays")
-        sources = {test} | imported(tree, folder / "imports")
+        sources = {test, *conftests(test)} | imported(tree, folder / "imports")
         for part in ("counts", "strays"):
             sources |= sources_of(tree, folder / part)
     lines = done.stdout.strip().splitlines()
