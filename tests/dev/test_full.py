@@ -75,6 +75,8 @@ def test_a_part_of_a_preset_builds_it_first(parts):
     assert bash(script + "full_ctest dev rest")[1].endswith(" 1")
     assert bash(script + "export REGROUP_TEST_FULL=1; full_ctest tsan rest")[1].endswith(" short")
     assert bash(script + "full_pytest cli") == ["build dev", "pytest 1"]
+    demo = 'build_preset() { echo "$* with tests: ${WITH_TESTS}"; }; WITH_TESTS=1 full_demo'
+    assert bash(demo) == ["demo --target programs with tests: "]
     assert bash(script + "full_chaos tests/chaos/run.py") == ["build dev", "run"]
     failing = script + "build_preset() { return 1; }; full_ctest dev rest || full_pytest cli || echo none"
     assert bash(failing) == ["none"]

@@ -3,7 +3,7 @@
 #   full_parts       prints "PART COMMAND..." for each part, in order
 #   full_names       prints the names
 #   full_run NAMES   runs these parts
-#   full_group TABLE NAME-OR-PATH...   see below
+#   ctest_group, pytest_group, tidy_group   what belongs to a group
 # The last group of each table is "rest": what no other group has, so that the groups together are the whole.
 
 CTEST_GROUPS=(  # NAME, labels
@@ -26,7 +26,7 @@ TIDY_GROUPS=(  # NAME, folders; a source belongs to the first group that has it
 full_parts() {
   local preset row name
   echo "build build_preset dev"
-  echo "demo-build build_preset demo --target programs"
+  echo "demo-build full_demo"
   full_ctest_parts ctest dev
   for name in "${PYTEST_GROUPS[@]}" rest; do echo "pytest-$name full_pytest $name"; done
   echo "format lint_format"
@@ -62,6 +62,9 @@ full_run() {
     [[ " $* " != *" ${words[0]} "* ]] || part "${words[@]}"
   done
 }
+
+# In groups of its own, where other names may clash; without tests, as users build it.
+full_demo() { WITH_TESTS= build_preset demo --target programs; }
 
 # Options of CTest that choose a group.
 ctest_group() {
