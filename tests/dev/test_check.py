@@ -1,6 +1,7 @@
 """What ./dev check chooses to run for a change."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -169,3 +170,18 @@ def test_imports_of_the_tree_are_told_by_their_true_paths(tmp_path):
     environment = {"PYTHONPATH": str(ROOT / "tools/dev/imports"), "REGROUP_IMPORTS": str(wrote)}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
     assert record_map.imported(tree, wrote) == {"python/m.py"}
+
+
+def test_a_file_of_pytest_that_fails_has_no_row(tmp_path):
+    """One that passes has itself, what it imports and what runs of its programs."""
+    shutil.copytree(ROOT / "tools/dev/imports", tmp_path / "tools/dev/imports")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    tests = tmp_path / "tests/x"
+    tests.mkdir(parents=True)
+    (tests / "helper_of_x.py").write_text("")
+    (tests / "test_good_x.py").write_text("import helper_of_x\n\ndef test_a():\n    pass\n")
+    (tests / "test_bad_x.py").write_text("def test_a():\n    assert False\n")
+    _, sources, closing = record_map.run_pytest(tmp_path, "tests/x/test_good_x.py", alone=True)
+    assert {"tests/x/test_good_x.py", "tests/x/helper_of_x.py"} <= sources and "1 passed" in closing
+    with pytest.raises(record_map.NotRecorded, match="exit status 1: .*1 failed"):
+        record_map.run_pytest(tmp_path, "tests/x/test_bad_x.py", alone=True)

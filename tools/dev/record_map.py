@@ -103,8 +103,13 @@ def move_strays(build: Path, folder: Path) -> None:
         shutil.move(file, target)
 
 
+class NotRecorded(Exception):
+    """Why a file of pytest has no row."""
+
+
 def run_pytest(tree: Path, test: str, alone: bool) -> tuple[float, set[str], str]:
-    """Seconds, sources and closing line of one file of pytest; `alone`: no other file runs meanwhile."""
+    """Seconds, sources and closing line of one file of pytest; `alone`: no other file runs meanwhile.
+    Raises NotRecorded if a test fails, which may not have run what it would."""
     with tempfile.TemporaryDirectory(prefix="regroup-map-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # some tests start processes of other users
@@ -134,8 +139,10 @@ def run_pytest(tree: Path, test: str, alone: bool) -> tuple[float, set[str], str
         sources = {test, *conftests(test)} | imported(tree, folder / "imports")
         for part in ("counts", "strays"):
             sources |= sources_of(tree, folder / part)
-    lines = done.stdout.strip().splitlines()
-    return seconds, sources, lines[-1] if lines else f"exit status {done.returncode}"
+    closing = ([""] + done.stdout.strip().splitlines())[-1]
+    if done.returncode != 0:
+        raise NotRecorded(f"exit status {done.returncode}: {closing}")
+    return seconds, sources, closing
 
 
 def record(tests: list[str], jobs: int) -> int:
@@ -149,7 +156,7 @@ def record(tests: list[str], jobs: int) -> int:
             test = running[done]
             try:
                 seconds, sources, closing = done.result()
-            except subprocess.SubprocessError as error:
+            except (NotRecorded, subprocess.SubprocessError) as error:
                 print(f"[{number}/{len(tests)}] {test}: not recorded: {error}", flush=True)
                 failed += 1
                 continue
