@@ -242,6 +242,7 @@ def main() -> int:
     touched = includers(set(sources), includes)
     folders = sorted({t for f in touched if (t := tests_of(f))})
     known = PytestMap.read(MAP)
+    known.keep(set(git("ls-files")))
     pytests, left_pytests = Pytests(known, includes, python_texts()).choose(changed, PYTEST_SECONDS)
     print(f"{len(changed)} files changed")
     print(f"    unit tests of: {', '.join(folders) or 'none'}")
