@@ -1,5 +1,6 @@
-"""How long a turn of build and test takes, beside the commit before issue 35 (tests/bench/results/loop.json).
+"""How long building and testing take, compared with the commit before issue 35.
 
+The figures of that commit are recorded in tests/bench/results/loop.json.
 Clones of HEAD and, with --old, of that commit lie in build-loop/ and are kept. Rows of builds run without
 ccache; status.h, world.h and one.cc append a comment to a source and build all with tests again. Before that
 all is built and nothing is left to do; a change that compiles nothing is refused.

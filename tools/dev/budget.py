@@ -42,7 +42,7 @@ def minutes_of_pytest(log: str) -> dict[str, float]:
 
 
 def problems(budget: Mapping, folders: Mapping[str, Iterable[str]]) -> list[str]:
-    """What is wrong with the file itself; `folders`: of each kind those that have tests."""
+    """What is wrong with the file itself; `folders`: the folders with tests, of each kind."""
     found = []
     limit = budget["minutes"]["warm"]
     if (total := sum(budget["parts"].values())) > limit + 1e-6:

@@ -104,7 +104,7 @@ def naming(path: str) -> re.Pattern:
 
 
 def mentioners(changed: str, texts: Mapping[str, str]) -> set[str]:
-    """`changed`, the Python files that import it or name it as a script, and those that do so with them."""
+    """`changed` and the Python files that import it or name it as a script, also through others."""
     reached, open_ = {changed}, [changed]
     while open_:
         pattern = naming(open_.pop())
@@ -115,8 +115,8 @@ def mentioners(changed: str, texts: Mapping[str, str]) -> set[str]:
 
 
 class Pytests:
-    """Which files of pytest a change asks for: those that ran a changed source when the map was recorded. A
-    header without code of its own has the tests of the files that include it. Files of pytest that the map
+    """Which files of pytest a change asks for: the files that ran a changed source when the map was recorded.
+    A header without code of its own has the tests of the files that include it. Files of pytest that the map
     lacks are asked for by changed Python files that they import or name."""
 
     def __init__(self, known: PytestMap, includes: Mapping[str, set[str]], texts: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 A clone of HEAD in build-coverage/tree is built with preset coverage and runs each file of pytest by itself;
 then gcov says which functions ran. Rows of other files of pytest stay. A process that a signal kills has no
-counts. One whose environment lacks GCOV_PREFIX leaves them beside the objects: they count with --jobs 1.
+counts. One whose environment lacks GCOV_PREFIX leaves them next to the objects: they count with --jobs 1.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def make_tree() -> None:
 
 
 def move_strays(build: Path, folder: Path) -> None:
-    """Moves counts that lie beside the objects to where GCOV_PREFIX=folder would have put them."""
+    """Moves counts that lie next to the objects to where GCOV_PREFIX=folder would have put them."""
     for file in build.rglob("*.gcda"):
         target = folder / file.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
