@@ -1,20 +1,25 @@
 # Sourced by ./dev: tests for ARM64 on a machine with another processor.
-#   arm64_tests   installs what requirements/arm64.debian lists, cross-compiles preset arm64, runs its tests under qemu-user,
-#                 without those that tests/arm64/skipped.txt lists with the reason, and compares the weights of C++ digits
-# The dev preset is built and scikit-learn installed, as ./dev test does.
+#   arm64_build          installs what requirements/arm64.debian lists and cross-compiles preset arm64
+#   arm64_ctest LABELS   runs its tests under qemu-user, without those that tests/arm64/skipped.txt lists with the reason
+#   arm64_digits         compares the weights of C++ digits with those of preset dev; scikit-learn is installed
+# On an ARM64 they do nothing.
 
 ARM64_TESTS=(tests/core tests/collective tests/checkpoint tests/membership)
 
-arm64_tests() {
-  if [[ $(uname -m) == aarch64 ]]; then
-    say "this machine is an ARM64: what the dev preset builds is tested on it"
-    return
-  fi
+arm64_here() {
+  [[ $(uname -m) == aarch64 ]] && say "this machine is an ARM64: what the dev preset builds is tested on it"
+}
+
+arm64_build() {
+  ! arm64_here || return 0
   setup_packages arm64
-  build_preset arm64 --target examples/cpp/all "${ARM64_TESTS[@]/%//all}" || return 1
-  GTEST_FILTER="-$(arm64_skipped :)" ctest_preset arm64 -L '^(core|collective|checkpoint|membership)$' \
-    -E "$(arm64_skipped_regex)" || return 1
-  arm64_digits
+  build_preset arm64 --target examples/cpp/all "${ARM64_TESTS[@]/%//all}"
+}
+
+arm64_ctest() {
+  ! arm64_here || return 0
+  arm64_build || return 1
+  GTEST_FILTER="-$(arm64_skipped :)" ctest_preset arm64 -L "$1" -E "$(arm64_skipped_regex)"
 }
 
 # The first column of the list, joined by $1. GoogleTest's wildcard * may be used.
@@ -24,6 +29,8 @@ arm64_skipped_regex() { printf '(^|[./])(%s)$' "$(arm64_skipped '|' | sed 's/\./
 
 # C++ digits as one process, without the launcher, ends with the same weights here and on ARM64.
 arm64_digits() {
+  ! arm64_here || return 0
+  arm64_build && build_preset dev || return 1
   local folder=build-arm64/digits
   mkdir -p "$folder"
   .venv/bin/python -c 'import gzip, pathlib, sklearn, sys

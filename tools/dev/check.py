@@ -1,25 +1,28 @@
 """./dev check: builds what a change touches and runs the tests and linters that it touches.
 
 A changed source asks for the unit tests of its folder; a changed header also for those of every folder with a
-source that includes it, through whatever headers. Tests beyond the time limits are named, not run.
+source that includes it, through whatever headers. A changed file of C++ or Python asks for the files of
+pytest that ran it when tests/pytest_map.json was recorded, a changed file of pytest for itself. Tests beyond
+the limits of time are named, not run.
 """
 
 import argparse
-import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from pytest_map import PytestMap
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
-MAP = (
-    ROOT / "tests" / "pytest_map.json"
-)  # {source: [[file of pytest, seconds], ...]}; ./dev check --record writes it
+MAP = ROOT / "tests/pytest_map.json"  # ./dev check --record writes it
 UNIT_SECONDS = 40.0
 PYTEST_SECONDS = 60.0
+UNKNOWN_SECONDS = 15.0  # of a file of pytest that was not recorded
+PYTEST = re.compile(r"tests/.*/test_\w+\.py")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 # The folder of tests/ that tests a folder of sources: the longest prefix counts.
@@ -87,21 +90,74 @@ def within(limit: float, candidates: Iterable[tuple[str, float]]) -> tuple[list[
     return taken, left
 
 
-def pytests_of(
-    changed: Iterable[str], recorded: dict[str, list[list]], limit: float
-) -> tuple[list[str], list[str]]:
-    """Files of pytest that are said to run a changed source; first those that run few sources."""
-    breadth: dict[str, int] = {}
-    for tests in recorded.values():
-        for test, _ in tests:
-            breadth[test] = breadth.get(test, 0) + 1
-    wanted = {test: seconds for path in changed for test, seconds in recorded.get(path, ())}
-    wanted |= {path: 0.0 for path in changed if re.match(r"tests/.*/test_\w+\.py$", path)}
-    taken, left, sum_ = [], [], 0.0
-    for test in sorted(wanted, key=lambda t: (breadth.get(t, 0), wanted[t], t)):
-        sum_ += wanted[test]
-        (taken if sum_ <= limit else left).append(test)
-    return taken, left
+def naming(path: str) -> re.Pattern:
+    """What stands in a Python file that imports another or runs it as a script."""
+    name = re.escape(Path(path).stem)
+    patterns = [rf"\b{name}\.py\b"]
+    if path == "python/regroup/__init__.py":
+        patterns.append(r"^\s*(?:from|import) regroup\b")
+    elif path.startswith("python/regroup/"):
+        patterns += [rf"\bregroup\.{name}\b", rf"^\s*from regroup import .*\b{name}\b"]
+    else:
+        patterns.append(rf"^\s*(?:from|import) {name}\b")
+    return re.compile("|".join(patterns), re.MULTILINE)
+
+
+def mentioners(changed: str, texts: Mapping[str, str]) -> set[str]:
+    """`changed` and the Python files that import it or name it as a script, also through others."""
+    reached, open_ = {changed}, [changed]
+    while open_:
+        pattern = naming(open_.pop())
+        found = {file for file, text in texts.items() if file not in reached and pattern.search(text)}
+        reached |= found
+        open_ += found
+    return reached
+
+
+class Pytests:
+    """Which files of pytest a change asks for: the files that ran a changed source when the map was recorded.
+    A header without code of its own has the tests of the files that include it. Files of pytest that the map
+    lacks are asked for by changed Python files that they import or name."""
+
+    def __init__(self, known: PytestMap, includes: Mapping[str, set[str]], texts: Mapping[str, str]) -> None:
+        self.seconds = known.seconds
+        self.breadth = {test: len(sources) for test, sources in known.sources.items()}
+        self.recorded = known.by_source()
+        self.includes = includes
+        self.texts = texts  # of Python files
+
+    def of(self, path: str) -> set[str]:
+        found = set(self.recorded.get(path, ()))
+        if not found and path.endswith(".h"):
+            for file, names in self.includes.items():
+                if path in names:
+                    found |= set(self.recorded.get(file, ()))
+        if path.endswith(".py"):
+            found |= {
+                f for f in mentioners(path, self.texts) if PYTEST.fullmatch(f) and f not in self.seconds
+            }
+        return found
+
+    def choose(self, changed: Sequence[str], limit: float) -> tuple[list[str], list[str]]:
+        """Those to run within `limit` seconds, and those left out. Changed ones come first, then the one that
+        runs the fewest sources, which is most about what changed, then the others by their seconds."""
+        first = [path for path in changed if PYTEST.fullmatch(path)]
+        others = sorted(set().union(*map(self.of, changed)) - set(first), key=lambda t: (self.cost(t), t))
+        if others:
+            narrowest = min(others, key=lambda t: (self.breadth.get(t, sys.maxsize), self.cost(t), t))
+            others.remove(narrowest)
+            others.insert(0, narrowest)
+        taken, left, sum_ = [], [], 0.0
+        for test in [*first, *others]:
+            if sum_ + self.cost(test) <= limit:
+                sum_ += self.cost(test)
+                taken.append(test)
+            else:
+                left.append(test)
+        return taken, left
+
+    def cost(self, test: str) -> float:
+        return self.seconds.get(test, UNKNOWN_SECONDS)
 
 
 def git(*words: str) -> list[str]:
@@ -130,6 +186,15 @@ def costs() -> dict[str, float]:
     lines = file.read_text().splitlines() if file.exists() else []
     rows = (line.rsplit(" ", 2) for line in lines if line.count(" ") >= 2)
     return {name: float(seconds) for name, _, seconds in rows}
+
+
+def all_pytests() -> list[str]:
+    return [path for path in git("ls-files", "tests") if PYTEST.fullmatch(path)]
+
+
+def python_texts() -> dict[str, str]:
+    files = [f for f in git("ls-files", "-co", "--exclude-standard", "*.py") if (ROOT / f).exists()]
+    return {f: (ROOT / f).read_text() for f in files}
 
 
 class Run:
@@ -173,14 +238,19 @@ def main() -> int:
         print(f"./dev check: git: {error.stderr.strip()}", file=sys.stderr)
         return 2
     sources = [f for f in changed if f.endswith((".h", ".cc"))]
-    touched = includers(set(sources), all_includes())
+    includes = all_includes()
+    touched = includers(set(sources), includes)
     folders = sorted({t for f in touched if (t := tests_of(f))})
-    pytests, left_pytests = pytests_of(
-        changed, json.loads(MAP.read_text()) if MAP.exists() else {}, PYTEST_SECONDS
-    )
+    known = PytestMap.read(MAP)
+    known.keep(set(git("ls-files")))
+    pytests, left_pytests = Pytests(known, includes, python_texts()).choose(changed, PYTEST_SECONDS)
     print(f"{len(changed)} files changed")
     print(f"    unit tests of: {', '.join(folders) or 'none'}")
     print(f"    pytest: {', '.join(pytests) or 'none'}")
+    if left_pytests:
+        print(f"    left to ./dev test, beyond {PYTEST_SECONDS:.0f} s: {', '.join(left_pytests)}")
+    if unknown := sorted(set(all_pytests()) - set(known.seconds)):
+        print(f"    not in tests/pytest_map.json: {len(unknown)} files of pytest, {unknown[0]} for example")
     if options.plan:
         return 0
     run = Run()
@@ -188,8 +258,8 @@ def main() -> int:
     configure = "cmake --preset dev -DREGROUP_TESTS=ON -DREGROUP_BENCH=ON >/dev/null"
     built = not targets or run.step("build", "bash", "-c", f"{configure} && ninja -C build {targets}")
     if built and folders:
-        known = costs()
-        cases, left = within(UNIT_SECONDS, ((name, known.get(name, 0.1)) for name in cases_of(folders)))
+        cost = costs()
+        cases, left = within(UNIT_SECONDS, ((name, cost.get(name, 0.1)) for name in cases_of(folders)))
         pattern = "^(" + "|".join(re.escape(name) for name in cases) + ")$"
         ctest = ["ctest", "--test-dir", str(BUILD), "--parallel", "2", "--output-on-failure", "--quiet"]
         run.step(f"{len(cases)} unit tests", *ctest, "--timeout", "120", "-R", pattern)
@@ -201,8 +271,6 @@ def main() -> int:
         run.step(
             "pytest", ".venv/bin/python", "-m", "pytest", "-q", "-n", "3", "--dist", "loadfile", *pytests
         )
-    if left_pytests:
-        print(f"    left to ./dev test, as they take longer: {', '.join(left_pytests)}")
     if sources:
         run.step("clang-format", "clang-format", "--dry-run", "--Werror", *sources)
     if units := [f for f in sources if f.endswith(".cc")]:

@@ -2,9 +2,13 @@
 #   part NAME COMMAND...   runs COMMAND, shows and keeps its output
 #   only_parts A,B,...     of all parts after it, only these are run; close_parts fails for a name that no part has
 #   close_parts            prints minutes and closing line of each part; fails if any part failed
+# .dev/log/parts.tsv has a row for each part: name, seconds, exit status, names of tests that failed. Where RECORD_TREE
+# is set, each part leaves a record of that tree (tools/dev/results.py).
 
 PARTS=()
 FAILED=()
+PART_ROWS=$LOGS/parts.tsv
+RECORD_TREE=
 ONLY=  # ",A,B,": of these, what is still to come
 
 only_parts() { ONLY=",$1,"; }
@@ -14,20 +18,30 @@ part() {
     [[ $ONLY == *",$1,"* ]] || return 0
     while [[ $ONLY == *",$1,"* ]]; do ONLY=${ONLY/",$1,"/,}; done
   fi
-  local name=$1 log=$LOGS/part-$1.log start=$SECONDS rc=0 verdict=ok
+  local name=$1 log=$LOGS/part-$1.log start=$SECONDS seconds rc=0 verdict=ok
+  ((${#PARTS[@]})) || : >"$PART_ROWS"
   say "$name$(last_time "part-$1")"
   (set +e; "${@:2}") 2>&1 | tee "$log" || rc=$?
-  took "part-$1" $((SECONDS - start))
+  seconds=$((SECONDS - start))
+  took "part-$1" "$seconds"
   ((rc == 0)) || { verdict="FAILED ($rc)"; FAILED+=("$name"); }
-  PARTS+=("$(printf '%-11s %5s min  %-12s %s' "$name" "$(minutes $((SECONDS - start)))" "$verdict" "$(closing_line "$log")")")
+  PARTS+=("$(printf '%-23s %5s min  %-12s %s' "$name" "$(minutes "$seconds")" "$verdict" "$(closing_line "$log"; failed_tests "$log" | sed 's/^/  failed: /')")")
+  printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$rc" "$(failed_tests "$log" | paste -sd ' ')" >>"$PART_ROWS"
+  [[ -z $RECORD_TREE ]] || results part "$name" "$RECORD_TREE" "$seconds" "$rc" "$(closing_line "$log")" || true
 }
+
+results() { python3 tools/dev/results.py "$@"; }
 
 minutes() { printf '%d.%02d' $(($1 / 60)) $(($1 % 60 * 100 / 60)); }
 
-# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s"; so does each run of pytest. Behind it what failed.
+# What CTest and pytest say last: "100% tests passed, ...", "12 passed in 3.4s"; so does each run of pytest.
 closing_line() {
   grep -aE '^[0-9]+% tests passed|^=*\s*([0-9]+ (passed|failed|skipped|errors?)).* in [0-9.]+s' "$1" | tail -4 | paste -sd ';' || true
-  sed -nE 's/^.*Test +#[0-9]+: (\S+) \.*[* ]+(Failed|Timeout|Exception).*$/  failed: \1/p; s/^(FAILED|ERROR) (tests\S+).*$/  failed: \2/p' "$1" | sort -u
+}
+
+# Names of what failed.
+failed_tests() {
+  sed -nE 's/^.*Test +#[0-9]+: (\S+) \.*[* ]+(Failed|Timeout|Exception).*$/\1/p; s/^(FAILED|ERROR) (tests\S+).*$/\2/p' "$1" | sort -u
 }
 
 close_parts() {

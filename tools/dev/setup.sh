@@ -25,6 +25,7 @@ bench_needs_of() {
     collectives | launch | output)  echo "build mpi          build | demo bench mpich" ;;
     hosts)                          echo "build mpi hosts    build | demo bench" ;;
     recovery)                       echo "build hosts        build | demo bench" ;;
+    loop)                           needs_of test ;;
     *)                              echo "build              build | demo bench" ;;
   esac
 }

@@ -1,0 +1,6 @@
+"""The tests of tools/dev import its programs as modules."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/dev"))
