@@ -49,6 +49,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from regroup._errors import Error
+from regroup._import_limit import ImportLimit
 from regroup._torch_state import _bytes_of, _decode, _encode, _name
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
@@ -247,6 +248,7 @@ def _main() -> None:
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
     try:
+        ImportLimit(os.path.getsize(args.file)).check(state)
         print(save(args.directory, args.step, state))
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")
