@@ -2,7 +2,6 @@
 // understood is placed on a small cluster, or refused with a sentence, never so that two ranks have one GPU.
 // The same bytes as what a host says of itself.
 #include <cstdint>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,14 +10,12 @@
 #include "launcher/place/place_command.h"
 #include "launcher/place/survey.h"
 #include "launcher/topo/machine_text.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 constexpr std::uint32_t kMostRanks = 64;
 
