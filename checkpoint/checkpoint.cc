@@ -1,5 +1,4 @@
-// Reads parts of tensors out of shard files. A block is read as a whole, in strides that stay in the cache
-// between the read and the checksum.
+// Reads parts of tensors out of shard files. A block is read as a whole.
 #include "checkpoint/checkpoint.h"
 
 #include <fcntl.h>
@@ -12,10 +11,10 @@
 #include <memory>
 #include <mutex>
 
+#include "checkpoint/block_sum.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/side_by_side.h"
-#include "core/crc32c.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -24,9 +23,7 @@ using core::Code;
 using core::Status;
 
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
-constexpr std::size_t kStride = 256 << 10;
-constexpr std::uint64_t kWorthAThread = 16 << 20;  // bytes
-constexpr std::uint64_t kMostThreads = 4;          // so many take what memory gives, or nearly so
+constexpr std::uint64_t kMostThreads = 4;  // so many take what memory gives, or nearly so
 
 // Block after block of one piece, several at a time where there are many; keeps the last one that was not
 // wanted as a whole.
@@ -87,28 +84,23 @@ class BlockReader {
 
   // A device is quicker with one reader behind what it is asked for ahead.
   [[nodiscard]] std::uint64_t threads_for(std::uint64_t offset, std::uint64_t bytes) const {
-    const std::uint64_t worth = std::min(kMostThreads, bytes / kWorthAThread);
+    const std::uint64_t worth = std::min(kMostThreads, bytes / kReadSizes.bytes_per_thread);
     if (worth < 2 || !in_page_cache(fd_, offset, bytes)) return 1;
     return std::min<std::uint64_t>(worth, cores());
   }
 
   Status read_block(std::uint64_t block, std::span<std::byte> out) {
-    std::uint64_t at = range_.offset + block * kBlock;
+    const std::uint64_t begin = range_.offset + block * kBlock, end = begin + out.size();
     {
       const std::lock_guard lock(ahead_mutex_);
-      ahead_.reached(at);
+      ahead_.reached(begin);
     }
-    std::uint32_t crc = 0;
-    for (std::span<std::byte> rest = out; !rest.empty();) {
-      const auto part = rest.first(std::min(rest.size(), kStride));
-      REGROUP_RETURN_IF_ERROR(read_at(fd_, at, part, path_));
-      crc = core::crc32c(part, crc);
-      at += part.size();
-      rest = rest.subspan(part.size());
-    }
-    if (crc == range_.crcs[block]) return {};
-    return {Code::kDataLoss, fmt::format("{}: bytes {} to {} have CRC32C {:08x}, {:08x} was written", path_,
-                                         range_.offset + block * kBlock, at, crc, range_.crcs[block])};
+    const auto crc =
+        sum_block(fd_, path_, begin, end, kReadSizes.stride,
+                  [&](std::uint64_t at, std::uint64_t bytes) { return out.subspan(at - begin, bytes); });
+    if (!crc.ok()) return crc.status();
+    if (*crc == range_.crcs[block]) return {};
+    return {Code::kDataLoss, wrong_sum(path_, begin, end, *crc, range_.crcs[block])};
   }
 
   int fd_;

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/block_sum.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/side_by_side.h"
-#include "core/crc32c.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -26,8 +26,7 @@ using core::Code;
 using core::Status;
 
 constexpr std::size_t kMostFindings = 100;
-constexpr std::size_t kVerifyStride = 1 << 20, kHugePage = 2 << 20;
-constexpr std::uint64_t kVerifyWorthAThread = 64 << 20;  // bytes
+constexpr std::size_t kHugePage = 2 << 20;
 
 // On a huge page, if the system has one: in pages that lie anywhere the lines of a stride compete for the
 // same places of the cache.
@@ -37,7 +36,7 @@ class Buffer {
     if (!memory_) throw std::bad_alloc();
     (void)::madvise(memory_.get(), kHugePage, MADV_HUGEPAGE);
   }
-  [[nodiscard]] std::span<std::byte> stride() const { return {memory_.get(), kVerifyStride}; }
+  [[nodiscard]] std::span<std::byte> stride() const { return {memory_.get(), kVerifySizes.stride}; }
 
  private:
   struct Free {
@@ -72,7 +71,7 @@ class Verifier {
       file.fd = std::move(*fd);
       file.ahead.emplace(file.fd.get(), file.bytes);
     }
-    const auto most = std::max<std::uint64_t>(1, progress_.total / kVerifyWorthAThread);
+    const auto most = std::max<std::uint64_t>(1, progress_.total / kVerifySizes.bytes_per_thread);
     side_by_side(std::min<std::uint64_t>(threads, most), [this] { work(); });
     std::ranges::sort(findings_);
     return findings_.empty() ? Status() : Status(Code::kDataLoss, joined());
@@ -120,16 +119,11 @@ class Verifier {
     const Read& file = files_[block.file];
     if (quick_sum_ && quick_sum_(file.fd.get(), block.begin, block.size) == block.crc) return {};
     const std::uint64_t end = block.begin + block.size;
-    std::uint32_t crc = 0;
-    for (std::uint64_t at = block.begin; at < end; at += kVerifyStride) {
-      const auto part = buffer.first(std::min<std::uint64_t>(kVerifyStride, end - at));
-      if (const Status status = read_at(file.fd.get(), at, part, file.path); !status.ok())
-        return fmt::format("bytes {} to {} cannot be read: {}", block.begin, end, status.message());
-      crc = core::crc32c(part, crc);
-    }
-    if (crc == block.crc) return {};
-    return fmt::format("{}: bytes {} to {} have CRC32C {:08x}, {:08x} was written", file.path, block.begin,
-                       end, crc, block.crc);
+    const auto crc = sum_block(file.fd.get(), file.path, block.begin, end, kVerifySizes.stride,
+                               [&](std::uint64_t, std::uint64_t bytes) { return buffer.first(bytes); });
+    if (!crc.ok())
+      return fmt::format("bytes {} to {} cannot be read: {}", block.begin, end, crc.status().message());
+    return *crc == block.crc ? "" : wrong_sum(file.path, block.begin, end, *crc, block.crc);
   }
 
   [[nodiscard]] std::string joined() const {

@@ -51,6 +51,12 @@ function(regroup_group_sources OUT NAME SOURCES ALONE)
   set(${OUT} ${result} PARENT_SCOPE)
 endfunction()
 
+# One line, which tools/dev/lint.sh reads, too.
+set(REGROUP_FLATC_FILE ${CMAKE_CURRENT_LIST_DIR}/flatc.options)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${REGROUP_FLATC_FILE})
+file(STRINGS ${REGROUP_FLATC_FILE} REGROUP_FLATC_OPTIONS)
+separate_arguments(REGROUP_FLATC_OPTIONS)
+
 # Sets OUT to the headers that flatc makes of SCHEMAS.
 function(regroup_generate_headers OUT SCHEMAS)
   set(headers)
@@ -61,7 +67,7 @@ function(regroup_generate_headers OUT SCHEMAS)
     get_filename_component(folder ${folder} DIRECTORY)
     set(header ${REGROUP_GENERATED_DIR}/${folder}/${name}_generated.h)
     add_custom_command(OUTPUT ${header}
-      COMMAND ${FLATC} --cpp --gen-object-api --scoped-enums --cpp-std c++17 -o ${REGROUP_GENERATED_DIR}/${folder} ${path}
+      COMMAND ${FLATC} ${REGROUP_FLATC_OPTIONS} -o ${REGROUP_GENERATED_DIR}/${folder} ${path}
       DEPENDS ${path} VERBATIM)
     list(APPEND headers ${header})
   endforeach()

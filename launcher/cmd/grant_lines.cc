@@ -10,6 +10,7 @@
 
 #include "core/arena.h"
 #include "core/node_message.h"
+#include "launcher/options/json_input.h"
 #include "launcher/spawn/remote_script.h"
 
 namespace regroup::cmd {
@@ -67,7 +68,7 @@ std::optional<core::NodeId> node_in(const json& value, const char* name) {
 }
 
 core::Result<json> parse(std::string_view line, std::string_view what) {
-  json value = json::parse(line, nullptr, false);
+  json value = launcher::parse_json(line);
   if (!value.is_object()) return invalid_argument(fmt::format("this is no {}", what));
   return value;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/arena.h"
 #include "launcher/cmd/start.h"
 #include "launcher/roles/job_file.h"
 #include "launcher/supervise/agent.h"
@@ -20,6 +21,7 @@
 namespace regroup::cmd {
 namespace {
 
+constexpr std::uint32_t kSpareSlots = 2;  // of dead members whose partial sums still count
 constexpr int kNotInPath = 66;
 constexpr int kNoFolder = 181;
 constexpr int kNotExecutable = 183;
@@ -152,6 +154,11 @@ launcher::RoleJobOptions role_options(const Options& options, const JobPlan& pla
   out.quiet = options.quiet;
   out.helper = helper_options(options, job);
   return out;
+}
+
+// All members may come to be on one host.
+std::uint32_t arena_slots(const Options& options) {
+  return std::min<std::uint32_t>(options.max + options.spares + kSpareSlots, core::kMaxSlots - 1);
 }
 
 int placing_failed(const Options& options) {

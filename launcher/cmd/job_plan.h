@@ -40,6 +40,9 @@ struct Refusal {
                                                     const std::string& job,
                                                     const launcher::PlacedJob& placed);
 
+// Slots of the arena of each host of an elastic job.
+[[nodiscard]] std::uint32_t arena_slots(const Options& options);
+
 // The exit status of a job whose members cannot be placed: as Open MPI 5 has it.
 [[nodiscard]] int placing_failed(const Options& options);
 

@@ -32,8 +32,6 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::uint32_t kSpareLines = 2;  // of dead members whose partial sums still count
-
 // As Open MPI 4, which leaves the file.
 core::Status report_pid(const std::string& to) {
   if (to.empty()) return {};
@@ -153,9 +151,7 @@ CoordinatorOptions coordinator_options(const Options& options, const std::string
 ElasticAgentOptions elastic_options(const Options& options, const JobFiles& files, const std::string& job,
                                     std::uint32_t slots, const launcher::PlacedJob& placed,
                                     const CheckpointPlan& checkpoints) {
-  const std::uint32_t lines =
-      std::min<std::uint32_t>(options.max + options.spares + kSpareLines, core::kMaxSlots - 1);
-  return {{.slots = lines,
+  return {{.slots = arena_slots(options),
            .shards = options.shards,
            .seed = options.seed,
            .any_fingerprint = options.any_fingerprint,

@@ -32,13 +32,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::uint32_t kSpareLinesOfHost = 2;  // of dead members whose partial sums still count
-constexpr int kNoHost = 1;                      // no agent came up
-
-// On one host there may be all members of the job.
-std::uint32_t lines_of(const Options& options) {
-  return std::min<std::uint32_t>(options.max + options.spares + kSpareLinesOfHost, core::kMaxSlots - 1);
-}
+constexpr int kNoHost = 1;  // no agent came up
 
 // What members of one host are given: as many GPUs as there are decide how many it takes.
 core::Result<std::vector<node::Seat>> seats_on(const Options& options, const launcher::HostRequest& host,
@@ -144,7 +138,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.setup.stdin_to.to = launcher::StdinRequest::To::kNone;
   hub.setup.usage = true;
   hub.setup.elastic =
-      node::ElasticSetup{lines_of(options),     options.shards,        options.seed, options.any_fingerprint,
+      node::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
                          options.learner_steps, options.learner_state, {},           checkpoints};
   for (std::size_t index = 0; index < (*hosts)->size() && hub.setup.master.address.empty(); ++index) {
     if ((*hosts)->is_up(index)) hub.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};

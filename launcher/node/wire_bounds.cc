@@ -2,12 +2,12 @@
 #include "launcher/node/wire_bounds.h"
 
 #include "core/flat_budget.h"
+#include "launcher/options/json_input.h"
 
 namespace regroup::node {
 namespace {
 
 constexpr std::size_t kMostJson = 8 << 20;
-constexpr std::size_t kDeepest = 64;
 
 using core::FlatBudget;
 using Variables = flatbuffers::Vector<flatbuffers::Offset<fb::Variable>>;
@@ -64,21 +64,7 @@ bool unpacks_within(const fb::Message& message, std::size_t bytes) {
 }
 
 bool bounded_json(std::string_view json) {
-  std::size_t depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (quoted && c == '\\') {
-      ++i;
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (!quoted && (c == '[' || c == '{')) {
-      if (++depth > kDeepest) return false;
-    } else if (!quoted && (c == ']' || c == '}') && depth > 0) {
-      --depth;
-    }
-  }
-  return json.size() <= kMostJson;
+  return json.size() <= kMostJson && launcher::bounded_json_depth(json);
 }
 
 }  // namespace regroup::node

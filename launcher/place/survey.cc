@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "launcher/options/json_input.h"
 #include "launcher/place/visible_gpus.h"
 #include "launcher/topo/discover.h"
 #include "launcher/topo/host_nics.h"
@@ -104,9 +105,9 @@ std::string survey_to_json(const HostSurvey& survey) {
 
 core::Result<HostSurvey> survey_from_json(std::string_view text) {
   const core::Status refused(core::Code::kDataLoss, "what a host said of itself is not whole");
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  nlohmann::json json = parse_json(text);
   make_printable(json);
-  if (!json.is_object() || !json.contains("machine")) return refused;
+  if (!json.is_object() || !json.contains("machine") || !whole_but(json, kRealOfMachine)) return refused;
   auto machine = machine_from_json(json["machine"].dump());
   if (!machine.ok()) return machine.status();
   HostSurvey out;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options/json_input.h"
+
 namespace regroup::launcher {
 namespace {
 
@@ -147,7 +149,7 @@ std::string ports_to_json(const std::vector<std::uint16_t>& numbers) {
 
 core::Result<std::vector<std::uint16_t>> ports_from_json(std::string_view text) {
   const core::Status bad(core::Code::kDataLoss, "no list of ports");
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   if (!json.is_object() || !json.contains("ports") || !json["ports"].is_array()) return bad;
   std::vector<std::uint16_t> out;
   for (const auto& port : json["ports"]) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "launcher/options/json_input.h"
 #include "launcher/topo/paths.h"
 #include "launcher/topo/text_input.h"
 
@@ -34,6 +35,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Machine, name, vendor, processors, gpus, nics
 namespace {
 
 constexpr int kMostCpus = 1 << 20;  // numbers of the operating system stay below
+
+bool is_nic(const Nic& nic) { return nic.kind <= NicKind::kEthernet; }
 
 // Indices that lead nowhere would be followed.
 bool is_sound(const Machine& machine) {
@@ -68,8 +71,8 @@ bool is_sound(const Machine& machine) {
   if (std::any_of(machine.gpus.begin(), machine.gpus.end(), strange) ||
       std::any_of(machine.nics.begin(), machine.nics.end(), strange))
     return false;
-  return std::ranges::all_of(seen, std::identity()) && std::ranges::none_of(machine.links, off) &&
-         check_machine(machine, "").ok();
+  return std::ranges::all_of(machine.nics, is_nic) && std::ranges::all_of(seen, std::identity()) &&
+         std::ranges::none_of(machine.links, off) && check_machine(machine, "").ok();
 }
 
 }  // namespace
@@ -84,10 +87,12 @@ std::string nics_to_json(const std::vector<Nic>& nics) {
 
 core::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
   const core::Status refused(core::Code::kDataLoss, "the description of network cards is not whole");
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_array()) return refused;
+  const nlohmann::json json = parse_json(text);
+  if (!json.is_array() || !whole_but(json, kRealOfMachine)) return refused;
   try {
-    return json.get<std::vector<Nic>>();
+    auto nics = json.get<std::vector<Nic>>();
+    if (!std::ranges::all_of(nics, is_nic)) return refused;
+    return nics;
   } catch (const nlohmann::json::exception&) {
     return refused;
   }
@@ -95,8 +100,8 @@ core::Result<std::vector<Nic>> nics_from_json(std::string_view text) {
 
 core::Result<Machine> machine_from_json(std::string_view text) {
   const core::Status refused(core::Code::kDataLoss, "the description of a machine is not whole");
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_discarded()) return refused;
+  const nlohmann::json json = parse_json(text);
+  if (json.is_discarded() || !whole_but(json, kRealOfMachine)) return refused;
   Machine machine;
   try {
     json.get_to(machine);

@@ -10,6 +10,9 @@
 
 namespace regroup::launcher {
 
+// Members of these texts that are no whole numbers.
+inline constexpr std::string_view kRealOfMachine[] = {"gbits", "gbytes"};
+
 // With its processors, without paths.
 [[nodiscard]] std::string machine_to_json(const Machine& machine);
 

@@ -7,7 +7,7 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f;
+using pci_vendor::kAmd, pci_vendor::kNvidia;
 
 constexpr GpuProduct kGpus[] = {
     {kNvidia, 0x15f9, "P100-SXM2-16GB", "sm60", 4, false},
@@ -70,12 +70,11 @@ const GpuProduct* gpu_product(std::string_view name) {
 std::span<const KnownMachine> known_machines() { return kMachines; }
 
 bool is_efa(std::uint32_t vendor, std::uint32_t device) {
-  return vendor == kAmazon && device >= 0xefa0 && device <= 0xefaf;
+  return vendor == pci_vendor::kAmazon && device >= 0xefa0 && device <= 0xefaf;
 }
 
 double nic_product_gbits(std::uint32_t vendor, std::uint32_t device) {
-  constexpr std::uint32_t kMellanox = 0x15b3;
-  if (vendor == kMellanox) {
+  if (vendor == pci_vendor::kMellanox) {
     switch (device) {
       case 0x1013:
       case 0x1017:

@@ -10,6 +10,10 @@
 
 namespace regroup::launcher {
 
+namespace pci_vendor {  // vendor ids of PCI
+inline constexpr std::uint32_t kNvidia = 0x10de, kAmd = 0x1002, kAmazon = 0x1d0f, kMellanox = 0x15b3;
+}
+
 struct GpuProduct {
   std::uint32_t vendor, device;  // of PCI
   std::string_view name, arch;

@@ -22,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint32_t kNvidiaVendor = 0x10de, kAmdVendor = 0x1002;
-
 std::string value(const fs::path& path) {
   auto text = read_text_file(path, std::size_t{1} << 16);
   return text.ok() ? std::string(trimmed(*text)) : std::string();
@@ -151,7 +149,7 @@ class SysfsReader {
     const std::uint32_t pci = hex_value(folder / "class") >> 8;
     if (pci >> 8 != 0x03 && pci != 0x1200) return;
     const std::uint32_t vendor = hex_value(folder / "vendor");
-    if (vendor != kNvidiaVendor && vendor != kAmdVendor) return;
+    if (vendor != pci_vendor::kNvidia && vendor != pci_vendor::kAmd) return;
     const std::vector<std::string> chain = chain_to(folder);
     if (chain.empty()) return;
     PciDevice out = device(chain);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "launcher/options/json_input.h"
+
 namespace regroup::launcher {
 namespace {
 
@@ -117,9 +119,12 @@ std::string usage_json(const std::vector<UsageSample>& samples) {
 
 core::Result<std::vector<UsageSample>> usage_from_json(const std::string& text) {
   constexpr std::size_t kMost = 65536;
+  static constexpr std::string_view kReal[] = {"cpu_seconds", "cpus", "watts"};
   const core::Status refused(core::Code::kDataLoss, "what a host said of usage is not whole");
-  const json told = json::parse(text, nullptr, false);
-  if (!told.is_object() || !told.contains("members") || told["members"].size() > kMost) return refused;
+  const json told = parse_json(text);
+  if (!told.is_object() || !told.contains("members") || told["members"].size() > kMost ||
+      !whole_but(told, kReal))
+    return refused;
   std::vector<UsageSample> out;
   try {
     for (const json& member : told["members"]) {

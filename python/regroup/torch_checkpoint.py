@@ -51,6 +51,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from regroup._errors import Error
+from regroup._import_limit import ImportLimit
 from regroup._torch_state import _bytes_of, _decode, _encode, _name, _names_in, _parse
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
@@ -320,6 +321,7 @@ def _main() -> None:
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
     try:
+        ImportLimit(os.path.getsize(args.file)).check(state)
         written = (_write if _is_export(state) else save)(args.directory, args.step, state)
         print(written)
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example

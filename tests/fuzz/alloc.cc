@@ -2,7 +2,6 @@
 // is cut at each byte 0: the first part is what every file holds and every command prints, the rest are
 // NAME=VALUE.
 #include <cstdint>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,14 +9,12 @@
 #include "launcher/alloc/allocators.h"
 #include "launcher/alloc/host_list.h"
 #include "launcher/options/values.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void check(const launcher::Granted& granted, const launcher::AllocInput& input) {
   std::set<std::string> names;

@@ -1,21 +1,18 @@
 // Manifests, with the checksum made good so that the content is looked at: whatever comes, it is refused, or
 // it makes sense and survives a round trip.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "checkpoint/manifest.h"
 #include "core/crc32c.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void one(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));

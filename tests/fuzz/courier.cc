@@ -4,26 +4,23 @@
 #include "launcher/node/courier.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "launcher/node/wire.h"
 #include "tests/fuzz/choices.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
 using namespace regroup::node;
 using regroup::fuzz::Choices;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr core::NodeId kSelf = 1;
 constexpr std::uint32_t kNodes = 10;  // 2 .. 6 are there at first, and 7 .. 9 are given children or unknown
 using Serial = core::Generation;      // of what is said, by which it is known again
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 class Agent {
  public:

@@ -5,23 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/node_message.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::size_t kCut = 500;  // what an agent says is cut there, if need be within a letter
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // What was understood of `bytes`, if anything.
 template <class Parse>

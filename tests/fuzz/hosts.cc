@@ -6,27 +6,24 @@
 #include <fcntl.h>
 
 #include <cstdint>
-#include <cstdlib>
 
 #include "launcher/net/tls_session.h"
 #include "launcher/node/wire.h"
 #include "launcher/spawn/fake_spawner.h"
 #include "tests/fuzz/choices.h"
+#include "tests/fuzz/require.h"
 #include "tests/net/net_test.h"
 
 using namespace regroup;
 using namespace regroup::node;
 using launcher::SecureChannel;
 using regroup::fuzz::Choices;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr core::NodeId kHostile = 1, kHonest = 2, kNodes = 6;  // 3 and 4 are below 1; there is no 5
 constexpr std::size_t kOfHostile = 0, kOfHonest = 1, kHosts = 4;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 bool one_line(std::string_view text) {
   return std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });

@@ -1,7 +1,6 @@
 // What holds of tensors that a reader of a foreign format understood: a checkpoint can be written of them.
 #pragma once
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -10,12 +9,9 @@
 
 #include "checkpoint/checkpoint_store.h"
 #include "checkpoint/dtype.h"
+#include "tests/fuzz/require.h"
 
 namespace regroup::fuzz {
-
-inline void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 inline bool is_utf8(const std::string& text) {
   using Json = nlohmann::json;

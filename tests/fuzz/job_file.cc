@@ -3,20 +3,20 @@
 #include "launcher/roles/job_file.h"
 
 #include <cstdint>
-#include <cstdlib>
+
+#include "tests/fuzz/require.h"
 
 using namespace regroup::launcher;
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto job = parse_job({reinterpret_cast<const char*>(data), size}, "f", {}, 8);
   if (!job.ok()) {
-    if (!job.status().message().starts_with("f:")) std::abort();
+    require(job.status().message().starts_with("f:"));
     return 0;
   }
-  if (job->apps.size() != job->roles.size() || !check_roles(job->roles).ok()) std::abort();
-  for (const AppRequest& app : job->apps) {
-    if (app.command.empty() || app.count < 1U) std::abort();
-  }
+  require(job->apps.size() == job->roles.size() && check_roles(job->roles).ok());
+  for (const AppRequest& app : job->apps) require(!app.command.empty() && app.count >= 1U);
   return 0;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -14,17 +13,15 @@
 #include "launcher/cmd/grant_lines.h"
 #include "launcher/cmd/lent_agents.h"
 #include "launcher/cmd/peeked_line.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
 using cmd::PeekedLine;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::string_view kMark = "regroup1";
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 struct Door {
   Door() {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 
 #include "core/fd.h"
@@ -15,15 +14,13 @@
 #include "launcher/net/job_secret.h"
 #include "launcher/net/tcp.h"
 #include "launcher/net/tls_session.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
 using launcher::TlsSession;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 struct Pair {
   Pair() {

@@ -1,23 +1,24 @@
 // Bytes of an agent, or of a head: whatever they are, they are refused or they are a message that survives.
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 
 #include "launcher/node/lesson_messages.h"
 #include "launcher/node/wire.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup::node;
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (const auto lesson = decode_lesson(std::as_bytes(std::span(data, size))); lesson.ok()) {
     const auto again = decode_lesson(encode(*lesson));
-    if (!again.ok() || encode(*again) != encode(*lesson)) std::abort();
+    require(again.ok() && encode(*again) == encode(*lesson));
   }
   const auto message = decode(std::as_bytes(std::span(data, size)));
   if (!message.ok()) return 0;
   const auto again = decode(encode(*message));
-  if (!again.ok() || again->index() != message->index() || encode(*again) != encode(*message)) std::abort();
+  require(again.ok() && again->index() == message->index() && encode(*again) == encode(*message));
   if (const auto* start = std::get_if<StartSpace>(&*message)) {
     for (const auto& member : start->order.members) {
       if (member.place.space == start->order.space.space)

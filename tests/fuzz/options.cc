@@ -4,19 +4,16 @@
 #include "launcher/options/options.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "launcher/options/values.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void check(const launcher::Options& options) {
   if (options.verb != launcher::Verb::kRun) return;

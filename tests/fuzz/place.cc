@@ -2,7 +2,6 @@
 // understood is placed on a small cluster, or refused with a sentence, never so that two ranks have one GPU.
 // The same bytes as what a host says of itself.
 #include <cstdint>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,14 +10,13 @@
 #include "launcher/place/place_command.h"
 #include "launcher/place/survey.h"
 #include "launcher/topo/machine_text.h"
+#include "launcher/topo/machine_view.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 constexpr std::uint32_t kMostRanks = 64;
 
@@ -54,6 +52,18 @@ void place(const launcher::PlaceCommand& command) {
   }
 }
 
+// As the launcher uses it.
+void look(const launcher::HostSurvey& survey) {
+  const std::string text = launcher::survey_to_json(survey);
+  const auto again = launcher::survey_from_json(text);
+  require(again.ok() && launcher::survey_to_json(*again) == text);
+  require((launcher::idle_gpus(survey) & ~survey.free) == 0);
+  require(!launcher::machine_view(survey.machine, {}).empty());
+  for (const launcher::Nic& nic : survey.nics) require(!launcher::nic_kind_name(nic.kind).empty());
+  for (const auto& [gpu, by] : survey.claimed)
+    require(!launcher::claim_name(survey.machine.gpus.at(gpu)).empty());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -61,7 +71,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto command = launcher::parse_place_command(launcher::split(bytes, std::string_view("\0", 1)));
   require(command.ok() || !command.status().message().empty());
   if (command.ok() && !command->help) place(*command);
-  if (const auto survey = launcher::survey_from_json(bytes); survey.ok())
-    require(launcher::survey_from_json(launcher::survey_to_json(*survey)).ok());
+  if (const auto survey = launcher::survey_from_json(bytes); survey.ok()) look(*survey);
   return 0;
 }

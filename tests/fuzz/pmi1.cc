@@ -1,12 +1,13 @@
 // Bytes of a PMI-1 client, read whole and cut in two: whatever they are, they are answered or refused.
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
+#include "tests/fuzz/require.h"
 #include "tools/pmi/pmi1_group.h"
 #include "tools/pmi/pmi1_wire.h"
 
 using namespace regroup::pmi;
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -19,13 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     reader.append(part);
     for (;;) {
       const auto command = reader.next();
-      if (!command.ok() && reader.next().status().message() != command.status().message()) std::abort();
+      if (!command.ok()) require(reader.next().status().message() == command.status().message());
       if (!command.ok() || !command->has_value()) break;
       for (const Effect& effect : group.on_command(rank, **command)) {
-        if (const auto* answer = std::get_if<Answer>(&effect);
-            answer != nullptr && !answer->text.ends_with('\n')) {
-          std::abort();
-        }
+        if (const auto* answer = std::get_if<Answer>(&effect)) require(answer->text.ends_with('\n'));
       }
       rank = (rank + 1) % group.size();
     }

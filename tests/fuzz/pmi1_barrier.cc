@@ -3,22 +3,19 @@
 // as commands whose values then go to a second host, which must find what the first one holds.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "tests/fuzz/require.h"
 #include "tools/pmi/pmi1_group.h"
 #include "tools/pmi/pmi1_wire.h"
 
 using namespace regroup::pmi;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::uint32_t kRanks = 4;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 struct Host {
   explicit Host(std::vector<std::uint32_t> ranks)

@@ -9,22 +9,19 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 #include "launcher/pmi/wire.h"
 #include "tests/fuzz/choices.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
 using regroup::fuzz::Choices;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::size_t kMostDescriptors = 3;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 int open_descriptors() {
   int count = 0;

@@ -3,19 +3,17 @@
 #include "elastic/share.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "tests/fuzz/require.h"
+
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::uint64_t kRoom = 3 * core::kSnapshotChunk + 17;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 const core::Arena& arena() {
   static const core::Arena kArena = [] {

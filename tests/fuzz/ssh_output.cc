@@ -2,23 +2,20 @@
 // in lines that no terminal obeys, and nothing but its own words is taken for an answer of the shell there.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/spawn/output_lines.h"
 #include "launcher/spawn/remote_script.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup::launcher;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::size_t kLargestRead = 16 << 10;  // of PipedProcess
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 // The sizes of reads are in the input too.
 std::vector<std::string> cut(std::string_view bytes, std::uint32_t sizes) {

@@ -4,20 +4,17 @@
 #include "tools/checkpoint/torch_pickle.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/dtype.h"
 #include "tests/fuzz/choices.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 constexpr const char* kTypes[] = {"float32", "bfloat16", "float8_e4m3fn", "int64", "bool", "complex128"};
 

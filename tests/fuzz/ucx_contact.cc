@@ -4,17 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
+
+#include "tests/fuzz/require.h"
 
 using namespace regroup::collective;
-
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-}  // namespace
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -4,18 +4,12 @@
 #include "collective/ucx/letter.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
+#include "tests/fuzz/require.h"
+
 using namespace regroup::collective;
-
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-}  // namespace
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,26 +3,23 @@
 // leaves, the bytes of each of four lists, and the lists.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "collective/ucx/merge.h"
 #include "collective/ucx/unfinished.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
 using namespace regroup::collective;
+using regroup::fuzz::require;
 
 namespace {
 
 constexpr std::size_t kHosts = 4;
 constexpr std::uint32_t kMostLeaves = 512, kBlocks = 50;
 constexpr std::size_t kElements = 10'000;
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void check(const Merge& merge, std::size_t inputs) {
   require(merge.outputs.size() == merge.nodes.size());

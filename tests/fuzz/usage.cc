@@ -1,22 +1,15 @@
 // Any bytes as what an agent says of its members' usage, and of the ports that it holds: refused, or the same
 // when it is said again.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "launcher/roles/port_pool.h"
 #include "launcher/usage/usage_text.h"
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
-
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-}  // namespace
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -4,16 +4,14 @@
 #include "core/wire.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
+#include "tests/fuzz/require.h"
+
 using namespace regroup::core;
+using regroup::fuzz::require;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 // Members and plan do for training what their readers count on.
 void require_usable(const World& world) {

@@ -3,17 +3,11 @@
 #include "tools/checkpoint/zip.h"
 
 #include <cstdint>
-#include <cstdlib>
+
+#include "tests/fuzz/require.h"
 
 using namespace regroup;
-
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-}  // namespace
+using regroup::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

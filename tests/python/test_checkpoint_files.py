@@ -1,6 +1,7 @@
 """State of PyTorch, torch.distributed.checkpoint and Keras in checkpoints, and out of them again."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -112,6 +113,63 @@ def test_a_damaged_pickle_is_refused_with_a_sentence(path, tmp_path, monkeypatch
         torch_checkpoint._main()
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith(f"regroup checkpoint: {tmp_path}/a.pt")
+
+
+def nested_lists(depth):
+    """2 ** depth values, and some bytes for each depth in a file."""
+    value = [1]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+def names_of_one_storage(count):
+    """Views, which torch.save() keeps as views."""
+    one = torch.zeros(1 << 18)
+    return {str(index): one[:] for index in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (
+            lambda: {"w": torch.zeros(1).expand(1 << 25, 1 << 25)},
+            r"state\.w: the state takes 4503599627370497 bytes with this expanded tensor of shape "
+            r"\[33554432, 33554432\] with strides \[0, 0\] \(save its clone\(\) instead\); "
+            r"a file of \d+ bytes may ask for at most 67108864",
+        ),
+        (
+            lambda: {"w": torch.zeros(2, 1).expand(2, 1 << 24)},
+            r"state\.w: the state takes 134217729 bytes with this expanded tensor .*",
+        ),
+        (
+            lambda: names_of_one_storage(80),
+            r"state\.63: .* with this tensor of shape \[262144\], whose storage others have, too; .*",
+        ),
+        (lambda: ["a" * (1 << 20)] * 100, r"state\[64\]: the state takes 68157440 bytes with this text; .*"),
+        (lambda: nested_lists(20), r"state.*: more than 1048576 values in a file of \d+ bytes: .*"),
+    ],
+    ids=["petabytes", "expanded", "shared-storage", "shared-text", "shared-lists"],
+)
+def test_a_small_file_that_asks_for_much_is_refused(state, reason, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "a.pt"
+    torch.save(state(), file)
+    assert file.stat().st_size < 3 << 20
+    monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(file), str(tmp_path / "c"), "1"])
+    with pytest.raises(SystemExit) as end:
+        torch_checkpoint._main()
+    assert end.value.code == 2 and not (tmp_path / "c").exists()
+    assert re.fullmatch(f"regroup checkpoint: {file} into {tmp_path}/c: {reason}\n", capsys.readouterr().err)
+
+
+def test_tied_weights_and_expanded_masks_are_imported(tmp_path, monkeypatch):
+    tied = torch.randn(300, 100)
+    state = {"in": tied, "out": tied, "mask": torch.ones(1, dtype=torch.bool).expand(64, 64)}
+    torch.save(state, tmp_path / "a.pt")
+    words = ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"]
+    monkeypatch.setattr(sys, "argv", words)
+    torch_checkpoint._main()
+    assert same(torch_checkpoint.load(tmp_path / "c/step-00000001"), state)
 
 
 def test_damage_is_an_error(tmp_path):

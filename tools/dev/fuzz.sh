@@ -2,6 +2,7 @@
 #   fuzz_build [NAME...]               builds these targets, or all, in build-fuzz
 #   fuzz_run NAME [ARGS]               runs one target until it crashes or is stopped; ARGS are libFuzzer's: -runs=N, a file
 #   fuzz_run --minutes N [NAME...]     shares N minutes among these targets, or all, and keeps the inputs that reach new code
+#   fuzz_run --coverage [NAME...]      runs the kept inputs of these targets, or all, once: edges and features of each
 # Needs requirements/fuzz.debian.
 
 FUZZ_LARGEST=4096  # bytes of an input that is kept
@@ -20,7 +21,11 @@ fuzz_build() {
 
 fuzz_run() {
   export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
-  if [[ ${1:-} == --minutes ]]; then fuzz_minutes "${@:2}"; else fuzz_one "$@"; fi
+  case ${1:-} in
+    --minutes) fuzz_minutes "${@:2}" ;;
+    --coverage) fuzz_coverage "${@:2}" ;;
+    *) fuzz_one "$@" ;;
+  esac
 }
 
 # The folders of inputs that are kept for a target, into the array FOLDERS.
@@ -39,6 +44,17 @@ fuzz_one() {
   for argument; do [[ $argument == -* ]] || FOLDERS=(); done
   ((${#FOLDERS[@]} == 0)) || set -- "$@" "$work/new" "${FOLDERS[@]}"
   "build-fuzz/bin/fuzz_$name" -artifact_prefix="$work/" "$@"
+}
+
+fuzz_coverage() {
+  local name names=("$@") log edges features FOLDERS
+  (($#)) || mapfile -t names < <(fuzz_names)
+  for name in "${names[@]}"; do
+    fuzz_folders "$name"
+    log=$("build-fuzz/bin/fuzz_$name" -runs=0 "${FOLDERS[@]}" 2>&1) || { echo "$log"; return 1; }
+    read -r edges features < <(sed -nE 's/^#[0-9]+\t.* cov: ([0-9]+) ft: ([0-9]+) .*/\1 \2/p' <<<"$log" | tail -1) || return 1
+    printf '%-15s %5s inputs %6s edges %6s features\n' "$name" "$(find "${FOLDERS[@]}" -type f | wc -l)" "$edges" "$features"
+  done
 }
 
 fuzz_minutes() {
@@ -65,7 +81,7 @@ fuzz_for() {
   added=$(fuzz_keep "$name")
   before=$(sed -nE 's/.*\tINITED +cov: ([0-9]+).*/\1/p' "$log" | head -1)
   after=$(sed -nE 's/^#[0-9]+\t.* cov: ([0-9]+) .*/\1/p' "$log" | tail -1)
-  printf '%-15s %7s inputs/s  coverage %5s (+%s)  corpus %s (+%s)\n' "$name" \
+  printf '%-15s %7s inputs/s  edges %5s (+%s)  kept inputs %s (+%s)\n' "$name" \
     "$(sed -nE 's/^stat::average_exec_per_sec: *//p' "$log" | tail -1)" "${after:-0}" \
     "$((${after:-0} - ${before:-0}))" "$(find "${FOLDERS[@]}" -type f | wc -l)" "$added"
   rmdir --ignore-fail-on-non-empty "tests/fuzz/corpus/$name"
@@ -75,7 +91,8 @@ fuzz_for() {
   return 1
 }
 
-# Of the new inputs (an edge that is run more often counts for nothing here), adds to tests/fuzz/corpus/NAME the few that reach what no kept input reaches; prints how many.
+# Of the new inputs (an edge that is run more often counts for nothing here), adds to tests/fuzz/corpus/NAME the few
+# that reach what no kept input reaches, first the one that reaches most; prints how many.
 fuzz_keep() {
   local name=$1 work=$FUZZ_WORK/$1 file added=0 kept=tests/fuzz/corpus/$1 FOLDERS
   mkdir -p "$work/all"
@@ -83,11 +100,11 @@ fuzz_keep() {
   find "${FOLDERS[@]}" -type f -exec cp -t "$work/all" {} +
   find "$work/new" -type f -size "+${FUZZ_LARGEST}c" -delete
   ls "$work/all" >"$work/before"
-  "build-fuzz/bin/fuzz_$name" -merge=1 -use_counters=0 -artifact_prefix="$work/merge-" "$work/all" "$work/new" >"$work/log-merge" 2>&1 || true
+  "build-fuzz/bin/fuzz_$name" -set_cover_merge=1 -use_counters=0 -artifact_prefix="$work/merge-" "$work/all" "$work/new" >"$work/log-merge" 2>&1 || true
   while read -r file; do
     (($(find "$kept" -type f | wc -l) < FUZZ_MOST)) || break
     cp "$work/all/$file" "$kept/"
     added=$((added + 1))
-  done < <(ls -rS "$work/all" | grep -vxFf "$work/before")
+  done < <(ls -tr "$work/all" | grep -vxFf "$work/before")
   echo "$added"
 }

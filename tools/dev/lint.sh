@@ -18,9 +18,10 @@ lint_python() {
 # With the flags that each source has by itself, not in a group; only files that some preset of this machine compiles.
 lint_tidy() {
   cmake --preset lint -DREGROUP_BENCH=ON >/dev/null </dev/null || return 1
-  local schema  # by CMake's target they would wait for the libraries that those of their folder link
+  local schema options  # by CMake's target they would wait for the libraries that those of their folder link
+  read -ra options <cmake/flatc.options
   git ls-files '*.fbs' | while read -r schema; do
-    flatc --cpp --gen-object-api --scoped-enums --cpp-std c++17 -o "build-lint/generated/$(dirname "$schema")" "$schema" || return 1
+    flatc "${options[@]}" -o "build-lint/generated/$(dirname "$schema")" "$schema" || return 1
   done
   tidy_files "$@" | timeout --foreground 3600 xargs -r -P "$JOBS" -n 1 tools/dev/tidy
 }

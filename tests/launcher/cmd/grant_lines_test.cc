@@ -23,6 +23,15 @@ TEST(GrantLines, AHostWithMoreSlotsThanAJobCanHaveIsRefused) {
   EXPECT_FALSE(parse_recall(R"({"recall":"","hosts":[{"name":"hX","slots":4294967298}]})").ok());
 }
 
+// Copies of a value go down into it by recursion.
+TEST(GrantLines, ListsInListsWithoutEndAreRefused) {
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  const std::string host = R"(,"hosts":[{"name":"hX"}]})";
+  EXPECT_FALSE(parse_offer(R"({"own":)" + deep + host).ok());
+  EXPECT_TRUE(parse_offer(R"({"own":[[]])" + host).ok());
+  EXPECT_FALSE(parse_told(R"({"over":)" + deep + "}").ok());
+}
+
 TEST(GrantLines, AnOrderIsKept) {
   AgentStart start;
   start.order = {

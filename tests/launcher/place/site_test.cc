@@ -75,6 +75,31 @@ TEST(Site, NamesInASurveyHaveNoControlCharacters) {
   EXPECT_EQ(told->claimed.at(0), "job?7");
 }
 
+// Converting such a number to an integer is undefined.
+TEST(Site, ASurveyWithFractionsIsRefused) {
+  const std::string good = survey_to_json(with_claims());
+  ASSERT_TRUE(survey_from_json(good).ok());
+  for (const std::string count : {"\"cpus\":[0", "\"free\":255", "\"claimed\":[[0", "\"quota\":0",
+                                  "\"numa\":0", "\"port\":1", "\"lanes\":16", "\"kind\":0"}) {
+    std::string bad = good;
+    ASSERT_NE(bad.find(count), std::string::npos) << count << " in " << good;
+    bad.insert(bad.find(count) + count.size(), "e300");
+    EXPECT_EQ(survey_from_json(bad).code(), core::Code::kDataLoss) << bad;
+  }
+}
+
+// Its name would be looked up.
+TEST(Site, ANicOfNoKnownKindIsRefused) {
+  HostSurvey survey = with_claims();
+  survey.machine.nics.at(0).kind = static_cast<NicKind>(200);
+  EXPECT_FALSE(survey_from_json(survey_to_json(survey)).ok());
+  survey = with_claims();
+  survey.nics = survey.machine.nics;
+  EXPECT_TRUE(survey_from_json(survey_to_json(survey)).ok());
+  survey.nics[0].kind = static_cast<NicKind>(4);
+  EXPECT_FALSE(survey_from_json(survey_to_json(survey)).ok());
+}
+
 // As long as a message may be: the launcher does nothing else meanwhile.
 TEST(Site, ASurveyOfControlCharactersAloneIsReadAtOnce) {
   std::string name(8 << 20, '\xc2');

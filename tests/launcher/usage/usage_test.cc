@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -117,6 +118,23 @@ TEST(UsageText, JsonIsReadAgain) {
   EXPECT_EQ(usage_csv(1, *read), usage_csv(1, {sample}));
   for (const char* text : {"", "[]", "{}", R"({"members": [{}]})", R"({"members": [{"id": "x"}]})"})
     EXPECT_FALSE(usage_from_json(text).ok()) << text;
+}
+
+// Converting such a number to an integer is undefined.
+TEST(UsageText, CountsThatAreNoWholeNumbersAreRefused) {
+  const std::string good =
+      usage_json({{{3, 1, 10, {}, {}}, {1.5, 4096, 2}, 0.75, {{"GPU-a", 93, 5, 40, 250}}}});
+  for (const char* count :
+       {"\"id\":3", "\"rank\":1", "\"pid\":10", "\"memory_bytes\":4096", "\"processes\":2",
+        "\"busy_percent\":93", "\"memory_used\":5", "\"memory_total\":40"}) {
+    for (const char* more : {"e300", ".5"}) {
+      std::string bad = good;
+      ASSERT_NE(bad.find(count), std::string::npos) << count;
+      bad.insert(bad.find(count) + std::strlen(count), more);
+      EXPECT_FALSE(usage_from_json(bad).ok()) << bad;
+    }
+  }
+  EXPECT_TRUE(usage_from_json(good).ok());
 }
 
 TEST(UsageText, PrometheusNamesJobMemberAndGpu) {

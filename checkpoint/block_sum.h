@@ -1,0 +1,49 @@
+// A block of a file and its CRC32C, read in strides that stay in the cache between the read and the checksum.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "checkpoint/file_io.h"
+#include "core/crc32c.h"
+#include "core/status.h"
+
+namespace regroup::checkpoint {
+
+struct ReadSizes {
+  std::size_t stride;              // bytes that are read at once
+  std::uint64_t bytes_per_thread;  // for fewer one more thread is not worth its start
+};
+// Into the caller's memory, which takes its share of the cache.
+inline constexpr ReadSizes kReadSizes = {256 << 10, 16 << 20};
+// Into one buffer on a huge page, again and again.
+inline constexpr ReadSizes kVerifySizes = {1 << 20, 64 << 20};
+
+// CRC32C of bytes [begin, end) of an open file. `buffer_for(offset, bytes)` returns the memory for `bytes`
+// from `offset` of the file on.
+template <class BufferFor>
+[[nodiscard]] core::Result<std::uint32_t> sum_block(int fd, const std::string& path, std::uint64_t begin,
+                                                    std::uint64_t end, std::size_t stride,
+                                                    const BufferFor& buffer_for) {
+  std::uint32_t crc = 0;
+  for (std::uint64_t at = begin; at < end; at += stride) {
+    const std::span<std::byte> part = buffer_for(at, std::min<std::uint64_t>(stride, end - at));
+    REGROUP_RETURN_IF_ERROR(read_at(fd, at, part, path));
+    crc = core::crc32c(part, crc);
+  }
+  return crc;
+}
+
+// What is wrong with bytes [begin, end) of `path`, whose CRC32C is not the one that was written.
+[[nodiscard]] inline std::string wrong_sum(const std::string& path, std::uint64_t begin, std::uint64_t end,
+                                           std::uint32_t crc, std::uint32_t written) {
+  return fmt::format("{}: bytes {} to {} have CRC32C {:08x}, {:08x} was written", path, begin, end, crc,
+                     written);
+}
+
+}  // namespace regroup::checkpoint
