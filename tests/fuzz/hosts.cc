@@ -5,9 +5,11 @@
 
 #include <fcntl.h>
 
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 
 #include "launcher/net/tls_session.h"
+#include "launcher/node/hearing.h"
 #include "launcher/node/wire.h"
 #include "launcher/spawn/fake_spawner.h"
 #include "tests/fuzz/choices.h"
@@ -53,6 +55,7 @@ class Job {
     hostile_ = connect(kHostile);
     honest_ = connect(kHonest);
     say(*honest_, Hello{"1", "node2", 1, 0});
+    beat();
     require(happens([this] { return hosts_->is_up(kOfHonest); }));
     if (choices_.below(4) != 0) come_up();
     if (choices_.below(4) != 0) serve();
@@ -84,6 +87,16 @@ class Job {
     events.came = [](std::size_t) {};
     events.left = [](std::size_t index) { require(index != kOfHonest); };
     return events;
+  }
+
+  // As a real agent does: it is heard, however slow this machine is.
+  void beat() {
+    beat_.expires_after(kBeat / 2);
+    beat_.async_wait([this](const boost::system::error_code& error) {
+      if (error || !honest_->open()) return;
+      say(*honest_, Beat{});
+      beat();
+    });
   }
 
   template <class Condition>
@@ -250,6 +263,7 @@ class Job {
   launcher::FakeSpawner* spawner_ = nullptr;
   std::unique_ptr<Hosts> hosts_;
   std::shared_ptr<SecureChannel> hostile_, honest_;
+  boost::asio::steady_timer beat_{loop_};  // of the honest one
   std::map<core::NodeId, std::shared_ptr<SecureChannel>> came_;
   std::map<core::NodeId, std::uint64_t> numbers_{{3, 1}, {4, 1}};
 };
