@@ -21,8 +21,11 @@ PROGRAMS = {
 
 
 def status_under(launcher: str, arguments: list[str], env: dict[str, str]) -> int:
+    """hydra writes to its proxy once more after that has failed to start a program, and has no handler for
+    SIGPIPE: whether the proxy is gone by then is a race, of which hydra dies. Where the signal is ignored, as
+    it is in Python, hydra ends with the status of what it was asked for."""
     done = subprocess.run(
-        [*rival(launcher), *arguments],
+        [*rival(launcher), *arguments], restore_signals=launcher != "hydra",
         env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
     print(f"{launcher} {arguments} ends with {done.returncode}:", done.stdout.decode(), done.stderr.decode())
