@@ -170,7 +170,7 @@ class GridEngine:
         self.command("qconf", "-kej", "all", check=False)
         with contextlib.suppress(TimeoutError):
             until(lambda: not pids_of("sge_execd"), "the end of sge_execd", 10)
-        # Asked to end (-km, SIGTERM), the master takes ten seconds. What it keeps are transactions of Berkeley
+        # Asked to end (-km, SIGTERM), the master takes ten seconds. It keeps transactions of Berkeley
         # DB, which the next one recovers, and no job is left that matters.
         for daemon in ("sge_execd", "sge_qmaster"):
             for pid in pids_of(daemon):

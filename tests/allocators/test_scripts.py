@@ -1,5 +1,5 @@
 """The scripts of docs/allocators.md, as they stand there: on the real Slurm, and by stand-ins elsewhere; that
-of Grid Engine is in test_grid_engine.py, where one runs. `python train.py` is a program that says which rank it
+of Grid Engine is in test_grid_engine.py, where one runs. `python train.py` says which rank it
 is."""
 
 import re

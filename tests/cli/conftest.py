@@ -33,6 +33,10 @@ LAUNCHERS = {
 }
 
 
+# mpirun 4 waits a second or two between SIGTERM and SIGKILL, also where all ranks are gone.
+KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
+
+
 def rival(name: str) -> list[str]:
     """The words that one of LAUNCHERS begins with. One that is missing is a failure: ./dev test installs it,
     and a comparison with nothing proves nothing."""

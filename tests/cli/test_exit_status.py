@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import DEADLINE_S, rival
+from conftest import DEADLINE_S, KILLS_AT_ONCE, rival
 
 ON_RANK_1 = 'r=${OMPI_COMM_WORLD_RANK:-$RANK}; if [ "$r" = 1 ]; then %s; fi; '
 PROGRAMS = {
@@ -26,7 +26,7 @@ def status_under(launcher: str, arguments: list[str], env: dict[str, str]) -> in
     it is in Python, hydra ends with the status of what it was asked for."""
     done = subprocess.run(
         [*rival(launcher), *arguments], restore_signals=launcher != "hydra",
-        env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
+        env=env | KILLS_AT_ONCE, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
     print(f"{launcher} {arguments} ends with {done.returncode}:", done.stdout.decode(), done.stderr.decode())
     return done.returncode

@@ -114,7 +114,7 @@ def test_last_words_without_an_end_are_kept(terminal):
 
 @pytest.mark.parametrize("options", [["-np", "1"], ["-np", "2", "-l"]], ids=" ".join)
 def test_volume_passes_unharmed(terminal, options):
-    """20 MB of lines with odd bytes in them, far more than pipes and terminal hold; the terminal is raw, so it
+    """20 MB of lines with odd bytes, far more than pipes and terminal hold; the terminal is raw, so it
     changes nothing itself."""
     tty.setraw(terminal.slave)
     script = (
