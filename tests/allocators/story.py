@@ -138,7 +138,7 @@ class Story:
         assert re.search(r"host n2 is wanted back within \d+ s \(SIGTERM\)", text), text
         check_trained(self.trail, weights, self.epochs)
         assert len(list(self.trail.glob("left.*"))) == 1, "who was on n2 was let go at the end of a step"
-        return Figures(alone, both, given_back_s, 1 / both, preemptor_s)
+        return Figures(alone, both, given_back_s, 1 / both if both else float("inf"), preemptor_s)
 
 
 def preempt(slurm: Slurm) -> float:
