@@ -268,7 +268,8 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(regroup, memb
     with open(shard, "r+b") as file:
         file.seek(300)
         file.write(b"damage")
-    again = start(regroup, member, tmp_path, 2, pause_ms=0)
+    # What is set aside stays until as many newer ones as are kept are there.
+    again = start(regroup, member, tmp_path, 2, "--checkpoint-keep", "1000", pause_ms=0)
     assert_goes_on(again, steps[-2])
     assert f"goes on after step {steps[-2]}," in again.err
     assert "is damaged, the one before is used" in again.err

@@ -41,8 +41,9 @@ def pid_of(job, member_id: int) -> int:
     return until(find, f"process of member {member_id}")
 
 
-def assert_finished(job, at_least: int = 1) -> None:
-    """What the test waits for must have been seen before: the rest of the training is hurried through."""
+def assert_finished(job, at_least: int = 1, unsaid: int = 0) -> None:
+    """What the test waits for must have been seen before: the rest of the training is hurried through. `unsaid`:
+    steps of which no line need be there, as rank 0 says them, and may be killed when it has committed one."""
     job.hurry()
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
@@ -50,7 +51,8 @@ def assert_finished(job, at_least: int = 1) -> None:
     # Each step adds the sum over V = 4 leaves of 1.0; nothing is lost and nothing counted twice.
     assert set(weights) == {f"{4 * int(STEPS)}.0"}
     steps = [int(line.split()[1]) for line in job.out.splitlines() if line.startswith("step")]
-    assert sorted(set(steps)) == list(range(1, int(STEPS) + 1))
+    assert set(steps) <= (whole := set(range(1, int(STEPS) + 1)))
+    assert len(whole - set(steps)) <= unsaid, whole - set(steps)
     job.assert_nothing_left(2)
 
 
@@ -90,7 +92,7 @@ def test_member_killed_from_outside_is_replaced(regroup, member):
     os.kill(pid_of(job, 0), signal.SIGKILL)
     job.wait_err(r"killed by signal 9 \(SIGKILL\)")
     job.wait_err("1 -> 2 members")
-    assert_finished(job, 2)
+    assert_finished(job, 2, unsaid=1)
 
 
 def test_resize_and_notice(regroup, trio):
