@@ -25,7 +25,7 @@ PACE = "10000cpu"  # of a shard: microseconds of processor time
 ON_ITS_CORE = "case $SLURMD_NODENAME in n1) core=0;; *) core=1;; esac; exec taskset -c $core"
 WINDOW_S = 1.5  # in which steps are counted for the bench
 # Another step of the second job, which says when Slurm's signal has come; the job gives it the time to.
-WITNESS = "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; sleep 600 & wait' &"
+WITNESS = "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; echo up; sleep 600 & wait' &"
 WITNESSED = "for _ in $(seq 200); do test -s {0} && break; sleep 0.01; done"
 
 
@@ -124,6 +124,7 @@ class Story:
         second = slurm.submit("-N1", "-n1", "-w", "n2", script=lend)
         slurm.until_said(first, "generation 2: 2 members")
         both = self.rate()
+        slurm.until_said(second, "up\n")
         preemptor_s = preempt(slurm)
         slurm.until_said(first, "host n2 is given back")
         (self.folder / "hurry").touch()  # a pace of processor time is kept

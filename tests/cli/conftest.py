@@ -37,6 +37,13 @@ LAUNCHERS = {
 KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
 
 
+def keeps_sigpipe_ignored(launcher: str) -> dict[str, bool]:
+    """Words for subprocess. hydra writes to its proxy once more after that has ended, and has no handler for
+    SIGPIPE: whether the proxy is gone by then is a race, of which hydra dies. Where the signal is ignored, as
+    it is in Python, hydra ends as it should."""
+    return {"restore_signals": launcher != "hydra"}
+
+
 def rival(name: str) -> list[str]:
     """The words that one of LAUNCHERS begins with. One that is missing is a failure: ./dev test installs it,
     and a comparison with nothing proves nothing."""

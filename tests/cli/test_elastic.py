@@ -42,8 +42,9 @@ def pid_of(job, member_id: int) -> int:
 
 
 def assert_finished(job, at_least: int = 1, unsaid: int = 0) -> None:
-    """What the test waits for must have been seen before: the rest of the training is hurried through. `unsaid`:
-    steps of which no line need be there, as rank 0 says them, and may be killed when it has committed one."""
+    """What the test waits for must have been seen before: the rest of the training is hurried through.
+    `unsaid`: steps of which no line need be there: rank 0 says them, and may be killed when it has committed
+    one."""
     job.hurry()
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]

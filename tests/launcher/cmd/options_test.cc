@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/cmd/start.h"
 #include "launcher/cmd/time_limit.h"
 #include "launcher/options/nearest.h"
 
@@ -202,6 +203,13 @@ TEST(TimeLimit, IsMultipliedByTheFactorOfTheEnvironment) {
   EXPECT_EQ(time_limit({{kFactor, ""}}, 10s), 10s);
   EXPECT_EQ(time_limit({{kFactor, "0.1"}}, 10s), 1s);
   EXPECT_EQ(time_limit({{kFactor, "1e3"}}, 10s), 10000s);
+}
+
+TEST(TimeLimit, HoldsForMembersThatHangInTheKernel) {
+  Options options = parsed({"p"});
+  EXPECT_EQ(agent_options(options, {}, {}).teardown_limit, 10s);
+  options.environment["REGROUP_TIME_LIMIT_FACTOR"] = "0.5";
+  EXPECT_EQ(agent_options(options, {}, {}).teardown_limit, 5s);
 }
 
 TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
