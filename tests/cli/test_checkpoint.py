@@ -137,7 +137,7 @@ def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup
 
 
 def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_path):
-    job = start(regroup, member, tmp_path, 2, "--max-restarts", "2", "--every", "30", pause_ms=20)
+    job = start(regroup, member, tmp_path, 2, "--max-restarts", "2", "--every", "30", pause_ms=60)
     until(lambda: named(job) >= 30, "the checkpoint of step 30")
     seen = 0
     for launch in range(1, 5):  # the first one made the checkpoint that the others begin with
