@@ -17,6 +17,7 @@
 #include "core/fd.h"
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
+#include "launcher/cmd/time_limit.h"
 
 namespace regroup::cmd {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 using membership::Attempt;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kAttemptAnswerLimit(10);  // of the directory
+constexpr std::chrono::seconds kAttemptAnswerLimit(10);  // of the directory; as a rule: time_limit()
 
 struct Kept {
   Attempt attempt{0, 0, 0, 0};
@@ -114,7 +115,8 @@ core::Result<std::string> count_now(const std::string& path) {
 core::Result<Attempt> count_attempt(const std::string& directory, const launcher::Environment& environment) {
   if (directory.empty()) return Attempt{restarts_in(environment) + 1, 0, 0, 0};
   const std::string path = path_in(directory);
-  const auto text = ask_child([&] { return count_now(path); }, path, kAttemptAnswerLimit);
+  const auto text =
+      ask_child([&] { return count_now(path); }, path, time_limit(environment, kAttemptAnswerLimit));
   if (!text.ok()) return text.status();
   const json value = json::parse(*text, nullptr, false);
   const auto kept = plain(value, path);

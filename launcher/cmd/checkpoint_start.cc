@@ -10,6 +10,7 @@
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
+#include "launcher/cmd/time_limit.h"
 
 namespace regroup::cmd {
 namespace {
@@ -19,17 +20,19 @@ using core::Result;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr const char* kPassOver = "pass-over";   // damaged ones stay where they are
-constexpr std::chrono::seconds kLockLimit(10);   // of a directory, for its lock
-constexpr std::chrono::seconds kQuietLimit(30);  // of whoever reads checkpoints, who says how far it is
+constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
+constexpr std::chrono::seconds kLockLimit(10);  // of a directory, for its lock; as a rule: time_limit()
+constexpr std::chrono::seconds kQuietLimit(
+    30);  // the same of whoever reads checkpoints, who says how far it is
 constexpr std::chrono::seconds kSyncLimit(600);  // of who copies one, for a file to be on the disk
 
 // The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
-Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places,
-                                        const std::string& directory) {
+Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places, const std::string& directory,
+                                        const launcher::Environment& environment) {
   std::vector<std::string> words{"regroup-persist", "newest"};
   words.insert(words.end(), places.begin(), places.end());
-  const auto text = ask_persist(std::move(words), "--checkpoint " + directory, kQuietLimit);
+  const auto text =
+      ask_persist(std::move(words), "--checkpoint " + directory, time_limit(environment, kQuietLimit));
   if (!text.ok()) return text.status();
   return resume_of(*text, "--checkpoint " + directory);
 }
@@ -45,8 +48,9 @@ std::string absolute(const std::string& path) {
 }
 
 // Makes the directory if need be, and its LOCK name the job.
-Status take(const std::string& option, const std::string& path, const std::string& job, HeldLocks* locks) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/true, kLockLimit);
+Status take(const std::string& option, const std::string& path, const std::string& job, core::Duration limit,
+            HeldLocks* locks) {
+  auto taken = take_directory(path, lock_owner(job), /*make=*/true, limit);
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -54,8 +58,9 @@ Status take(const std::string& option, const std::string& path, const std::strin
 
 // On a host where the job may have no member and no such directory: nothing then. Another job has it: an
 // error.
-Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/false, kLockLimit);
+Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job,
+                                                    core::Duration limit) {
+  auto taken = take_directory(path, lock_owner(job), /*make=*/false, limit);
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == core::Code::kUnavailable) return Status(taken.code(), why);
@@ -66,11 +71,12 @@ Result<std::optional<core::FileLock>> take_if_there(const std::string& path, con
 // What a job goes on from whose hosts all see only `plan.shared`; the launcher's host may have a newer one,
 // which is copied there first.
 Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan,
-                                              const launcher::CheckpointRequest& asked) {
-  const auto own = take_if_there(plan.directory, plan.job);
+                                              const launcher::CheckpointRequest& asked,
+                                              const launcher::Environment& environment) {
+  const auto own = take_if_there(plan.directory, plan.job, time_limit(environment, kLockLimit));
   if (!own.ok()) return own.status();
-  if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared);
-  auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory);
+  if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
+  auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, environment);
   if (!newest.ok() || !newest->has_value()) return newest;
   const std::string name = fs::path((*newest)->path).filename().string();
   if ((*newest)->path == fmt::format("{}/{}", plan.shared, name)) return newest;
@@ -124,18 +130,19 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   if (asked.directory.empty()) return plan;
   plan.directory = absolute(asked.directory);
   plan.job = job;
+  const core::Duration lock_limit = time_limit(options->environment, kLockLimit);
   if (!asked.shared.empty()) {
     plan.shared = absolute(asked.shared);
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, lock_limit, locks));
   }
   Result<std::optional<Resume>> newest = std::optional<Resume>();
   if (hosts && !plan.shared.empty()) {
-    newest = newest_of_hosts(plan, asked);
+    newest = newest_of_hosts(plan, asked, options->environment);
   } else {
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, lock_limit, locks));
     std::vector<std::string> places{plan.directory};
     if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
-    newest = newest_in(places, plan.directory);
+    newest = newest_in(places, plan.directory, options->environment);
   }
   if (!newest.ok()) return newest.status();
   plan.resume = std::move(*newest);

@@ -15,7 +15,7 @@
 namespace regroup::cmd {
 
 // What the script names now, reached as what the allocator here has granted is, or by ssh. Blocks, ten
-// seconds at most; an error names the script, and what is wrong with its end or its lines.
+// seconds at most (time_limit.h); an error names the script, and what is wrong with its end or its lines.
 [[nodiscard]] core::Result<launcher::Grant> discover_hosts(const launcher::Environment& environment,
                                                            const launcher::DiscoveryRequest& request,
                                                            const std::string& allocator);

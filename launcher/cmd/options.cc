@@ -17,6 +17,7 @@
 #include "core/arena.h"
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/discovery.h"
+#include "launcher/cmd/time_limit.h"
 
 namespace regroup::cmd {
 namespace {
@@ -69,6 +70,7 @@ core::Result<Options> parse_options(const std::vector<std::string>& args, launch
                                           const std::string& name) {
         return discover_hosts(environment, request, name);
       }};
+  if (const auto factor = time_limit_factor(around.environment); !factor.ok()) return factor.status();
   return launcher::parse_command_line(args, around, exit_status);
 }
 

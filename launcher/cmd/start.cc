@@ -14,6 +14,7 @@
 
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/job_files.h"
+#include "launcher/cmd/time_limit.h"
 #include "launcher/supervise/open_files.h"
 #include "launcher/supervise/priority.h"
 #include "launcher/supervise/signals.h"
@@ -83,7 +84,9 @@ launcher::UsageMeter::GpuReader gpu_reader() {
 
 launcher::AgentOptions agent_options(const Options& options, launcher::CrewOptions crew,
                                      launcher::HeldPort port) {
-  launcher::AgentOptions agent{std::move(crew), std::move(port), said_term_grace(options), options.timeout};
+  launcher::AgentOptions agent{std::move(crew), std::move(port), said_term_grace(options)};
+  agent.timeout = options.timeout;
+  agent.teardown_limit = time_limit(options.environment, agent.teardown_limit);
   agent.notice_status = options.notice_status;
   agent.usage.log = options.usage_log;
   // Each look reads all of /proc: seldom in jobs of which many run on a host, and that nobody asked about.
@@ -170,6 +173,7 @@ std::optional<pmi::HelperOptions> helper_options(const Options& options, const s
   const auto library = options.environment.find("REGROUP_LIBPMIX");
   if (library != options.environment.end()) helper.library = library->second;
   helper.environment = options.environment;
+  helper.answer_limit = time_limit(options.environment, helper.answer_limit);
   helper.verbose = options.verbose;
   return helper;
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/fd.h"
 #include "core/status.h"
 #include "launcher/pmi/link.h"
@@ -29,6 +30,8 @@ struct HelperOptions {
   bool verbose = false;               // what libpmix itself has to say is for the user
   launcher::Environment environment;  // of the job
   std::uint32_t host = 0;             // number of this host in the job
+  // If it does not answer for so long it is ended, so that nobody waits for it in MPI_Init.
+  core::Duration answer_limit = std::chrono::seconds(20);
 };
 
 // regroup-pmi beside the executable that runs, or in libexec/regroup of its prefix.

@@ -46,9 +46,8 @@ core::Result<launcher::App> spawned_app(const launcher::App& parent, const Spawn
   return app;
 }
 
-Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events,
-         core::Duration limit)
-    : limit_(limit), beat_(loop), events_(std::move(events)) {
+Mpi::Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events)
+    : limit_(options.answer_limit), beat_(loop), events_(std::move(events)) {
   if (options.library.empty()) options.library = find_pmix(app);
   auto helper =
       Helper::start(loop, options,

@@ -46,9 +46,7 @@ class Mpi {
  public:
   // Starts regroup-pmi, with the libpmix of `app` unless `options` name one; that it cannot be started is
   // said, and members get no extras.
-  // A regroup-pmi that does not answer for `limit` is ended, so that nobody waits for it in MPI_Init.
-  Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events,
-      core::Duration limit = kAnswerLimit);
+  Mpi(boost::asio::io_context& loop, HelperOptions options, const launcher::App& app, MpiEvents events);
 
   // Gives `ready` the extras of each rank of this host, once, from the loop or at once: those there are if
   // regroup-pmi dies or does not answer in time.
@@ -62,8 +60,6 @@ class Mpi {
   void settle();
 
   [[nodiscard]] pid_t helper() const { return helper_ ? helper_->pid() : 0; }
-
-  static constexpr std::chrono::seconds kAnswerLimit{20};
 
  private:
   using OpeningId = std::uint64_t;

@@ -16,8 +16,6 @@ namespace {
 
 constexpr core::Duration kKillLimit = std::chrono::seconds(2);
 constexpr core::Duration kDrainLimit = std::chrono::seconds(2);
-// Giving back much memory, or that of devices, can take a process seconds.
-constexpr core::Duration kTeardownLimit = std::chrono::seconds(10);
 constexpr std::size_t kMostKept = 16 << 20;
 constexpr core::Duration kClearing =
     std::chrono::seconds(1);  // of a notice's time, for what comes after members
@@ -124,7 +122,7 @@ void Agent::kill(int exit_status) {
 }
 
 void Agent::watch_killed() {
-  start_timer(killed_, kTeardownLimit, [this] {
+  start_timer(killed_, options_.teardown_limit, [this] {
     crew_.leave_stuck();
     if (!finishing_) watch_killed();
   });

@@ -23,9 +23,9 @@ SHARDS = 4
 EPOCHS = 8
 PACE = "10000cpu"  # of a shard: microseconds of processor time
 ON_ITS_CORE = "case $SLURMD_NODENAME in n1) core=0;; *) core=1;; esac; exec taskset -c $core"
-WINDOW_S = 1.5  # in which steps are counted
+WINDOW_S = 1.5  # in which steps are counted for the bench
 # Another step of the second job, which says when Slurm's signal has come; the job gives it the time to.
-WITNESS = "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; sleep 600 & wait' &"
+WITNESS = "srun --overlap -n1 sh -c 'trap \"date +%s.%N > {0}; exit 0\" TERM; echo up; sleep 600 & wait' &"
 WITNESSED = "for _ in $(seq 200); do test -s {0} && break; sleep 0.01; done"
 
 
@@ -70,8 +70,17 @@ class Figures:
 
 
 class Story:
-    def __init__(self, slurm: Slurm, folder: Path, bin_folder: Path):
+    def __init__(
+        self,
+        slurm: Slurm,
+        folder: Path,
+        bin_folder: Path,
+        epochs: int = EPOCHS,
+        pace: str = PACE,
+        window_s: float = WINDOW_S,
+    ):
         self.slurm, self.folder, self.bin = slurm, folder, bin_folder
+        self.epochs, self.pace, self.window_s = epochs, pace, window_s
         self.trail = folder / "trail"
         self.trail.mkdir()
         folder.chmod(0o700)
@@ -88,19 +97,19 @@ class Story:
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def rate(self) -> float:
-        """Steps a second, over WINDOW_S."""
+        """Steps a second, over window_s."""
         self.status()  # whoever asks once is told of a new step at the next question
         time.sleep(0.1)
         began, first = time.monotonic(), self.status()["step"]
-        time.sleep(WINDOW_S)
+        time.sleep(self.window_s)
         last = self.status()["step"]
         return (last - first) / (time.monotonic() - began)
 
     def run(self) -> Figures:
         """AssertionError says what went otherwise than it should."""
         slurm = self.slurm
-        weights = undisturbed(self.bin, self.folder, EPOCHS)
-        member = f"chaos_member {self.folder}/digits.csv {self.trail} {EPOCHS} {PACE}"
+        weights = undisturbed(self.bin, self.folder, self.epochs)
+        member = f"chaos_member {self.folder}/digits.csv {self.trail} {self.epochs} {self.pace}"
         train = f"regroup --shards {SHARDS} --seed 7 -np 1:2 sh -c '{ON_ITS_CORE} {member}'"
         script = f"{self.setting}exec {train}"
         first = slurm.submit("-N1", "-n1", "-p", "high", "-w", "n1", script=script)
@@ -115,8 +124,10 @@ class Story:
         second = slurm.submit("-N1", "-n1", "-w", "n2", script=lend)
         slurm.until_said(first, "generation 2: 2 members")
         both = self.rate()
+        slurm.until_said(second, "up\n")
         preemptor_s = preempt(slurm)
         slurm.until_said(first, "host n2 is given back")
+        (self.folder / "hurry").touch()  # a pace of processor time is kept
         assert slurm.wait(second) == "COMPLETED", slurm.out(second)
         free = re.search(r"^free:([\d.]+)$", slurm.out(second), re.M)
         assert free, slurm.out(second)
@@ -126,9 +137,9 @@ class Story:
         text = slurm.out(first)
         assert "was lost" not in text, text
         assert re.search(r"host n2 is wanted back within \d+ s \(SIGTERM\)", text), text
-        check_trained(self.trail, weights, EPOCHS)
+        check_trained(self.trail, weights, self.epochs)
         assert len(list(self.trail.glob("left.*"))) == 1, "who was on n2 was let go at the end of a step"
-        return Figures(alone, both, given_back_s, 1 / both, preemptor_s)
+        return Figures(alone, both, given_back_s, 1 / both if both else float("inf"), preemptor_s)
 
 
 def preempt(slurm: Slurm) -> float:

@@ -8,6 +8,7 @@ import pytest
 from grid_engine import GridEngine, missing
 from slurm import until
 from story import check_trained, digits_csv, undisturbed
+from test_scripts import python, ranks, scripts
 
 BIN = Path(__file__).resolve().parents[2] / "build/bin"
 SAY = "sh -c 'echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE'"
@@ -33,6 +34,15 @@ def test_a_parallel_environment_is_used_without_a_word(engine: GridEngine):
     assert re.search(r"Grid Engine job \d+: 1 host, 3 slots", text), text
     assert "from PE_HOSTFILE=" in text
     assert "4 members asked for, 3 slots there; --oversubscribe allows more" in text
+
+
+def test_the_script_of_the_documentation_runs(engine: GridEngine, tmp_path: Path):
+    """Its parallel environment is called otherwise here, and has eight slots."""
+    programs = python(tmp_path)
+    (script,) = scripts("Grid Engine")
+    (asked,) = re.findall(r"^#\$ -pe mpi 32 -cwd$", script, re.M)
+    script = script.replace(asked, f"#$ -pe rg 4 -cwd\nexport PATH={programs}:{BIN}:$PATH")
+    assert ranks(text := engine.wait(engine.submit(script=script)), 4), text
 
 
 def test_agents_come_by_qrsh(engine: GridEngine):

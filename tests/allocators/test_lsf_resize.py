@@ -21,7 +21,7 @@ import waiting  # noqa: E402
 BIN = ROOT / "build/bin"
 STAND_IN = Path(__file__).with_name("stand_in.py")
 SHARDS, EPOCHS = 4, 4
-PACE_US = 500_000  # of a shard, until all has been seen that was to be
+PACE_US = 250_000  # of a shard, until all has been seen that was to be
 
 
 class Job:

@@ -1,15 +1,12 @@
-"""The scripts of docs/allocators.md, as they stand there: on the real Slurm and Grid Engine, and by stand-ins
-elsewhere. `python train.py` is a program that says which rank it is."""
+"""The scripts of docs/allocators.md, as they stand there: on the real Slurm, and by stand-ins elsewhere; that
+of Grid Engine is in test_grid_engine.py, where one runs. `python train.py` says which rank it
+is."""
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from commands import DEADLINE_S
-from grid_engine import GridEngine
-from grid_engine import missing as grid_engine_missing
 from slurm import ROOT, Slurm
 from test_stand_ins import Job
 
@@ -77,23 +74,6 @@ def test_slurms_elastic_job_takes_the_nodes_of_the_job_that_joins(slurm: Slurm, 
     slurm.command("scancel", str(first))
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     assert "the job is over" in slurm.out(second)
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GridEngine]:
-    if why := grid_engine_missing():
-        pytest.fail(why, pytrace=False)
-    with GridEngine(tmp_path_factory.mktemp("gridengine")) as running:
-        yield running
-
-
-def test_grid_engines_script_runs(engine: GridEngine, tmp_path: Path):
-    """Its parallel environment is called otherwise here, and has eight slots."""
-    programs = python(tmp_path)
-    (script,) = scripts("Grid Engine")
-    (asked,) = re.findall(r"^#\$ -pe mpi 32 -cwd$", script, re.M)
-    script = script.replace(asked, f"#$ -pe rg 4 -cwd\nexport PATH={programs}:{BIN}:$PATH")
-    assert ranks(text := engine.wait(engine.submit(script=script)), 4), text
 
 
 def run(job: Job, script: str, **variables: str) -> str:

@@ -106,8 +106,8 @@ def test_an_elastic_job_trains_on_all_nodes(slurm: Slurm, tmp_path: Path, digits
 
 def test_a_second_job_joins_and_is_preempted_without_a_lost_step(slurm: Slurm, tmp_path: Path):
     """The grace is what Slurm says of the partition: 10 s, less what it takes to hand over. The figures are
-    for the bench: here the machine may be busy."""
-    print(Story(slurm, tmp_path, BIN).run())
+    for the bench: here the machine may be busy, and a pace of time is enough."""
+    print(Story(slurm, tmp_path, BIN, epochs=EPOCHS, pace="60000", window_s=0.3).run())
 
 
 def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
@@ -117,9 +117,9 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
     trail.mkdir()
     os.chmod(tmp_path, 0o700)
     weights = undisturbed(tmp_path)
-    script = training(trail, digits, 150_000).replace("-np 1:4", f"--checkpoint {kept} --every 10 -np 1:4")
+    script = training(trail, digits, 150_000).replace("-np 1:4", f"--checkpoint {kept} --every 5 -np 1:4")
     first = slurm.submit("-N1", "-n2", "-w", "n3", "--requeue", script=script)
-    slurm.until_said(first, "checkpoint of step 20")
+    slurm.until_said(first, "checkpoint of step 5")
     third = slurm.submit("-N1", "-n8", "-p", "high", "-w", "n3", script="echo here")
     assert slurm.wait(third) == "COMPLETED", slurm.out(third)
     attempts = json.loads((kept / "ATTEMPTS").read_text())
@@ -128,6 +128,7 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_checkpoint(
     until(lambda: slurm.state(first) == "PENDING", "the requeued job")
     slurm.command(*command, check=False)
     slurm.until_said(first, "the job goes on after step", 180)
+    (tmp_path / "hurry").touch()
     assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
     trained(trail, weights)
     assert json.loads((kept / "ATTEMPTS").read_text())["attempts"] == 2
@@ -142,6 +143,7 @@ def test_a_job_that_joined_ends_with_the_job(slurm: Slurm, tmp_path: Path, digit
     join = f"export PATH={BIN}:$PATH XDG_RUNTIME_DIR={tmp_path}\nexec regroup join"
     second = slurm.submit("-N1", "-n2", "-w", "n2", script=join)
     slurm.until_said(first, ": 4 members")
+    (tmp_path / "hurry").touch()
     assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     assert "the job is over" in slurm.out(second)
@@ -167,6 +169,7 @@ def test_hosts_that_are_suspended_leave_and_come_again(slurm: Slurm, tmp_path: P
     slurm.command("scontrol", "resume", str(second))
     slurm.until_said(second, "SIGCONT: the hosts are offered again")
     until(lambda: slurm.out(first).count(": 4 members") == 2, "four members again")
+    (tmp_path / "hurry").touch()
     assert slurm.wait(first, 120) == "COMPLETED", slurm.out(first)
     assert slurm.wait(second) == "COMPLETED", slurm.out(second)
     trained(trail, weights)

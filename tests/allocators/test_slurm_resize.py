@@ -9,7 +9,7 @@ from story import check_trained, digits_csv, undisturbed
 
 BIN = ROOT / "build/bin"
 SHARDS, EPOCHS = 4, 4
-PACE_US = 500_000  # of a shard, until all has been seen that was to be
+PACE_US = 250_000  # of a shard, until all has been seen that was to be
 
 
 class Training:

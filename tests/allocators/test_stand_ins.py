@@ -276,9 +276,9 @@ def test_a_job_that_joined_ends_with_the_job(tmp_path: Path):
 
 
 def test_an_allocator_that_goes_on_to_harsher_signals_ends_no_member_at_once(tmp_path: Path):
-    """bkill: SIGINT, SIGTERM and SIGKILL, ten seconds apart. A step here takes three."""
+    """bkill: SIGINT, SIGTERM and SIGKILL, ten seconds apart. A step here takes two."""
     job, guest, _ = two_jobs(tmp_path, "lsf")
-    with job.start("-np", "1:4", TRAIN[0], "8", "3000") as first:
+    with job.start("-np", "1:4", TRAIN[0], "8", "2000") as first:
         first(": 2 members")
         with guest.start("join", "--grace", "30") as second:
             first(": 4 members")

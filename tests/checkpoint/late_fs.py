@@ -76,9 +76,12 @@ class LateFs(Operations):
 
     def told(self, what, path, offset):
         try:
-            name, first = Path(f"{self.folder}.{what}").read_text().split()
+            words = Path(f"{self.folder}.{what}").read_text().split()
         except FileNotFoundError:
             return False
+        if not words:  # it is just being written
+            return False
+        name, first = words
         return Path(path).name == name and offset >= int(first)
 
     def read(self, path, size, offset, fh):

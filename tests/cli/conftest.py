@@ -22,6 +22,7 @@ BIN = Path(
     os.environ.get("REGROUP_BIN_DIR") or Path(shutil.which("regroup") or ROOT / "build/bin/regroup").parent
 )
 DEADLINE_S = 60.0
+TENTH = {"REGROUP_TIME_LIMIT_FACTOR": "0.1"}  # of the time limits of what answers at once
 ROOT_MAY = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 LAUNCHERS = {
     "regroup": [str(BIN / "regroup"), "--oversubscribe", "--term-grace", "0.3"],
@@ -30,6 +31,17 @@ LAUNCHERS = {
     "regroup-mpich": [str(BIN / "regroup"), "--compat=mpich", "--term-grace", "0.3"],
     "hydra": ["/usr/bin/mpiexec.hydra"],
 }
+
+
+# mpirun 4 waits a second or two between SIGTERM and SIGKILL, also where all ranks are gone.
+KILLS_AT_ONCE = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
+
+
+def keeps_sigpipe_ignored(launcher: str) -> dict[str, bool]:
+    """Words for subprocess. hydra writes to its proxy once more after that has ended, and has no handler for
+    SIGPIPE: whether the proxy is gone by then is a race, of which hydra dies. Where the signal is ignored, as
+    it is in Python, hydra ends as it should."""
+    return {"restore_signals": launcher != "hydra"}
 
 
 def rival(name: str) -> list[str]:
@@ -64,6 +76,8 @@ class Job:
     def __init__(self, launcher: "Launcher", args: list[str], env: dict[str, str], **popen):
         self.mark = uuid.uuid4().hex
         self.env = {**launcher.env, **env, "REGROUP_TEST_MARK": self.mark}
+        self.hurry_path = Path(launcher.runtime) / "hurry"
+        self.hurry_path.unlink(missing_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="rg"))
         self.out_path, self.err_path = self.folder / "out", self.folder / "err"
         popen.setdefault("stdin", subprocess.DEVNULL)
@@ -82,6 +96,10 @@ class Job:
 
     def wait(self, deadline_s: float = DEADLINE_S) -> int:
         return self.process.wait(deadline_s)
+
+    def hurry(self) -> None:
+        """From now on steps of elastic_member.cc take no time: what was to be seen during them was seen."""
+        self.hurry_path.touch()
 
     def wait_out(self, text: str) -> re.Match:
         return until(

@@ -7,6 +7,9 @@
 // REGROUP_MEMBER) and stays while the file DIR/PLACE.ID is there: "body" within the region, before its vote,
 // "finish" before finish(), "end" behind it; "leaf" in the midst of each, without a word. Prints
 // "step S size N" for each step at rank 0, "region SUM runs N", and "finished W" with the weight at the end.
+// Once there is the file XDG_RUNTIME_DIR/hurry, leaves take no time: a test that has seen what it waited for
+// need not wait for the rest of the training.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -83,6 +86,18 @@ class Gates {
   std::string folder_;
 };
 
+// The work of a leaf.
+void compute_for(std::chrono::milliseconds time) {
+  static const char* const folder = std::getenv("XDG_RUNTIME_DIR");
+  static const std::string hurry = folder == nullptr ? "" : std::string(folder) + "/hurry";
+  const auto end = std::chrono::steady_clock::now() + time;
+  for (auto left = end - std::chrono::steady_clock::now(); left.count() > 0;
+       left = end - std::chrono::steady_clock::now()) {
+    if (!hurry.empty() && std::filesystem::exists(hurry)) return;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(20)));
+  }
+}
+
 // Counts the members, who then vote that it is so.
 void count_in_region(regroup::elastic::Session& session, const Gates& gates, bool quiet = false) {
   const float one = 1.0F;
@@ -124,7 +139,7 @@ int main(int argc, char** argv) {
   auto session = must(regroup::elastic::Session::join(options));
   while (const auto step = must(session->next_step())) {
     while (const auto shard = must(session->next_shard())) {
-      std::this_thread::sleep_for(compute);  // the work
+      compute_for(compute);
       gates.wait("leaf");
       auto* leaf = reinterpret_cast<float*>(shard->gradient.data());
       for (std::size_t i = 0; i < kElements; ++i) leaf[i] = 1.0F;

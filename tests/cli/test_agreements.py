@@ -19,6 +19,11 @@ REGION_STEP = "3"
 FUTEX = {"x86_64": "202", "aarch64": "98"}[platform.machine()]
 
 
+def sleeps_on_a_futex(pid: int) -> bool:
+    """As who waits for others does."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[0] == FUTEX
+
+
 class Gated:
     """A job whose members stop at the gates PLACE.ID."""
 
@@ -37,8 +42,7 @@ class Gated:
         """They are through the gate and wait for the others."""
         self.reached(place, *ids)
         for pid in (pid_of(self.job, member_id) for member_id in ids):
-            syscall = Path(f"/proc/{pid}/syscall")
-            until(lambda: syscall.read_text().split()[0] == FUTEX, f"process {pid} sleeps")  # noqa: B023
+            until(lambda: sleeps_on_a_futex(pid), f"process {pid} sleeps")  # noqa: B023
 
     def freeze(self, member_id: int) -> None:
         pid = pid_of(self.job, member_id)

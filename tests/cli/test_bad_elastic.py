@@ -63,7 +63,7 @@ def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
 
 def test_resize_during_a_regroup_is_answered_at_once(regroup, member):
     """The round stays open: it waits for an agent that is stopped once it has reported the death."""
-    job = regroup.start(*QUICK, "--start", "3", member, STEPS, "5")
+    job = regroup.start(*QUICK, "--start", "3", member, STEPS, "20")
     job.wait_out("^step 5 ")
     agent, coordinator = job.launcher_children()
     victim = pid_of(job, 1)
@@ -98,7 +98,7 @@ def test_joiner_that_never_becomes_ready_is_given_up(regroup, member):
 
 
 def test_resize_outside_the_range_names_it(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, STEPS, "5")
+    job = regroup.start(*QUICK, "--start", "2", member, STEPS, "20")
     job.wait_out("^step 5 ")
     done = regroup.control("resize", "9")
     assert done.returncode != 0

@@ -7,10 +7,11 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import until
+from conftest import BIN, until
 
 STEPS = "150"
 QUICK = ["--oversubscribe", "-np", "1:4"]
@@ -41,21 +42,26 @@ def pid_of(job, member_id: int) -> int:
     return until(find, f"process of member {member_id}")
 
 
-def assert_finished(job, at_least: int = 1) -> None:
+def assert_finished(job, at_least: int = 1, unsaid: int = 0) -> None:
+    """What the test waits for must have been seen before: the rest of the training is hurried through.
+    `unsaid`: steps of which no line need be there: rank 0 says them, and may be killed when it has committed
+    one."""
+    job.hurry()
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
     assert len(weights) >= at_least
     # Each step adds the sum over V = 4 leaves of 1.0; nothing is lost and nothing counted twice.
     assert set(weights) == {f"{4 * int(STEPS)}.0"}
     steps = [int(line.split()[1]) for line in job.out.splitlines() if line.startswith("step")]
-    assert sorted(set(steps)) == list(range(1, int(STEPS) + 1))
+    assert set(steps) <= (whole := set(range(1, int(STEPS) + 1)))
+    assert len(whole - set(steps)) <= unsaid, whole - set(steps)
     job.assert_nothing_left(2)
 
 
 @pytest.fixture
 def trio(regroup, member):
     """A job of three members that has committed a few steps."""
-    job = regroup.start(*QUICK, "--start", "3", "--replace", "never", member, STEPS, "5")
+    job = regroup.start(*QUICK, "--start", "3", "--replace", "never", member, STEPS, "20")
     job.wait_out("^step 5 ")
     return job
 
@@ -83,12 +89,12 @@ def test_kill_member_command(regroup, trio):
 
 
 def test_member_killed_from_outside_is_replaced(regroup, member):
-    job = regroup.start(*QUICK, "--start", "2", member, STEPS, "5")
+    job = regroup.start(*QUICK, "--start", "2", member, STEPS, "20")
     job.wait_out("^step 5 ")
     os.kill(pid_of(job, 0), signal.SIGKILL)
     job.wait_err(r"killed by signal 9 \(SIGKILL\)")
     job.wait_err("1 -> 2 members")
-    assert_finished(job, 2)
+    assert_finished(job, 2, unsaid=1)
 
 
 def test_resize_and_notice(regroup, trio):
@@ -176,7 +182,7 @@ def test_terminated(regroup, member):
 @pytest.mark.parametrize("who", ["wrapper", "joined"])
 def test_member_behind_a_shell(regroup, member, who):
     """The process that joins is a child of the one that was started; either may be killed."""
-    script = f"setsid {member} {STEPS} 5; exit $?"
+    script = f"setsid {member} {STEPS} 20; exit $?"
     job = regroup.start(*QUICK, "--start", "2", "--replace", "never", "sh", "-c", script)
     job.wait_out("^step 5 ")
     processes = [p for p, words in job.living().items() if words.startswith("sh -c setsid")]
@@ -212,6 +218,7 @@ def test_bad_clients_harm_nobody(regroup, trio):
                 client.sendall(payload)
     with socket.socket(socket.AF_UNIX) as idle:
         idle.connect(agent_socket(regroup))
+        assert len(members(regroup)) == 3
         assert_finished(trio, 3)
 
 
@@ -298,7 +305,9 @@ def test_control_says_what_is_wrong(regroup, trio):
 
 
 def test_status_follow_ends_with_the_job(regroup, trio):
-    done = regroup.control("status", "--follow")
-    assert done.returncode == 0
-    assert "generation 1 " in done.stdout
+    words = [str(BIN / "regroup"), "status", "--follow"]
+    with subprocess.Popen(words, env=regroup.env, stdout=subprocess.PIPE, text=True) as follow:
+        assert any("generation 1 " in line for line in iter(follow.stdout.readline, ""))
+        trio.hurry()
+        assert follow.wait(60) == 0
     assert_finished(trio, 3)

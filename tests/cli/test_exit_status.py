@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import DEADLINE_S, rival
+from conftest import DEADLINE_S, KILLS_AT_ONCE, keeps_sigpipe_ignored, rival
 
 ON_RANK_1 = 'r=${OMPI_COMM_WORLD_RANK:-$RANK}; if [ "$r" = 1 ]; then %s; fi; '
 PROGRAMS = {
@@ -22,8 +22,8 @@ PROGRAMS = {
 
 def status_under(launcher: str, arguments: list[str], env: dict[str, str]) -> int:
     done = subprocess.run(
-        [*rival(launcher), *arguments],
-        env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
+        [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
+        env=env | KILLS_AT_ONCE, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
     print(f"{launcher} {arguments} ends with {done.returncode}:", done.stdout.decode(), done.stderr.decode())
     return done.returncode
@@ -70,7 +70,7 @@ def test_refused_as_by_mpirun_5(regroup, name):
 
 def said_under(launcher: str, arguments: list[str], env: dict[str, str]) -> list[str]:
     done = subprocess.run(
-        [*rival(launcher), *arguments],
+        [*rival(launcher), *arguments], **keeps_sigpipe_ignored(launcher),
         env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True,
     )  # fmt: skip
     return done.stdout.split()

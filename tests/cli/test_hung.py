@@ -5,33 +5,39 @@ import re
 import time
 
 import pytest
+from conftest import BIN, Launcher
 from test_elastic import assert_finished
 
 STEPS = "150"
-STEP_MS = "20"  # of a leaf
+STEP_MS = "40"  # of a leaf
 JOB = ["--oversubscribe", "-np", "1:4", "--start", "3", "--hung-after", "2"]
 KEEPS = r"member 1 keeps 2 others waiting for [2-9] s \(a step takes 0\.[0-9]+ s\): it computes step [0-9]+"
 
 
-@pytest.fixture
-def hang(regroup, member, tmp_path):
-    """Begins a job with these options, of which member 1 stays in the midst of a leaf as long as there is the
-    path that it returns."""
-
-    def start(*options):
-        words = [member, STEPS, STEP_MS, "", "sum", "0", "64", f"gates={tmp_path}"]
-        job = regroup.start(*JOB, *options, *words)
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory):
+    """A job for each answer, beside each other: its launcher, itself, and the path of which member 1 stays in
+    the midst of a leaf as long as it is there."""
+    member = str(BIN.parent / "tests/bin/elastic_member")
+    launchers, jobs = [], {}
+    for answer in ("report", "replace", "drop"):
+        launchers.append(Launcher())
+        folder = tmp_path_factory.mktemp(answer)
+        words = [member, STEPS, STEP_MS, "", "sum", "0", "64", f"gates={folder}"]
+        job = launchers[-1].start(*JOB, "--hung", answer, *words)
+        jobs[answer] = (launchers[-1], job, folder / "leaf.1")
+    for _, job, _ in jobs.values():
         job.wait_out("^step 5 ")
-        time.sleep(4)  # so that the length of a step is known
-        gate = tmp_path / "leaf.1"
+    time.sleep(4)  # so that the length of a step is known: it is asked for each second
+    for _, _, gate in jobs.values():
         gate.touch()
-        return job, gate
+    yield jobs
+    for launcher in launchers:
+        launcher.close()
 
-    return start
 
-
-def test_is_named_and_goes_on_when_it_is_let_go(regroup, hang):
-    job, gate = hang()
+def test_is_named_and_goes_on_when_it_is_let_go(hanging):
+    regroup, job, gate = hanging["report"]
     job.wait_err(KEEPS)
     history = [entry["why"] for entry in json.loads(regroup.control("status", "--json").stdout)["history"]]
     assert any(re.search(KEEPS, sentence) for sentence in history)
@@ -40,16 +46,17 @@ def test_is_named_and_goes_on_when_it_is_let_go(regroup, hang):
     assert len(re.findall("keeps", job.err)) == 1 and "generation 2" not in job.err
 
 
-def test_is_replaced(hang):
-    job, gate = hang("--hung", "replace")
+def test_is_replaced(hanging):
+    _, job, gate = hanging["replace"]
     job.wait_err(KEEPS + r"; killed \(--hung\)")
     job.wait_err(r"member 1 was lost \(it stood still\)")
+    job.wait_err("2 -> 3 members")
     gate.unlink()
     assert_finished(job, 3)
 
 
-def test_is_dropped(hang):
-    job, gate = hang("--hung", "drop")
+def test_is_dropped(hanging):
+    _, job, _ = hanging["drop"]
     job.wait_err(r"member 1 was lost \(it stood still\): 3 -> 2 members")
     assert_finished(job, 2)
     assert "-> 3 members" not in job.err

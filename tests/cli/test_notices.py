@@ -55,7 +55,7 @@ def test_the_status_by_which_an_allocator_starts_a_job_again(regroup, sent, expe
 
 def test_a_signal_that_is_said_to_be_a_notice(regroup):
     """As of `bsub -wa URG -wt MINUTES`: members get SIGTERM, and the time that there is."""
-    member = "trap 'sleep 6; echo told; exit 0' TERM; echo up; while sleep 0.05; do :; done"
+    member = "trap 'sleep 5.5; echo told; exit 0' TERM; echo up; while sleep 0.05; do :; done"
     words = ["--notice-signal", "URG,USR1", "--notice-grace", "20", "--notice-status", "99", "-np", "1"]
     job = regroup.start(*words, "sh", "-c", member)
     job.wait_out("up")
@@ -85,17 +85,24 @@ def test_a_notice_takes_one_host_back(regroup, tmp_path, two_hosts):
 
 
 def test_a_second_notice_ends_nobody(regroup, member, tmp_path):
-    """Whoever says it: it can only leave less time. Steps take longer than both take to be heard."""
-    second = tmp_path / "second"
+    """Whoever says it: it can only leave less time. The step during which both are heard goes on until they
+    were."""
+    second, gates = tmp_path / "second", tmp_path / "gates"
+    gates.mkdir()
     words = ["--launcher", "fork", "-H", "a:2,b:2", "--notice-file", str(tmp_path / "notice"), *FAST]
     words += ["--notice-command", f"cat {second} 2>/dev/null || true"]
-    job = regroup.start(*words, "--shards", "4", "-np", "1:4", member, "12", "1000")
+    training = [member, "12", "20", "", "sum", "0", "64", f"gates={gates}"]
+    job = regroup.start(*words, "--shards", "4", "-np", "1:4", *training)
     job.wait_err("generation 1: 4 members")
     job.wait_out("^step 1 ")
+    for each in range(4):
+        (gates / f"leaf.{each}").touch()
     (tmp_path / "notice").write_text("shrink within=60 who=b\n")
     job.wait_err(r"host b is wanted back within 60 s")
     second.write_text("kill within=30 who=b\n")
     job.wait_err(r"host b is wanted back sooner, within 30 s")
+    for each in range(4):
+        (gates / f"leaf.{each}").unlink()
     job.wait_err("host b is given back")
     assert job.wait() == 0, job.err
     assert "was lost" not in job.err, job.err
@@ -165,6 +172,7 @@ def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):
 def test_a_notice_that_comes_too_late_costs_no_step(regroup, tmp_path, two_hosts):
     (tmp_path / "notice").write_text("kill within=0 who=b\n")
     two_hosts.wait_err("host b")
+    until(lambda: len(members(regroup)) == 2, "two members")
     assert_finished(two_hosts, 2)
 
 
@@ -187,6 +195,10 @@ def test_a_stopped_job_goes_on_where_it_was(regroup, two_hosts):
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
     before = status(regroup)["generation"]
+    steps = two_hosts.out.count("step ")
+    until(
+        lambda: two_hosts.out.count("step ") > steps + 40, "further steps"
+    )  # whoever is given up is by then
     assert_finished(two_hosts, 4)
     assert before == 1
     assert "was lost" not in two_hosts.err, two_hosts.err
@@ -244,6 +256,7 @@ def test_attempts_are_counted_by_how_they_ended(regroup, member, tmp_path):
 
 
 def assert_finished_late(job) -> None:
+    job.hurry()
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
     assert set(weights) == {f"{4 * int(STEPS)}.0"}

@@ -23,6 +23,7 @@ def history(regroup) -> str:
 
 
 def assert_finished(job) -> None:
+    job.hurry()
     assert job.wait() == 0, job.err
     weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
     assert weights == {f"{4 * STEPS}.0"}

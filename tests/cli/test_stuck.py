@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import until
+from test_agreements import sleeps_on_a_futex
+from test_elastic import pid_of
 from test_left_behind import state
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))
@@ -16,6 +19,7 @@ from late_mount import mounted, needs_fuse  # noqa: E402
 
 pytestmark = needs_fuse
 STEPS = "300"
+SOON = {"REGROUP_TIME_LIMIT_FACTOR": "0.2"}  # left behind after 2 s
 HANGS = r"was killed, but hangs in the kernel \(\w+\)"
 
 
@@ -27,6 +31,9 @@ class Server:
 
     def stop_at_a_look(self) -> None:
         self.hang.write_text("file -1")
+
+    def until_stopped(self) -> None:
+        until(lambda: state(self.process.pid) == "T", "a look at the file")
 
     def answer(self) -> None:
         self.hang.unlink(missing_ok=True)
@@ -50,7 +57,7 @@ def begin(regroup, member, server, *options):
     folder.mkdir()
     (folder / "leaf.1").symlink_to(server.place / "file")
     words = [member, STEPS, "10", "", "sum", "0", "64", f"gates={folder}"]
-    job = regroup.start("--oversubscribe", "--start", "3", *options, *words)
+    job = regroup.start("--oversubscribe", "--start", "3", *options, *words, env=SOON)
     job.wait_out("^step 5 ")
     return job
 
@@ -65,6 +72,7 @@ def stuck_one(job) -> int:
 
 def finished(job, members: int) -> None:
     """With the sums of all steps, and what hangs is left behind, which is said."""
+    job.hurry()
     assert job.wait() == 0, job.err
     weights = [line.split()[1] for line in job.out.splitlines() if line.startswith("finished")]
     assert weights == [f"{4 * int(STEPS)}.0"] * members, job.err
@@ -73,8 +81,10 @@ def finished(job, members: int) -> None:
 
 def kill_stuck(regroup, job, server) -> int:
     """Member 1, which the others wait for by then."""
+    others = [pid_of(job, member) for member in (0, 2)]
     server.stop_at_a_look()
-    time.sleep(0.5)
+    server.until_stopped()
+    until(lambda: all(map(sleeps_on_a_futex, others)), "the others wait")
     assert regroup.control("kill-member", "1").returncode == 0
     job.wait_err(HANGS)
     return stuck_one(job)
@@ -102,16 +112,23 @@ def test_its_place_is_taken_once_it_has_ended_after_all(regroup, member, server)
     server.answer()
     job.wait_err("2 -> 3 members")
     assert state(pid) == ""
+    job.hurry()
     assert job.wait() == 0 and "left behind" not in job.err, job.err
     job.assert_nothing_left(2)
 
 
 def test_a_job_of_n_ends(regroup, server):
-    script = 'if [ "$RANK" = 1 ]; then echo up; sleep 1; exec stat "$0/file"; fi; sleep 3; exit 7'
-    job = regroup.start("--oversubscribe", "-np", "2", "sh", "-c", script, str(server.place))
-    job.wait_out("up")
+    folder = server.place.parent
+    script = """await() { until [ -e "$0/$1" ]; do sleep 0.02; done; }
+        if [ "$RANK" = 1 ]; then await look; exec stat "$0/place/file"; fi
+        await end; exit 7"""
+    words = ["--oversubscribe", "--term-grace", "0.3", "-np", "2", "sh", "-c", script, str(folder)]
+    job = regroup.start(*words, env=SOON)
     server.stop_at_a_look()
+    (folder / "look").touch()
+    server.until_stopped()
+    (folder / "end").touch()
     begun = time.monotonic()
     assert job.wait() == 7, job.err
-    assert time.monotonic() - begun < 25
+    assert time.monotonic() - begun < 20
     assert re.search(rf"member 1 \(pid \d+\) {HANGS}: it is left behind", job.err), job.err

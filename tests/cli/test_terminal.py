@@ -114,7 +114,8 @@ def test_last_words_without_an_end_are_kept(terminal):
 
 @pytest.mark.parametrize("options", [["-np", "1"], ["-np", "2", "-l"]], ids=" ".join)
 def test_volume_passes_unharmed(terminal, options):
-    """100 MB of lines with odd bytes in them; the terminal is raw, so it changes nothing itself."""
+    """20 MB of lines with odd bytes, far more than pipes and terminal hold; the terminal is raw, so it
+    changes nothing itself."""
     tty.setraw(terminal.slave)
     script = (
         "import hashlib, os\n"
@@ -128,11 +129,11 @@ def test_volume_passes_unharmed(terminal, options):
         "os.write(1, b'%s:digest %s\\n' % (rank, digest.hexdigest().encode()))\n"
     )
     ranks = int(options[1])
-    script = script.replace("100)", f"{200 // ranks})")
+    script = script.replace("100)", f"{40 // ranks})")
     process = terminal.run(*rival("regroup"), *options, sys.executable, "-c", script)
     text = read_all(terminal, process)
     assert process.returncode == 0
-    assert len(text) > 100_000_000
+    assert len(text) > 20_000_000
     digests = collections.defaultdict(hashlib.sha256)
     for line in re.findall(rb"[^\n]*\n", text):
         if "-l" in options:

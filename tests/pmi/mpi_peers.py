@@ -26,6 +26,7 @@ class Mpi:
     mpicc: Path
     launcher: list[str]  # its own, up to -np
     options: list[str] = field(default_factory=list)  # of regroup, for its rules
+    settings: dict[str, str] = field(default_factory=dict)  # that keep it from waiting for nothing
 
     def __str__(self) -> str:
         return self.name
@@ -34,13 +35,23 @@ class Mpi:
     def env(self) -> dict[str, str]:
         """Its programs come first in PATH, as its users have it."""
         rest = [p for p in os.environ["PATH"].split(":") if p != str(VENV_BIN)]
-        return {"PATH": ":".join([str(self.mpicc.parent), *rest])}
+        return {"PATH": ":".join([str(self.mpicc.parent), *rest]), **self.settings}
 
 
+# Its mpirun waits a second or two between SIGTERM and SIGKILL, also where all ranks are gone.
 OPENMPI4 = Mpi(
-    "openmpi4", Path("/usr/bin/mpicc.openmpi"), ["/usr/bin/mpirun.openmpi", *AS_ROOT, "--oversubscribe"]
+    "openmpi4",
+    Path("/usr/bin/mpicc.openmpi"),
+    ["/usr/bin/mpirun.openmpi", *AS_ROOT, "--oversubscribe"],
+    settings={"OMPI_MCA_odls_base_sigkill_timeout": "0"},
 )
-OPENMPI5 = Mpi("openmpi5", VENV_BIN / "mpicc", [str(VENV_BIN / "mpirun"), *AS_ROOT, "--oversubscribe"])
+# Its btl/ofi sleeps for a second in each MPI_Init where there is no fabric.
+OPENMPI5 = Mpi(
+    "openmpi5",
+    VENV_BIN / "mpicc",
+    [str(VENV_BIN / "mpirun"), *AS_ROOT, "--oversubscribe"],
+    settings={"OMPI_MCA_btl": "^ofi"},
+)
 MPICH = Mpi("mpich", Path("/usr/bin/mpicc.mpich"), ["/usr/bin/mpiexec.hydra"], ["--compat=mpich"])
 MPIS = [OPENMPI4, OPENMPI5, MPICH]
 

@@ -31,11 +31,12 @@ struct MpiTest : testing::Test {
     }
   }
 
-  void start(core::Duration limit = Mpi::kAnswerLimit) {
+  void start(std::optional<core::Duration> limit = {}) {
     MpiEvents events;
     events.said = [this](const std::string& text) { said.push_back(text); };
-    mpi = std::make_unique<Mpi>(loop, HelperOptions{REGROUP_PMI, "job", folder, "libno-such-pmix.so"},
-                                launcher::App(), std::move(events), limit);
+    HelperOptions options{REGROUP_PMI, "job", folder, "libno-such-pmix.so"};
+    options.answer_limit = limit.value_or(options.answer_limit);
+    mpi = std::make_unique<Mpi>(loop, std::move(options), launcher::App(), std::move(events));
   }
 
   void open(const OpenSpace& space) {

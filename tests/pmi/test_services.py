@@ -110,12 +110,13 @@ def test_helper_dies(runner):
 def test_nobody_waits_for_a_stopped_helper(build):
     """MPI_Init fails, the user is told why, and the job ends."""
     script = "[ $RANK = 0 ] && kill -STOP $(pgrep -P $PPID -x regroup-pmi); exec "
+    soon = {"REGROUP_TIME_LIMIT_FACTOR": "0.15"}
 
     def run(mpi):
         runner = Runner()
         try:
             words = ["--oversubscribe", "-np", "2", "sh", "-c", script + build(mpi)]
-            return runner.regroup(*words, env=mpi.env, deadline_s=90)
+            return runner.regroup(*words, env={**mpi.env, **soon})
         finally:
             runner.close()
 
@@ -123,7 +124,7 @@ def test_nobody_waits_for_a_stopped_helper(build):
     with ThreadPoolExecutor(len(programs)) as pool:
         for done in pool.map(run, MPIS):
             assert done.status != 0, done.out
-            assert re.search(r"regroup-pmi \(pid \d+\) has not answered for 20 s and is ended: MPI", done.err)
+            assert re.search(r"regroup-pmi \(pid \d+\) has not answered for 3 s and is ended: MPI", done.err)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/cmd/start.h"
+#include "launcher/cmd/time_limit.h"
 #include "launcher/options/nearest.h"
 
 namespace regroup::cmd {
@@ -193,6 +195,30 @@ TEST(FitToSlots, RefusesAStartOutsideTheRange) {
   EXPECT_THAT(misfit(parsed({"-np", "1:4294967295", "p"}), 8), testing::HasSubstr("at most 127 members"));
   EXPECT_THAT(misfit(parsed({"-np", "1:2", "--shards", "20000", "p"}), 8),
               testing::HasSubstr("at most 16384"));
+}
+
+TEST(TimeLimit, IsMultipliedByTheFactorOfTheEnvironment) {
+  constexpr const char* kFactor = "REGROUP_TIME_LIMIT_FACTOR";
+  EXPECT_EQ(time_limit({}, 10s), 10s);
+  EXPECT_EQ(time_limit({{kFactor, ""}}, 10s), 10s);
+  EXPECT_EQ(time_limit({{kFactor, "0.1"}}, 10s), 1s);
+  EXPECT_EQ(time_limit({{kFactor, "1e3"}}, 10s), 10000s);
+}
+
+TEST(TimeLimit, HoldsForMembersThatHangInTheKernel) {
+  Options options = parsed({"p"});
+  EXPECT_EQ(agent_options(options, {}, {}).teardown_limit, 10s);
+  options.environment["REGROUP_TIME_LIMIT_FACTOR"] = "0.5";
+  EXPECT_EQ(agent_options(options, {}, {}).teardown_limit, 5s);
+}
+
+TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
+  for (const char* factor : {"0", "-1", "0.001", "1001", "nan", "inf", "1s", " 1", "one"}) {
+    const auto options = parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
+    ASSERT_FALSE(options.ok()) << factor;
+    EXPECT_EQ(options.status().message(),
+              std::string("REGROUP_TIME_LIMIT_FACTOR=") + factor + ": a number from 0.01 to 1000 is wanted");
+  }
 }
 
 }  // namespace

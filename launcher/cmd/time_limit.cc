@@ -1,0 +1,35 @@
+// One factor for all of them: who has a slow file system need not know which limit it was that passed.
+#include "launcher/cmd/time_limit.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+
+namespace regroup::cmd {
+namespace {
+
+constexpr const char* kName = "REGROUP_TIME_LIMIT_FACTOR";
+constexpr double kLeast = 0.01;
+constexpr double kMost = 1000;
+
+}  // namespace
+
+core::Result<double> time_limit_factor(const launcher::Environment& environment) {
+  const auto found = environment.find(kName);
+  if (found == environment.end() || found->second.empty()) return 1.0;
+  const std::string& text = found->second;
+  double factor = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && factor >= kLeast && factor <= kMost) return factor;
+  return core::invalid_argument(
+      fmt::format("{}={}: a number from {:g} to {:g} is wanted", kName, text, kLeast, kMost));
+}
+
+core::Duration time_limit(const launcher::Environment& environment, core::Duration usual) {
+  const auto factor = time_limit_factor(environment);
+  return std::chrono::duration_cast<core::Duration>(usual * (factor.ok() ? *factor : 1.0));
+}
+
+}  // namespace regroup::cmd
