@@ -93,9 +93,9 @@ void Coordinator::start_failed(const Record& failed) {
   }
 }
 
-// All members together, on the slots that are not in back-off.
+// All members together, on the slots that are not in back-off. Those of a host that was lost are gone.
 void Coordinator::launch() {
-  launched_ = desired_ = relaunches_.launch(now_);
+  launched_ = desired_ = relaunches_.launch(now_, job_.nodes.empty() ? policy_.slots : kUnlimited);
   first_member_ = members_.next_id();
   stage_ = Stage::kStarting;
   // Before they start: of members that die before anybody joins nothing else is known to a successor.

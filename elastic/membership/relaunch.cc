@@ -16,12 +16,12 @@ std::uint32_t Relaunches::free_slots(core::TimePoint at) const {
       std::count_if(slots_.begin(), slots_.end(), [at](const Slot& slot) { return slot.free_at <= at; }));
 }
 
-std::uint32_t Relaunches::launch(core::TimePoint now) {
+std::uint32_t Relaunches::launch(core::TimePoint now, std::uint32_t most) {
   if (!used_.empty()) ++restarts_;
   used_.clear();
   launched_at_ = now;
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot].free_at <= now) used_.push_back(slot);
+    if (slots_[slot].free_at <= now && used_.size() < most) used_.push_back(slot);
   }
   return launched();
 }

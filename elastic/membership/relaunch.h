@@ -19,6 +19,7 @@ struct RelaunchPolicy {
 };
 
 inline constexpr std::int32_t kNoProgress = 93;  // exit status
+inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
 // Slots are numbered from 0; a launch of n members runs on the n lowest-numbered ones that are not in
 // back-off.
@@ -26,8 +27,8 @@ class Relaunches {
  public:
   Relaunches(RelaunchPolicy policy, std::uint32_t min, std::uint32_t target);
 
-  // A launch begins now; how many members it has. Call when due() has passed.
-  std::uint32_t launch(core::TimePoint now);
+  // A launch of at most `most` members begins now; returns how many it has. Call when due() has passed.
+  std::uint32_t launch(core::TimePoint now, std::uint32_t most = kUnlimited);
 
   struct Verdict {
     bool again = false;

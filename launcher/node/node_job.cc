@@ -125,7 +125,7 @@ void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 void NodeJob::on(const Signal& signal) {
   if (signal.all && signal.signal == SIGTERM && membership_)  // the whole job ends
     membership_->on_notice(core::SystemClock().now() + launcher::AgentOptions().term_grace);
-  if (signal.all) agent_.signal_members(signal.signal);
+  if (signal.all) local_.signal_all(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
 

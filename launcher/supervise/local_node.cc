@@ -9,6 +9,13 @@
 #include "launcher/supervise/environment.h"
 
 namespace regroup::launcher {
+namespace {
+
+pmi::Seat first_seat(const SpaceOrder& order) {
+  return {order.space.space, order.members.empty() ? 0 : order.members[0].place.rank};
+}
+
+}  // namespace
 
 LocalNode::LocalNode(Agent& agent, std::optional<pmi::HelperOptions> helper, NodeEvents events)
     : agent_(agent), helper_(std::move(helper)), events_(std::move(events)) {}
@@ -35,6 +42,11 @@ void LocalNode::drop_app(std::uint32_t number) {
 }
 
 void LocalNode::signal(core::MemberId member, int signal) { agent_.crew().signal(member, signal); }
+
+void LocalNode::signal_all(int signal) {
+  agent_.signal_members(signal);
+  for (auto& [seat, signals] : early_) signals.push_back(signal);
+}
 
 void LocalNode::settle() {
   if (mpi_) mpi_->settle();
@@ -89,6 +101,7 @@ pmi::MpiEvents LocalNode::mpi_events() {
 
 // regroup-pmi runs with the libpmix of the first program.
 void LocalNode::start(SpaceOrder order) {
+  early_[first_seat(order)];
   boost::asio::post(agent_.loop(), [this, order = std::move(order)] {
     if (agent_.ending()) return;
     if (helper_ && !mpi_) {
@@ -136,6 +149,10 @@ core::Status LocalNode::start_members(const SpaceOrder& order, std::vector<Extra
                           status.message())};
     }
     members_[{place.space, place.rank}] = place.member;
+  }
+  const auto early = early_.extract(first_seat(order));
+  for (const int signal : early.empty() ? std::vector<int>() : early.mapped()) {
+    for (const MemberOrder& member : order.members) agent_.crew().signal(member.place.member, signal);
   }
   agent_.release_port();
   return {};

@@ -23,6 +23,8 @@ class LocalNode final : public Node {
   void signal(core::MemberId member, int signal) override;
   void tell(const pmi::Message& message) override;
   void settle() override;
+  // To the process groups of all members. Those of an order that is not carried out yet get it once they run.
+  void signal_all(int signal);
   // Why a program that was added is not here; ok if it is.
   [[nodiscard]] core::Status missing(std::uint32_t number) const;
 
@@ -41,6 +43,7 @@ class LocalNode final : public Node {
   std::map<std::uint32_t, core::Status> missing_;  // programs that are not here, by number
   std::map<pmi::Seat, core::MemberId> members_;    // that were started, until their space is closed
   std::vector<pmi::Aborted> aborted_;              // not told yet
+  std::map<pmi::Seat, std::vector<int>> early_;    // signals for all since start(), by an order's first seat
 };
 
 }  // namespace regroup::launcher

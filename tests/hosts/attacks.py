@@ -12,7 +12,6 @@ from hosts import Host, Hosts
 from training import BIN, Training, kill, processes
 
 EPOCHS = 12
-EVIL = 8
 LIMIT_S = 180
 WRAPPER = """#!/bin/sh
 cd {folder} || exit 1
@@ -28,10 +27,10 @@ exec {regroup} "$@"
 
 
 @contextlib.contextmanager
-def names_of_node2(hosts: Hosts) -> Iterator[list[str]]:
+def names_of_node2(hosts: Hosts, count: int = 8) -> Iterator[list[str]]:
     paths = [hosts.folder / name for name in ("hosts", "known_hosts")]
     before = [path.read_text() for path in paths]
-    names = [f"evil{i}" for i in range(EVIL)]
+    names = [f"evil{i}" for i in range(count)]
     key = next(line.split(maxsplit=1)[1] for line in before[1].splitlines() if line.startswith("node2"))
     paths[0].write_text(before[0] + "".join(f"{hosts[1].address} {name}\n" for name in names))
     paths[1].write_text(before[1] + "".join(f"{name} {key}\n" for name in names))
@@ -64,10 +63,11 @@ class Plan:
         found = {}
         for name in self.names:
             done = self.folder / "done" / name
-            if done.exists() and (answer := done.read_text()) == "never":
+            answer = done.read_text() if done.exists() else ""
+            if answer == "never":
                 done.unlink()
                 (self.folder / "plan" / name).touch()
-            elif done.exists():
+            elif answer:
                 found[name] = answer
         return found
 
@@ -90,20 +90,22 @@ def play(
     pace_us: int = 40_000,
 ) -> dict[str, str]:
     """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked, and its text.
-    `victims`: a host and a name of processes, of which one is killed now and then; else members."""
+    `victims`: a host and a name of processes; else members of node3. One is killed, and once the job has trained
+    on, the next."""
     host, victim = victims or (hosts[2], "chaos_member")
     options = ("--prefix", str(plan.folder))
     job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=pace_us)
     try:
-        end, next_kill = time.monotonic() + LIMIT_S, time.monotonic() + 5
+        end, next_kill, reached = time.monotonic() + LIMIT_S, time.monotonic(), 0
         while len(answers := plan.answers()) < len(plan.names):
             missing = sorted(set(plan.names) - answers.keys())
             assert job.process.poll() is None, f"it is over before {missing}\n{job.text()}"
             assert time.monotonic() < end, f"{missing} did not come\n{job.text()}"
-            trains = time.monotonic() > next_kill and job.trails.furthest() > 0
+            # A kill before the round of the last is over would only put off who is to be started.
+            trains = time.monotonic() > next_kill and job.trails.furthest() > reached
             if trains and (found := processes(host, victim)):
                 kill(found[:1])  # so that there are rounds
-                next_kill = time.monotonic() + (4 if victims else 2)
+                next_kill, reached = time.monotonic() + (4 if victims else 2), job.trails.furthest()
             time.sleep(0.05)
         job.hurry()
         job.expect_weights(undisturbed)

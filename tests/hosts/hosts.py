@@ -11,6 +11,7 @@ mounts and names go with the last. Needs root; missing_rights() says what is mis
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -45,6 +46,7 @@ NAMESPACES = ("net", "uts", "ipc", "mount", "pid")
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_ADMIN": 21}
 
 
+@functools.cache
 def missing_rights() -> str | None:
     """What this process may not do that test hosts need, as a sentence; None if nothing is missing."""
     for tool, package in TOOLS.items():
@@ -60,12 +62,28 @@ def missing_rights() -> str | None:
     lacking = [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]
     if lacking:
         return f"test hosts need the capabilities {', '.join(lacking)}: this process has lost them"
-    for kind in NAMESPACES:
-        command = ["unshare", f"--{kind}", "--fork", "true"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
-        if done.returncode != 0:
-            return f"test hosts need {kind} namespaces, which are forbidden here: {done.stderr.strip()}"
+    if _unshare_refused(*NAMESPACES):
+        for kind in NAMESPACES:
+            if why := _unshare_refused(kind):
+                return f"test hosts need {kind} namespaces, which are forbidden here: {why}"
     return None
+
+
+def _unshare_refused(*kinds: str) -> str:
+    """Why; "" if it is not."""
+    command = ["unshare", *(f"--{kind}" for kind in kinds), "--fork", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    return "" if done.returncode == 0 else done.stderr.strip() or str(done.returncode)
+
+
+@functools.cache
+def _key_pair(name: str) -> tuple[bytes, bytes]:
+    """A private key of ssh and its public one; all hosts of that name in this process have the same."""
+    with tempfile.TemporaryDirectory(prefix="regroup-key-") as folder:
+        path = Path(folder) / name
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path]
+        subprocess.run(make, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+        return path.read_bytes(), path.with_suffix(".pub").read_bytes()
 
 
 def _status(pid: int, field: str) -> list[str]:
@@ -109,6 +127,17 @@ class Space:
         kinds = ["--net"] if network_only else [f"--{kind}" for kind in NAMESPACES]
         return ["nsenter", f"--target={self.pid}", *kinds, "--"]
 
+    def names(self) -> list[str]:
+        """Command names of the processes here, the first one aside. Far cheaper than to ask for their numbers
+        out here."""
+        found = []
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{self.pid}/root/proc") as entries:
+            for entry in entries:
+                if entry.name.isdigit() and entry.name != "1":
+                    with contextlib.suppress(OSError):
+                        found.append(Path(entry.path, "comm").read_text().rstrip("\n"))
+        return found
+
     def network(self, *command: str) -> str:
         """Runs a command with the interfaces of this space and the process numbers of the outside."""
         done = subprocess.run(
@@ -118,6 +147,10 @@ class Space:
             raise RuntimeError(f"{' '.join(command)} on {self.name}: {done.stderr.strip()}")
         return done.stdout
 
+    def commands_of_network(self, *commands: str) -> None:
+        """Several of them, one after the other."""
+        self.network("sh", "-ec", "\n".join(commands))
+
     def counters(self, interface: str) -> tuple[int, int]:
         """Bytes that the interface has received and sent."""
         for line in Path(f"/proc/{self.pid}/net/dev").read_text().splitlines():
@@ -126,9 +159,12 @@ class Space:
                 return int(fields[0]), int(fields[8])
         raise KeyError(f"{self.name} has no interface {interface}")
 
-    def close(self) -> None:
-        """Ends every process in it."""
+    def begin_to_close(self) -> None:
+        """Ends every process in it; close() waits for that."""
         self.process.stdin.close()
+
+    def close(self) -> None:
+        self.begin_to_close()
         try:
             self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -148,14 +184,15 @@ class Host(Space):
         super().__init__(hosts.switch.enter(), order)
 
     def plug(self) -> None:
-        self.hosts.switch.network(
-            *f"ip link add {self.port} type veth peer name eth0 netns {self.pid}".split()
-        )
-        self.hosts.switch.network(*f"ip link set {self.port} master bridge up".split())
         counted = f"-p IPv4 --ip-dst {self.address} --ip-proto tcp --ip-sport ! 22 --ip-dport ! 22"
-        self.hosts.switch.network("ebtables", *f"-A FORWARD -o {self.port} {counted}".split())
-        for command in ("link set lo up", f"addr add {self.address}/24 dev eth0", "link set eth0 up"):
-            self.network("ip", *command.split())
+        self.hosts.switch.commands_of_network(
+            f"ip link add {self.port} type veth peer name eth0 netns {self.pid}",
+            f"ip link set {self.port} master bridge up",
+            f"ebtables -A FORWARD -o {self.port} {counted}",
+        )
+        self.commands_of_network(
+            "ip link set lo up", f"ip addr add {self.address}/24 dev eth0", "ip link set eth0 up"
+        )
 
     def plug_second(self) -> str:
         """Joins a second network, which the hosts that have done so share, by eth1; its address there."""
@@ -202,9 +239,12 @@ class Host(Space):
         """Bytes that the wire has brought to this host."""
         return self.hosts.switch.counters(self.port)[1]
 
+    def names(self) -> list[str]:
+        return [] if self.dead else super().names()
+
     def pids(self) -> list[int]:
         """Processes of this host and their numbers out here, its first one aside."""
-        if self.dead:
+        if not self.names():
             return []
         mine = os.readlink(f"/proc/{self.pid}/ns/pid")
         found = []
@@ -301,16 +341,19 @@ class Hosts:
         remover = ["sh", "-c", '"$@"; rm -rf "$0"', str(self.folder)]
         self.switch = Space(remover, {"name": "switch", "files": {}, "shared": shared, "sshd": None})
         self.switch.wait_ready()
-        self.switch.network("ip", "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
-        self.switch.network("ip", "link", "set", "bridge", "up")
+        self.switch.commands_of_network(
+            "ip link add bridge type bridge mcast_snooping 0", "ip link set bridge up"
+        )
         for i, name in enumerate(names):
             self.hosts.append(Host(self, i, self._order(name, shared)))
         for host in self.hosts:
             host.wait_ready()
             host.plug()
-        for host in self.hosts:
-            command = ["bash", "-c", f"exec 3<>/dev/tcp/{host.address}/22"]
-            until(lambda c=command: self.hosts[0].run(c).returncode == 0, f"sshd of {host.name}")
+        addresses = " ".join(host.address for host in self.hosts)
+        tried = "(exec 3<>/dev/tcp/$address/22) 2>/dev/null"
+        script = f"for address in {addresses}; do until {tried}; do sleep 0.02; done; done"
+        if self.hosts[0].run(["bash", "-c", script]).returncode != 0:
+            raise RuntimeError("nobody reaches the sshd of a test host")
 
     def _order(self, name: str, shared: list[str]) -> dict:
         files = {str(self.folder / file): f"/etc/{file}" for file in ("hosts", "passwd")}
@@ -319,8 +362,10 @@ class Hosts:
 
     def _write_files(self, names: list[str], shell: str) -> None:
         for key in [*names, "user"]:
-            make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", self.folder / key]
-            subprocess.run(make, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+            private, public = _key_pair(key)
+            (self.folder / key).touch(0o600)
+            (self.folder / key).write_bytes(private)
+            (self.folder / f"{key}.pub").write_bytes(public)
         addresses = [f"10.77.0.{i + 1}" for i in range(len(names))]
         lines = [f"{address} {name}\n" for address, name in zip(addresses, names, strict=True)]
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
@@ -378,6 +423,8 @@ class Hosts:
 
     def close(self) -> None:
         """Ends all hosts."""
+        for host in self.hosts:
+            host.begin_to_close()
         for space in [*self.hosts, self.switch]:
             if space:
                 space.close()

@@ -20,7 +20,7 @@ def lost_hosts(job: Training) -> set[str]:
 
 def test_a_host_that_loses_a_third_of_its_packets_changes_no_bit(start_own: Start, undisturbed: str):
     """It may be done without, once or several times."""
-    job = start_own(pace_us=100_000)
+    job = start_own(pace_us=20_000)
     job.reach(job.steps - 40)
     job.hosts[2].lose(0.3)
     job.expect_weights(undisturbed)

@@ -113,6 +113,7 @@ def test_who_makes_checkpoints_is_lost_and_others_make_them(
         other = ({"node2", "node3"} - {name}).pop()
         until(lambda: committed(job)[-1][1] == other, f"a checkpoint by {other}", 60)
     until_newer(job, promised)
+    job.hurry()
     job.expect_weights(undisturbed)
     assert newest(job) > promised
     assert not re.search(r"checkpoint of step \d+ failed", job.text()), job.text()
@@ -371,13 +372,18 @@ def test_a_directory_that_hangs_holds_up_nobody(hosts: Hosts, start: Start, undi
     folder = Path(hosts.folder)
     own, shared, go = Path("/tmp/hangs"), folder / "shared-hangs", folder / "go"
     monkeypatch.setattr(training, "BIN", hanging_programs(folder / "hanging", go))
-    late = rf"host node2: no checkpoints are made here yet: {own} has not answered for \d+ s"
-    job = start("node2:2", "1:2", *tiers(own, shared), pace_us=2000)
-    job.expect_weights(undisturbed)
-    assert re.search(late, job.text()) and not committed(job), job.text()
-    assert "is lost: /tmp/hangs has not answered" in job.text()
+    late = rf"no checkpoints are made here yet: {own} has not answered for \d+ s"
+    # It waits as long as the other: beside it.
+    over = start("node3:2", "1:2", *tiers(own, folder / "shared-over"), pace_us=2000)
     job = start("node2:2", "1:2", *tiers(own, shared), pace_us=50_000)
-    until(lambda: re.search(late, job.text()) or job.process.poll() is not None, "a line that says so", 60)
+    over.expect_weights(undisturbed)
+    assert re.search(f"host node3: {late}", over.text()) and not committed(over), over.text()
+    assert "is lost: /tmp/hangs has not answered" in over.text()
+    until(
+        lambda: re.search(f"host node2: {late}", job.text()) or job.process.poll() is not None,
+        "a line that says so",
+        60,
+    )
     assert not committed(job)
     go.touch()
     until_newer(job, 0)

@@ -20,10 +20,11 @@ WHERE = "node1:2,node2:2,node3:1,node4:1"
 LOSE_AGENTS = (2, 3)  # in turn: those of the other hosts stay
 MEMBER = "the member that stays"
 LINE = 2464  # KiB that a member's line of the arena holds
-# KiB that there may be more: allocators take memory in pieces, in a member with UCX of 2 MiB. Who comes while
-# the line of the one before is still needed takes the next, whose memory stays: one more than there were when
-# all began, not one for each of dozens of cycles.
-MOST = {"private": 1024, "shared": 256, "arena": 256 + (LINE if CYCLES > 100 else 0)}
+# KiB that there may be more: allocators take memory in pieces, in a member with UCX of 2 MiB.
+MOST = {"private": 1024, "shared": 256, "arena": 256}
+# Who comes while the line of the one before is still needed takes the next free one, whose memory stays. One
+# member at a time is killed: so these are all that a host with two ever needs, however many are.
+LINES = 3
 # Its place among the ranks decides to how many others it is connected.
 MOST_OF_MEMBER = {**MOST, "private": 4096, "descriptors": 2}
 
@@ -76,7 +77,14 @@ def growth(before: Usage, after: Usage) -> dict[tuple[str, str], tuple[int, int]
     def most(name: str, what: str) -> int:
         return (MOST_OF_MEMBER if name == MEMBER else MOST).get(what, 0)
 
-    return {key: (n, after[key]) for key, n in before.items() if after[key] > n + most(*key)}
+    def lines_to_come(what: str, kib: int) -> int:
+        return max(LINES - kib // LINE, 0) * LINE if what == "arena" and kib else 0
+
+    return {
+        key: (n, after[key])
+        for key, n in before.items()
+        if after[key] > n + most(*key) + lines_to_come(key[1], n)
+    }
 
 
 def victims(hosts: Hosts, cycle: int, stays: int) -> list[int]:

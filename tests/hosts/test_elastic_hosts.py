@@ -234,21 +234,23 @@ def test_resize_uses_the_other_hosts(hosts: Hosts, start: Start, undisturbed: st
     assert len({m["node"] for m in job.status()["members"]}) == 3
     job.control("resize", "3")
     job.until_size(3)
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
 def test_pytorch_members_on_two_hosts(hosts: Hosts):
-    script = [*("-np", "1:2", PYTHON, str(ROOT / "examples/pytorch/digits.py")), "--epochs", "3"]
+    script = ["--shards", "2", PYTHON, str(ROOT / "examples/pytorch/digits.py"), "--epochs", "3"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "build/python")}
     alone = subprocess.run(
-        [BIN / "regroup", "--oversubscribe", *script],
+        [BIN / "regroup", "-np", "1:1", *script],
         env=environment,
         check=True,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node2:1", *script]
+    where = ["-H", "node1:1,node2:1", "-np", "1:2"]
+    job = [str(BIN / "regroup"), "--ssh-command", " ".join(hosts.ssh), *where, *script]
     process = hosts[0].popen(
         job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -32,7 +32,7 @@ def undisturbed(tmp_path_factory) -> str:
 
 
 def expected(state: str, what: str) -> str:
-    """Of the link, three seconds later."""
+    """Of the link."""
     heard = what not in (*UNHEARD, "claims", "loss") or state == "linked"  # the first must be Hello
     return "closed" if heard else "open"
 
@@ -55,7 +55,7 @@ def check(hosts: Hosts, where: str, attacks: tuple[tuple[str, str], ...], *how: 
 
 
 def test_agents_that_have_the_secret_harm_nobody(hosts: Hosts, undisturbed: str):
-    with names_of_node2(hosts) as names:
+    with names_of_node2(hosts, 13) as names:  # three lives each: a host that is lost again comes back later
         where = ",".join(["node1:2", "node3:2", *(f"{name}:1" for name in names)])
         text = check(hosts, where, ATTACKS, undisturbed)
     assert "is wanted back within 2 s (gone?regroup: forged?[31m??31m)" in text
@@ -63,8 +63,8 @@ def test_agents_that_have_the_secret_harm_nobody(hosts: Hosts, undisturbed: str)
 
 
 def test_agents_that_are_to_start_members_harm_nobody(hosts: Hosts, undisturbed: str):
-    with names_of_node2(hosts) as names:
-        where = ",".join([*(f"{name}:1" for name in names[:2]), "node1:2", "node3:2"])
+    with names_of_node2(hosts, 4) as names:
+        where = ",".join([*(f"{name}:1" for name in names), "node1:1", "node3:1"])
         text = check(hosts, where, AT_START, undisturbed, "2:6")  # they have the first places
     assert re.search(r"regroup: member \d+: gone\?regroup: forged\?\[31m\?\?31m", text), text
 

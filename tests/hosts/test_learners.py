@@ -70,6 +70,7 @@ def test_members_on_another_host_learn(hosts: Hosts, start: Start, undisturbed: 
     assert "has caught up" in sentences(job)
     assert listening(hosts), "who gives a lesson listens"
     assert hosts[0].sent() > before
+    job.hurry()
     job.expect_weights(undisturbed)
 
 

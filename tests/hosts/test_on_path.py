@@ -36,7 +36,7 @@ def record_another_job(hosts: Hosts) -> None:
 
 
 def test_bytes_that_others_put_on_the_way_harm_nobody(hosts: Hosts, undisturbed: str):
-    with names_of_node2(hosts) as names:
+    with names_of_node2(hosts, 12) as names:  # two lives each
         record_another_job(hosts)
         where = ",".join(["node1:2", "node3:2", *(f"{name}:1" for name in names)])
         plan = Plan(hosts, ATTACKS, [sys.executable, ON_PATH])

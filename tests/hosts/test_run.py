@@ -97,11 +97,7 @@ def fails(hosts: Hosts, *args: str) -> Done:
 
 def left_on(hosts: Hosts) -> list[str]:
     """Processes of regroup on any host."""
-    found = []
-    for host in hosts:
-        names = host.run(["ps", "-eo", "comm="]).stdout.split()
-        found += [f"{host.name}: {name}" for name in names if name.startswith("regroup")]
-    return found
+    return [f"{host.name}: {name}" for host in hosts for name in host.names() if name.startswith("regroup")]
 
 
 @pytest.fixture(autouse=True)

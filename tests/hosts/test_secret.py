@@ -110,6 +110,7 @@ def test_the_secret_is_nowhere(hosts: Hosts, tree: Sequence[str], tapped: str, v
         kill(processes(hosts[0], "regroup-coord"))
         job.until_said("incarnation 2", 20)
         tap.expect_it_nowhere_else(with_arenas=True)
+        job.hurry()
         assert job.wait() == 0, job.text()
         tap.expect_it_nowhere_else()
     finally:

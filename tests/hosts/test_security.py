@@ -29,6 +29,7 @@ def test_strangers_at_the_hub_get_nowhere(hosts: Hosts, job: Training, undisturb
     (port,) = ports(hub)
     expect_refused(send(hosts[1], hosts[0].address, port))
     assert job.process.poll() is None, job.text()
+    job.hurry()
     job.expect_weights(undisturbed)
     assert job.text().count("generation") == 1, job.text()
 
@@ -38,6 +39,7 @@ def test_strangers_at_a_members_data_port_do_no_harm(hosts: Hosts, job: Training
     found = until(lambda: ports(member), "a port of the data plane", 20)
     for port in found:
         heard(send(hosts[0], hosts[1].address, port))
+    job.hurry()
     job.expect_weights(undisturbed)
 
 
@@ -58,6 +60,7 @@ def test_another_user_reaches_no_socket_of_the_job(hosts: Hosts, job: Training, 
         assert done.returncode == 0, done.stderr
         assert "refused" in done.stdout
         assert "CONNECTED" not in done.stdout
+    job.hurry()
     job.expect_weights(undisturbed)
 
 

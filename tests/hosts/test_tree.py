@@ -82,11 +82,8 @@ def reached_from(host: Host) -> set[str]:
 
 def left_on(hosts: Hosts) -> list[str]:
     """Processes of regroup and members on any host."""
-    found = []
-    for host in hosts:
-        names = host.run(["ps", "-eo", "comm="]).stdout.split()
-        found += [f"{host.name}: {name}" for name in names if name.startswith(("regroup", "sleep"))]
-    return found
+    of_jobs = ("regroup", "sleep")
+    return [f"{host.name}: {name}" for host in hosts for name in host.names() if name.startswith(of_jobs)]
 
 
 @pytest.mark.parametrize(

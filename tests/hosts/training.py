@@ -192,6 +192,8 @@ def starter(hosts: Hosts, gone_within_s: float = 15) -> Iterator[Start]:
 
 def processes(host: Host, name: str) -> list[int]:
     """Those of that command name on the host, by their numbers out here."""
+    if name not in host.names():
+        return []
     found = []
     for pid in host.pids():
         try:
@@ -233,4 +235,4 @@ def kill(pids: Sequence[int]) -> None:
 def left_on(hosts: Hosts) -> list[str]:
     """Members and processes of regroup on any host; once a job is over there is none."""
     names = ("regroup-hub", "regroup-agent", "regroup-guard", "regroup-coord", "chaos_member")
-    return [f"{host.name}: {name} {pid}" for host in hosts for name in names for pid in processes(host, name)]
+    return [f"{host.name}: {name}" for host in hosts for name in host.names() if name in names]

@@ -73,6 +73,20 @@ TEST_F(HostsTest, HostsThatAreLostBeforeTheFirstWorldAreNotWaitedFor) {
   EXPECT_EQ(job_->end->reason, "the hosts that came up have 2 slots for at least 4 members");
 }
 
+// The launch that follows the loss has as many members as there are slots left.
+TEST_F(HostsTest, AfterALossBeforeTheFirstWorldNoHostRunsMoreThanItsSlots) {
+  SimOptions o = three_hosts();
+  o.policy.target = 6;
+  o.steps = 100;
+  job_.emplace(o);
+  job_->lose_host(2);
+  ASSERT_TRUE(job_->steady(1, 4)) << job_->coordinator->status_json(job_->now);
+  EXPECT_THAT(nodes(*job_->journal), ElementsAre(0, 0, 1, 1));
+  job_->add_host(2);
+  EXPECT_TRUE(job_->run_until([&] { return job_->journal->size() == 6; }));
+  expect_success(*job_);
+}
+
 TEST(LostHosts, OneLostBeforeThereWasACoordinatorIsNamed) {
   Coordinator coordinator({.min = 1, .max = 2}, {.id = "sim", .nodes = {}}, 1);
   const Effects effects =

@@ -23,6 +23,13 @@ TEST(Relaunches, LeavesTheFailedSlotOutWhileTheRestSuffices) {
   EXPECT_EQ(job.restarts(), 1U);
 }
 
+TEST(Relaunches, LaunchesNoMoreThanItMay) {
+  Relaunches job({}, 2, 4);
+  EXPECT_EQ(job.launch(at(0), 3), 3U);
+  EXPECT_EQ(job.launched(), 3U);
+  EXPECT_EQ(job.launch(at(1)), 4U);
+}
+
 TEST(Relaunches, WaitsForTheBackOffWhereTheRestIsTooSmall) {
   Relaunches job({}, 2, 2);
   EXPECT_EQ(job.launch(at(0)), 2U);

@@ -1,18 +1,20 @@
 // An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
-// head's answer, which is the end of the link. usage: hostile_agent STATE WHAT RESULT, and what an agent is
-// called with.
-//   STATE  linked (before Hello), hello (after it), setup, start (of a member there), round (a Revoke), asked
-//          (by a new coordinator); of a job without rounds: space (its members are to be started), running
-//          (it has said that they were)
+// head's answer: it ends the link, or it takes a line of output that followed WHAT, and leaves the link open
+// for kSettled more. usage: hostile_agent STATE WHAT RESULT, and what an agent is called with.
+//   STATE  linked (before Hello), hello (after it), setup, mute (as setup, without an answer before), start (of a
+//          member there), round (a Revoke), asked (by a new coordinator); of a job without rounds: space (its
+//          members are to be started), running (it has said that they were)
 //   WHAT   the rows of kAttacks
-//   RESULT a file: "closed", "open" three seconds later, or "never" if STATE was not reached; in
-//          RESULT.gathered how many fences it was in, and the bytes that came of the first
+//   RESULT a file: "closed", "open", or "never" if STATE was not reached; in RESULT.gathered how many fences it
+//          was in, and the bytes that came of the first
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -31,6 +33,7 @@ namespace regroup::node {
 namespace {
 
 constexpr std::uint32_t kTooLong = core::kMaxFrameBytes + 1;
+constexpr std::chrono::seconds kSettled{1};
 
 Bytes noise(std::size_t size) {
   std::mt19937 random(4711);
@@ -101,9 +104,17 @@ void bring_half(Wire& w) {
   bring(w, half, 2);
 }
 
+// What an attack waits for.
+enum class Until {
+  kTaken,     // the head's Taken
+  kGathered,  // and the first fence
+  kClosed,    // the end of the link, on which others than the head decide
+};
+
 constexpr struct {
   std::string_view name;
   void (*say)(Wire& wire);
+  Until until = Until::kTaken;
 } kAttacks[] = {
     {"frame", [](Wire& w) { w.frame(noise(64), kTooLong); }},
     {"flag", [](Wire& w) { w.part(9, noise(64)); }},
@@ -195,7 +206,8 @@ constexpr struct {
      [](Wire& w) {
        w.say(membership(core::HelloReply{core::kMaxGeneration, core::kMaxGeneration, {}}));
        w.say(membership(core::Report{core::kMaxGeneration, {}}));
-     }},
+     },
+     Until::kClosed},
     {"long",
      [](Wire& w) {
        const core::LineReport line{.member = 1, .slot = 1, .step = 5, .loss = 1.5, .learned = 5};
@@ -205,7 +217,8 @@ constexpr struct {
     {"notice",
      [](Wire& w) {
        w.say(HostNotice{2'000, kForged});
-     }},
+     },
+     Until::kClosed},
     {"loss",
      [](Wire& w) {
        w.say(Said{kForged});
@@ -254,7 +267,8 @@ constexpr struct {
        for (int i = 0; i < 3; ++i) w.say(Services{pmi::Parted{{0, 1}}});
        w.say(Services{pmi::Met{{0, 1}}});
        for (int i = 0; i < 3; ++i) w.say(Services{pmi::Parted{{0, 1}}});
-     }},
+     },
+     Until::kClosed},
     // What the others' MPI is about to say to each other, said before them and to other hosts.
     {"fences",
      [](Wire& w) {
@@ -267,12 +281,13 @@ constexpr struct {
              w.say(Services{pmi::Contribute{fmt::format("{} #{}", what, time), hosts, w.host, noise(64)}});
          }
        }
-     }},
+     },
+     Until::kClosed},
     // Its own part of what the others' MPI waits for, and nothing that libpmix could read.
-    {"own_none", [](Wire& w) { bring(w, {}); }},
-    {"own_half", bring_half},
-    {"own_noise", [](Wire& w) { bring(w, noise(4096)); }},
-    {"own_large", [](Wire& w) { bring(w, noise(8 << 20)); }},
+    {"own_none", [](Wire& w) { bring(w, {}); }, Until::kGathered},
+    {"own_half", bring_half, Until::kGathered},
+    {"own_noise", [](Wire& w) { bring(w, noise(4096)); }, Until::kGathered},
+    {"own_large", [](Wire& w) { bring(w, noise(8 << 20)); }, Until::kGathered},
     {"own_huge", [](Wire& w) { bring(w, Bytes(20 << 20)); }},
     // More than the head keeps for any host.
     {"guesses",
@@ -304,13 +319,22 @@ constexpr struct {
 };
 
 bool reached(std::string_view state, const Message& message) {
-  if (state == "setup") return std::holds_alternative<Setup>(message);
+  if (state == "setup" || state == "mute") return std::holds_alternative<Setup>(message);
   if (state == "space" || state == "running") return std::holds_alternative<StartSpace>(message);
   const auto* said = std::get_if<Membership>(&message);
   if (said == nullptr) return false;
   if (state == "start") return std::holds_alternative<core::Start>(said->message.body);
   if (state == "asked") return std::holds_alternative<core::Hello>(said->message.body);
   return state == "round" && std::holds_alternative<core::Revoke>(said->message.body);
+}
+
+// Answers as an agent whose host cannot be looked at, and has no members.
+void behave(const Message& message, Wire& wire) {
+  if (std::holds_alternative<Survey>(message))
+    wire.say(Surveyed{{core::Code::kUnavailable, "nobody looks at this host"}, {}});
+  const auto* said = std::get_if<Membership>(&message);
+  const auto* revoke = said == nullptr ? nullptr : std::get_if<core::Revoke>(&said->message.body);
+  if (revoke != nullptr) wire.say(membership(core::Report{revoke->generation, {}}));
 }
 
 bool come_to(std::string_view state, Wire& wire) {
@@ -324,7 +348,11 @@ bool come_to(std::string_view state, Wire& wire) {
       beat += kBeat;
     }
     const auto message = wire.hear(beat);
-    if (!message || !reached(state, *message)) continue;
+    if (!message) continue;
+    if (!reached(state, *message)) {
+      if (state != "mute") behave(*message, wire);
+      continue;
+    }
     if (state == "running") wire.say(SpaceStarted{std::get<StartSpace>(*message).order.space.space, {}});
     return true;
   }
@@ -353,16 +381,26 @@ std::unique_ptr<Wire> connect(char** argv) {
   return wire;
 }
 
+bool has_come(Until what, const Wire& wire) {
+  if (what == Until::kClosed) return false;
+  return wire.taken && (what == Until::kTaken || !wire.gathered.empty());
+}
+
 std::string attack(std::string_view state, std::string_view what, Wire& wire) {
   if (!come_to(state, wire)) return "never";
-  for (const auto& attack : kAttacks) {
-    if (attack.name == what) attack.say(wire);
-  }
-  const auto end = Clock::now() + kAnswer;
-  while (wire.open() && Clock::now() < end) {
+  const auto* const row = std::ranges::find(kAttacks, what, [](const auto& each) { return each.name; });
+  if (row == std::end(kAttacks)) return "unknown";
+  row->say(wire);
+  if (row->until != Until::kClosed) wire.say(Data{1, false, Bytes(1, std::byte{'\n'})});
+  auto end = Clock::now() + kAnswer;
+  for (bool settling = false; wire.open() && Clock::now() < end;) {
     wire.say(Beat{});
     const auto heard = wire.hear(std::min(end, Clock::now() + kBeat));
     if (heard && std::holds_alternative<EndHost>(*heard)) wire.say(Done{});  // the job was not harmed
+    if (!settling && has_come(row->until, wire)) {
+      settling = true;
+      end = Clock::now() + kSettled;
+    }
   }
   return wire.open() ? "open" : "closed";
 }

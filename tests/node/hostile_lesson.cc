@@ -1,6 +1,6 @@
 // Asks an agent for a lesson as no agent does. usage: hostile_lesson JOB FROM TO ENDPOINTS LESSON WHAT, with
 // a secret on standard input, as an agent gets it; WHAT: the rows of kAttacks. It prints the answer that
-// came within kAnswer:
+// came within kAnswer, or kStays where none is wanted:
 //   refused      it did not get in
 //   told: WHY    it was sent away with this sentence
 //   closed       without one
@@ -22,7 +22,8 @@
 namespace regroup::node {
 namespace {
 
-constexpr std::chrono::seconds kFirst{10}, kAnswer{20};  // beyond what an agent waits for a request
+constexpr std::chrono::seconds kFirst{10}, kAnswer{20};
+constexpr std::chrono::seconds kStays{12};  // beyond what an agent waits for a request
 
 using launcher::SecureChannel;
 
@@ -129,7 +130,8 @@ std::string answer(char** argv) {
                        if (const auto* error = std::get_if<LessonError>(&*message)) call.told = error->why;
                        return {};
                      }});
-  const auto end = std::chrono::steady_clock::now() + kAnswer;
+  const bool stays = argv[6] == std::string_view("deaf");
+  const auto end = std::chrono::steady_clock::now() + (stays ? kStays : kAnswer);
   while (!call.closed && std::chrono::steady_clock::now() < end) loop.run_one_until(end);
   (*channel)->close();
   if (!call.opened) return "refused";

@@ -22,7 +22,7 @@ namespace regroup::node {
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
-inline constexpr std::chrono::seconds kPatience{20}, kAnswer{6}, kFirst{10};
+inline constexpr std::chrono::seconds kPatience{20}, kAnswer{20}, kFirst{10};
 inline constexpr std::size_t kPart = 512 << 10;
 
 // One link, without any of the limits of SecureChannel.
@@ -79,6 +79,7 @@ class Wire {
         if (const auto* setup = std::get_if<Setup>(&*message)) host = setup->host;
         if (const auto* order = std::get_if<Membership>(&*message)) learn(order->message.body);
         if (const auto* services = std::get_if<Services>(&*message)) learn(services->message);
+        taken = taken || std::holds_alternative<Taken>(*message);
         return std::move(*message);
       }
       if (Clock::now() >= until) return std::nullopt;
@@ -93,6 +94,7 @@ class Wire {
   std::set<core::MemberId> own;     // members that it was to start
   core::Generation generation = 0;  // newest that it was told of
   std::vector<Bytes> gathered;      // what all have brought, of each fence that they have come to
+  bool taken = false;               // the head has taken output of it
 
  private:
   void learn(const pmi::Message& message) {
