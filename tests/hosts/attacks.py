@@ -90,8 +90,8 @@ def play(
     pace_us: int = 40_000,
 ) -> dict[str, str]:
     """Runs a job of EPOCHS; the answer to every attack of the plan. Its weights are checked, and its text.
-    `victims`: a host and a name of processes; else members of node3. One is killed, and once the job has trained
-    on, the next."""
+    `victims`: a host and a name of processes; else members of node3. One is killed, and once the job has
+    trained on, the next."""
     host, victim = victims or (hosts[2], "chaos_member")
     options = ("--prefix", str(plan.folder))
     job = Training(hosts, where, members, options, epochs=EPOCHS, pace_us=pace_us)

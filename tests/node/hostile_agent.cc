@@ -1,11 +1,13 @@
 // An agent that has the job's secret and means harm: it behaves until STATE, says WHAT, and waits for the
 // head's answer: it ends the link, or it takes a line of output that followed WHAT, and leaves the link open
 // for kSettled more. usage: hostile_agent STATE WHAT RESULT, and what an agent is called with.
-//   STATE  linked (before Hello), hello (after it), setup, mute (as setup, without an answer before), start (of a
+//   STATE  linked (before Hello), hello (after it), setup, mute (as setup, without an answer before), start
+//   (of a
 //          member there), round (a Revoke), asked (by a new coordinator); of a job without rounds: space (its
 //          members are to be started), running (it has said that they were)
 //   WHAT   the rows of kAttacks
-//   RESULT a file: "closed", "open", or "never" if STATE was not reached; in RESULT.gathered how many fences it
+//   RESULT a file: "closed", "open", or "never" if STATE was not reached; in RESULT.gathered how many fences
+//   it
 //          was in, and the bytes that came of the first
 #include <fmt/format.h>
 #include <unistd.h>
