@@ -63,11 +63,8 @@ struct AgentOptions {
   CrewOptions crew;
   HeldPort port;  // MASTER_PORT, kept free until the members start
   core::Duration term_grace = std::chrono::seconds(5);
-  // From SIGKILL until a member that hangs in the kernel is left behind: giving back much memory, or that of
-  // devices, can take a process seconds.
-  core::Duration teardown_limit = std::chrono::seconds(10);
-  core::Duration timeout{};  // of the whole job; 0: none. Of it has passed:
-  core::Duration spent{};
+  core::Duration teardown_limit = std::chrono::seconds(10);  // of a killed member: then it is left behind
+  core::Duration timeout{}, spent{};      // of the whole job (0: none); what of it has passed
   int stopped_status = 1;                 // the job's exit status when a signal to the guardian ended it ...
   std::optional<int> notice_status = {};  // ... if it was none of SIGINT, SIGQUIT and SIGHUP, or a notice did
   std::function<void()> noticed = {};     // called once, when that has happened: there may be no time later

@@ -1,3 +1,4 @@
+// The file is opened with the first bytes; $TMPDIR is read then.
 #include "launcher/supervise/long_line.h"
 
 #include <fcntl.h>
@@ -6,17 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace regroup::launcher {
 namespace {
-
-std::string folder_for_files() {
-  const char* const folder = std::getenv("TMPDIR");
-  return folder != nullptr && *folder != '\0' ? folder : "/tmp";
-}
 
 // Not every file system has files without names from the beginning.
 core::Fd open_unnamed(const std::string& folder) {
@@ -34,7 +31,9 @@ core::Status LongLine::append(std::string_view bytes) {
   if (size_ + bytes.size() > kMost)
     return core::Status(core::Code::kResourceExhausted, fmt::format("it is longer than {} MiB", kMost >> 20));
   if (!file_.valid()) {
-    const std::string folder = folder_for_files();
+    std::error_code error;
+    const std::string folder = std::filesystem::temp_directory_path(error);
+    if (error) return core::system_error("open", "$TMPDIR", error.value());
     file_ = open_unnamed(folder);
     if (!file_.valid()) return core::system_error("open", folder, errno);
   }
@@ -42,7 +41,7 @@ core::Status LongLine::append(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return core::system_error("write to a file in", folder_for_files(), errno);
+    if (count <= 0) return core::system_error("write", "a file in $TMPDIR", errno);
     end += static_cast<std::uint64_t>(count);
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }

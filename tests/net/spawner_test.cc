@@ -150,7 +150,7 @@ TEST_F(SpawnerTest, SaysWhichProgramOrFolderIsMissing) {
 TEST_F(SpawnerTest, PrefersAnotherProgramWhereItIsThere) {
   const auto spawner = by_fork();
   AgentOrder first = order(1), second = order(2);
-  first.preferred = file("other", "#!/bin/sh\necho the other one\n", fs::perms::owner_all);
+  first.preferred = file("other", "#!/bin/sh\necho the other one\nexec sleep 100\n", fs::perms::owner_all);
   second.preferred = folder_ + "/not-there";
   spawner->start(first);
   ASSERT_TRUE(told_.wait_line(1, "the other one"));

@@ -109,6 +109,11 @@ def test_a_damaged_pickle_is_refused_with_a_sentence(path, tmp_path, monkeypatch
             pickled = name.endswith("data.pkl")
             damaged.writestr(name, path.read_bytes() if pickled else whole.read(name))
     monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"])
+    if path.name.startswith("6721641e"):  # has keys without an order among them, which are kept
+        torch_checkpoint._main()
+        kept = torch_checkpoint.load(tmp_path / "c/step-00000001")
+        assert kept == torch.load(tmp_path / "a.pt", weights_only=True) == {None: 1, (1,): 2, (None,): 3}
+        return
     with pytest.raises(SystemExit) as end:
         torch_checkpoint._main()
     assert end.value.code == 2

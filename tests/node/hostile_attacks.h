@@ -1,0 +1,32 @@
+// What an agent that means harm says to the head.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "launcher/node/wire.h"
+#include "tests/node/hostile_wire.h"
+
+namespace regroup::node {
+
+// What an attack waits for.
+enum class Until {
+  kTaken,     // the head's Taken
+  kGathered,  // and the first fence
+  kClosed,    // the end of the link, on which others than the head decide
+};
+
+struct Attack {
+  std::string_view name;
+  void (*say)(Wire& wire);
+  Until until = Until::kTaken;
+};
+
+// Null: there is none of this name.
+[[nodiscard]] const Attack* find_attack(std::string_view name);
+
+inline constexpr core::Incarnation kNewest = 1000;  // at least that of whoever is told
+
+[[nodiscard]] inline Message membership(core::Body body) { return Membership{{kNewest, std::move(body), 0}}; }
+
+}  // namespace regroup::node
