@@ -20,8 +20,9 @@ ATTACKS = (
     *(("round", what) for what in ("frame", "noise", "nodes", "agents", "generations")),
     *(("round", what) for what in ("members", "id_max", "reports", "contacts", "orders", "again")),
 )
+# "loss" is not among the first: why a member is lost before there is a World is not told.
 AT_START = tuple(
-    ("start", what) for what in ("frame", "noise", "nodes", "loss", "members", "ready", "orders", "again")
+    ("start", what) for what in ("frame", "noise", "nodes", "members", "ready", "orders", "loss", "again")
 )
 NEW_COORDINATOR = (("asked", "claims"), ("asked", "generations"), ("asked", "id_max"))
 
