@@ -19,8 +19,15 @@ def test_report_pid_into_nowhere(regroup):
     assert "write(/no/such/folder/pid): No such file or directory" in job.err
 
 
-def test_exit_codes(regroup):
-    job = regroup.run("-np", "2", "--oversubscribe", "--enable-recovery", "--print-all-exitcodes", *EXIT)
+def test_exit_codes(regroup, tmp_path):
+    pid = tmp_path / "pid"  # of rank 0, behind whose end rank 1 fails
+    script = (
+        f"[ $RANK = 0 ] && echo $$ > {pid}.new && mv {pid}.new {pid} && exit 0\n"
+        f"until [ -e {pid} ] && ! kill -0 $(cat {pid}) 2>/dev/null; do sleep 0.01; done\n"
+        "exit 1"
+    )
+    options = ("--oversubscribe", "--enable-recovery", "--print-all-exitcodes")
+    job = regroup.run("-np", "2", *options, "sh", "-c", script)
     assert "regroup: exit codes, by member: 0:0 1:1\n" in job.err
 
 
