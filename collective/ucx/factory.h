@@ -25,8 +25,8 @@ class Wire;
 struct UcxSettings {
   // Of UCX, without the prefix UCX_: {"TLS", "tcp"}. They overrule its environment.
   std::vector<std::pair<std::string, std::string>> config;
-  // How long who waits in an operation hears nothing of the others until it calls them, also those that it is
-  // not connected with; and then again.
+  // A member that waits in an operation for 10 ms announces it to those that it is connected with; this much
+  // later, and then at this interval, to all others, with whom it connects.
   core::Duration roll_interval = std::chrono::milliseconds(300);
 };
 

@@ -20,10 +20,9 @@ using core::Result;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
-constexpr std::chrono::seconds kLockLimit(10);  // of a directory, for its lock; as a rule: time_limit()
-constexpr std::chrono::seconds kQuietLimit(
-    30);  // the same of whoever reads checkpoints, who says how far it is
+constexpr const char* kPassOver = "pass-over";   // damaged ones stay where they are
+constexpr std::chrono::seconds kLockLimit(10);   // of a directory, for its lock; as a rule: time_limit()
+constexpr std::chrono::seconds kQuietLimit(30);  // between two reports of a reader of checkpoints; likewise
 constexpr std::chrono::seconds kSyncLimit(600);  // of who copies one, for a file to be on the disk
 
 // The newest good one of `places`, as regroup-persist has them. What is damaged is told on standard error.
