@@ -65,8 +65,8 @@ void bind_values(nb::module_& module) {
   nb::class_<LentCommunicator>(module, "Communicator")
       .def_prop_ro("rank", &LentCommunicator::rank)
       .def_prop_ro("size", &LentCommunicator::size)
-      .def("allreduce", &LentCommunicator::allreduce, "array"_a.noconvert())
-      .def("broadcast", &LentCommunicator::broadcast, "array"_a.noconvert(), "root"_a = 0)
+      .def("allreduce", &LentCommunicator::allreduce, "array"_a)
+      .def("broadcast", &LentCommunicator::broadcast, "array"_a, "root"_a = 0)
       .def("barrier", &LentCommunicator::barrier);
 }
 
@@ -78,7 +78,7 @@ void bind_session(nb::module_& module) {
       .def("next_step", &PythonSession::next_step)
       .def("next_shard", [](nb::handle self) { return nb::cast<PythonSession&>(self).next_shard(self); })
       .def("commit", [](nb::handle self) { return nb::cast<PythonSession&>(self).commit(self); })
-      .def("commit_into", &PythonSession::commit_into, "out"_a.noconvert())
+      .def("commit_into", &PythonSession::commit_into, "out"_a)
       .def("save_targets",
            [](nb::handle self) -> nb::object { return nb::cast<PythonSession&>(self).save_targets(self); })
       .def("saved", &PythonSession::saved, "target"_a)

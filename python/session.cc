@@ -27,6 +27,15 @@ std::span<std::byte> bytes_of(const Memory& array) {
   return {static_cast<std::byte*>(array.data()), array.nbytes()};
 }
 
+// `object` as memory that `call` writes to; raises, naming both, where it is none.
+Memory memory_of(nb::handle object, const char* call) {
+  Memory memory;
+  if (nb::try_cast(object, memory, false)) return memory;
+  raise(core::invalid_argument(
+      fmt::format("{}: expected a contiguous, writable array or tensor in CPU memory, got {}", call,
+                  nb::type_name(object.type()).c_str())));
+}
+
 }  // namespace
 
 collective::Communicator& LentCommunicator::get() {
@@ -39,7 +48,8 @@ void LentCommunicator::check(const core::Status& status) {
   python::check(status);
 }
 
-void LentCommunicator::allreduce(const Memory& array) {
+void LentCommunicator::allreduce(nb::handle object) {
+  const Memory array = memory_of(object, "allreduce");
   const Dtype dtype = dtype_of(array, "allreduce");
   auto& communicator = get();
   core::Status status;
@@ -50,7 +60,8 @@ void LentCommunicator::allreduce(const Memory& array) {
   check(status);
 }
 
-void LentCommunicator::broadcast(const Memory& array, int root) {
+void LentCommunicator::broadcast(nb::handle object, int root) {
+  const Memory array = memory_of(object, "broadcast");
   auto& communicator = get();
   if (root < 0 || root >= communicator.size()) {
     raise(core::invalid_argument(fmt::format("broadcast: root {} of {} ranks", root, communicator.size())));
@@ -154,7 +165,8 @@ nb::object PythonSession::commit(nb::handle self) {
   return view_of(value_of(session_->commit()), false, self);
 }
 
-void PythonSession::commit_into(const Memory& out) {
+void PythonSession::commit_into(nb::handle object) {
+  const Memory out = memory_of(object, "commit_into");
   const Entered entered(this);
   const auto result = value_of(session_->commit());
   if (out.nbytes() != result.size()) {

@@ -24,8 +24,9 @@ class LentCommunicator {
 
   [[nodiscard]] int rank() { return get().rank(); }
   [[nodiscard]] int size() { return get().size(); }
-  void allreduce(const Memory& array);
-  void broadcast(const Memory& array, int root);
+  // Memory of the caller, contiguous, writable and on the CPU; anything else raises.
+  void allreduce(nb::handle object);
+  void broadcast(nb::handle object, int root);
   void barrier();
 
   void end() { communicator_ = nullptr; }
@@ -60,7 +61,7 @@ class PythonSession {
   // `self` is this object in Python: it lives as long as the memory that is handed out.
   [[nodiscard]] std::optional<PythonShard> next_shard(nb::handle self);
   [[nodiscard]] nb::object commit(nb::handle self);
-  void commit_into(const Memory& out);
+  void commit_into(nb::handle object);
   // (name, first byte, memory) of each.
   [[nodiscard]] nb::list save_targets(nb::handle self);
   void saved(std::size_t target);

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import regroup
+import torch
 from regroup import _native
 
 
@@ -130,6 +131,10 @@ def test_a_region_sums_broadcasts_and_returns_a_value():
     [
         (lambda c: c.broadcast(np.zeros(1), root=1), "root 1 of 1 ranks"),
         (lambda c: c.allreduce(np.zeros(1, np.float16)), "float32, float64, int32 or int64"),
+        (lambda c: c.broadcast(np.zeros((2, 3)).T), "broadcast: expected a contiguous, writable array"),
+        (lambda c: c.allreduce(np.broadcast_to(np.zeros(1), 2)), "allreduce: expected a contiguous"),
+        (lambda c: c.broadcast(torch.zeros(2, 3).t()), "in CPU memory, got torch.Tensor"),
+        (lambda c: c.allreduce("weights"), "got str"),
     ],
 )
 def test_a_communicator_refuses_what_it_cannot_do(call, message):
