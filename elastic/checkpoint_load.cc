@@ -9,6 +9,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -112,13 +113,31 @@ Status fill_state(const ReadNext& read_next, const std::vector<std::int64_t>& le
   return state.load(buffer);
 }
 
+// Whether `saved`, of a manifest, is what members declare now as `own`. Until 0.1.0 it had the number of
+// epochs as well, of a job of regroup.torch twice: "..., 3 epochs samples=90 batch=9 epochs=3".
+bool same_training(std::string_view saved, std::string_view own) {
+  constexpr std::string_view kOfTorch = " epochs";
+  if (saved == own) return true;
+  const std::size_t samples = saved.rfind(" samples="), epochs = saved.rfind(" epochs=");
+  if (samples == saved.npos || epochs == saved.npos || epochs < samples) return false;
+  const std::string_view data = saved.substr(samples, epochs - samples);
+  std::string_view model = saved.substr(0, samples);
+  if (!own.ends_with(data)) return false;
+  own.remove_suffix(data.size());
+  if (own == model) return true;
+  if (!model.ends_with(kOfTorch)) return false;
+  model.remove_suffix(kOfTorch.size());
+  model = model.substr(0, model.find_last_not_of("0123456789") + 1);
+  return model.ends_with(", ") && own == model.substr(0, model.size() - 2);
+}
+
 Status load_contents(const std::string& path, const Contents& contents, const ReadNext& read_next,
                      State& state, core::Step step, const Checkpointing& options) {
   const checkpoint::Manifest& manifest = contents.manifest;
   if (manifest.step != step)
     return core::invalid_argument(
         fmt::format("checkpoint {}: of step {}, the job goes on after step {}", path, manifest.step, step));
-  if (manifest.model != options.model)
+  if (!same_training(manifest.model, options.model))
     return core::invalid_argument(
         fmt::format("checkpoint {}: of another model: \"{}\", this program has \"{}\"", path, manifest.model,
                     options.model));

@@ -19,7 +19,7 @@ namespace regroup::elastic {
 struct Checkpointing {
   core::Step every = 0;            // steps; 0: none are made
   std::string resume_from;         // folder of the checkpoint that the job goes on from; empty: none
-  std::string model, fingerprint;  // as declared at the join
+  std::string model, fingerprint;  // as declared at the join, without the number of epochs
   std::string resume_local = {};   // where this host may have the same one; empty: nowhere
   std::string job = {};            // whose directory that is in
 };

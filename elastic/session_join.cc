@@ -155,10 +155,12 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.elements = options.elements;
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();
-  declaration.model = fmt::format("{} samples={} batch={} epochs={}", options.model, options.samples,
-                                  options.batch, options.epochs);
+  // Members of one job end together; a job that goes on from a checkpoint may have more epochs than it had.
+  const std::string model =
+      fmt::format("{} samples={} batch={}", options.model, options.samples, options.batch);
+  declaration.model = fmt::format("{} epochs={}", model, options.epochs);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
-  Checkpointing checkpointing{env->checkpoint_every,   env->resume_from,  declaration.model,
+  Checkpointing checkpointing{env->checkpoint_every,   env->resume_from,  model,
                               declaration.fingerprint, env->resume_local, env->job};
   auto self = Participant::connect(*env, std::move(declaration), options.deadline);
   if (!self.ok()) return self.status();

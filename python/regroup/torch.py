@@ -76,7 +76,7 @@ def join(
             state=state,
             elements=gradient.elements,
             dtype="float64" if gradient.dtype == torch.float64 else "float32",
-            model=_digest(model, optimizer, len(dataset), batch_size, epochs),
+            model=_digest(model, optimizer, len(dataset), batch_size),
             fingerprint=fingerprint(),
             samples=len(dataset),
             batch=batch_size,
@@ -251,12 +251,10 @@ def fingerprint() -> str:
     )
 
 
-def _digest(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int, epochs: int
-) -> str:
+def _digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int) -> str:
     """Short text that differs when two members would not train the same thing."""
     lines = [f"{name} {tuple(p.shape)} {p.dtype} {p.requires_grad}" for name, p in model.named_parameters()]
     lines += [f"{name} {tuple(b.shape)} {b.dtype}" for name, b in model.named_buffers()]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     what = f"{type(model).__name__} {digest}, {type(optimizer).__name__}"
-    return f"{what}, {samples} samples in batches of {batch}, {epochs} epochs"
+    return f"{what}, {samples} samples in batches of {batch}"

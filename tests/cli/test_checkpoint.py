@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import conftest
+import google_crc32c
 import h5py
 import pytest
 from conftest import BIN, ROOT, TENTH, until
@@ -322,6 +323,23 @@ def test_another_fingerprint_than_the_checkpoints_is_told(regroup, member, tmp_p
     assert "is let in under --bits=off: results are not reproducible bit by bit" in bold.err
 
 
+def test_a_checkpoint_whose_model_says_the_number_of_epochs_is_resumed(regroup, member, tmp_path):
+    """As those that were written until 0.1.0, of a job of regroup.torch twice."""
+    done = start(regroup, member, tmp_path, 1, pause_ms=0)
+    assert done.wait() == 0, done.err
+    for once in ("sum samples={} batch=16 epochs=7", "sum, 7 epochs samples={} batch=16 epochs=7"):
+        path = max(tmp_path.glob("step-*")) / "MANIFEST"
+        text = path.read_bytes()[:-16]
+        saved = json.loads(text)["model"]
+        assert saved == f"sum samples={16 * STEPS} batch=16"
+        changed = text.replace(saved.encode(), once.format(16 * STEPS).encode())
+        path.write_bytes(changed + b"crc32c=%08x\n" % google_crc32c.value(changed))
+        again = start(regroup, member, tmp_path, 1, pause_ms=0)
+        assert again.wait() == 0, again.err
+        assert "the job goes on after step" in again.err and "damaged" not in again.err
+        path.write_bytes(text + b"crc32c=%08x\n" % google_crc32c.value(text))
+
+
 def test_copies_behind_the_training_bring_a_job_back_without_its_own_directory(regroup, member, tmp_path):
     words = ["--checkpoint-shared", str(tmp_path / "shared")]
     job = start(regroup, member, tmp_path / "local", 2, *words)
@@ -421,11 +439,17 @@ def test_a_snapshot_larger_than_allowed_is_refused(regroup, member, tmp_path):
 
 
 def train(
-    regroup, folder: Path, size: int, *more: str, program=("tests/chaos/torch_member.py",), pace_us=3000
+    regroup,
+    folder: Path,
+    size: int,
+    *more: str,
+    program=("tests/chaos/torch_member.py",),
+    epochs=2,
+    pace_us=3000,
 ):
-    """PyTorch members: dropout, Adam, two epochs of 29 steps; or another program."""
+    """PyTorch members: dropout, Adam, epochs of 29 steps; or another program."""
     folder.mkdir(exist_ok=True)
-    member = [sys.executable, str(ROOT / program[0]), str(folder), "2", str(pace_us), *program[1:]]
+    member = [sys.executable, str(ROOT / program[0]), str(folder), str(epochs), str(pace_us), *program[1:]]
     words = ["--oversubscribe", "-np", "1:3", "--shards", "4", "--start", str(size), *more]
     path = f"{BIN.parent / 'python'}:{os.environ.get('PYTHONPATH', '')}"
     return regroup.start(*words, *member, env={"PYTHONPATH": path})
@@ -450,6 +474,18 @@ def test_a_resumed_torch_job_has_the_bits_of_an_uninterrupted_one(regroup, tmp_p
     with h5py.File(newest / "model.h5") as view:
         assert view["model.0.weight"].shape == (32, 64)
         assert any(name.startswith("optimizer.state.") and name.endswith(".exp_avg") for name in view)
+
+
+def test_a_finished_torch_job_goes_on_for_more_epochs_with_the_bits_of_a_longer_one(regroup, tmp_path):
+    longer = train(regroup, tmp_path / "longer", 1, pace_us=0)
+    keep = ["--checkpoint", str(tmp_path / "ckpt")]
+    first = train(regroup, tmp_path / "first", 1, *keep, "--every", "29", epochs=1, pace_us=0)
+    assert first.wait(180) == 0, first.err
+    more = train(regroup, tmp_path / "more", 2, *keep, "--every", "4", pace_us=0)
+    assert more.wait(180) == 0, more.err
+    assert "the job goes on after step 29, from" in more.err
+    assert longer.wait(180) == 0, longer.err
+    assert weights_of(tmp_path / "more") == weights_of(tmp_path / "longer") != set()
 
 
 def fused(kind: str = "regroup") -> dict:
