@@ -1,12 +1,15 @@
 """For all tests. Workers of pytest-xdist have a runtime folder each, as the jobs of one are not those of the
 others. The longest files come first, so that none is left to run alone at the end; pytest_seconds.json says
 which they are, and is written anew where REGROUP_RECORD_SECONDS is set. In CI a skip is a failure, unless
-hardware or `--full` is what it lacks. At the end a table says what each folder took."""
+hardware or `--full` is what it lacks. At the end a table says what each folder took; REGROUP_TEST_COSTS names
+a file to which each test adds a line."""
 
 import collections
+import itertools
 import json
 import os
 import re
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +20,7 @@ SECONDS = Path(__file__).with_name("pytest_seconds.json")
 # What a machine of CI may lack; FUSE, control groups, namespaces, libpmix and daemons it must have.
 MAY_LACK = re.compile(r"--full|REGROUP_TEST_FULL|\bGPUs?\b|two processors|two cores|cgroup v1")
 folder = pytest.StashKey[str]()
+before = pytest.StashKey[float]()  # processor_seconds() when the last phase of a test ended
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,6 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
 
 
+def processor_seconds() -> float:
+    """Of this process and of its children that were waited for; daemons and what they start do not count."""
+    used = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[before] = processor_seconds()
+
+
 def skip_fails(reason: str, environment: collections.abc.Mapping[str, str]) -> bool:
     """Whether a test that was skipped for `reason` has failed."""
     return environment.get("CI") == "true" and not MAY_LACK.search(reason)
@@ -42,6 +57,9 @@ def skip_fails(reason: str, environment: collections.abc.Mapping[str, str]) -> b
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
+    now = processor_seconds()
+    report.processor = now - item.stash.get(before, now)
+    item.stash[before] = now
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if skip_fails(reason, os.environ):
@@ -50,19 +68,49 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     return report
 
 
+class Costs:
+    """Seconds of tests: in all, in fixtures (where daemons and jobs start), and computing."""
+
+    def __init__(self) -> None:
+        self.wall = self.fixtures = self.computing = 0.0
+
+    def add(self, report: pytest.TestReport) -> None:
+        self.wall += report.duration
+        self.fixtures += 0 if report.when == "call" else report.duration
+        self.computing += getattr(report, "processor", 0.0)
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
-    files: dict[str, float] = collections.defaultdict(float)
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if hasattr(report, "duration"):
-                files[report.nodeid.partition("::")[0]] += report.duration
-    folders: dict[str, float] = collections.defaultdict(float)
-    for name, seconds in files.items():
-        folders["/".join(name.split("/")[:2])] += seconds
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # the process that started it has the reports of all workers
+    tests: dict[str, Costs] = collections.defaultdict(Costs)
+    files: dict[str, Costs] = collections.defaultdict(Costs)
+    folders: dict[str, Costs] = collections.defaultdict(Costs)
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if hasattr(report, "duration"):
+            name = report.nodeid.partition("::")[0]
+            for table, key in (
+                (tests, report.nodeid),
+                (files, name),
+                (folders, "/".join(name.split("/")[:2])),
+            ):
+                table[key].add(report)
     if folders:
         terminalreporter.section("minutes by folder (of all workers together)")
-        for name, seconds in sorted(folders.items(), key=lambda row: -row[1]):
-            terminalreporter.write_line(f"{seconds / 60:6.2f}  {name}")
+        for name, costs in sorted(folders.items(), key=lambda row: -row[1].wall):
+            more = f"{costs.fixtures / 60:.2f} in fixtures, {costs.computing / 60:.2f} computing"
+            terminalreporter.write_line(f"{costs.wall / 60:6.2f}  {name}  ({more})")
     if files and "REGROUP_RECORD_SECONDS" in os.environ:
-        known = json.loads(SECONDS.read_text()) | {name: round(seconds) for name, seconds in files.items()}
+        known = json.loads(SECONDS.read_text()) | {name: round(costs.wall) for name, costs in files.items()}
         SECONDS.write_text(json.dumps(dict(sorted(known.items())), indent=0) + "\n")
+    if tests and (path := os.environ.get("REGROUP_TEST_COSTS")):
+        with open(path, "a", encoding="utf-8") as out:
+            for name, costs in tests.items():
+                print(
+                    f"{costs.wall:.2f}",
+                    f"{costs.fixtures:.2f}",
+                    f"{costs.computing:.2f}",
+                    name,
+                    sep="\t",
+                    file=out,
+                )

@@ -18,7 +18,7 @@ from results import parts_of
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests/budget.json"
 CTEST_ROW = re.compile(r"^(\S+)\s+= +([0-9.]+) sec\*proc", re.MULTILINE)
-PYTEST_TABLE = re.compile(r"^=+ minutes by folder .*=+\n((?: *[0-9.]+  \S+\n?)+)", re.MULTILINE)
+PYTEST_TABLE = re.compile(r"^=+ minutes by folder .*=+\n((?: *[0-9.]+  \S+.*\n?)+)", re.MULTILINE)
 ALSO_LABELS = {"full"}  # of tests that have the label of their folder too
 
 
@@ -36,7 +36,7 @@ def minutes_of_pytest(log: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for table in PYTEST_TABLE.findall(log):
         for row in table.splitlines():
-            minutes, folder = row.split()
+            minutes, folder = row.split()[:2]
             found[folder] = found.get(folder, 0.0) + float(minutes)
     return found
 
