@@ -9,6 +9,7 @@
 #include "launcher/topo/machine_text.h"
 #include "launcher/topo/nccl_xml.h"
 #include "launcher/topo/nvidia_smi.h"
+#include "launcher/topo/smi_matrix.h"
 #include "launcher/topo/text_input.h"
 #include "launcher/topo/xml_input.h"
 

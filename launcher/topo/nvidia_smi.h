@@ -9,8 +9,6 @@
 
 namespace regroup::launcher {
 
-[[nodiscard]] bool looks_like_nvidia_smi(std::string_view text);
-
 // A machine in which every pair has the class that the matrix gives it; how wide its PCIe links are and which
 // GPUs they are it does not say. kInvalidArgument, "SOURCE:LINE: ...": not square, not the same both ways, a
 // word that is none, or pairs that contradict each other.
