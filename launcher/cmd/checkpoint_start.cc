@@ -20,8 +20,9 @@ using core::Result;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr const char* kPassOver = "pass-over";   // damaged ones stay where they are
-constexpr std::chrono::seconds kLockLimit(10);   // of a directory, for its lock; as a rule: time_limit()
+constexpr const char* kPassOver = "pass-over";  // damaged ones stay where they are
+constexpr std::chrono::seconds kLockLimit(10);  // of a directory, for its lock; as a rule: time_limit()
+constexpr std::chrono::seconds kClearing(5);    // of a job that has lost its launcher, after --orphan-timeout
 constexpr std::chrono::seconds kQuietLimit(30);  // between two reports of a reader of checkpoints; likewise
 constexpr std::chrono::seconds kSyncLimit(600);  // of who copies one, for a file to be on the disk
 
@@ -46,10 +47,15 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path, error).lexically_normal().string();
 }
 
+LockWait lock_wait(const Options& options, const std::string& option) {
+  return {time_limit(options.environment, kLockLimit), options.orphan_timeout + kClearing,
+          [option](const std::string& text) { fail(fmt::format("{} {}", option, text), 0); }};
+}
+
 // Makes the directory if need be, and its LOCK name the job.
-Status take(const std::string& option, const std::string& path, const std::string& job, core::Duration limit,
-            HeldLocks* locks) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/true, limit);
+Status take(const std::string& option, const std::string& path, const std::string& job,
+            const Options& options, HeldLocks* locks) {
+  auto taken = take_directory(path, lock_owner(job), /*make=*/true, lock_wait(options, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -58,8 +64,8 @@ Status take(const std::string& option, const std::string& path, const std::strin
 // On a host where the job may have no member and no such directory: nothing then. Another job has it: an
 // error.
 Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job,
-                                                    core::Duration limit) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/false, limit);
+                                                    const Options& options) {
+  auto taken = take_directory(path, lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == core::Code::kUnavailable) return Status(taken.code(), why);
@@ -69,10 +75,10 @@ Result<std::optional<core::FileLock>> take_if_there(const std::string& path, con
 
 // What a job goes on from whose hosts all see only `plan.shared`; the launcher's host may have a newer one,
 // which is copied there first.
-Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan,
-                                              const launcher::CheckpointRequest& asked,
-                                              const launcher::Environment& environment) {
-  const auto own = take_if_there(plan.directory, plan.job, time_limit(environment, kLockLimit));
+Result<std::optional<Resume>> newest_of_hosts(const CheckpointPlan& plan, const Options& options) {
+  const launcher::CheckpointRequest& asked = options.checkpoint;
+  const launcher::Environment& environment = options.environment;
+  const auto own = take_if_there(plan.directory, plan.job, options);
   if (!own.ok()) return own.status();
   if (!own->has_value()) return newest_in({plan.shared, kPassOver}, plan.shared, environment);
   auto newest = newest_in({plan.shared, kPassOver, plan.directory}, plan.directory, environment);
@@ -129,16 +135,15 @@ Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& 
   if (asked.directory.empty()) return plan;
   plan.directory = absolute(asked.directory);
   plan.job = job;
-  const core::Duration lock_limit = time_limit(options->environment, kLockLimit);
   if (!asked.shared.empty()) {
     plan.shared = absolute(asked.shared);
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, lock_limit, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint-shared", plan.shared, job, *options, locks));
   }
   Result<std::optional<Resume>> newest = std::optional<Resume>();
   if (hosts && !plan.shared.empty()) {
-    newest = newest_of_hosts(plan, asked, options->environment);
+    newest = newest_of_hosts(plan, *options);
   } else {
-    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, lock_limit, locks));
+    REGROUP_RETURN_IF_ERROR(take("--checkpoint", plan.directory, job, *options, locks));
     std::vector<std::string> places{plan.directory};
     if (!plan.shared.empty()) places.insert(places.end(), {plan.shared, kPassOver});
     newest = newest_in(places, plan.directory, options->environment);

@@ -13,14 +13,19 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <string_view>
 #include <thread>
 #include <utility>
 
+#include "launcher/supervise/dying.h"
 #include "launcher/supervise/environment.h"
+#include "launcher/supervise/signals.h"
 #include "launcher/supervise/spawn.h"
 
 namespace regroup::cmd {
@@ -34,7 +39,9 @@ using core::Status;
 using Taken = std::optional<core::FileLock>;
 
 constexpr std::size_t kMostText = 8192;
-constexpr std::chrono::seconds kLeaving(2);  // of the last processes of a job that was killed
+constexpr std::uint64_t kMostHolder = 512;               // bytes of a LOCK
+constexpr std::chrono::milliseconds kEndingLook(20);     // whether a job that is ending has ended ...
+constexpr std::chrono::milliseconds kEndingAnswer(500);  // ... and for how long one child looks
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -62,16 +69,29 @@ struct ChildAnswer {
   core::Fd file;
 };
 
+std::string holder_of(const std::string& lock) {
+  std::ifstream file(lock);
+  std::string text(kMostHolder, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+// The lock, or the text of one whose job is ending.
 Result<ChildAnswer> take_now(const std::string& directory, const std::string& owner, bool make) {
   std::error_code error;
   if (!make && !fs::is_directory(directory, error)) return ChildAnswer();
   fs::create_directories(directory, error);
   if (error) return core::system_error("mkdir", directory, error.value());
-  auto lock = core::FileLock::take(directory + "/LOCK", owner);
-  for (const auto end = std::chrono::steady_clock::now() + kLeaving;
-       lock.code() == Code::kUnavailable && std::chrono::steady_clock::now() < end;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    lock = core::FileLock::take(directory + "/LOCK", owner);
+  const std::string path = directory + "/LOCK";
+  auto lock = core::FileLock::take(path, owner);
+  for (const auto end = std::chrono::steady_clock::now() + kEndingAnswer;
+       lock.code() == Code::kUnavailable;) {
+    const std::string holder = holder_of(path);
+    if (!launcher_is_gone(holder, owner)) break;
+    if (std::chrono::steady_clock::now() >= end) return ChildAnswer{holder, {}};
+    std::this_thread::sleep_for(kEndingLook);
+    lock = core::FileLock::take(path, owner);
   }
   if (!lock.ok()) return lock.status();
   core::Fd file(::fcntl(lock->descriptor(), F_DUPFD_CLOEXEC, 0));
@@ -143,7 +163,42 @@ Result<ChildAnswer> ask(const std::function<Result<ChildAnswer>()>& work, const 
   return told;
 }
 
+// One that ends a job, and is blocked here. Or 0.
+int signal_that_waits() {
+  sigset_t waiting;
+  ::sigpending(&waiting);
+  for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
+    if (::sigismember(&waiting, signal) == 1) return signal;
+  }
+  return 0;
+}
+
+// "PID" and "HOST" of "job ID (process PID on HOST)".
+std::optional<std::pair<pid_t, std::string>> process_in(const std::string& owner) {
+  constexpr std::string_view kBefore = " (process ", kBetween = " on ";
+  const std::size_t at = owner.find(kBefore);
+  const std::size_t end = owner.rfind(')');
+  if (!owner.starts_with("job ") || at == std::string::npos || end == std::string::npos) return std::nullopt;
+  const char* const digits = owner.data() + at + kBefore.size();
+  pid_t pid = 0;
+  const auto [rest, error] = std::from_chars(digits, owner.data() + owner.size(), pid);
+  const auto host = static_cast<std::size_t>(rest - owner.data()) + kBetween.size();
+  if (error != std::errc() || pid <= 0 || host > end ||
+      owner.substr(host - kBetween.size(), kBetween.size()) != kBetween)
+    return std::nullopt;
+  return std::pair(pid, owner.substr(host, end - host));
+}
+
 }  // namespace
+
+// An earlier launch by the launcher of this one is over, too.
+bool launcher_is_gone(const std::string& holder, const std::string& owner) {
+  const auto theirs = process_in(holder), ours = process_in(owner);
+  if (!theirs || !ours || theirs->second != ours->second) return false;
+  if (theirs->first == ours->first) return true;
+  const bool none = ::kill(theirs->first, 0) != 0 && errno == ESRCH;
+  return none || launcher::is_exiting(theirs->first);
+}
 
 std::vector<core::FileLock>& HeldLocks::kept() {
   static auto& kept = *new std::vector<core::FileLock>;
@@ -153,10 +208,32 @@ std::vector<core::FileLock>& HeldLocks::kept() {
 HeldLocks::~HeldLocks() { std::ranges::move(locks_, std::back_inserter(kept())); }
 
 Result<Taken> take_directory(const std::string& directory, const std::string& owner, bool make,
-                             Duration limit) {
-  auto told = ask([&] { return take_now(directory, owner, make); }, directory, limit);
-  if (!told.ok()) return told.status();
-  return told->file.valid() ? Taken(core::FileLock::adopt(std::move(told->file))) : Taken();
+                             const LockWait& wait) {
+  std::optional<std::chrono::steady_clock::time_point> until;
+  for (;;) {
+    auto told = ask([&] { return take_now(directory, owner, make); }, directory, wait.answer);
+    if (!told.ok()) return told.status();
+    if (told->file.valid()) return Taken(core::FileLock::adopt(std::move(told->file)));
+    if (told->text.empty()) return Taken();
+    const std::string has = fmt::format("{}/LOCK: {} has it", directory, told->text);
+    const auto now = std::chrono::steady_clock::now();
+    if (!until) {
+      until = now + wait.ending;
+      if (wait.say)
+        wait.say(
+            fmt::format("{}, but its launcher is gone: this job begins when that one has ended, within "
+                        "{:g} s (--orphan-timeout, and time to clear up)",
+                        has, seconds_of(wait.ending)));
+    } else if (now >= *until) {
+      return Status(Code::kUnavailable,
+                    fmt::format("{}, and has not ended within {:g} s although its launcher is gone: end its "
+                                "processes (REGROUP_JOB in their environment), or name another directory",
+                                has, seconds_of(wait.ending)));
+    }
+    if (const int signal = signal_that_waits(); signal != 0)
+      return Status(Code::kUnavailable, fmt::format("{}, and {} came while its end was waited for", has,
+                                                    launcher::signal_name(signal)));
+  }
 }
 
 Result<std::string> ask_child(const std::function<Result<std::string>()>& work, const std::string& about,

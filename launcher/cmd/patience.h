@@ -14,12 +14,22 @@
 
 namespace regroup::cmd {
 
-// The lock in the file LOCK of `directory`, which then says `owner`; it is ours when this returns. The
-// directory is made if it is not there, or, without `make`, nothing is returned. kUnavailable: another job
-// has it, which the message names. kDeadlineExceeded: no answer within `limit`. For a process of one thread.
+struct LockWait {
+  core::Duration answer{};                           // for the directory to answer
+  core::Duration ending{};                           // for a job whose launcher is gone to end
+  std::function<void(const std::string&)> say = {};  // told once that such a job is waited for
+};
+// Takes the lock in the file LOCK of `directory`, which then says `owner` ("job ID (process PID on HOST)").
+// Makes the directory if it is not there; without `make`, returns nothing then. A job whose launcher is gone
+// from this host is ending: its end is waited for, for `wait.ending`, and `wait.say` told so.
+// kUnavailable: another job has the directory (at once if its launcher lives; the message names it), or a
+// signal came meanwhile. kDeadlineExceeded: no answer within `wait.answer`. For a process of one thread.
 [[nodiscard]] core::Result<std::optional<core::FileLock>> take_directory(const std::string& directory,
                                                                          const std::string& owner, bool make,
-                                                                         core::Duration limit);
+                                                                         const LockWait& wait);
+// Whether the process that `holder`, the text of a LOCK, names ran on the host that `owner` names, and is
+// gone.
+[[nodiscard]] bool launcher_is_gone(const std::string& holder, const std::string& owner);
 
 // Locks that a process holds to its end, or until give_back(). What gives them back is then the kernel, which
 // a directory that does not answer any more may keep waiting, and the process with it; that has said by then

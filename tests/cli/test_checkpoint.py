@@ -201,6 +201,17 @@ def test_the_second_job_on_a_directory_is_refused_and_told_who_has_it(regroup, m
     assert job.wait() == 0
 
 
+def test_a_job_that_has_lost_its_launcher_is_waited_for(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 1, "--orphan-timeout", "3", pause_ms=40)
+    until(lambda: named(job) >= 5, "a checkpoint")
+    job.process.kill()
+    job.process.wait(10)
+    again = start(regroup, member, tmp_path, 1, "--orphan-timeout", "3", pause_ms=40)
+    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+\) has it, but its launcher is gone: "
+                   r"this job begins when that one has ended, within 8 s")  # fmt: skip
+    assert_goes_on(again, 5)
+
+
 @needs_fuse
 @pytest.mark.parametrize("option", ["--checkpoint", "--checkpoint-shared"])
 def test_a_directory_that_hangs_is_told_and_no_job_begins(regroup, member, option, tmp_path):
