@@ -1,16 +1,18 @@
-// Pictures want cairo, which the launcher does not load. The helper is told where this user's files lie.
+// Pictures want cairo, which the launcher does not load. The helper is told where this user's files lie,
+// and what the environment puts in the place of this machine.
 #include "launcher/cmd/topo.h"
 
 #include <utility>
 
 #include "launcher/cmd/helper.h"
 #include "launcher/cmd/job_files.h"
+#include "launcher/topo/read_topology.h"
 
 namespace regroup::cmd {
 
 int run_topo(std::vector<std::string> words, const launcher::Environment& environment) {
   const auto folder = runtime_folder(environment);
-  words.insert(words.begin(), folder.ok() ? *folder : "-");
+  words.insert(words.begin(), {folder.ok() ? *folder : "-", launcher::machine_source(environment)});
   return become_helper("topo", std::move(words), environment);
 }
 

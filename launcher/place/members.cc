@@ -19,11 +19,12 @@ using core::Status;
 
 // The machine as this job may use it.
 Result<Topology> usable_topology(const Options& options, const Allocation& allocation) {
-  auto topology = read_this_machine();
+  auto topology = read_this_machine(machine_source(options.environment));
   if (!topology.ok()) return topology;
   if (!topology->this_machine) {
     if (options.do_not_launch) return topology;
-    return Status(core::Code::kUnavailable, "HWLOC_XMLFILE or HWLOC_SYNTHETIC describes another machine");
+    return Status(core::Code::kUnavailable,
+                  fmt::format("{} describes another machine", machine_source(options.environment)));
   }
   return restricted(std::move(*topology), allocation.hosts.at(0).cores);
 }
@@ -38,8 +39,8 @@ Machine processors_only(Topology topology) {
   return out;
 }
 
-Status take_described_machine(Allocation& allocation) {
-  auto topology = read_this_machine();
+Status take_described_machine(const Environment& own, Allocation& allocation) {
+  auto topology = read_this_machine(machine_source(own));
   if (!topology.ok()) return topology.status();
   Host& host = allocation.hosts.at(0);
   host.cores.clear();
@@ -119,7 +120,7 @@ std::vector<std::uint32_t> PlacedJob::threads(const std::vector<std::uint32_t>& 
 
 Status prepare_members(Options& options, Allocation& allocation) {
   if (options.do_not_launch && described(options)) {
-    REGROUP_RETURN_IF_ERROR(take_described_machine(allocation));
+    REGROUP_RETURN_IF_ERROR(take_described_machine(options.environment, allocation));
     allocation.hosts.at(0).quota = 0;
   }
   const MapBy& map = options.mapping.map;
@@ -147,7 +148,7 @@ Result<PlacedJob> place_members(const Options& options, const Allocation& alloca
   const Host& host = allocation.hosts.at(0);
   SiteHost here{host.name, 0, 0, HostSurvey()};
   if (order && options.do_not_launch && !order->devices && described(options)) {
-    auto topology = read_this_machine();
+    auto topology = read_this_machine(machine_source(options.environment));
     here.survey = topology.ok()
                       ? Result<HostSurvey>(HostSurvey{processors_only(std::move(*topology)), host.cores, 0})
                       : Result<HostSurvey>(topology.status());

@@ -149,6 +149,11 @@ std::string who_has(const Site& site) {
                      fmt::join(out, ", "));
 }
 
+// What should have told of the processors is there, and cannot be read.
+bool is_unread(const Status& unknown) {
+  return unknown.code() == core::Code::kInvalidArgument || unknown.code() == core::Code::kDeadlineExceeded;
+}
+
 std::vector<std::string> shared_gpus(const Site& site, const std::vector<DeviceSpot>& ranks) {
   std::set<std::pair<std::uint32_t, std::uint32_t>> told;
   std::vector<std::string> out;
@@ -249,6 +254,7 @@ Result<PlacedJob> place_on_site(const Options& options, std::vector<SiteHost> ho
     if (!usable.threads.empty()) out.topologies.back() = std::move(usable);
   }
   out.warnings = shared_gpus(*site, placed->devices);
+  if (is_unread(site->unknown)) out.warnings.push_back(site->unknown.message() + ": ranks are not bound");
   out.placement = std::move(*placed);
   out.quotas = std::move(site->quotas);
   return out;

@@ -54,11 +54,11 @@ void make_printable(nlohmann::json& json) {
 
 core::Result<HostSurvey> survey_host(const SurveyOrder& order, std::vector<int> cpus, const Environment& own,
                                      const std::string& cache_folder, const SysfsRoots& roots) {
-  auto processors = read_this_machine();
+  const std::string source = machine_source(own);
+  auto processors = read_this_machine(source);
   if (!processors.ok()) return processors.status();
   if (!processors->this_machine)
-    return core::Status(core::Code::kUnavailable,
-                        "HWLOC_XMLFILE or HWLOC_SYNTHETIC describes another machine");
+    return core::Status(core::Code::kUnavailable, fmt::format("{} describes another machine", source));
   HostSurvey out;
   out.cpus = std::move(cpus);
   if (order.devices) {

@@ -31,6 +31,9 @@ constexpr std::array<std::pair<const char*, const char*>, 5> kHelperEnvironment{
 
 constexpr std::array<const char*, 2> kPluginPaths{"HWLOC_PLUGINS_PATH", "PMIX_MCA_mca_base_component_path"};
 
+// It would put another topology in the place of ours, from a file that libhwloc may not be able to digest.
+bool of_hwloc(const launcher::Environment::value_type& entry) { return entry.first.starts_with("HWLOC_"); }
+
 // Told by a launcher around this job: libpmix would take itself for one of its clients.
 bool of_outer_launcher(const launcher::Environment::value_type& entry) {
   return entry.first.starts_with("PMIX_") || entry.first.starts_with("PMI_");
@@ -63,6 +66,7 @@ core::Result<std::unique_ptr<Helper>> Helper::start(boost::asio::io_context& loo
   if (!null.valid()) return core::system_error("open", "/dev/null", errno);
   launcher::Environment environment = options.environment;
   std::erase_if(environment, of_outer_launcher);
+  std::erase_if(environment, of_hwloc);
   for (const auto& [name, value] : kHelperEnvironment) environment[name] = value;
   const std::string folder = fmt::format("{}/pmi-{}{}", options.folder, options.job,
                                          options.host == 0 ? "" : fmt::format("-{}", options.host));

@@ -101,7 +101,8 @@ std::string cache_key(const DiscoverOptions& options) {
 }  // namespace
 
 core::Result<Machine> discover_machine(const DiscoverOptions& options) {
-  core::Result<Topology> processors = options.processors ? *options.processors : read_this_machine();
+  core::Result<Topology> processors =
+      options.processors ? *options.processors : read_this_machine(options.source);
   if (!processors.ok()) return processors.status();
   const std::string key = cache_key(options);
   if (!key.empty() && !options.fresh) {

@@ -14,9 +14,10 @@ struct DiscoverOptions {
   SysfsRoots roots;
   std::string nvml = "libnvidia-ml.so.1";  // looked for where sysfs shows a GPU of NVIDIA
   std::string boot_id = "/proc/sys/kernel/random/boot_id";
-  std::string cache_folder;            // 0700 and this user's; "": neither read nor written
-  bool fresh = false;                  // what the cache says is replaced, not read
-  std::optional<Topology> processors;  // instead of this machine's
+  std::string cache_folder;             // 0700 and this user's; "": neither read nor written
+  bool fresh = false;                   // what the cache says is replaced, not read
+  std::optional<Topology> processors;   // instead of this machine's
+  std::string source = "this machine";  // of its processors, for errors: machine_source()
 };
 
 // Devices are looked at once for each boot and each set of them that is visible (device_state.h): what was

@@ -39,7 +39,8 @@ struct Hwloc {
 #undef REGROUP_HWLOC_DECLARE
 };
 
-// Reads `what` and hands it to `use`. `prepare` says what to read; 0 for success, as hwloc's own calls.
+// Reads `what` and hands it to `use`, in a process of its own (read_apart.h): libhwloc trusts what it reads,
+// and this sets HWLOC_PLUGINS_PATH. `prepare` says what to read; 0 for success, as hwloc's own calls.
 [[nodiscard]] core::Status with_hwloc(const std::string& what, hwloc_type_filter_e devices,
                                       const std::function<int(const Hwloc&, hwloc_topology_t)>& prepare,
                                       const std::function<core::Status(const Hwloc&, hwloc_topology_t)>& use);

@@ -2,16 +2,13 @@
 #include "launcher/topo/hwloc_machine.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "launcher/topo/hwloc_library.h"
@@ -218,26 +215,12 @@ class HwlocReader {
   std::map<std::string, std::string> arch_;  // by bus id
 };
 
-// libhwloc trusts its XML: text that is well formed and means nonsense has been seen to crash it. So a child
-// reads it first.
-core::Status try_in_child(const std::string& source, const std::function<int()>& read) {
-  constexpr unsigned kSeconds = 20;
-  const pid_t child = ::fork();
-  if (child < 0) return core::system_error("fork", source, errno);
-  if (child == 0) {
-    for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGALRM}) ::signal(signal, SIG_DFL);
-    ::alarm(kSeconds);
-    ::_exit(read());
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return core::system_error("waitpid", source, errno);
-  }
-  if (!WIFSIGNALED(status)) return {};  // whatever is wrong is said when it is read here
-  return input_error(source, 0, fmt::format("libhwloc cannot read it: {}", ::strsignal(WTERMSIG(status))));
-}
+}  // namespace
 
-core::Result<Machine> read_here(const XmlInput& xml, const std::string& known) {
+core::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& text) {
+  std::set<std::string_view> bus_ids;
+  REGROUP_RETURN_IF_ERROR(check_objects(xml, xml.root(), bus_ids));
+  const std::string known = as_hwloc2_xml(text);
   std::optional<core::Result<Machine>> out;
   const core::Status status = with_hwloc(
       xml.source(), HWLOC_TYPE_FILTER_KEEP_ALL,
@@ -250,16 +233,6 @@ core::Result<Machine> read_here(const XmlInput& xml, const std::string& known) {
       });
   if (!status.ok()) return status;
   return std::move(*out);
-}
-
-}  // namespace
-
-core::Result<Machine> read_hwloc_xml(const XmlInput& xml, const std::string& text) {
-  std::set<std::string_view> bus_ids;
-  REGROUP_RETURN_IF_ERROR(check_objects(xml, xml.root(), bus_ids));
-  const std::string known = as_hwloc2_xml(text);
-  REGROUP_RETURN_IF_ERROR(try_in_child(xml.source(), [&] { return read_here(xml, known).ok() ? 0 : 1; }));
-  return read_here(xml, known);
 }
 
 }  // namespace regroup::launcher

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "launcher/topo/hwloc_machine.h"
+#include "launcher/topo/machine_json.h"
 #include "launcher/topo/machine_text.h"
 #include "launcher/topo/nccl_xml.h"
 #include "launcher/topo/nvidia_smi.h"
+#include "launcher/topo/read_apart.h"
 #include "launcher/topo/smi_matrix.h"
 #include "launcher/topo/text_input.h"
 #include "launcher/topo/xml_input.h"
@@ -27,13 +30,32 @@ core::Result<Machine> parse_xml(const std::string& text, const std::string& sour
   return xml->error(xml->root(), fmt::format("<{}> is neither hwloc's <topology> nor NCCL's <system>", root));
 }
 
-}  // namespace
-
-core::Result<Machine> parse_machine(const std::string& text, const std::string& source) {
+core::Result<Machine> parse_here(const std::string& text, const std::string& source) {
   const std::string_view start = trimmed(text);
   if (start.starts_with('<')) return parse_xml(text, source);
   if (looks_like_nvidia_smi(text)) return parse_nvidia_smi(text, source);
   return parse_machine_text(text, source);
+}
+
+core::Result<Machine> machine_apart(const std::string& source,
+                                    const std::function<core::Result<Machine>()>& read) {
+  const auto json = read_apart(source, "the reader of topologies", [&]() -> core::Result<std::string> {
+    const auto machine = read();
+    if (!machine.ok()) return machine.status();
+    return machine_to_json(*machine);
+  });
+  if (!json.ok()) return json.status();
+  auto machine = machine_from_json(*json);
+  if (!machine.ok()) return input_error(source, 0, machine.status().message());
+  return machine;
+}
+
+}  // namespace
+
+core::Result<Machine> parse_machine(const std::string& text, const std::string& source) {
+  const bool foreign = trimmed(text).starts_with('<') && text.find("<topology") != std::string::npos;
+  if (!foreign) return parse_here(text, source);
+  return machine_apart(source, [&] { return parse_here(text, source); });
 }
 
 std::string nccl_topology_file(const std::string& path) {
@@ -47,9 +69,11 @@ std::string nccl_topology_file(const std::string& path) {
 }
 
 core::Result<Machine> load_machine(const std::string& path) {
-  const auto text = read_text_file(path);
-  if (!text.ok()) return text.status();
-  auto machine = parse_machine(*text, path);
+  auto machine = machine_apart(path, [&]() -> core::Result<Machine> {
+    const auto text = read_text_file(path);
+    if (!text.ok()) return text.status();
+    return parse_here(*text, path);
+  });
   if (machine.ok() && machine->name.empty()) {
     const std::size_t slash = path.rfind('/'), start = slash == std::string::npos ? 0 : slash + 1;
     machine->name = path.substr(start, path.rfind('.') - start);

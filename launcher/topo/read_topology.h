@@ -1,18 +1,23 @@
 // Where a Topology comes from: this machine, a recorded one or a synthetic one. All are read by hwloc, which
-// is loaded at run time: a job that needs no topology does not pay for it.
+// is loaded at run time, in a process of its own (read_apart.h): a job that needs no topology does not pay
+// for it, and one whose description libhwloc cannot digest gets an error.
 #pragma once
 
 #include <string>
 
 #include "core/status.h"
+#include "launcher/options/request.h"
 #include "launcher/topo/topology.h"
 
 namespace regroup::launcher {
 
+// "this machine", or what the environment of this process puts in its place: "HWLOC_XMLFILE=machine.xml".
+[[nodiscard]] std::string machine_source(const Environment& own);
+
 // This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC and
-// hwloc's other variables put in its place. About 1 ms. Sets HWLOC_PLUGINS_PATH in this process, so not
-// beside other threads. kUnavailable: there is no libhwloc.so.15; kInvalidArgument: hwloc fails.
-[[nodiscard]] core::Result<Topology> read_this_machine();
+// hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
+// kUnavailable: there is no libhwloc.so.15; kInvalidArgument: hwloc fails, or died of what it read.
+[[nodiscard]] core::Result<Topology> read_this_machine(const std::string& source);
 
 // An XML of hwloc (2.x, or 3.x as far as libhwloc 2 understands it). kInvalidArgument: it is none.
 [[nodiscard]] core::Result<Topology> parse_hwloc_xml(const std::string& text);

@@ -1,10 +1,13 @@
 """`regroup topo`: this machine, recorded ones, pictures, and what is refused."""
 
+import os
+import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import matplotlib.image
+import pytest
 from conftest import BIN, DEADLINE_S
 
 MACHINES = Path(__file__).parents[1] / "machines"
@@ -62,3 +65,38 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         out = topo(*words)
         assert out.returncode == 1
         assert message in out.stderr, out.stderr
+
+
+DIES = {**os.environ, "LD_LIBRARY_PATH": str(BIN.parent / "tests/lib/dying_hwloc")}
+PLACED = ["--topology", str(MACHINES / "hwloc-dgx2.xml"), "--placement", "best"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "named", "expected"),
+    [
+        ({"HWLOC_XMLFILE": "m.xml"}, ["-np", "1", "echo", "up"], "HWLOC_XMLFILE=m.xml", 0),
+        ({"HWLOC_XMLFILE": "m.xml"}, ["--bind-to", "core", "-np", "1", "true"], "HWLOC_XMLFILE=m.xml", 213),
+        ({"HWLOC_SYNTHETIC": "pu:2"}, ["--do-not-launch", "-np", "1", "true"], "HWLOC_SYNTHETIC=pu:2", 1),
+        ({"HWLOC_XMLFILE": "m.xml"}, ["topo"], "HWLOC_XMLFILE=m.xml", 1),
+        ({}, ["topo", "--machine", PLACED[1]], PLACED[1], 1),
+        ({}, ["place", "--machine", PLACED[1], "-np", "2"], PLACED[1], 1),
+        ({}, [*PLACED, "-np", "1", "true"], "this machine", 213),
+        (
+            {},
+            ["--launcher", "fork", "-H", "a:1,b:1", *PLACED, "-np", "2", "true"],
+            "host a: this machine",
+            213,
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_a_library_that_dies_of_what_it_reads_ends_nobody(
+    variables, words, named, expected, tmp_path
+) -> None:
+    """On every path on which something reaches libhwloc, in whose place one is found that dies."""
+    env = {**DIES, **variables, "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = [str(BIN / "regroup"), *words]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
+    assert out.returncode == expected, out.stderr
+    assert re.search(rf"{re.escape(named)}: .* was killed by SIGSEGV \(.*\) while it read this", out.stderr)
+    assert not list(tmp_path.glob("core*"))

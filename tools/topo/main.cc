@@ -1,4 +1,4 @@
-// `regroup topo`: a machine as text or as a picture. usage: regroup-topo CACHE_FOLDER [OPTIONS]
+// `regroup topo`: a machine as text or as a picture. usage: regroup-topo CACHE_FOLDER SOURCE [OPTIONS]
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -20,11 +20,13 @@ int fail(std::string_view why) {
   return 1;
 }
 
-regroup::core::Result<Machine> machine_of(const Options& options, const std::string& cache) {
+regroup::core::Result<Machine> machine_of(const Options& options, const std::string& cache,
+                                          const std::string& source) {
   if (!options.machine.empty()) return regroup::launcher::load_machine(options.machine);
   regroup::launcher::DiscoverOptions discover;
   if (cache != "-") discover.cache_folder = cache;
   discover.fresh = options.fresh;
+  discover.source = source;
   return regroup::launcher::discover_machine(discover);
 }
 
@@ -64,14 +66,14 @@ int show(const Options& options, const Machine& machine, const std::vector<int>&
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return fail("it is started by regroup");
-  const auto options = regroup::topo::parse_options({argv + 2, argv + argc});
+  if (argc < 3) return fail("it is started by regroup");
+  const auto options = regroup::topo::parse_options({argv + 3, argv + argc});
   if (!options.ok()) return fail(fmt::format("{}\n{}", options.status().message(), regroup::topo::kUsage));
   if (options->help) {
     fmt::print("{}", regroup::topo::kUsage);
     return 0;
   }
-  const auto machine = machine_of(*options, argv[1]);
+  const auto machine = machine_of(*options, argv[1], argv[2]);
   if (!machine.ok()) return fail(machine.status().message());
   const auto ranks = ranks_of(*options, *machine);
   if (!ranks.ok()) return fail(ranks.status().message());

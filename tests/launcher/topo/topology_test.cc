@@ -77,7 +77,7 @@ TEST(Topology, SaysWhatItCannotRead) {
 }
 
 TEST(Topology, ThisMachineHasTheProcessorsOfTheAffinityMask) {
-  auto read = read_this_machine();
+  auto read = read_this_machine("this machine");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_TRUE(read->this_machine);
   cpu_set_t mask;

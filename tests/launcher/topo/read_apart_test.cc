@@ -1,0 +1,94 @@
+// Readers that die, hang, or leave without a word, in the process apart that they run in.
+#include "launcher/topo/read_apart.h"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "launcher/topo/load_machine.h"
+
+namespace regroup::launcher {
+namespace {
+
+using testing::HasSubstr;
+using Answer = core::Result<std::string>;
+
+constexpr const char* kFile = "machine.xml";
+
+bool no_child_is_left() { return ::waitpid(-1, nullptr, WNOHANG) < 0; }
+
+TEST(ReadApart, AnAnswerComesBackWhole) {
+  const std::string large(std::size_t{3} << 20, 'x');
+  EXPECT_EQ(*read_apart(kFile, "r", [&] { return Answer(large); }), large);
+  EXPECT_EQ(*read_apart(kFile, "r", [] { return Answer(std::string()); }), "");
+  const auto refused =
+      read_apart(kFile, "r", [] { return Answer(core::Status(core::Code::kNotFound, "f:3: no")); });
+  EXPECT_EQ(refused.code(), core::Code::kNotFound);
+  EXPECT_EQ(refused.status().message(), "f:3: no");
+  EXPECT_TRUE(no_child_is_left());
+}
+
+TEST(ReadApart, AReaderThatDiesIsAnErrorOfItsFile) {
+  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGKILL}) {
+    const auto died = read_apart(kFile, "libhwloc", [signal]() -> Answer {
+      ::raise(signal);
+      return std::string("alive");
+    });
+    EXPECT_EQ(died.code(), core::Code::kInvalidArgument);
+    EXPECT_THAT(died.status().message(), HasSubstr("machine.xml: libhwloc was killed by SIG"));
+  }
+  const auto left = read_apart(kFile, "libhwloc", []() -> Answer { ::_exit(3); });
+  EXPECT_THAT(left.status().message(),
+              HasSubstr("machine.xml: libhwloc ended with status 3 while it read this"));
+  EXPECT_TRUE(no_child_is_left());
+}
+
+// As the launcher has them.
+TEST(ReadApart, SignalsThatAreBlockedOrIgnoredHereEndTheReaderAllTheSame) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &before);
+  const auto was = ::signal(SIGSEGV, SIG_IGN);
+  const auto died = read_apart(kFile, "r", []() -> Answer {
+    ::raise(SIGSEGV);
+    return std::string("alive");
+  });
+  ::signal(SIGSEGV, was);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_THAT(died.status().message(), HasSubstr("was killed by SIGSEGV"));
+}
+
+TEST(ReadApart, AReaderThatHangsIsKilled) {
+  const auto hung = read_apart(
+      kFile, "libhwloc",
+      []() -> Answer {
+        for (;;) ::pause();
+      },
+      std::chrono::milliseconds(50));
+  EXPECT_EQ(hung.code(), core::Code::kDeadlineExceeded);
+  EXPECT_EQ(hung.status().message(), "machine.xml: libhwloc has not read it within 0.05 s");
+  EXPECT_TRUE(no_child_is_left());
+}
+
+TEST(ReadApart, WhatAReaderPrintsIsNotTheAnswer) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(*read_apart(kFile, "r",
+                        [] {
+                          (void)!::write(STDOUT_FILENO, "noise\n", 6);
+                          return Answer(std::string("answer"));
+                        }),
+            "answer");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+}
+
+// A pipe without a writer reads as empty; none of them holds the launcher.
+TEST(ReadApart, FilesThatAreNoneAreRefused) {
+  EXPECT_EQ(load_machine("/nonexistent").code(), core::Code::kNotFound);
+  EXPECT_FALSE(load_machine("/dev/null").ok());
+}
+
+}  // namespace
+}  // namespace regroup::launcher
