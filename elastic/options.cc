@@ -81,6 +81,11 @@ core::Result<Environment> read_environment() {
   return env;
 }
 
+core::Result<std::optional<Launch>> read_launch() {
+  return find_launch([](const std::string& name) { return std::string(variable(name.c_str())); },
+                     read_ancestors());
+}
+
 std::string default_fingerprint() {
   const auto env = read_environment();
   return fmt::format("isa={} threads={} libc={} build={}", core::instruction_set(),

@@ -7,15 +7,16 @@
 
 #include "core/status.h"
 #include "core/world.h"
+#include "elastic/launch.h"
 
 namespace regroup::elastic {
 
-// How this process was started. The agent sets it all; without an agent the process is a world of one.
+// How this process was started. An agent sets it all.
 struct Environment {
   std::string agent_socket;         // REGROUP_AGENT; empty: no agent
   core::MemberId member = 0;        // REGROUP_MEMBER
   std::string job;                  // REGROUP_JOB
-  std::uint32_t shards = 1;         // REGROUP_SHARDS, alone only; the agent says it otherwise
+  std::uint32_t shards = 0;         // REGROUP_SHARDS, without an agent, which says it otherwise; 0: not set
   std::uint64_t seed = 0;           // REGROUP_SEED, likewise
   std::string threads = "1";        // OMP_NUM_THREADS
   core::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, steps; 0: no checkpoints are made
@@ -24,5 +25,8 @@ struct Environment {
 };
 
 [[nodiscard]] core::Result<Environment> read_environment();
+
+// find_launch() of this process.
+[[nodiscard]] core::Result<std::optional<Launch>> read_launch();
 
 }  // namespace regroup::elastic

@@ -1,0 +1,239 @@
+// Each launcher is one row of a table. Where variables of several are set, one launcher was started inside
+// another: what the inner one's own process has inherited is the outer one's, and counts no more.
+#include "elastic/launch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+namespace regroup::elastic {
+namespace {
+
+using core::Result;
+
+constexpr const char* kAgent = "REGROUP_AGENT";
+
+enum class Where : std::uint8_t { kLocalSize, kNodes, kMaster };  // how a row tells whether all run here
+
+struct Row {
+  const char* by;
+  std::vector<const char*> needs;  // set, or the row does not count
+  const char* rank;
+  const char* size;
+  const char* place;  // number of ranks on this host, of hosts, or the address of rank 0
+  Where where;
+  std::vector<const char*> ids;       // of the launch
+  std::vector<const char*> programs;  // that start ranks; "" ends none
+  bool by_process;                    // the ids do not suffice: the process that starts ranks is one, too
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> all = {
+      {"torchrun",
+       {"TORCHELASTIC_RUN_ID"},
+       "RANK",
+       "WORLD_SIZE",
+       "LOCAL_WORLD_SIZE",
+       Where::kLocalSize,
+       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
+       {"torchrun"},
+       false},
+      {"mpirun",
+       {},
+       "OMPI_COMM_WORLD_RANK",
+       "OMPI_COMM_WORLD_SIZE",
+       "OMPI_COMM_WORLD_LOCAL_SIZE",
+       Where::kLocalSize,
+       {"PMIX_NAMESPACE", "REGROUP_JOB"},
+       {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "regroup-agent"},
+       true},
+      {"mpiexec",
+       {"MPI_LOCALNRANKS"},
+       "PMI_RANK",
+       "PMI_SIZE",
+       "MPI_LOCALNRANKS",
+       Where::kLocalSize,
+       {"PMI_JOBID"},
+       {"hydra_pmi_proxy", "pmi_proxy", "hydra_bstrap_pr"},
+       true},
+      {"mpirun_rsh",
+       {},
+       "MV2_COMM_WORLD_RANK",
+       "MV2_COMM_WORLD_SIZE",
+       "MV2_COMM_WORLD_LOCAL_SIZE",
+       Where::kLocalSize,
+       {"MPISPAWN_ID", "PMI_JOBID"},
+       {"mpispawn"},
+       true},
+      {"srun",
+       {"SLURM_STEP_ID"},
+       "SLURM_PROCID",
+       "SLURM_STEP_NUM_TASKS",
+       "SLURM_STEP_NUM_NODES",
+       Where::kNodes,
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_HET_GROUP_ID", "SLURM_RESTART_COUNT"},
+       {"slurmstepd"},
+       false},
+      {"flux",
+       {"FLUX_JOB_ID"},
+       "FLUX_TASK_RANK",
+       "FLUX_JOB_SIZE",
+       "FLUX_JOB_NNODES",
+       Where::kNodes,
+       {"FLUX_JOB_ID"},
+       {"flux-shell"},
+       false},
+      {"jsrun",
+       {},
+       "JSM_NAMESPACE_RANK",
+       "JSM_NAMESPACE_SIZE",
+       "JSM_NAMESPACE_LOCAL_SIZE",
+       Where::kLocalSize,
+       {"JSM_NAMESPACE_ID", "LSB_JOBID"},
+       {"jsmd"},
+       true},
+      {"a PMI launcher", {}, "PMI_RANK", "PMI_SIZE", "", Where::kNodes, {"PMI_JOBID"}, {}, true},
+      {"a launcher that sets RANK and WORLD_SIZE",
+       {"MASTER_ADDR"},
+       "RANK",
+       "WORLD_SIZE",
+       "MASTER_ADDR",
+       Where::kMaster,
+       {"MASTER_ADDR", "MASTER_PORT"},
+       {},
+       false},
+  };
+  return all;
+}
+
+std::optional<std::uint32_t> number(const std::string& text) {
+  std::uint32_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && at == end ? std::optional(value) : std::nullopt;
+}
+
+// The shell of salloc, a batch script and what prepares a node are steps with numbers of their own.
+bool is_step_of_srun(const std::string& step) {
+  constexpr std::uint32_t kFirstReserved = 0xfffffff0;
+  const auto id = number(step);
+  return id && *id < kFirstReserved;
+}
+
+bool counts(const Row& row, const Variable& variable) {
+  const auto is_set = [&](const char* name) { return !variable(name).empty(); };
+  if (!is_set(row.rank) || !is_set(row.size) || !std::ranges::all_of(row.needs, is_set)) return false;
+  return std::string_view(row.by) != "srun" || is_step_of_srun(variable("SLURM_STEP_ID"));
+}
+
+bool starts_ranks(const Row& row, const Ancestor& process) {
+  return std::ranges::any_of(row.programs, [&](const char* name) { return process.name == name; });
+}
+
+// The nearest process above this one that is known to start ranks.
+std::vector<Ancestor>::const_iterator nearest_launcher(const std::vector<Ancestor>& ancestors) {
+  return std::ranges::find_if(ancestors, [](const Ancestor& process) {
+    return std::ranges::any_of(rows(), [&](const Row& row) { return starts_ranks(row, process); });
+  });
+}
+
+std::string value_in(const Ancestor& process, const std::string& name) {
+  const auto found = process.environment.find(name);
+  return found == process.environment.end() ? "" : found->second;
+}
+
+// It was started as this process was told to be.
+bool is_same_rank(const Row& row, const Variable& variable, const Ancestor& process) {
+  const auto same = [&](const char* name) { return value_in(process, name) == variable(name); };
+  return same(row.rank) && same(row.size) && std::ranges::all_of(row.ids, same);
+}
+
+// Its variables were there before the nearest launcher, one of another kind, started this process.
+bool is_outer(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
+  const auto inner = nearest_launcher(ancestors);
+  return inner != ancestors.end() && !starts_ranks(row, *inner) && is_same_rank(row, variable, *inner);
+}
+
+// A member of an elastic job, or a rank of regroup, started this launch.
+bool is_inside_member(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
+  return row.where != Where::kMaster && std::ranges::any_of(ancestors, [&](const Ancestor& process) {
+           return value_in(process, kAgent) == variable(kAgent) && !is_same_rank(row, variable, process);
+         });
+}
+
+// One past the last process of this rank, which is the one that started it if it can be seen.
+std::vector<Ancestor>::const_iterator end_of_rank(const Row& row, const Variable& variable,
+                                                  const std::vector<Ancestor>& ancestors) {
+  return std::ranges::find_if(ancestors, [&](const Ancestor& process) {
+    return starts_ranks(row, process) || !is_same_rank(row, variable, process);
+  });
+}
+
+bool all_here(const Row& row, const Variable& variable, std::uint32_t size) {
+  const std::string place = variable(row.place);
+  switch (row.where) {
+    case Where::kLocalSize:
+      return number(place) == size;
+    case Where::kNodes:
+      return number(place) == 1;
+    case Where::kMaster:
+      return place == "localhost" || place == "::1" || place.starts_with("127.");
+  }
+  return false;
+}
+
+std::string seen(const Row& row, const Variable& variable) {
+  std::vector<std::string> names{row.rank, row.size, row.place};
+  names.insert(names.end(), row.needs.begin(), row.needs.end());
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const bool told = std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) !=
+                      names.begin() + static_cast<std::ptrdiff_t>(i);
+    if (told || variable(names[i]).empty()) continue;
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", names[i], variable(names[i]));
+  }
+  return out;
+}
+
+Result<Launch> launch_by(const Row& row, const Variable& variable, const std::vector<Ancestor>& ancestors) {
+  Launch out;
+  const std::string space = variable("PMIX_NAMESPACE");
+  const bool ours = !variable("REGROUP_JOB").empty() && (space.empty() || space.starts_with("regroup-"));
+  out.by = std::string_view(row.by) == "mpirun" && ours ? "regroup" : row.by;
+  out.seen = seen(row, variable);
+  const auto rank = number(variable(row.rank)), size = number(variable(row.size));
+  if (!rank || !size || *rank >= *size)
+    return core::invalid_argument(
+        fmt::format("join: {} contradict each other: a rank is below the number of ranks", out.seen));
+  out.rank = *rank;
+  out.size = *size;
+  out.one_host = all_here(row, variable, *size);
+  out.key = fmt::format("{}/{}/{}", row.by, ::geteuid(), *size);
+  for (const char* id : row.ids) out.key += fmt::format("/{}", variable(id));
+  const auto end = end_of_rank(row, variable, ancestors);
+  if (row.by_process && end != ancestors.end()) out.key += fmt::format("/{}@{}", end->pid, end->start);
+  const auto joined =
+      std::find_if(ancestors.begin(), end, [](const auto& process) { return process.joined; });
+  if (joined != end) out.rank_joined = joined->pid;
+  return out;
+}
+
+}  // namespace
+
+Result<std::optional<Launch>> find_launch(const Variable& variable, const std::vector<Ancestor>& ancestors) {
+  const bool member = !variable(kAgent).empty();
+  for (const Row& row : rows()) {
+    if (!counts(row, variable) || number(variable(row.size)) == 1 || is_outer(row, variable, ancestors))
+      continue;
+    if (member && !is_inside_member(row, variable, ancestors)) continue;
+    auto launch = launch_by(row, variable, ancestors);
+    if (!launch.ok()) return launch.status();
+    return std::optional(std::move(*launch));
+  }
+  return std::optional<Launch>();
+}
+
+}  // namespace regroup::elastic

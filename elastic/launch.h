@@ -1,0 +1,49 @@
+// Which launcher started this process together with others: mpirun, mpiexec, srun, torchrun and their like
+// tell each rank by variables. docs/design/fixed_size_worlds.md. Pure.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace regroup::elastic {
+
+// This process as one of the ranks of a launch, of which there is more than one.
+struct Launch {
+  std::string by;  // "mpirun", for messages
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  std::string key;        // equal on all ranks of the launch, and on no others of this host
+  std::string seen;       // "OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2", for messages
+  bool one_host = false;  // all ranks run on this host
+  pid_t rank_joined = 0;  // the process of this rank that has joined, and started this one; 0: there is none
+};
+
+// A process above this one.
+struct Ancestor {
+  pid_t pid = 0;
+  std::string start;                               // time of its start, as /proc has it; "" if that is hidden
+  std::string name;                                // of its program, 15 bytes at most
+  std::map<std::string, std::string> environment;  // as it was started; empty if that is hidden
+  bool joined = false;                             // it maps an arena
+};
+
+// The value of a variable of this process, or "".
+using Variable = std::function<std::string(const std::string& name)>;
+
+// `ancestors`: this process's parent first. Nothing: this process was started alone, or by regroup, whose
+// agent knows the others (REGROUP_AGENT). kInvalidArgument: the variables contradict each other.
+[[nodiscard]] core::Result<std::optional<Launch>> find_launch(const Variable& variable,
+                                                              const std::vector<Ancestor>& ancestors);
+
+// The processes above this one, up to the first that belongs to another user or cannot be looked at.
+[[nodiscard]] std::vector<Ancestor> read_ancestors();
+
+}  // namespace regroup::elastic
