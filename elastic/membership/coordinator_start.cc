@@ -23,6 +23,17 @@ bool others_have_state(const MemberTable& members, const core::World& world,
   });
 }
 
+// Of a World of fixed size, whose members are ranks.
+std::string missing_ranks(const MemberTable& members, std::uint32_t size, long seconds) {
+  std::vector<core::MemberId> missing;
+  for (const auto& [id, r] : members.all()) {
+    if (r.state == MemberState::kStarting) missing.push_back(id);
+  }
+  return fmt::format("{} of {} ranks have called join(), and within {} s rank{} {} did not",
+                     size - missing.size(), size, seconds, missing.size() == 1 ? "" : "s",
+                     fmt::join(missing, ", "));
+}
+
 }  // namespace
 
 void Coordinator::start_members() {
@@ -157,6 +168,7 @@ void Coordinator::give_up_unready() {
       first_unready_due_ = std::min(first_unready_due_, due);
       continue;
     }
+    if (policy_.fixed) return end(1, missing_ranks(members_, policy_.max, seconds));
     note(fmt::format("member {} was not ready within {} s", id, seconds));
     dismiss(&r, false, "not ready in time");
     start_failed(r);

@@ -77,6 +77,7 @@ Verdict decide_first(core::TimePoint now, const Tally& tally, const Roster& rost
   // Of a job that replaces nobody notices may have lowered the target.
   const std::uint32_t wanted = std::max(policy.target, policy.min);
   Ids next(tally.warm.begin(), tally.warm.begin() + std::min<std::ptrdiff_t>(ready, wanted));
+  if (policy.fixed) std::sort(next.begin(), next.end());
   const std::size_t size = next.size();
   return {.next = std::move(next),
           .why = size < policy.target ? fmt::format("{} of {} are ready", size, members(policy.target))

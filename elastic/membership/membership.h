@@ -27,6 +27,7 @@ struct Policy {
   bool by_node = false;          // members are dealt out to the nodes in turn
   bool any_fingerprint = false;  // --bits=off
   bool replace = true;           // start a new member for a lost one, up to the target
+  bool fixed = false;            // a World of fixed size: member i is rank i, and none is started here
   std::uint32_t shards = 1;      // V
   core::Duration wait = std::chrono::seconds(30);            // below min for longer than this: the job fails
   core::Duration ready_timeout = std::chrono::seconds(300);  // from a member's start to its Ready

@@ -1,0 +1,290 @@
+// A loop of poll() around AgentCore and Coordinator, which are those of an elastic job: here their messages
+// to each other are calls. The first rank that ends before finish(), or is refused, fails the World for all.
+#include "elastic/world_server.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/clock.h"
+#include "elastic/agent_link.h"
+
+namespace regroup::elastic {
+namespace {
+
+using core::Result;
+using core::Status;
+
+constexpr int kBacklog = 128;
+constexpr int kTickMs = 200;
+constexpr core::Incarnation kIncarnation = 1;
+
+core::TimePoint now() { return core::SystemClock().now(); }
+
+membership::AgentOptions agent_options(const WorldServerOptions& options) {
+  return {.slots = options.size, .shards = options.shards, .seed = options.seed};
+}
+
+membership::Policy policy(const WorldServerOptions& options) {
+  return {.min = options.size,
+          .max = options.size,
+          .target = options.size,
+          .slots = options.size,
+          .replace = false,
+          .fixed = true,
+          .shards = options.shards,
+          .ready_timeout = options.ready_timeout};
+}
+
+// Lines of a few dozen bytes to members that read them: never more than a socket takes.
+bool send_all(int socket, std::span<const std::byte> bytes, int fd) {
+  while (!bytes.empty()) {
+    iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};  // NOLINT: sendmsg does not write
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (fd >= 0) {
+      header.msg_control = control.data();
+      header.msg_controllen = control.size();
+      cmsghdr* const c = CMSG_FIRSTHDR(&header);
+      c->cmsg_level = SOL_SOCKET;
+      c->cmsg_type = SCM_RIGHTS;
+      c->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    const ssize_t sent = ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    fd = -1;
+  }
+  return true;
+}
+
+void say(const std::string& text) {
+  const std::string line = fmt::format("regroup: {}\n", text);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorldServer>> WorldServer::start(const WorldServerOptions& options) {
+  auto address = abstract_address(options.name);
+  if (!address.ok()) return address.status();
+  core::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return core::system_error("socket", "AF_UNIX", errno);
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address->bytes), address->size) != 0) {
+    if (errno == EADDRINUSE) return std::unique_ptr<WorldServer>();
+    return core::system_error("bind", options.name, errno);
+  }
+  if (::listen(listener.get(), kBacklog) != 0) return core::system_error("listen", options.name, errno);
+  core::Fd stop(::eventfd(0, EFD_CLOEXEC));
+  if (!stop.valid()) return core::system_error("eventfd", options.name, errno);
+  return std::unique_ptr<WorldServer>(new WorldServer(options, std::move(listener), std::move(stop)));
+}
+
+WorldServer::WorldServer(const WorldServerOptions& options, core::Fd listener, core::Fd stop)
+    : options_(options),
+      listener_(std::move(listener)),
+      stop_(std::move(stop)),
+      agent_(agent_options(options_)),
+      coordinator_(policy(options_), {.id = options_.name, .seed = options_.seed}, kIncarnation) {
+  // Signals are for the threads of the program.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { serve(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+WorldServer::~WorldServer() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void WorldServer::serve() {
+  perform(coordinator_.tick(now()));
+  for (;;) {
+    std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    std::vector<std::uint64_t> ids{0, 0};
+    for (const auto& [id, link] : links_) {
+      polled.push_back({link.socket.get(), POLLIN, 0});
+      ids.push_back(id);
+      if (!link.process.valid()) continue;
+      polled.push_back({link.process.get(), POLLIN, 0});
+      ids.push_back(id);
+    }
+    if (::poll(polled.data(), polled.size(), kTickMs) < 0 && errno != EINTR) return;
+    if (polled[0].revents != 0) return;
+    if (polled[1].revents != 0) accept_links();
+    for (std::size_t i = 2; i < polled.size(); ++i) {
+      const auto found = links_.find(ids[i]);
+      if (polled[i].revents == 0 || found == links_.end()) continue;
+      polled[i].fd == found->second.socket.get() ? hear(ids[i]) : on_gone(ids[i]);
+    }
+    perform(coordinator_.tick(now()));
+  }
+}
+
+void WorldServer::accept_links() {
+  for (;;) {
+    core::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.valid()) return;
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
+      continue;
+    Link& link = links_[++last_link_];
+    link.socket = std::move(socket);
+    link.pid = peer.pid;
+    if (peer.pid > 0) link.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  }
+}
+
+void WorldServer::hear(std::uint64_t id) {
+  std::array<std::byte, 16 << 10> buffer;
+  const ssize_t got = ::recv(links_.at(id).socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (got <= 0) return on_gone(id);
+  links_.at(id).reader.append(std::span(buffer).first(static_cast<std::size_t>(got)));
+  for (auto found = links_.find(id); found != links_.end(); found = links_.find(id)) {
+    auto message = found->second.reader.next();
+    if (!message.ok()) return on_gone(id);
+    if (!message->has_value()) return;
+    on_message(id, **message);
+  }
+}
+
+void WorldServer::on_message(std::uint64_t id, const core::Message& message) {
+  Link& link = links_.at(id);
+  if (const auto* join = std::get_if<core::Join>(&message.body); join != nullptr && !link.member) {
+    if (failed_) return send(link, core::Refused{*failed_});
+    if (join->member >= options_.size || link_of(join->member) != nullptr)
+      return send(link, core::Refused{fmt::format("rank {} has joined already", join->member)});
+    link.member = join->member;
+  }
+  if (link.member && !failed_) perform(agent_.handle({link.member}, message));
+}
+
+WorldServer::Link* WorldServer::link_of(core::MemberId member) {
+  const auto found = std::ranges::find_if(links_, [&](const auto& e) { return e.second.member == member; });
+  return found == links_.end() ? nullptr : &found->second;
+}
+
+bool WorldServer::is_done(core::MemberId member) const {
+  const auto slot = slots_.find(member);
+  return slot != slots_.end() &&
+         agent_.arena().line(slot->second).finished.load(std::memory_order_acquire) != 0;
+}
+
+// A process that ends closes its socket a moment before its pidfd tells.
+void WorldServer::on_gone(std::uint64_t id) {
+  const Link link = std::move(links_.extract(id).mapped());
+  if (!link.member || failed_) return;
+  const core::MemberId rank = *link.member;
+  if (is_done(rank)) return perform(agent_.on_reaped(rank, link.pid, 0, 0));
+  fail(fmt::format(
+      "rank {} (process {}) ended, or gave up its session, before finish(): the World of {} is over", rank,
+      link.pid, options_.size));
+}
+
+// Whoever waits is woken, and hears why.
+void WorldServer::fail(const std::string& why) {
+  if (failed_) return;
+  failed_ = why;
+  for (auto& [id, link] : links_) {
+    if (!link.member || is_done(*link.member)) continue;
+    send(link, core::Refused{why});
+    if (const auto slot = slots_.find(*link.member); slot != slots_.end()) agent_.let_go(slot->second);
+  }
+  // Those in the middle of a collective see a revoke.
+  if (const core::Generation open = coordinator_.world().generation; open > 0)
+    take(agent_.handle({}, {kIncarnation, core::Revoke{open}}));
+}
+
+void WorldServer::send(Link& link, const core::Body& body, int fd) {
+  const std::vector<std::byte> frame = core::encode({kIncarnation, body});
+  (void)send_all(link.socket.get(), frame, fd);
+}
+
+void WorldServer::perform(const membership::AgentEffects& effects) {
+  take(effects);
+  settle();
+}
+
+void WorldServer::perform(const membership::Effects& effects) {
+  take(effects);
+  settle();
+}
+
+void WorldServer::settle() {
+  while (!to_coordinator_.empty() || !to_agent_.empty()) {
+    auto& queue = to_coordinator_.empty() ? to_agent_ : to_coordinator_;
+    const core::Body body = std::move(queue.front());
+    queue.pop_front();
+    if (&queue == &to_agent_) {
+      take(agent_.handle({}, {kIncarnation, body}));
+    } else {
+      take(coordinator_.handle(now(), {}, {kIncarnation, body}));
+    }
+  }
+}
+
+// The launcher starts ranks and ends them.
+void WorldServer::take(const membership::AgentEffects& effects) {
+  for (const membership::AgentEffect& effect : effects) {
+    if (const auto* out = std::get_if<membership::ToCoordinator>(&effect)) {
+      to_coordinator_.push_back(out->body);
+    } else if (const auto* to_member = std::get_if<membership::ToMember>(&effect)) {
+      take_one(*to_member);
+    } else if (const auto* let_go = std::get_if<membership::LetGo>(&effect)) {
+      agent_.let_go(let_go->slot);
+    } else if (const auto* ring = std::get_if<membership::Ring>(&effect)) {
+      agent_.ring(ring->slot);
+    } else if (const auto* warn = std::get_if<membership::Warn>(&effect)) {
+      say(warn->sentence);
+    }
+  }
+}
+
+void WorldServer::take_one(const membership::ToMember& effect) {
+  Link* link = link_of(effect.member);
+  if (const auto* welcome = std::get_if<core::Welcome>(&effect.body)) slots_[effect.member] = welcome->slot;
+  if (link != nullptr) send(*link, effect.body, effect.pass_memfd ? agent_.arena().memfd() : -1);
+  if (const auto* refused = std::get_if<core::Refused>(&effect.body))
+    fail(fmt::format("the World of {} cannot form: {}", options_.size, refused->reason));
+}
+
+// Nobody goes on from a journal: who serves the World is one of its ranks.
+void WorldServer::take(const membership::Effects& effects) {
+  for (const membership::Effect& effect : effects) {
+    if (const auto* out = std::get_if<membership::ToAgent>(&effect)) {
+      take_one(*out);
+    } else if (const auto* said = std::get_if<membership::Say>(&effect)) {
+      if (said->sentence != coordinator_.world().why && !failed_) say(said->sentence);
+    }
+  }
+}
+
+void WorldServer::take_one(const membership::ToAgent& effect) {
+  const auto* done = std::get_if<core::JobDone>(&effect.body);
+  if (done == nullptr) return to_agent_.push_back(effect.body);
+  if (done->exit_code != 0) fail(done->reason);
+}
+
+}  // namespace regroup::elastic

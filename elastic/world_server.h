@@ -1,0 +1,79 @@
+// Serves the membership of a World of fixed size on one host, in a thread of the first of its ranks that
+// joins: under launchers other than regroup there is no agent. docs/design/fixed_size_worlds.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/fd.h"
+#include "core/message.h"
+#include "core/status.h"
+#include "core/wire.h"
+#include "elastic/membership/agent_core.h"
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::elastic {
+
+struct WorldServerOptions {
+  std::string name;  // of the abstract Unix socket
+  std::uint32_t size = 2;
+  std::uint32_t shards = 2;
+  std::uint64_t seed = 0;
+  std::chrono::seconds ready_timeout{300};  // from the first rank that is ready to the last
+};
+
+class WorldServer {
+ public:
+  // Nothing: another process serves that name.
+  [[nodiscard]] static core::Result<std::unique_ptr<WorldServer>> start(const WorldServerOptions& options);
+  ~WorldServer();  // ranks that still need it fail
+
+ private:
+  struct Link {
+    core::Fd socket, process;  // the second: a pidfd, if there is one
+    pid_t pid = 0;
+    core::FrameReader reader;
+    std::optional<core::MemberId> member;  // once it has said Join
+  };
+
+  WorldServer(const WorldServerOptions& options, core::Fd listener, core::Fd stop);
+  void serve();
+  void accept_links();
+  void hear(std::uint64_t id);
+  void on_message(std::uint64_t id, const core::Message& message);
+  void on_gone(std::uint64_t id);
+  void fail(const std::string& why);
+  void send(Link& link, const core::Body& body, int fd = -1);
+  [[nodiscard]] Link* link_of(core::MemberId member);
+  [[nodiscard]] bool is_done(core::MemberId member) const;
+
+  // Performs them, and then all that follows from them.
+  void perform(const membership::AgentEffects& effects);
+  void perform(const membership::Effects& effects);
+  void take(const membership::AgentEffects& effects);
+  void take(const membership::Effects& effects);
+  void take_one(const membership::ToMember& effect);
+  void take_one(const membership::ToAgent& effect);
+  void settle();
+
+  const WorldServerOptions options_;
+  const core::Fd listener_, stop_;  // stop_: an eventfd
+  membership::AgentCore agent_;
+  membership::Coordinator coordinator_;
+  std::map<std::uint64_t, Link> links_;
+  std::uint64_t last_link_ = 0;
+  std::map<core::MemberId, core::SlotIndex> slots_;  // of members that were given one
+  std::deque<core::Body> to_coordinator_, to_agent_;
+  std::optional<std::string> failed_;  // why
+  std::thread thread_;                 // last: it uses all of the above
+};
+
+}  // namespace regroup::elastic
