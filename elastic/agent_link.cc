@@ -3,31 +3,68 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 namespace regroup::elastic {
 
-core::Result<AgentLink> AgentLink::connect(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
+core::Result<UnixAddress> abstract_address(const std::string& name) {
+  UnixAddress out;
+  out.bytes.sun_family = AF_UNIX;
+  if (name.size() >= sizeof out.bytes.sun_path)
     return core::invalid_argument(
-        fmt::format("REGROUP_AGENT={}: longer than {} bytes", path, sizeof address.sun_path - 1));
+        fmt::format("socket {}: longer than {} bytes", name, sizeof out.bytes.sun_path));
+  std::memcpy(out.bytes.sun_path + 1, name.data(), name.size());
+  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return out;
+}
+
+core::Result<AgentLink> AgentLink::connect(const std::string& path) {
+  UnixAddress address{{}, sizeof(sockaddr_un)};
+  address.bytes.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.bytes.sun_path) {
+    return core::invalid_argument(
+        fmt::format("REGROUP_AGENT={}: longer than {} bytes", path, sizeof address.bytes.sun_path - 1));
   }
-  std::memcpy(address.sun_path, path.data(), path.size());
+  std::memcpy(address.bytes.sun_path, path.data(), path.size());
+  return connect_to(address, "agent at " + path);
+}
+
+core::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
+  const auto address = abstract_address(name);
+  if (!address.ok()) return address.status();
+  auto link = connect_to(*address, name);
+  if (!link.ok()) return link;
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(link->socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return core::system_error("getsockopt", name, errno);
+  if (peer.uid != ::geteuid())
+    return core::invalid_argument(fmt::format(
+        "join: process {} of user {} has taken the socket {} of this World", peer.pid, peer.uid, name));
+  link->who_ = fmt::format("the rank that served this World (process {})", peer.pid);
+  if (peer.pid > 0) link->peer_.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  return link;
+}
+
+core::Result<AgentLink> AgentLink::connect_to(const UnixAddress& address, const std::string& who) {
   AgentLink link;
   link.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!link.connected()) return core::system_error("socket", "AF_UNIX", errno);
-  if (::connect(link.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return core::system_error("connect", "agent at " + path, errno);
+  if (::connect(link.socket_.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) {
+    return core::system_error("connect", who, errno);
   }
   return link;
+}
+
+core::Status AgentLink::peer_lost() const {
+  return {core::Code::kPeerLost, who_ + " is gone: this World of fixed size is over"};
 }
 
 core::Status AgentLink::send(const core::Body& body) {
@@ -47,11 +84,12 @@ core::Result<core::Message> AgentLink::receive(core::TimePoint deadline, core::F
     if (!message.ok()) return message.status();
     if (message->has_value()) return std::move(**message);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - core::SystemClock().now());
-    pollfd poll_fd{socket_.get(), POLLIN, 0};
-    const int ready =
-        ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
+    std::array<pollfd, 2> polled{{{socket_.get(), POLLIN, 0}, {peer_.get(), POLLIN, 0}}};  // -1 is ignored
+    const int ready = ::poll(polled.data(), polled.size(),
+                             static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
     if (ready < 0 && errno != EINTR) return core::system_error("poll", "agent", errno);
     if (ready == 0) return core::deadline_exceeded("agent: no answer in time");
+    if (ready > 0 && polled[0].revents == 0) return peer_lost();
     if (ready > 0) REGROUP_RETURN_IF_ERROR(read_more(fd));
   }
 }
@@ -68,6 +106,7 @@ core::Status AgentLink::read_more(core::Fd* fd) {
   const ssize_t got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
   if (got < 0) return core::system_error("recvmsg", "agent", errno);
+  if (got == 0 && peer_.valid()) return peer_lost();
   if (got == 0) return {core::Code::kPeerLost, "the agent of this node closed the connection"};
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;

@@ -2,6 +2,9 @@
 // training thread.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <string>
 
 #include "core/clock.h"
@@ -12,10 +15,20 @@
 
 namespace regroup::elastic {
 
+struct UnixAddress {
+  sockaddr_un bytes{};
+  socklen_t size = 0;
+};
+// Of a socket that has a name and no file.
+[[nodiscard]] core::Result<UnixAddress> abstract_address(const std::string& name);
+
 class AgentLink {
  public:
   // kUnavailable or kNotFound if nobody listens at `path`.
   [[nodiscard]] static core::Result<AgentLink> connect(const std::string& path);
+  // To the rank that serves a World under the abstract `name`. kNotFound or kUnavailable: none does;
+  // kInvalidArgument: a process of another user has that name.
+  [[nodiscard]] static core::Result<AgentLink> connect_to_rank(const std::string& name);
 
   AgentLink() = default;  // not connected
   [[nodiscard]] bool connected() const { return socket_.valid(); }
@@ -25,9 +38,13 @@ class AgentLink {
   [[nodiscard]] core::Result<core::Message> receive(core::TimePoint deadline, core::Fd* fd = nullptr);
 
  private:
+  [[nodiscard]] static core::Result<AgentLink> connect_to(const UnixAddress& address, const std::string& who);
   [[nodiscard]] core::Status read_more(core::Fd* fd);
+  [[nodiscard]] core::Status peer_lost() const;
 
   core::Fd socket_;
+  core::Fd peer_;    // a pidfd of the rank that serves the World: its children may keep its sockets open
+  std::string who_;  // for messages
   core::FrameReader reader_;
 };
 

@@ -26,24 +26,47 @@ core::TimePoint now() { return core::SystemClock().now(); }
 }  // namespace
 
 Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
-                         core::Duration patience)
+                         core::Duration patience, bool takes_notice)
     : arena_(std::move(arena)),
       slot_(slot),
       seed_(seed),
       patience_(patience),
       link_(std::move(link)),
-      term_notice_(link_.connected() ? &line() : nullptr) {}
+      term_notice_(takes_notice ? &line() : nullptr) {}
 
 core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 core::Join declaration,
                                                                 core::Duration patience) {
-  if (env.agent_socket.empty()) return alone(env, declaration, patience);
-  auto link = AgentLink::connect(env.agent_socket);
-  if (!link.ok()) return link.status();
-  declaration.member = env.member;
-  REGROUP_RETURN_IF_ERROR(link->send(std::move(declaration)));
+  const auto launch = read_launch();
+  if (!launch.ok()) return launch.status();
+  if (!launch->has_value() && !env.agent_socket.empty()) {
+    auto link = AgentLink::connect(env.agent_socket);
+    if (!link.ok()) return link.status();
+    declaration.member = env.member;
+    return through(std::move(*link), std::move(declaration), patience, /*takes_notice=*/true);
+  }
+  if (!launch->has_value()) return alone(env, declaration, patience, "no launcher: a world of one");
+  const Launch& ranks = **launch;
+  if (ranks.rank_joined != 0)
+    return alone(env, declaration, patience,
+                 fmt::format("process {} is rank {} of {}, and started this one: a world of one",
+                             ranks.rank_joined, ranks.rank, ranks.by));
+  auto met = meet_ranks(ranks, env, patience);
+  if (!met.ok()) return met.status();
+  declaration.member = ranks.rank;
+  auto joined = through(std::move(met->link), std::move(declaration), patience, /*takes_notice=*/false);
+  if (!joined.ok()) return joined;
+  met_ranks();
+  (*joined)->server_ = std::move(met->server);
+  (*joined)->rank_seat_ = std::move(met->seat);
+  return joined;
+}
+
+core::Result<std::unique_ptr<Participant>> Participant::through(AgentLink link, core::Join declaration,
+                                                                core::Duration patience, bool takes_notice) {
+  REGROUP_RETURN_IF_ERROR(link.send(std::move(declaration)));
   core::Fd memfd;
-  auto answer = link->receive(now() + patience, &memfd);
+  auto answer = link.receive(now() + patience, &memfd);
   if (!answer.ok()) return answer.status();
   if (const auto* refused = std::get_if<core::Refused>(&answer->body))
     return core::invalid_argument(refused->reason);
@@ -58,16 +81,18 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
   REGROUP_RETURN_IF_ERROR(arena->reserve_line(welcome->slot));
   arena->populate(welcome->slot);
   REGROUP_RETURN_IF_ERROR(arena->claim_line(welcome->slot));
-  REGROUP_RETURN_IF_ERROR(link->send(core::Ready{}));
-  return std::unique_ptr<Participant>(
-      new Participant(std::move(*arena), welcome->slot, welcome->seed, std::move(*link), patience));
+  REGROUP_RETURN_IF_ERROR(link.send(core::Ready{}));
+  return std::unique_ptr<Participant>(new Participant(std::move(*arena), welcome->slot, welcome->seed,
+                                                      std::move(link), patience, takes_notice));
 }
 
 core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment& env, const core::Join& join,
-                                                              core::Duration patience) {
+                                                              core::Duration patience,
+                                                              const std::string& why) {
+  const std::uint32_t shards = env.shards != 0 ? env.shards : 1;
   core::ArenaSpec spec;
-  spec.shards = env.shards;
-  spec.buffers_per_slot = core::canonical_buffers(env.shards);
+  spec.shards = shards;
+  spec.buffers_per_slot = core::canonical_buffers(shards);
   spec.elements = join.elements;
   spec.element_bytes = join.element_bytes;
   auto arena = core::Arena::create(spec);
@@ -77,12 +102,13 @@ core::Result<std::unique_ptr<Participant>> Participant::alone(const Environment&
   REGROUP_RETURN_IF_ERROR(arena->claim_line(0));
   core::World world;
   world.incarnation = world.generation = 1;
-  world.shards = env.shards;
+  world.shards = shards;
   world.members = {{.id = 0}};
-  world.plan.resize(env.shards);
-  world.why = "no launcher: a world of one";
+  world.plan.resize(shards);
+  world.why = why;
   REGROUP_RETURN_IF_ERROR(arena->publish_world(world));
-  return std::unique_ptr<Participant>(new Participant(std::move(*arena), 0, env.seed, AgentLink(), patience));
+  return std::unique_ptr<Participant>(
+      new Participant(std::move(*arena), 0, env.seed, AgentLink(), patience, false));
 }
 
 bool Participant::revoked() const {
@@ -239,6 +265,8 @@ Status Participant::hear_agent() {
     if (!message.ok()) return message.status();
     if (auto* left = std::get_if<core::Excluded>(&message->body)) {
       let_go_ = {Code::kLeft, left->reason};
+    } else if (auto* over = std::get_if<core::Refused>(&message->body)) {
+      let_go_ = {Code::kPeerLost, over->reason};  // a World of fixed size has failed
     } else if (auto* contacts = std::get_if<core::Contacts>(&message->body)) {
       learn(std::move(*contacts));
     } else {
@@ -249,6 +277,7 @@ Status Participant::hear_agent() {
 }
 
 void Participant::leave_for_good() {
+  if (rank_seat_) rank_seat_->finished();
   core::leave_for_good<RealPolicy>(line().left);
   core::ring_all(arena_, slot_);
 }

@@ -17,6 +17,7 @@
 #include "core/status.h"
 #include "core/world.h"
 #include "elastic/agent_link.h"
+#include "elastic/fixed_world.h"
 #include "elastic/options.h"
 #include "elastic/term_notice.h"
 
@@ -24,7 +25,8 @@ namespace regroup::elastic {
 
 class Participant {
  public:
-  // Joins through the agent of `env`, or makes a world of one. Returns when the line is ours; no World yet.
+  // Joins through the agent of `env`; or through one of the ranks of the launch that this process belongs to;
+  // or makes a world of one. Returns when the line is ours; no World yet.
   [[nodiscard]] static core::Result<std::unique_ptr<Participant>> connect(const Environment& env,
                                                                           core::Join declaration,
                                                                           core::Duration patience);
@@ -73,12 +75,18 @@ class Participant {
   [[nodiscard]] core::Status announce_drained();
 
  private:
+  // `takes_notice`: SIGTERM is a notice; else it is what the program made of it.
   Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
-              core::Duration patience);
+              core::Duration patience, bool takes_notice);
 
   [[nodiscard]] static core::Result<std::unique_ptr<Participant>> alone(const Environment& env,
                                                                         const core::Join& join,
-                                                                        core::Duration patience);
+                                                                        core::Duration patience,
+                                                                        const std::string& why);
+  [[nodiscard]] static core::Result<std::unique_ptr<Participant>> through(AgentLink link,
+                                                                          core::Join declaration,
+                                                                          core::Duration patience,
+                                                                          bool takes_notice);
   // One attempt to enter `world`; nothing: it was revoked meanwhile.
   [[nodiscard]] core::Result<std::optional<Joined>> join(core::World world);
   [[nodiscard]] bool newer_world();
@@ -92,6 +100,8 @@ class Participant {
   [[nodiscard]] bool enter_as_newcomer(const core::World& world);
   [[nodiscard]] core::StateWord state() { return core::load_state<core::RealPolicy>(line().state); }
 
+  std::unique_ptr<WorldServer> server_;  // of a World of fixed size, in one of its ranks
+  std::unique_ptr<RankSeat> rank_seat_;  // in each of them
   core::Arena arena_;
   const core::SlotIndex slot_;
   const std::uint64_t seed_;

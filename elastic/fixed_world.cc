@@ -1,0 +1,95 @@
+// Whoever binds the name first serves; the others connect to it.
+#include "elastic/fixed_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace regroup::elastic {
+namespace {
+
+using core::Code;
+using core::Result;
+
+constexpr std::chrono::seconds kReadyTimeout{300};
+constexpr std::chrono::milliseconds kAgain{5};
+
+std::atomic<std::uint32_t> worlds{0};  // that this process has been in
+std::atomic<bool> seat_is_taken{false};
+
+// FNV-1a.
+std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+std::string name_of(const Launch& launch) {
+  return fmt::format("regroup-world-{:016x}{:016x}-{}", hash_of(launch.key, 0xcbf29ce484222325ULL),
+                     hash_of(launch.key, 0x9e3779b97f4a7c15ULL), worlds.load());
+}
+
+core::Status several_hosts(const Launch& launch) {
+  return core::invalid_argument(
+      fmt::format("join: this process is rank {} of {} of {} ({}), and not all of them run on this host. A "
+                  "World of fixed "
+                  "size on several hosts needs regroup: `regroup -np {} --host ...` instead of {}. To train "
+                  "alone in each "
+                  "process, unset these variables",
+                  launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankSeat>> RankSeat::take() {
+  if (seat_is_taken.exchange(true))
+    return core::invalid_argument("join: this process is in a World already; finish() its session first");
+  return std::unique_ptr<RankSeat>(new RankSeat());
+}
+
+void RankSeat::finished() {
+  if (std::exchange(held_, false)) seat_is_taken.store(false);
+}
+
+RankSeat::~RankSeat() { finished(); }
+
+Result<Meeting> meet_ranks(const Launch& launch, const Environment& env, core::Duration patience) {
+  if (!launch.one_host) return several_hosts(launch);
+  auto seat = RankSeat::take();
+  if (!seat.ok()) return seat.status();
+  Meeting out{{}, nullptr, std::move(*seat)};
+  const WorldServerOptions options{
+      .name = name_of(launch),
+      .size = launch.size,
+      .shards = env.shards != 0 ? env.shards : std::bit_ceil(launch.size),
+      .seed = env.seed,
+      .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(patience))};
+  const core::TimePoint deadline = core::SystemClock().now() + patience;
+  for (;;) {
+    auto link = AgentLink::connect_to_rank(options.name);
+    if (link.ok()) {
+      out.link = std::move(*link);
+      return out;
+    }
+    if (link.code() == Code::kInvalidArgument) return link.status();
+    auto server = WorldServer::start(options);
+    if (!server.ok()) return server.status();
+    if (*server) {
+      out.server = std::move(*server);
+    } else if (core::SystemClock().now() >= deadline) {
+      return link.status();
+    } else {
+      std::this_thread::sleep_for(kAgain);  // it is bound, and not yet listened at
+    }
+  }
+}
+
+void met_ranks() { worlds.fetch_add(1); }
+
+}  // namespace regroup::elastic

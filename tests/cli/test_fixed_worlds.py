@@ -1,0 +1,134 @@
+"""Programs that join under launchers of N ranks: one World of N, with the weights of an elastic job, whoever
+started the ranks; and what becomes of it when not all of them join or go on."""
+
+import gzip
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sklearn
+from conftest import BIN, KILLS_AT_ONCE, keeps_sigpipe_ignored, rival
+
+DIGITS = str(BIN / "digits")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
+ALL = ["regroup", "openmpi-4", "openmpi-5", "hydra", "torchrun"]
+
+
+def ranks(launcher: str, count: int, *command: str) -> list[str]:
+    if launcher == "torchrun":
+        return [*TORCHRUN, "--nproc-per-node", str(count), *command]
+    return [*rival(launcher), "-np", str(count), *command]
+
+
+def run(launcher: str, regroup, count: int, *command: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        ranks(launcher, count, *command),
+        env={**regroup.env, **KILLS_AT_ONCE, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **keeps_sigpipe_ignored(launcher),
+    )
+
+
+@pytest.fixture(scope="module")
+def digits_csv(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("digits") / "digits.csv"
+    packed = Path(sklearn.__file__).parent / "datasets/data/digits.csv.gz"
+    with gzip.open(packed) as source, open(path, "wb") as target:
+        shutil.copyfileobj(source, target)
+    return str(path)
+
+
+def test_weights_are_those_of_an_elastic_job(regroup, digits_csv, tmp_path):
+    elastic = regroup.run("--oversubscribe", "-np", "2:2", DIGITS, digits_csv, str(tmp_path / "elastic"))
+    assert elastic.wait() == 0, elastic.err
+    fixed = regroup.run("--oversubscribe", "-np", "2", DIGITS, digits_csv, str(tmp_path / "fixed"))
+    assert fixed.wait() == 0, fixed.err
+    assert (tmp_path / "fixed").read_bytes() == (tmp_path / "elastic").read_bytes()
+
+
+@pytest.mark.parametrize("launcher", ALL)
+def test_ranks_are_one_world(launcher, regroup, member):
+    done = run(launcher, regroup, 3, member, "4", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("step 4 size 3") == 1  # rank 0 says it
+    assert done.stdout.count("finished") == 3
+
+
+@pytest.mark.parametrize("launcher", ["regroup", "openmpi-5"])
+def test_one_rank_is_a_world_of_one(launcher, regroup, member):
+    done = run(launcher, regroup, 1, member, "2", "1")
+    assert done.returncode == 0 and "step 2 size 1" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("launcher", ["openmpi-4", "hydra"])
+def test_two_jobs_at_once_are_two_worlds(launcher, regroup, member):
+    started = [
+        subprocess.Popen(
+            ranks(launcher, 2, member, "8", "5"),
+            env=regroup.env,
+            stdout=subprocess.PIPE,
+            text=True,
+            **keeps_sigpipe_ignored(launcher),
+        )
+        for _ in range(2)
+    ]
+    for job in started:
+        assert job.communicate(timeout=60)[0].count("finished") == 2 and job.returncode == 0
+
+
+# rank, whatever the launcher calls it
+RANK = "r=${OMPI_COMM_WORLD_RANK:-${RANK:-$PMI_RANK}}; "
+
+
+@pytest.mark.parametrize("launcher", [name for name in ALL if name != "torchrun"])  # importing torch is slow
+def test_a_rank_that_dies_ends_all(launcher, regroup, member):
+    """The others hear of it in their next call, whether their launcher ends them or not."""
+    script = RANK + f"[ $r = 1 ] && exec {member} 100000 1 '' '' 3; exec {member} 100000 1"
+    done = run(launcher, regroup, 3, "sh", "-c", script)
+    assert done.returncode != 0
+    assert "finished" not in done.stdout
+
+
+@pytest.mark.parametrize("launcher", ["regroup", "openmpi-4"])
+def test_ranks_that_differ_are_refused_by_name(launcher, regroup, member):
+    script = RANK + f"exec {member} 4 1 '' model$r"
+    done = run(launcher, regroup, 2, "sh", "-c", script)
+    assert done.returncode != 0
+    assert re.search("rank|member [01] is refused: its model is 'model[01]", done.stderr), done.stderr
+    assert "finished" not in done.stdout
+
+
+def test_jobs_inside_a_rank_are_their_own(regroup, member):
+    """hydra within a rank of regroup, elastic or not; and regroup within one of mpirun."""
+    hydra = " ".join(ranks("hydra", 2, member, "3", "1"))
+    for outer in (["-np", "1"], ["-np", "1:1"]):
+        job = regroup.run("--oversubscribe", *outer, "sh", "-c", hydra)
+        assert job.wait() == 0 and job.out.count("finished") == 2, job.err
+        assert "step 3 size 2" in job.out
+    ours = " ".join(ranks("regroup", 2, member, "3", "1"))
+    done = run("openmpi-4", regroup, 2, "sh", "-c", ours)
+    assert done.stdout.count("finished") == 4 and done.stdout.count("step 3 size 2") == 2, done.stderr
+
+
+def test_ranks_on_several_hosts_are_refused_with_the_variables(regroup, member):
+    env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    done = subprocess.run(
+        [member, "2", "1"], env={**regroup.env, **env}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3
+    assert "rank 1 of 4 of mpirun (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4" in done.stderr
+    assert "regroup -np 4" in done.stderr
+
+
+def test_leftovers_of_an_allocation_make_no_world(regroup, member):
+    """A shell of salloc: SLURM_NTASKS without a step."""
+    env = {"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_PROCID": "0"}
+    done = subprocess.run(
+        [member, "2", "1"], env={**regroup.env, **env}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and "step 2 size 1" in done.stdout, done.stderr
