@@ -123,12 +123,14 @@ std::unique_ptr<launcher::NoticeWatch> watch_notices(const Options& options, lau
       agent.loop(), options.notice, name.data(), options.environment,
       launcher::NoticeWatch::Events{
           [&options, &agent](const launcher::Notice& notice, const std::string& source) {
-            if (agent.ending()) return;
-            const core::Duration within = notice.within.value_or(notice_grace(options));
+            // Nobody says how much is left once it has begun: not less than is usual, as nothing else ends
+            // us.
+            const core::Duration within =
+                notice.begun ? notice_grace(options) : notice.within.value_or(notice_grace(options));
             if (!options.quiet) {
-              agent.say(fmt::format("{}: {} within {:g} s: the job ends", source,
-                                    launcher::kind_name(notice.kind),
-                                    std::chrono::duration<double>(within).count()));
+              agent.say(fmt::format(
+                  "{}: {} within {:g} s: the job {}", source, launcher::kind_name(notice.kind),
+                  std::chrono::duration<double>(within).count(), agent.ending() ? "has less time" : "ends"));
             }
             agent.on_notice(within);
           },

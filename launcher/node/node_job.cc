@@ -41,7 +41,7 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
       local_(agent, helper_options(setup, options), events()),
       watch_(agent.loop(), setup.notice, setup.name, options.environment,
              {[this](const launcher::Notice& notice, const std::string& source) {
-                const auto within = notice.within
+                const auto within = notice.within && !notice.begun
                                         ? std::chrono::ceil<std::chrono::milliseconds>(*notice.within)
                                         : std::chrono::milliseconds(HostNotice::kNotSaid);
                 const bool suspends = notice.kind == launcher::Notice::Kind::kSuspend;

@@ -1,90 +1,45 @@
-// Formats: docs.aws.amazon.com "Spot Instance interruption notices", cloud.google.com "Preemptible VM
-// instances" and "Host maintenance events", learn.microsoft.com "Scheduled Events", as of 2026.
+// Our own words, names and times. What clouds say is in cloud_notice.cc.
 #include "launcher/notice/notice.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "launcher/alloc/text.h"
+#include "launcher/options/values.h"
 
 namespace regroup::launcher {
 namespace {
 
 using core::invalid_argument;
-using nlohmann::json;
-using Found = core::Result<std::optional<Notice>>;
+using Kind = Notice::Kind;
+using Found = core::Result<std::vector<Notice>>;
 
 constexpr double kMostSeconds = 86'400 * 365.0;
-constexpr std::size_t kMostHosts = 4096;
+constexpr std::size_t kMostHosts = 4096, kMostNotices = 4096;
+constexpr core::Duration kUsual = std::chrono::seconds(30);
 
 core::Duration seconds(double count) {
   return std::chrono::duration_cast<core::Duration>(
       std::chrono::duration<double>(std::clamp(count, 0.0, kMostSeconds)));
 }
 
-std::optional<core::Duration> until(const json& value, const char* name, std::int64_t now) {
-  if (!value.contains(name) || !value[name].is_string()) return std::nullopt;
-  const auto at = parse_time(value[name].get<std::string>());
-  if (!at) return std::nullopt;
-  return seconds(static_cast<double>(*at - now));
-}
-
-std::string text_in(const json& value, const char* name) {
-  return value.is_object() && value.contains(name) && value[name].is_string() ? value[name].get<std::string>()
-                                                                              : "";
-}
-
-Found parse_ec2(const json& value, std::int64_t now) {
-  const std::string action = text_in(value, "action");
-  Notice notice{Notice::Kind::kKill, {}, until(value, "time", now)};
-  if (action == "stop" || action == "hibernate") notice.kind = Notice::Kind::kSuspend;
-  if (action == "terminate" || action == "stop" || action == "hibernate") return std::optional(notice);
-  return invalid_argument(fmt::format("\"action\": '{}' is none that is known", printable_word(action)));
-}
-
-// The first that takes the machine away or stops it; "NotBefore" is empty once it has begun.
-Found parse_azure(const json& events, std::int64_t now) {
-  for (const json& event : events) {
-    const std::string type = text_in(event, "EventType");
-    if (type != "Preempt" && type != "Terminate" && type != "Reboot" && type != "Redeploy" &&
-        type != "Freeze")
-      continue;
-    Notice notice{type == "Freeze" ? Notice::Kind::kSuspend : Notice::Kind::kKill, {}, {}};
-    notice.within = until(event, "NotBefore", now);
-    if (!notice.within && text_in(event, "EventStatus") == "Started") notice.within = core::Duration::zero();
-    // "Resources" are names of virtual machines, which need not be names of hosts: the address tells of its
-    // own.
-    return std::optional(notice);
-  }
-  return std::optional<Notice>();
-}
-
-Found parse_json(std::string_view text, std::int64_t now) {
-  const json value = json::parse(text, nullptr, false);
-  if (value.is_object() && value.contains("Events") && value["Events"].is_array())
-    return parse_azure(value["Events"], now);
-  if (value.is_object() && value.contains("action")) return parse_ec2(value, now);
-  return invalid_argument(fmt::format("'{}' is no notice that is known", printable_word(text)));
-}
-
 core::Status parse_field(std::string_view word, Notice* notice) {
   const std::size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   std::string_view rest = equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
-  if (name == "within") {
+  if (name == "within" || name == "for") {
     double count = 0;
     if (!whole(rest, count) || !(count >= 0)) {
       return invalid_argument(fmt::format("'{}': a number of seconds is wanted", printable_word(word)));
     }
-    notice->within = seconds(count);
+    (name == "within" ? notice->within : notice->lasts) = seconds(count);
     return {};
   }
   if (name != "who" || rest.empty())
     return invalid_argument(
-        fmt::format("'{}': within=SECONDS or who=HOST,... is wanted", printable_word(word)));
+        fmt::format("'{}': within=SECONDS, for=SECONDS or who=HOST,... is wanted", printable_word(word)));
   for (std::string_view host; next_part(rest, ',', host);) {
     if (host.empty() || notice->who.size() == kMostHosts)
       return invalid_argument(fmt::format("'{}': names of hosts are wanted", printable_word(word)));
@@ -93,50 +48,174 @@ core::Status parse_field(std::string_view word, Notice* notice) {
   return {};
 }
 
-}  // namespace
-
-const char* kind_name(Notice::Kind kind) {
-  static constexpr const char* kNames[] = {"shrink", "suspend", "kill"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
-Found parse_notice(std::string_view text, std::int64_t now) {
-  text = trimmed_word(text);
-  if (text.empty() || text == "FALSE" || text == "NONE" || text == "MIGRATE_ON_HOST_MAINTENANCE")
-    return std::optional<Notice>();
-  if (text == "TRUE" || text == "TERMINATE_ON_HOST_MAINTENANCE")
-    return std::optional(Notice{Notice::Kind::kKill, {}, {}});
-  if (text.front() == '{') return parse_json(text, now);
-  std::string_view rest = text, word;
-  static_cast<void>(next_blank_word(rest, word));
-  for (const auto kind : {Notice::Kind::kShrink, Notice::Kind::kSuspend, Notice::Kind::kKill}) {
-    if (word != kind_name(kind)) continue;
-    Notice notice{kind, {}, {}};
-    while (next_blank_word(rest, word)) REGROUP_RETURN_IF_ERROR(parse_field(word, &notice));
-    return std::optional(std::move(notice));
-  }
-  return invalid_argument(
-      fmt::format("'{}' is no notice: shrink, suspend or kill [within=SECONDS] [who=HOST,...] is wanted",
-                  printable_word(text)));
-}
-
-std::optional<std::int64_t> parse_time(const std::string& text) {
-  for (const char* format : {"%Y-%m-%dT%H:%M:%S", "%a, %d %b %Y %H:%M:%S"}) {
-    std::tm tm{};
-    const char* end = ::strptime(text.c_str(), format, &tm);
-    if (end == nullptr) continue;
-    const std::string_view zone = end;
-    if (zone == "Z" || zone == " GMT" || zone.empty() || zone.starts_with('.')) return ::timegm(&tm);
+std::optional<Kind> kind_of(std::string_view word) {
+  for (const Kind kind : {Kind::kShrink, Kind::kSuspend, Kind::kKill, Kind::kPause}) {
+    if (word == kind_name(kind)) return kind;
   }
   return std::nullopt;
 }
 
-bool is_for(const Notice& notice, std::string_view host) {
-  const auto short_form = [](std::string_view name) { return name.substr(0, name.find('.')); };
+// One a line; fields may go on in the next.
+Found parse_words(std::string_view text) {
+  std::vector<Notice> out;
+  std::string_view rest = text;
+  for (std::string_view line; next_part(rest, '\n', line);) {
+    line = trimmed_word(line);
+    if (line.empty() || line.front() == '#') continue;
+    std::string_view words = line, word;
+    const bool goes_on = !out.empty() && line.substr(0, line.find_first_of(kBlanks)).find('=') != line.npos;
+    if (!goes_on) {
+      static_cast<void>(next_blank_word(words, word));
+      const auto kind = kind_of(word);
+      if (!kind || out.size() == kMostNotices)
+        return invalid_argument(fmt::format(
+            "'{}' is no notice: shrink, suspend, kill or pause [within=SECONDS] [for=SECONDS] [who=HOST,...] "
+            "is wanted",
+            printable_word(line)));
+      out.push_back(Notice{*kind});
+    }
+    while (next_blank_word(words, word)) REGROUP_RETURN_IF_ERROR(parse_field(word, &out.back()));
+  }
+  return out;
+}
+
+// What Google and EC2 say in a word, with the quotation marks that alt=json puts around it.
+std::optional<std::vector<Notice>> parse_word(std::string_view text, std::int64_t now) {
+  if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  const std::string word = lower(text);
+  Notice notice{Kind::kKill};
+  for (const char* none : {"", "false", "none", "inservice"}) {
+    if (word == none) return std::vector<Notice>();
+  }
+  if (word == "migrate_on_host_maintenance") {
+    notice.kind = Kind::kPause;
+    notice.what = "live migration";
+    return std::vector{notice};
+  }
+  if (word == "true" || word == "terminate_on_host_maintenance" || word == "terminated")
+    return std::vector{notice};
+  const auto at = parse_time(std::string(text));  // of spot/termination-time
+  if (!at) return std::nullopt;
+  notice.begun = *at <= now;
+  notice.within = seconds(static_cast<double>(*at - now));
+  return std::vector{notice};
+}
+
+// Seconds east of Greenwich: "", "Z", "GMT", "+02:00", "-0530".
+std::optional<std::int64_t> zone_offset(std::string_view zone) {
+  const std::string word = lower(zone);
+  for (const char* utc : {"", "z", "gmt", "utc", "ut"}) {
+    if (word == utc) return 0;
+  }
+  if (word.size() < 3 || (word[0] != '+' && word[0] != '-')) return std::nullopt;
+  std::string digits = word.substr(1);
+  std::erase(digits, ':');
+  int number = 0;
+  if (!whole(digits, number) || (digits.size() != 2 && digits.size() != 4)) return std::nullopt;
+  const int hours = digits.size() == 2 ? number : number / 100,
+            minutes = digits.size() == 2 ? 0 : number % 100;
+  return (word[0] == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
+}
+
+std::string_view short_form(std::string_view name) { return name.substr(0, name.find('.')); }
+
+bool is_same_host(std::string one, std::string other) {
+  for (std::string* name : {&one, &other}) {
+    *name = lower(*name);
+    if (name->ends_with('.')) name->pop_back();
+  }
+  const bool one_is_short = one.find('.') == std::string::npos;
+  const bool other_is_short = other.find('.') == std::string::npos;
+  return one == other || (one_is_short != other_is_short && short_form(one) == short_form(other));
+}
+
+// Of a scale set, number 36 is "name_36" to Azure, and its host "name000010": six digits to the base 36.
+std::string scale_set_host(const std::string& machine) {
+  const std::size_t mark = machine.rfind('_');
+  std::uint64_t number = 0;
+  if (mark == std::string::npos || !whole(std::string_view(machine).substr(mark + 1), number)) return "";
+  std::string digits;
+  for (; number > 0 || digits.size() < 6; number /= 36)
+    digits.insert(digits.begin(), "0123456789abcdefghijklmnopqrstuvwxyz"[number % 36]);
+  return machine.substr(0, mark) + digits;
+}
+
+// "/subscriptions/.../virtualMachines/NAME" and "_NAME" (a role's instance) are NAME.
+std::string machine_name(std::string_view text) {
+  text = text.substr(text.rfind('/') + 1);
+  if (text.starts_with('_')) text.remove_prefix(1);
+  return lower(text);
+}
+
+bool is_machine(std::string_view resource, std::string_view host, const std::vector<std::string>& names) {
+  const std::string machine = machine_name(resource);
+  if (machine.empty()) return false;
+  const auto same = [&](const std::string& name) { return machine_name(name) == machine; };
+  return std::ranges::any_of(names, same) || is_same_host(machine, std::string(host)) ||
+         is_same_host(scale_set_host(machine), std::string(host));
+}
+
+int gravity(Kind kind) {
+  return kind == Kind::kKill ? 3 : kind == Kind::kShrink ? 2 : kind == Kind::kSuspend;
+}
+
+}  // namespace
+
+const char* kind_name(Kind kind) {
+  static constexpr const char* kNames[] = {"shrink", "suspend", "kill", "pause", "advice"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+core::Duration time_left(const Notice& notice) {
+  return notice.begun ? core::Duration::zero() : notice.within.value_or(kUsual);
+}
+
+Found parse_notices(std::string_view text, std::int64_t now) {
+  text = trimmed_word(text);
+  if (auto found = parse_word(text, now)) return std::move(*found);
+  auto found =
+      text.front() == '{' || text.front() == '[' ? parse_cloud_notices(text, now) : parse_words(text);
+  if (found.ok()) std::ranges::stable_sort(*found, {}, time_left);
+  return found;
+}
+
+std::optional<Notice> gravest(const std::vector<Notice>& notices) {
+  std::optional<Notice> out;
+  for (const Notice& notice : notices) {
+    if (gravity(notice.kind) == 0) continue;
+    if (!out) {
+      out = notice;
+      continue;
+    }
+    const bool graver = gravity(notice.kind) > gravity(out->kind);
+    const Notice& sooner = time_left(notice) < time_left(*out) ? notice : *out;
+    const std::optional<core::Duration> within = sooner.within;
+    const bool begun = sooner.begun;
+    if (graver) out = notice;
+    out->within = within, out->begun = begun;
+  }
+  return out;
+}
+
+std::optional<std::int64_t> parse_time(const std::string& text) {
+  for (const char* format :
+       {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%a, %d %b %Y %H:%M:%S", "%d %b %Y %H:%M:%S"}) {
+    std::tm tm{};
+    const char* end = ::strptime(text.c_str(), format, &tm);
+    if (end == nullptr) continue;
+    std::string_view zone = end;
+    if (zone.starts_with('.'))
+      zone = zone.substr(std::min(zone.find_first_not_of("0123456789", 1), zone.size()));
+    const auto east = zone_offset(trimmed_word(zone));
+    if (east) return ::timegm(&tm) - *east;
+  }
+  return std::nullopt;
+}
+
+bool is_for(const Notice& notice, std::string_view host, const std::vector<std::string>& machine_names) {
   return notice.who.empty() || std::ranges::any_of(notice.who, [&](const std::string& name) {
-           return name == host ||
-                  ((name.find('.') == std::string::npos) != (host.find('.') == std::string_view::npos) &&
-                   short_form(name) == short_form(host));
+           return notice.machines ? is_machine(name, host, machine_names)
+                                  : is_same_host(name, std::string(host));
          });
 }
 

@@ -15,30 +15,56 @@ namespace regroup::launcher {
 
 struct Notice {
   enum class Kind : std::uint8_t {
-    kShrink,
-    kSuspend,
-    kKill
-  };  // a host goes, stops for a while, ends with all
+    kShrink,   // a host goes
+    kSuspend,  // it stops for a while
+    kKill,     // it ends with all that runs on it
+    kPause,    // it stands still for a moment and goes on where it was: nothing ends
+    kAdvice    // nothing is taken away; `what` says it
+  };
   Kind kind = Kind::kShrink;
   std::vector<std::string> who;          // hosts; empty: the one where it was heard
   std::optional<core::Duration> within;  // until then; none: the notice does not tell
+  std::optional<core::Duration> lasts;   // of a pause or a suspension; none: the notice does not tell
+  bool begun = false;                    // or its time has passed: how much is left, nobody says
+  bool planned = false;                  // by a cloud, perhaps days ahead
+  bool machines = false;                 // `who` are virtual machines, as their cloud names them
+  std::string what = {};                 // the cloud's word, for messages: "Redeploy"
   bool operator==(const Notice&) const = default;
 };
 
-// What a source says at a time (seconds since 1970): nothing, or a notice. It may be
-//   shrink|suspend|kill [within=SECONDS] [who=HOST,...]     our own words
-//   {"action": "terminate", "time": "2026-11-22T20:30:00Z"}  of EC2: spot/instance-action
-//   TRUE, FALSE; NONE, TERMINATE_ON_HOST_MAINTENANCE ...    of Google: instance/preempted, maintenance-event
+// What a source says at a time (seconds since 1970): nothing, or notices, the soonest first. It may be
+//   shrink|suspend|kill|pause [within=SECONDS] [for=SECONDS] [who=HOST,...]     our own words, one a line
+//   {"action": "terminate", "time": "2026-11-22T20:30:00Z"}  of EC2: spot/instance-action, and
+//   termination-time,
+//                                              rebalance recommendations, maintenance, target-lifecycle-state
+//   TRUE, FALSE; NONE, TERMINATE_ON_HOST_MAINTENANCE ...    of Google: instance/preempted, maintenance-event,
+//                                                           upcoming-maintenance
 //   {"Events": [{"EventType": "Preempt", "NotBefore": ..}]} of Azure: scheduledevents
-// kInvalidArgument: none of these. Whatever the bytes are, it returns.
-[[nodiscard]] core::Result<std::optional<Notice>> parse_notice(std::string_view text, std::int64_t now);
+// What was cancelled or is over is no notice. kInvalidArgument: none of these. Whatever the bytes are, it
+// returns.
+[[nodiscard]] core::Result<std::vector<Notice>> parse_notices(std::string_view text, std::int64_t now);
 
-// Seconds since 1970 of "2026-11-22T20:30:00Z" or "Sun, 22 Nov 2026 20:30:00 GMT"; none: it is neither.
+// What a cloud says as JSON; a part of parse_notices(), unordered.
+[[nodiscard]] core::Result<std::vector<Notice>> parse_cloud_notices(std::string_view text, std::int64_t now);
+
+// Seconds since 1970 of "2026-11-22T20:30:00Z", "Sun, 22 Nov 2026 20:30:00 GMT" or "22 Nov 2026 20:30:00
+// GMT"; a zone may be "+02:00", none is UTC. None: it is no time.
 [[nodiscard]] std::optional<std::int64_t> parse_time(const std::string& text);
 
 // Whether it is for that host: it names nobody, or it, or one of its names is the short form of the other.
-[[nodiscard]] bool is_for(const Notice& notice, std::string_view host);
+// `machine_names`: what its cloud calls the virtual machine that the host is.
+[[nodiscard]] bool is_for(const Notice& notice, std::string_view host,
+                          const std::vector<std::string>& machine_names = {});
+
+// What `notices`, all of one host, come to: the gravest kind of an end, and the soonest time. None: no end.
+[[nodiscard]] std::optional<Notice> gravest(const std::vector<Notice>& notices);
+
+// Until then; unknown: as long as is usual.
+[[nodiscard]] core::Duration time_left(const Notice& notice);
 
 [[nodiscard]] const char* kind_name(Notice::Kind kind);
+
+// The names of a virtual machine in Azure's instance metadata; empty: they are none.
+[[nodiscard]] std::vector<std::string> parse_machine_names(std::string_view text);
 
 }  // namespace regroup::launcher

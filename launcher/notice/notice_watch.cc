@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <ctime>
 #include <fstream>
+#include <set>
 #include <utility>
 
+#include "launcher/alloc/text.h"
 #include "launcher/notice/http.h"
 #include "launcher/spawn/hook.h"
 
@@ -18,6 +20,8 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{10};  // of a command, or of an address
 constexpr std::size_t kMostText = 64 << 10;
+constexpr std::chrono::seconds kNamesLimit{2};  // of an address that is asked for this machine's names
+constexpr std::chrono::seconds kSooner{2};      // what differs by less is the same time
 constexpr const char* kTokenHeader = "X-aws-ec2-metadata-token";
 
 }  // namespace
@@ -31,8 +35,11 @@ struct NoticeWatch::Source {
   boost::asio::steady_timer timer;
   std::shared_ptr<Hook> hook;  // that runs
   std::string last_failure, token;
-  bool over = false;       // it has given its notice, or nobody listens any more
+  bool over = false;       // nobody listens any more
   bool suspended = false;  // it says that the host is, or will be
+  bool paused = false;     // it says that the host stands still, or is about to
+  std::optional<std::chrono::steady_clock::time_point> told;  // when the host ends, as was passed on
+  std::set<std::string> remarks;                              // what has been said about what it says
   [[nodiscard]] std::string name() const { return option + " " + what; }
 };
 
@@ -144,22 +151,123 @@ bool NoticeWatch::any_suspended() const {
   return std::ranges::any_of(sources_, [](const auto& source) { return source->suspended; });
 }
 
+// An answer of Azure names machines of a whole scale set as the cloud calls them, which need not be as hosts
+// call themselves.
 void NoticeWatch::on_text(Source& source, const std::string& text) {
   if (source.over) return;
-  const auto notice = parse_notice(text, static_cast<std::int64_t>(::time(nullptr)));
-  if (!notice.ok()) return failed(source, notice.status().message());
+  auto notices = parse_notices(text, static_cast<std::int64_t>(::time(nullptr)));
+  if (!notices.ok()) return failed(source, notices.status().message());
   source.last_failure.clear();
-  const bool ours = notice->has_value() && is_for(**notice, host_);
-  const bool suspends = ours && events_.over && (*notice)->kind == Notice::Kind::kSuspend;
-  const bool was_suspended = std::exchange(source.suspended, suspends);
-  const auto keep = sources_;  // a handler may end us
-  if (ours && !(suspends && was_suspended)) {
-    source.over = !suspends;
-    events_.noticed(**notice, source.name());
-  } else if (!ours && was_suspended && !any_suspended()) {
-    events_.over(source.name());
+  if (notices->empty()) source.remarks.clear();
+  const bool unknown = std::ranges::any_of(
+      *notices, [this](const Notice& notice) { return notice.machines && !is_for(notice, host_); });
+  if (unknown && machine_names_.empty() && source.kind == Source::Kind::kAddress)
+    return ask_names(source, std::move(*notices));
+  decide(source, *notices);
+}
+
+// The instance metadata lie beside the events.
+void NoticeWatch::ask_names(Source& source, std::vector<Notice> notices) {
+  auto address = parse_http_address(source.what);
+  if (!address.ok()) return failed(source, address.status().message());
+  const std::size_t base = address->target.find("/metadata/");
+  address->target = (base == std::string::npos ? "" : address->target.substr(0, base)) +
+                    "/metadata/instance?api-version=2021-02-01";
+  const HttpQuestion question{"GET", std::move(*address), {{"Metadata", "true"}}};
+  ask_http(loop_, question, kNamesLimit,
+           [this, keep = sources_, &source, notices = std::move(notices)](core::Result<HttpAnswer> answer) {
+             if (source.over) return;
+             why_nameless_ = !answer.ok()            ? answer.status().message()
+                             : answer->status != 200 ? fmt::format("status {}", answer->status)
+                                                     : "";
+             if (why_nameless_.empty()) machine_names_ = parse_machine_names(answer->body);
+             if (why_nameless_.empty() && machine_names_.empty()) why_nameless_ = "its answer has no name";
+             decide(source, notices);
+           });
+}
+
+bool NoticeWatch::is_ours(Source& source, const Notice& notice) {
+  if (is_for(notice, host_, machine_names_)) return true;
+  if (notice.machines && machine_names_.empty()) {
+    const std::string named = printable_word(notice.who.front());
+    remark(
+        source, named,
+        fmt::format("{} of {} is taken to be another machine's: this host is {}{}", notice.what, named, host_,
+                    why_nameless_.empty()
+                        ? ""
+                        : fmt::format(", and its cloud does not say how it calls it ({})", why_nameless_)));
   }
+  return false;
+}
+
+void NoticeWatch::decide(Source& source, const std::vector<Notice>& notices) {
+  const auto keep = sources_;  // a handler may end us
+  std::vector<Notice> ends;
+  std::optional<Notice> pause;
+  for (const Notice& notice : notices) {
+    if (!is_ours(source, notice)) continue;
+    const double left = std::chrono::duration<double>(time_left(notice)).count();
+    if (notice.kind == Notice::Kind::kAdvice) {
+      remark(source, notice.what, notice.what + ": nothing is done");
+    } else if (notice.planned && time_left(notice) > kAhead) {
+      remark(
+          source, notice.what + " later",
+          fmt::format("{} in {:.0f} s: it counts from {} minutes before", notice.what, left, kAhead.count()));
+    } else if (notice.kind != Notice::Kind::kPause) {
+      ends.push_back(notice);
+    } else if (events_.over && notice.lasts.value_or(core::Duration::zero()) > kLongPause) {
+      ends.push_back(notice);
+      ends.back().kind = Notice::Kind::kSuspend;
+    } else if (!pause) {
+      pause = notice;
+    }
+    if (source.over) return;
+  }
+  on_pause(source, pause);
+  if (!source.over) on_end(source, gravest(ends));
   ask_later(source);
+}
+
+void NoticeWatch::on_pause(Source& source, const std::optional<Notice>& pause) {
+  if (pause) {
+    const std::string what = pause->what.empty() ? "a pause" : pause->what;
+    const auto seconds = [](core::Duration time) { return std::chrono::duration<double>(time).count(); };
+    const std::string when = pause->begun     ? "now"
+                             : !pause->within ? "soon"
+                                              : fmt::format("in {:.0f} s", seconds(*pause->within));
+    remark(source, what,
+           fmt::format("{} of this host {}{}: the job goes on", what, when,
+                       pause->lasts ? fmt::format(", for {:.0f} s", seconds(*pause->lasts)) : ""));
+  }
+  const bool near = pause && (pause->begun || pause->within.value_or(core::Duration::zero()) <= kPauseLead);
+  const bool was = std::exchange(source.paused, near);
+  if (near && !was && events_.paused) events_.paused(*pause, source.name());
+  if (was && !near && events_.moves) events_.moves(source.name());
+}
+
+void NoticeWatch::on_end(Source& source, const std::optional<Notice>& end) {
+  const bool suspends = end && events_.over && end->kind == Notice::Kind::kSuspend;
+  const bool was_suspended = std::exchange(source.suspended, suspends);
+  if (!end) {
+    if (was_suspended && !any_suspended()) events_.over(source.name());
+    return;
+  }
+  if (suspends) {
+    if (!was_suspended) events_.noticed(*end, source.name());
+    return;
+  }
+  const auto at = std::chrono::steady_clock::now() +
+                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(time_left(*end));
+  if (source.told && at + kSooner >= *source.told) return;
+  source.told = at;
+  events_.noticed(*end, source.name());
+}
+
+// `about`: what it is of, without what changes with each second.
+void NoticeWatch::remark(Source& source, const std::string& about, const std::string& sentence) {
+  constexpr std::size_t kMostRemarks = 64;
+  if (source.remarks.size() >= kMostRemarks || !source.remarks.insert(about).second) return;
+  events_.said(fmt::format("{}: {}", source.name(), sentence));
 }
 
 void NoticeWatch::failed(Source& source, const std::string& why) {
