@@ -31,6 +31,44 @@ def test_a_notice_ends_a_job_of_this_host(regroup, tmp_path, count):
     job.assert_nothing_left(2)
 
 
+def azure(kind: str, within: float, **fields) -> str:
+    """An event of Azure's for this host, in so many seconds."""
+    at = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + within))
+    event = {"EventType": kind, "EventStatus": "Scheduled", "NotBefore": at, **fields}
+    return json.dumps({"DocumentIncarnation": 1, "Events": [event]})
+
+
+@pytest.mark.parametrize("count", ["1", "1:1"])
+def test_a_freeze_of_seconds_ends_no_job(regroup, tmp_path, count):
+    notice, gate = tmp_path / "notice", tmp_path / "gate"
+    member = f"echo up; until [ -e {gate} ]; do sleep 0.05; done"
+    job = regroup.start("--notice-file", str(notice), *FAST, "-np", count, "sh", "-c", member)
+    job.wait_out("up")
+    notice.write_text(azure("Freeze", 600, DurationInSeconds=9))
+    job.wait_err(r"Freeze of this host in \d+ s, for 9 s: the job goes on")
+    notice.write_text(azure("Freeze", 0, DurationInSeconds=9, EventStatus="Started", NotBefore=""))
+    time.sleep(0.2)  # nothing is to happen
+    gate.touch()
+    assert job.wait() == 0, job.err
+    assert "the job ends" not in job.err
+
+
+def test_members_have_the_usual_time_when_an_event_has_begun(regroup, tmp_path):
+    """Nobody says how much is left, and killing them at once would leave them less."""
+    notice, gate = tmp_path / "notice", tmp_path / "gate"
+    told = f"until [ -e {gate} ]; do sleep 0.05; done; echo told; exit 0"
+    member = f"trap '{told}' TERM; echo up; while sleep 0.05; do :; done"
+    job = regroup.start("--notice-file", str(notice), *FAST, "-np", "1", "sh", "-c", member)
+    job.wait_out("up")
+    notice.write_text(azure("Terminate", 300, Resources=[os.uname().nodename.upper()]))
+    job.wait_err(r"kill within (300|299) s: the job ends")
+    notice.write_text(azure("Terminate", 0, EventStatus="Started", NotBefore=""))
+    job.wait_err(r"kill within 30 s: the job has less time")
+    gate.touch()
+    assert job.wait() == 1, job.err
+    assert job.out.count("told") == 1
+
+
 def test_members_that_do_not_leave_in_time_are_killed(regroup, tmp_path):
     member = "trap '' TERM; echo up; while sleep 0.05; do :; done"
     command = f"test -e {tmp_path}/go && echo kill within=1.5 || true"

@@ -1,61 +1,72 @@
-// A real file, real commands and a real server: notices, and what is said of sources that fail.
-#include "launcher/notice/notice_watch.h"
-
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read_until.hpp>
-#include <boost/asio/streambuf.hpp>
-#include <boost/asio/write.hpp>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <thread>
+// A real file and real commands: notices, and what is said of sources that fail.
+#include "tests/launcher/notice/watch_fixture.h"
 
 namespace regroup::launcher {
 namespace {
 
-using boost::asio::ip::tcp;
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class WatchTest : public testing::Test {
- protected:
-  WatchTest() { std::filesystem::create_directories(folder_); }
-  ~WatchTest() override { std::filesystem::remove_all(folder_); }
+TEST_F(WatchTest, AFreezeIsNoEnd) {
+  write(azure("Freeze", 600, R"(, "DurationInSeconds": 9)"));
+  watch({.file = path_});
+  ASSERT_TRUE(until([&] { return !said_.empty(); }));
+  EXPECT_THAT(said_[0],
+              testing::ContainsRegex("Freeze of this host in (600|599) s, for 9 s: the job goes on"));
+  EXPECT_TRUE(pauses_.empty());
+  write(azure("Freeze", 5, R"(, "DurationInSeconds": 9)"));
+  ASSERT_TRUE(until([&] { return !pauses_.empty(); }));
+  loop_.run_for(milliseconds(50));
+  write(R"({"DocumentIncarnation": 2, "Events": []})");
+  ASSERT_TRUE(until([&] { return pauses_.size() == 2; }));
+  EXPECT_THAT(pauses_, ElementsAre("pauses", "moves"));
+  EXPECT_EQ(said_.size(), 1U);
+  EXPECT_TRUE(heard_.empty());
+}
 
-  NoticeWatch& watch(NoticeRequest sources, const std::function<void(const std::string&)>& over = {},
-                     const std::vector<std::string>& suspended_by = {}) {
-    sources.every = milliseconds(10);
-    watch_.emplace(
-        loop_, std::move(sources), "n1", Environment{{"PATH", "/usr/bin:/bin"}},
-        NoticeWatch::Events{[this](const Notice& notice, const std::string& source) {
-                              heard_.push_back(fmt::format("{} {}", kind_name(notice.kind), source));
-                            },
-                            [this](const std::string& text) { said_.push_back(text); }, over});
-    watch_->start(suspended_by);
-    return *watch_;
-  }
-  // False: it did not become true within ten seconds.
-  template <class Condition>
-  bool until(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!condition() && std::chrono::steady_clock::now() < deadline) loop_.run_one_for(milliseconds(50));
-    return condition();
-  }
-  void write(const std::string& text) { std::ofstream(path_) << text; }
+TEST_F(WatchTest, ALongFreezeIsASuspensionWhereThoseEnd) {
+  int over = 0;
+  write(azure("Freeze", 5, R"(, "DurationInSeconds": 900)"));
+  watch({.file = path_}, [&](const std::string&) { ++over; });
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+  EXPECT_THAT(heard_, ElementsAre("suspend --notice-file " + path_));
+  write("");
+  ASSERT_TRUE(until([&] { return over == 1; }));
+  EXPECT_TRUE(pauses_.empty());
+}
 
-  const std::string folder_ = testing::TempDir() + "notice_watch-" + std::to_string(::getpid());
-  const std::string path_ = folder_ + "/notice";
-  boost::asio::io_context loop_{1};
-  std::optional<NoticeWatch> watch_;
-  std::vector<std::string> heard_, said_;
-};
+TEST_F(WatchTest, APlanOfAnotherDayIsNoneYetAndMayBeWithdrawn) {
+  write(azure("Redeploy", 3 * 86400));
+  watch({.file = path_});
+  ASSERT_TRUE(until([&] { return !said_.empty(); }));
+  EXPECT_THAT(said_[0], testing::ContainsRegex("Redeploy in 25[0-9]+ s: it counts from 16 minutes before"));
+  write(R"([{"Code": "system-reboot", "State": "canceled", "NotBefore": "1 Jan 2020 00:00:00 GMT"}])");
+  loop_.run_for(milliseconds(50));
+  write(azure("Redeploy", 600, R"(, "EventStatus": "Canceled")"));
+  loop_.run_for(milliseconds(50));
+  EXPECT_TRUE(heard_.empty());
+  write(azure("Redeploy", 600));
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+}
+
+TEST_F(WatchTest, AnEventIsToldOnceAndAgainWhenItComesSooner) {
+  write(azure("Terminate", 600));
+  watch({.file = path_});
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+  write(azure("Terminate", 600));  // another document
+  loop_.run_for(milliseconds(50));
+  EXPECT_EQ(heard_.size(), 1U);
+  write(azure("Terminate", 900));
+  loop_.run_for(milliseconds(50));
+  EXPECT_EQ(heard_.size(), 1U);
+  write(azure("Terminate", 300));
+  ASSERT_TRUE(until([&] { return heard_.size() == 2; }));
+  write(R"({"Events": [{"EventType": "Terminate", "EventStatus": "Started", "NotBefore": ""}]})");
+  ASSERT_TRUE(until([&] { return heard_.size() == 3; }));
+  loop_.run_for(milliseconds(50));
+  EXPECT_EQ(heard_.size(), 3U);
+}
 
 TEST_F(WatchTest, AFileThatComesIsANoticeOnce) {
   watch({.file = path_});
@@ -185,102 +196,20 @@ TEST_F(WatchTest, ACommandThatHangsIsKilledWithItsChildren) {
   EXPECT_TRUE(until([&] { return !sleeps(); }));  // a killed process takes a moment to go
 }
 
-// Answers each question with the next of its answers, the last one again and again.
-class Server {
- public:
-  explicit Server(std::vector<std::string> answers)
-      : answers_(std::move(answers)), thread_([this] { serve(); }) {}
-  ~Server() {
-    over_ = true;
-    boost::asio::io_context loop;
-    tcp::socket socket(loop);
-    boost::system::error_code ignored;
-    socket.connect(acceptor_.local_endpoint(), ignored);
-    thread_.join();
-  }
-  [[nodiscard]] std::string url(const std::string& target) const {
-    return fmt::format("http://127.0.0.1:{}{}", acceptor_.local_endpoint().port(), target);
-  }
-  [[nodiscard]] std::vector<std::string> asked() {
-    const std::lock_guard lock(mutex_);
-    return asked_;
-  }
-
- private:
-  void serve() {
-    for (std::size_t i = 0;; ++i) {
-      tcp::socket socket(loop_);
-      boost::system::error_code error;
-      acceptor_.accept(socket, error);
-      if (over_) return;
-      boost::asio::streambuf question;
-      boost::asio::read_until(socket, question, "\r\n\r\n", error);
-      {
-        const std::lock_guard lock(mutex_);
-        asked_.emplace_back(boost::asio::buffers_begin(question.data()),
-                            boost::asio::buffers_end(question.data()));
-      }
-      boost::asio::write(socket, boost::asio::buffer(answers_[std::min(i, answers_.size() - 1)]), error);
-    }
-  }
-
-  boost::asio::io_context loop_;
-  tcp::acceptor acceptor_{loop_, tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0)};
-  const std::vector<std::string> answers_;
-  std::mutex mutex_;
-  std::vector<std::string> asked_;
-  std::atomic<bool> over_{false};
-  std::thread thread_;
-};
-
-std::string answer(const std::string& status, const std::string& body) {
-  return fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, body.size(),
-                     body);
-}
-
-TEST_F(WatchTest, AnAddressIsAskedAsCloudsWantIt) {
-  std::optional<Server> server;
-  server.emplace(std::vector<std::string>{answer("404 Not Found", "<html>"), answer("200 OK", "FALSE"),
-                                          answer("200 OK", "TRUE")});
-  watch({.address = server->url("/computeMetadata/v1/instance/preempted")});
-  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
-  EXPECT_TRUE(said_.empty()) << said_[0];
-  watch_.reset();
-}
-
-TEST_F(WatchTest, AnAddressThatWantsATokenGetsOne) {
-  Server server({answer("401 Unauthorized", ""), answer("200 OK", "AQA="),
-                 answer("200 OK", R"({"action": "terminate", "time": "2026-11-22T20:32:00Z"})")});
-  watch({.address = server.url("/latest/meta-data/spot/instance-action")});
-  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
-  const std::vector<std::string> asked = server.asked();
-  ASSERT_EQ(asked.size(), 3U);
-  EXPECT_THAT(asked[0], HasSubstr("Metadata-Flavor: Google\r\n"));
-  EXPECT_THAT(asked[1], HasSubstr("PUT /latest/api/token HTTP/1.1\r\n"));
-  EXPECT_THAT(asked[2], HasSubstr("X-aws-ec2-metadata-token: AQA=\r\n"));
-  EXPECT_TRUE(said_.empty());
-}
-
-TEST_F(WatchTest, WhatIsNoAnswerIsSaidAndSurvived) {
-  Server server({"rubbish\r\n\r\n", answer("500 Oops", ""), answer("200 OK", std::string(100'000, 'x')),
-                 answer("200 OK", "kill")});
-  watch({.address = server.url("/")});
-  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
-  ASSERT_EQ(said_.size(), 3U);
-  EXPECT_THAT(said_[0], HasSubstr(server.url("/")));
-  EXPECT_THAT(said_[1], HasSubstr("it answered with status 500"));
-  EXPECT_THAT(said_[2], HasSubstr("its answer is larger than 64 KiB"));
-}
-
-TEST_F(WatchTest, NobodyAtAnAddressIsSaid) {
-  std::string url;
-  {
-    Server gone({""});
-    url = gone.url("/");
-  }
-  watch({.address = url});
+TEST_F(WatchTest, AFilesEventOfAnotherMachineIsNone) {
+  write(azure("Preempt", 30, R"(, "Resources": ["workers_4"])"));
+  watch({.file = path_});
   ASSERT_TRUE(until([&] { return !said_.empty(); }));
-  EXPECT_THAT(said_[0], HasSubstr("Connection refused"));
+  EXPECT_THAT(said_[0], HasSubstr("Preempt of workers_4 is taken to be another machine's: this host is n1"));
+  write(azure("Preempt", 30, R"(, "Resources": ["N1"])"));
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+}
+
+TEST_F(WatchTest, OfSeveralLinesTheGravestAndSoonestCounts) {
+  write("shrink within=60\nkill within=300\nkill within=1 who=n2\n");
+  watch({.file = path_});
+  ASSERT_TRUE(until([&] { return !heard_.empty(); }));
+  EXPECT_THAT(heard_, ElementsAre("kill --notice-file " + path_));
 }
 
 }  // namespace
