@@ -15,6 +15,7 @@
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/side_by_side.h"
+#include "core/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -140,18 +141,23 @@ core::Result<Checkpoint> Checkpoint::open(const std::string& path) {
   return out;
 }
 
+Checkpoint::Checkpoint(std::string path, Manifest manifest)
+    : path_(std::move(path)), manifest_(std::move(manifest)) {
+  index_.reserve(manifest_.tensors.size());
+  for (const Tensor& tensor : manifest_.tensors) index_.emplace(tensor.name, index_.size());
+}
+
 std::optional<std::size_t> Checkpoint::find(const std::string& name) const {
-  const auto found = std::ranges::find(manifest_.tensors, name, &Tensor::name);
-  if (found == manifest_.tensors.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - manifest_.tensors.begin());
+  const auto found = index_.find(name);
+  return found == index_.end() ? std::nullopt : std::optional(found->second);
 }
 
 Status Checkpoint::read(std::size_t tensor, const Box& box, std::span<std::byte> out) const {
   const Tensor& of = manifest_.tensors[tensor];
   const std::uint64_t size = *size_of_dtype(of.dtype);
   if (!lies_within(box, of.shape) || out.size() != *volume_of(box.count) * size) {
-    return core::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes", of.name, to_string(box),
-                                              to_string(whole(of.shape)), out.size()));
+    return core::invalid_argument(fmt::format("tensor {}: {} of {} into {} bytes", core::escaped(of.name),
+                                              to_string(box), to_string(whole(of.shape)), out.size()));
   }
   if (out.empty()) return {};
   for (const Piece& piece : of.pieces) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/directory.h"
@@ -37,11 +38,12 @@ class Checkpoint {
   [[nodiscard]] core::Status read_parts(std::size_t tensor, const TakePart& take) const;
 
  private:
-  Checkpoint(std::string path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {}
+  Checkpoint(std::string path, Manifest manifest);
 
   std::string path_;
   Manifest manifest_;
-  std::vector<core::Fd> files_;  // of manifest_.files
+  std::unordered_map<std::string, std::size_t> index_;  // of the tensors, by name
+  std::vector<core::Fd> files_;                         // of manifest_.files
 };
 
 struct Progress {

@@ -15,7 +15,8 @@
 namespace regroup::checkpoint {
 
 inline constexpr std::uint32_t kVersion = 1, kOldestVersion = 1;
-inline constexpr std::uint64_t kBlock = 8 << 20;  // bytes under one CRC32C
+inline constexpr std::uint64_t kBlock = 8 << 20;   // bytes under one CRC32C
+inline constexpr std::size_t kLongestName = 4096;  // bytes of a tensor's name; it has one at least
 inline constexpr const char* kManifestName = "MANIFEST";
 
 // Bytes of a file with a CRC32C for each kBlock of them; the last block may be short.

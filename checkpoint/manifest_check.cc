@@ -6,13 +6,14 @@
 
 #include "checkpoint/dtype.h"
 #include "checkpoint/manifest.h"
+#include "core/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
 
+using core::escaped;
 using core::Status;
 
-constexpr std::size_t kLongestName = 4096;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;
 
 template <class... Args>
@@ -50,31 +51,34 @@ Status check_files(const Manifest& manifest) {
 }
 
 Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece, std::uint32_t size) {
-  if (piece.file >= manifest.files.size()) return damaged("tensor {}: of a file not listed", tensor.name);
+  if (piece.file >= manifest.files.size())
+    return damaged("tensor {}: of a file not listed", escaped(tensor.name));
   if (piece.box.start.size() != piece.box.count.size())
-    return damaged("tensor {}: a piece begins in {} dimensions and ends in {}", tensor.name,
+    return damaged("tensor {}: a piece begins in {} dimensions and ends in {}", escaped(tensor.name),
                    piece.box.start.size(), piece.box.count.size());
   if (!lies_within(piece.box, tensor.shape))
-    return damaged("tensor {}: piece {} reaches beyond it", tensor.name, to_string(piece.box));
+    return damaged("tensor {}: piece {} reaches beyond it", escaped(tensor.name), to_string(piece.box));
   if (piece.range.bytes != *volume_of(piece.box.count) * size)
-    return damaged("tensor {}: piece {} has {} bytes", tensor.name, to_string(piece.box), piece.range.bytes);
-  return check_range(piece.range, manifest.files[piece.file].bytes, "tensor " + tensor.name);
+    return damaged("tensor {}: piece {} has {} bytes", escaped(tensor.name), to_string(piece.box),
+                   piece.range.bytes);
+  return check_range(piece.range, manifest.files[piece.file].bytes, "tensor " + escaped(tensor.name));
 }
 
 Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_one) {
   if (tensor.name.empty() || tensor.name.size() > kLongestName) return damaged("a tensor without a name");
   const auto size = size_of_dtype(tensor.dtype);
-  if (!size) return damaged("tensor {}: type {:?} is not known", tensor.name, tensor.dtype);
+  if (!size) return damaged("tensor {}: type {:?} is not known", escaped(tensor.name), tensor.dtype);
   const auto volume = volume_of(tensor.shape);
   if (tensor.shape.size() > kMaxRank || !volume || *volume > kMostBytes / *size)
-    return damaged("tensor {}: too large", tensor.name);
+    return damaged("tensor {}: too large", escaped(tensor.name));
   std::vector<Box> boxes;
   for (const Piece& piece : tensor.pieces) {
     REGROUP_RETURN_IF_ERROR(check_piece(manifest, tensor, piece, *size));
     boxes.push_back(piece.box);
   }
   if (!whole_one) return {};
-  if (const auto why = why_no_tiling(tensor.shape, boxes)) return damaged("tensor {}: {}", tensor.name, *why);
+  if (const auto why = why_no_tiling(tensor.shape, boxes))
+    return damaged("tensor {}: {}", escaped(tensor.name), *why);
   return {};
 }
 
@@ -115,7 +119,7 @@ Status check(const Manifest& manifest, bool tensors_whole) {
   std::unordered_set<std::string_view> names;
   for (const Tensor& tensor : manifest.tensors) {
     REGROUP_RETURN_IF_ERROR(check_tensor(manifest, tensor, tensors_whole));
-    if (!names.insert(tensor.name).second) return damaged("tensor {}: listed twice", tensor.name);
+    if (!names.insert(tensor.name).second) return damaged("tensor {}: listed twice", escaped(tensor.name));
   }
   return check_coverage(manifest);
 }

@@ -4,8 +4,11 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+
+#include "core/printable.h"
 
 namespace regroup::core {
 
@@ -18,11 +21,10 @@ Result<Fd> open_locked(const std::string& path, int flags, int lock) {
     if (errno != EWOULDBLOCK && errno != EINTR) return system_error("flock", path, errno);
     std::array<char, 512> holder{};
     const ssize_t bytes = ::pread(file.get(), holder.data(), holder.size(), 0);
-    return Status(
-        Code::kUnavailable,
-        path + ": " +
-            (bytes > 0 ? std::string(holder.data(), static_cast<std::size_t>(bytes)) : "another process") +
-            " has it");
+    std::string text(holder.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+    text.resize(text.find_last_not_of(" \n") + 1);
+    return Status(Code::kUnavailable,
+                  path + ": " + (text.empty() ? "another process" : escaped(text)) + " has it");
   }
   return file;
 }

@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdint>
 #include <cstring>
+
+#include "core/printable.h"
 
 namespace regroup::launcher {
 namespace {
@@ -30,22 +31,6 @@ std::string say(Answer answer) {
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
-// Bytes of the first character of `text`; 0: it is no UTF-8, or a control character.
-std::size_t first_shown(std::string_view text) {
-  static constexpr std::uint32_t kLowest[] = {0, 0x20, 0xa0, 0x800, 0x10000};  // by length
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80 ? 1 : lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  if (length == 0 || lead > 0xf4 || text.size() < length) return 0;
-  std::uint32_t code = length == 1 ? lead : lead & (0x7fU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xc0U) != 0x80) return 0;
-    code = code << 6 | (next & 0x3fU);
-  }
-  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return code < kLowest[length] || code == 0x7f || surrogate || code > 0x10ffff ? 0 : length;
-}
 
 // ": it said", where there is something.
 std::string after(std::string_view line) { return line.empty() ? "" : fmt::format(": {}", line); }
@@ -143,7 +128,7 @@ core::Status check_name(const std::string& name, std::string_view what) {
 std::string printable(std::string_view line, std::size_t most) {
   std::string out;
   for (line = line.substr(0, most); !line.empty();) {
-    const std::size_t bytes = first_shown(line);
+    const std::size_t bytes = core::printable_length(line);
     out += bytes == 0 ? "?" : line.substr(0, bytes);
     line.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
