@@ -2,14 +2,16 @@
 #include "checkpoint/manifest.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <map>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_map>
 
 #include "checkpoint/json_outline.h"
 #include "core/crc32c.h"
+#include "core/printable.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -31,29 +33,59 @@ std::string trailer_of(std::string_view body) {
   return fmt::format("{}{:08x}\n", kTrailer, core::crc32c(std::as_bytes(std::span(body))));
 }
 
-Json to_json(const Range& range) {
-  return {{"offset", range.offset}, {"bytes", range.bytes}, {"crc32c", range.crcs}};
-}
+// Writes JSON as nlohmann::json does, without making a tree of it first: there may be 100,000 tensors.
+class JsonText {
+ public:
+  void put(std::string_view text) { out_ += text; }
+  void put_string(std::string_view key, const std::string& text) {
+    fmt::format_to(std::back_inserter(out_), "\"{}\":{}", key,
+                   Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  void put_number(std::string_view key, std::uint64_t number) {
+    fmt::format_to(std::back_inserter(out_), "\"{}\":{}", key, number);
+  }
+  template <class T>
+  void put_list(std::string_view key, const std::vector<T>& numbers) {
+    fmt::format_to(std::back_inserter(out_), "\"{}\":[{}]", key, fmt::join(numbers, ","));
+  }
+  template <class T, class Put>
+  void put_list(std::string_view key, const std::vector<T>& values, Put put_one) {
+    fmt::format_to(std::back_inserter(out_), "\"{}\":[", key);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      put(i == 0 ? "{" : ",{");
+      put_one(values[i]);
+      put("}");
+    }
+    put("]");
+  }
+  void put_range(const Range& range) {
+    put_number("offset", range.offset), put(",");
+    put_number("bytes", range.bytes), put(",");
+    put_list("crc32c", range.crcs);
+  }
+  void put_file(const File& file) {
+    put_string("name", file.name), put(",");
+    put_number("bytes", file.bytes), put(",");
+    put_list("rest", file.rest, [this](const Range& range) { put_range(range); });
+  }
+  void put_piece(const Piece& piece, const Manifest& manifest) {
+    put_string("file", manifest.files[piece.file].name), put(",");
+    put_string("dataset", piece.dataset), put(",\"box\":{");
+    put_list("start", piece.box.start), put(",");
+    put_list("count", piece.box.count), put("},");
+    put_range(piece.range);
+  }
+  void put_tensor(const Tensor& tensor, const Manifest& manifest) {
+    put_string("name", tensor.name), put(",");
+    put_string("dtype", tensor.dtype), put(",");
+    put_list("shape", tensor.shape), put(",");
+    put_list("pieces", tensor.pieces, [&](const Piece& piece) { put_piece(piece, manifest); });
+  }
+  [[nodiscard]] std::string take() { return std::move(out_); }
 
-Json to_json(const Piece& piece, const Manifest& manifest) {
-  Json out = {{"file", manifest.files[piece.file].name},
-              {"dataset", piece.dataset},
-              {"box", {{"start", piece.box.start}, {"count", piece.box.count}}}};
-  out.update(to_json(piece.range));
-  return out;
-}
-
-Json to_json(const Tensor& tensor, const Manifest& manifest) {
-  Json pieces = Json::array();
-  for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece, manifest));
-  return {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", pieces}};
-}
-
-Json to_json(const File& file) {
-  Json rest = Json::array();
-  for (const Range& range : file.rest) rest.push_back(to_json(range));
-  return {{"name", file.name}, {"bytes", file.bytes}, {"rest", rest}};
-}
+ private:
+  std::string out_;
+};
 
 // Takes values out of JSON that may hold anything; the first thing that is not as it must be is kept.
 class Taker {
@@ -212,22 +244,30 @@ Status same_job(const Manifest& a, const Manifest& b) {
   };
   if (head(a) == head(b)) return {};
   return damaged(fmt::format("parts of step {} of job {} and of step {} of job {} do not belong together",
-                             a.step, a.job, b.step, b.job));
+                             a.step, core::escaped(a.job), b.step, core::escaped(b.job)));
 }
 
 }  // namespace
 
 std::string encode(const Manifest& manifest) {
-  Json files = Json::array(), tensors = Json::array();
-  for (const File& file : manifest.files) files.push_back(to_json(file));
-  for (const Tensor& tensor : manifest.tensors) tensors.push_back(to_json(tensor, manifest));
-  const Json json = {
-      {"format", kFormat},         {"version", kVersion},          {"block", kBlock},
-      {"step", manifest.step},     {"job", manifest.job},          {"seed", manifest.seed},
-      {"shards", manifest.shards}, {"model", manifest.model},      {"fingerprint", manifest.fingerprint},
-      {"files", std::move(files)}, {"tensors", std::move(tensors)}};
-  const std::string body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  return body + trailer_of(body);
+  JsonText text;
+  text.put("{"), text.put_string("format", std::string(kFormat)), text.put(",");
+  for (const auto& [key, number] :
+       {std::pair("version", std::uint64_t{kVersion}), {"block", kBlock}, {"step", manifest.step}})
+    text.put_number(key, number), text.put(",");
+  text.put_string("job", manifest.job), text.put(",");
+  text.put_number("seed", manifest.seed), text.put(",");
+  text.put_number("shards", manifest.shards), text.put(",");
+  text.put_string("model", manifest.model), text.put(",");
+  text.put_string("fingerprint", manifest.fingerprint), text.put(",");
+  text.put_list("files", manifest.files, [&](const File& file) { text.put_file(file); });
+  text.put(",");
+  text.put_list("tensors", manifest.tensors,
+                [&](const Tensor& tensor) { text.put_tensor(tensor, manifest); });
+  text.put("}\n");
+  std::string body = text.take();
+  body += trailer_of(body);
+  return body;
 }
 
 core::Result<Manifest> parse_manifest(std::span<const std::byte> bytes, const std::string& name) {
@@ -257,7 +297,8 @@ core::Result<Manifest> merge(std::vector<Manifest> parts) {
       }
       Tensor& there = out.tensors[at->second];
       if (there.dtype != tensor.dtype || there.shape != tensor.shape)
-        return damaged(fmt::format("tensor {}: parts differ in its type or shape", tensor.name));
+        return damaged(
+            fmt::format("tensor {}: parts differ in its type or shape", core::escaped(tensor.name)));
       std::ranges::move(tensor.pieces, std::back_inserter(there.pieces));
     }
   }

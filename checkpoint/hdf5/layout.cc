@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <unordered_map>
 
 #include "checkpoint/dtype.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/library.h"
+#include "core/printable.h"
 
 namespace regroup::checkpoint::hdf5 {
 namespace {
@@ -19,29 +21,33 @@ using core::Status;
 
 constexpr hsize_t kAlignFrom = 64 << 10;
 
-// Contiguous, its place fixed now, its bytes left as they are.
-Result<std::uint64_t> add_dataset(const FileHandle& file, const std::string& name, const std::string& dtype,
-                                  const Shape& shape) {
-  bool raw = false;
-  const TypeHandle type = stored_type(dtype, &raw);
-  const SpaceHandle space(
-      shape.empty() ? H5Screate(H5S_SCALAR)
-                    : H5Screate_simple(static_cast<int>(shape.size()),
-                                       std::vector<hsize_t>(shape.begin(), shape.end()).data(), nullptr));
-  const PropertyHandle creation(H5Pcreate(H5P_DATASET_CREATE));
-  H5Pset_layout(creation.get(), H5D_CONTIGUOUS);
-  H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
-  H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
-  H5Pset_obj_track_times(creation.get(), false);  // the same state gives the same file
-  const DatasetHandle dataset(H5Dcreate2(file.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT,
-                                         creation.get(), H5P_DEFAULT));
-  if (!dataset.valid()) return failed("H5Dcreate", name);
-  if (raw) REGROUP_RETURN_IF_ERROR(tell_dtype(dataset.get(), dtype));
-  if (volume_of(shape).value_or(0) == 0) return std::uint64_t{0};
-  const haddr_t offset = H5Dget_offset(dataset.get());
-  if (offset == HADDR_UNDEF) return failed("H5Dget_offset", name);
-  return static_cast<std::uint64_t>(offset);
-}
+// Makes the datasets of one file: contiguous, their places fixed at once, their bytes left as they are.
+class Datasets {
+ public:
+  explicit Datasets(const FileHandle& file) : file_(file), creation_(H5Pcreate(H5P_DATASET_CREATE)) {
+    H5Pset_layout(creation_.get(), H5D_CONTIGUOUS);
+    H5Pset_alloc_time(creation_.get(), H5D_ALLOC_TIME_EARLY);
+    H5Pset_fill_time(creation_.get(), H5D_FILL_TIME_NEVER);
+    H5Pset_obj_track_times(creation_.get(), false);  // the same state gives the same file
+  }
+  // Where its bytes are; 0 if it has none.
+  Result<std::uint64_t> add(const std::string& name, const std::string& dtype, const Shape& shape) {
+    const SpaceHandle space = space_of(shape);
+    const DatasetHandle dataset(H5Dcreate2(file_.get(), name.c_str(), types_.of(dtype), space.get(),
+                                           H5P_DEFAULT, creation_.get(), H5P_DEFAULT));
+    if (!dataset.valid()) return failed("H5Dcreate", core::escaped(name));
+    REGROUP_RETURN_IF_ERROR(types_.tell(dtype, dataset.get()));
+    if (volume_of(shape).value_or(0) == 0) return std::uint64_t{0};
+    const haddr_t offset = H5Dget_offset(dataset.get());
+    if (offset == HADDR_UNDEF) return failed("H5Dget_offset", core::escaped(name));
+    return static_cast<std::uint64_t>(offset);
+  }
+
+ private:
+  const FileHandle& file_;
+  PropertyHandle creation_;
+  StoredTypes types_;
+};
 
 // Small pieces of a type, one behind the other.
 struct Pack {
@@ -49,10 +55,10 @@ struct Pack {
   std::uint64_t elements = 0;
 };
 
-Status add_pack(const FileHandle& file, const std::string& dtype, const Pack& pack,
+Status add_pack(Datasets& datasets, const std::string& dtype, const Pack& pack,
                 std::span<const SnapshotPiece> pieces, std::vector<Place>* places) {
   const std::string name = kPackedName + dtype;
-  auto offset = add_dataset(file, name, dtype, {pack.elements});
+  auto offset = datasets.add(name, dtype, {pack.elements});
   if (!offset.ok()) return offset.status();
   for (const std::size_t i : pack.pieces) {
     (*places)[i] = {name, *offset};
@@ -67,10 +73,11 @@ Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPie
   auto created = create_file(path, H5F_LIBVER_V18, kAlignFrom);
   if (!created.ok()) return created.status();
   FileHandle& file = *created;
+  Datasets datasets(file);
   ShardLayout out;
   out.places.resize(pieces.size());
-  std::map<std::string, Pack> packs;          // by type
-  std::map<std::string, unsigned> same_name;  // pieces of one tensor
+  std::map<std::string, Pack> packs;                    // by type
+  std::unordered_map<std::string, unsigned> same_name;  // pieces of one tensor
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const SnapshotPiece& piece = pieces[i];
     if (!piece.bytes.empty() && piece.bytes.size() < kPacked) {
@@ -80,12 +87,12 @@ Result<ShardLayout> lay_out(const std::string& path, std::span<const SnapshotPie
     }
     const unsigned nth = same_name[piece.name]++;
     const std::string name = link_name(piece.name) + (nth == 0 ? "" : fmt::format("~{}", nth));
-    const auto offset = add_dataset(file, name, piece.dtype, piece.box.count);
+    const auto offset = datasets.add(name, piece.dtype, piece.box.count);
     if (!offset.ok()) return offset.status();
     out.places[i] = {name, *offset};
   }
   for (const auto& [dtype, pack] : packs)
-    REGROUP_RETURN_IF_ERROR(add_pack(file, dtype, pack, pieces, &out.places));
+    REGROUP_RETURN_IF_ERROR(add_pack(datasets, dtype, pack, pieces, &out.places));
   if (!file.close()) return failed("H5Fclose", path);
   auto fd = open_file(path, O_RDONLY);
   if (!fd.ok()) return fd.status();

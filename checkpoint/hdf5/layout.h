@@ -11,7 +11,7 @@
 
 namespace regroup::checkpoint::hdf5 {
 
-inline constexpr std::uint64_t kPacked = 4096;  // pieces below so many bytes share a dataset
+inline constexpr std::uint64_t kPacked = 512;  // pieces below so many bytes share a dataset
 inline constexpr const char* kPackedName = "~packed.";
 
 struct Place {

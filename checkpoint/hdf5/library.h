@@ -4,9 +4,12 @@
 
 #include <hdf5.h>
 
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "checkpoint/box.h"
 #include "core/status.h"
 
 namespace regroup::checkpoint::hdf5 {
@@ -42,15 +45,34 @@ using AttributeHandle = Handle<H5Aclose>;
 // Errors come back as values only, and nothing is left to do at exit(), where HDF5 would crash over a file
 // that it could not close. Before the first call.
 void tame();
-// A new file of this format version; its datasets from `align_from` bytes on begin at multiples of 4 KiB.
+// A new file of this format version, or of the oldest that has what is made in it (EARLIEST); its datasets
+// from `align_from` bytes on begin at multiples of 4 KiB.
 [[nodiscard]] core::Result<FileHandle> create_file(const std::string& path, H5F_libver_t version,
                                                    hsize_t align_from);
 
-// The type in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for are
-// stored as unsigned integers, and *raw is set.
-[[nodiscard]] TypeHandle stored_type(const std::string& dtype, bool* raw);
-// Adds the attribute "dtype", which says what raw elements are.
-[[nodiscard]] core::Status tell_dtype(hid_t dataset, const std::string& dtype);
+// The types in which elements are stored, little-endian; kinds of numbers that HDF5 has no name for are
+// stored as unsigned integers, and are raw. Made once: handles and property lists take HDF5 longer than a
+// dataset.
+class StoredTypes {
+ public:
+  StoredTypes();
+  [[nodiscard]] hid_t of(const std::string& dtype);
+  // Adds the attribute "dtype" if elements are raw: it says what they are.
+  [[nodiscard]] core::Status tell(const std::string& dtype, hid_t dataset);
+
+ private:
+  struct Stored {
+    TypeHandle type;
+    TypeHandle text;  // of the attribute; invalid: elements are not raw
+  };
+  const Stored& stored(const std::string& dtype);
+
+  SpaceHandle scalar_;
+  std::map<std::string, Stored> stored_;
+};
+[[nodiscard]] std::vector<hsize_t> dims_of(const Shape& shape);
+// For datasets of this shape; [] is a scalar.
+[[nodiscard]] SpaceHandle space_of(const Shape& shape);
 // A name that no character of gives a meaning to in HDF5: "/" and the like as @2F.
 [[nodiscard]] std::string link_name(const std::string& tensor);
 

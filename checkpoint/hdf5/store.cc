@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 
 #include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
@@ -14,6 +16,7 @@
 #include "checkpoint/hdf5/layout.h"
 #include "checkpoint/hdf5/library.h"
 #include "checkpoint/hdf5/view.h"
+#include "core/printable.h"
 
 namespace regroup::checkpoint::hdf5 {
 namespace {
@@ -27,8 +30,9 @@ Status check_pieces(const Snapshot& snapshot) {
     const auto size = size_of_dtype(piece.dtype);
     if (!size || !lies_within(piece.box, piece.shape) || piece.shape.size() > kMaxRank ||
         piece.bytes.size() != volume_of(piece.box.count).value_or(0) * *size) {
-      return core::invalid_argument(fmt::format("tensor {} ({}): piece {} of {} bytes cannot be", piece.name,
-                                                piece.dtype, to_string(piece.box), piece.bytes.size()));
+      return core::invalid_argument(fmt::format("tensor {} ({}): piece {} of {} bytes cannot be",
+                                                core::escaped(piece.name), piece.dtype, to_string(piece.box),
+                                                piece.bytes.size()));
     }
   }
   return {};
@@ -38,7 +42,7 @@ Manifest describe(const Snapshot& snapshot, const std::string& file, const Shard
   Manifest out = snapshot.about;
   out.files = {{file, layout.bytes, {}}};
   out.tensors.clear();
-  std::map<std::string, std::size_t> index;
+  std::unordered_map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
     const SnapshotPiece& piece = snapshot.pieces[i];
     const auto [at, fresh] = index.try_emplace(piece.name, out.tensors.size());
@@ -53,8 +57,8 @@ Manifest describe(const Snapshot& snapshot, const std::string& file, const Shard
 class Extents {
  public:
   Extents(Manifest* part, const Snapshot& snapshot) : file_(part->files[0]) {
-    std::map<std::string, std::size_t> nth;  // pieces of a tensor are in the order of the snapshot
-    std::map<std::string_view, Tensor*> tensors;
+    std::unordered_map<std::string, std::size_t> nth;  // pieces of a tensor are in the order of the snapshot
+    std::unordered_map<std::string_view, Tensor*> tensors;
     for (Tensor& tensor : part->tensors) tensors.emplace(tensor.name, &tensor);
     for (const SnapshotPiece& piece : snapshot.pieces) {
       Range& range = tensors.at(piece.name)->pieces[nth[piece.name]++].range;
@@ -114,17 +118,22 @@ class Store final : public CheckpointStore {
     auto all = extents.all(path);
     if (!all.ok()) return all.status();
     REGROUP_RETURN_IF_ERROR(write_image(path, *all, layout->bytes, options_));
-    // Another host commits: what it will say is on the disk must be. A writer alone commits itself, and
-    // nothing of a stage counts before that: its part is read back out of the page cache.
-    const bool alone = snapshot.writers == 1;
-    REGROUP_RETURN_IF_ERROR(write_new_file(part_path(stage, snapshot.writer), encode(part), !alone));
-    return alone ? Status() : sync_folder(stage);
+    if (snapshot.writers == 1) {  // who commits itself
+      own_.emplace(stage, std::move(part));
+      return {};
+    }
+    // Another host commits: what it will say is on the disk must be.
+    REGROUP_RETURN_IF_ERROR(write_new_file(part_path(stage, snapshot.writer), encode(part), /*sync=*/true));
+    return sync_folder(stage);
   }
 
   Status commit(const Snapshot& snapshot) override {
     const std::string stage = stage_of(snapshot);
     std::vector<Manifest> parts;
-    for (std::uint32_t writer = 0; writer < snapshot.writers; ++writer) {
+    const bool own = own_ && own_->first == stage;
+    if (own) parts.push_back(std::move(own_->second));
+    own_.reset();
+    for (std::uint32_t writer = 0; !own && writer < snapshot.writers; ++writer) {
       auto part = read_part(part_path(stage, writer));
       if (!part.ok()) return part.status();
       parts.push_back(std::move(*part));
@@ -132,7 +141,7 @@ class Store final : public CheckpointStore {
     auto whole = merge(std::move(parts));
     if (!whole.ok()) return whole.status();
     REGROUP_RETURN_IF_ERROR(add_view(stage, &*whole));
-    for (std::uint32_t writer = 0; writer < snapshot.writers; ++writer)
+    for (std::uint32_t writer = 0; !own && writer < snapshot.writers; ++writer)
       REGROUP_RETURN_IF_ERROR(remove_all(part_path(stage, writer)));
     return commit_stage(directory_, stage, *whole);
   }
@@ -154,6 +163,7 @@ class Store final : public CheckpointStore {
 
   const std::string directory_;
   const WriteOptions options_;
+  std::optional<std::pair<std::string, Manifest>> own_;  // stage and part of a writer alone
 };
 
 }  // namespace
