@@ -18,6 +18,7 @@ struct Arguments {
   std::string format;               // --to, --from
   checkpoint::Retention retention;  // --keep-last, --keep-every
   bool json = false;
+  bool model_only = false;  // --model-only
 };
 using Answer = core::Result<int>;
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "checkpoint/dtype.h"
+#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
 #include "tools/checkpoint/slabs.h"
@@ -34,8 +35,8 @@ core::Result<std::uint64_t> differing_elements(const Checkpoint& a, std::size_t 
 
 bool same_form(const Tensor& a, const Tensor& b) {
   if (a.dtype == b.dtype && a.shape == b.shape) return true;
-  fmt::print("{}: {} {} and {} {}\n", a.name, a.dtype, to_string(checkpoint::whole(a.shape)), b.dtype,
-             to_string(checkpoint::whole(b.shape)));
+  fmt::print("{}: {} {} and {} {}\n", core::escaped(a.name), a.dtype, to_string(checkpoint::whole(a.shape)),
+             b.dtype, to_string(checkpoint::whole(b.shape)));
   return false;
 }
 
@@ -58,7 +59,7 @@ Answer diff(const Arguments& arguments) {
   for (std::size_t i = 0; i < a.manifest().tensors.size(); ++i) {
     const Tensor& tensor = a.manifest().tensors[i];
     const auto there = b.find(tensor.name);
-    if (!there) fmt::print("{}: only in {}\n", tensor.name, a.path());
+    if (!there) fmt::print("{}: only in {}\n", core::escaped(tensor.name), core::escaped(a.path()));
     if (!there || !same_form(tensor, b.manifest().tensors[*there])) {
       same = false;
       continue;
@@ -66,13 +67,14 @@ Answer diff(const Arguments& arguments) {
     const auto count = differing_elements(a, i, b, *there);
     if (!count.ok()) return count.status();
     if (*count > 0)
-      fmt::print("{}: {} of {} elements differ\n", tensor.name, *count, *checkpoint::volume_of(tensor.shape));
+      fmt::print("{}: {} of {} elements differ\n", core::escaped(tensor.name), *count,
+                 *checkpoint::volume_of(tensor.shape));
     same &= *count == 0;
     bar.show(done += checkpoint::bytes_of(tensor), total);
   }
   for (const Tensor& tensor : b.manifest().tensors) {
     if (a.find(tensor.name)) continue;
-    fmt::print("{}: only in {}\n", tensor.name, b.path());
+    fmt::print("{}: only in {}\n", core::escaped(tensor.name), core::escaped(b.path()));
     same = false;
   }
   return same ? 0 : 1;

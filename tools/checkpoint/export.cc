@@ -1,12 +1,12 @@
 // export --to safetensors | torch | npz: streams, so that a checkpoint may be larger than memory.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "tools/checkpoint/command.h"
-#include "tools/checkpoint/foreign_types.h"
+#include "tools/checkpoint/model_keys.h"
+#include "tools/checkpoint/npy.h"
 #include "tools/checkpoint/output_file.h"
 #include "tools/checkpoint/progress.h"
 #include "tools/checkpoint/safetensors.h"
@@ -24,25 +24,28 @@ using core::Status;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::uint64_t kAlignment = 64;  // of torch's and numpy's memory maps
+// So that import knows that a name is a tensor's, and describes no structure. torch passes over it.
+constexpr const char* kExportRecord = "archive/regroup.export";
 
 // Sends the bytes of a tensor on, and shows how far it is.
 class Source {
  public:
-  explicit Source(const Checkpoint& from) : from_(from), bar_("exporting") {
-    for (const Tensor& tensor : from.manifest().tensors) total_ += checkpoint::bytes_of(tensor);
+  Source(const Checkpoint& from, Selection what) : from_(from), what_(std::move(what)), bar_("exporting") {
+    for (const Tensor& tensor : tensors()) total_ += checkpoint::bytes_of(tensor);
   }
   template <class Out>
   Status copy(std::size_t tensor, Out* out) {
-    return for_each_slab(from_, tensor, [&](const Box&, Bytes bytes) {
+    return for_each_slab(from_, what_.tensors[tensor], [&](const Box&, Bytes bytes) {
       bar_.show(done_ += bytes.size(), total_);
       return out->append(bytes);
     });
   }
-  [[nodiscard]] const std::vector<Tensor>& tensors() const { return from_.manifest().tensors; }
-  [[nodiscard]] const checkpoint::Manifest& manifest() const { return from_.manifest(); }
+  [[nodiscard]] const std::vector<Tensor>& tensors() const { return what_.manifest.tensors; }
+  [[nodiscard]] const checkpoint::Manifest& manifest() const { return what_.manifest; }
 
  private:
   const Checkpoint& from_;
+  const Selection what_;
   ProgressBar bar_;
   std::uint64_t done_ = 0, total_ = 0;
 };
@@ -59,6 +62,7 @@ Status to_torch(Source& source, OutputFile* out) {
   ZipWriter zip(out, kAlignment);
   REGROUP_RETURN_IF_ERROR(zip.add("archive/data.pkl", torch_pickle(source.manifest())));
   REGROUP_RETURN_IF_ERROR(zip.add("archive/byteorder", "little"));
+  REGROUP_RETURN_IF_ERROR(zip.add(kExportRecord, "1"));
   for (std::size_t i = 0; i < source.tensors().size(); ++i) {
     REGROUP_RETURN_IF_ERROR(
         zip.begin(fmt::format("archive/data/{}", i), checkpoint::bytes_of(source.tensors()[i])));
@@ -69,26 +73,14 @@ Status to_torch(Source& source, OutputFile* out) {
   return zip.finish();
 }
 
-// NumPy's format 1.0, or 2.0 for more than 65,535 bytes of header, which no shape reaches.
-std::string npy_header(const Tensor& tensor) {
-  const std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                       by_ours(tensor.dtype)->numpy, fmt::join(tensor.shape, ", "),
-                                       tensor.shape.size() == 1 ? "," : "");
-  const std::size_t padded = (10 + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
-  std::string out("\x93NUMPY\x01\x00", 8);
-  out += static_cast<char>((padded - 10) & 0xff);
-  out += static_cast<char>((padded - 10) >> 8);
-  out += text;
-  out.append(padded - out.size() - 1, ' ');
-  return out + '\n';
-}
-
 Status to_npz(Source& source, OutputFile* out) {
   ZipWriter zip(out, kAlignment);
   for (std::size_t i = 0; i < source.tensors().size(); ++i) {
     const Tensor& tensor = source.tensors()[i];
-    const std::string header = npy_header(tensor);
-    REGROUP_RETURN_IF_ERROR(zip.begin(tensor.name + ".npy", header.size() + checkpoint::bytes_of(tensor)));
+    bool unnamed = false;
+    const std::string header = npy_header(tensor.dtype, tensor.shape, &unnamed);
+    REGROUP_RETURN_IF_ERROR(zip.begin(tensor.name + ".npy", header.size() + checkpoint::bytes_of(tensor),
+                                      unnamed ? tensor.dtype : ""));
     REGROUP_RETURN_IF_ERROR(zip.append(std::as_bytes(std::span(header))));
     REGROUP_RETURN_IF_ERROR(source.copy(i, &zip));
     REGROUP_RETURN_IF_ERROR(zip.end());
@@ -110,9 +102,11 @@ Answer export_to(const Arguments& arguments) {
   if (!path.ok()) return path.status();
   auto from = Checkpoint::open(*path);
   if (!from.ok()) return from.status();
+  auto what = arguments.model_only ? model_of(*from) : core::Result<Selection>(all_of(*from));
+  if (!what.ok()) return what.status();
   auto out = OutputFile::create(arguments.words[1]);
   if (!out.ok()) return out.status();
-  Source source(*from);
+  Source source(*from, std::move(*what));
   REGROUP_RETURN_IF_ERROR(format->write(source, &*out));
   REGROUP_RETURN_IF_ERROR(out->close());
   return 0;

@@ -10,7 +10,7 @@ namespace regroup::checkpoint_tool {
 struct TypeNames {
   std::string_view ours;
   std::string_view safetensors;  // "": has none
-  std::string_view numpy;        // "": as raw bytes of the size
+  std::string_view numpy;        // with a V: NumPy has no name for it
 };
 
 // nullptr: not known.

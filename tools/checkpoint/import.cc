@@ -10,6 +10,8 @@
 
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
+#include "checkpoint/manifest.h"
+#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/npz.h"
 #include "tools/checkpoint/safetensors.h"
@@ -34,6 +36,27 @@ Result<Bytes> map(const std::string& path) {
   return Bytes(static_cast<const std::byte*>(base), *size);
 }
 
+// Of names that no manifest may have, before anything is written.
+core::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces, const std::string& path) {
+  for (const checkpoint::SnapshotPiece& piece : pieces) {
+    if (piece.name.empty())
+      return invalid_argument(path + ": a tensor has an empty name, which no checkpoint can have");
+    if (piece.name.size() > checkpoint::kLongestName)
+      return invalid_argument(fmt::format("{}: tensor {}...: a name of {} bytes, at most {} are allowed",
+                                          path, core::escaped(piece.name.substr(0, 40)), piece.name.size(),
+                                          checkpoint::kLongestName));
+  }
+  return {};
+}
+
+// Bytes that tensors point into live in `file` and in what is returned.
+Result<Arrays> read_file(const std::string& format, Bytes file, const std::string& path) {
+  if (format == "npz") return read_npz(file, path);
+  auto pieces = read_safetensors(file, path);
+  if (!pieces.ok()) return pieces.status();
+  return Arrays{std::move(*pieces), {}};
+}
+
 std::string format_of(const Arguments& arguments) {
   if (!arguments.format.empty()) return arguments.format;
   const std::string& path = arguments.words[0];
@@ -51,15 +74,16 @@ Answer import_from(const Arguments& arguments) {
     return invalid_argument("import: --from safetensors, torch or npz is wanted");
   const auto file = map(path);
   if (!file.ok()) return file.status();
-  auto pieces = format == "npz" ? read_npz(*file, path) : read_safetensors(*file, path);
-  if (!pieces.ok()) return pieces.status();
+  auto arrays = read_file(format, *file, path);
+  if (!arrays.ok()) return arrays.status();
+  REGROUP_RETURN_IF_ERROR(check_names(arrays->pieces, path));
   const auto lock = checkpoint::DirectoryLock::take(directory, "regroup checkpoint import");
   if (!lock.ok()) return lock.status();
   checkpoint::Snapshot snapshot;
   snapshot.about.step = arguments.step.value_or(0);
   snapshot.about.job = "import";
   snapshot.uuid = fmt::format("import-{}", ::getpid());
-  snapshot.pieces = std::move(*pieces);
+  snapshot.pieces = std::move(arrays->pieces);
   const auto store = checkpoint::hdf5::make_store(directory);
   REGROUP_RETURN_IF_ERROR(store->write(snapshot));
   REGROUP_RETURN_IF_ERROR(store->commit(snapshot));

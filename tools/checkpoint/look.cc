@@ -8,6 +8,7 @@
 
 #include "checkpoint/mapped.h"
 #include "checkpoint/side_by_side.h"
+#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/progress.h"
 
@@ -40,11 +41,11 @@ Json row_of(const Entry& entry) {
 std::string line_of(const Json& row) {
   if (row.contains("damaged")) {
     return fmt::format("{:>12}  damaged: {}", row["step"].get<core::Step>(),
-                       row["damaged"].get<std::string>());
+                       core::escaped(row["damaged"].get<std::string>()));
   }
   return fmt::format("{:>12}  {:>10}  {:>7} tensors  job {}", row["step"].get<core::Step>(),
                      human(row["bytes"].get<std::uint64_t>()), row["tensors"].get<std::size_t>(),
-                     row["job"].get<std::string>());
+                     core::escaped(row["job"].get<std::string>()));
 }
 
 Json describe(const Manifest& m) {
@@ -66,11 +67,12 @@ void print_text(const std::string& path, const Manifest& m) {
   fmt::print(
       "{}\nstep         {}\njob          {}\nseed         {}\nshards       {}\nfingerprint  {}\nmodel        "
       "{}\n",
-      path, m.step, m.job, m.seed, m.shards, m.fingerprint, m.model);
+      core::escaped(path), m.step, core::escaped(m.job), m.seed, m.shards, core::escaped(m.fingerprint),
+      core::escaped(m.model));
   for (const auto& file : m.files) fmt::print("file         {}  {}\n", file.name, human(file.bytes));
   for (const auto& tensor : m.tensors) {
-    fmt::print("tensor       {}  {}  [{}]  {}{}\n", tensor.name, tensor.dtype, fmt::join(tensor.shape, ", "),
-               human(checkpoint::bytes_of(tensor)),
+    fmt::print("tensor       {}  {}  [{}]  {}{}\n", core::escaped(tensor.name), tensor.dtype,
+               fmt::join(tensor.shape, ", "), human(checkpoint::bytes_of(tensor)),
                tensor.pieces.size() > 1 ? fmt::format("  in {} pieces", tensor.pieces.size()) : "");
   }
 }
@@ -147,7 +149,7 @@ Answer verify(const Arguments& arguments) {
     const Status status = verify_one(path);
     if (!status.ok() && status.code() != core::Code::kDataLoss) return status;
     bad |= status.ok() ? 0 : 1;
-    fmt::print("{}: {}\n", path, status.ok() ? "good" : "damaged\n" + status.message());
+    fmt::print("{}: {}\n", core::escaped(path), status.ok() ? "good" : "damaged\n" + status.message());
   }
   return bad;
 }
@@ -162,7 +164,7 @@ Answer prune(const Arguments& arguments) {
   for (const core::Step step : *removed) fmt::print("{} removed\n", checkpoint::name_of_step(step));
   const auto aside = checkpoint::prune_aside(directory, arguments.retention);
   if (!aside.ok()) return aside.status();
-  for (const std::string& path : *aside) fmt::print("{} removed\n", path);
+  for (const std::string& path : *aside) fmt::print("{} removed\n", core::escaped(path));
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 
 namespace {
@@ -31,8 +32,9 @@ constexpr std::array<Verb, 7> kVerbs{{
      "reads every byte of a checkpoint, or of all in a directory; exit status 1: damaged"},
     {"diff", "PLACE PLACE", 2, "--step", checkpoint_tool::diff,
      "names the tensors that differ; exit status 1: some do"},
-    {"export", "PLACE FILE", 2, "--to --step", checkpoint_tool::export_to,
-     "writes a file of safetensors, torch or npz"},
+    {"export", "PLACE FILE", 2, "--to --step --model-only", checkpoint_tool::export_to,
+     "writes a file of safetensors, torch or npz; --model-only: of the model, with the keys of its "
+     "state_dict()"},
     {"import", "FILE DIRECTORY", 2, "--from --step", checkpoint_tool::import_from,
      "makes a checkpoint out of a file of safetensors, torch or npz"},
     {"prune", "DIRECTORY", 1, "--keep-last --keep-every", checkpoint_tool::prune,
@@ -40,7 +42,7 @@ constexpr std::array<Verb, 7> kVerbs{{
 }};
 
 int fail(std::string_view why, int status) {
-  fmt::print(stderr, "regroup checkpoint: {}\n", why);
+  fmt::print(stderr, "regroup checkpoint: {}\n", core::escaped(why));
   return status;
 }
 
@@ -50,8 +52,11 @@ std::string help() {
       "there, or "
       "that of --step N.\n\n";
   for (const Verb& verb : kVerbs)
-    out += fmt::format("  {:<6} {:<15} {:<26} {}\n", verb.name, verb.words, verb.options, verb.help);
-  return out;
+    out += fmt::format("  {:<6} {:<15} {:<27} {}\n", verb.name, verb.words, verb.options, verb.help);
+  return out +
+         "\nIn .npz files bfloat16 and float8 stand as NumPy has them, as <V2 and |V1; the comment of each "
+         "such "
+         "member of the\narchive says which type it is, and import needs that of a |V1.\n";
 }
 
 template <class T>
@@ -78,8 +83,8 @@ core::Result<Arguments> parse(const Verb& verb, int argc, char** argv) {
     }
     if (fmt::format(" {} ", verb.options).find(fmt::format(" {} ", word)) == std::string::npos)
       return core::invalid_argument(fmt::format("{}: no option {}", verb.name, word));
-    if (word == "--json") {
-      out.json = true;
+    if (word == "--json" || word == "--model-only") {
+      (word == "--json" ? out.json : out.model_only) = true;
       continue;
     }
     if (++i == argc) return core::invalid_argument(fmt::format("option {} wants a value", word));

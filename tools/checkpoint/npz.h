@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,14 +12,15 @@
 
 namespace regroup::checkpoint_tool {
 
+struct Arrays {
+  std::vector<checkpoint::SnapshotPiece> pieces;
+  std::vector<std::unique_ptr<std::byte[]>> converted;  // of those that the file has in another order
+};
+
 // The arrays of a whole file in memory, each with the name of its member of the archive without ".npy". Their
-// bytes point into `file`. `name` is for messages. kInvalidArgument: not such a file, or an array that no
-// tensor of a checkpoint can be (its type is not known, Fortran's order, a name that is not UTF-8, a name
-// that two have); kDataLoss: a member does not have its CRC-32.
-[[nodiscard]] core::Result<std::vector<checkpoint::SnapshotPiece>> read_npz(std::span<const std::byte> file,
-                                                                            const std::string& name);
-// One array: a whole .npy file in memory. kInvalidArgument as above. `name` becomes the tensor's.
-[[nodiscard]] core::Result<checkpoint::SnapshotPiece> read_npy(const std::string& name,
-                                                               std::span<const std::byte> file);
+// bytes point into `file` or `converted`. `name` is for messages. kInvalidArgument: not such a file, or an
+// array that no tensor of a checkpoint can be (its type is not known, a name that is not UTF-8, a name that
+// two have); kDataLoss: a member does not have its CRC-32.
+[[nodiscard]] core::Result<Arrays> read_npz(std::span<const std::byte> file, const std::string& name);
 
 }  // namespace regroup::checkpoint_tool

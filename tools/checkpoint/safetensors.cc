@@ -1,58 +1,147 @@
-// Reads and writes the header.
+// The header is read as its JSON goes by, so that the order of tensors is kept and nothing is there twice;
+// then the rules of the reference implementation (huggingface/safetensors, Metadata::validate) are checked.
 #include "tools/checkpoint/safetensors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_set>
 
 #include "checkpoint/dtype.h"
 #include "checkpoint/json_outline.h"
+#include "core/printable.h"
 #include "tools/checkpoint/foreign_types.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
 
 using checkpoint::SnapshotPiece;
+using core::escaped;
 using core::invalid_argument;
-using HeaderJson = nlohmann::json;  // nlohmann::ordered_json compares each key with all before it
+using Json = nlohmann::json;
+using Numbers = std::vector<std::uint64_t>;
 
 constexpr std::size_t kDeepest = 4;
 constexpr std::uint64_t kLargestHeader = 100'000'000;  // as the reference implementation has it
+constexpr const char* kMetadata = "__metadata__";      // the key that names no tensor
 
-// Nothing: there is no list of whole numbers >= 0.
-std::optional<std::vector<std::uint64_t>> numbers(const HeaderJson& from, const char* key) {
-  const auto found = from.find(key);
-  if (found == from.end() || !found->is_array()) return std::nullopt;
-  std::vector<std::uint64_t> out;
-  for (const HeaderJson& number : *found) {
-    if (!number.is_number_unsigned()) return std::nullopt;
-    out.push_back(number.get<std::uint64_t>());
+// A tensor as the header has it.
+struct Listed {
+  std::string name;
+  std::optional<std::string> dtype;
+  std::optional<Numbers> shape, ends;
+};
+
+// Takes the header out of its JSON. `error` says what ended it.
+class HeaderReader : public nlohmann::json_sax<Json> {
+ public:
+  std::vector<Listed> tensors;
+  std::string error;
+
+  bool null() override { return depth_ == 1 && name_ == kMetadata ? true : value("nothing"); }
+  bool boolean(bool) override { return value("true or false"); }
+  bool number_integer(number_integer_t) override { return value("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return value("a fraction"); }
+  bool binary(binary_t&) override { return value("bytes"); }
+  bool number_unsigned(number_unsigned_t number) override {
+    if (list_ == nullptr) return value("a number");
+    (*list_)->push_back(number);
+    return true;
   }
-  return out;
-}
+  bool string(string_t& text) override {
+    if (depth_ == 2 && name_ == kMetadata) return true;
+    if (depth_ == 2 && field_ == "dtype") return tensors.back().dtype = text, true;
+    return value("a text");
+  }
+  bool start_object(std::size_t) override {
+    if (++depth_ == 1) return true;
+    if (depth_ > 2) return ignored() || wrong("an object");
+    if (name_ != kMetadata) tensors.push_back({name_, {}, {}, {}});
+    return true;
+  }
+  bool end_object() override { return --depth_, true; }
+  bool key(string_t& text) override {
+    if (depth_ == 1) {
+      name_ = text;
+      field_.clear();
+      return names_.insert(text).second || fail(fmt::format("tensor {} is listed twice", escaped(text)));
+    }
+    if (depth_ > 2 || name_ == kMetadata) return true;
+    field_ = text;
+    const bool twice = (text == "dtype" && tensors.back().dtype) ||
+                       (text == "shape" && tensors.back().shape) ||
+                       (text == "data_offsets" && tensors.back().ends);
+    return !twice || fail(fmt::format("tensor {}: its {} is given twice", escaped(name_), field_));
+  }
+  bool start_array(std::size_t) override {
+    if (++depth_ == 1) return fail("its header is no JSON object of tensors");
+    if (depth_ == 3 && name_ != kMetadata && (field_ == "shape" || field_ == "data_offsets")) {
+      list_ = field_ == "shape" ? &tensors.back().shape : &tensors.back().ends;
+      list_->emplace();
+      return true;
+    }
+    return ignored() || wrong("a list");
+  }
+  bool end_array() override { return list_ = nullptr, --depth_, true; }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
+    return fail(fmt::format("its header is no JSON object of tensors: byte {} of it cannot be there", at));
+  }
 
-core::Result<SnapshotPiece> piece_of(const std::string& key, const HeaderJson& value,
-                                     std::span<const std::byte> data) {
-  const auto wrong = [&](const char* what) {
-    return invalid_argument(fmt::format("tensor {}: {}", key, what));
+ private:
+  bool fail(std::string why) {
+    if (error.empty()) error = std::move(why);
+    return false;
+  }
+  // Of a field that the format does not name.
+  [[nodiscard]] bool ignored() const {
+    return depth_ > 1 && name_ != kMetadata && field_ != "dtype" && field_ != "shape" &&
+           field_ != "data_offsets";
+  }
+  bool value(const char* what) { return (depth_ > 1 && ignored()) || wrong(what); }
+  bool wrong(const char* what) {
+    if (depth_ == 0) return fail("its header is no JSON object of tensors");
+    if (name_ == kMetadata) return fail("its __metadata__ is no object of texts");
+    if (field_ == "shape") return fail(of_tensor("its shape is no list of whole numbers"));
+    if (field_ == "data_offsets") return fail(of_tensor("its bytes are not there: no two data_offsets"));
+    if (field_ == "dtype") return fail(of_tensor("no type given"));
+    return fail(of_tensor(what + std::string(" is no description of it")));
+  }
+  [[nodiscard]] std::string of_tensor(const std::string& what) const {
+    return fmt::format("tensor {}: {}", escaped(name_), what);
+  }
+
+  std::size_t depth_ = 0;
+  std::string name_, field_;
+  std::optional<Numbers>* list_ = nullptr;  // that is being filled
+  std::unordered_set<std::string> names_;
+};
+
+core::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> data) {
+  const auto wrong = [&](const std::string& what) {
+    return invalid_argument(fmt::format("tensor {}: {}", escaped(listed.name), what));
   };
-  if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string())
-    return wrong("no type given");
-  const TypeNames* type = by_safetensors(value["dtype"].get<std::string>());
-  if (type == nullptr) return wrong("of a type that is not known");
-  const auto shape = numbers(value, "shape"), ends = numbers(value, "data_offsets");
+  if (!listed.dtype) return wrong("no type given");
+  const TypeNames* type = by_safetensors(*listed.dtype);
+  if (type == nullptr) return wrong(fmt::format("of a type that is not known, {}", escaped(*listed.dtype)));
+  const auto &shape = listed.shape, &ends = listed.ends;
   if (!shape) return wrong("its shape is no list of whole numbers");
   if (!ends || ends->size() != 2 || (*ends)[0] > (*ends)[1] || (*ends)[1] > data.size())
-    return wrong("its bytes are not there");
+    return wrong(
+        fmt::format("its bytes are not there: data_offsets are [{}], the file has {} bytes of tensors",
+                    fmt::join(ends.value_or(Numbers()), ", "), data.size()));
   const auto bytes = data.subspan((*ends)[0], (*ends)[1] - (*ends)[0]);
   const auto volume = checkpoint::volume_of(*shape);
   if (!volume || shape->size() > checkpoint::kMaxRank ||
       *volume * *checkpoint::size_of_dtype(type->ours) != bytes.size())
-    return wrong("its shape does not fit its bytes");
-  return SnapshotPiece{key, std::string(type->ours), *shape, checkpoint::whole(*shape), bytes};
+    return wrong(fmt::format("its shape does not fit its bytes: [{}] of {}, {} bytes",
+                             fmt::join(*shape, ", "), *listed.dtype, bytes.size()));
+  return SnapshotPiece{std::move(listed.name), std::string(type->ours), *shape, checkpoint::whole(*shape),
+                       bytes};
 }
 
 // The format allows neither tensors that overlap nor bytes of no tensor: without that a small file could
@@ -66,39 +155,58 @@ core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
     const auto begin = static_cast<std::uint64_t>(piece.bytes.data() - data.data());
     if (begin != at)
       return invalid_argument(
-          fmt::format("the bytes of tensor {} begin at {}, expected {}", piece.name, begin, at));
+          fmt::format("the bytes of tensor {} begin at {}, expected {}: {}", escaped(piece.name), begin, at,
+                      begin < at ? "it overlaps the one before" : "no tensor has those between"));
     at += piece.bytes.size();
   }
   if (at == data.size()) return {};
-  return invalid_argument(fmt::format("{} bytes belong to no tensor", data.size() - at));
+  return invalid_argument(
+      fmt::format("{} bytes belong to no tensor: they are behind the last one", data.size() - at));
 }
 
-// The JSON object of a header.
-core::Result<HeaderJson> parse_header(std::string_view text) {
-  const checkpoint::JsonOutline outline = checkpoint::outline_of_json(text);
-  HeaderJson json =
-      HeaderJson::parse(outline.depth > kDeepest ? "" : text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return invalid_argument("its header is no JSON object of tensors");
-  if (outline.keys != json.size()) return invalid_argument("a tensor is listed twice");
-  return json;
+// The tensors that a header lists, in its order.
+core::Result<std::vector<Listed>> parse_header(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\n\r";
+  const char* const no_object = "its header is no JSON object of tensors";
+  // The parser takes a byte 0 for the end of the text, and passes over a byte order mark.
+  if (text.find('\0') != text.npos) return invalid_argument("its header holds a byte 0");
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == text.npos || text[first] != '{' || checkpoint::outline_of_json(text).depth > kDeepest)
+    return invalid_argument(no_object);
+  HeaderReader reader;
+  if (!Json::sax_parse(text, &reader))
+    return invalid_argument(reader.error.empty() ? no_object : reader.error);
+  return std::move(reader.tensors);
+}
+
+void put_string(std::string* out, const std::string& text) {
+  *out += Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
 
 core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifest) {
-  nlohmann::ordered_json json = {
-      {"__metadata__", {{"format", "pt"}, {"step", std::to_string(manifest.step)}}}};
+  std::string text = fmt::format(R"({{"{}":{{"format":"pt","step":"{}"}})", kMetadata, manifest.step);
   std::uint64_t at = 0;
   for (const checkpoint::Tensor& tensor : manifest.tensors) {
     const TypeNames* type = by_ours(tensor.dtype);
     if (type == nullptr || type->safetensors.empty())
-      return invalid_argument(
-          fmt::format("tensor {}: safetensors has no type {}", tensor.name, tensor.dtype));
+      return invalid_argument(fmt::format("tensor {}: safetensors has no type {}; --to torch and npz have",
+                                          escaped(tensor.name), tensor.dtype));
+    if (tensor.name == kMetadata)
+      return invalid_argument(fmt::format("tensor {}: safetensors allows no tensor of that name", kMetadata));
     const std::uint64_t end = at + checkpoint::bytes_of(tensor);
-    json[tensor.name] = {{"dtype", type->safetensors}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+    text += ',';
+    put_string(&text, tensor.name);
+    fmt::format_to(std::back_inserter(text), R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                   type->safetensors, fmt::join(tensor.shape, ","), at, end);
     at = end;
   }
-  std::string text = json.dump();
+  text += '}';
+  if (text.size() + 8 > kLargestHeader)
+    return invalid_argument(
+        fmt::format("names and shapes take {} bytes; readers of safetensors take no header of more than {}",
+                    text.size(), kLargestHeader));
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string out(8, '\0');
   const std::uint64_t length = text.size();
@@ -110,21 +218,25 @@ core::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::b
                                                           const std::string& name) {
   std::uint64_t length = 0;
   if (file.size() >= sizeof length) std::memcpy(&length, file.data(), sizeof length);
-  if (file.size() < sizeof length || length > kLargestHeader || length > file.size() - sizeof length)
-    return invalid_argument(name + ": no safetensors file");
+  const auto wrong = [&](const std::string& what) { return invalid_argument(name + ": " + what); };
+  if (file.size() < sizeof length)
+    return wrong(fmt::format("no safetensors file: {} bytes, its header's length takes 8", file.size()));
+  if (length > kLargestHeader || length > file.size() - sizeof length)
+    return wrong(
+        fmt::format("no safetensors file: its header takes {} bytes, the file has {} and at most {} "
+                    "are allowed",
+                    length, file.size() - sizeof length, kLargestHeader));
   const auto* text = reinterpret_cast<const char*>(file.data()) + sizeof length;
-  const auto json = parse_header({text, length});
-  if (!json.ok()) return invalid_argument(name + ": " + json.status().message());
+  auto tensors = parse_header({text, length});
+  if (!tensors.ok()) return wrong(tensors.status().message());
   const auto data = file.subspan(sizeof length + length);
   std::vector<SnapshotPiece> out;
-  for (const auto& [key, value] : json->items()) {
-    if (key == "__metadata__") continue;
-    auto piece = piece_of(key, value, data);
-    if (!piece.ok()) return invalid_argument(name + ": " + piece.status().message());
+  for (Listed& listed : *tensors) {
+    auto piece = piece_of(std::move(listed), data);
+    if (!piece.ok()) return wrong(piece.status().message());
     out.push_back(std::move(*piece));
   }
-  if (const auto layout = check_layout(&out, data); !layout.ok())
-    return invalid_argument(name + ": " + layout.message());
+  if (const auto layout = check_layout(&out, data); !layout.ok()) return wrong(layout.message());
   return out;
 }
 

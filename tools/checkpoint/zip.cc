@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "core/printable.h"
 
 namespace regroup::checkpoint_tool {
 namespace {
@@ -17,6 +21,7 @@ using core::Status;
 
 constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                         kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
+constexpr std::uint16_t kEncrypted = 1, kSizesBehind = 8;  // flags
 constexpr std::uint16_t kVersion = 45, kUtf8 = 0x800, kJan1980 = 0x21, kExtra64 = 1, kPadding = 0x4246;
 constexpr std::size_t kLocalBytes = 30, kEndBytes = 22, kLocatorBytes = 20, kCrcAt = 14;
 constexpr std::size_t kLocalExtra = 4 + 16;
@@ -48,8 +53,8 @@ std::uint32_t crc_of(std::uint32_t crc, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Status ZipWriter::begin(const std::string& name, std::uint64_t bytes) {
-  entries_.push_back({name, out_->size(), bytes, 0});
+Status ZipWriter::begin(const std::string& name, std::uint64_t bytes, std::string_view comment) {
+  entries_.push_back({name, out_->size(), bytes, 0, std::string(comment)});
   const std::uint64_t data = out_->size() + kLocalBytes + name.size() + kLocalExtra;
   std::uint64_t padding = (alignment_ - data % alignment_) % alignment_;
   if (padding > 0 && padding < 4) padding += alignment_;
@@ -93,7 +98,7 @@ Status ZipWriter::finish() {
     put_record(&text, kCentral);
     put_record(&text, kVersion);
     put_common(&text, entry.crc, entry.name.size(), 4 + 24);
-    put_record(&text, std::uint16_t{0});  // comment
+    put_record(&text, static_cast<std::uint16_t>(entry.comment.size()));
     put_record(&text, std::uint16_t{0});  // disk
     put_record(&text, std::uint16_t{0});
     put_record(&text, std::uint32_t{0});
@@ -104,6 +109,7 @@ Status ZipWriter::finish() {
     put_record(&text, entry.bytes);
     put_record(&text, entry.bytes);
     put_record(&text, entry.offset);
+    text += entry.comment;
   }
   const std::uint64_t bytes = text.size(), count = entries_.size();
   put_record(&text, kEnd64);
@@ -163,7 +169,7 @@ class Reader {
 };
 
 struct Directory {
-  std::uint64_t offset = 0, count = 0;
+  std::uint64_t offset = 0, bytes = 0, count = 0;
 };
 
 std::optional<Directory> find_directory(std::span<const std::byte> archive) {
@@ -174,7 +180,7 @@ std::optional<Directory> find_directory(std::span<const std::byte> archive) {
     if (end.get<std::uint32_t>() != kEnd) continue;
     end.skip(6);
     Directory out{.count = end.get<std::uint16_t>()};
-    end.skip(4);
+    out.bytes = end.get<std::uint32_t>();
     out.offset = end.get<std::uint32_t>();
     if (at < kLocatorBytes) return out;
     Reader locator(archive, at - kLocatorBytes);
@@ -184,22 +190,23 @@ std::optional<Directory> find_directory(std::span<const std::byte> archive) {
     if (end64.get<std::uint32_t>() != kEnd64) return std::nullopt;
     end64.skip(28);
     out.count = end64.get<std::uint64_t>();
-    end64.skip(8);
+    out.bytes = end64.get<std::uint64_t>();
     out.offset = end64.get<std::uint64_t>();
     return out;
   }
   return std::nullopt;
 }
 
-struct Central {
-  std::uint16_t method = 0;
+// What a record says of a file. That of the directory is believed; the local one must agree.
+struct Record {
+  std::uint16_t flags = 0, method = 0;
   std::uint32_t crc = 0;
   std::uint64_t packed = 0, bytes = 0, offset = 0;
-  std::string name;
+  std::string name, comment;
 };
 
 // Values that did not fit stand in the extra field, in this order.
-void take_extra(Reader extra, Central* out) {
+void take_extra(Reader extra, Record* out) {
   for (;;) {
     const auto kind = extra.get<std::uint16_t>();
     const auto size = extra.get<std::uint16_t>();
@@ -215,52 +222,120 @@ void take_extra(Reader extra, Central* out) {
   }
 }
 
-std::optional<Central> take_central(Reader& from) {
-  Central out;
-  if (from.get<std::uint32_t>() != kCentral) return std::nullopt;
-  from.skip(6);
-  out.method = from.get<std::uint16_t>();
+std::string take_text(Reader& from, std::uint64_t count) {
+  const auto bytes = from.take(count);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The fields that both records have, up to the lengths.
+void take_common(Reader& from, Record* out) {
+  out->flags = from.get<std::uint16_t>();
+  out->method = from.get<std::uint16_t>();
   from.skip(4);
-  out.crc = from.get<std::uint32_t>();
-  out.packed = from.get<std::uint32_t>();
-  out.bytes = from.get<std::uint32_t>();
+  out->crc = from.get<std::uint32_t>();
+  out->packed = from.get<std::uint32_t>();
+  out->bytes = from.get<std::uint32_t>();
+}
+
+std::optional<Record> take_central(Reader& from) {
+  Record out;
+  if (from.get<std::uint32_t>() != kCentral) return std::nullopt;
+  from.skip(4);
+  take_common(from, &out);
   const auto name = from.get<std::uint16_t>(), extra = from.get<std::uint16_t>(),
              comment = from.get<std::uint16_t>();
   from.skip(8);
   out.offset = from.get<std::uint32_t>();
-  const auto name_bytes = from.take(name);
-  out.name.assign(reinterpret_cast<const char*>(name_bytes.data()), name_bytes.size());
+  out.name = take_text(from, name);
   take_extra(Reader(from.take(extra), 0), &out);
-  from.skip(comment);
+  out.comment = take_text(from, comment);
   return from.ok() ? std::optional(out) : std::nullopt;
+}
+
+// The local record at `from`, which is then at the file's bytes.
+std::optional<Record> take_local(Reader& from) {
+  Record out;
+  if (from.get<std::uint32_t>() != kLocal) return std::nullopt;
+  from.skip(2);
+  take_common(from, &out);
+  const auto name = from.get<std::uint16_t>(), extra = from.get<std::uint16_t>();
+  out.name = take_text(from, name);
+  take_extra(Reader(from.take(extra), 0), &out);
+  return from.ok() ? std::optional(out) : std::nullopt;
+}
+
+// What must not be of a file in an archive; empty: nothing.
+std::string why_not(const Record& entry) {
+  if ((entry.flags & kEncrypted) != 0) return "is encrypted, which is not read";
+  if (entry.method != 0) return fmt::format("is compressed (method {}), which is not read", entry.method);
+  if (entry.packed != entry.bytes)
+    return fmt::format("takes {} bytes in the archive and has {}", entry.packed, entry.bytes);
+  if (entry.name.find('\0') != std::string::npos) return "has a byte 0 in its name";
+  return "";
+}
+
+std::string why_not_same(const Record& entry, const Record& local) {
+  if (local.name != entry.name) return fmt::format("is named {} before its bytes", core::escaped(local.name));
+  if (local.method != entry.method) return "is compressed in one of its two records";
+  if (((local.flags ^ entry.flags) & kEncrypted) != 0) return "is encrypted in one of its two records";
+  if ((local.flags & kSizesBehind) != 0) return "";
+  if (local.bytes != entry.bytes || local.packed != entry.packed || local.crc != entry.crc)
+    return "has another size or checksum before its bytes";
+  return "";
+}
+
+using Members = std::vector<std::pair<Record, std::span<const std::byte>>>;
+
+// The bytes of each file of the directory, none over another.
+Result<Members> find_members(std::span<const std::byte> archive, const Directory& directory) {
+  Members out;
+  std::uint64_t total = 0;
+  Reader at(archive, directory.offset);
+  const auto wrong = [](const Record& entry, const std::string& why) {
+    return core::invalid_argument(fmt::format("{} {}", core::escaped(entry.name), why));
+  };
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // from, to
+  for (std::uint64_t i = 0; i < directory.count; ++i) {
+    auto entry = take_central(at);
+    if (!entry) return core::invalid_argument("its list of files is damaged");
+    if (const std::string why = why_not(*entry); !why.empty()) return wrong(*entry, why);
+    // Otherwise a few megabytes of names, all of the same data, would be checksummed for hours.
+    if (entry->bytes > archive.size() - total) return core::invalid_argument("its members overlap");
+    total += entry->bytes;
+    Reader local(archive, entry->offset);
+    const auto record = take_local(local);
+    const auto bytes = local.take(entry->bytes);
+    if (!record || !local.ok()) return wrong(*entry, "is not where the list of files says");
+    if (const std::string why = why_not_same(*entry, *record); !why.empty()) return wrong(*entry, why);
+    taken.emplace_back(entry->offset, local.at());
+    out.emplace_back(std::move(*entry), bytes);
+  }
+  if (at.at() != directory.offset + directory.bytes)
+    return core::invalid_argument(
+        fmt::format("its list of files has {} files and then other bytes", directory.count));
+  taken.emplace_back(directory.offset, at.at());
+  std::ranges::sort(taken);
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    if (taken[i].first < taken[i - 1].second) return core::invalid_argument("its members overlap");
+  }
+  return out;
 }
 
 }  // namespace
 
 Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive, const std::string& name) {
   const auto directory = find_directory(archive);
-  if (!directory) return core::invalid_argument(name + ": no zip archive");
+  if (!directory) return core::invalid_argument(name + ": no zip archive, or one that is cut off");
+  auto members = find_members(archive, *directory);
+  if (!members.ok()) return core::invalid_argument(name + ": " + members.status().message());
   std::vector<ZipMember> out;
-  std::uint64_t total = 0;
-  Reader at(archive, directory->offset);
-  for (std::uint64_t i = 0; i < directory->count; ++i) {
-    const auto entry = take_central(at);
-    if (!entry) return core::invalid_argument(name + ": its list of files is damaged");
-    if (entry->method != 0)
-      return core::invalid_argument(
-          fmt::format("{}: {} is compressed, which is not read", name, entry->name));
-    // Otherwise a few megabytes of names, all of the same data, would be checksummed for hours.
-    if (entry->bytes > archive.size() - total)
-      return core::invalid_argument(fmt::format("{}: its members overlap", name));
-    total += entry->bytes;
-    Reader local(archive, entry->offset);
-    local.skip(26);
-    const auto name_bytes = local.get<std::uint16_t>(), extra = local.get<std::uint16_t>();
-    local.skip(std::uint64_t{name_bytes} + extra);
-    const auto bytes = local.take(entry->bytes);
-    if (!local.ok() || crc_of(0, bytes) != entry->crc)
-      return Status(core::Code::kDataLoss, fmt::format("{}: {} is damaged", name, entry->name));
-    out.push_back({entry->name, bytes});
+  std::unordered_set<std::string_view> names;
+  for (auto& [entry, bytes] : *members) {
+    if (!names.insert(entry.name).second)
+      return core::invalid_argument(fmt::format("{}: {} is in it twice", name, core::escaped(entry.name)));
+    if (crc_of(0, bytes) != entry.crc)
+      return Status(core::Code::kDataLoss, fmt::format("{}: {} is damaged", name, core::escaped(entry.name)));
+    out.push_back({entry.name, bytes, entry.comment});
   }
   return out;
 }

@@ -17,8 +17,9 @@ class ZipWriter {
  public:
   // The data of each file begins at a multiple of `alignment`.
   ZipWriter(OutputFile* out, std::uint64_t alignment) : out_(out), alignment_(alignment) {}
-  // A file of `bytes` bytes, which follow in any number of append().
-  [[nodiscard]] core::Status begin(const std::string& name, std::uint64_t bytes);
+  // A file of `bytes` bytes, which follow in any number of append(). Names are UTF-8.
+  [[nodiscard]] core::Status begin(const std::string& name, std::uint64_t bytes,
+                                   std::string_view comment = {});
   [[nodiscard]] core::Status append(std::span<const std::byte> bytes);
   [[nodiscard]] core::Status end();
   [[nodiscard]] core::Status add(const std::string& name, std::string_view content);
@@ -29,6 +30,7 @@ class ZipWriter {
     std::string name;
     std::uint64_t offset, bytes;
     std::uint32_t crc;
+    std::string comment;
   };
   OutputFile* const out_;
   const std::uint64_t alignment_;
@@ -38,9 +40,11 @@ class ZipWriter {
 struct ZipMember {
   std::string name;
   std::span<const std::byte> bytes;  // within the archive
+  std::string comment;
 };
-// The files of an archive in memory. kInvalidArgument: no such archive, or a compressed file in it. Checks
-// the CRC of each.
+// The files of an archive in memory. kInvalidArgument: no such archive, one of whose files two have a name or
+// bytes, or that says different things of a file in its two places, or a file in it that is compressed or
+// encrypted. kDataLoss: a file does not have its CRC-32.
 [[nodiscard]] core::Result<std::vector<ZipMember>> read_zip(std::span<const std::byte> archive,
                                                             const std::string& name);
 

@@ -10,20 +10,21 @@ namespace {
 
 using testing::HasSubstr;
 
-core::Result<std::vector<checkpoint::SnapshotPiece>> read(const std::string& file) {
+core::Result<Arrays> read(const std::string& file) {
   return read_npz(std::as_bytes(std::span(file)), "a.npz");
 }
 
 TEST(Npz, ReadsArrays) {
   const std::string file =
       archive_of({{"w.npy", array_of("<f4", "(2, 3)", 24)}, {"\u00e9.npy", array_of("|u1", "()", 1)}});
-  const auto pieces = read(file);
-  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
-  ASSERT_EQ(pieces->size(), 2);
-  EXPECT_EQ((*pieces)[0].name, "w");
-  EXPECT_EQ((*pieces)[0].shape, (checkpoint::Shape{2, 3}));
-  EXPECT_EQ((*pieces)[1].name, "\u00e9");
-  EXPECT_EQ((*pieces)[1].dtype, "uint8");
+  const auto arrays = read(file);
+  ASSERT_TRUE(arrays.ok()) << arrays.status().message();
+  const auto& pieces = arrays->pieces;
+  ASSERT_EQ(pieces.size(), 2);
+  EXPECT_EQ(pieces[0].name, "w");
+  EXPECT_EQ(pieces[0].shape, (checkpoint::Shape{2, 3}));
+  EXPECT_EQ(pieces[1].name, "\u00e9");
+  EXPECT_EQ(pieces[1].dtype, "uint8");
 }
 
 constexpr struct {

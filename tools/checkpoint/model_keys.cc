@@ -1,0 +1,180 @@
+// What python/regroup/_torch_state.py writes into the tensor regroup.state: of save() the JSON [state,
+// names], of a job the length of the text in 8 bytes and the JSON [state, types and shapes, keys of the
+// model's state_dict()].
+#include "tools/checkpoint/model_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/json_outline.h"
+#include "core/printable.h"
+
+namespace regroup::checkpoint_tool {
+namespace {
+
+using checkpoint::Checkpoint;
+using core::escaped;
+using core::Result;
+using core::Status;
+using Json = nlohmann::json;
+
+constexpr const char *kState = "regroup.state", *kModel = "model.";
+constexpr std::size_t kDeepest = 200;
+constexpr const char* kPlaces[] = {"model", "state_dict", "model_state_dict"};
+
+// Adds tensors by their names in a checkpoint.
+class Selector {
+ public:
+  explicit Selector(const Checkpoint& from) : from_(from) { out_.manifest.step = from.manifest().step; }
+
+  bool add(const std::string& name, const std::string& key) {
+    const auto index = from_.find(name);
+    if (index) add(*index, key);
+    return index.has_value();
+  }
+  void add(std::size_t index, const std::string& key) {
+    const checkpoint::Tensor& tensor = from_.manifest().tensors[index];
+    out_.manifest.tensors.push_back({key, tensor.dtype, tensor.shape, {}});
+    out_.tensors.push_back(index);
+  }
+  // The names that begin with `prefix`, without it.
+  void add_all(std::string_view prefix) {
+    const auto& tensors = from_.manifest().tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].name.starts_with(prefix) && tensors[i].name.size() > prefix.size())
+        add(i, tensors[i].name.substr(prefix.size()));
+    }
+  }
+  Result<Selection> take(std::string_view why_none) {
+    if (!out_.tensors.empty()) return std::move(out_);
+    return core::invalid_argument(fmt::format("checkpoint {}: it has no model: {}", from_.path(), why_none));
+  }
+
+ private:
+  const Checkpoint& from_;
+  Selection out_;
+};
+
+Status not_as_written(const Checkpoint& from) {
+  return core::invalid_argument(
+      fmt::format("checkpoint {}: its tensor {} is not what regroup.torch writes", from.path(), kState));
+}
+
+// A mapping is ["dict" or the like, [[key, value], ...]], a tensor ["tensor", its number].
+bool is_mapping(const Json& value) {
+  return value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_array() &&
+         std::ranges::all_of(value[1],
+                             [](const Json& item) { return item.is_array() && item.size() == 2; }) &&
+         value[0] != "list" && value[0] != "tuple";
+}
+
+std::optional<std::size_t> tensor_in(const Json& value) {
+  const bool one =
+      value.is_array() && value.size() == 2 && value[0] == "tensor" && value[1].is_number_unsigned();
+  return one ? std::optional(value[1].get<std::size_t>()) : std::nullopt;
+}
+
+const Json* find_model(const Json& state) {
+  if (!is_mapping(state)) return nullptr;
+  for (const char* place : kPlaces) {
+    for (const Json& item : state[1]) {
+      if (item[0] == place && is_mapping(item[1])) return &item[1];
+    }
+  }
+  const bool tensors =
+      std::ranges::any_of(state[1], [](const Json& item) { return tensor_in(item[1]).has_value(); });
+  return tensors ? &state : nullptr;
+}
+
+// Of save().
+Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
+  Selector out(from);
+  const char* const why =
+      "neither is its state a state_dict(), nor is there one under \"model\", \"state_dict\" or "
+      "\"model_state_dict\"";
+  const Json* model = find_model(json[0]);
+  if (model == nullptr) return out.take(why);
+  for (const Json& item : (*model)[1]) {
+    const auto number = tensor_in(item[1]);
+    const std::string key = item[0].is_string() ? item[0].get<std::string>() : item[0].dump();
+    if (!number || !item[0].is_string())
+      return core::invalid_argument(
+          fmt::format("checkpoint {}: {} of its model is no tensor with a text as its key: export it without "
+                      "--model-only",
+                      from.path(), escaped(key)));
+    const Json& names = json[1];
+    if (*number >= names.size() || !names[*number].is_string() ||
+        !out.add(names[*number].get<std::string>(), key))
+      return not_as_written(from);
+  }
+  return out.take(why);
+}
+
+// Of a job; `keys`: [key, number of the tensor among those of the model, which come first].
+Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const Json& keys) {
+  const Json* model = find_model(state);
+  if (model == nullptr) return not_as_written(from);
+  Selector out(from);
+  for (const Json& item : keys) {
+    const bool pair =
+        item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_number_unsigned();
+    const std::size_t number = pair ? item[1].get<std::size_t>() : 0;
+    if (!pair || number >= (*model)[1].size() || !(*model)[1][number][0].is_string() ||
+        !out.add(kModel + (*model)[1][number][0].get<std::string>(), item[0].get<std::string>()))
+      return not_as_written(from);
+  }
+  return out.take("its state_dict() is empty");
+}
+
+}  // namespace
+
+Selection all_of(const Checkpoint& from) {
+  Selection out;
+  out.manifest.step = from.manifest().step;
+  for (const checkpoint::Tensor& tensor : from.manifest().tensors) {
+    out.tensors.push_back(out.tensors.size());
+    out.manifest.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+  }
+  return out;
+}
+
+Result<Selection> model_of(const Checkpoint& from) {
+  Selector named(from);
+  named.add_all(kModel);
+  const auto state = from.find(kState);
+  if (!state) {
+    auto out = named.take("");
+    if (out.ok()) return out;
+    Selector rest(from);
+    const auto& tensors = from.manifest().tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::string& name = tensors[i].name;
+      if (!name.starts_with("regroup.") && !name.starts_with("optimizer.") && !name.starts_with("optimizer/"))
+        rest.add(i, name);
+    }
+    return rest.take("all of its tensors are an optimizer's or ours");
+  }
+  std::string text(checkpoint::bytes_of(from.manifest().tensors[*state]), '\0');
+  REGROUP_RETURN_IF_ERROR(from.read(*state, std::as_writable_bytes(std::span(text))));
+  const bool saved = text.starts_with('[');
+  std::uint64_t length = 0;
+  if (!saved && text.size() >= sizeof length) std::memcpy(&length, text.data(), sizeof length);
+  if (!saved && (text.size() < sizeof length || length > text.size() - sizeof length))
+    return not_as_written(from);
+  const std::string_view body = saved ? std::string_view(text) : std::string_view(text).substr(8, length);
+  const bool deep = checkpoint::outline_of_json(body).depth > kDeepest;
+  const Json json = Json::parse(deep ? "" : body, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array() || json.size() < 2 || !json[1].is_array()) return not_as_written(from);
+  if (saved) return select_saved(from, json);
+  // Jobs have not always said the keys.
+  return json.size() > 2 && json[2].is_array() ? select_of_job(from, json[0], json[2])
+                                               : named.take("no tensor is called model.KEY");
+}
+
+}  // namespace regroup::checkpoint_tool
