@@ -8,12 +8,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <map>
 #include <mutex>
 #include <optional>
 #include <tuple>
 
 #include "checkpoint/checkpoint.h"
+#include "core/printable.h"
 #include "elastic/optimizer.h"
 #include "python/errors.h"
 #include "python/state.h"
@@ -29,10 +29,7 @@ using Row = std::tuple<std::string, std::string, Extents>;  // name, dtype, shap
 
 class PythonCheckpoint {
  public:
-  explicit PythonCheckpoint(const std::string& path) : open_(value_of(checkpoint::Checkpoint::open(path))) {
-    const auto& tensors = open_.manifest().tensors;
-    for (std::size_t i = 0; i < tensors.size(); ++i) index_.emplace(tensors[i].name, i);
-  }
+  explicit PythonCheckpoint(const std::string& path) : open_(value_of(checkpoint::Checkpoint::open(path))) {}
 
   [[nodiscard]] const Manifest& manifest() const { return open_.manifest(); }
   [[nodiscard]] const std::string& path() const { return open_.path(); }
@@ -44,17 +41,17 @@ class PythonCheckpoint {
 
   void read_into(const std::string& name, const Memory& out, const std::optional<Extents>& start,
                  const std::optional<Extents>& count) {
-    const auto found = index_.find(name);
-    if (found == index_.end())
-      raise(core::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), name)));
-    const Box all = checkpoint::whole(manifest().tensors[found->second].shape);
+    const auto found = open_.find(name);
+    if (!found)
+      raise(core::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), core::escaped(name))));
+    const Box all = checkpoint::whole(manifest().tensors[*found].shape);
     const Box box{start.value_or(all.start), count.value_or(all.count)};
     const std::span bytes(static_cast<std::byte*>(out.data()), out.nbytes());
     core::Status status;
     {
       nb::gil_scoped_release released;
       const std::lock_guard alone(mutex_);
-      status = open_.read(found->second, box, bytes);
+      status = open_.read(*found, box, bytes);
     }
     check(status);
   }
@@ -62,7 +59,6 @@ class PythonCheckpoint {
  private:
   std::mutex mutex_;
   const checkpoint::Checkpoint open_;
-  std::map<std::string, std::size_t, std::less<>> index_;
 };
 
 using Floats = nb::ndarray<float, nb::c_contig, nb::device::cpu>;

@@ -33,3 +33,8 @@ def from_status(code: str, message: str) -> BaseException:
     if code == "revoked":
         return Revoked(message)
     return _CLASSES.get(code, Error)(message, code)
+
+
+def shown(text: object) -> str:
+    """As one line for a terminal: what is not printable, which names in a file may hold, as \\n or \\x1b."""
+    return "".join(c if c.isprintable() or c == " " else ascii(c)[1:-1] for c in str(text))

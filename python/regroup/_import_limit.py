@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regroup._errors import Refused
+from regroup._errors import Refused, shown
 
 _TIMES = 16  # the bytes of the file: tied weights and small masks that were expanded are imported
 _FREE_BYTES, _FREE_VALUES = 64 << 20, 1 << 20  # what any file may ask for
@@ -33,7 +33,7 @@ class ImportLimit:
         self.values += 1
         if self.values > self.most_values:
             raise Refused(
-                f"{path}: more than {self.most_values} values in a file of {self.held} bytes: "
+                f"{shown(path)}: more than {self.most_values} values in a file of {self.held} bytes: "
                 "lists or dictionaries of it are in others many times",
                 "invalid argument",
             )
@@ -56,7 +56,7 @@ class ImportLimit:
                 self.storages.add(value.untyped_storage().data_ptr())
             return
         raise Refused(
-            f"{path}: the state takes {self.bytes} bytes with this {self._described(value, size)}; "
+            f"{shown(path)}: the state takes {self.bytes} bytes with this {self._described(value, size)}; "
             f"a file of {self.held} bytes may ask for at most {self.most_bytes}",
             "invalid argument",
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from regroup._errors import Error, Refused
+from regroup._errors import Error, Refused, shown
 
 _ALIGN = 64
 _SCALARS = (bool, int, float, str, type(None))
@@ -30,11 +30,13 @@ class TrainingState:
         self.model = model
         self.optimizer = optimizer
         self.extra = extra
+        self.keys = _state_dict_keys(model)
         self.epoch_loss = 0.0  # sum over the samples of the current epoch, of the steps with a recorded loss
         named = _model_tensors(model)
         if limit is None:
             parameters = sum(_size(p) for p in model.parameters())
-            limit = sum(_size(t) for t in named.values()) + 3 * parameters + (1 << 20)
+            text = (1 << 20) + 1024 * len(named)
+            limit = sum(_size(t) for t in named.values()) + 3 * parameters + text
         self.limit = limit
 
     def capacity(self) -> int:
@@ -96,7 +98,7 @@ class TrainingState:
             _same_order,
         )
         listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
-        text = json.dumps([state, listed], separators=(",", ":")).encode()
+        text = json.dumps([state, listed, self.keys], separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
         return len(text).to_bytes(8, "little") + text, tensors
 
@@ -140,8 +142,17 @@ def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return named
 
 
+def _state_dict_keys(model: torch.nn.Module) -> list[list[Any]]:
+    """The keys of its state_dict(), each with the number of its tensor in _model_tensors(): a tensor that two
+    modules share has two keys, and a buffer that is not persistent none."""
+    numbers = {id(tensor): number for number, tensor in enumerate(_model_tensors(model).values())}
+    items = model.state_dict(keep_vars=True).items()
+    return [[key, numbers[id(value)]] for key, value in items if id(value) in numbers]
+
+
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return whole.reshape(-1).view(torch.uint8)
 
 
 def _size(tensor: torch.Tensor) -> int:
@@ -175,7 +186,9 @@ def _encode(
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu" or value.layout != torch.strided:
             raise Refused(
-                f"{path}: only dense tensors on the CPU are supported, not {value.device}", "invalid argument"
+                f"{shown(path)}: only dense tensors on the CPU are supported, not {value.layout} on "
+                f"{value.device}",
+                "invalid argument",
             )
         tensors[_new_name(path, tensors)] = value
         return ["tensor", len(tensors) - 1]
@@ -192,12 +205,13 @@ def _encode(
         items = [_encode(v, tensors, f"{path}[{i}]", keys_of) for i, v in enumerate(value)]
         return [type(value).__name__, items]
     raise Refused(
-        f"{path}: a {type(value).__name__} in a state_dict() cannot be handed over", "invalid argument"
+        f"{shown(path)}: a {type(value).__name__} in a state_dict() cannot be handed over",
+        "invalid argument",
     )
 
 
 def _new_name(path: str, taken: Container[str]) -> str:
-    name = path.removeprefix("state.")
+    name = path.removeprefix("state.") or "''"  # of the key ""
     while name in taken:  # two keys may look alike, as 1 and "1" do
         name += "'"
     return name
@@ -205,14 +219,14 @@ def _new_name(path: str, taken: Container[str]) -> str:
 
 def _names_in(value: Any) -> list[str]:
     """The names under which _encode() put tensors into the dictionary, in its order."""
-    names: list[str] = []
+    names: dict[str, None] = {}
 
     def walk(value: Any, path: str) -> None:
         if not isinstance(value, list):
             return
         kind, content = value
         if kind == "tensor":
-            names.append(_new_name(path, names))
+            names[_new_name(path, names)] = None
         elif kind in _MAPPINGS:
             for key, one in content:
                 walk(key, path)
@@ -222,13 +236,13 @@ def _names_in(value: Any) -> list[str]:
                 walk(one, f"{path}[{index}]")
 
     walk(value, "state")
-    return names
+    return list(names)
 
 
 def _parse(data: bytes) -> tuple[Any, list]:
     """Of the text of a TrainingState, with its length before it: the encoded state, and of each tensor its
     type and shape."""
-    state, listed = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    state, listed, *_ = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return state, listed
 
 
@@ -245,4 +259,4 @@ def _decode(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _first_other(own: dict, other: dict) -> str:
-    return ", ".join(sorted(set(own) ^ set(other))[:3]) or "the order differs"
+    return shown(", ".join(sorted(set(own) ^ set(other))[:3])) or "the order differs"

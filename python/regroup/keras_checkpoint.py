@@ -6,13 +6,15 @@ load(newest_checkpoint(directory), model)
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from regroup._errors import Error
+from regroup._errors import Error, shown
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
 __all__ = ["load", "newest_checkpoint", "save"]
@@ -32,17 +34,27 @@ def save(directory: str | os.PathLike, step: int, model: Any, **more: Any) -> Pa
         snapshot.close()
 
 
-def load(path: str | os.PathLike, model: Any) -> None:
+def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> None:
     """Assigns what save() wrote to the variables of a model with the same paths. Raises Error if they differ,
-    or if a byte is damaged: then nothing is assigned."""
+    if a byte is damaged, or if a variable is of a type that does not hold all values of the saved one and its
+    path is not in `lossy`: then nothing is assigned."""
     checkpoint, variables = Checkpoint(str(path)), _variables_of(model)
     described = {name: (dtype, tuple(shape)) for name, dtype, shape in checkpoint.tensors}
     arrays = {}
     for name, variable in variables.items():
         dtype, shape = described.get(name, (None, None))
         if dtype is None or shape != tuple(variable.shape):
-            raise Error(f"checkpoint {path}: no {name} of shape {tuple(variable.shape)}", "invalid argument")
-        arrays[name] = np.empty(shape, _numpy_type(dtype, variable))
+            raise Error(
+                f"checkpoint {path}: no {shown(name)} of shape {tuple(variable.shape)}", "invalid argument"
+            )
+        arrays[name] = np.empty(shape, _numpy_type(dtype))
+        own = variable.numpy().dtype
+        if name not in lossy and not _holds_all(own, arrays[name].dtype):
+            raise Error(
+                f"checkpoint {path}: {shown(name)} is {dtype}, and {own.name}, into which it is to be "
+                f"loaded, does not hold all its values; load(..., lossy=[{name!r}]) loads it all the same",
+                "invalid argument",
+            )
         checkpoint.read_into(name, arrays[name].reshape(-1).view(np.uint8))
     for name, variable in variables.items():
         variable.assign(arrays[name])
@@ -56,11 +68,19 @@ def _variables_of(model: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, variable in named:
         if name in out:
-            raise Error(f"two variables have the path {name}", "invalid argument")
+            raise Error(f"two variables have the path {shown(name)}", "invalid argument")
         out[name] = variable
     return out
 
 
-def _numpy_type(dtype: str, variable: Any) -> Any:
-    """bfloat16 is a type of ml_dtypes, which the variable's own values bring."""
-    return variable.numpy().dtype if dtype == "bfloat16" else np.dtype(dtype)
+def _holds_all(wide: Any, narrow: Any) -> bool:
+    """Whether each value of type `narrow` is one of `wide`. NumPy says so of int64 and float64."""
+    whole_in_float = narrow.kind in "iu" and wide.kind not in "iub"
+    return np.can_cast(narrow, wide, "safe") and (not whole_in_float or wide.itemsize >= 2 * narrow.itemsize)
+
+
+def _numpy_type(dtype: str) -> Any:
+    """bfloat16 and float8 are types of ml_dtypes, which Keras brings."""
+    if dtype == "bfloat16" or dtype.startswith("float8"):
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), dtype))
+    return np.dtype(dtype)

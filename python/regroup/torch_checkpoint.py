@@ -24,6 +24,7 @@ import os
 import sys
 import uuid
 import warnings
+import zipfile
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from regroup._errors import Error
+from regroup._errors import Error, shown
 from regroup._import_limit import ImportLimit
 from regroup._torch_state import _bytes_of, _decode, _encode, _name, _names_in, _parse
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
@@ -58,6 +59,8 @@ from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 __all__ = ["Reader", "Writer", "load", "newest_checkpoint", "save"]
 
 _STATE = "regroup.state"  # the JSON of what is no tensor
+_PIECES = "regroup.pieces"  # where in its state's bytes a job's tensors lie
+_EXPORT = "/regroup.export"  # the record that only exports have
 _BYTES = "regroup.bytes/"  # before the name of what torch.distributed.checkpoint pickled
 
 
@@ -81,26 +84,35 @@ def _write(directory: str | os.PathLike, step: int, tensors: dict[str, torch.Ten
         snapshot.close()
 
 
-def _is_export(state: Any) -> bool:
-    """What `regroup checkpoint export --to torch` makes of a checkpoint that has more than tensors."""
-    return (
-        isinstance(state, dict)
-        and _STATE in state
-        and all(isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in state.items())
+def _is_export(file: str, state: Any) -> bool:
+    """What `regroup checkpoint export --to torch` makes: tensors under their names in a checkpoint."""
+    flat = isinstance(state, dict) and all(
+        isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in state.items()
     )
+    if not flat or _STATE in state:  # which exports had before they had a record
+        return flat
+    if not zipfile.is_zipfile(file):  # torch.load() takes older files, too
+        return False
+    with zipfile.ZipFile(file) as archive:
+        return any(name.endswith(_EXPORT) for name in archive.namelist())
 
 
 def load(path: str | os.PathLike) -> Any:
     """What save() was given, out of the checkpoint `path`. Of the checkpoint of a job whose members called
     regroup.torch.join(): a dictionary of model (its parameters and buffers), optimizer (its state_dict()),
-    extra (a list of those) and epoch_loss. Raises Error if a byte is damaged."""
+    extra (a list of those) and epoch_loss. Of any other a dictionary of its tensors by their names. Raises
+    Error if a byte is damaged."""
     checkpoint = Checkpoint(str(path))
     described = {name: (dtype, shape) for name, dtype, shape in checkpoint.tensors}
     if _STATE not in described:
-        raise Error(
-            f"checkpoint {path}: neither regroup.torch_checkpoint.save() nor a job of regroup.torch wrote it",
-            "invalid argument",
-        )
+        pickled = [name for name in described if name.startswith(_BYTES)]
+        if pickled:
+            raise Error(
+                f"checkpoint {path}: {shown(pickled[0].removeprefix(_BYTES))} in it is a pickle of "
+                "torch.distributed.checkpoint: load it with that and Reader",
+                "invalid argument",
+            )
+        return {name: _read(checkpoint, name, *of) for name, of in described.items() if name != _PIECES}
     text = _read(checkpoint, _STATE, *described[_STATE]).numpy().tobytes()
     if text.startswith(b"["):
         encoded, names = json.loads(text)
@@ -218,7 +230,8 @@ class Reader(StorageReader):
         left = sorted(name for name in stored - asked if name.split(".")[0] in objects)
         if left:
             warnings.warn(
-                f"{self.path} has {len(left)} entries that the state to load does not list, {left[0]} first; "
+                f"{self.path} has {len(left)} entries that the state to load does not list, "
+                f"{shown(left[0])} first; "
                 "they are not loaded (an optimizer: get_optimizer_state_dict() of torch lists its moments)",
                 stacklevel=2,
             )
@@ -253,8 +266,8 @@ class Reader(StorageReader):
     def _check_type(self, name: str, saved: torch.dtype, target: torch.dtype) -> None:
         if name not in self.lossy and not _holds_all(target, saved):
             raise Error(
-                f"checkpoint {self.path}: {name} is {_name(saved)}, and {_name(target)}, into which it is "
-                "to be loaded, does not hold all its values; "
+                f"checkpoint {self.path}: {shown(name)} is {_name(saved)}, and {_name(target)}, into which "
+                "it is to be loaded, does not hold all its values; "
                 f"Reader(..., lossy=[{name!r}]) loads it all the same",
                 "invalid argument",
             )
@@ -322,14 +335,14 @@ def _main() -> None:
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
     try:
         ImportLimit(os.path.getsize(args.file)).check(state)
-        written = (_write if _is_export(state) else save)(args.directory, args.step, state)
+        written = (_write if _is_export(args.file, state) else save)(args.directory, args.step, state)
         print(written)
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")
 
 
 def _fail(why: str) -> NoReturn:
-    print(f"regroup checkpoint: {why}", file=sys.stderr)
+    print(f"regroup checkpoint: {shown(why)}", file=sys.stderr)
     sys.exit(2)
 
 
