@@ -127,7 +127,7 @@ using Body =
     Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained, MemberLost, Report,
             HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello, JobDone, StatusRequest,
             StatusReply, ResizeRequest, NoticeRequest, KillRequest, Reply, Contacts, PeerSuspect, NodeUp,
-            NodeSilent, NodeLost, NodesKnown, Teach, Taught, Learn, Learned, EndLesson>;
+            NodeSilent, NodeLost, NodesKnown, Teach, Taught, Learn, Learned, EndLesson, Diverged>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed

@@ -58,6 +58,13 @@ struct PeerSuspect {
   std::string why;
   bool operator==(const PeerSuspect&) const = default;
 };
+// Members of the sender's World hold different states of one step. Passed on to the coordinator, which ends
+// the job.
+struct Diverged {
+  MemberId member = 0;  // the one that says so
+  std::string why;      // names the members, the step and what differs
+  bool operator==(const Diverged&) const = default;
+};
 
 // A lesson brings newcomers up to date while the others train on: docs/design/learners.md. From 1 to
 // kMaxLesson; each incarnation of the coordinator has 4,095 of its own, over and over.

@@ -35,6 +35,12 @@ inline fb::PeerSuspectT table(const PeerSuspect& m) {
   return t;
 }
 inline PeerSuspect plain(const fb::PeerSuspectT& t) { return {t.member, t.why}; }
+inline fb::DivergedT table(const Diverged& m) {
+  fb::DivergedT t;
+  t.member = m.member, t.why = m.why;
+  return t;
+}
+inline Diverged plain(const fb::DivergedT& t) { return {t.member, t.why}; }
 inline fb::NodeUpT table(const NodeUp& m) {
   fb::NodeUpT t;
   t.node = m.node, t.name = m.name, t.slots = m.slots, t.lent = m.lent, t.for_now = m.for_now;

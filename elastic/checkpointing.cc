@@ -213,8 +213,8 @@ void want_save(Participant& self, core::Step applied, const Checkpointing& optio
   due |= mark.phase == SaveMark::Phase::kWanted &&
          SaveProgress::unpack(progress.load(std::memory_order_acquire)).generation != now;
   if (!due) return;
-  progress.store(SaveProgress{now, static_cast<std::uint32_t>(sharers(self).size())}.pack(),
-                 std::memory_order_release);
+  const auto parts = static_cast<std::uint32_t>(sharers(self).size()) + (options.compared ? 1 : 0);
+  progress.store(SaveProgress{now, parts}.pack(), std::memory_order_release);
   word.compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, next}.pack(),
                                std::memory_order_acq_rel);
 }
@@ -244,6 +244,16 @@ Status plan_save(Participant& self, State& state, core::Step step, const Checkpo
   return {};
 }
 
+bool save_wanted(Participant& self, core::Step step, const Checkpointing& options) {
+  return saved_part_of(self, step, options).has_value();
+}
+
+// Its own share comes with the comparison: members that have voted for a further step have copied theirs.
+void confirm_save(Participant& self, core::Step applied, const Checkpointing& options) {
+  if (!options.compared || self.rank() != 0 || !save_wanted(self, applied, options)) return;
+  count_share(self.arena(), self.world().generation, applied);
+}
+
 Status save_share(Participant& self, State& state, core::Step applied, const Checkpointing& options,
                   SavePlan* plan) {
   const auto share = saved_part_of(self, applied, options);
@@ -263,6 +273,11 @@ Status save_before_leaving(Participant& self, State& state, core::Step applied, 
   const bool comes = mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
                      SaveProgress::unpack(header.progress.load(std::memory_order_acquire)).generation ==
                          self.world().generation;
+  // All leave: no further step compares the states.
+  if (comes && options.compared && header.asked.exchange(0, std::memory_order_acq_rel) != 0) {
+    count_share(arena, self.world().generation, applied);
+    return {};
+  }
   const bool free = !comes && (mark.phase == SaveMark::Phase::kWanted ||
                                (mark.phase == SaveMark::Phase::kIdle && mark.step < applied));
   if (!free || header.asked.exchange(0, std::memory_order_acq_rel) == 0) return {};

@@ -22,6 +22,7 @@ struct Checkpointing {
   std::string model, fingerprint;  // as declared at the join, without the number of epochs
   std::string resume_local = {};   // where this host may have the same one; empty: nowhere
   std::string job = {};            // whose directory that is in
+  bool compared = false;  // a snapshot is complete only when confirm_save() says that the states are equal
 };
 
 // Where in the save area this member's part of a state goes, told before the step that makes that state; and
@@ -57,6 +58,14 @@ void want_save(Participant& self, core::Step applied, const Checkpointing& optio
 // not copied, unless it looks another than the state by now.
 [[nodiscard]] core::Status save_share(Participant& self, State& state, core::Step applied,
                                       const Checkpointing& options, SavePlan* plan = nullptr);
+
+// Whether a snapshot of the state after `step`, which is open, is wanted on this node: the same for all
+// members of it that vote for that step.
+[[nodiscard]] bool save_wanted(Participant& self, core::Step step, const Checkpointing& options);
+
+// The states of all members after `applied` are equal: a snapshot of it may go to the disk. Only rank 0 does
+// something.
+void confirm_save(Participant& self, core::Step applied, const Checkpointing& options);
 
 // Before this member leaves: copies the whole state, if the agent asked for it and nobody else does.
 [[nodiscard]] core::Status save_before_leaving(Participant& self, State& state, core::Step applied,

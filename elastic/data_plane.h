@@ -26,6 +26,7 @@ class DataPlane {
   [[nodiscard]] core::Status enter();
   // Of all members, for steps. Valid until the next enter().
   [[nodiscard]] collective::Communicator& steps() { return *steps_; }
+  [[nodiscard]] bool spans_hosts() const { return wire_ != nullptr; }  // members of other nodes take part
   // Of the members `ranks`, for the region at `at`.
   [[nodiscard]] core::Result<std::unique_ptr<collective::Communicator>> region(core::Position at,
                                                                                std::vector<int> ranks);

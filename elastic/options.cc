@@ -78,6 +78,9 @@ core::Result<Environment> read_environment() {
       parse<core::Step>("REGROUP_CHECKPOINT_EVERY", 0, core::kMaxStep, &env.checkpoint_every));
   env.resume_from = variable("REGROUP_CHECKPOINT_FROM");
   env.resume_local = variable("REGROUP_CHECKPOINT_LOCAL");
+  int check_state = 1;
+  REGROUP_RETURN_IF_ERROR(parse("REGROUP_CHECK_STATE", 0, 1, &check_state));
+  env.check_state = check_state != 0;
   return env;
 }
 

@@ -22,6 +22,7 @@ struct Environment {
   core::Step checkpoint_every = 0;  // REGROUP_CHECKPOINT_EVERY, steps; 0: no checkpoints are made
   std::string resume_from;          // REGROUP_CHECKPOINT_FROM: folder of the checkpoint to go on from
   std::string resume_local;         // REGROUP_CHECKPOINT_LOCAL: where this host may have it, too
+  bool check_state = true;          // REGROUP_CHECK_STATE: 0, states may differ in bits and are not compared
 };
 
 [[nodiscard]] core::Result<Environment> read_environment();

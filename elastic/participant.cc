@@ -20,6 +20,8 @@ using core::Status;
 // The agent rings for everything it has to say; only its own death goes unannounced, so sleeps are cut to
 // look for it.
 constexpr core::Duration kAgentCheck = std::chrono::seconds(1);
+constexpr core::Duration kFirstToTell = std::chrono::seconds(2);  // for rank 0 that states differ
+constexpr core::Duration kEndOfJob = std::chrono::seconds(10);
 
 core::TimePoint now() { return core::SystemClock().now(); }
 
@@ -256,6 +258,19 @@ void Participant::learn(core::Contacts contacts) {
 
 void Participant::suspect(core::MemberId member, const std::string& why) {
   (void)link_.send(core::PeerSuspect{member, why}).ok();
+}
+
+void Participant::end_diverged(const std::string& why) {
+  const auto let_go = [&] { return line().leave.load(std::memory_order_acquire) == core::kNow; };
+  const auto ended_within = [&](core::Duration pause) {
+    for (const core::TimePoint until = now() + pause; now() < until;) {
+      if (core::wait_until(line().bell, let_go, std::min(until, now() + kAgentCheck)) || !hear_agent().ok())
+        return true;
+    }
+    return false;
+  };
+  if (!link_.connected() || (rank() != 0 && ended_within(kFirstToTell))) return;
+  if (link_.send(core::Diverged{self().id, why}).ok()) (void)ended_within(kEndOfJob);
 }
 
 Status Participant::hear_agent() {

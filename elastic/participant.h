@@ -70,6 +70,9 @@ class Participant {
   [[nodiscard]] std::optional<std::vector<std::byte>> contact_of(core::MemberId member);
   // Another member does not answer.
   void suspect(core::MemberId member, const std::string& why);
+  // Members hold different states. Tells the agent and waits for the end that the job comes to; returns after
+  // some seconds if none comes. Rank 0 tells at once, the others if it could not.
+  void end_diverged(const std::string& why);
 
   // Tells the agent that everything is applied and nothing more will be opened.
   [[nodiscard]] core::Status announce_drained();

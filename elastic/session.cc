@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "core/arena.h"
 #include "core/lesson_mark.h"
@@ -43,7 +44,8 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
       checkpointing_(std::move(checkpointing)),
       self_(std::move(self)),
       leaves_(&self_->arena(), self_->seat().slot, options_.dtype),
-      data_plane_(*self_) {
+      data_plane_(*self_),
+      check_(checkpointing_.compared) {
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
 }
@@ -116,6 +118,8 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do
+    if (world().size() > 1)
+      REGROUP_RETURN_IF_ERROR(check_.prepare(*options_.state, applied_));  // for finish()
     return std::optional<StepInfo>();
   }
   if (auto learned = learn(); !learned.ok()) {
@@ -160,6 +164,7 @@ void Session::Impl::seal_filled() {
 }
 
 Result<std::optional<Shard>> Session::Impl::next_shard() {
+  REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kIdle) return core::invalid_argument("next_shard: no step is open");
   if (phase_ == Phase::kCommitted) return std::optional<Shard>();
   seal_filled();
@@ -208,11 +213,46 @@ Status Session::Impl::reduce_and_commit() {
   REGROUP_RETURN_IF_ERROR(data_plane_.steps().sum_partials(*partials, self_->shards(), arena.result(step),
                                                            options_.dtype, deadline, blocks));
   observe(Moment::kReduced);
-  REGROUP_RETURN_IF_ERROR(
-      data_plane_.steps().barrier(deadline));  // the vote: the whole result can be read here
+  if (check_.due(world(), applied_)) {
+    std::vector<int> ranks(world().size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    REGROUP_RETURN_IF_ERROR(compare_states(data_plane_.steps(), ranks, deadline));
+  }
+  REGROUP_RETURN_IF_ERROR(vote(deadline));  // the whole result can be read here
   REGROUP_RETURN_IF_ERROR(self_->commit());
   observe(Moment::kCommitted);
   return {};
+}
+
+// Whoever votes knows whether a snapshot is made of the state after this step, which is to be compared then:
+// on the node of rank 0 its members see it in the arena, those of other nodes are told with the vote.
+Status Session::Impl::vote(core::TimePoint deadline) {
+  const Step step = applied_ + 1;
+  const bool saves = save_wanted(*self_, step, checkpointing_);
+  std::int64_t snapshots = saves && self_->rank() == 0 ? 1 : 0;
+  if (data_plane_.spans_hosts() && checkpointing_.every > 0) {
+    const auto count = std::as_writable_bytes(std::span(&snapshots, 1));
+    REGROUP_RETURN_IF_ERROR(data_plane_.steps().allreduce(count, count, collective::Dtype::kInt64, deadline));
+  } else {
+    snapshots = saves ? 1 : 0;
+    REGROUP_RETURN_IF_ERROR(data_plane_.steps().barrier(deadline));
+  }
+  if (snapshots > 0 && checkpointing_.compared) check_.await_snapshot(world().generation, step);
+  return {};
+}
+
+Status Session::Impl::compare_states(Communicator& communicator, const std::vector<int>& ranks,
+                                     core::TimePoint deadline) {
+  std::vector<core::MemberId> members;
+  for (const int rank : ranks) members.push_back(world().members[static_cast<std::size_t>(rank)].id);
+  const auto different = check_.compare(communicator, members, world(), *options_.state, applied_, deadline);
+  if (!different.ok()) return different.status();
+  if (!*different) {
+    confirm_save(*self_, applied_, checkpointing_);
+    return {};
+  }
+  self_->end_diverged(**different);
+  return broken_ = Status(Code::kDataLoss, **different);
 }
 
 Result<std::span<const std::byte>> Session::Impl::commit() {
@@ -232,20 +272,26 @@ Result<std::vector<SaveTarget>> Session::Impl::save_targets() {
   return out;
 }
 
-Status Session::Impl::try_region(Position at, const std::function<Status(Communicator&)>& body) {
+Status Session::Impl::try_region(Position at, const Body& body, bool compare) {
   std::vector<int> ranks;
   for (int r = 0; r < static_cast<int>(world().size()); ++r) {
     if (world().members[static_cast<std::size_t>(r)].from_step <= applied_) ranks.push_back(r);
   }
-  auto communicator = data_plane_.region(at, std::move(ranks));
+  auto communicator = data_plane_.region(at, ranks);
   if (!communicator.ok()) return communicator.status();
+  if (compare || check_.snapshot_waits(world().generation, applied_)) {
+    const core::TimePoint deadline = core::SystemClock().now() + options_.deadline;
+    REGROUP_RETURN_IF_ERROR(compare_states(**communicator, ranks, deadline));
+  }
   REGROUP_RETURN_IF_ERROR(body(**communicator));
   REGROUP_RETURN_IF_ERROR(
       (*communicator)->barrier(core::SystemClock().now() + options_.deadline));  // the vote
   return self_->commit();
 }
 
-Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
+Status Session::Impl::region(const Body& body) { return run_region(body, false); }
+
+Status Session::Impl::run_region(const Body& body, bool compare) {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing) return core::invalid_argument("region: a step is open");
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
@@ -254,7 +300,7 @@ Status Session::Impl::region(const std::function<Status(Communicator&)>& body) {
   const Position at = Position::of(applied_, regions_ + 1);
   REGROUP_RETURN_IF_ERROR(open(at));
   for (;;) {
-    const Status status = try_region(at, body);
+    const Status status = try_region(at, body, compare);
     if (!status.ok() && status.code() != Code::kRevoked) return broken_ = status;
     if (status.ok()) break;
     auto joined = regroup();
@@ -274,7 +320,7 @@ Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& b
 Status Session::Impl::finish() {
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
-  REGROUP_RETURN_IF_ERROR(region([](Communicator&) { return Status(); }));
+  REGROUP_RETURN_IF_ERROR(run_region([](Communicator&) { return Status(); }, true));
   self_->line().finished.store(1, std::memory_order_release);
   self_->leave_for_good();
   return {};

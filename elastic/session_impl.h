@@ -15,6 +15,7 @@
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
 #include "elastic/session.h"
+#include "elastic/state_check.h"
 
 namespace regroup::elastic {
 
@@ -74,8 +75,14 @@ class Session::Impl {
   // kRevoked leads to a regroup; after it either more leaves are to be computed, or the step turned out to be
   // committed.
   [[nodiscard]] core::Status reduce_and_commit();
-  [[nodiscard]] core::Status try_region(core::Position at,
-                                        const std::function<core::Status(collective::Communicator&)>& body);
+  using Body = std::function<core::Status(collective::Communicator&)>;
+  [[nodiscard]] core::Status vote(core::TimePoint deadline);
+  // Compares the states after applied_ of the members `ranks`, those of `communicator`. If they differ the
+  // job fails, and this call.
+  [[nodiscard]] core::Status compare_states(collective::Communicator& communicator,
+                                            const std::vector<int>& ranks, core::TimePoint deadline);
+  [[nodiscard]] core::Status run_region(const Body& body, bool compare);
+  [[nodiscard]] core::Status try_region(core::Position at, const Body& body, bool compare);
 
   const std::thread::id owner_ = std::this_thread::get_id();  // holds the lock of our line
   const Options options_;
@@ -86,8 +93,9 @@ class Session::Impl {
   Leaves leaves_;
   DataPlane data_plane_;
   std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
+  StateCheck check_;
   Phase phase_ = Phase::kIdle;
-  core::Status broken_;   // a region failed and stays open; sticky
+  core::Status broken_;   // a region failed and stays open, or the members' states differ; sticky
   bool filling_ = false;  // a leaf is handed out
   Step applied_ = 0;      // everything up to here is applied to the caller's state
   unsigned regions_ = 0;  // committed since applied_

@@ -161,7 +161,8 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.model = fmt::format("{} epochs={}", model, options.epochs);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
   Checkpointing checkpointing{env->checkpoint_every,   env->resume_from,  model,
-                              declaration.fingerprint, env->resume_local, env->job};
+                              declaration.fingerprint, env->resume_local, env->job,
+                              env->check_state};
   auto self = Participant::connect(*env, std::move(declaration), options.deadline);
   if (!self.ok()) return self.status();
   auto impl = std::make_unique<Impl>(options, std::move(*self), std::move(checkpointing));

@@ -1,4 +1,5 @@
-// TrackedState: a fixed list of the caller's buffers, in the order in which they were tracked.
+// What a State is by default, and TrackedState: a fixed list of the caller's buffers, in the order in which
+// they were tracked.
 #include "elastic/state.h"
 
 #include <fmt/format.h>
@@ -6,8 +7,20 @@
 #include <cstring>
 
 #include "checkpoint/dtype.h"
+#include "elastic/save_layout.h"
 
 namespace regroup::elastic {
+
+core::Result<std::vector<StatePart>> State::replicated() {
+  const auto pieces = save();
+  if (!pieces.ok()) return pieces.status();
+  std::vector<TensorInfo> infos = infos_of(*this, *pieces);
+  std::vector<StatePart> out;
+  for (std::size_t i = 0; i < pieces->size(); ++i) {
+    if (!infos[i].name.empty()) out.push_back({std::move(infos[i].name), (*pieces)[i]});
+  }
+  return out;
+}
 
 void TrackedState::track(std::string name, std::span<std::byte> bytes, std::string dtype) {
   tensors_.push_back({std::move(name), bytes, std::move(dtype)});

@@ -23,6 +23,13 @@ struct TensorInfo {
   std::vector<std::uint64_t> shape;
 };
 
+// A piece of what must be equal in all members: a tensor, or a plain value as text.
+struct StatePart {
+  std::string name;
+  std::span<const std::byte> bytes;
+  bool is_value = false;
+};
+
 class State {
  public:
   virtual ~State() = default;
@@ -42,6 +49,9 @@ class State {
   }
   // What the pieces of the last save() are, in their order; those that are left out are bytes.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
+  // What is compared among members that have applied the same steps: docs/design/divergence.md. By default
+  // the pieces of save(), without padding. Valid until the next call into State.
+  [[nodiscard]] virtual core::Result<std::vector<StatePart>> replicated();
 };
 
 // State that is a fixed list of buffers of the caller. The buffers outlive it.

@@ -5,7 +5,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <deque>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include "elastic/session.h"
@@ -41,12 +43,14 @@ class PythonState final : public elastic::State {
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<elastic::TensorInfo> tensors() override;
+  [[nodiscard]] core::Result<std::vector<elastic::StatePart>> replicated() override;
 
  private:
   nb::object object_;
   Kept* const kept_;
   const std::uint64_t capacity_;
-  std::vector<ReadMemory> pieces_;  // of the last save()
+  std::vector<ReadMemory> pieces_;  // of the last save() or replicated()
+  std::deque<std::string> values_;  // of the last replicated()
 };
 
 }  // namespace regroup::python

@@ -86,6 +86,8 @@ void AgentCore::on_member(core::MemberId id, const core::Body& body) {
     on_contact(id, *contacts);
   } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&body)) {
     emit(ToCoordinator{*suspect});
+  } else if (const auto* diverged = std::get_if<core::Diverged>(&body)) {
+    emit(ToCoordinator{core::Diverged{id, diverged->why}});
   } else if (std::holds_alternative<core::Drained>(body)) {
     found->second.drained = true;
     emit(ToCoordinator{core::MemberDrained{id}});

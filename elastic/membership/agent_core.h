@@ -41,8 +41,9 @@ class AgentCore {
   void set_endpoints(std::string endpoints) { options_.endpoints = std::move(endpoints); }
 
   // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, Teach, Learn,
-  // EndLesson, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Drained; `source` of a Join is the
-  // id that it names. A message of a coordinator of a lower incarnation than one seen before is refused.
+  // EndLesson, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Diverged, Drained; `source` of a
+  // Join is the id that it names. A message of a coordinator of a lower incarnation than one seen before is
+  // refused.
   [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
 
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this

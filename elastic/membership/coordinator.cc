@@ -151,6 +151,9 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     on_contacts(node, *contacts);
   } else if (const auto* suspect = std::get_if<core::PeerSuspect>(&message.body)) {
     on_peer_suspect(node, *suspect);
+  } else if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
+    // Nobody can tell which of the states is the right one, so no restart from memory follows.
+    if (own(diverged->member) && world_.rank_of(diverged->member) >= 0) end(1, diverged->why);
   } else if (const auto* taught = std::get_if<core::Taught>(&message.body)) {
     copy_instead(lessons_.on_taught(scene(), node, *taught));
   } else if (const auto* learned = std::get_if<core::Learned>(&message.body)) {
@@ -383,17 +386,5 @@ core::Reply Coordinator::kill(core::MemberId id) {
 }
 
 void Coordinator::to_agents(const core::Body& body) { emit(ToAgent{core::kEveryNode, body}); }
-
-void Coordinator::note(const std::string& sentence) {
-  emit(Say{sentence});
-  remember(sentence);
-}
-
-void Coordinator::remember(const std::string& sentence) {
-  if (!history_.empty() && history_.back().text == sentence) return;  // why a round began, and why it ended
-  history_.push_back({now_, sentence});
-  while (history_.size() > kMostSentences) history_.pop_front();
-  emit(Journal{history_.back()});
-}
 
 }  // namespace regroup::membership

@@ -286,4 +286,16 @@ void Coordinator::end(std::int32_t exit_code, const std::string& reason, bool st
   emit(Done{exit_code, reason});
 }
 
+void Coordinator::note(const std::string& sentence) {
+  emit(Say{sentence});
+  remember(sentence);
+}
+
+void Coordinator::remember(const std::string& sentence) {
+  if (!history_.empty() && history_.back().text == sentence) return;  // why a round began, and why it ended
+  history_.push_back({now_, sentence});
+  while (history_.size() > kMostSentences) history_.pop_front();
+  emit(Journal{history_.back()});
+}
+
 }  // namespace regroup::membership

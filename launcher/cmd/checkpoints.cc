@@ -301,6 +301,16 @@ void Checkpoints::free_area(core::Step step) {
   arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
 }
 
+std::string Checkpoints::newest() const {
+  if (plan_.directory.empty()) return "";
+  if (committed_ == 0 && plan_.resume)
+    return fmt::format("the newest checkpoint is that of step {}, {}", plan_.resume->step,
+                       plan_.resume->path);
+  if (committed_ > 0)
+    return fmt::format("the newest checkpoint is that of step {} in {}", committed_, plan_.directory);
+  return host_.empty() ? fmt::format("there is no checkpoint in {} yet", plan_.directory) : "";
+}
+
 core::Step Checkpoints::newest_step() const {
   core::Step newest = 0;
   for (core::SlotIndex slot = 0; slot < arena_().spec().slots; ++slot)
@@ -324,6 +334,7 @@ void Checkpoints::written(int wait_status) {
     say_(fmt::format("the checkpoint due after step {} waited for the disk: step {} is done (--every {})",
                      (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
   free_area(writing_);
+  if (acknowledged_) committed_ = writing_;
   if (acknowledged_) copy();
   poll();
 }

@@ -62,6 +62,8 @@ class Checkpoints {
   void on_notice(core::TimePoint deadline);
   // Until the deadline, while something is being written; else zero.
   [[nodiscard]] core::Duration still_needs() const;
+  // "the newest checkpoint is that of step 20 in DIR", as far as this host knows; empty: the job keeps none.
+  [[nodiscard]] std::string newest() const;
   // Calls `then` once nothing is being written any more and no snapshot waits.
   void finish(std::function<void()> then);
 
@@ -101,7 +103,7 @@ class Checkpoints {
   bool held_ = false;       // check_ has its lock ...
   bool releasing_ = false;  // ... and gives it back, since the job is over
   std::string check_error_, not_yet_;
-  core::Step writing_ = 0;
+  core::Step writing_ = 0, committed_ = 0;  // committed_: the newest of this job, 0: none yet
   std::uint64_t attempts_ = 0, bytes_ = 0;
   core::TimePoint since_{};
   double bandwidth_ = 0;       // bytes per second, of the newest that was written ...

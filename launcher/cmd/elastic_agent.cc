@@ -158,6 +158,11 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
       return link.channel->fail(status);
     }
   }
+  if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
+    const std::string newest = checkpoints_.newest();
+    const core::Diverged full{diverged->member, diverged->why + (newest.empty() ? "" : "; " + newest)};
+    return perform(core_.handle({link.member}, {.incarnation = message.incarnation, .body = full}));
+  }
   perform(core_.handle({link.member}, message));
 }
 
@@ -278,6 +283,7 @@ void ElasticAgent::perform_one(const membership::StartMember& effect) {
 void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
+  if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
   if (const CheckpointPlan& plan = options_.checkpoints; !plan.directory.empty()) {
     extras.environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
     if (plan.resume) extras.environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;

@@ -32,6 +32,7 @@ void mend_body(core::Taught* m) {
   mend(&m->why);
 }
 void mend_body(core::Learned* m) { mend(&m->why); }
+void mend_body(core::Diverged* m) { mend(&m->why, kLongestWord); }
 template <class Other>
 void mend_body(Other*) {}  // without text, or not an agent's to say
 

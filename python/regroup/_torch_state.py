@@ -65,6 +65,19 @@ class TrainingState:
         """The tensors themselves, by their names in tensors()."""
         return self._encoded()[1]
 
+    def replicated(self) -> list[tuple[str, Any]]:
+        """What must be equal in all members: plain values as text, tensors as bytes, each with its name.
+
+        Without `extra`: what it holds may be a member's own, and shows in the rest where it matters.
+        """
+        parts: list[tuple[str, Any]] = []
+        tensors = [(f"model.{name}", tensor) for name, tensor in _model_tensors(self.model).items()]
+        optimizer = self.optimizer.state_dict()
+        for name in sorted(optimizer, key=_key_order):
+            _flatten(optimizer[name], f"optimizer.{name}", parts, tensors)
+        parts += [(name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor)]
+        return parts
+
     def check_size(self) -> None:
         """Raises if the state has outgrown what was reserved for it."""
         text, tensors = self._encoded()
@@ -167,9 +180,33 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _key_order(key: Any) -> tuple[str, Any]:
+    return type(key).__name__, key
+
+
 def _same_order(mapping: dict, path: str) -> list:
     """Keys in an order that all members have, whenever each was set; a model's are the same in all."""
-    return list(mapping) if path == "state.model" else sorted(mapping, key=lambda k: (type(k).__name__, k))
+    return list(mapping) if path == "state.model" else sorted(mapping, key=_key_order)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0
+
+
+def _flatten(
+    value: Any, path: str, values: list[tuple[str, Any]], tensors: list[tuple[str, torch.Tensor]]
+) -> None:
+    """Adds what `value` holds under names that Python code could have: param_groups[0]['lr']."""
+    if isinstance(value, torch.Tensor):
+        tensors.append((path, value))
+    elif type(value) in _SCALARS:
+        values.append((path, repr(value)))
+    elif isinstance(value, dict):
+        for key in sorted(value, key=_key_order):
+            _flatten(value[key], f"{path}[{key!r}]", values, tensors)
+    elif type(value) in (list, tuple):
+        for index, one in enumerate(value):
+            _flatten(one, f"{path}[{index}]", values, tensors)
 
 
 def _own_order(mapping: dict, path: str) -> list:

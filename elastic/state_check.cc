@@ -1,0 +1,117 @@
+// The digest is taken where the state after the last step stands still: all gradients of the next step are
+// there, and it is not committed. Serves docs/design/divergence.md.
+#include "elastic/state_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "elastic/donors.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::Operation;
+
+constexpr core::Step kLongestInterval = kCheckInterval << 12;
+constexpr std::uint64_t kShare = 100;  // a digest takes at most one part of so many of the steps' time
+constexpr core::Step kAfterNewcomers[] = {1, 8, 64};
+
+// What each rank contributes: its digest, what that took, and what a step takes, in microseconds.
+struct Contribution {
+  std::uint64_t digest = 0;
+  std::uint32_t cost = 0, step = 0;
+};
+
+std::uint32_t microseconds(core::Duration duration) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(us, 0, std::numeric_limits<std::uint32_t>::max()));
+}
+
+bool came_with_newcomers(const core::World& world) {
+  return has_newcomers(world) || std::ranges::any_of(world.members, &core::WorldMember::replays);
+}
+
+}  // namespace
+
+core::Step interval_for(std::uint64_t cost, std::uint64_t step) {
+  core::Step interval = kCheckInterval;
+  while (interval < kLongestInterval && cost * kShare > interval * std::max<std::uint64_t>(step, 1))
+    interval *= 2;
+  return interval;
+}
+
+bool StateCheck::due(const core::World& world, core::Step applied) const {
+  if (applied == 0) return false;
+  if (snapshot_waits(world.generation, applied)) return true;
+  if (!enabled_ || world.size() < 2) return false;
+  if (applied % interval(world.generation) == 0) return true;
+  return came_with_newcomers(world) &&
+         std::ranges::find(kAfterNewcomers, applied - world.resume.step()) != std::end(kAfterNewcomers);
+}
+
+bool StateCheck::snapshot_waits(core::Generation generation, core::Step applied) const {
+  return applied > 0 && snapshot_.generation == generation && snapshot_.step == applied;
+}
+
+core::Status StateCheck::prepare(State& state, core::Step applied) {
+  if (!enabled_ || (prepared_ && prepared_->step == applied)) return {};
+  const core::TimePoint begin = core::SystemClock().now();
+  auto digest = StateDigest::of(state);
+  if (!digest.ok()) return digest.status();
+  prepared_ = {applied, std::move(*digest), core::SystemClock().now() - begin};
+  return {};
+}
+
+core::Result<std::optional<std::string>> StateCheck::compare(collective::Communicator& communicator,
+                                                             const std::vector<core::MemberId>& members,
+                                                             const core::World& world, State& state,
+                                                             core::Step applied, core::TimePoint deadline) {
+  snapshot_ = {};
+  if (!enabled_ || communicator.size() < 2) return std::optional<std::string>();
+  REGROUP_RETURN_IF_ERROR(prepare(state, applied));
+  const core::TimePoint now = core::SystemClock().now();
+  const bool timed = timed_step_ > 0 && applied > timed_step_;
+  const Contribution own{
+      prepared_->digest.of_all(), microseconds(prepared_->cost),
+      timed ? microseconds((now - timed_at_) / static_cast<std::int64_t>(applied - timed_step_)) : 0};
+  std::vector<Contribution> all(static_cast<std::size_t>(communicator.size()));
+  REGROUP_RETURN_IF_ERROR(communicator.run(
+      Operation::allgather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))),
+      deadline));
+  std::vector<std::uint64_t> digests;
+  std::uint64_t cost = 0, step = std::numeric_limits<std::uint64_t>::max();
+  for (const Contribution& one : all) {
+    digests.push_back(one.digest);
+    cost = std::max<std::uint64_t>(cost, one.cost);
+    step = std::min<std::uint64_t>(step, one.step);
+  }
+  const bool equal = std::ranges::all_of(digests, [&](std::uint64_t digest) { return digest == digests[0]; });
+  if (!equal) {
+    std::string text =
+        describe_difference(communicator, prepared_->digest, digests, members, applied, deadline);
+    if (equal_ > 0) text += fmt::format("; their states were equal after step {}", equal_);
+    return std::optional(std::move(text));
+  }
+  prepared_.reset();
+  equal_ = applied;
+  learn_costs(world, applied, cost, step);
+  return std::optional<std::string>();
+}
+
+// All of the World have gathered the same, or it is over.
+void StateCheck::learn_costs(const core::World& world, core::Step applied, std::uint64_t cost,
+                             std::uint64_t step) {
+  if (step > 0) {
+    generation_ = world.generation;
+    interval_ = interval_for(cost, step);
+  }
+  timed_step_ = applied;
+  timed_at_ = core::SystemClock().now();
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,56 @@
+// CRC32Cs of what must be equal in all members of a World, and where two members first differ.
+// docs/design/divergence.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/status.h"
+#include "core/world.h"
+#include "elastic/state.h"
+
+namespace regroup::elastic {
+
+class StateDigest {
+ public:
+  [[nodiscard]] static core::Result<StateDigest> of(State& state);
+
+  enum Kind : std::uint8_t { kValues, kTensors };
+  [[nodiscard]] std::size_t count(Kind kind) const { return lists_[kind].parts.size(); }
+  // Of the first `parts` parts of `kind`, their names included.
+  [[nodiscard]] std::uint32_t of_first(Kind kind, std::size_t parts) const;
+  // Of all parts of both kinds.
+  [[nodiscard]] std::uint64_t of_all() const;
+  [[nodiscard]] const std::string& name(Kind kind, std::size_t part) const;
+  // A value as text; empty for a tensor, and for a part that does not exist.
+  [[nodiscard]] const std::string& value(Kind kind, std::size_t part) const;
+
+ private:
+  struct Part {
+    std::string name, value;
+    std::uint32_t crc_to_here = 0;  // of this part and all before it
+  };
+  struct List {
+    std::vector<Part> parts;
+  };
+  List lists_[2];
+};
+
+// A digest is one number here and on every other rank; `digests` has those of all ranks, which differ. Says
+// what differs in a sentence that names members by their ids (`members`, by rank): the odd ones out where
+// most agree, the first value and the first tensor that differ. Collective. Ends early, with less said, if
+// the communicator fails meanwhile: that the states differ is known by then.
+[[nodiscard]] std::string describe_difference(collective::Communicator& communicator, const StateDigest& own,
+                                              const std::vector<std::uint64_t>& digests,
+                                              const std::vector<core::MemberId>& members, core::Step step,
+                                              core::TimePoint deadline);
+
+// Ranks of the largest set with equal digests, of two such sets the one with the lowest rank.
+[[nodiscard]] std::vector<bool> most_agree(const std::vector<std::uint64_t>& digests);
+// "members 0, 2 and 5", "member 3".
+[[nodiscard]] std::string list_members(const std::vector<core::MemberId>& members);
+
+}  // namespace regroup::elastic
