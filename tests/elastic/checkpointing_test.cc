@@ -130,6 +130,52 @@ TEST(Checkpointing, TheFirstSnapshotTouchesNoNewPage) {
   EXPECT_LT(faults[0], static_cast<long>(kBytes / 4096 / 2)) << "the second one had " << faults[1];
 }
 
+// A snapshot of members that differ is never complete.
+TEST(Checkpointing, ASnapshotThatIsComparedWaitsForRankZeroToConfirmIt) {
+  Checkpointing compared = kEach;
+  compared.compared = true;
+  Members members(2, 50'000);
+  std::atomic<int> wanted = 0, shared = 0;
+  members.start_all([&](Participant& self, State& state) {
+    want_save(self, 6, compared);
+    ++wanted;
+    EXPECT_TRUE(eventually([&] { return wanted == 2; }));
+    EXPECT_TRUE(save_wanted(self, 7, compared));
+    EXPECT_FALSE(save_wanted(self, 8, compared));
+    EXPECT_TRUE(save_share(self, state, 7, compared).ok());
+    ++shared;
+    EXPECT_TRUE(eventually([&] { return shared == 2; }));
+    if (self.rank() != 0) return confirm_save(self, 7, compared);
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
+    confirm_save(self, 8, compared);  // of another step
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
+    confirm_save(self, 7, compared);
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
+    confirm_save(self, 7, compared);  // once more changes nothing
+  });
+  members.threads.clear();
+  EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
+  EXPECT_EQ(core::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
+}
+
+// When all leave no step follows that would compare the states.
+TEST(Checkpointing, AMemberThatLeavesCompletesASnapshotThatIsCompared) {
+  Checkpointing compared = kEach;
+  compared.compared = true;
+  Members members(1, 50'000);
+  members.start_all([&](Participant& self, State& state) {
+    want_save(self, 6, compared);
+    EXPECT_TRUE(save_share(self, state, 7, compared).ok());
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
+    EXPECT_TRUE(save_before_leaving(self, state, 7, compared).ok());  // nobody has asked
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
+    core::save_header(members.agent.arena().save_area()).asked = 1;
+    EXPECT_TRUE(save_before_leaving(self, state, 7, compared).ok());
+    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
+  });
+  members.threads.clear();
+}
+
 TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother) {
   Members members(3, 50'000);
   std::atomic<int> wanted = 0;

@@ -269,6 +269,18 @@ TEST_F(AgentFactsTest, AHostThatTakesNoPartMissesNobody) {
   EXPECT_EQ(given_up[0].first, kA);
 }
 
+TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
+  run(2);
+  EXPECT_TRUE(from(kB, core::Diverged{0, "forged: another host's"}).empty());
+  EXPECT_TRUE(from(kC, core::Diverged{2, "forged: of nobody"}).empty());
+  EXPECT_FALSE(coordinator_->done());
+  const Effects effects = from(kB, core::Diverged{1, "members 0 and 1 have different states"});
+  EXPECT_TRUE(coordinator_->done());
+  const auto ends = told<core::JobDone>(effects);
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].second, (core::JobDone{1, "members 0 and 1 have different states"}));  // no restart
+}
+
 TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
   run(2);
   (void)from(kB, core::PeerSuspect{0, "first"});

@@ -351,6 +351,7 @@ TEST_F(AgentTest, NoticeExclusionAndKill) {
   EXPECT_TRUE(tell(core::Notice{0}).empty());
   EXPECT_EQ(line(0).leave.load(), static_cast<std::uint32_t>(core::kAtBoundary));
   EXPECT_EQ(sent<core::MemberDrained>(from(0, core::Drained{})), core::MemberDrained{0});
+  EXPECT_EQ(sent<core::Diverged>(from(0, core::Diverged{7, "w"})), (core::Diverged{0, "w"}));
   const auto gently = tell(core::Kill{0, true, "left on notice"});
   ASSERT_EQ(gently.size(), 2U);  // the reason first, then the arena
   EXPECT_EQ(sent<core::Excluded>(gently)->reason, "left on notice");

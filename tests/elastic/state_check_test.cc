@@ -1,0 +1,192 @@
+// When the members' states are compared, whose is named, and what of it. docs/design/divergence.md.
+#include "elastic/state_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/state_digest.h"
+#include "tests/collective/shm_comm.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::testing::open_comm;
+using collective::testing::Ranks;
+using collective::testing::run_all;
+using collective::testing::soon;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Plain values and tensors by name.
+class Parts final : public State {
+ public:
+  [[nodiscard]] std::uint64_t capacity() const override { return 0; }
+  [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override {
+    return core::internal_error("not asked for");
+  }
+  [[nodiscard]] core::Status load(std::span<const std::byte>) override { return {}; }
+  [[nodiscard]] core::Result<std::vector<StatePart>> replicated() override {
+    ++taken;
+    std::vector<StatePart> out;
+    for (const auto& [name, text] : values) out.push_back({name, std::as_bytes(std::span(text)), true});
+    for (const auto& [name, numbers] : tensors) out.push_back({name, std::as_bytes(std::span(numbers))});
+    return out;
+  }
+
+  std::map<std::string, std::string> values{{"lr", "0.1"}, {"momentum", "0.9"}};
+  std::map<std::string, std::vector<float>> tensors{{"a", {1, 2}}, {"b", {3}}, {"c", {4, 5, 6}}, {"d", {7}}};
+  int taken = 0;
+};
+
+// Members 10, 11, ... of a World of `size` that began after step 5.
+core::World world_of(std::uint32_t size) {
+  core::World world{.generation = 3, .resume = core::Position::of(5)};
+  for (std::uint32_t rank = 0; rank < size; ++rank)
+    world.members.push_back({.id = 10 + rank, .seat = {0, static_cast<core::SlotIndex>(rank)}});
+  return world;
+}
+
+// What each rank is told after step 320 when `change` was made to its state; "equal" if nothing differs.
+std::vector<std::string> compare(int ranks, const std::function<void(int, Parts&)>& change) {
+  const auto arena = collective::testing::make_arena({.slots = static_cast<std::uint32_t>(ranks)});
+  std::vector<std::string> told(static_cast<std::size_t>(ranks));
+  run_all(Ranks::kThreads, ranks, [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    const core::World world = world_of(static_cast<std::uint32_t>(ranks));
+    std::vector<core::MemberId> members;
+    for (const core::WorldMember& member : world.members) members.push_back(member.id);
+    Parts parts;
+    change(rank, parts);
+    StateCheck check(true);
+    const auto different = check.compare(*comm, members, world, parts, 320, soon());
+    ASSERT_TRUE(different.ok()) << different.status().to_string();
+    told[static_cast<std::size_t>(rank)] = different->value_or("equal");
+  });
+  for (const std::string& one : told) EXPECT_EQ(one, told[0]);
+  return told;
+}
+
+TEST(StateCheck, EqualStatesAreEqualForAll) {
+  EXPECT_EQ(compare(3, [](int, Parts&) {})[0], "equal");
+  // Bits count: a NaN is equal to itself.
+  const auto nan = [](int, Parts& p) { p.tensors["b"][0] = std::numeric_limits<float>::quiet_NaN(); };
+  EXPECT_EQ(compare(2, nan)[0], "equal");
+}
+
+TEST(StateCheck, OfThreeTheOddOneOutIsNamedWithTheFirstTensorThatDiffers) {
+  const auto told = compare(3, [](int rank, Parts& p) {
+    if (rank == 1) p.tensors["c"][2] = -6, p.tensors["d"][0] = 0;
+  });
+  EXPECT_THAT(told[0], AllOf(HasSubstr("after step 320 member 11 has another state than members 10 and 12"),
+                             HasSubstr("the first tensor that differs is c;"), HasSubstr("extra=[...]"),
+                             Not(HasSubstr("lr"))));
+}
+
+TEST(StateCheck, OfTwoBothAreNamedWithTheValueThatDiffers) {
+  const auto told = compare(2, [](int rank, Parts& p) {
+    if (rank == 1) p.values["lr"] = "0.05", p.tensors["a"][0] = 0;
+  });
+  EXPECT_THAT(told[0], AllOf(HasSubstr("after step 320 members 10 and 11 have different states"),
+                             HasSubstr("lr is 0.1 in member 10 and 0.05 in member 11"),
+                             HasSubstr("the first tensor that differs is a;")));
+}
+
+TEST(StateCheck, EachPlaceOfTheListIsFound) {
+  for (const char* name : {"a", "b", "c", "d"}) {
+    const auto told = compare(2, [&](int rank, Parts& p) { p.tensors[name][0] += static_cast<float>(rank); });
+    EXPECT_THAT(told[0], HasSubstr(std::string("the first tensor that differs is ") + name + ";"));
+  }
+}
+
+TEST(StateCheck, ATensorThatOneMemberLacksIsNamed) {
+  const auto last = compare(2, [](int rank, Parts& p) {
+    if (rank == 1) p.tensors.erase("d");
+  });
+  EXPECT_THAT(last[0], HasSubstr("member 10 has d, where member 11 has nothing"));
+  const auto first = compare(2, [](int rank, Parts& p) {
+    if (rank == 0) p.tensors.erase("a");
+  });
+  EXPECT_THAT(first[0], HasSubstr("member 10 has b, where member 11 has a"));
+}
+
+TEST(StateCheck, ZerosOfAnotherSignDiffer) {
+  const auto told = compare(2, [](int rank, Parts& p) { p.tensors["b"][0] = rank == 0 ? 0.0F : -0.0F; });
+  EXPECT_THAT(told[0], HasSubstr("the first tensor that differs is b;"));
+}
+
+TEST(StateCheck, NamesCannotSteerATerminal) {
+  const auto told =
+      compare(2, [](int rank, Parts& p) { p.tensors["a\033[2J"] = {static_cast<float>(rank)}; });
+  EXPECT_THAT(told[0], HasSubstr("a?[2J;"));
+}
+
+TEST(StateCheck, LongListsOfMembersAreCut) {
+  EXPECT_EQ(list_members({3}), "member 3");
+  EXPECT_EQ(list_members({1, 4, 5}), "members 1, 4 and 5");
+  EXPECT_EQ(list_members({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), "members 0, 1, 2, 3, 4, 5, 6, 7 and 3 more");
+}
+
+TEST(StateCheck, MostAgreeOrTheLowestRankDecides) {
+  EXPECT_EQ(most_agree({7, 8, 8}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(most_agree({8, 7}), (std::vector<bool>{true, false}));
+}
+
+TEST(StateCheck, IsDueAtIntervalsAfterNewcomersAndForSnapshots) {
+  StateCheck check(true);
+  core::World world = world_of(2);
+  std::vector<core::Step> due;
+  for (core::Step step = 5; step <= 600; ++step) {
+    if (check.due(world, step)) due.push_back(step);
+  }
+  EXPECT_EQ(due, (std::vector<core::Step>{256, 512}));
+  world.members[1].needs_state = true;
+  due.clear();
+  for (core::Step step = 5; step <= 100; ++step) {
+    if (check.due(world, step)) due.push_back(step);
+  }
+  EXPECT_EQ(due, (std::vector<core::Step>{6, 13, 69}));
+  check.await_snapshot(3, 40);
+  EXPECT_TRUE(check.due(world, 40));
+  EXPECT_FALSE(check.due(world, 41));
+  world.generation = 4;  // the snapshot was of members that are in no World any more
+  EXPECT_FALSE(check.due(world, 40));
+}
+
+TEST(StateCheck, OneMemberOrOtherBitsAreNotCompared) {
+  EXPECT_FALSE(StateCheck(true).due(world_of(1), 256));
+  EXPECT_FALSE(StateCheck(false).due(world_of(2), 256));
+}
+
+TEST(StateCheck, TheIntervalFollowsFromTheCost) {
+  constexpr std::uint64_t kStep = 20'000;  // microseconds
+  EXPECT_EQ(interval_for(0, 0), kCheckInterval);
+  EXPECT_EQ(interval_for(51'200, kStep), kCheckInterval);  // 1 % of 256 steps
+  EXPECT_EQ(interval_for(51'300, kStep), 2 * kCheckInterval);
+  EXPECT_EQ(interval_for(1'000'000, kStep), 32 * kCheckInterval);
+}
+
+// The caller's last changes, to a model that is exported say, are no part of the training.
+TEST(StateCheck, WhatWasPreparedIsCompared) {
+  const auto arena = collective::testing::make_arena({.slots = 2});
+  run_all(Ranks::kThreads, 2, [&](int rank) {
+    const auto comm = open_comm(arena, rank);
+    Parts parts;
+    StateCheck check(true);
+    ASSERT_TRUE(check.prepare(parts, 320).ok());
+    parts.tensors["a"][0] = static_cast<float>(rank);
+    const auto different = check.compare(*comm, {0, 1}, world_of(2), parts, 320, soon());
+    ASSERT_TRUE(different.ok());
+    EXPECT_FALSE(different->has_value()) << **different;
+    EXPECT_EQ(parts.taken, 1);
+  });
+}
+
+}  // namespace
+}  // namespace regroup::elastic
