@@ -79,7 +79,7 @@ std::vector<Spec> elastic_options() {
        [](D& d, G& g) { return parse_count(g.name, g.value(), d.out.seed); }},
       {{"bits"},
        "on|off",
-       "off: admit members whose results may differ in the last bits (default: on)",
+       "off: admit members whose results may differ in the last bits; states are not compared (default: on)",
        [](D& d, G& g) {
          bool on = true;
          Status status = parse_word(g.name, g.value(), "on", "off", on);

@@ -21,8 +21,9 @@ def train(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
 
-    def run(members: int, *words: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
-        launcher = ["regroup", "--oversubscribe", "-np", f"{members}:{members}", *options]
+    def run(members: int | str, *words: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+        size = f"{members}:{members}" if isinstance(members, int) else members
+        launcher = ["regroup", "--oversubscribe", "-np", size, *options]
         done = subprocess.run(
             [*launcher, sys.executable, str(MEMBER), *words],
             stdout=subprocess.PIPE,
@@ -107,6 +108,14 @@ def test_what_a_member_does_to_its_weights_behind_the_last_step_is_its_own(train
     assert status == 0, text
     assert text.splitlines().count("finished") == 2
     assert steps_in(tmp_path) == [100]
+
+
+def test_a_world_of_fixed_size_fails_as_well(train):
+    """Its ranks raise: no coordinator speaks for them."""
+    status, text = train("2", "numpy", "buffer=1,40")
+    assert status == 1, text
+    assert "after step 64 members 0 and 1 have different states" in text
+    assert "finished" not in text.splitlines()
 
 
 def test_members_that_may_compute_other_bits_are_not_compared(train):

@@ -120,3 +120,28 @@ def test_what_cannot_be_handed_over_is_named():
     state.optimizer.param_groups[0]["hook"] = object()
     with pytest.raises(regroup.Refused, match=r"optimizer.param_groups\[0\].hook: a object"):
         state.save()
+
+
+def test_what_is_compared_among_members_has_names_that_users_know():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    parts = dict(TrainingState(model, optimizer, [scheduler], None).replicated())
+    assert parts["optimizer.param_groups[0]['lr']"] == "0.25"
+    assert parts["optimizer.param_groups[0]['betas'][1]"] == "0.999"
+    assert parts["model.1.running_mean"].numel() == 8
+    assert parts["optimizer.state[0]['exp_avg']"].numel() == 16
+    assert not [name for name in parts if "extra" in name or "last_epoch" in name]
+
+
+def test_what_cannot_be_handed_over_is_not_compared():
+    """It is refused when another member needs it, as ever; a comparison is no reason to end."""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.param_groups[0]["mine"] = object()
+    optimizer.param_groups[0]["sparse"] = torch.eye(2).to_sparse()
+    names = [name for name, _ in TrainingState(model, optimizer, [], None).replicated()]
+    assert "optimizer.param_groups[0]['lr']" in names
+    assert not [name for name in names if "mine" in name or "sparse" in name]
