@@ -1,11 +1,13 @@
 """A member for test_divergence.py whose state goes apart from that of the others, or does not.
 
-usage: _diverging.py numpy FAULT | _diverging.py torch
-FAULT: buffer=MEMBER,STEP (one value is another after that step) | export (rank 0 changes its weights before
-finish()) | none.  torch: member 1 dies in step 12, and a scheduler is forgotten in join().
+usage: _diverging.py numpy FAULT [DIR] | _diverging.py torch
+FAULT: buffer=RANK,STEP (one value is another after that step) | export (rank 0 changes its weights before
+finish()).  torch: member 1 dies in step 12, and a scheduler is forgotten in join().
+With DIR as a third word all wait in step 12 for a checkpoint there.
 """
 
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -16,7 +18,14 @@ STEPS = 100
 member = int(os.environ.get("REGROUP_MEMBER", "0"))
 
 
-def train_numpy(fault: str) -> None:
+def await_checkpoint(directory: str) -> None:
+    end = time.monotonic() + 60
+    while not list(pathlib.Path(directory).glob("step-*")):
+        assert time.monotonic() < end, "no checkpoint in 60 s"
+        time.sleep(0.01)
+
+
+def train_numpy(fault: str, directory: str | None = None) -> None:
     import regroup
 
     weight, buffer = np.zeros(8, np.float32), np.zeros(4, np.float32)
@@ -28,7 +37,9 @@ def train_numpy(fault: str) -> None:
         for shard in step:
             shard.gradient[:] = len(shard.samples) / step.samples
         weight -= 0.1 * step.gradient
-        if name == "buffer" and place == (member, step.number):
+        if directory and step.number == 12:
+            await_checkpoint(directory)
+        if name == "buffer" and place == (session.rank, step.number):
             buffer[2] += 1
     if name == "export" and session.rank == 0:
         weight[:] = 0
@@ -60,7 +71,7 @@ def train_torch() -> None:
 
 
 if sys.argv[1] == "numpy":
-    train_numpy(sys.argv[2])
+    train_numpy(*sys.argv[2:])
 else:
     train_torch()
 print("finished", flush=True)
