@@ -15,6 +15,7 @@ namespace {
 using core::Result;
 
 constexpr const char* kAgent = "REGROUP_AGENT";
+constexpr const char* kRole = "regroup --role";
 
 enum class Where : std::uint8_t { kLocalSize, kNodes, kMaster };  // how a row tells whether all run here
 
@@ -40,6 +41,15 @@ const std::vector<Row>& rows() {
        Where::kLocalSize,
        {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
        {"torchrun"},
+       false},
+      {kRole,
+       {"REGROUP_JOB", "REGROUP_ROLE"},
+       "REGROUP_ROLE_RANK",
+       "REGROUP_ROLE_SIZE",
+       "REGROUP_ROLE_LOCAL_SIZE",
+       Where::kLocalSize,
+       {"REGROUP_JOB", "REGROUP_ROLE"},
+       {"regroup-agent"},
        false},
       {"mpirun",
        {},
@@ -223,11 +233,22 @@ Result<Launch> launch_by(const Row& row, const Variable& variable, const std::ve
 
 }  // namespace
 
+pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestors) {
+  const auto joined = std::ranges::find_if(ancestors, [&](const Ancestor& process) {
+    return process.joined && value_in(process, kAgent) == variable(kAgent) &&
+           value_in(process, "REGROUP_MEMBER") == variable("REGROUP_MEMBER");
+  });
+  return joined == ancestors.end() ? 0 : joined->pid;
+}
+
 Result<std::optional<Launch>> find_launch(const Variable& variable, const std::vector<Ancestor>& ancestors) {
   const bool member = !variable(kAgent).empty();
   for (const Row& row : rows()) {
-    if (!counts(row, variable) || number(variable(row.size)) == 1 || is_outer(row, variable, ancestors))
+    if (!counts(row, variable) || is_outer(row, variable, ancestors)) continue;
+    if (number(variable(row.size)) == 1) {
+      if (row.by == kRole) break;  // what follows counts other roles
       continue;
+    }
     if (member && !is_inside_member(row, variable, ancestors)) continue;
     auto launch = launch_by(row, variable, ancestors);
     if (!launch.ok()) return launch.status();

@@ -43,6 +43,10 @@ using Variable = std::function<std::string(const std::string& name)>;
 [[nodiscard]] core::Result<std::optional<Launch>> find_launch(const Variable& variable,
                                                               const std::vector<Ancestor>& ancestors);
 
+// The process of the same rank that started this one and has joined through its agent, of a World of fixed
+// size; 0: there is none.
+[[nodiscard]] pid_t rank_above(const Variable& variable, const std::vector<Ancestor>& ancestors);
+
 // The processes above this one, up to the first that belongs to another user or cannot be looked at.
 [[nodiscard]] std::vector<Ancestor> read_ancestors();
 

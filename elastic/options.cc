@@ -30,6 +30,8 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
+std::string own_variable(const std::string& name) { return std::string(variable(name.c_str())); }
+
 template <class T>
 core::Status parse(const char* name, T min, T max, T* out) {
   const std::string_view text = variable(name);
@@ -70,6 +72,7 @@ core::Result<Environment> read_environment() {
   Environment env;
   env.agent_socket = variable("REGROUP_AGENT");
   env.job = variable("REGROUP_JOB");
+  env.fixed = variable("REGROUP_WORLD") == "fixed";
   if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");
   REGROUP_RETURN_IF_ERROR(parse<core::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
   REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, core::kMaxShards, &env.shards));
@@ -84,10 +87,9 @@ core::Result<Environment> read_environment() {
   return env;
 }
 
-core::Result<std::optional<Launch>> read_launch() {
-  return find_launch([](const std::string& name) { return std::string(variable(name.c_str())); },
-                     read_ancestors());
-}
+core::Result<std::optional<Launch>> read_launch() { return find_launch(own_variable, read_ancestors()); }
+
+pid_t read_rank_above() { return rank_above(own_variable, read_ancestors()); }
 
 std::string default_fingerprint() {
   const auto env = read_environment();

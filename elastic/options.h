@@ -15,6 +15,7 @@ namespace regroup::elastic {
 struct Environment {
   std::string agent_socket;         // REGROUP_AGENT; empty: no agent
   core::MemberId member = 0;        // REGROUP_MEMBER
+  bool fixed = false;               // REGROUP_WORLD=fixed: the agent's World is of fixed size
   std::string job;                  // REGROUP_JOB
   std::uint32_t shards = 0;         // REGROUP_SHARDS, without an agent, which says it otherwise; 0: not set
   std::uint64_t seed = 0;           // REGROUP_SEED, likewise
@@ -29,5 +30,6 @@ struct Environment {
 
 // find_launch() of this process.
 [[nodiscard]] core::Result<std::optional<Launch>> read_launch();
+[[nodiscard]] pid_t read_rank_above();  // rank_above() of this process
 
 }  // namespace regroup::elastic

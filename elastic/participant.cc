@@ -41,18 +41,22 @@ core::Result<std::unique_ptr<Participant>> Participant::connect(const Environmen
                                                                 core::Duration patience) {
   const auto launch = read_launch();
   if (!launch.ok()) return launch.status();
+  const auto inside = [](pid_t rank) {
+    return fmt::format("process {} is a rank of the World, and started this one: a world of one", rank);
+  };
   if (!launch->has_value() && !env.agent_socket.empty()) {
+    if (const pid_t rank = env.fixed ? read_rank_above() : 0; rank != 0)
+      return alone(env, declaration, patience, inside(rank));
     auto link = AgentLink::connect(env.agent_socket);
     if (!link.ok()) return link.status();
     declaration.member = env.member;
-    return through(std::move(*link), std::move(declaration), patience, /*takes_notice=*/true);
+    // A rank is ended by SIGTERM, unless there is something to save first.
+    const bool takes_notice = !env.fixed || env.checkpoint_every > 0;
+    return through(std::move(*link), std::move(declaration), patience, takes_notice);
   }
   if (!launch->has_value()) return alone(env, declaration, patience, "no launcher: a world of one");
   const Launch& ranks = **launch;
-  if (ranks.rank_joined != 0)
-    return alone(env, declaration, patience,
-                 fmt::format("process {} is rank {} of {}, and started this one: a world of one",
-                             ranks.rank_joined, ranks.rank, ranks.by));
+  if (ranks.rank_joined != 0) return alone(env, declaration, patience, inside(ranks.rank_joined));
   auto met = meet_ranks(ranks, env, patience);
   if (!met.ok()) return met.status();
   declaration.member = ranks.rank;

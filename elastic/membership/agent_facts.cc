@@ -17,6 +17,15 @@ constexpr core::Generation kForgiven = 16;
 
 }  // namespace
 
+bool is_of_agents(const core::Body& body) {
+  return std::holds_alternative<core::MemberReady>(body) ||
+         std::holds_alternative<core::MemberDrained>(body) ||
+         std::holds_alternative<core::MemberLost>(body) || std::holds_alternative<core::Report>(body) ||
+         std::holds_alternative<core::HelloReply>(body) || std::holds_alternative<core::Contacts>(body) ||
+         std::holds_alternative<core::PeerSuspect>(body) || std::holds_alternative<core::Taught>(body) ||
+         std::holds_alternative<core::Learned>(body);
+}
+
 bool may_speak(const Known& known, core::NodeId node, core::MemberId member) {
   const Record* r = known.members.look(member);
   if (r != nullptr) return r->seat.node == node;

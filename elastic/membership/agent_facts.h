@@ -19,6 +19,8 @@ struct Known {
   bool one_agent = false;        // our own: it knows of members that the journal has not promised
 };
 
+// What an agent says to the coordinator; all else it may not say.
+[[nodiscard]] bool is_of_agents(const core::Body& body);
 // Of a member that runs there, or of one that nobody has told of and an earlier incarnation may have started:
 // its journal has promised the id.
 [[nodiscard]] bool may_speak(const Known& known, core::NodeId node, core::MemberId member);

@@ -25,7 +25,8 @@ struct JobInfo {
   // Where members can be started, one agent each. Empty: the driver tells of them, with NodeUp and NodeLost,
   // and of the first ones with NodesKnown, which the coordinator waits for.
   std::vector<core::NodeId> nodes{0};
-  Attempt attempt = {};  // for status
+  Attempt attempt = {};                   // for status
+  std::vector<core::NodeId> placed = {};  // by rank, where the ranks of a World of fixed size run
 };
 
 // Who sent a message: the agent of node `id` (of what is said of nodes: whoever holds their connections), or

@@ -43,7 +43,7 @@ void Coordinator::decide_next() {
     held_.clear();
     form_world(*verdict.next, verdict.why);
   } else {
-    if (reported && held_.empty()) note(verdict.why);
+    if (reported && held_.empty()) policy_.fixed ? remember(verdict.why) : note(verdict.why);
     held_ = verdict.why;
     if (reported) make_room();
   }

@@ -60,7 +60,7 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
   }
   members_.settle();
   for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
-  const core::NodeId node = nodes_.next();
+  const core::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
   members_.add(id, node, now_).first_rank = rank;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});

@@ -8,10 +8,10 @@
 namespace regroup::launcher {
 namespace {
 
-constexpr std::array<std::string_view, 3> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_"};
-constexpr std::array<std::string_view, 9> kNames = {
+constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "REGROUP_ROLE"};
+constexpr std::array<std::string_view, 10> kNames = {
     "RANK",        "WORLD_SIZE",  "LOCAL_RANK",    "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT", "REGROUP_JOB", "REGROUP_AGENT", "REGROUP_MEMBER"};
+    "MASTER_PORT", "REGROUP_JOB", "REGROUP_AGENT", "REGROUP_MEMBER",   "REGROUP_WORLD"};
 
 bool tells_place(std::string_view name) {
   if (name.starts_with("PMIX_MCA_")) return false;

@@ -70,6 +70,18 @@ void add_gpus(const Cluster& cluster, const std::vector<Task>& tasks, std::uint3
   out["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(mine, ","));
 }
 
+// Those of a role that join() are one World.
+void add_role(const Cluster& cluster, const std::vector<Task>& tasks, std::uint32_t rank, Environment& out) {
+  const Task& own = tasks[rank];
+  std::size_t here = 0;
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    here += tasks[i].role == own.role && cluster.members[i].host == cluster.members[rank].host ? 1 : 0;
+  out["REGROUP_ROLE"] = cluster.roles[own.role].name;
+  out["REGROUP_ROLE_RANK"] = std::to_string(own.index);
+  out["REGROUP_ROLE_SIZE"] = std::to_string(cluster.roles[own.role].count);
+  out["REGROUP_ROLE_LOCAL_SIZE"] = std::to_string(here);
+}
+
 }  // namespace
 
 RoleKind kind_of(const Role& role) {
@@ -118,6 +130,7 @@ Environment cluster_environment(const Cluster& cluster, std::uint32_t rank) {
   out["JAX_NUM_PROCESSES"] = std::to_string(tasks.size());
   out["JAX_PROCESS_ID"] = std::to_string(rank);
   add_pai(cluster, tasks, rank, out);
+  add_role(cluster, tasks, rank, out);
   add_gpus(cluster, tasks, rank, out);
   return out;
 }
