@@ -126,6 +126,14 @@ std::string local_copy(const CheckpointPlan& plan) {
   return fmt::format("{}/{}", plan.directory, fs::path(plan.resume->path).filename().string());
 }
 
+void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment) {
+  if (plan.directory.empty()) return;
+  environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
+  if (plan.resume) environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;
+  if (const std::string local = local_copy(plan); !local.empty())
+    environment["REGROUP_CHECKPOINT_LOCAL"] = local;
+}
+
 Result<CheckpointPlan> prepare_checkpoints(Options* options, const std::string& job, bool hosts,
                                            HeldLocks* locks) {
   CheckpointPlan plan;

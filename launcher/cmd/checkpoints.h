@@ -42,6 +42,9 @@ using node::Resume;
 // Where this host may have what the job goes on from; empty: nowhere else.
 [[nodiscard]] std::string local_copy(const CheckpointPlan& plan);
 
+// What tells a member of the plan.
+void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment);
+
 // What the user is told of plan.resume, which is there.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 

@@ -65,7 +65,7 @@ core::Status ElasticAgent::start() {
   if (options_.lessons) {
     options_.lessons->attach(core_, [this](const membership::AgentEffects& effects) { perform(effects); });
   }
-  launcher::prefer_promptness();
+  if (!options_.fixed) launcher::prefer_promptness();
   if (options_.helper) {
     mpi_ = std::make_unique<MpiLaunches>(
         agent_.loop(), *options_.helper, agent_.crew().options().apps.at(0), options_.slots,
@@ -97,6 +97,11 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
 
 // A host that gives no lesson has no port open.
 void ElasticAgent::on_message(const core::Message& message) {
+  if (options_.fixed) {
+    know_ranks();
+    const auto* over = std::get_if<core::JobDone>(&message.body);
+    if (over != nullptr) return fail(over->reason);
+  }
   if (options_.lessons && std::holds_alternative<core::Teach>(message.body)) {
     const core::Status status = options_.lessons->listen();
     if (!status.ok() && !options_.quiet) agent_.say("no lessons from here: " + status.message());
@@ -113,6 +118,7 @@ void ElasticAgent::on_notice(core::TimePoint deadline) {
 
 void ElasticAgent::on_connection(core::Fd socket, pid_t peer) {
   if (links_.size() >= kMostLinks) return;
+  know_ranks();
   const LinkId id = ++last_link_;
   Link& link = links_.try_emplace(id, agent_.loop()).first->second;
   link.peer = peer;
@@ -136,7 +142,12 @@ void ElasticAgent::on_member_gone(core::MemberId member) {
   auto& timer = lingering_.try_emplace(member, agent_.loop()).first->second;
   timer.expires_after(kLinger);
   timer.async_wait([this, member](const boost::system::error_code& error) {
-    if (!error) perform(core_.on_link_closed(member));
+    if (error) return;
+    const auto effects = core_.on_link_closed(member);
+    if (options_.fixed && !effects.empty() && !agent_.ending())
+      agent_.say(fmt::format(
+          "rank {} has given up its session before finish(), and others wait for it: killing it", member));
+    perform(effects);
   });
 }
 
@@ -153,7 +164,8 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
   if (!link.member) {
     const auto* join = std::get_if<core::Join>(&message.body);
     if (join == nullptr) return link.channel->fail(core::invalid_argument("the first message must be Join"));
-    if (const core::Status status = adopt(link, join->member); !status.ok()) {
+    const core::Status status = failed_.empty() ? adopt(link, join->member) : core::invalid_argument(failed_);
+    if (!status.ok()) {
       link.channel->send({core_.incarnation(), core::Refused{status.message()}});
       return link.channel->fail(status);
     }
@@ -164,6 +176,7 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
     return perform(core_.handle({link.member}, {.incarnation = message.incarnation, .body = full}));
   }
   perform(core_.handle({link.member}, message));
+  if (const auto found = links_.find(id); found != links_.end() && !failed_.empty()) release(found->second);
 }
 
 // Its seat is free for whoever takes its place: it is told before the process is reaped.
@@ -217,6 +230,7 @@ void ElasticAgent::joined_ended(core::MemberId member) {
 }
 
 void ElasticAgent::on_exit(const launcher::MemberExit& exit) {
+  if (options_.fixed && !knows_ranks_) return;  // nobody has joined
   if (const auto found = joined_.find(exit.member); found != joined_.end()) {
     found->second.exit = exit;
     ::syscall(SYS_pidfd_send_signal, found->second.pidfd.native_handle(), SIGKILL, nullptr, 0);
@@ -275,7 +289,7 @@ void ElasticAgent::perform_one(const membership::ToMember& effect) {
 }
 
 void ElasticAgent::perform_one(const membership::StartMember& effect) {
-  if (agent_.ending()) return;
+  if (agent_.ending() || options_.fixed) return;
   if (mpi_ && !joined_any_) return mpi_->add(effect.start);
   start_member(effect.start, {});
 }
@@ -284,12 +298,7 @@ void ElasticAgent::start_member(const core::Start& start, launcher::Extras extra
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);
   if (options_.core.any_fingerprint) extras.environment["REGROUP_CHECK_STATE"] = "0";
-  if (const CheckpointPlan& plan = options_.checkpoints; !plan.directory.empty()) {
-    extras.environment["REGROUP_CHECKPOINT_EVERY"] = std::to_string(plan.every);
-    if (plan.resume) extras.environment["REGROUP_CHECKPOINT_FROM"] = plan.resume->path;
-    if (const std::string local = local_copy(plan); !local.empty())
-      extras.environment["REGROUP_CHECKPOINT_LOCAL"] = local;
-  }
+  add_checkpoint_variables(options_.checkpoints, extras.environment);
   // What this job may grow by, another may have taken meanwhile.
   const auto usable = [this](std::size_t seat) {
     return seat >= options_.environments.size() || agent_.crew().claim_gpus(options_.environments[seat]).ok();

@@ -41,6 +41,7 @@ struct ElasticAgentOptions {
   std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
   CheckpointPlan checkpoints = {};                          // none: an empty directory
   std::string host = {};                                    // its name in a job on several; else empty
+  bool fixed = false;  // a World of fixed size: others start the members, and end them
 };
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
@@ -60,6 +61,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_exit(const launcher::MemberExit& exit) override;
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
   void on_message(const core::Message& message) override;
+  // Of a World of fixed size that has lost a rank: the others hear why in their next call.
+  void fail(const std::string& why);
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
   void on_notice(core::TimePoint deadline) override;
@@ -84,10 +87,12 @@ class ElasticAgent final : public launcher::MembershipJob {
   };
 
   void on_line_dead(core::SlotIndex slot);
+  void know_ranks();
   void on_connection(core::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const core::Message& message);
   void on_member_gone(core::MemberId member);
   void on_join_deadline(LinkId id);
+  void release(Link& link);
   [[nodiscard]] core::Status adopt(Link& link, core::MemberId member);
   [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
   void joined_ended(core::MemberId member);
@@ -126,6 +131,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer lesson_timer_;
   bool attending_ = false;
+  bool knows_ranks_ = false;
+  std::string failed_;  // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;
   Checkpoints checkpoints_;
   std::shared_ptr<launcher::Channel> coordinator_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "elastic/membership/agent_facts.h"
 #include "launcher/cmd/elastic_agent.h"
 #include "launcher/supervise/due.h"
 
@@ -22,15 +23,6 @@ constexpr core::Duration kLastReturn = std::chrono::seconds(30);
 constexpr std::chrono::milliseconds kLook{50};                // whether a host that leaves is empty
 constexpr std::size_t kMostSources = 16;                      // of notices that have suspended a host
 constexpr core::Duration kWasBack = std::chrono::seconds(3);  // ... unless the host was there so long
-
-bool is_agents(const core::Body& body) {
-  return std::holds_alternative<core::MemberReady>(body) ||
-         std::holds_alternative<core::MemberDrained>(body) ||
-         std::holds_alternative<core::MemberLost>(body) || std::holds_alternative<core::Report>(body) ||
-         std::holds_alternative<core::HelloReply>(body) || std::holds_alternative<core::Contacts>(body) ||
-         std::holds_alternative<core::PeerSuspect>(body) || std::holds_alternative<core::Taught>(body) ||
-         std::holds_alternative<core::Learned>(body) || std::holds_alternative<core::Diverged>(body);
-}
 
 }  // namespace
 
@@ -182,7 +174,7 @@ void ElasticHub::on_agent_message(core::NodeId node, const core::Message& messag
     hosts_->give_up(node, core::invalid_argument(fmt::format("host {}: its agent said {}",
                                                              index ? hosts_->name(*index) : "?", what)));
   };
-  if (!is_agents(message.body)) return refuse("what only others may say");
+  if (!membership::is_of_agents(message.body)) return refuse("what only others may say");
   if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
     refuse("more than a message may hold");
 }

@@ -65,7 +65,8 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
                                 .environments = std::move(environments),
                                 .lessons = std::move(exchange),
                                 .checkpoints = plan,
-                                .host = setup.name};
+                                .host = setup.name,
+                                .fixed = setup.fixed()};
     return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
 }

@@ -62,7 +62,8 @@ struct Setup {
   launcher::NoticeRequest notice = {};
   std::vector<std::string> suspended_by = {};  // of its sources, those that had suspended the host
   launcher::ClaimScope claims = {};            // as of Survey
-  std::optional<ElasticSetup> elastic = {};    // then members are started by Membership, and run program 0
+  std::optional<ElasticSetup> elastic = {};    // members are started by Membership, or fixed()
+  [[nodiscard]] bool fixed() const { return elastic && services; }
 };
 // A program; without a path it is looked for there.
 struct AddApp {

@@ -147,7 +147,8 @@ launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setu
   agent.crew.stdin_to.own = true;  // take_streams()
   agent.crew.verbose = setup.verbose;
   agent.crew.quiet = setup.quiet;
-  if (setup.elastic) agent.crew.agent_socket = options.agent_socket;
+  (setup.fixed() ? agent.crew.world_socket : agent.crew.agent_socket) =
+      setup.elastic ? options.agent_socket : "";
   agent.crew.memory = setup.memory;
   agent.crew.priority = launcher::current_priority();
   agent.crew.open_files = launcher::raise_open_files();

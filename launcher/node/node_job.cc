@@ -71,7 +71,7 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
     link_->on_adopted([this] { ways_.down->moved(); });
   }
   if (setup.elastic) {
-    membership_ =
+    (setup.fixed() ? world_ : membership_) =
         membership(agent, setup, [this](const core::Message& message) { link_->send(Membership{message}); });
   }
   for (const std::uint8_t stream : {1, 2}) {
@@ -91,6 +91,7 @@ core::Status NodeJob::start() {
   outputs_[2]->start();
   watch_life();
   watch_.start(suspended_by_);
+  if (world_) return world_->start();
   return membership_ ? membership_->start() : core::Status();
 }
 
@@ -123,8 +124,9 @@ void NodeJob::on(const DropApp& drop) { local_.drop_app(drop.number); }
 void NodeJob::on(const StartSpace& start) { local_.start(start.order); }
 
 void NodeJob::on(const Signal& signal) {
-  if (signal.all && signal.signal == SIGTERM && membership_)  // the whole job ends
-    membership_->on_notice(core::SystemClock().now() + launcher::AgentOptions().term_grace);
+  launcher::MembershipJob* const members = joining();
+  if (signal.all && signal.signal == SIGTERM && members != nullptr)  // the whole job ends
+    members->on_notice(core::SystemClock().now() + launcher::AgentOptions().term_grace);
   if (signal.all) local_.signal_all(signal.signal);
   if (!signal.all) local_.signal(signal.member, signal.signal);
 }
@@ -144,13 +146,14 @@ void NodeJob::on(const Taken& taken) {
 }
 
 void NodeJob::on(const Membership& membership) {
-  if (membership_) membership_->on_message(membership.message);
+  if (launcher::MembershipJob* const members = joining()) members->on_message(membership.message);
 }
 
 void NodeJob::on_exit(const launcher::MemberExit& exit) {
   if (membership_) return membership_->on_exit(exit);
   local_.settle();
-  link_->send(Exited{exit});
+  link_->send(Exited{exit});  // before what follows for the World
+  if (world_) world_->on_exit(exit);
 }
 
 // Allocators send it to all processes of the host: our members have had it, too.
@@ -200,11 +203,13 @@ void NodeJob::watch_life() {
 void NodeJob::finish(const std::function<void()>& then) {
   watch_.stop();
   const auto settled = [this, then] { ways_.down->when_empty(then); };
-  membership_ ? membership_->finish(settled) : settled();
+  launcher::MembershipJob* const members = joining();
+  members != nullptr ? members->finish(settled) : settled();
 }
 
 core::Duration NodeJob::still_needs() const {
-  return membership_ ? membership_->still_needs() : core::Duration::zero();
+  const launcher::MembershipJob* const members = joining();
+  return members != nullptr ? members->still_needs() : core::Duration::zero();
 }
 
 void NodeJob::leave(const std::function<void()>& then) {

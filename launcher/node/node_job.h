@@ -64,6 +64,7 @@ class NodeJob final : public launcher::AgentJob {
   void on(const Membership& membership);
   template <class Other>
   void on(const Other&) {}  // Setup, once more; and what only agents say
+  [[nodiscard]] launcher::MembershipJob* joining() const { return world_ ? world_.get() : membership_.get(); }
   void on_closed();
   void end_all();
   [[nodiscard]] bool may_move() const { return adoption_ && link_->below(); }
@@ -77,6 +78,7 @@ class NodeJob final : public launcher::AgentJob {
   const core::Fd own_error_;
   launcher::LocalNode local_;
   std::unique_ptr<launcher::MembershipJob> membership_;  // of an elastic job
+  std::unique_ptr<launcher::MembershipJob> world_;       // of a rigid one: the ranks' World
   launcher::NoticeWatch watch_;
   boost::asio::posix::stream_descriptor life_;
   std::shared_ptr<StreamTarget> input_;

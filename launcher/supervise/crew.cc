@@ -118,6 +118,11 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   const App& app = options_.apps.at(place.app);
   Environment environment = member_environment(app.environment, place, options_.job, options_.master,
                                                options_.agent_socket, extras.threads);
+  if (!options_.world_socket.empty() && place.space == 0) {
+    environment["REGROUP_AGENT"] = options_.world_socket;
+    environment["REGROUP_MEMBER"] = std::to_string(place.rank);
+    environment["REGROUP_WORLD"] = "fixed";
+  }
   add_folder(app.wdir, environment);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);

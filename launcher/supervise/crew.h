@@ -36,6 +36,7 @@ struct CrewOptions {
   std::string job;  // its id
   Master master;
   std::string agent_socket;  // "": a rigid job
+  std::string world_socket;  // of a rigid job, where ranks join a World of fixed size; "": among themselves
   OutputRequest output;
   StdinRequest stdin_to;
   Priority priority;

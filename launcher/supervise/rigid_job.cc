@@ -25,7 +25,8 @@ RigidJob::RigidJob(Agent& agent, RigidOptions options, std::unique_ptr<OtherHost
       apps_(agent.crew().options().apps),
       local_(agent, options_.helper, events()),
       others_(std::move(others)),
-      exchange_(exchange_job()) {}
+      exchange_(exchange_job()),
+      world_(options_.world ? options_.world(agent, others_.get()) : nullptr) {}
 
 NodeEvents RigidJob::events() {
   NodeEvents events;
@@ -51,6 +52,7 @@ core::Status RigidJob::start() {
       for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(app, apps_[app]);
     }
   }
+  if (world_) REGROUP_RETURN_IF_ERROR(world_->start());
   open_space(options_.counts, 0, options_.host_of, std::nullopt);
   return {};
 }
@@ -155,7 +157,18 @@ void RigidJob::on_lost(const core::Status& why) {
   agent_.terminate(kHostLost);
 }
 
-void RigidJob::finish(const std::function<void()>& then) { others_ ? others_->finish(then) : then(); }
+void RigidJob::finish(const std::function<void()>& then) {
+  const auto others = [this, then] { others_ ? others_->finish(then) : then(); };
+  world_ ? world_->finish(others) : others();
+}
+
+void RigidJob::on_notice(core::TimePoint deadline) {
+  if (world_) world_->on_notice(deadline);
+}
+
+core::Duration RigidJob::still_needs() const {
+  return world_ ? world_->still_needs() : core::Duration::zero();
+}
 
 // Free slots first, host by host; then one more on each host in turn.
 std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
@@ -175,7 +188,13 @@ std::vector<std::uint32_t> RigidJob::hosts_for(std::uint32_t members) const {
   return out;
 }
 
+// The rank that failed is told of before the World that it has left.
 void RigidJob::on_exit(const MemberExit& exit) {
+  settle_exit(exit);
+  if (world_) world_->on_exit(exit);
+}
+
+void RigidJob::settle_exit(const MemberExit& exit) {
   if (exit.host.empty()) local_.settle();
   const auto found = ranks_.find(exit.member);
   if (agent_.ending() || found == ranks_.end()) return;

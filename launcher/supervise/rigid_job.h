@@ -36,6 +36,8 @@ struct RigidOptions {
   std::vector<Environment> environments = {};  // by rank, of their devices; empty: they have none
   std::uint32_t most = 0;                      // that may live at once, with MPI_Comm_spawn; 0: any number
   core::Duration term_grace = std::chrono::seconds(5);  // of a spawned world that ends alone
+  // Serves the World of the ranks that join; none: they meet without an agent.
+  std::function<std::unique_ptr<MembershipJob>(Agent& agent, OtherHosts* others)> world = {};
 };
 
 class RigidJob final : public AgentJob {
@@ -45,6 +47,8 @@ class RigidJob final : public AgentJob {
   // Members start a little later, when regroup-pmi is ready for them.
   [[nodiscard]] core::Status start() override;
   void on_exit(const MemberExit& exit) override;
+  void on_notice(core::TimePoint deadline) override;
+  [[nodiscard]] core::Duration still_needs() const override;
   [[nodiscard]] OtherHosts* others() override { return others_.get(); }
   void finish(const std::function<void()>& then) override;
 
@@ -67,6 +71,7 @@ class RigidJob final : public AgentJob {
     std::unique_ptr<boost::asio::steady_timer> grace;
   };
 
+  void settle_exit(const MemberExit& exit);
   [[nodiscard]] NodeEvents events();
   [[nodiscard]] HostExchange::Job exchange_job();
   [[nodiscard]] Node& node(std::uint32_t host);
@@ -114,6 +119,7 @@ class RigidJob final : public AgentJob {
   LocalNode local_;
   std::unique_ptr<OtherHosts> others_;
   HostExchange exchange_;
+  std::unique_ptr<MembershipJob> world_;
 };
 
 }  // namespace regroup::launcher

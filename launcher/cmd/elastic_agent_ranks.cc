@@ -1,0 +1,35 @@
+// The agent of ranks that a rigid job starts and ends, and that join a World of fixed size.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "launcher/cmd/elastic_agent.h"
+#include "launcher/supervise/priority.h"
+
+namespace regroup::cmd {
+
+// Those that run here when the first of the job joins.
+void ElasticAgent::know_ranks() {
+  if (!options_.fixed || std::exchange(knows_ranks_, true)) return;
+  launcher::prefer_promptness();
+  for (const launcher::UsageTarget& rank : agent_.crew().usage_targets())
+    perform(core_.handle({}, {1, core::Start{.member = rank.member, .rank = rank.rank}}));
+}
+
+void ElasticAgent::fail(const std::string& why) {
+  failed_ = why;
+  for (auto& [id, link] : links_) release(link);
+  // Those in the middle of a collective see a revoke.
+  const core::Generation open = core_.arena().mapped() ? core_.arena().newest_world() : 0;
+  if (open > 0) perform(core_.handle({}, {core_.incarnation(), core::Revoke{open}}));
+}
+
+// One that is on its way into the World is released when it says Ready.
+void ElasticAgent::release(Link& link) {
+  const auto line = link.member ? watched_.find(*link.member) : watched_.end();
+  if (line == watched_.end() || core_.arena().line(line->second).finished.load() != 0) return;
+  link.channel->send({core_.incarnation(), core::Refused{failed_}});
+  core_.let_go(line->second);
+}
+
+}  // namespace regroup::cmd

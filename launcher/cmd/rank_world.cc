@@ -1,0 +1,178 @@
+// The rank that fails is the job's business (rigid_job.h); here the others hear of it, in the call in which
+// they wait, and what the job would not end for is told: a rank that ends well, and leaves others waiting.
+#include "launcher/cmd/rank_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/asio/post.hpp>
+#include <utility>
+#include <variant>
+
+#include "elastic/membership/agent_facts.h"
+
+namespace regroup::cmd {
+namespace {
+
+constexpr core::NodeId kHere = 0;
+constexpr core::Incarnation kIncarnation = 1;
+
+}  // namespace
+
+RankWorldOptions rank_world_options(const Options& options, const std::string& job, const std::string& socket,
+                                    std::vector<core::NodeId> placed, const CheckpointPlan& checkpoints) {
+  RankWorldOptions out;
+  const auto size = static_cast<std::uint32_t>(placed.size());
+  const std::uint32_t shards = world_shards(options, size);
+  out.policy = {.min = 1,  // after a notice the last ones may stand at different steps
+                .max = size,
+                .target = size,
+                .slots = size,
+                .any_fingerprint = options.any_fingerprint,
+                .replace = false,
+                .fixed = true,
+                .shards = shards,
+                .ready_timeout = options.ready_timeout,
+                .hung_after = options.hung.after};
+  if (checkpoints.resume) out.policy.resume = checkpoints.resume->step;
+  out.job = {.id = job, .seed = options.seed, .nodes = placed};
+  std::ranges::sort(out.job.nodes);
+  out.job.nodes.erase(std::unique(out.job.nodes.begin(), out.job.nodes.end()), out.job.nodes.end());
+  const auto here = std::ranges::count(placed, kHere);
+  out.job.placed = std::move(placed);
+  out.agent.core = {
+      .slots = std::clamp<std::uint32_t>(static_cast<std::uint32_t>(here), 1, core::kMaxSlots - 1),
+      .shards = shards,
+      .seed = options.seed,
+      .any_fingerprint = options.any_fingerprint,
+      .checkpoints = checkpoints.every > 0,
+      .checkpoint_memory = checkpoints.memory,
+      .resumed_fingerprint = checkpoints.resume ? checkpoints.resume->fingerprint : ""};
+  out.agent.socket = socket;
+  out.agent.quiet = options.quiet;
+  out.agent.checkpoints = checkpoints;
+  out.agent.fixed = true;
+  return out;
+}
+
+std::uint32_t world_shards(const Options& options, std::uint32_t size) {
+  return options.shards != 0 ? options.shards : std::min(std::bit_ceil(size), core::kMaxShards);
+}
+
+void add_world_variables(const Options& options, const CheckpointPlan& checkpoints,
+                         launcher::Environment& environment) {
+  if (options.shards != 0) environment["REGROUP_SHARDS"] = std::to_string(options.shards);
+  if (options.seed != 0) environment["REGROUP_SEED"] = std::to_string(options.seed);
+  if (options.any_fingerprint) environment["REGROUP_CHECK_STATE"] = "0";
+  add_checkpoint_variables(checkpoints, environment);
+}
+
+RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hosts* hosts)
+    : agent_(agent),
+      policy_(options.policy),
+      job_(std::move(options.job)),
+      quiet_(options.agent.quiet),
+      hosts_(hosts),
+      local_(agent, std::move(options.agent),
+             [this](const core::Message& message) {
+               boost::asio::post(agent_.loop(), [this, message] { on_agent(kHere, message); });
+             }),
+      timer_(agent.loop()) {
+  if (hosts_ == nullptr) return;
+  hosts_->set_elastic({.membership = [this](core::NodeId node, const core::Message& message) {
+    if (membership::is_of_agents(message.body)) on_agent(node, message);
+  }});
+}
+
+void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
+  begin();
+  if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) joined_.insert(ready->join.member);
+  if (!over_)
+    perform(
+        coordinator_->handle(core::SystemClock().now(), {membership::Source::Kind::kAgent, node}, message));
+  const auto* lost = std::get_if<core::MemberLost>(&message.body);
+  if (lost != nullptr && lost->reaped && lost->joined && !lost->finished)
+    end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member, policy_.max), 1);
+  if (left_) missing(*left_);
+}
+
+void RankWorld::begin() {
+  if (coordinator_) return;
+  coordinator_.emplace(policy_, job_, kIncarnation);
+  perform(coordinator_->tick(core::SystemClock().now()));
+}
+
+// One that fails ends the job; its agent tells the coordinator of those that have joined.
+void RankWorld::on_exit(const launcher::MemberExit& exit) {
+  const bool unjoined = exit.member < policy_.max && !joined_.contains(exit.member);
+  if (exit.host.empty()) local_.on_exit(exit);
+  if (!unjoined || !exit.normal() || left_) return;
+  left_ = exit;
+  if (coordinator_) missing(exit);
+}
+
+// Who waits for it would do so in vain.
+void RankWorld::missing(const launcher::MemberExit& exit) {
+  if (over_ || joined_.empty()) return;
+  end(fmt::format("rank {} {} {} and has not called join(), for which {} of {} ranks wait", exit.rank,
+                  exit.process(), exit.what(), joined_.size(), policy_.max),
+      1);
+}
+
+// The first reason is the job's.
+void RankWorld::end(const std::string& why, int exit_status) {
+  if (std::exchange(over_, true)) return;
+  const bool ending = agent_.ending();
+  if (!ending) agent_.say(fmt::format("the job failed: {}", why));
+  for (const core::NodeId node : job_.nodes) tell(node, core::JobDone{exit_status, why, false});
+  if (!ending) agent_.terminate(exit_status);
+}
+
+// Members have had SIGTERM, and leave when they have applied their step.
+void RankWorld::on_notice(core::TimePoint deadline) {
+  local_.on_notice(deadline);
+  if (!coordinator_ || over_) return;
+  for (const core::NodeId node : job_.nodes)
+    perform(coordinator_->handle(core::SystemClock().now(), {}, {kIncarnation, core::NodeUp{node, "", 0}}));
+}
+
+void RankWorld::tell(core::NodeId node, const core::Body& body) {
+  const core::Message message{kIncarnation, body};
+  if (node == kHere) return local_.on_message(message);
+  if (hosts_ != nullptr) hosts_->tell_membership(node, message);
+}
+
+void RankWorld::perform(const membership::Effects& effects) {
+  for (const membership::Effect& effect : effects) {
+    std::visit([this](const auto& it) { perform_one(it); }, effect);
+  }
+  const auto next = coordinator_ && !over_ ? coordinator_->next_deadline() : std::nullopt;
+  if (!next) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(std::chrono::steady_clock::time_point(next->time_since_epoch()));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !over_) perform(coordinator_->tick(core::SystemClock().now()));
+  });
+}
+
+// The job starts its ranks.
+void RankWorld::perform_one(const membership::ToAgent& effect) {
+  if (std::holds_alternative<core::Start>(effect.body)) return;
+  if (const auto* done = std::get_if<core::JobDone>(&effect.body)) {
+    if (done->exit_code > 0) return end(done->reason, done->exit_code);
+    over_ = true;
+    return;
+  }
+  if (effect.node != core::kEveryNode) return tell(effect.node, effect.body);
+  for (const core::NodeId node : job_.nodes) tell(node, effect.body);
+}
+
+void RankWorld::perform_one(const membership::Say& effect) {
+  if (quiet_ || over_ || agent_.ending() || effect.sentence == coordinator_->world().why) return;
+  agent_.say(effect.sentence);
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,79 @@
+// The World of fixed size that the ranks of a job of -np N make when they join: the agent of an elastic job
+// on each host, and its coordinator in the agent of the launcher's host. docs/design/fixed_size_worlds.md.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/message.h"
+#include "elastic/membership/coordinator.h"
+#include "launcher/cmd/elastic_agent.h"
+#include "launcher/node/hosts.h"
+#include "launcher/supervise/agent.h"
+
+namespace regroup::cmd {
+
+struct RankWorldOptions {
+  membership::Policy policy;
+  membership::JobInfo job;    // `nodes` and `placed` by host number
+  ElasticAgentOptions agent;  // of this host
+};
+
+// Of a job of -np N whose rank i runs on host placed[i], numbered from this one, 0. `socket`: where ranks of
+// this host join.
+[[nodiscard]] RankWorldOptions rank_world_options(const Options& options, const std::string& job,
+                                                  const std::string& socket, std::vector<core::NodeId> placed,
+                                                  const CheckpointPlan& checkpoints);
+// V, if nobody says it: the smallest power of two that is not below `size`.
+[[nodiscard]] std::uint32_t world_shards(const Options& options, std::uint32_t size);
+
+// What ranks that join without an agent, and the agent's checkpoints, are told by.
+void add_world_variables(const Options& options, const CheckpointPlan& checkpoints,
+                         launcher::Environment& environment);
+
+// Used by the loop's thread.
+class RankWorld final : public launcher::MembershipJob {
+ public:
+  // `hosts`: the others of the job; may be none.
+  RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hosts* hosts);
+
+  [[nodiscard]] core::Status start() override { return local_.start(); }
+  // Of any host.
+  void on_exit(const launcher::MemberExit& exit) override;
+  void on_notice(core::TimePoint deadline) override;
+  void on_message(const core::Message&) override {}
+  [[nodiscard]] core::Duration still_needs() const override { return local_.still_needs(); }
+  void finish(const std::function<void()>& then) override { local_.finish(then); }
+
+ private:
+  void on_agent(core::NodeId node, const core::Message& message);
+  void begin();
+  void missing(const launcher::MemberExit& exit);
+  void end(const std::string& why, int exit_status);
+  void tell(core::NodeId node, const core::Body& body);
+  void perform(const membership::Effects& effects);
+  void perform_one(const membership::ToAgent& effect);
+  void perform_one(const membership::Say& effect);
+  template <class Other>
+  void perform_one(const Other&) {}  // nobody goes on from a journal, or asks for the coordinator
+
+  launcher::Agent& agent_;
+  const membership::Policy policy_;
+  const membership::JobInfo job_;
+  const bool quiet_;
+  node::Hosts* const hosts_;
+  ElasticAgent local_;
+  std::optional<membership::Coordinator> coordinator_;  // since the first rank joined
+  boost::asio::steady_timer timer_;
+  std::set<core::MemberId> joined_;           // ranks
+  std::optional<launcher::MemberExit> left_;  // the first that ended well, and had not joined
+  bool over_ = false;                         // it has failed, or its members have all left
+};
+
+}  // namespace regroup::cmd
