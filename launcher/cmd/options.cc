@@ -138,6 +138,8 @@ std::string unheeded_options(const Options& options) {
                                 fmt::join(options.elastic_options, ", ")));
   }
   const bool roles = has_roles(options);
+  if (roles && !options.checkpoint.directory.empty())
+    lines.emplace_back("--checkpoint: only for a job of -np MIN:MAX or -np N, ignored");
   if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
     lines.emplace_back("--max-restarts: only for a job of -np MIN:MAX or of roles, ignored");
   if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)

@@ -19,6 +19,7 @@
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/rank_world.h"
 #include "launcher/cmd/restarts.h"
 #include "launcher/cmd/run_elastic_hosts.h"
 #include "launcher/cmd/run_hosts.h"
@@ -66,9 +67,10 @@ int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guard
 }
 
 // A job without a coordinator.
-int run_alone(const Options& options, const launcher::CrewOptions& crew, std::size_t members,
-              const launcher::JobFactory& job) {
+int run_alone(const Options& options, launcher::CrewOptions crew, std::size_t members,
+              const launcher::JobFactory& job, bool serves_world = false) {
   const auto told = announce_job(options.environment, crew.job, static_cast<std::uint32_t>(members));
+  if (told && serves_world) crew.world_socket = told->files.agent_socket();
   const auto forget = [&told] {
     if (told) remove_job_files(told->files);
   };
@@ -86,34 +88,49 @@ int run_alone(const Options& options, const launcher::CrewOptions& crew, std::si
   return status;
 }
 
-int run_rigid(const Options& options, const launcher::CrewOptions& crew,
-              const std::vector<std::uint32_t>& counts, std::uint32_t slots,
-              const launcher::PlacedJob& placed) {
+int run_rigid(Options options, launcher::CrewOptions crew, const std::vector<std::uint32_t>& counts,
+              std::uint32_t slots, const launcher::PlacedJob& placed) {
   const bool limited = !options.oversubscribe && options.compat == launcher::Compat::kOpenMpi;
   const std::uint32_t most = limited ? slots_for(options, slots) : 0;
   const launcher::MapBy::Kind map = options.mapping.map.kind;
   const bool listed = !options.mapping.cpu_set.empty() || map == launcher::MapBy::Kind::kCpuList;
   const launcher::PlacedJob seats = listed ? placed : placed.with_spare();
-  const launcher::RigidOptions rigid{counts,
-                                     {{"", slots}},
-                                     {},
-                                     options.compat,
-                                     options.ulfm || options.keep_going,
-                                     options.quiet,
-                                     helper_options(options, crew.job),
-                                     seats.cores(),
-                                     seats.bindings(),
-                                     placed.threads({slots}),
-                                     placed.environments,
-                                     most,
-                                     options.term_grace};
-  return run_alone(options, crew, placed.placement.spots.size(), [&](launcher::Agent& agent) {
-    return std::make_unique<launcher::RigidJob>(agent, rigid);
-  });
+  launcher::RigidOptions rigid{counts,
+                               {{"", slots}},
+                               {},
+                               options.compat,
+                               options.ulfm || options.keep_going,
+                               options.quiet,
+                               helper_options(options, crew.job),
+                               seats.cores(),
+                               seats.bindings(),
+                               placed.threads({slots}),
+                               placed.environments,
+                               most,
+                               options.term_grace};
+  HeldLocks locks;
+  const std::size_t size = placed.placement.spots.size();
+  options.shards = world_shards(options, static_cast<std::uint32_t>(size));
+  const auto checkpoints = prepare_checkpoints(&options, crew.job, false, &locks);
+  if (!checkpoints.ok()) return fail(checkpoints.status().message(), refused(options.compat));
+  for (launcher::App& app : crew.apps) add_world_variables(options, *checkpoints, app.environment);
+  rigid.world = [&](launcher::Agent& agent,
+                    launcher::OtherHosts*) -> std::unique_ptr<launcher::MembershipJob> {
+    const std::string& socket = agent.crew().options().world_socket;
+    if (socket.empty()) return nullptr;
+    return std::make_unique<RankWorld>(
+        agent, rank_world_options(options, crew.job, socket, std::vector<core::NodeId>(size), *checkpoints),
+        nullptr);
+  };
+  return run_alone(
+      options, crew, size,
+      [&](launcher::Agent& agent) { return std::make_unique<launcher::RigidJob>(agent, rigid); },
+      /*serves_world=*/!options.world_options.empty());
 }
 
-int run_roles(const Options& options, const launcher::CrewOptions& crew, const JobPlan& plan,
-              std::uint32_t slots, const launcher::PlacedJob& placed) {
+int run_roles(const Options& options, launcher::CrewOptions crew, const JobPlan& plan, std::uint32_t slots,
+              const launcher::PlacedJob& placed) {
+  for (launcher::App& app : crew.apps) add_world_variables(options, {}, app.environment);
   launcher::RoleJobOptions roles = role_options(options, plan, crew.job, placed);
   roles.hosts = {{"", slots}};
   return run_alone(options, crew, placed.placement.spots.size(), [&](launcher::Agent& agent) {

@@ -1,6 +1,7 @@
 // Agents come up first and say what their hosts have: that decides how many members there are, where they run
 // and to what they are bound.
 #include "launcher/cmd/run_hosts.h"
+#include "core/arena.h"
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/rank_world.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/hosts.h"
 #include "launcher/place/site.h"
@@ -69,9 +71,32 @@ class Head {
     auto planned = plan_job(options_, allocation_);
     if (auto* refused = std::get_if<Refusal>(&planned)) return std::move(*refused);
     plan_ = std::move(std::get<JobPlan>(planned));
+    if (auto refused = prepare_world()) return refused;
     crew_.apps = plan_.apps;
     return place();
   }
+
+  // Of the ranks that join.
+  std::optional<Refusal> prepare_world() {
+    const bool roles = !plan_.roles.empty();
+    if (!roles && !options_.checkpoint.shared.empty())
+      return Refusal{
+          refused(options_.compat),
+          "--checkpoint-shared: a job of -np N on several hosts has one directory, which all of them "
+          "see: --checkpoint"};
+    std::uint32_t size = 0;
+    for (const std::uint32_t count : plan_.counts) size += count;
+    if (!roles) options_.shards = world_shards(options_, size);
+    auto checkpoints = roles ? CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
+    if (!checkpoints.ok()) return Refusal{refused(options_.compat), checkpoints.status().message()};
+    checkpoints_ = std::move(*checkpoints);
+    if (checkpoints_.resume && !options_.quiet) fail(resumes(checkpoints_), 0);
+    for (launcher::App& app : plan_.apps) add_world_variables(options_, checkpoints_, app.environment);
+    return std::nullopt;
+  }
+
+  // None of a job of roles, or where this host has no folder for the job.
+  [[nodiscard]] bool serves_world() const { return plan_.roles.empty() && told_; }
 
   std::optional<Refusal> bring_up(BringUp& coming) {
     auto made = send_agents(loop_, options_, crew_.job, false);
@@ -184,6 +209,8 @@ class Head {
     if (first == 0) crew_.master = {hosts_->own_address(), port.port};
     if (first != 0) crew_.master = {hosts_->address(first - 1), hosts_->facts(first - 1).port};
     if (!reads_input(0)) crew_.stdin_to.to = launcher::StdinRequest::To::kNone;
+    if (serves_world()) crew_.world_socket = told_->files.agent_socket();
+    const auto size = static_cast<std::uint32_t>(layout_.host_of.size());
     std::vector<node::Setup> setups;
     for (std::uint32_t host = 1; host < layout_.hosts.size(); ++host) {
       node::Setup setup = common_setup(options_);
@@ -191,6 +218,13 @@ class Head {
       setup.name = layout_.hosts[host].name;
       if (!reads_input(host)) setup.stdin_to.to = launcher::StdinRequest::To::kNone;
       setup.services = true;
+      const auto ranks = static_cast<std::uint32_t>(std::ranges::count(layout_.host_of, host));
+      if (serves_world())
+        setup.elastic = {.lines = std::clamp<std::uint32_t>(ranks, 1, core::kMaxSlots - 1),
+                         .shards = world_shards(options_, size),
+                         .seed = options_.seed,
+                         .any_fingerprint = options_.any_fingerprint,
+                         .checkpoints = checkpoints_};
       setup.usage = told_ || !options_.usage_log.empty();
       setup.master = crew_.master;
       setups.push_back(std::move(setup));
@@ -213,14 +247,28 @@ class Head {
   }
 
   std::unique_ptr<launcher::AgentJob> make_job(launcher::Agent& self) {
-    if (plan_.roles.empty())
-      return std::make_unique<launcher::RigidJob>(self, rigid_options(), std::move(hosts_));
+    if (plan_.roles.empty()) {
+      launcher::RigidOptions rigid = rigid_options();
+      if (serves_world()) rigid.world = world(*hosts_);
+      return std::make_unique<launcher::RigidJob>(self, std::move(rigid), std::move(hosts_));
+    }
     launcher::RoleJobOptions roles = role_options(options_, plan_, job_, placed_);
     roles.hosts = layout_.hosts;
     roles.host_of = layout_.host_of;
     roles.ports = std::move(cluster_.members);
     roles.coordinator_port = cluster_.coordinator_port;
     return std::make_unique<launcher::RoleJob>(self, std::move(roles), std::move(hosts_), std::move(held_));
+  }
+
+  std::function<std::unique_ptr<launcher::MembershipJob>(launcher::Agent&, launcher::OtherHosts*)> world(
+      node::Hosts& hosts) {
+    return [this, &hosts](launcher::Agent& agent, launcher::OtherHosts*) {
+      RankWorldOptions world =
+          rank_world_options(options_, job_, told_->files.agent_socket(),
+                             {layout_.host_of.begin(), layout_.host_of.end()}, checkpoints_);
+      world.agent.host = layout_.hosts[0].name;
+      return std::make_unique<RankWorld>(agent, std::move(world), &hosts);
+    };
   }
 
   launcher::RigidOptions rigid_options() {
@@ -260,6 +308,8 @@ class Head {
   std::optional<FixedJob> told_;
   launcher::Cluster cluster_;  // of roles
   launcher::HeldPorts held_;   // the ports of this host
+  CheckpointPlan checkpoints_;
+  HeldLocks locks_;  // of their directory
 };
 
 }  // namespace

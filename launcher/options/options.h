@@ -97,6 +97,7 @@ struct Options {
   std::string report_pid;  // "-": standard output, "+": standard error, else a file
   CheckpointRequest checkpoint;
   std::vector<std::string> elastic_options;  // those given that only an elastic job has, as they were written
+  std::vector<std::string> world_options;    // likewise, those of any World whose members join
   std::vector<std::string> notes;            // a line each, for standard error
 
   std::uint32_t number = 0;  // of a control command: members of resize, or a member's id

@@ -132,7 +132,21 @@ Status check_repeated(Draft& draft, const Spec& spec, const Given& given) {
   return {};
 }
 
-bool elastic_only(const Spec& spec) { return spec.group == Group::kElastic; }
+// A World of fixed size heeds them, too.
+bool of_any_world(const Spec& spec) {
+  constexpr std::array<std::string_view, 11> kNames = {"shards",
+                                                       "seed",
+                                                       "bits",
+                                                       "checkpoint",
+                                                       "checkpoint-shared",
+                                                       "every",
+                                                       "checkpoint-memory",
+                                                       "checkpoint-keep",
+                                                       "checkpoint-keep-every",
+                                                       "ready-timeout",
+                                                       "hung-after"};
+  return std::ranges::find(kNames, spec.names[0]) != kNames.end();
+}
 
 bool of_program(const Spec& spec) {
   return spec.scope == Scope::kApp && spec.group != Group::kEnvironment && spec.group != Group::kHosts;
@@ -159,7 +173,8 @@ Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
   }
   if (Status status = check_repeated(draft, *spec, given); !status.ok()) return status;
   if (of_program(*spec)) draft.app.given.push_back(given.name);
-  if (elastic_only(*spec)) draft.out.elastic_options.push_back(given.name);
+  if (spec->group == Group::kElastic)
+    (of_any_world(*spec) ? draft.out.world_options : draft.out.elastic_options).push_back(given.name);
   return spec->apply(draft, given);
 }
 

@@ -162,7 +162,9 @@ class Member:
 
 
 class Session(Member):
-    """This process's membership in the job; a world of one without a launcher. One thread uses it."""
+    """This process's membership in the job; a world of one without a launcher. One thread uses it.
+
+    Under `regroup -np N`, or N ranks of another launcher on this host, the world is of all N."""
 
     def __init__(
         self,

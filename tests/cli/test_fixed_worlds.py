@@ -2,8 +2,10 @@
 started the ranks; and what becomes of it when not all of them join or go on."""
 
 import gzip
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +134,89 @@ def test_leftovers_of_an_allocation_make_no_world(regroup, member):
         [member, "2", "1"], env={**regroup.env, **env}, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 and "step 2 size 1" in done.stdout, done.stderr
+
+
+def test_members_of_a_role_are_its_world(regroup, member, tmp_path):
+    script = ["sh", "-c", f"exec {member} 3 1 > {tmp_path}/$REGROUP_ROLE.$REGROUP_ROLE_RANK"]
+    job = regroup.run("--role", "chief=1", *script, ":", "--role", "worker=2", *script)
+    assert job.wait() == 0, job.err
+    said = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert "step 3 size 1" in said["chief.0"] and "step 3 size 2" in said["worker.0"]
+    assert said["worker.1"].startswith("finished")
+
+
+def test_seed_and_shards_are_those_of_the_command_line(regroup, digits_csv, tmp_path):
+    def weights(name: str, *words: str) -> bytes:
+        job = regroup.run("--oversubscribe", "--shards", "3", "--seed", "9", *words, DIGITS, digits_csv, name)
+        assert job.wait() == 0, job.err
+        assert "ignored" not in job.err
+        return Path(name).read_bytes()
+
+    alone = weights(str(tmp_path / "elastic"), "-np", "1:1")
+    assert weights(str(tmp_path / "fixed"), "-np", "2") == alone
+
+
+def start_kept(regroup, member, directory: Path, *words: str):
+    keep = ["--checkpoint", str(directory), "--every", "5"]
+    return regroup.start("--oversubscribe", "-np", "2", *keep, *words, member, "60", "10")
+
+
+def test_a_lost_job_goes_on_from_its_checkpoint(regroup, member, tmp_path):
+    job = start_kept(regroup, member, tmp_path)
+    job.wait_err(r"checkpoint of step \d+: in")
+    os.kill(job.the("elastic_member"), signal.SIGKILL)
+    assert job.wait() == 137, job.err
+    assert "rank 0" in job.err
+    again = start_kept(regroup, member, tmp_path)
+    again.wait_err("the job goes on after step")
+    again.hurry()
+    assert again.wait() == 0, again.err
+    assert again.out.count("finished 120.0") == 2
+
+
+def test_a_notice_saves_what_there_is(regroup, member, tmp_path):
+    job = start_kept(regroup, member, tmp_path, "--every", "1000")
+    job.wait_out("step 10 size 2")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() != 0
+    assert re.search(r"checkpoint of step \d+: in", job.err), job.err
+    again = start_kept(regroup, member, tmp_path)
+    again.wait_err("the job goes on after step")
+    again.hurry()
+    assert again.wait() == 0, again.err
+
+
+@pytest.mark.parametrize("script", ["[ $RANK = 1 ] && exit 0", "[ $RANK = 1 ] && sleep 0.5 && exit 0"])
+def test_a_rank_that_ends_without_joining_is_named(regroup, member, script, tmp_path):
+    words = ["--oversubscribe", "-np", "3", "--checkpoint", str(tmp_path)]
+    job = regroup.run(*words, "sh", "-c", f"{script}; exec {member} 5 1")
+    assert job.wait() == 1
+    assert re.search(
+        r"rank 1 \(pid \d+\) exited with code 0 and has not called join\(\), for which \d of 3", job.err
+    )
+
+
+def test_ranks_that_do_not_join_in_time_are_named(regroup, member):
+    words = ["--oversubscribe", "-np", "3", "--ready-timeout", "1"]
+    job = regroup.run(*words, "sh", "-c", f"[ $RANK != 1 ] && exec sleep 60; exec {member} 5 1")
+    assert job.wait() == 1
+    assert "1 of 3 ranks have called join(), and within 1 s ranks 0, 2 did not" in job.err
+
+
+def test_what_a_rank_starts_after_it_has_joined_is_alone(regroup, member, tmp_path):
+    """With the rank's variables, which it inherits; whoever serves the World."""
+    inner = f"import subprocess; print(subprocess.check_output(['{member}', '2', '1'], text=True))"
+    for words in ([], ["--checkpoint", str(tmp_path)]):
+        job = regroup.run(
+            "--oversubscribe", "-np", "2", *words, sys.executable, "-c", NESTED + inner + "\nsession.finish()"
+        )
+        assert job.wait() == 0, job.err
+        assert job.out.count("step 2 size 1") == 2
+
+
+NESTED = """
+import numpy, regroup
+weights = numpy.zeros(8, numpy.float32)
+session = regroup.Session(regroup.TrackedState(weights=weights), elements=8)
+assert session.size == 2
+"""

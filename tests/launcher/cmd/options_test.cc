@@ -156,7 +156,9 @@ TEST(Options, BenchReadsItsOwnArguments) {
 
 TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "--wait", "3", "-shards=4", "-q", "p"})),
-            "--wait, -shards: only for an elastic job (-np MIN:MAX), ignored");
+            "--wait: only for an elastic job (-np MIN:MAX), ignored");
+  EXPECT_EQ(unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
+            "--checkpoint: only for a job of -np MIN:MAX or -np N, ignored");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--wait", "3", "p"})), "");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }

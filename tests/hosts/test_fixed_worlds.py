@@ -1,0 +1,50 @@
+"""A job of -np N on several hosts whose ranks join: one World, with the weights of a single process."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hosts import Hosts
+from training import BIN, Start, kill, processes
+
+
+def test_ranks_on_three_hosts_are_one_world(hosts: Hosts, start: Start, undisturbed: str):
+    before = [host.sent() for host in hosts]
+    job = start(members="6", pace_us=0)
+    job.expect_weights(undisturbed)
+    assert len(job.trails.weights()) == 6
+    gradients = 4 * 650 * job.steps  # far less than what goes over the wires
+    for host, bytes_before in zip(hosts, before, strict=True):
+        assert host.sent() > bytes_before + gradients
+
+
+@pytest.mark.parametrize("host", [0, 2])
+def test_a_rank_that_dies_ends_all(hosts: Hosts, start: Start, host: int):
+    job = start(members="6")
+    job.reach(20)
+    kill(processes(hosts[host], "chaos_member")[:1])
+    assert job.wait(30) == 137, job.text()
+    assert "was killed by signal 9 (SIGKILL): ending the other ranks" in job.text()
+    assert not job.trails.weights()
+
+
+def test_a_lost_job_goes_on_from_its_checkpoint(hosts: Hosts, start: Start, undisturbed: str):
+    keep = ("--checkpoint", str(Path(hosts.folder) / "kept"), "--every", "5")
+    job = start("node1:2,node2:2", "4", *keep)
+    job.until_said("checkpoint of step 5: in", 60)
+    kill(processes(hosts[1], "chaos_member")[:1])
+    assert job.wait(30) == 137, job.text()
+    again = start("node1:2,node2:2", "4", *keep, pace_us=0)
+    assert again.wait() == 0, again.text()
+    assert "the job goes on after step" in again.text()
+    assert "no checkpoints are made" not in again.text()
+    assert set(again.trails.weights()) == {undisturbed}
+
+
+def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
+    member = BIN.parent / "tests/bin/elastic_member"
+    script = f"[ $RANK = 1 ] && exit 0; exec {member} 5 1"
+    words = ["--ssh-command", " ".join(hosts.ssh), "-H", "node1:1,node2:1", "-np", "2", "sh", "-c", script]
+    done = hosts[0].run([BIN / "regroup", *words], stderr=subprocess.STDOUT)
+    assert done.returncode == 1, done.stdout
+    assert "has not called join(), for which 1 of 2 ranks wait" in done.stdout
