@@ -66,7 +66,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
                                 .lessons = std::move(exchange),
                                 .checkpoints = plan,
                                 .host = setup.name,
-                                .fixed = setup.fixed()};
+                                .fixed = node::serves_ranks(setup)};
     return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
   };
 }

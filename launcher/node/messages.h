@@ -62,8 +62,7 @@ struct Setup {
   launcher::NoticeRequest notice = {};
   std::vector<std::string> suspended_by = {};  // of its sources, those that had suspended the host
   launcher::ClaimScope claims = {};            // as of Survey
-  std::optional<ElasticSetup> elastic = {};    // members are started by Membership, or fixed()
-  [[nodiscard]] bool fixed() const { return elastic && services; }
+  std::optional<ElasticSetup> elastic = {};    // members are started by Membership, or serves_ranks()
 };
 // A program; without a path it is looked for there.
 struct AddApp {

@@ -147,7 +147,7 @@ launcher::AgentOptions agent_options(const NodeAgentOptions& options, const Setu
   agent.crew.stdin_to.own = true;  // take_streams()
   agent.crew.verbose = setup.verbose;
   agent.crew.quiet = setup.quiet;
-  (setup.fixed() ? agent.crew.world_socket : agent.crew.agent_socket) =
+  (serves_ranks(setup) ? agent.crew.world_socket : agent.crew.agent_socket) =
       setup.elastic ? options.agent_socket : "";
   agent.crew.memory = setup.memory;
   agent.crew.priority = launcher::current_priority();
@@ -174,6 +174,8 @@ int fail(boost::asio::io_context& loop, core::Fd guardian, const core::Status& w
 }
 
 }  // namespace
+
+bool serves_ranks(const Setup& setup) { return setup.elastic && setup.services; }
 
 launcher::Environment environment_there(launcher::Environment sent, const launcher::Environment& own) {
   constexpr std::array<const char*, 10> kOfHost{"HOME", "HOSTNAME", "LOGNAME", "MAIL", "SHELL",

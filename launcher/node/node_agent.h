@@ -50,6 +50,10 @@ struct NodeAgentOptions {
 
 struct Setup;
 
+// An agent that also serves MPI programs: a rigid job starts the members, and those that join are the ranks
+// of one World of fixed size.
+[[nodiscard]] bool serves_ranks(const Setup& setup);
+
 // Makes what directs the members of an elastic job; `send` takes what it says to the coordinator.
 using MembershipFactory = std::function<std::unique_ptr<launcher::MembershipJob>(
     launcher::Agent& agent, const Setup& setup, std::function<void(const core::Message&)> send)>;

@@ -71,7 +71,7 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
     link_->on_adopted([this] { ways_.down->moved(); });
   }
   if (setup.elastic) {
-    (setup.fixed() ? world_ : membership_) =
+    (serves_ranks(setup) ? world_ : membership_) =
         membership(agent, setup, [this](const core::Message& message) { link_->send(Membership{message}); });
   }
   for (const std::uint8_t stream : {1, 2}) {
