@@ -11,15 +11,14 @@
 
 namespace regroup::elastic {
 
-core::Result<std::vector<StatePart>> State::replicated() {
+core::Status State::replicated(const std::function<void(const StatePart&)>& take) {
   const auto pieces = save();
   if (!pieces.ok()) return pieces.status();
-  std::vector<TensorInfo> infos = infos_of(*this, *pieces);
-  std::vector<StatePart> out;
+  const std::vector<TensorInfo> infos = infos_of(*this, *pieces);
   for (std::size_t i = 0; i < pieces->size(); ++i) {
-    if (!infos[i].name.empty()) out.push_back({std::move(infos[i].name), (*pieces)[i]});
+    if (!infos[i].name.empty()) take({infos[i].name, (*pieces)[i]});
   }
-  return out;
+  return {};
 }
 
 void TrackedState::track(std::string name, std::span<std::byte> bytes, std::string dtype) {

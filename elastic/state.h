@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,9 +50,10 @@ class State {
   }
   // What the pieces of the last save() are, in their order; those that are left out are bytes.
   [[nodiscard]] virtual std::vector<TensorInfo> tensors() { return {}; }
-  // What is compared among members that have applied the same steps: docs/design/divergence.md. By default
-  // the pieces of save(), without padding. Valid until the next call into State.
-  [[nodiscard]] virtual core::Result<std::vector<StatePart>> replicated();
+  // Calls take(part) for each part of what is compared among members that have applied the same steps, in the
+  // same order on all: docs/design/divergence.md. By default the pieces of save(), without padding. A part is
+  // valid during its call.
+  [[nodiscard]] virtual core::Status replicated(const std::function<void(const StatePart&)>& take);
 };
 
 // State that is a fixed list of buffers of the caller. The buffers outlive it.

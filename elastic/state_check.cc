@@ -9,8 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "elastic/donors.h"
-
 namespace regroup::elastic {
 namespace {
 
@@ -18,7 +16,7 @@ using collective::Operation;
 
 constexpr core::Step kLongestInterval = kCheckInterval << 12;
 constexpr std::uint64_t kShare = 100;  // a digest takes at most one part of so many of the steps' time
-constexpr core::Step kAfterNewcomers[] = {1, 8, 64};
+constexpr core::Step kIntoWorld[] = {1, 8, 64};  // steps; most that goes wrong begins with a change
 
 // What each rank contributes: its digest, what that took, and what a step takes, in microseconds.
 struct Contribution {
@@ -30,10 +28,6 @@ std::uint32_t microseconds(core::Duration duration) {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
   return static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(us, 0, std::numeric_limits<std::uint32_t>::max()));
-}
-
-bool came_with_newcomers(const core::World& world) {
-  return has_newcomers(world) || std::ranges::any_of(world.members, &core::WorldMember::replays);
 }
 
 }  // namespace
@@ -50,8 +44,7 @@ bool StateCheck::due(const core::World& world, core::Step applied) const {
   if (snapshot_waits(world.generation, applied)) return true;
   if (!enabled_ || world.size() < 2) return false;
   if (applied % interval(world.generation) == 0) return true;
-  return came_with_newcomers(world) &&
-         std::ranges::find(kAfterNewcomers, applied - world.resume.step()) != std::end(kAfterNewcomers);
+  return std::ranges::find(kIntoWorld, applied - world.resume.step()) != std::end(kIntoWorld);
 }
 
 bool StateCheck::snapshot_waits(core::Generation generation, core::Step applied) const {

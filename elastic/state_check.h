@@ -22,7 +22,7 @@ class StateCheck {
   explicit StateCheck(bool enabled) : enabled_(enabled) {}
 
   // True when the states after `applied` are to be compared in `world`, before the step that follows commits:
-  // at each interval, 1, 8 and 64 steps after newcomers came, and where a snapshot waits for it.
+  // at each interval, 1, 8 and 64 steps into the World, and where a snapshot waits for it.
   [[nodiscard]] bool due(const core::World& world, core::Step applied) const;
   // True when a snapshot of `applied`, announced in `generation`, waits for the comparison.
   [[nodiscard]] bool snapshot_waits(core::Generation generation, core::Step applied) const;

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "core/crc32c.h"
+#include "core/printable.h"
 
 namespace regroup::elastic {
 namespace {
@@ -36,11 +36,8 @@ struct Shown {
 
 template <std::size_t N>
 void put(const std::string& text, std::array<char, N>* out) {
-  const std::size_t length = std::min(text.size(), N - 1);
-  for (std::size_t i = 0; i < length; ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    (*out)[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
-  }
+  const std::string shown = core::escaped(text);
+  std::copy_n(shown.begin(), std::min(shown.size(), N - 1), out->begin());
 }
 
 template <class T>
@@ -103,24 +100,24 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
 }  // namespace
 
 core::Result<StateDigest> StateDigest::of(State& state) {
-  const auto parts = state.replicated();
-  if (!parts.ok()) return parts.status();
   StateDigest out;
-  for (const StatePart& part : *parts) {
-    List& list = out.lists_[part.is_value ? kValues : kTensors];
-    std::uint32_t crc = list.parts.empty() ? 0 : list.parts.back().crc_to_here;
-    const std::uint64_t lengths[] = {part.name.size(), part.bytes.size()};
-    crc = core::crc32c(std::as_bytes(std::span(lengths)), crc);
-    crc = core::crc32c(std::as_bytes(std::span(part.name)), crc);
-    crc = core::crc32c(part.bytes, crc);
-    const auto* text = reinterpret_cast<const char*>(part.bytes.data());
-    list.parts.push_back({part.name, part.is_value ? std::string(text, part.bytes.size()) : "", crc});
-  }
+  REGROUP_RETURN_IF_ERROR(state.replicated([&](const StatePart& part) { out.add(part); }));
   return out;
 }
 
+void StateDigest::add(const StatePart& part) {
+  std::vector<Part>& list = lists_[part.is_value ? kValues : kTensors];
+  std::uint32_t crc = list.empty() ? 0 : list.back().crc_to_here;
+  const std::uint64_t lengths[] = {part.name.size(), part.bytes.size()};
+  crc = core::crc32c(std::as_bytes(std::span(lengths)), crc);
+  crc = core::crc32c(std::as_bytes(std::span(part.name)), crc);
+  crc = core::crc32c(part.bytes, crc);
+  const auto* text = reinterpret_cast<const char*>(part.bytes.data());
+  list.push_back({part.name, part.is_value ? std::string(text, part.bytes.size()) : "", crc});
+}
+
 std::uint32_t StateDigest::of_first(Kind kind, std::size_t parts) const {
-  const auto& list = lists_[kind].parts;
+  const std::vector<Part>& list = lists_[kind];
   const std::size_t length = std::min(parts, list.size());
   return length == 0 ? 0 : list[length - 1].crc_to_here;
 }
@@ -130,11 +127,11 @@ std::uint64_t StateDigest::of_all() const {
 }
 
 const std::string& StateDigest::name(Kind kind, std::size_t part) const {
-  return part < count(kind) ? lists_[kind].parts[part].name : kNothing;
+  return part < count(kind) ? lists_[kind][part].name : kNothing;
 }
 
 const std::string& StateDigest::value(Kind kind, std::size_t part) const {
-  return part < count(kind) ? lists_[kind].parts[part].value : kNothing;
+  return part < count(kind) ? lists_[kind][part].value : kNothing;
 }
 
 std::vector<bool> most_agree(const std::vector<std::uint64_t>& digests) {

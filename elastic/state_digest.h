@@ -19,7 +19,7 @@ class StateDigest {
   [[nodiscard]] static core::Result<StateDigest> of(State& state);
 
   enum Kind : std::uint8_t { kValues, kTensors };
-  [[nodiscard]] std::size_t count(Kind kind) const { return lists_[kind].parts.size(); }
+  [[nodiscard]] std::size_t count(Kind kind) const { return lists_[kind].size(); }
   // Of the first `parts` parts of `kind`, their names included.
   [[nodiscard]] std::uint32_t of_first(Kind kind, std::size_t parts) const;
   // Of all parts of both kinds.
@@ -33,10 +33,8 @@ class StateDigest {
     std::string name, value;
     std::uint32_t crc_to_here = 0;  // of this part and all before it
   };
-  struct List {
-    std::vector<Part> parts;
-  };
-  List lists_[2];
+  void add(const StatePart& part);
+  std::vector<Part> lists_[2];  // by Kind
 };
 
 // A digest is one number here and on every other rank; `digests` has those of all ranks, which differ. Says

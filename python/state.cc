@@ -59,25 +59,22 @@ std::vector<elastic::TensorInfo> PythonState::tensors() {
   return out;
 }
 
-core::Result<std::vector<elastic::StatePart>> PythonState::replicated() {
+core::Status PythonState::replicated(const std::function<void(const elastic::StatePart&)>& take) {
   nb::gil_scoped_acquire gil;
-  if (!nb::hasattr(object_, "replicated")) return State::replicated();
+  if (!nb::hasattr(object_, "replicated")) return State::replicated(take);
   try {
-    pieces_.clear();
-    values_.clear();
-    std::vector<elastic::StatePart> out;
     for (nb::handle row : object_.attr("replicated")()) {
       auto name = nb::cast<std::string>(row[0]);
-      nb::object what = row[1];
+      const nb::object what = row[1];
       if (nb::isinstance<nb::str>(what)) {
-        const std::string& value = values_.emplace_back(nb::cast<std::string>(what));
-        out.push_back({std::move(name), std::as_bytes(std::span(value)), true});
+        const auto value = nb::cast<std::string>(what);
+        take({std::move(name), std::as_bytes(std::span(value)), true});
       } else {
-        const ReadMemory& piece = pieces_.emplace_back(nb::cast<ReadMemory>(what));
-        out.push_back({std::move(name), {static_cast<const std::byte*>(piece.data()), piece.nbytes()}});
+        const auto piece = nb::cast<ReadMemory>(what);
+        take({std::move(name), {static_cast<const std::byte*>(piece.data()), piece.nbytes()}});
       }
     }
-    return out;
+    return {};
   } catch (...) {
     return kept_->keep();
   }

@@ -5,9 +5,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <deque>
 #include <exception>
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "elastic/session.h"
@@ -43,14 +42,13 @@ class PythonState final : public elastic::State {
   [[nodiscard]] core::Result<std::vector<std::span<const std::byte>>> save() override;
   [[nodiscard]] core::Status load(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<elastic::TensorInfo> tensors() override;
-  [[nodiscard]] core::Result<std::vector<elastic::StatePart>> replicated() override;
+  [[nodiscard]] core::Status replicated(const std::function<void(const elastic::StatePart&)>& take) override;
 
  private:
   nb::object object_;
   Kept* const kept_;
   const std::uint64_t capacity_;
-  std::vector<ReadMemory> pieces_;  // of the last save() or replicated()
-  std::deque<std::string> values_;  // of the last replicated()
+  std::vector<ReadMemory> pieces_;  // of the last save()
 };
 
 }  // namespace regroup::python

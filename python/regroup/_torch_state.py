@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import json
 import warnings
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -65,18 +65,19 @@ class TrainingState:
         """The tensors themselves, by their names in tensors()."""
         return self._encoded()[1]
 
-    def replicated(self) -> list[tuple[str, Any]]:
+    def replicated(self) -> Iterator[tuple[str, Any]]:
         """What must be equal in all members: plain values as text, tensors as bytes, each with its name.
 
-        Without `extra`: what it holds may be a member's own, and shows in the rest where it matters.
+        One at a time, since a tensor may have to be copied. Without `extra`: what it holds may be a
+        member's own, and shows in the rest where it matters.
         """
-        parts: list[tuple[str, Any]] = []
+        values: list[tuple[str, str]] = []
         tensors = [(f"model.{name}", tensor) for name, tensor in _model_tensors(self.model).items()]
         optimizer = self.optimizer.state_dict()
         for name in sorted(optimizer, key=_key_order):
-            _flatten(optimizer[name], f"optimizer.{name}", parts, tensors)
-        parts += [(name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor)]
-        return parts
+            _flatten(optimizer[name], f"optimizer.{name}", values, tensors)
+        yield from values
+        yield from ((name, _bytes_of(tensor)) for name, tensor in tensors if _is_plain(tensor))
 
     def check_size(self) -> None:
         """Raises if the state has outgrown what was reserved for it."""
@@ -194,7 +195,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _flatten(
-    value: Any, path: str, values: list[tuple[str, Any]], tensors: list[tuple[str, torch.Tensor]]
+    value: Any, path: str, values: list[tuple[str, str]], tensors: list[tuple[str, torch.Tensor]]
 ) -> None:
     """Adds what `value` holds under names that Python code could have: param_groups[0]['lr']."""
     if isinstance(value, torch.Tensor):

@@ -33,8 +33,8 @@ class State(Protocol):
 
     It may also have tensors() -> list[tuple[name, dtype, shape]]: what each piece of save() is, so that
     checkpoints show it; a piece without a name is padding. Without it the pieces are bytes.
-    And replicated() -> list[tuple[name, memory or str]]: what is compared among members, by their bits, to
-    find those that have gone apart; without it all pieces are.
+    And replicated() -> Iterable[tuple[name, memory or str]]: what is compared among members, by their bits,
+    to find those that have gone apart; without it all pieces are.
     """
 
     def capacity(self) -> int:
