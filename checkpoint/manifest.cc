@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -38,8 +39,13 @@ class JsonText {
  public:
   void put(std::string_view text) { out_ += text; }
   void put_string(std::string_view key, const std::string& text) {
-    fmt::format_to(std::back_inserter(out_), "\"{}\":{}", key,
-                   Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+    const auto plain = [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; };
+    put("\""), put(key);
+    if (std::ranges::all_of(text, plain)) {
+      put("\":\""), put(text), put("\"");
+    } else {
+      put("\":"), put(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
   }
   void put_number(std::string_view key, std::uint64_t number) {
     fmt::format_to(std::back_inserter(out_), "\"{}\":{}", key, number);
@@ -280,6 +286,10 @@ core::Result<Manifest> parse_part(std::span<const std::byte> bytes, const std::s
 
 core::Result<Manifest> merge(std::vector<Manifest> parts) {
   if (parts.empty()) return core::invalid_argument("a checkpoint of no parts");
+  if (parts.size() == 1) {
+    REGROUP_RETURN_IF_ERROR(check(parts[0]));
+    return std::move(parts[0]);
+  }
   Manifest out = parts.front();
   out.files.clear();
   out.tensors.clear();

@@ -30,12 +30,12 @@ bool plain_file_name(const std::string& name) {
          });
 }
 
-Status check_range(const Range& range, std::uint64_t file_bytes, const std::string& what) {
+Status check_range(const Range& range, std::uint64_t file_bytes, const char* kind, const std::string& name) {
   if (range.bytes > file_bytes || range.offset > file_bytes - range.bytes)
-    return damaged("{}: bytes {} to {} of a file of {}", what, range.offset, range.offset + range.bytes,
-                   file_bytes);
+    return damaged("{} {}: bytes {} to {} of a file of {}", kind, escaped(name), range.offset,
+                   range.offset + range.bytes, file_bytes);
   if (range.crcs.size() != blocks_of(range.bytes))
-    return damaged("{}: {} checksums for {} bytes", what, range.crcs.size(), range.bytes);
+    return damaged("{} {}: {} checksums for {} bytes", kind, escaped(name), range.crcs.size(), range.bytes);
   return {};
 }
 
@@ -45,7 +45,8 @@ Status check_files(const Manifest& manifest) {
     if (!plain_file_name(file.name)) return damaged("file {:?}: no name of a file", file.name);
     if (!names.insert(file.name).second) return damaged("file {}: listed twice", file.name);
     if (file.bytes > kMostBytes) return damaged("file {}: {} bytes cannot be", file.name, file.bytes);
-    for (const Range& range : file.rest) REGROUP_RETURN_IF_ERROR(check_range(range, file.bytes, file.name));
+    for (const Range& range : file.rest)
+      REGROUP_RETURN_IF_ERROR(check_range(range, file.bytes, "file", file.name));
   }
   return {};
 }
@@ -61,7 +62,7 @@ Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& 
   if (piece.range.bytes != *volume_of(piece.box.count) * size)
     return damaged("tensor {}: piece {} has {} bytes", escaped(tensor.name), to_string(piece.box),
                    piece.range.bytes);
-  return check_range(piece.range, manifest.files[piece.file].bytes, "tensor " + escaped(tensor.name));
+  return check_range(piece.range, manifest.files[piece.file].bytes, "tensor", tensor.name);
 }
 
 Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_one) {
@@ -71,12 +72,13 @@ Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_o
   const auto volume = volume_of(tensor.shape);
   if (tensor.shape.size() > kMaxRank || !volume || *volume > kMostBytes / *size)
     return damaged("tensor {}: too large", escaped(tensor.name));
-  std::vector<Box> boxes;
-  for (const Piece& piece : tensor.pieces) {
+  for (const Piece& piece : tensor.pieces)
     REGROUP_RETURN_IF_ERROR(check_piece(manifest, tensor, piece, *size));
-    boxes.push_back(piece.box);
-  }
   if (!whole_one) return {};
+  // One that lies within the tensor and is as large is all of it.
+  if (tensor.pieces.size() == 1 && tensor.pieces[0].box.count == tensor.shape) return {};
+  std::vector<Box> boxes;
+  for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
   if (const auto why = why_no_tiling(tensor.shape, boxes))
     return damaged("tensor {}: {}", escaped(tensor.name), *why);
   return {};

@@ -38,16 +38,26 @@ Status check_pieces(const Snapshot& snapshot) {
   return {};
 }
 
-Manifest describe(const Snapshot& snapshot, const std::string& file, const ShardLayout& layout) {
-  Manifest out = snapshot.about;
-  out.files = {{file, layout.bytes, {}}};
-  out.tensors.clear();
-  std::unordered_map<std::string, std::size_t> index;
+// The manifest of a part, and of each piece of the snapshot its place in it.
+struct Described {
+  Manifest part;
+  std::vector<std::pair<std::size_t, std::size_t>> places;  // tensor, and piece of it
+};
+
+Described describe(const Snapshot& snapshot, const std::string& file, const ShardLayout& layout) {
+  Described out{snapshot.about, {}};
+  out.part.files = {{file, layout.bytes, {}}};
+  std::vector<Tensor>& tensors = out.part.tensors;
+  tensors.clear();
+  std::unordered_map<std::string_view, std::size_t> index;
+  index.reserve(snapshot.pieces.size());
   for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
     const SnapshotPiece& piece = snapshot.pieces[i];
-    const auto [at, fresh] = index.try_emplace(piece.name, out.tensors.size());
-    if (fresh) out.tensors.push_back({piece.name, piece.dtype, piece.shape, {}});
-    out.tensors[at->second].pieces.push_back(
+    const auto [at, fresh] = index.try_emplace(piece.name, tensors.size());
+    if (fresh) tensors.push_back({piece.name, piece.dtype, piece.shape, {}});
+    std::vector<Piece>& pieces = tensors[at->second].pieces;
+    out.places.emplace_back(at->second, pieces.size());
+    pieces.push_back(
         {0, layout.places[i].dataset, piece.box, {layout.places[i].offset, piece.bytes.size(), {}}});
   }
   return out;
@@ -56,13 +66,11 @@ Manifest describe(const Snapshot& snapshot, const std::string& file, const Shard
 // The file's bytes in order: pieces, and between them what HDF5 wrote.
 class Extents {
  public:
-  Extents(Manifest* part, const Snapshot& snapshot) : file_(part->files[0]) {
-    std::unordered_map<std::string, std::size_t> nth;  // pieces of a tensor are in the order of the snapshot
-    std::unordered_map<std::string_view, Tensor*> tensors;
-    for (Tensor& tensor : part->tensors) tensors.emplace(tensor.name, &tensor);
-    for (const SnapshotPiece& piece : snapshot.pieces) {
-      Range& range = tensors.at(piece.name)->pieces[nth[piece.name]++].range;
-      if (!piece.bytes.empty()) pieces_.push_back({piece.bytes, &range});
+  Extents(Described* described, const Snapshot& snapshot) : file_(described->part.files[0]) {
+    for (std::size_t i = 0; i < snapshot.pieces.size(); ++i) {
+      const auto [tensor, nth] = described->places[i];
+      const auto bytes = snapshot.pieces[i].bytes;
+      if (!bytes.empty()) pieces_.push_back({bytes, &described->part.tensors[tensor].pieces[nth].range});
     }
     std::ranges::sort(pieces_, {}, [](const Extent& extent) { return extent.range->offset; });
   }
@@ -113,17 +121,18 @@ class Store final : public CheckpointStore {
     const std::string path = stage + "/" + name;
     auto layout = lay_out(path, snapshot.pieces);
     if (!layout.ok()) return layout.status();
-    Manifest part = describe(snapshot, name, *layout);
-    Extents extents(&part, snapshot);
+    Described described = describe(snapshot, name, *layout);
+    Extents extents(&described, snapshot);
     auto all = extents.all(path);
     if (!all.ok()) return all.status();
     REGROUP_RETURN_IF_ERROR(write_image(path, *all, layout->bytes, options_));
     if (snapshot.writers == 1) {  // who commits itself
-      own_.emplace(stage, std::move(part));
+      own_.emplace(stage, std::move(described.part));
       return {};
     }
     // Another host commits: what it will say is on the disk must be.
-    REGROUP_RETURN_IF_ERROR(write_new_file(part_path(stage, snapshot.writer), encode(part), /*sync=*/true));
+    REGROUP_RETURN_IF_ERROR(
+        write_new_file(part_path(stage, snapshot.writer), encode(described.part), /*sync=*/true));
     return sync_folder(stage);
   }
 
