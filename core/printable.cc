@@ -44,10 +44,12 @@ std::size_t printable_length(std::string_view text) {
   return is_control(first.code) ? 0 : first.bytes;
 }
 
-std::string escaped(std::string_view text) {
+namespace {
+
+std::string escape(std::string_view text, std::string_view kept) {
   std::string out;
   while (!text.empty()) {
-    const std::size_t bytes = printable_length(text);
+    const std::size_t bytes = kept.find(text[0]) == kept.npos ? printable_length(text) : 1;
     if (bytes > 0) {
       out += text.substr(0, bytes);
       text.remove_prefix(bytes);
@@ -63,5 +65,11 @@ std::string escaped(std::string_view text) {
   }
   return out;
 }
+
+}  // namespace
+
+std::string escaped(std::string_view text) { return escape(text, ""); }
+
+std::string escaped_lines(std::string_view text) { return escape(text, "\n\t"); }
 
 }  // namespace regroup::core

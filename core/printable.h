@@ -16,5 +16,7 @@ namespace regroup::core {
 [[nodiscard]] std::size_t printable_length(std::string_view text);
 // One line: what is not printable as \n, \t, or byte by byte as \x1b. Said twice it stays the same.
 [[nodiscard]] std::string escaped(std::string_view text);
+// The same of each line of a message that may have several.
+[[nodiscard]] std::string escaped_lines(std::string_view text);
 
 }  // namespace regroup::core

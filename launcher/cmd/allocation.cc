@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 
+#include "core/printable.h"
 #include "launcher/alloc/allocators.h"
 #include "launcher/cmd/start.h"
 #include "launcher/spawn/hook.h"
@@ -92,7 +93,7 @@ int run_allocation(const Options& options) {
       name = words[++i];
     } else {
       const bool help = words[i] == "--help" || words[i] == "-h";
-      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", words[i]);
+      if (!help) fmt::print(stderr, "regroup allocation: what is {}?\n", core::escaped(words[i]));
       fmt::print(help ? stdout : stderr, "{}", kHelp);
       return help ? 0 : 1;
     }

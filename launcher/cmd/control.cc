@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/printable.h"
 #include "core/wire.h"
 #include "launcher/cmd/fixed_job.h"
 #include "launcher/cmd/grant_lines.h"
@@ -131,7 +132,7 @@ std::string one_line(const json& status) {
 }
 
 int command_failed(const std::string& message) {
-  fmt::print(stderr, "regroup: {}\n", message);
+  fmt::print(stderr, "regroup: {}\n", core::escaped_lines(message));
   return 1;
 }
 
@@ -154,8 +155,10 @@ int show_status(const Options& options, const Source& source, const std::string&
   if (!fixed) add_usage(usage, status);
   if (options.prometheus) {
     fmt::print("{}", launcher::prometheus_text(status.dump()));
+  } else if (options.json) {
+    fmt::print("{}\n", status.dump());
   } else {
-    fmt::print("{}", options.json ? status.dump() + "\n" : fixed ? fixed_job_table(*text) : table(status));
+    fmt::print("{}", core::escaped_lines(fixed ? fixed_job_table(*text) : table(status)));
   }
   return 0;
 }
@@ -167,7 +170,7 @@ int follow_status(const Options& options, const Source& source) {
     auto text = source();
     if (!text.ok()) return before.empty() ? command_failed(text.status().message()) : 0;
     const std::string line = options.json ? *text + "\n" : one_line(json::parse(*text));
-    if (line != before) fmt::print("{}", line);
+    if (line != before) fmt::print("{}", options.json ? line : core::escaped_lines(line));
     std::fflush(stdout);
     before = line;
     std::this_thread::sleep_for(kFollow);
@@ -219,7 +222,8 @@ void tell_hub(const JobFiles& files, std::uint32_t members) {
     }
     const auto told = parse_told(std::string_view(read).substr(0, end));
     read.erase(0, end + 1);
-    if (told.ok() && !told->text.empty()) fmt::print(told->ok ? stdout : stderr, "{}\n", told->text);
+    if (told.ok() && !told->text.empty())
+      fmt::print(told->ok ? stdout : stderr, "{}\n", core::escaped_lines(told->text));
     if (told.ok() && told->over) return;
   }
 }
@@ -245,7 +249,7 @@ int run_control(const Options& options) {
   const auto* reply = std::get_if<core::Reply>(&*body);
   if (reply == nullptr) return command_failed("the coordinator answered something else");
   if (!reply->ok) return command_failed(reply->message);
-  fmt::print("{}\n", reply->message);
+  fmt::print("{}\n", core::escaped_lines(reply->message));
   if (options.verb == Verb::kResize) tell_hub(*files, options.number);
   return 0;
 }

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "core/clock.h"
+#include "core/printable.h"
 #include "launcher/cmd/journal.h"
 #include "launcher/supervise/channel.h"
 #include "launcher/supervise/due.h"
@@ -138,7 +139,7 @@ class CoordinatorProcess {
   // The agent was told by the effect before this one; it ends the job, and its end is ours.
   void perform_one(const membership::Done&) {}
 
-  void say(const std::string& text) { err_.write("regroup: " + text + "\n"); }
+  void say(const std::string& text) { err_.write("regroup: " + core::escaped_lines(text) + "\n"); }
 
   const bool quiet_;
   const core::Incarnation incarnation_;
@@ -163,7 +164,7 @@ int run_coordinator(const CoordinatorOptions& options, core::Fd agent, core::Inc
   launcher::prefer_promptness();
   auto journal = JournalFile::open(options.files.journal());
   if (!journal.ok()) {
-    fmt::print(stderr, "regroup: {}\n", journal.status().message());
+    fmt::print(stderr, "regroup: {}\n", core::escaped_lines(journal.status().message()));
     return 1;
   }
   CoordinatorProcess process(options, std::move(agent), incarnation, std::move(*journal));

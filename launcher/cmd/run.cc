@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/printable.h"
 #include "launcher/alloc/allocator.h"
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/elastic_agent.h"
@@ -246,7 +247,7 @@ LaunchEnd launch_job(Options options, const Launch& launch) {
     return {fail(refusal->message, refusal->exit_status)};
   const JobPlan& plan = std::get<JobPlan>(planned);
   if (const std::string told = unheeded_options(options); !told.empty()) {
-    fmt::print(stderr, "regroup: {}\n", told);
+    fmt::print(stderr, "regroup: {}\n", core::escaped_lines(told));
   }
   const std::vector<std::uint32_t> counts = placed_members(options, plan, allocation->slots());
   const auto folder = runtime_folder(options.environment);

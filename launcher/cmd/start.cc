@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/printable.h"
 #include "launcher/cmd/allocation.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/time_limit.h"
@@ -34,7 +35,7 @@ core::Duration said_term_grace(const Options& options) {
 }  // namespace
 
 int fail(const std::string& message, int exit_status) {
-  fmt::print(stderr, "regroup: {}\n", message);
+  fmt::print(stderr, "regroup: {}\n", core::escaped_lines(message));
   return exit_status;
 }
 

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <new>
 
+#include "core/printable.h"
 #include "launcher/containment/dead_jobs.h"
 #include "launcher/supervise/descendants.h"
 
@@ -31,7 +32,7 @@ constexpr core::Duration kOldJobsLimit = std::chrono::milliseconds(900);
 void say(const std::string& text) {
   pollfd err{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&err, 1, 0) != 1 || (err.revents & POLLOUT) == 0) return;
-  const std::string line = "regroup: " + text + "\n";
+  const std::string line = "regroup: " + core::escaped_lines(text) + "\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

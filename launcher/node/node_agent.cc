@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/printable.h"
 #include "launcher/net/secure_channel.h"
 #include "launcher/net/tcp.h"
 #include "launcher/node/node_job.h"
@@ -167,7 +168,7 @@ int fail(boost::asio::io_context& loop, core::Fd guardian, const core::Status& w
   const int socket = guardian.get();
   launcher::WordSocket words(
       loop, std::move(guardian), [](launcher::Word, std::int32_t, core::Fd) {}, [] {});
-  fmt::print(stderr, "{}\n", why.message());
+  fmt::print(stderr, "{}\n", core::escaped_lines(why.message()));
   words.send(launcher::Word::kDone, 1);
   launcher::forget_words(socket);
   return 1;

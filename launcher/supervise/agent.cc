@@ -8,6 +8,7 @@
 #include <csignal>
 #include <limits>
 
+#include "core/printable.h"
 #include "launcher/supervise/descendants.h"
 #include "launcher/supervise/node.h"
 
@@ -74,7 +75,7 @@ int Agent::run() {
 
 // Members and other hosts can give us much to say: where nobody reads it, it is not kept without end.
 void Agent::say(const std::string& text) {
-  if (err_.kept() < kMostKept) err_.write("regroup: " + text + "\n");
+  if (err_.kept() < kMostKept) err_.write("regroup: " + core::escaped_lines(text) + "\n");
 }
 
 void Agent::start_timer(boost::asio::steady_timer& timer, core::Duration after, std::function<void()> then) {

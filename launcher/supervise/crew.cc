@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "launcher/supervise/dying.h"
 #include "launcher/supervise/kept_child.h"
 #include "launcher/supervise/signals.h"
@@ -153,7 +154,7 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
 
 void Crew::tell_start(const Place& place, const App& app, pid_t pid, const std::vector<int>& cores) {
   err_.write(fmt::format("regroup: member {} (rank {}, pid {}) runs {} in {}{}\n", place.member, place.rank,
-                         pid, app.path, app.wdir.empty() ? "." : app.wdir,
+                         pid, core::escaped(app.path), app.wdir.empty() ? "." : core::escaped(app.wdir),
                          cores.empty() ? "" : fmt::format(" on processors {}", fmt::join(cores, ","))));
 }
 

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "core/printable.h"
 #include "launcher/supervise/descendants.h"
 #include "launcher/supervise/sink.h"
 
@@ -31,7 +32,7 @@ constexpr core::Duration kDying = std::chrono::seconds(10);  // of a signal that
 constexpr std::size_t kMostRestarts = 16;  // within the window: a coordinator that dies this often ...
 constexpr core::Duration kRestartWindow = std::chrono::seconds(60);  // ... dies of its input
 
-void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", text); }
+void say(const std::string& text) { fmt::print(stderr, "regroup: {}\n", core::escaped_lines(text)); }
 
 std::string how(int status) {
   if (WIFSIGNALED(status)) {
@@ -65,7 +66,7 @@ struct Guardian::Watch {
             },
             [&guardian] { guardian.on_agent_lost(); }) {}
 
-  void say(const std::string& text) { err.write("regroup: " + text + "\n"); }
+  void say(const std::string& text) { err.write("regroup: " + core::escaped_lines(text) + "\n"); }
 
   boost::asio::io_context loop{1};
   Sink err{loop, STDERR_FILENO};

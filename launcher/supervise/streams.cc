@@ -1,6 +1,7 @@
 // Members write to pipes of their own, because only so can their lines be kept whole; to terminals of their
 // own where ours is one.
 #include "launcher/supervise/streams.h"
+#include "core/printable.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -101,7 +102,8 @@ void Streams::listen(core::Fd pipe, const Place& place, const char* stream, std:
     };
   }
   path.torn = [this, rank = place.rank](const core::Status& why) {
-    err_.write(fmt::format("regroup: a long line of rank {} is cut: {}\n", rank, why.message()));
+    err_.write(fmt::format("regroup: a long line of rank {} is cut: {}\n", rank,
+                           core::escaped_lines(why.message())));
   };
   outputs_.push_back(std::make_shared<Output>(loop_, std::move(pipe), std::move(path), space_));
   outputs_.back()->start();
@@ -125,7 +127,7 @@ void Streams::on_closed() {
 void Streams::on_broken(const core::Status& error) {
   if (error.code() == core::Code::kPeerLost) return;  // who read it knows
   lost_ = true;
-  err_.write("regroup: " + error.message() + ": what comes is lost\n");
+  err_.write("regroup: " + core::escaped_lines(error.message()) + ": what comes is lost\n");
 }
 
 }  // namespace regroup::launcher

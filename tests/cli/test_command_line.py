@@ -257,3 +257,42 @@ def test_the_environment_sets_the_timeout(regroup):
     job = regroup.start("-np", "1", "sleep", "60", env={"MPIEXEC_TIMEOUT": "0.2"})
     assert job.wait() != 0
     assert "0.2" in job.err
+
+
+RED = "\x1b[31m\x9b"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-np", "1", "--hostfile", "names", "true"],
+        ["-np", "1", "--hostfile", "fields", "true"],
+        ["--app", "programs"],
+        ["--app", "options"],
+        ["-np", "1", "-H", RED, "true"],
+        ["-np", "1", f"./{RED}"],
+        ["-np", RED, "true"],
+        [f"--{RED}"],
+        [RED],
+        ["status", RED],
+        ["kill-member", RED],
+        ["topo", f"--{RED}"],
+        ["allocation", RED],
+        ["checkpoint", "ls", RED],
+        ["bench", RED],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_others_have_written_reaches_no_terminal_as_it_is(words, tmp_path):
+    lines = {
+        "names": f"{RED} slots=2",
+        "fields": f"a {RED}=3",
+        "programs": f"-np 1 ./{RED}",
+        "options": f"--{RED}",
+    }
+    for name, line in lines.items():
+        (tmp_path / name).write_text(line + "\n")
+    done = call(*words, cwd=tmp_path, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and "\\x1b[31m" in said, said
+    assert not set(said) & set(RED[:1] + RED[-1:]), said

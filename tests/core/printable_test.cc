@@ -32,5 +32,9 @@ TEST(Printable, EscapesWhatATerminalObeys) {
   }
 }
 
+TEST(Printable, KeepsTheLinesOfAMessage) {
+  EXPECT_EQ(escaped_lines("one\n\ttwo\x1b[31m\r\n"), "one\n\ttwo\\x1b[31m\\r\n");
+}
+
 }  // namespace
 }  // namespace regroup::core

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/printable.h"
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
@@ -23,7 +24,7 @@ constexpr unsigned kForRankZero = 5;  // seconds
 constexpr int kMostRanks = core::kMaxSlots;
 
 int fail(const std::string& why) {
-  fmt::print(stderr, "regroup bench: {}\n", why);
+  fmt::print(stderr, "regroup bench: {}\n", regroup::core::escaped_lines(why));
   return 1;
 }
 

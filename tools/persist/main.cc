@@ -36,6 +36,7 @@
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/tiers.h"
+#include "core/printable.h"
 #include "tools/persist/description.h"
 
 namespace {
@@ -47,7 +48,7 @@ constexpr std::size_t kLargest = 256 << 20;  // of a description
 constexpr int kAnotherJobs = 3;              // exit status
 constexpr std::chrono::seconds kSignOfLife(1);
 
-void say(const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); }
+void say(const std::string& sentence) { fmt::print(stderr, "{}\n", core::escaped_lines(sentence)); }
 
 int fail(const Status& status) {
   say(status.message());

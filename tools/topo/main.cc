@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "core/printable.h"
 #include "launcher/topo/discover.h"
 #include "launcher/topo/load_machine.h"
 #include "launcher/topo/machine_view.h"
@@ -16,7 +17,7 @@ using regroup::launcher::Machine;
 using regroup::topo::Options;
 
 int fail(std::string_view why) {
-  fmt::print(stderr, "regroup topo: {}\n", why);
+  fmt::print(stderr, "regroup topo: {}\n", regroup::core::escaped_lines(why));
   return 1;
 }
 
