@@ -263,7 +263,8 @@ class Joiner {
     if (signal == SIGTSTP) return park();
     if (signal == SIGCONT) return go_on();
     if (park_ == Park::kParked) return end(0);
-    const bool again = recalled_ && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
+    const bool repeats = wishes_.repeats(signals_.by_key(), core::SystemClock().now());
+    const bool again = recalled_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
     if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
     if (recalled_) return;
     recalled_ = true;
@@ -288,6 +289,7 @@ class Joiner {
   boost::asio::io_context loop_{1};
   LentAgents agents_;
   launcher::SignalReader signals_;
+  launcher::EndWishes wishes_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_, again_;
   PeekedLine read_;

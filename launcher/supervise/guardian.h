@@ -32,7 +32,8 @@ class Guardian {
  public:
   // Without a `coordinator` the job is rigid. `notices`: further signals that end it. `forwarded`: the
   // signals that go to all members, SIGTSTP as SIGSTOP. SIGTSTP stops the guardian too. Others of SIGINT,
-  // SIGTERM, SIGQUIT and SIGHUP end the job, as a second SIGINT always does; all else is ignored.
+  // SIGTERM, SIGQUIT and SIGHUP end the job, as a second SIGINT always does, and at once if it is no repeat
+  // (EndWishes); all else is ignored.
   Guardian(AgentMain agent, CoordinatorMain coordinator, GuardOptions guard, std::vector<int> forwarded,
            std::vector<int> notices = {});
   ~Guardian();
@@ -78,6 +79,7 @@ class Guardian {
   std::uint32_t incarnation_ = 0;
   std::deque<core::TimePoint> restarts_;  // the latest
   int stops_ = 0;
+  EndWishes wishes_;
   bool agent_lost_ = false;  // its socket is closed: it is dying
   std::optional<int> exit_status_, state_lost_;
   std::uint32_t resumed_ = 0;

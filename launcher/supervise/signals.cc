@@ -45,6 +45,7 @@ void SignalReader::wait() {
     if (error) return;
     signalfd_siginfo info{};
     while (::read(stream_.native_handle(), &info, sizeof info) == sizeof info) {
+      by_key_ = info.ssi_code == SI_KERNEL;
       handler_(static_cast<int>(info.ssi_signo));
     }
     wait();

@@ -4,13 +4,16 @@
 
 #include <utility>
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "core/clock.h"
 #include "core/status.h"
 #include "launcher/options/request.h"
 
@@ -33,12 +36,35 @@ class SignalReader {
   SignalReader(boost::asio::io_context& loop, Handler handler)
       : stream_(loop), handler_(std::move(handler)) {}
   [[nodiscard]] core::Status start(const std::vector<int>& signals);
+  // Within `handler`: the kernel sent it, for a key of the terminal; not a process.
+  [[nodiscard]] bool by_key() const { return by_key_; }
 
  private:
   void wait();
 
   boost::asio::posix::stream_descriptor stream_;
   Handler handler_;
+  bool by_key_ = false;
+};
+
+// Whether a signal that asks for an end is a wish of its own. A scheduler signals a process group and its
+// leader, a wrapper passes on what the terminal sent to both, a session ends by SIGHUP and SIGTERM: all
+// within a moment of each other, and none of them means "at once". A key that is pressed twice does.
+class EndWishes {
+ public:
+  static constexpr std::chrono::seconds kOneWish{1};  // from the first signal on
+
+  // True: it says once more what an earlier one said. Else the time counts from `now`.
+  [[nodiscard]] bool repeats(bool by_key, core::TimePoint now) {
+    const bool again = first_ && now - *first_ < kOneWish && !(by_key && by_key_);
+    if (!again) first_ = now;
+    by_key_ = by_key || (again && by_key_);
+    return again;
+  }
+
+ private:
+  std::optional<core::TimePoint> first_;
+  bool by_key_ = false;
 };
 
 }  // namespace regroup::launcher

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -138,11 +139,33 @@ def test_end_of_stopped_ranks(run):
     job.assert_ends_by_term()
 
 
-def test_second_signal_ends_at_once(run):
+A_WISH_S = 1.1  # signals within a second are one wish
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_second_signal_ends_at_once(run, name):
     job = run("regroup", "--term-grace", "1000")
-    job.send("SIGINT")
+    job.send(name)
     job.wait_got("SIGTERM")
-    job.send("SIGINT")
+    time.sleep(A_WISH_S)
+    job.send(name)
+    assert job.wait() == 1
+
+
+@pytest.mark.parametrize(
+    "names", ["SIGTERM SIGTERM", "SIGINT SIGINT", "SIGHUP SIGTERM SIGTERM"], ids=lambda names: names
+)
+def test_signals_within_a_moment_are_one(run, names):
+    """A scheduler that signals a process group and its leader ends no rank at once."""
+    job = run("regroup", "--term-grace", "1000")
+    for name in names.split():
+        job.send(name)
+        job.wait_got("SIGTERM")
+    time.sleep(0.3)  # nothing is to happen
+    assert job.process.poll() is None
+    assert {state_or_none(pid) for pid in job.pids} == {"S"}
+    time.sleep(A_WISH_S)
+    job.send("SIGTERM")
     assert job.wait() == 1
 
 
@@ -192,6 +215,7 @@ def test_forwarded_by_hydra(run, launcher):
         job.wait_got(name)
     assert job.got() == [set(sent)] * 2
     assert job.process.poll() is None
+    time.sleep(A_WISH_S)
     job.send("SIGINT")
     assert job.wait() == 255
 

@@ -1,0 +1,59 @@
+// Which signals of several are wishes of their own.
+#include "launcher/supervise/signals.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace regroup::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+core::TimePoint at(int ms) { return core::TimePoint() + milliseconds(10'000 + ms); }
+
+TEST(EndWishes, SignalsWithinASecondOfTheFirstAreOne) {
+  EndWishes wishes;
+  EXPECT_FALSE(wishes.repeats(false, at(0)));
+  EXPECT_TRUE(wishes.repeats(false, at(1)));
+  EXPECT_TRUE(wishes.repeats(false, at(999)));
+  EXPECT_FALSE(wishes.repeats(false, at(1000)));
+  EXPECT_TRUE(wishes.repeats(false, at(1700)));
+  EXPECT_FALSE(wishes.repeats(false, at(2100)));
+}
+
+TEST(EndWishes, AKeyThatIsPressedTwiceIsTwoAndWhatAWrapperPassesOnIsNone) {
+  EndWishes wishes;
+  EXPECT_FALSE(wishes.repeats(true, at(0)));
+  EXPECT_TRUE(wishes.repeats(false, at(2)));  // passed on
+  EXPECT_FALSE(wishes.repeats(true, at(300)));
+  EXPECT_TRUE(wishes.repeats(false, at(302)));
+
+  EndWishes passed_on_first;
+  EXPECT_FALSE(passed_on_first.repeats(false, at(0)));
+  EXPECT_TRUE(passed_on_first.repeats(true, at(1)));
+  EXPECT_FALSE(passed_on_first.repeats(true, at(200)));
+}
+
+TEST(SignalReader, ASignalOfAProcessIsNoKey) {
+  sigset_t set, before;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGUSR1);
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  boost::asio::io_context loop{1};
+  std::vector<int> got;
+  SignalReader reader(loop, [&](int signal) {
+    got.push_back(signal);
+    EXPECT_FALSE(reader.by_key());
+    loop.stop();
+  });
+  ASSERT_TRUE(reader.start({SIGUSR1}).ok());
+  ::kill(::getpid(), SIGUSR1);
+  loop.run_for(std::chrono::seconds(20));
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(got, std::vector<int>{SIGUSR1});
+}
+
+}  // namespace
+}  // namespace regroup::launcher
