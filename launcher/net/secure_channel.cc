@@ -246,6 +246,11 @@ void SecureChannel::finish_sending() {
   }
 }
 
+void SecureChannel::set_silence(core::Duration silence) {
+  limits_.silence = silence;
+  if (open()) static_cast<void>(prepare(socket_.native_handle(), silence));  // else it has been lost
+}
+
 void SecureChannel::look_after() {
   core::Status alive = check_alive(socket_.native_handle(), limits_.silence);
   if (!alive.ok()) return fail(alive);

@@ -75,6 +75,10 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
   void pause() { paused_ = true; }
   void resume();
 
+  // From now on what is sent may find no acknowledgement for so long: the peer's host is about to stand
+  // still.
+  void set_silence(core::Duration silence);
+
   // No handler is called any more, from now on. The first sends what is queued, waits for the other side to
   // take it all, and gives up when nothing moves for `silence`.
   void close_when_sent();
@@ -117,7 +121,7 @@ class SecureChannel : public std::enable_shared_from_this<SecureChannel> {
 
   boost::asio::posix::stream_descriptor socket_;
   const std::unique_ptr<TlsSession> tls_;
-  const SecureChannelLimits limits_;
+  SecureChannelLimits limits_;
   const std::string address_;
   boost::asio::steady_timer timer_;
   std::shared_ptr<Handlers> handlers_ = std::make_shared<Handlers>();

@@ -179,7 +179,19 @@ void Children::on_message(core::NodeId node, const Message& message) {
   child->heard = true;
   child->timer.cancel();
   if (child->hearing.hear()) events_.silent(node, false);
+  const auto* notice = std::get_if<HostNotice>(&message);
+  if (notice != nullptr && notice->kind >= HostNotice::Kind::kPauses) return on_pause(*child, *notice);
   if (!std::holds_alternative<Beat>(message)) events_.message(node, message);
+}
+
+// A host that stands still says nothing, and its kernel acknowledges nothing.
+void Children::on_pause(Child& child, const HostNotice& notice) {
+  const bool pauses = notice.kind == HostNotice::Kind::kPauses;
+  const core::Duration pause =
+      pauses ? std::min<core::Duration>(std::chrono::milliseconds(notice.within_ms), kMostPause)
+             : core::Duration::zero();
+  child.hearing.allow(pause);
+  child.link->set_silence(Link::limits().silence + pause);
 }
 
 // Once it was heard the link says what became of the agent.

@@ -126,6 +126,7 @@ class Children {
   void on_linked(std::shared_ptr<launcher::SecureChannel> channel);
   void on_orphan(std::shared_ptr<launcher::SecureChannel> channel);
   void on_message(core::NodeId node, const Message& message);
+  void on_pause(Child& child, const HostNotice& notice);
   void on_left(core::NodeId node, const core::Status& why);
   void watch();
   void look();

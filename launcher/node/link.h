@@ -41,6 +41,8 @@ class Link {
   // No message is delivered until resume().
   void pause() { channel_->pause(); }
   void resume() { channel_->resume(); }
+  // As SecureChannel's.
+  void set_silence(core::Duration silence) { channel_->set_silence(silence); }
   void close() { channel_->close(); }
   void close_when_sent() { channel_->close_when_sent(); }
   [[nodiscard]] bool open() const { return channel_->open(); }

@@ -17,6 +17,8 @@
 namespace regroup::node {
 namespace {
 
+constexpr core::Duration kUsualPause = std::chrono::seconds(30);  // where nobody says how long it lasts
+
 std::optional<pmi::HelperOptions> helper_options(const Setup& setup, const NodeAgentOptions& options) {
   if (!setup.services || options.folder.empty()) return std::nullopt;
   pmi::HelperOptions helper;
@@ -53,6 +55,15 @@ NodeJob::NodeJob(launcher::Agent& agent, Ways ways, NodeStreams streams, const S
               [this](const std::string& text) { link_->send(Said{text}); },
               [this](const std::string& source) {
                 link_->send(HostNotice{0, source, HostNotice::Kind::kOver});
+              },
+              [this](const launcher::Notice& notice, const std::string& source) {
+                // Twice as long as is said, for the time is a guess.
+                const auto longest = 2 * notice.lasts.value_or(kUsualPause);
+                const auto ms = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
+                link_->tell_pause({static_cast<std::uint32_t>(ms), source, HostNotice::Kind::kPauses});
+              },
+              [this](const std::string& source) {
+                link_->tell_pause({0, source, HostNotice::Kind::kMoves});
               }}),
       life_(agent.loop(), streams.life.release()),
       input_(

@@ -27,7 +27,7 @@ inline fb::HostNoticeT table(const HostNotice& m) {
   return t;
 }
 inline core::Result<HostNotice> plain(const fb::HostNoticeT& t) {
-  if (t.kind > static_cast<std::uint8_t>(HostNotice::Kind::kOver))
+  if (t.kind > static_cast<std::uint8_t>(HostNotice::Kind::kMoves))
     return core::Status(core::Code::kDataLoss, "a notice of a kind that there is not");
   return HostNotice{t.within_ms, t.why, static_cast<HostNotice::Kind>(t.kind)};
 }

@@ -208,7 +208,10 @@ void RemoteNode::on(const Used& used) {
     job_.used(name_, used.json, [this](core::MemberId member) { return members_.contains(member); });
 }
 
-void RemoteNode::on(const HostNotice& notice) { events_.noticed(printable(notice)); }
+// Pauses are between an agent and the one above it.
+void RemoteNode::on(const HostNotice& notice) {
+  if (notice.kind < HostNotice::Kind::kPauses) events_.noticed(printable(notice));
+}
 
 void RemoteNode::on(const Services& services) {
   if (!job_.mpi) return;

@@ -57,6 +57,14 @@ void Uplink::send(const Message& message) {
   if (!adopting_) say(conversation_->unheard().back());
 }
 
+// What waits for an acknowledgement when we stand still has waited for long when we go on.
+void Uplink::tell_pause(const HostNotice& notice) {
+  const bool pauses = notice.kind == HostNotice::Kind::kPauses;
+  link_->send(notice);
+  link_->set_silence(Link::limits().silence +
+                     std::chrono::milliseconds(pauses ? notice.within_ms : std::uint32_t{0}));
+}
+
 void Uplink::say(const Conversation::Said& said) {
   link_->send(Relayed{{node_}, *said.message, said.answered, {said.number}});
 }

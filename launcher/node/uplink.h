@@ -36,6 +36,8 @@ class Uplink {
   void set_handlers(Link::Handlers handlers) { handlers_ = std::move(handlers); }
   // What this agent says. Below another one it reaches the head also if it was said while there was no way.
   void send(const Message& message);
+  // To the agent above alone, and about this link: for how long this host may be silent.
+  void tell_pause(const HostNotice& notice);
   // What one below it says. Lost where there is no way: who said it says it again.
   void pass(const Message& message) { link_->send(message); }
   void pause() { link_->pause(); }

@@ -53,6 +53,23 @@ def test_a_freeze_of_seconds_ends_no_job(regroup, tmp_path, count):
     assert "the job ends" not in job.err
 
 
+def test_a_host_that_stands_still_for_a_moment_is_not_lost(regroup, tmp_path):
+    """Its agent has said so, and may then be silent for longer than five seconds."""
+    notice, gate = tmp_path / "notice", tmp_path / "gate"
+    member = f"echo up $PMIX_RANK $PPID; until [ -e {gate} ]; do sleep 0.05; done"
+    words = ["--launcher", "fork", "-H", "a:1,b:1", "--notice-file", str(notice), *FAST, "-np", "2"]
+    job = regroup.start(*words, "sh", "-c", member)
+    agent = int(until(lambda: re.search(r"^up 1 (\d+)$", job.out, re.MULTILINE), "rank 1")[1])
+    notice.write_text("pause within=0 for=20 who=b\n")
+    job.wait_err(r"host b: --notice-file \S+: a pause of this host in 0 s, for 20 s: the job goes on")
+    os.kill(agent, signal.SIGSTOP)
+    time.sleep(7)
+    os.kill(agent, signal.SIGCONT)
+    gate.touch()
+    assert job.wait() == 0, job.err
+    assert "not been heard" not in job.err
+
+
 def test_members_have_the_usual_time_when_an_event_has_begun(regroup, tmp_path):
     """Nobody says how much is left, and killing them at once would leave them less."""
     notice, gate = tmp_path / "notice", tmp_path / "gate"

@@ -45,6 +45,15 @@ TEST_F(NodeHearing, ABeatThatIsLateIsNotMissed) {
   }
 }
 
+// A virtual machine that is frozen: its agent has said so before.
+TEST_F(NodeHearing, AHostThatStandsStillMayBeSilentForLonger) {
+  hearing_.allow(std::chrono::seconds(3));
+  EXPECT_EQ(quiet_until(Change::kLost), milliseconds(8500));
+  static_cast<void>(hearing_.hear());
+  hearing_.allow(core::Duration::zero());
+  EXPECT_EQ(quiet_until(Change::kLost), milliseconds(5500));
+}
+
 // Else it would be silent for ever: what is heard of it afterwards would change nothing.
 TEST_F(NodeHearing, WhoWasSilentBeforeWeDidNotListenIsHeardAfterwards) {
   ASSERT_TRUE(quiet_until(Change::kSilent));

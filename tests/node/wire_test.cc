@@ -189,6 +189,7 @@ TEST(NodeWire, SmallMessagesAreKept) {
   EXPECT_TRUE(data.end);
   EXPECT_EQ(data.bytes.size(), 2U);
   EXPECT_TRUE(through(Taken{1, 10, true}).broken);
+  EXPECT_EQ(through(HostNotice{9000, "", HostNotice::Kind::kPauses}).kind, HostNotice::Kind::kPauses);
   const HostNotice notice = through(HostNotice{500, "suspend", HostNotice::Kind::kSuspended});
   EXPECT_EQ(notice.within_ms, 500U);
   EXPECT_EQ(notice.why, "suspend");
@@ -224,7 +225,7 @@ TEST(NodeWire, WhatMakesNoSenseIsRefused) {
             core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(ChildNews{static_cast<ChildNews::Kind>(9), 4, "", core::Code::kOk})).code(),
             core::Code::kDataLoss);
-  EXPECT_EQ(decode(encode(HostNotice{0, "", static_cast<HostNotice::Kind>(3)})).code(),
+  EXPECT_EQ(decode(encode(HostNotice{0, "", static_cast<HostNotice::Kind>(5)})).code(),
             core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Data{3, false, {}})).code(), core::Code::kDataLoss);
   EXPECT_EQ(decode(encode(Data{1, false, std::vector<std::byte>(kWindow + 1)})).code(),
