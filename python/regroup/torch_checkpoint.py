@@ -331,14 +331,22 @@ def _main() -> None:
     try:
         state = torch.load(args.file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError
-        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-        _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {reason}")
+        why = _reason_of(error)
+        _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {why}")
     try:
         ImportLimit(os.path.getsize(args.file)).check(state)
         written = (_write if _is_export(args.file, state) else save)(args.directory, args.step, state)
         print(written)
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")
+
+
+def _reason_of(error: Exception) -> str:
+    """The line of torch's message that says why; the others say how to load the file all the same."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    advice = ("Weights only load failed", "(1)", "(2)", "Check the documentation")
+    lines = [line for line in lines if not line.startswith(advice)] or lines[:1] or ["it is cut off"]
+    return f"{type(error).__name__}: {lines[0].removeprefix('WeightsUnpickler error: ')}"
 
 
 def _fail(why: str) -> NoReturn:

@@ -1,9 +1,12 @@
 """Checkpoints of torch state that come back exactly, and arguments of join() that cannot work."""
 
 import collections
+import io
 import os
 import subprocess
 import sys
+import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -220,6 +223,49 @@ def test_load_gives_the_tensors_of_what_was_imported(tmp_path):
     dcp.save({"n": {"x": [1, 2]}}, storage_writer=Writer(tmp_path / "dcp", 1))
     with pytest.raises(regroup.Error, match=r"is a pickle of torch.distributed.checkpoint"):
         load(newest_checkpoint(tmp_path / "dcp"))
+
+
+def with_pickle(path, old: bytes, new: bytes, keep=lambda name: True):
+    """A file of torch.save() whose pickle is another, or that lacks records."""
+    torch.save({"w": torch.arange(4.0)}, path)
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist() if keep(name)}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in records.items():
+            assert not name.endswith("data.pkl") or old in content
+            archive.writestr(name, content.replace(old, new) if name.endswith("data.pkl") else content)
+
+
+BAD_FILES = {
+    "a function of another module": (b"ctorch._utils\n_rebuild_tensor_v2", b"cposix\nsystem", "posix.system"),
+    "sizes beyond the storage": (b"K\x04\x85", b"K\x7f\x85", "RuntimeError"),
+    "strides beyond the storage": (b"K\x01\x85", b"K\x7f\x85", "RuntimeError"),
+    "a negative size": (b"K\x04\x85", b"J\xff\xff\xff\xff\x85", "RuntimeError"),
+    "an offset beyond the storage": (b"QK\x00", b"QK\x7f", "RuntimeError"),
+    "no storage": (b"", b"", "data/0"),
+    "an old tar archive": (None, None, "legacy .tar format"),
+    "nothing": (None, None, "EOFError: it is cut off"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_files_that_torch_does_not_load_are_refused_in_one_line(case, tmp_path, monkeypatch, capsys):
+    old, new, why = BAD_FILES[case]
+    path = tmp_path / "bad\x1b[31m.pt"
+    if case == "nothing":
+        path.touch()
+    elif case == "an old tar archive":
+        with tarfile.open(path, "w") as archive:
+            for name in ("sys_info", "pickle", "storages", "tensors"):
+                archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    else:
+        with_pickle(path, old, new, lambda name: case != "no storage" or "/data/" not in name)
+    monkeypatch.setattr(sys, "argv", ["import", str(path), str(tmp_path / "d"), "1"])
+    with pytest.raises(SystemExit) as ended:
+        regroup.torch_checkpoint._main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and len(said.splitlines()) == 1 and "\x1b" not in said, said
+    assert why in said and "bad\\x1b[31m.pt: no file of torch.save()" in said, said
 
 
 class Endless(IterableDataset):
