@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/control_message.h"
+#include "core/failure.h"
 #include "core/line_report.h"
 #include "core/node_message.h"
 #include "core/variant.h"
@@ -68,6 +69,8 @@ struct MemberLost {
   std::int32_t signal = 0;  // 0 if it exited
   bool reaped = false;      // false: the robust futex fired; the exit status follows in a second message
   std::string why;          // "member 2 (pid 4711): killed by signal 9 (SIGKILL)"
+  Step step = 0;            // the last that it applied
+  Failure failure = {};     // as it, or its agent, has said it; kind "": not known
   bool operator==(const MemberLost&) const = default;
 };
 struct Report {  // after Revoke: generation; in answer to Query: 0
@@ -127,7 +130,7 @@ using Body =
     Variant<Join, Ready, Drained, Welcome, Refused, Excluded, MemberReady, MemberDrained, MemberLost, Report,
             HelloReply, Start, Revoke, Announce, Notice, Kill, Query, Hello, JobDone, StatusRequest,
             StatusReply, ResizeRequest, NoticeRequest, KillRequest, Reply, Contacts, PeerSuspect, NodeUp,
-            NodeSilent, NodeLost, NodesKnown, Teach, Taught, Learn, Learned, EndLesson, Diverged>;
+            NodeSilent, NodeLost, NodesKnown, Teach, Taught, Learn, Learned, EndLesson, Diverged, Failure>;
 
 struct Message {
   Incarnation incarnation = 0;  // of the coordinator that sent it, or that the sender last obeyed

@@ -130,15 +130,24 @@ fb::MemberDrainedT table(const MemberDrained& m) {
   return t;
 }
 MemberDrained plain(const fb::MemberDrainedT& t) { return {t.member}; }
+fb::FailureT table(const Failure& m) {
+  fb::FailureT t;
+  t.member = m.member, t.kind = m.kind, t.place = m.place, t.message = m.message, t.final = m.final;
+  return t;
+}
+Failure plain(const fb::FailureT& t) { return {t.member, t.kind, t.place, t.message, t.final}; }
 fb::MemberLostT table(const MemberLost& m) {
   fb::MemberLostT t;
   t.member = m.member, t.joined = m.joined, t.finished = m.finished, t.exit_code = m.exit_code,
   t.signal = m.signal;
-  t.reaped = m.reaped, t.why = m.why;
+  t.reaped = m.reaped, t.why = m.why, t.step = m.step;
+  if (m.failure.known()) t.failure = std::make_unique<fb::FailureT>(table(m.failure));
   return t;
 }
 MemberLost plain(const fb::MemberLostT& t) {
-  return {t.member, t.joined, t.finished, t.exit_code, t.signal, t.reaped, t.why};
+  return {t.member,    t.joined, t.finished,
+          t.exit_code, t.signal, t.reaped,
+          t.why,       t.step,   t.failure ? plain(*t.failure) : Failure{}};
 }
 fb::ReportT table(const Report& m) {
   fb::ReportT t;

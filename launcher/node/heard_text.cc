@@ -21,8 +21,16 @@ void mend(core::Join* join) {
   mend(&join->fingerprint, kLongestWord);
 }
 
+void mend_body(core::Failure* m) {
+  mend(&m->kind);
+  mend(&m->place);
+  mend(&m->message, kLongestWord);
+}
 void mend_body(core::MemberReady* m) { mend(&m->join); }
-void mend_body(core::MemberLost* m) { mend(&m->why); }
+void mend_body(core::MemberLost* m) {
+  mend(&m->why);
+  mend_body(&m->failure);
+}
 void mend_body(core::HelloReply* m) {
   if (m->declared) mend(&*m->declared);
 }

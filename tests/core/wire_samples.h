@@ -86,6 +86,7 @@ inline std::vector<WireSample> wire_samples() {
       Learned{4097, 5, 17, "another CRC32C"},
       EndLesson{4097},
       Diverged{4, "member 4 has another state than members 0 and 2 after step 320"},
+      Failure{4, "FileNotFoundError", "train.py:6", "FileNotFoundError: [Errno 2] No such file: 'log'", true},
   };
   const std::vector<std::string> names = {
       "join",         "ready",          "drained",      "welcome",        "refused",        "excluded",
@@ -94,7 +95,7 @@ inline std::vector<WireSample> wire_samples() {
       "job_done",     "status_request", "status_reply", "resize_request", "notice_request", "kill_request",
       "reply",        "contacts",       "peer_suspect", "node_up",        "node_silent",    "node_lost",
       "nodes_known",  "teach",          "taught",       "learn",          "learned",        "end_lesson",
-      "diverged"};
+      "diverged",     "failure"};
   std::vector<WireSample> samples;
   for (std::size_t i = 0; i < bodies.size(); ++i)
     samples.push_back({names.at(i), {7, bodies[i], names.at(i) == "report" ? 2U : 0U}});
