@@ -23,6 +23,7 @@
 #include "elastic/checkpointing.h"
 #include "elastic/handed_bytes.h"
 #include "elastic/save_layout.h"
+#include "elastic/training_difference.h"
 
 namespace regroup::elastic {
 namespace {
@@ -131,16 +132,26 @@ bool same_training(std::string_view saved, std::string_view own) {
   return model.ends_with(", ") && own == model.substr(0, model.size() - 2);
 }
 
+// Names what differs: who reads it knows layers, not digests.
+Status of_another(const std::string& path, const checkpoint::Manifest& manifest, State& state,
+                  const std::string& model) {
+  std::vector<TensorInfo> saved, own;
+  for (const checkpoint::Tensor& tensor : manifest.tensors)
+    saved.push_back({tensor.name, tensor.dtype, {tensor.shape.begin(), tensor.shape.end()}});
+  if (const auto pieces = state.save(); pieces.ok()) own = infos_of(state, *pieces);
+  return core::invalid_argument(
+      fmt::format("checkpoint {} is of another training: {}. Start the program "
+                  "that made it, or name another directory with --checkpoint",
+                  path, difference_of({manifest.model, saved}, {model, own})));
+}
+
 Status load_contents(const std::string& path, const Contents& contents, const ReadNext& read_next,
                      State& state, core::Step step, const Checkpointing& options) {
   const checkpoint::Manifest& manifest = contents.manifest;
   if (manifest.step != step)
     return core::invalid_argument(
         fmt::format("checkpoint {}: of step {}, the job goes on after step {}", path, manifest.step, step));
-  if (!same_training(manifest.model, options.model))
-    return core::invalid_argument(
-        fmt::format("checkpoint {}: of another model: \"{}\", this program has \"{}\"", path, manifest.model,
-                    options.model));
+  if (!same_training(manifest.model, options.model)) return of_another(path, manifest, state, options.model);
   REGROUP_RETURN_IF_ERROR(check_lengths(path, contents, state.capacity()));
   return fill_state(read_next, contents.lengths, state);
 }
