@@ -40,7 +40,15 @@ void Relaunches::put_off(core::TimePoint now, Slot& slot) const {
 }
 
 Relaunches::Verdict Relaunches::on_failure(core::TimePoint now, std::uint32_t rank, std::int32_t status,
-                                           const std::string& what) {
+                                           const std::string& what, const core::Failure& failure) {
+  same_ = failure.known() && failure.kind == last_.kind && failure.place == last_.place ? same_ + 1 : 1;
+  last_ = failure;
+  if (failure.known() && same_ >= policy_.most_same) {
+    return {.exit_code = status,
+            .sentence = fmt::format(
+                "{}: {} launches in a row failed in the same way: {}", what, same_,
+                failure.place.empty() ? failure.message : failure.message + " at " + failure.place)};
+  }
   if (now - launched_at_ >= policy_.progress) {
     without_progress_ = 0;
     for (Slot& slot : slots_) slot.failures = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/failure.h"
 
 namespace regroup::membership {
 
@@ -16,6 +17,7 @@ struct RelaunchPolicy {
   core::Duration longest_back_off = std::chrono::seconds(60);
   core::Duration progress = std::chrono::seconds(10);  // a launch that lived shorter made none
   std::uint32_t most_without_progress = 5;             // such launches in a row; then the job ends
+  std::uint32_t most_same = 3;                         // launches in a row that fail in the same way
 };
 
 inline constexpr std::int32_t kNoProgress = 93;  // exit status
@@ -38,8 +40,9 @@ class Relaunches {
     std::string sentence;
   };
   // The member of `rank` of the present launch was the first to fail, with `status` as a shell gives it;
-  // `what` says so.
-  Verdict on_failure(core::TimePoint now, std::uint32_t rank, std::int32_t status, const std::string& what);
+  // `what` says so. `failure`, if it is known: three in a row that are the same are the last.
+  Verdict on_failure(core::TimePoint now, std::uint32_t rank, std::int32_t status, const std::string& what,
+                     const core::Failure& failure = {});
 
   // A launch of `members` that an earlier coordinator made is found running.
   void adopt(core::TimePoint now, std::uint32_t members);
@@ -63,6 +66,8 @@ class Relaunches {
   std::vector<std::uint32_t> used_;  // slot of each rank
   core::TimePoint launched_at_{};
   std::uint32_t restarts_ = 0, without_progress_ = 0;
+  core::Failure last_;      // of the launch before ...
+  std::uint32_t same_ = 0;  // ... and of how many in a row
 };
 
 }  // namespace regroup::membership

@@ -1,0 +1,132 @@
+// A failure is known by the exception and its place, where the member said them: then progress between two of
+// them does not matter. By an exit status alone two failures are the same only if the job made no step
+// between them.
+#include "elastic/membership/restart_budget.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+namespace regroup::membership {
+namespace {
+
+constexpr std::array kOfProgram{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+constexpr std::size_t kMostNames = 8;
+constexpr core::Duration kFirst = std::chrono::milliseconds(100);
+constexpr core::Duration kLongest = std::chrono::seconds(10);
+
+bool of_program(std::int32_t signal) { return std::ranges::find(kOfProgram, signal) != kOfProgram.end(); }
+
+bool is_used(const std::vector<bool>& used, std::uint32_t slot) { return slot < used.size() && used[slot]; }
+
+core::Duration delay_after(std::uint32_t failures) {
+  return std::min<core::Duration>(kFirst * (1 << std::min(failures, 10U)), kLongest);
+}
+
+}  // namespace
+
+// A shell that waits for the member says the same.
+bool ended_from_outside(std::int32_t status) {
+  return status > 128 && status < 128 + 32 && !of_program(status - 128);
+}
+
+std::string what_of(const core::Failure& failure, const std::string& cause) {
+  if (!failure.known()) return cause;
+  const std::string& what = failure.message.empty() ? failure.kind : failure.message;
+  return failure.place.empty() ? what : fmt::format("{} at {}", what, failure.place);
+}
+
+RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Ending& ending,
+                                                const std::set<std::uint32_t>& others) {
+  Slot& slot = slots_[ending.slot];
+  const bool well = ending.lived >= kWell && ending.steps >= kWellSteps;
+  if (well || (ending.outside && ending.steps > 0)) {
+    if (well) row_ = {};
+    const core::TimePoint free_at = slot.free_at;
+    slot = {.free_at = free_at};
+    return {};
+  }
+  const std::string failure = ending.failure.known()
+                                  ? fmt::format("{} at {}", ending.failure.kind, ending.failure.place)
+                                  : ending.cause;
+  ++slot.failures;
+  slot.unready = ending.ready ? 0 : slot.unready + 1;
+  slot.same = failure == slot.last ? slot.same + 1 : 1;
+  slot.last = failure;
+  slot.free_at = std::max(slot.free_at, now + delay_after(slot.failures - 1));
+  if (!ending.outside) lengthen_row(ending, failure);
+  if (!ending.outside && meets_all(others)) return {What::kEndJob, ends_why(ending)};
+  const bool same = slot.same >= kInARow && ending.failure.known();
+  if (!same && slot.unready < kInARow && slot.failures <= policy_.max_restarts) return {};
+  slot.given_up = true;
+  const std::string last = what_of(ending.failure, ending.cause);
+  if (slot.unready >= kInARow)
+    return {What::kGiveUpSlot,
+            fmt::format("slot {}: {} members in a row ended before they were ready, the last: {}",
+                        ending.slot, slot.unready, last)};
+  if (same)
+    return {What::kGiveUpSlot, fmt::format("slot {}: {} members in a row failed in the same way: {}",
+                                           ending.slot, slot.same, last)};
+  return {
+      What::kGiveUpSlot,
+      fmt::format("slot {}: its member was replaced {} times without progress (--max-restarts), the last: {}",
+                  ending.slot, policy_.max_restarts, last)};
+}
+
+void RestartBudget::lengthen_row(const Ending& ending, const std::string& failure) {
+  const bool same = failure == row_.failure && (ending.failure.known() || ending.at == row_.at);
+  if (!same) row_ = {.failure = failure};
+  row_.at = ending.at;
+  row_.slots.insert(ending.slot);
+  row_.members.push_back(ending.member);
+  if (row_.members.size() > kMostNames) row_.members.pop_front();
+  ++row_.length;
+}
+
+bool RestartBudget::meets_all(const std::set<std::uint32_t>& others) const {
+  if (row_.length < kInARow) return false;
+  return row_.slots.size() >= kMostSlots || std::ranges::includes(row_.slots, others);
+}
+
+std::string RestartBudget::ends_why(const Ending& ending) const {
+  return fmt::format("{} members in a row ({}{}) failed in the same way: {}", row_.length,
+                     row_.length > row_.members.size() ? "..., " : "", fmt::join(row_.members, ", "),
+                     what_of(ending.failure, ending.cause));
+}
+
+void RestartBudget::put_off(core::TimePoint now, std::uint32_t number, bool survivors_go_on) {
+  Slot& slot = slots_[number];
+  const core::Duration least = survivors_go_on ? kSurvivorsFirst : core::Duration::zero();
+  slot.free_at = now + std::max(delay_after(slot.failures), least);
+}
+
+std::optional<std::uint32_t> RestartBudget::next(core::TimePoint now, std::uint32_t slots,
+                                                 const std::vector<bool>& used) const {
+  for (std::uint32_t number = 0; number < slots; ++number) {
+    if (is_used(used, number)) continue;
+    const auto known = slots_.find(number);
+    if (known == slots_.end() || (!known->second.given_up && known->second.free_at <= now)) return number;
+  }
+  return std::nullopt;
+}
+
+bool RestartBudget::any_left(std::uint32_t slots, const std::vector<bool>& used) const {
+  for (std::uint32_t number = 0; number < slots; ++number) {
+    const auto known = slots_.find(number);
+    if (!is_used(used, number) && (known == slots_.end() || !known->second.given_up)) return true;
+  }
+  return false;
+}
+
+std::optional<core::TimePoint> RestartBudget::next_change(core::TimePoint now) const {
+  std::optional<core::TimePoint> next;
+  for (const auto& [number, slot] : slots_) {
+    if (!slot.given_up && slot.free_at > now && (!next || slot.free_at < *next)) next = slot.free_at;
+  }
+  return next;
+}
+
+}  // namespace regroup::membership

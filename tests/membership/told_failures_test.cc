@@ -1,0 +1,40 @@
+// Of a failure that several members of a host have, one prints its traceback.
+#include "elastic/membership/told_failures.h"
+
+#include <gtest/gtest.h>
+
+namespace regroup::membership {
+namespace {
+
+core::Failure failure(core::MemberId member, const char* place) {
+  return {.member = member, .kind = "OSError", .place = place, .message = "OSError: no 'log'"};
+}
+
+TEST(ToldFailures, TheFirstPrintsAndTheOthersSayWhoseItIs) {
+  ToldFailures told;
+  EXPECT_EQ(told.answer(failure(3, "train.py:6")), core::Reply{});
+  EXPECT_EQ(told.answer(failure(4, "train.py:6")),
+            (core::Reply{false,
+                         "regroup: member 4 ended by OSError: no 'log' at train.py:6, as member 3 did: its "
+                         "traceback is above"}));
+  EXPECT_EQ(told.answer(failure(5, "train.py:7")), core::Reply{});
+}
+
+TEST(ToldFailures, OfAFailureThatEndsTheJobNobodyPrintsAnything) {
+  ToldFailures told;
+  core::Failure refused{
+      .member = 3, .kind = "refused checkpoint", .message = "w is float32 [10]", .final = true};
+  EXPECT_EQ(told.answer(refused), (core::Reply{false, ""}));
+  EXPECT_EQ(told.answer(failure(3, "train.py:6")), (core::Reply{false, ""}));  // its exception by that
+  EXPECT_EQ(told.answer(failure(4, "train.py:6")), core::Reply{});
+}
+
+TEST(ToldFailures, AreForgottenInTheEnd) {
+  ToldFailures told;
+  for (int line = 0; line < 100; ++line) (void)told.answer(failure(1, std::to_string(line).c_str()));
+  EXPECT_EQ(told.answer(failure(2, "0")), core::Reply{});
+  EXPECT_FALSE(told.answer(failure(2, "99")).ok);
+}
+
+}  // namespace
+}  // namespace regroup::membership
