@@ -78,6 +78,8 @@ void AgentCore::on_member(core::MemberId id, const core::Body& body) {
       return refuse(id, fmt::format("member {} has joined before", id));
     }
     on_join(*join);
+  } else if (const auto* failure = std::get_if<core::Failure>(&body)) {
+    on_failure(id, *failure);
   } else if (found == members_.end() || !found->second.slot || found->second.dead) {
     return;  // of a connection that was refused, or late news of the dead
   } else if (std::holds_alternative<core::Ready>(body)) {
@@ -102,6 +104,16 @@ void AgentCore::on_ready(core::MemberId id) {
   emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
 }
 
+// It is about to end. What ends the job is heard before its process is gone, and by it alone.
+void AgentCore::on_failure(core::MemberId id, const core::Failure& failure) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || found->second.reaped) return;
+  core::Failure& known = found->second.loss.failure;
+  if (known.known()) return;  // what comes later follows from it
+  known = failure;
+  if (known.final) emit(ToCoordinator{known});
+}
+
 // A restarted coordinator asks: the lines, and once more every fact that it may have missed. Who is drained
 // comes first, so that it is not taken for one that starts.
 void AgentCore::on_hello() {
@@ -121,6 +133,7 @@ void AgentCore::on_hello() {
     const bool lives = member.ready && !member.dead;
     if (lives && world_->rank_of(id) < 0) emit(ToCoordinator{core::MemberReady{*member.slot, member.join}});
     if (member.dead || member.reaped) emit(ToCoordinator{member.loss});
+    if (member.loss.failure.final) emit(ToCoordinator{member.loss.failure});
   }
 }
 
@@ -274,6 +287,7 @@ void AgentCore::mark_dead(core::MemberId id, Local* member) {
   if (!member->slot) return;
   core::Line& line = arena_.line(*member->slot);
   member->loss.finished = line.finished.load(std::memory_order_acquire) != 0;
+  member->loss.step = line.step.load(std::memory_order_relaxed);
   line.dead.store(1, std::memory_order_release);
   core::ring_all(arena_);
 }

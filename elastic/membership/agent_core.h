@@ -41,9 +41,8 @@ class AgentCore {
   void set_endpoints(std::string endpoints) { options_.endpoints = std::move(endpoints); }
 
   // From the coordinator: Start, Hello, Query, Revoke, Announce, Contacts, Notice, Kill, Teach, Learn,
-  // EndLesson, JobDone. From a member: Join, Ready, Contacts, PeerSuspect, Diverged, Drained; `source` of a
-  // Join is the id that it names. A message of a coordinator of a lower incarnation than one seen before is
-  // refused.
+  // EndLesson, JobDone. Of a member: Join, Ready, Contacts, PeerSuspect, Diverged, Failure, Drained; `source`
+  // of a Join is the id that it names. A coordinator of a lower incarnation than one before is refused.
   [[nodiscard]] AgentEffects handle(AgentSource source, const core::Message& message);
 
   // The robust futex of `slot` fired: its member's last store to a result is behind it. Call order of this
@@ -89,6 +88,7 @@ class AgentCore {
   void on_member(core::MemberId id, const core::Body& body);
   void forget_dead_launch();
   void on_join(const core::Join& join);
+  void on_failure(core::MemberId id, const core::Failure& failure);
   void on_ready(core::MemberId id);
   void on_hello();
   void on_revoke(core::Generation g);

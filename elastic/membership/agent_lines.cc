@@ -107,6 +107,8 @@ void AgentCore::give_line(core::MemberId id) {
 }
 
 void AgentCore::refuse(core::MemberId id, const std::string& reason) {
+  if (const auto found = members_.find(id); found != members_.end() && !found->second.slot)
+    found->second.loss.failure = {id, core::kRefusedKind, "", reason};
   emit(ToMember{id, core::Refused{reason}});
   emit(CloseMember{id});
 }

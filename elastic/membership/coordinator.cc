@@ -4,25 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 namespace regroup::membership {
-namespace {
-
-std::string cause_of(const core::MemberLost& lost) {
-  if (!lost.reaped) return "";
-  if (lost.signal != 0) return fmt::format("killed by signal {}", lost.signal);
-  const bool early = lost.exit_code == 0 && lost.joined && !lost.finished;
-  return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
-}
-
-}  // namespace
 
 Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnation, Past past)
     : policy_(policy),
       job_(std::move(job)),
       incarnation_(incarnation),
+      budget_(policy.relaunch),
       desired_(policy.target),
       relaunches_(policy.relaunch, policy.min, policy.target),
       nodes_(policy.by_node),
@@ -46,6 +36,8 @@ void Coordinator::recall(core::World world) {
     r.seat = m.seat;
     r.place = m;
     r.rank = static_cast<int>(&m - world_.members.data());
+    r.restart_slot = static_cast<std::uint32_t>(r.rank);
+    r.entered_at = world_.resume.step();
     r.state = MemberState::kActive;
   }
 }
@@ -139,6 +131,8 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     if (own(drained->member)) on_drained(node, *drained);
   } else if (const auto* lost = std::get_if<core::MemberLost>(&message.body)) {
     if (own(lost->member)) on_lost(node, *lost);
+  } else if (const auto* failure = std::get_if<core::Failure>(&message.body)) {
+    if (own(failure->member) && failure->final) end(1, what_of(*failure, ""));
   } else if (message.incarnation < incarnation_) {
     return;  // answers to an earlier incarnation; the facts above stay true
   } else if (const std::string untruth = untruth_in(known(), message.body); !untruth.empty()) {
@@ -167,7 +161,10 @@ Record& Coordinator::recover(core::MemberId id, core::NodeId node, bool alive) {
   Record& r = members_.add(id, node, now_);
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   const bool launched = world_.generation == 0 && id >= first_member_;
+  const std::vector<bool> used = members_.used_slots();
   if (launched) r.first_rank = id - first_member_;
+  r.restart_slot =
+      launched ? r.first_rank : static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin());
   if (launched || (alive && world_.generation > 0)) return r;
   r.state = MemberState::kGone;
   r.dismissed = true;
@@ -193,7 +190,6 @@ void Coordinator::on_ready(core::NodeId node, const core::MemberReady& ready) {
   r->learning =
       world_.generation > 0 && policy_.kept_results > 0 && ready.join.state_bytes >= policy_.learn_above;
   somebody_was_ready();
-  backoff_.became_ready();
   if (members_.any_finished()) dismiss(r, true, "the job is finishing");
 }
 
@@ -218,51 +214,6 @@ void Coordinator::settle_drained(Record* r) {
   if (r->state == MemberState::kStarting) return dismiss(r, true, "left on notice");  // the World went on
   if (r->state == MemberState::kActive || r->state == MemberState::kWarm) ask_to_leave(r);
   if (r->state == MemberState::kDraining) r->state = MemberState::kDrained;
-}
-
-void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
-  Record* r = members_.find(lost.member);
-  if (r == nullptr) {
-    r = &recover(lost.member, node, false);
-    if (first_ready_) r->state = MemberState::kGone;
-  }
-  if (r->reaped) return;
-  // It was ready, and before World 1; whether an earlier incarnation counted the loss is not known.
-  if (r->state == MemberState::kStarting && lost.joined) {
-    somebody_was_ready();
-    r->state = MemberState::kGone;
-    if (!policy_.replace) desired_ = std::min(desired_, members_.staying());
-    losses_due_ = true;
-  }
-  r->finished |= lost.finished;
-  if (lost.reaped) {
-    r->reaped = true;
-    r->status = lost.signal != 0 ? 128 + lost.signal : lost.exit_code;
-    if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
-    r->kill_at.reset();
-    const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
-    if (!quiet) note(sentence_of(lost, r->cause));
-  }
-  if (r->state == MemberState::kStarting) {
-    if (lost.reaped) lost_before_ready(r, lost);
-  } else if (r->state == MemberState::kWarm || r->lives_in_world()) {
-    const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
-    r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
-    r->since = now_;
-    // The training thread is dead, and so must be the rest; who has finished may tidy up.
-    if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
-    if (stayed) {
-      backoff_.failed(now_, members_.staying() >= policy_.min);
-      not_replaced(*r);
-    }
-  }
-}
-
-// Of many that are lost in the same round the next World tells; a successor finds them in the one before.
-void Coordinator::not_replaced(const Record& lost) {
-  if (policy_.replace || desired_ == 0) return;
-  --desired_;
-  losses_due_ |= stage_ != Stage::kRound || lost.rank < 0;
 }
 
 void Coordinator::on_report(core::NodeId node, const core::Report& report) {
@@ -347,7 +298,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   policy_.target = desired_ = members;
   policy_.target_follows = false;
   nodes_.forget_changes();
-  backoff_.reset();
+  budget_.reset();
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   if (stage_ != Stage::kHello) shrink();
   effects_.insert(effects_.begin() + first, Journal{intent()});  // before anybody hears of it

@@ -12,7 +12,6 @@
 #include "core/message.h"
 #include "core/world.h"
 #include "elastic/membership/agent_facts.h"
-#include "elastic/membership/backoff.h"
 #include "elastic/membership/coordinator_effects.h"
 #include "elastic/membership/journal_entry.h"
 #include "elastic/membership/lessons.h"
@@ -20,6 +19,7 @@
 #include "elastic/membership/membership.h"
 #include "elastic/membership/node_table.h"
 #include "elastic/membership/progress_watch.h"
+#include "elastic/membership/restart_budget.h"
 
 namespace regroup::membership {
 
@@ -92,10 +92,10 @@ class Coordinator {
   void end(std::int32_t exit_code, const std::string& reason, bool state_lost = false);
   void fail(const std::string& what, bool state_lost = false);
   void start_members();
-  void start_one(std::uint32_t rank, std::uint32_t world_size);
+  void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
   void lost_before_ready(Record* member, const core::MemberLost& lost);
   void launch_lost_one(const Record& member, const std::string& what);
-  void start_failed(const Record& failed);
+  void charge(Record* member);  // to its slot: it failed
   void launch();
   void relaunch();
   void dismiss_launch();
@@ -128,7 +128,7 @@ class Coordinator {
   core::TimePoint progress_since_{};  // a World with a later resume than the one before began then
   core::Generation highest_ = 0;      // generation that anybody knows of
   MemberTable members_;
-  Backoff backoff_;
+  RestartBudget budget_;
   std::uint32_t desired_, journaled_ = 0, launched_ = 0;  // members to keep; on disk; of this launch, or 0
   std::uint64_t ready_count_ = 0;
   core::MemberId first_member_ = 0, promised_ids_ = 0;  // of that launch; given below, says the journal

@@ -123,7 +123,7 @@ void Coordinator::grow(std::uint32_t lent) {
       policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + lent;
   if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
   policy_.target = desired_ = size;
-  backoff_.reset();
+  budget_.reset();
   journal_intent();
 }
 
@@ -264,7 +264,9 @@ bool Coordinator::accept_declaration(Record* r, const core::Join& join) {
   if (status.ok()) return true;
   note(status.message());
   dismiss(r, false, status.message());
-  start_failed(*r);
+  r->failure = {r->id, core::kRefusedKind, "", status.message()};
+  not_replaced(*r);
+  charge(r);
   return false;
 }
 

@@ -209,10 +209,7 @@ bool Coordinator::seat(std::vector<core::WorldMember>* members, core::Position r
 }
 
 void Coordinator::enter(const core::World& world) {
-  if (world.resume > world_.resume) {
-    backoff_.progressed();
-    progress_since_ = now_;
-  }
+  if (world.resume > world_.resume) progress_since_ = now_;
   world_ = world;
   highest_ = world.generation;
   stage_ = Stage::kSteady;
@@ -225,7 +222,10 @@ void Coordinator::enter(const core::World& world) {
     Record& r = *members_.find(m.id);
     r.place = m;
     r.rank = static_cast<int>(&m - world_.members.data());
-    if (r.state == MemberState::kWarm) r.state = MemberState::kActive;
+    if (r.state != MemberState::kWarm) continue;
+    r.state = MemberState::kActive;
+    r.entered = now_;
+    r.entered_at = world_.resume.step();
   }
   for (auto& [id, r] : members_.each()) {
     if (r.rank >= 0) continue;
@@ -241,7 +241,7 @@ void Coordinator::enter(const core::World& world) {
 void Coordinator::end_if_over() {
   if (stage_ == Stage::kRelaunching || stage_ == Stage::kHello || !first_ready_) return;
   if (world_.generation == 0) {
-    const bool more = desired_ > 0 && !backoff_.given_up();
+    const bool more = desired_ > 0 && budget_.any_left(desired_, members_.used_slots());
     if (members_.staying() == 0 && !more) fail("no member came up");
     return;
   }
@@ -272,7 +272,9 @@ void Coordinator::end_if_over() {
 void Coordinator::fail(const std::string& what, bool state_lost) {
   const Record* first = members_.first_failure(progress_since_);
   if (first == nullptr) return end(1, what, state_lost);
-  end(first->status, fmt::format("{}, first member {} ({})", what, first->id, first->cause), state_lost);
+  end(first->status,
+      fmt::format("{}, first member {} ({})", what, first->id, what_of(first->failure, first->cause)),
+      state_lost);
 }
 
 void Coordinator::end(std::int32_t exit_code, const std::string& reason, bool state_lost) {

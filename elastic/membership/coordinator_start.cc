@@ -41,15 +41,22 @@ void Coordinator::start_members() {
   if (nodes_.empty()) return;
   if (launched_ == 0) return launch();
   // A program that never joins gets nothing but a relaunch, and World 1 waits for no replacement.
-  if (!first_ready_ || backoff_.given_up() || now_ < backoff_.not_before()) return;
+  if (!first_ready_) return;
   if (world_.generation == 0 && members_.staying() >= policy_.min) return;
-  while (!done() && members_.staying() < desired_ + policy_.spares && members_.processes() < policy_.slots) {
+  const std::uint32_t wanted = desired_ + policy_.spares;
+  std::vector<bool> used;
+  while (!done() && members_.staying() < wanted && members_.processes() < policy_.slots) {
+    if (used.empty()) used = members_.used_slots();
+    used.resize(std::max<std::size_t>(used.size(), wanted));
+    const auto slot = budget_.next(now_, wanted, used);
+    if (!slot) return;
     const std::uint32_t rank = members_.staying();
-    start_one(rank, std::max(desired_, rank + 1));
+    start_one(rank, std::max(desired_, rank + 1), *slot);
+    used[*slot] = true;
   }
 }
 
-void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
+void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot) {
   const core::MemberId id = members_.next_id();
   if (members_.look(id) != nullptr) return end(1, "no number is left for a further member");
   // Of a member on a node that is lost together with this coordinator nobody tells the next one.
@@ -61,46 +68,17 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size) {
   members_.settle();
   for (const auto& [changed, processes] : members_.take_loads()) nodes_.set_load(changed, processes);
   const core::NodeId node = job_.placed.empty() ? nodes_.next() : job_.placed.at(rank);
-  members_.add(id, node, now_).first_rank = rank;
+  Record& member = members_.add(id, node, now_);
+  member.first_rank = rank;
+  member.restart_slot = restart_slot;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
   emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
-}
-
-void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost) {
-  member->state = MemberState::kGone;
-  member->since = now_;
-  if (stage_ == Stage::kHello) return;
-  if (first_ready_) return start_failed(*member);
-  launch_lost_one(*member, sentence_of(lost, member->cause));
-}
-
-void Coordinator::launch_lost_one(const Record& member, const std::string& what) {
-  if (member.status == 0) {
-    if (members_.staying() == 0) end(0, "all members exited with status 0");
-    return;
-  }
-  if (stage_ == Stage::kRelaunching) return;  // one of those that the first took along
-  const auto verdict = relaunches_.on_failure(now_, member.first_rank, member.status, what);
-  if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
-  relaunch_due_ = verdict.due;
-  note(verdict.sentence);
-  dismiss_launch();
 }
 
 void Coordinator::dismiss_launch() {
   stage_ = Stage::kRelaunching;
   for (auto& [id, r] : members_.each()) {
     if (r.state == MemberState::kStarting) dismiss(&r, false, "relaunch");
-  }
-}
-
-void Coordinator::start_failed(const Record& failed) {
-  backoff_.start_failed(now_);
-  not_replaced(failed);
-  if (backoff_.given_up()) {
-    note(fmt::format(
-        "{} members in a row ended before they were ready: starting no more, `regroup resize` tries again",
-        Backoff::kMostFailedStarts));
   }
 }
 
@@ -113,7 +91,7 @@ void Coordinator::launch() {
   Intent ahead = intent();
   promised_ids_ = ahead.next_member += launched_;
   journal(std::move(ahead));
-  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank) start_one(rank, launched_);
+  for (std::uint32_t rank = 0; rank < launched_ && !done(); ++rank) start_one(rank, launched_, rank);
 }
 
 void Coordinator::relaunch() {
@@ -171,7 +149,10 @@ void Coordinator::give_up_unready() {
     if (policy_.fixed) return end(1, missing_ranks(members_, policy_.max, seconds));
     note(fmt::format("member {} was not ready within {} s", id, seconds));
     dismiss(&r, false, "not ready in time");
-    start_failed(r);
+    r.cause = fmt::format("not being ready within {} s", seconds);
+    not_replaced(r);
+    charge(&r);
+    if (done()) return;
     if (world_.generation == 0 && members_.staying() < policy_.min) {
       return end(1, fmt::format("member {} was not ready within {} s: {} of at least {} members", id, seconds,
                                 members_.staying(), policy_.min));
@@ -226,6 +207,7 @@ void Coordinator::watch_progress() {
     }
     static_cast<void>(kill(id));
     r->cause = "it stood still";
+    r->stood_still = true;
   }
   if (policy_.drop_hung) journal_intent();
 }
@@ -271,7 +253,8 @@ void Coordinator::ask_to_leave(Record* member) {
                     (members_.processes() < policy_.slots ||
                      members_.count(MemberState::kStarting, MemberState::kWarm) > 0);
   // Who has the state stays until another has it, if another can come: not where all hosts are wanted back.
-  const bool more = nodes_.slots() > 0 && policy_.replace && !backoff_.given_up();
+  const bool more =
+      nodes_.slots() > 0 && policy_.replace && budget_.any_left(desired_, members_.used_slots());
   if (members_.holders() == 0 && (more || members_.count(MemberState::kStarting, MemberState::kWarm) > 0)) {
     return;
   }
@@ -295,7 +278,7 @@ std::optional<core::TimePoint> Coordinator::next_deadline() const {
   const auto consider = [&](core::TimePoint at) {
     if (at > now_) next = std::min(next, at);
   };
-  consider(backoff_.not_before());
+  consider(budget_.next_change(now_).value_or(now_));
   if (stage_ == Stage::kRelaunching) consider(relaunch_due_);
   consider(next_query_);
   if (below_min_since_) consider(*below_min_since_ + policy_.wait);

@@ -141,6 +141,16 @@ Roster MemberTable::roster(const core::World& world, core::TimePoint below_min_s
   return out;
 }
 
+std::vector<bool> MemberTable::used_slots() const {
+  std::vector<bool> used(records_.size());
+  for (const auto& [id, r] : records_) {
+    if (r.state > MemberState::kActive || r.leave_wanted) continue;
+    if (r.restart_slot >= used.size()) used.resize(r.restart_slot + 1);
+    used[r.restart_slot] = true;
+  }
+  return used;
+}
+
 std::string MemberTable::ids_of_living() const {
   std::vector<core::MemberId> ids;
   for (const auto& [id, r] : records_) {

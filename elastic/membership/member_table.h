@@ -25,9 +25,15 @@ struct Record : Member {
   bool drained = false;                        // stands at a boundary for good
   bool dismissed = false;                      // we ended it: it is neither replaced nor counted as a failure
   bool kill_asked = false;                     // by a KillRequest, or since it stood still
+  bool stood_still = false;                    // and the others waited for it
   std::optional<core::TimePoint> kill_at;      // SIGKILL if it still runs then
   std::optional<core::TimePoint> suspected{};  // last word of another member that it cannot be reached
   std::int32_t status = 0;                     // as a shell would give it: 128 + signal
+  std::uint32_t restart_slot = 0;              // of RestartBudget
+  bool charged = true;                         // its end counts there, or need not: false from its loss on
+  core::TimePoint entered{};                   // its first World ...
+  core::Step entered_at = 0;                   // ... which went on after that step
+  core::Failure failure;                       // as it, or its agent, said it
   core::WorldMember place;                     // in the newest World ...
   int rank = -1;                               // ... and its rank there; -1: it is not in it
   core::StateWord word;                        // this and what follows as last reported
@@ -95,6 +101,8 @@ class MemberTable {
   [[nodiscard]] core::MemberId reserved_below() const { return reserved_below_; }
   // For decide(): the members of `world` in rank order, then the rest.
   [[nodiscard]] Roster roster(const core::World& world, core::TimePoint below_min_since) const;
+  // By RestartBudget's slots: whether a member stays, or starts, in it.
+  [[nodiscard]] std::vector<bool> used_slots() const;
   [[nodiscard]] std::string ids_of_living() const;  // "0, 2, 5"
   // The first with an abnormal exit status among those that died unasked at or after `since`, or null.
   [[nodiscard]] const Record* first_failure(core::TimePoint since) const;

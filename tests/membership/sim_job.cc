@@ -33,7 +33,8 @@ core::NodeId SimJob::add_host(std::uint32_t slots, bool lent) {
                            .any_fingerprint = options.any_fingerprint,
                            .kept_results = options.policy.kept_results,
                            .learn_above = options.policy.learn_above,
-                           .endpoints = options.hosts.empty() ? "" : "there"};
+                           .endpoints = options.hosts.empty() ? "" : "there",
+                           .resumed_fingerprint = options.resumed_fingerprint};
   nodes_.emplace(node, Node{AgentCore(agent), slots, lent});
   if (!options.hosts.empty()) say_of_nodes(news_of(node));
   return node;

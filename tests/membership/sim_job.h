@@ -43,6 +43,7 @@ class SimJob {
 
   void kill(core::MemberId id, int signal = 9);  // its process dies here and now
   void exit(core::MemberId id, int status);
+  void fail(const core::Failure& failure) { from_member(failure.member, failure); }
   core::Reply ask(const core::Body& request);    // as a control command
   void restart_coordinator(bool lose_messages);  // from the journal
 

@@ -44,6 +44,7 @@ struct SimOptions {
   std::map<core::MemberId, std::string> models;        // others have "m"
   std::map<core::MemberId, std::string> fingerprints;  // others have "f"
   bool any_fingerprint = false;
+  std::string resumed_fingerprint;  // of the checkpoint that the job goes on from
 };
 
 }  // namespace regroup::membership

@@ -1,0 +1,138 @@
+// What a lost member means for its slot, for the launch it belonged to and for the job: the decisions are
+// those of restart_budget.h and relaunch.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "elastic/membership/coordinator.h"
+
+namespace regroup::membership {
+namespace {
+
+std::string cause_of(const core::MemberLost& lost) {
+  if (!lost.reaped) return "";
+  if (lost.signal != 0) return fmt::format("killed by signal {}", lost.signal);
+  const bool early = lost.exit_code == 0 && lost.joined && !lost.finished;
+  return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
+}
+
+bool refused(const Record& r) { return r.failure.kind == core::kRefusedKind; }
+
+}  // namespace
+
+void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
+  Record* r = members_.find(lost.member);
+  if (r == nullptr) {
+    r = &recover(lost.member, node, false);
+    if (first_ready_) r->state = MemberState::kGone;
+  }
+  if (r->reaped) return;
+  // It was ready, and before World 1; whether an earlier incarnation counted the loss is not known.
+  if (r->state == MemberState::kStarting && lost.joined) {
+    somebody_was_ready();
+    r->state = MemberState::kGone;
+    if (!policy_.replace) desired_ = std::min(desired_, members_.staying());
+    losses_due_ = true;
+  }
+  r->finished |= lost.finished;
+  r->step = std::max(r->step, lost.step);
+  if (lost.failure.known()) r->failure = lost.failure;
+  if (lost.reaped) {
+    r->reaped = true;
+    r->status = lost.signal != 0 ? 128 + lost.signal : lost.exit_code;
+    if (!r->kill_asked || lost.signal != SIGKILL) r->cause = cause_of(lost);
+    r->kill_at.reset();
+    const bool quiet = r->dismissed || (r->status == 0 && (r->finished || !lost.joined));
+    if (!quiet) note(sentence_of(lost, r->cause));
+  }
+  if (r->state == MemberState::kStarting) {
+    if (lost.reaped) lost_before_ready(r, lost);
+  } else if (r->state == MemberState::kWarm || r->lives_in_world()) {
+    const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
+    r->state = r->in_world() ? MemberState::kLost : MemberState::kGone;
+    r->since = now_;
+    // The training thread is dead, and so must be the rest; who has finished may tidy up.
+    if (!r->reaped && !r->finished) r->kill_at = now_ + std::chrono::seconds(1);
+    if (stayed) {
+      budget_.put_off(now_, r->restart_slot, members_.staying() >= policy_.min);
+      not_replaced(*r);
+      r->charged = r->kill_asked && !r->stood_still;  // by a user: that is no failure
+    }
+  }
+  if (r->reaped && !r->charged) charge(r);
+}
+
+// Of many that are lost in the same round the next World tells; a successor finds them in the one before.
+void Coordinator::not_replaced(const Record& lost) {
+  if (policy_.replace || desired_ == 0) return;
+  --desired_;
+  losses_due_ |= stage_ != Stage::kRound || lost.rank < 0;
+}
+
+// How it failed is known now.
+void Coordinator::charge(Record* r) {
+  r->charged = true;
+  if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
+  std::set<std::uint32_t> others;
+  for (const core::WorldMember& m : world_.members) {
+    const Record* other = members_.look(m.id);
+    if (other != nullptr && other->lives_in_world()) others.insert(other->restart_slot);
+  }
+  const bool was_in = r->entered != core::TimePoint{};
+  const auto verdict =
+      budget_.on_ending(now_,
+                        {.member = r->id,
+                         .slot = r->restart_slot,
+                         .failure = r->failure,
+                         .cause = r->cause,
+                         .outside = r->reaped && !r->stood_still && ended_from_outside(r->status),
+                         .ready = r->warm_order > 0,
+                         .lived = was_in ? now_ - r->entered : core::Duration{},
+                         .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
+                         .at = std::max(r->step, world_.resume.step())},
+                        others);
+  if (verdict.what == RestartBudget::What::kRestart) return;
+  const std::int32_t status = r->status != 0 ? r->status : 1;
+  if (verdict.what == RestartBudget::What::kEndJob)
+    return end(status, verdict.why, r->failure.kind == core::kUnreadableKind);
+  // On this host alone no further slots come, and nothing is lost before World 1.
+  const bool more = budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
+  if (more || (job_.nodes.empty() && world_.generation > 0))
+    return note(verdict.why + ": starting no more there, `regroup resize` tries again");
+  end(status,
+      fmt::format("{}: {} of at least {} members are left", verdict.why, members_.staying(), policy_.min));
+}
+
+void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost) {
+  member->state = MemberState::kGone;
+  member->since = now_;
+  if (stage_ == Stage::kHello) return;
+  if (!first_ready_) return launch_lost_one(*member, sentence_of(lost, member->cause));
+  not_replaced(*member);
+  charge(member);
+}
+
+void Coordinator::launch_lost_one(const Record& member, const std::string& what) {
+  if (member.status == 0) {
+    if (members_.staying() == 0) end(0, "all members exited with status 0");
+    return;
+  }
+  if (stage_ == Stage::kRelaunching) return;  // one of those that the first took along
+  // A program that is refused has joined: others of it may be taken. Where none is, another launch is refused
+  // for the same reason.
+  const bool others = members_.count(MemberState::kStarting) > 0;
+  if (refused(member) && others) return not_replaced(member);
+  if (refused(member) && std::ranges::all_of(members_.all(), [&](const auto& one) {
+        return one.first < first_member_ || refused(one.second);
+      }))
+    return end(member.status, fmt::format("no member was taken: {}", member.failure.message));
+  const auto verdict = relaunches_.on_failure(now_, member.first_rank, member.status, what, member.failure);
+  if (!verdict.again) return end(verdict.exit_code, verdict.sentence);
+  relaunch_due_ = verdict.due;
+  note(verdict.sentence);
+  dismiss_launch();
+}
+
+}  // namespace regroup::membership

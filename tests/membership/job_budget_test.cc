@@ -1,0 +1,138 @@
+// Members that fail again and again: their slots are given up and the others go on, or the job ends.
+#include <gmock/gmock.h>
+
+#include "tests/membership/job_fixture.h"
+
+namespace regroup::membership {
+namespace {
+
+using testing::HasSubstr;
+
+class BudgetTest : public JobTest {
+ protected:
+  // The first living member of those that `bad` names takes a step in its World, then fails. False: no such
+  // one comes any more.
+  bool fail_next(SimJob& job, const std::function<bool(const SimMember&)>& bad,
+                 const core::Failure& failure = {}) {
+    const auto next = [&] {
+      for (auto& [id, m] : job.members) {
+        if (!m.alive) continue;
+        if (m.world.generation != job.generation() || !m.settled) return -1;  // or the state is lost with it
+        if (m.applied <= m.world.resume.step()) return -1;
+        if (bad(m)) return static_cast<int>(id);
+      }
+      return -1;
+    };
+    if (!job.run_until([&] { return job.end || next() >= 0; }) || job.end) return false;
+    const auto id = static_cast<core::MemberId>(next());
+    core::Failure said = failure;
+    said.member = id;
+    if (said.known()) job.fail(said);
+    job.exit(id, 7);
+    return true;
+  }
+  static bool any(const SimMember&) { return true; }
+  static bool third(const SimMember& m) { return m.start.member >= 2; }
+
+  const core::Failure log_{.kind = "OSError", .place = "train.py:6", .message = "OSError: no 'log'"};
+};
+
+TEST_F(BudgetTest, AMemberThatAlwaysFailsIsGivenUpAndTheOthersFinish) {
+  for (const bool says_why : {true, false}) {
+    SimOptions o;
+    o.steps = 5000;
+    SimJob& job = job_.emplace(o);
+    ASSERT_TRUE(job.steady(1, 3));
+    int failures = 0;
+    while (failures < 20 && !job.heard("starting no more there") &&
+           fail_next(job, third, says_why ? log_ : core::Failure{})) {
+      ++failures;
+      (void)job.run_until(
+          [&] { return job.heard("starting no more there") || job.members.rbegin()->second.alive; });
+    }
+    EXPECT_EQ(failures, says_why ? 3 : 4);
+    EXPECT_TRUE(job.heard(
+        says_why ? "slot 2: 3 members in a row failed in the same way: OSError: no 'log' at train.py:6"
+                 : "slot 2: its member was replaced 3 times without progress (--max-restarts)"));
+    expect_success(job);
+    EXPECT_EQ(job.journal->size(), 2U);
+  }
+}
+
+TEST_F(BudgetTest, WhatMeetsEveryMemberEndsTheJob) {
+  SimOptions o;
+  o.policy.min = o.policy.target = 2;
+  SimJob& job = start(o);
+  int failures = 0;
+  while (fail_next(job, any, log_)) ++failures;
+  EXPECT_EQ(failures, 3);
+  EXPECT_EQ(job.end->exit_code, 7);
+  EXPECT_THAT(job.end->reason, HasSubstr("3 members in a row ("));
+  EXPECT_THAT(job.end->reason, HasSubstr(") failed in the same way: OSError: no 'log' at train.py:6"));
+}
+
+TEST_F(BudgetTest, WithoutRestartsTheFirstFailureBelowMinEndsTheJob) {
+  SimOptions o;
+  o.policy.min = o.policy.target = 2;
+  o.policy.relaunch.max_restarts = 0;
+  SimJob& job = start(o);
+  ASSERT_TRUE(fail_next(job, any));
+  const core::TimePoint failed = job.now;
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_LT(job.now - failed, std::chrono::seconds(1));  // not after --wait
+  EXPECT_EQ(job.end->exit_code, 7);
+  EXPECT_THAT(job.end->reason, HasSubstr("1 of at least 2 members are left"));
+}
+
+TEST_F(BudgetTest, MembersThatAreKilledAreReplacedWithoutLimit) {
+  SimOptions o;
+  o.steps = 1000000;
+  SimJob& job = job_.emplace(o);
+  ASSERT_TRUE(job.steady(1, 3));
+  for (int i = 0; i < 12; ++i) {
+    core::MemberId newest = 0;
+    ASSERT_TRUE(job.run_until([&] {
+      newest = job.members.rbegin()->first;
+      const SimMember& m = job.member(newest);
+      return m.alive && m.settled && m.applied > m.world.resume.step();
+    })) << i;
+    job.kill(newest);
+    ASSERT_TRUE(job.run_until([&] { return job.members.rbegin()->first > newest; })) << i;
+  }
+  EXPECT_FALSE(job.heard("starting no more"));
+}
+
+TEST_F(BudgetTest, AResizeTriesASlotAgainThatWasGivenUp) {
+  SimOptions o;
+  o.policy.relaunch.max_restarts = 0;
+  SimJob& job = start(o);
+  ASSERT_TRUE(fail_next(job, third));
+  ASSERT_TRUE(job.run_until([&] { return job.heard("slot 2: its member was replaced 0 times"); }));
+  ASSERT_TRUE(job.ask(core::ResizeRequest{3}).ok);
+  ASSERT_TRUE(job.run_until([&] { return job.members.size() == 4; }));
+}
+
+TEST_F(BudgetTest, WhatNoMemberCanDoEndsTheJobWhenItIsSaid) {
+  SimJob& job = start();
+  core::Failure final{
+      .member = 1, .kind = "refused checkpoint", .message = "checkpoint c: w is float32 [10]", .final = true};
+  job.fail(final);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 1);
+  EXPECT_EQ(job.end->reason, "checkpoint c: w is float32 [10]");
+  (void)job.run_until([&] { return !job.member(0).alive && !job.member(1).alive; });
+  EXPECT_EQ(job.members.size(), 3U);  // nobody took a place
+}
+
+TEST_F(BudgetTest, ALaunchOfWhichNobodyIsTakenIsTheLast) {
+  SimOptions o;
+  o.resumed_fingerprint = "other";
+  job_.emplace(o);
+  ASSERT_TRUE(job_->run_to_end());
+  EXPECT_EQ(job_->end->exit_code, 1);
+  EXPECT_THAT(job_->end->reason, HasSubstr("no member was taken: member"));
+  EXPECT_EQ(job_->members.size(), 3U);
+}
+
+}  // namespace
+}  // namespace regroup::membership
