@@ -6,6 +6,7 @@
 #include "core/arena.h"
 #include "core/lesson_mark.h"
 #include "elastic/donors.h"
+#include "elastic/failure_report.h"
 #include "elastic/fetch.h"
 #include "elastic/migrate.h"
 #include "elastic/options.h"
@@ -110,12 +111,28 @@ Status Session::Impl::settle_into_world() {
   return {};
 }
 
+namespace {
+
+// Nobody has the state then. One of another training is so for every member; an exception in the caller's own
+// load() is his to report.
+void tell_agent(const Status& failed) {
+  if (failed.code() == Code::kInternal) return;
+  const bool other = failed.code() == Code::kInvalidArgument;
+  (void)report_failure({.kind = other ? "refused checkpoint" : core::kUnreadableKind,
+                        .message = failed.message(),
+                        .final = other});
+}
+
+}  // namespace
+
 // Who is to have the state of a World that nobody has trained in yet: the others get it as newcomers do.
 Status Session::Impl::resume_from_checkpoint() {
   const core::WorldMember& self = self_->self();
   const core::Step step = world().resume.step();
   if (self.needs_state || self.replays || applied_ >= step || checkpointing_.resume_from.empty()) return {};
-  REGROUP_RETURN_IF_ERROR(load_checkpoint(*self_, *options_.state, step, checkpointing_));
+  const Status loaded = load_checkpoint(*self_, *options_.state, step, checkpointing_);
+  if (!loaded.ok()) tell_agent(loaded);
+  REGROUP_RETURN_IF_ERROR(loaded);
   applied_ = step;
   return {};
 }

@@ -5,7 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <utility>
 
+#include "elastic/failure_report.h"
 #include "elastic/sampler.h"
 #include "python/checkpoint.h"
 #include "python/errors.h"
@@ -100,5 +102,13 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
   bind_session(module);
   python::bind_checkpoint(module);
   module.def("default_fingerprint", &elastic::default_fingerprint);
+  module.def(
+      "report_failure",
+      [](std::string kind, std::string place, std::string message) {
+        const nb::gil_scoped_release released;
+        return elastic::report_failure(
+            {.kind = std::move(kind), .place = std::move(place), .message = std::move(message)});
+      },
+      "kind"_a, "place"_a, "message"_a);
   module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
 }

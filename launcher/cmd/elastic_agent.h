@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "elastic/membership/agent_core.h"
+#include "elastic/membership/told_failures.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/lesson_exchange.h"
 #include "launcher/cmd/mpi_launches.h"
@@ -90,6 +91,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void know_ranks();
   void on_connection(core::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const core::Message& message);
+  void on_failure(Link& link, const core::Message& message);
   void on_member_gone(core::MemberId member);
   void on_join_deadline(LinkId id);
   void release(Link& link);
@@ -119,6 +121,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   launcher::Agent& agent_;
   ElasticAgentOptions options_;
   membership::AgentCore core_;
+  membership::ToldFailures told_;
   launcher::Listener listener_;
   std::map<LinkId, Link> links_;
   std::map<core::MemberId, boost::asio::steady_timer> lingering_;  // their connection is closed

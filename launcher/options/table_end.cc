@@ -152,9 +152,10 @@ std::vector<Spec> end_options() {
        set_signals},
       {{"max-restarts"},
        "N",
-       "start a job of -np MIN:MAX again so often: one that does not use the runtime when it loses a member, "
-       "one "
-       "with --checkpoint when it loses all (default: 3)",
+       "of a job of -np MIN:MAX: replace a member so often whose predecessors failed without progress; start "
+       "the job again so often: if it does not use the runtime when it loses a member, with --checkpoint "
+       "when "
+       "it loses all (default: 3)",
        set_restarts,
        kJob,
        kYes},

@@ -7,6 +7,7 @@ any framework or none. Importing regroup needs nothing but Python's standard lib
 import importlib
 from types import ModuleType
 
+from regroup import _failure
 from regroup._errors import DeadlineExceeded, Error, Left, Refused
 from regroup._native import Communicator, WorldInfo, __version__, default_fingerprint
 from regroup.session import Session, Shard, Step, TrackedState
@@ -25,6 +26,8 @@ __all__ = [
     "__version__",
     "default_fingerprint",
 ]
+
+_failure.install()
 
 _MODULES = ("checkpoint", "keras_checkpoint", "optim", "torch", "torch_checkpoint")
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from regroup import _failure
 from regroup import _native as native  # a session's `_native` is its object there
 from regroup._errors import Error, Left, Refused
 
@@ -187,6 +188,7 @@ class Session(Member):
         fingerprint: numeric environment; default_fingerprint() if empty.  deadline: seconds for a wait.
         observer: called at each moment of a step (see Observer); must be quick.
         """
+        _failure.install()
         if not model and isinstance(state, TrackedState):
             model = state.describe()
         self._native = leaving(

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from regroup import _native
+from regroup import _failure, _native
 from regroup._errors import Refused
 from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
@@ -57,6 +57,7 @@ def join(
     progress: rank 0 prints a line per epoch.  deadline: seconds for any wait on other members.
     observer: called at each moment of a step (see regroup.session.Observer); must be quick.
     """
+    _failure.install()
     _check_arguments(model, optimizer, dataset)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it

@@ -1,0 +1,91 @@
+"""Tells the agent of an exception that ends this process, so that one that meets member after member is known
+as the same, and its traceback is printed once and in one piece. Nothing happens without a launcher."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from regroup import _native
+
+_LONGEST = 400  # characters of a message
+_before: Callable[..., Any] = sys.__excepthook__
+_active = False
+
+
+def install() -> None:
+    """Puts the hook before the one that there is, which is called as well."""
+    global _before
+    if "REGROUP_AGENT" in os.environ and sys.excepthook is not _hook:
+        _before, sys.excepthook = sys.excepthook, _hook
+
+
+def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    global _active
+    if _active:  # a hook of the caller's passes on to what it found here
+        sys.__excepthook__(kind, value, trace)
+        return
+    _active = True
+    try:
+        told = None
+        if issubclass(kind, Exception):
+            told = _native.report_failure(kind.__name__, place_of(trace), _message_of(kind, value))
+        if _before is not sys.__excepthook__:
+            _before(kind, value, trace)
+        else:
+            _print(_text_of(kind, value, trace) if told is None else told)
+    finally:
+        _active = False
+
+
+def place_of(trace: TracebackType | None) -> str:
+    """Where it was raised: "train.py:6"; in a library: "train.py:6, in torch/nn/functional.py:9"."""
+    import sysconfig
+    import traceback
+
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    libraries.append(os.path.dirname(__file__))
+
+    def short(frame: traceback.FrameSummary) -> str:
+        path = os.path.abspath(frame.filename)
+        for root in (*sorted(libraries, key=len, reverse=True), os.getcwd()):
+            if path.startswith(root + os.sep):
+                path = path[len(root) + 1 :]
+                break
+        return f"{path}:{frame.lineno}"
+
+    def own(frame: traceback.FrameSummary) -> bool:
+        path = os.path.abspath(frame.filename)
+        return not any(path.startswith(root + os.sep) for root in libraries)
+
+    frames = traceback.extract_tb(trace)
+    if not frames:
+        return ""
+    callers = [frame for frame in frames if own(frame)]
+    if not callers or callers[-1] is frames[-1]:
+        return short(frames[-1])
+    return f"{short(callers[-1])}, in {short(frames[-1])}"
+
+
+def _message_of(kind: type[BaseException], value: BaseException) -> str:
+    import traceback
+
+    lines = "".join(traceback.format_exception_only(kind, value)).split("\n")
+    text = " ".join(line.strip() for line in lines if line.strip())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _text_of(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(kind, value, trace)).rstrip("\n")
+
+
+def _print(text: str) -> None:
+    """In one write, so that no other member's lines come between."""
+    if text and sys.stderr is not None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()

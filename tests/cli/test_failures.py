@@ -1,0 +1,107 @@
+"""Members that fail again and again: which failures are the same, how often one is replaced, what is said."""
+
+import re
+import sys
+
+import pytest
+
+LOOP = """
+import os, sys, time
+import numpy as np
+import regroup
+elements, samples = int(sys.argv[1]), int(sys.argv[2])
+w = np.zeros(elements, np.float32)
+s = regroup.Session(regroup.TrackedState(w=w), elements=elements, samples=samples, batch=4, epochs=1)
+me = int(os.environ["REGROUP_MEMBER"])
+taken = 0
+for step in s:
+    if taken >= 2:
+        {fault}
+    for shard in step: shard.gradient[:] = 1
+    w -= step.gradient
+    taken += 1
+    if not os.path.exists(os.environ["XDG_RUNTIME_DIR"] + "/hurry"): time.sleep(0.01)
+s.finish()
+print("finished")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Makes the words of a training whose members do `fault` after two steps."""
+
+    def make(fault: str = "pass", elements: int = 4, samples: int = 8000) -> list[str]:
+        path = tmp_path / "train.py"
+        path.write_text(LOOP.format(fault=fault))
+        return [sys.executable, str(path), str(elements), str(samples)]
+
+    return make
+
+
+def test_an_exception_that_meets_all_members_ends_the_job_with_one_traceback(regroup, script):
+    job = regroup.run(
+        "--oversubscribe", "-np", "2:2", *script("if s.rank == 0: open('no-such-folder/log', 'w')")
+    )
+    assert job.wait() == 1
+    assert job.err.count("Traceback (most recent call last)") == 1, job.err
+    assert re.search(
+        r"^regroup: the job failed: 3 members in a row \(0, 1, 2\) failed in the same way: "
+        r"FileNotFoundError: .*'no-such-folder/log' at \S*train.py:12 \(exit status 1\)",
+        job.err,
+        re.MULTILINE,
+    ), job.err
+    # In one piece: nobody's line is within it.
+    assert re.search(
+        r'^Traceback .*\n  File ".*train.py", line 12, in <module>\n    if s.rank == 0: open.*\n(.*\^\n)?'
+        r"FileNotFoundError",
+        job.err,
+        re.MULTILINE,
+    ), job.err
+
+
+def test_a_slot_whose_members_always_raise_is_given_up_and_the_others_finish(regroup, script):
+    fault = "if me != 0: raise ValueError(f'bad {me}')"
+    job = regroup.start("--oversubscribe", "--start", "2", "-np", "1:2", *script(fault))
+    job.wait_err(
+        r"^regroup: slot 1: 3 members in a row failed in the same way: ValueError: bad 3 at \S*train.py:12: "
+        r"starting no more there, `regroup resize` tries again$"
+    )
+    job.hurry()
+    assert job.wait() == 0, job.err
+    assert job.out == "finished\n"
+    assert job.err.count("Traceback") == 1
+    assert "regroup: member 2 ended by ValueError: bad 2 at" in job.err
+    job.assert_nothing_left(2)
+
+
+def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(regroup, script):
+    fault = "if os.environ['RANK'] == '1': sys.exit(3)"
+    job = regroup.run("--oversubscribe", "-np", "2:2", "--max-restarts", "1", *script(fault))
+    assert job.wait() == 3
+    assert re.search(
+        r"^regroup: the job failed: slot 1: its member was replaced 1 times without progress "
+        r"\(--max-restarts\), the last: exited with status 3: 1 of at least 2 members are left "
+        r"\(exit status 3\)",
+        job.err,
+        re.MULTILINE,
+    ), job.err
+
+
+def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(regroup, script, tmp_path):
+    words = ["--oversubscribe", "-np", "2:2", "--checkpoint", str(tmp_path / "ck"), "--every", "20"]
+    words += ["--max-restarts", "1"]
+    first = regroup.start(*words, *script(samples=400))
+    first.hurry()
+    assert first.wait() == 0, first.err
+    job = regroup.run(*words, *script(elements=5, samples=408))
+    assert job.wait() == 1
+    assert re.search(
+        r"^regroup: the job failed: checkpoint \S*/step-00000\d+ is of another training: "
+        r"tensor w is float32 \[4\] in the checkpoint, float32 \[5\] in this program; "
+        r"samples is 400 in the checkpoint, 408 in this program\.",
+        job.err,
+        re.MULTILINE,
+    ), job.err
+    assert job.err.count("of another training") == 1
+    assert "Traceback" not in job.err
+    assert "generation 2" not in job.err
