@@ -37,6 +37,7 @@ void Coordinator::recall(core::World world) {
     r.place = m;
     r.rank = static_cast<int>(&m - world_.members.data());
     r.restart_slot = static_cast<std::uint32_t>(r.rank);
+    r.entered = core::TimePoint(core::Duration(1));  // when is not known: long ago
     r.entered_at = world_.resume.step();
     r.state = MemberState::kActive;
   }

@@ -58,7 +58,7 @@ void Coordinator::on_lost(core::NodeId node, const core::MemberLost& lost) {
     if (stayed) {
       budget_.put_off(now_, r->restart_slot, members_.staying() >= policy_.min);
       not_replaced(*r);
-      r->charged = r->kill_asked && !r->stood_still;  // by a user: that is no failure
+      r->charged = false;
     }
   }
   if (r->reaped && !r->charged) charge(r);
@@ -74,6 +74,7 @@ void Coordinator::not_replaced(const Record& lost) {
 // How it failed is known now.
 void Coordinator::charge(Record* r) {
   r->charged = true;
+  if (r->kill_asked && !r->stood_still) return;  // by a user: that is no failure
   if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
   std::set<std::uint32_t> others;
   for (const core::WorldMember& m : world_.members) {

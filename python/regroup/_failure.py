@@ -19,7 +19,7 @@ _active = False
 def install() -> None:
     """Puts the hook before the one that there is, which is called as well."""
     global _before
-    if "REGROUP_AGENT" in os.environ and sys.excepthook is not _hook:
+    if "REGROUP_JOB" in os.environ and sys.excepthook is not _hook:
         _before, sys.excepthook = sys.excepthook, _hook
 
 
