@@ -1,0 +1,25 @@
+// Members that say how they fail: the coordinator is to know, and one of a host prints the traceback.
+#include "launcher/cmd/elastic_agent.h"
+
+namespace regroup::cmd {
+
+// Of the process that has joined, if one has; before that of any that the member has started. A report that
+// goes to a file of its own is wanted there.
+void ElasticAgent::on_failure(Link& link, const core::Message& message) {
+  const auto& failure = std::get<core::Failure>(message.body);
+  const auto joined = joined_.find(failure.member);
+  const pid_t pid = joined != joined_.end()              ? joined->second.pid
+                    : link_of(failure.member) != nullptr ? agent_.crew().pid_of(failure.member)
+                                                         : link.peer;
+  const launcher::OutputRequest& output = agent_.crew().options().output;
+  core::Reply answer;
+  if (link.peer == 0 || link.peer == pid) {
+    perform(core_.handle({failure.member}, message));
+    answer = told_.answer(failure);
+    const bool own_file = !output.folder.empty() || !output.stderr_pattern.empty();
+    if (own_file && !answer.message.empty()) answer = {};
+  }
+  link.channel->send({core_.incarnation(), answer});
+}
+
+}  // namespace regroup::cmd
