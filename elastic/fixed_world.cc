@@ -41,7 +41,7 @@ core::Status several_hosts(const Launch& launch) {
                   "World of fixed "
                   "size on several hosts needs regroup: `regroup -np {} --host ...` instead of {}. To train "
                   "alone in each "
-                  "process, unset these variables",
+                  "process, set REGROUP_WORLD=alone",
                   launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
 }
 

@@ -73,6 +73,7 @@ core::Result<Environment> read_environment() {
   env.agent_socket = variable("REGROUP_AGENT");
   env.job = variable("REGROUP_JOB");
   env.fixed = variable("REGROUP_WORLD") == "fixed";
+  env.alone = variable("REGROUP_WORLD") == "alone";
   if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");
   REGROUP_RETURN_IF_ERROR(parse<core::MemberId>("REGROUP_MEMBER", 0, UINT32_MAX - 1, &env.member));
   REGROUP_RETURN_IF_ERROR(parse<std::uint32_t>("REGROUP_SHARDS", 1, core::kMaxShards, &env.shards));

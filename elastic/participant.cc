@@ -39,6 +39,7 @@ Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t 
 core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 core::Join declaration,
                                                                 core::Duration patience) {
+  if (env.alone) return alone(env, declaration, patience, "REGROUP_WORLD=alone: a world of one");
   const auto launch = read_launch();
   if (!launch.ok()) return launch.status();
   const auto inside = [](pid_t rank) {

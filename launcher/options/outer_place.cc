@@ -23,7 +23,10 @@ bool tells_place(std::string_view name) {
 }  // namespace
 
 Environment without_outer_place(Environment environment) {
-  std::erase_if(environment, [](const auto& entry) { return tells_place(entry.first); });
+  const auto is_outer = [](const auto& entry) {
+    return tells_place(entry.first) && (entry.first != "REGROUP_WORLD" || entry.second == "fixed");
+  };
+  std::erase_if(environment, is_outer);
   return environment;
 }
 

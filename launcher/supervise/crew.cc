@@ -122,7 +122,7 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
   if (!options_.world_socket.empty() && place.space == 0) {
     environment["REGROUP_AGENT"] = options_.world_socket;
     environment["REGROUP_MEMBER"] = std::to_string(place.rank);
-    environment["REGROUP_WORLD"] = "fixed";
+    environment.emplace("REGROUP_WORLD", "fixed");  // or "alone", if the user says so
   }
   add_folder(app.wdir, environment);
   for (const auto& [name, value] : extras.environment) environment[name] = value;

@@ -94,6 +94,16 @@ def training(trail: Path, digits: Path, pace_us: int) -> str:
     )
 
 
+def test_ranks_of_a_step_on_one_node_are_one_world_and_on_two_are_refused(slurm: Slurm):
+    member = ROOT / "build/tests/bin/elastic_member"
+    here = f"srun --mpi=none -N1 -n2 {member} 3 1; {member} 2 1"  # the second in the batch script itself
+    there = f"srun --mpi=none -N2 -n4 {member} 3 1; echo status $?"
+    text = said(slurm, "-N2", "--ntasks-per-node=2", script=f"{here}\n{there}")
+    assert "step 3 size 2" in text and "step 2 size 1" in text, text
+    assert re.search(r"rank \d of 4 of srun \(SLURM_PROCID=\d, SLURM_STEP_NUM_TASKS=4", text), text
+    assert "status 3" in text
+
+
 def test_an_elastic_job_trains_on_all_nodes(slurm: Slurm, tmp_path: Path, digits: Path):
     trail = tmp_path / "trail"
     trail.mkdir()

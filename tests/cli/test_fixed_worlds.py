@@ -220,3 +220,33 @@ weights = numpy.zeros(8, numpy.float32)
 session = regroup.Session(regroup.TrackedState(weights=weights), elements=8)
 assert session.size == 2
 """
+
+
+AGAIN = """
+import numpy, regroup
+def join():
+    return regroup.Session(regroup.TrackedState(weights=numpy.zeros(8, numpy.float32)), elements=8)
+first = join()
+try:
+    join()
+except regroup.Refused as refused:
+    print("refused:", refused)
+first.finish()
+second = join()
+print("second of", second.size)
+second.finish()
+"""
+
+
+def test_a_rank_is_in_one_world_at_a_time(regroup):
+    """After finish() it may join again, and meets the others' second join()."""
+    done = run("openmpi-4", regroup, 2, sys.executable, "-c", AGAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("refused: join: this process is in a World already") == 2
+    assert done.stdout.count("second of 2") == 2
+
+
+@pytest.mark.parametrize("launcher", ["regroup", "hydra"])
+def test_ranks_can_be_kept_apart(launcher, regroup, member):
+    done = run(launcher, regroup, 2, member, "2", "1", REGROUP_WORLD="alone")
+    assert done.returncode == 0 and done.stdout.count("step 2 size 1") == 2, done.stderr
