@@ -143,22 +143,25 @@ Status clean(const std::string& directory) {
   return {};
 }
 
-std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention) {
+std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention,
+                                    std::optional<core::Step> made) {
   std::ranges::sort(steps, std::greater());
   const std::size_t kept = std::max(retention.last, kLeastKept);
   std::vector<core::Step> out;
   for (std::size_t i = kept; i < steps.size(); ++i) {
-    if (retention.every == 0 || steps[i] % retention.every != 0) out.push_back(steps[i]);
+    const bool kept_for_good = retention.every != 0 && steps[i] % retention.every == 0;
+    if (!kept_for_good && steps[i] != made) out.push_back(steps[i]);
   }
   return out;
 }
 
-core::Result<std::vector<core::Step>> prune(const std::string& directory, const Retention& retention) {
+core::Result<std::vector<core::Step>> prune(const std::string& directory, const Retention& retention,
+                                            std::optional<core::Step> made) {
   auto entries = list(directory);
   if (!entries.ok()) return entries.status();
   std::vector<core::Step> steps;
   for (const Entry& entry : *entries) steps.push_back(entry.step);
-  const std::vector<core::Step> out = superfluous(steps, retention);
+  const std::vector<core::Step> out = superfluous(steps, retention, made);
   for (const core::Step step : out)
     REGROUP_RETURN_IF_ERROR(remove_checkpoint(directory, {step, directory + "/" + name_of_step(step)}));
   return out;

@@ -61,11 +61,13 @@ struct Retention {
   std::uint32_t last = 3;   // the newest so many are kept, never fewer than two
   std::uint64_t every = 0;  // and those whose step is a multiple of it; 0: no others
 };
-// Of `steps`, those to be removed.
-[[nodiscard]] std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention);
+// Of `steps`, those to be removed; never `made`, which the caller has just made: there may be later steps.
+[[nodiscard]] std::vector<core::Step> superfluous(std::vector<core::Step> steps, const Retention& retention,
+                                                  std::optional<core::Step> made = {});
 // The holder of the lock: removes them. What was removed.
 [[nodiscard]] core::Result<std::vector<core::Step>> prune(const std::string& directory,
-                                                          const Retention& retention);
+                                                          const Retention& retention,
+                                                          std::optional<core::Step> made = {});
 
 // Those that were set aside: one goes once so many of its step or a later one are committed as are kept, and
 // never more of a prefix stay than that. The holder of the lock. Paths of what was removed.

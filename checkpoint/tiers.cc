@@ -113,9 +113,8 @@ Status prune_copies(const std::string& directory, const Retention& retention, co
     else
       REGROUP_RETURN_IF_ERROR(remove_all(entry.path));
   }
-  for (const core::Step step : superfluous(steps, retention)) {
-    if (step != copied) REGROUP_RETURN_IF_ERROR(remove_copy(entry_of(directory, step).path));
-  }
+  for (const core::Step step : superfluous(steps, retention, copied))
+    REGROUP_RETURN_IF_ERROR(remove_copy(entry_of(directory, step).path));
   return {};
 }
 

@@ -106,12 +106,15 @@ class Snapshot:
         timeout: float = 3600,
     ) -> Path:
         """Writes the pieces and, with `commit`, makes the checkpoint of `step` in `directory` of what all
-        writers of the same uuid and job wrote before. Returns its path when no crash can take it back. Blocks
-        on the disk; raises Error if that is not done within `timeout` seconds, for the reason it names."""
+        writers of the same uuid and job wrote before. Returns its path when no crash can take it back;
+        without `commit`, that of the folder with this writer's part. Of the checkpoints that were there the
+        `keep_last` of the highest steps stay, and this one whatever its step. Blocks on the disk; raises
+        Error if that is not done within `timeout` seconds, for the reason it names."""
+        uuid = uuid or uuids.uuid4().hex
         Path(directory).mkdir(parents=True, exist_ok=True)
         description = {
             "directory": str(directory),
-            "uuid": uuid or uuids.uuid4().hex,
+            "uuid": uuid,
             "step": step,
             "job": job or f"process {os.getpid()}",
             "model": model,
@@ -123,7 +126,7 @@ class Snapshot:
         }
         with _locked(Path(directory)) if commit else contextlib.nullcontext():
             self._persist(json.dumps(description).encode(), timeout)
-        return Path(directory) / f"step-{step:08d}"
+        return Path(directory) / (f"step-{step:08d}" if commit else f".stage-{step}-{uuid}")
 
     def _persist(self, description: bytes, timeout: float) -> None:
         words = [_program("regroup-persist"), "write", str(self._fd)]

@@ -58,6 +58,7 @@ from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
 __all__ = ["Reader", "Writer", "load", "newest_checkpoint", "save"]
 
+_ALL = 2**32 - 1  # to be kept
 _STATE = "regroup.state"  # the JSON of what is no tensor
 _PIECES = "regroup.pieces"  # where in its state's bytes a job's tensors lie
 _EXPORT = "/regroup.export"  # the record that only exports have
@@ -335,7 +336,8 @@ def _main() -> None:
         _fail(f"{args.file}: no file of torch.save() that loads without executing anything: {why}")
     try:
         ImportLimit(os.path.getsize(args.file)).check(state)
-        written = (_write if _is_export(args.file, state) else save)(args.directory, args.step, state)
+        write = _write if _is_export(args.file, state) else save
+        written = write(args.directory, args.step, state, keep_last=_ALL)
         print(written)
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")

@@ -65,6 +65,7 @@ TEST(Retention, KeepsTheLastAndEveryNth) {
   EXPECT_EQ(superfluous(all, {3, 20}), (Steps{30, 10}));
   EXPECT_EQ(superfluous(all, {0, 0}), (Steps{40, 30, 20, 10}));  // two stay whatever is asked
   EXPECT_EQ(superfluous({10}, {1, 0}), Steps{});
+  EXPECT_EQ(superfluous(all, {2, 0}, 20), (Steps{40, 30, 10}));  // what was just made stays
 }
 
 TEST_F(DirectoryTest, CommitsListsAndPrunes) {

@@ -59,6 +59,30 @@ def test_a_file_of_torch_save_is_imported(tmp_path, monkeypatch, capsys):
     assert same(torch_checkpoint.load(tmp_path / "c/step-00000009"), state)
 
 
+def test_a_path_that_a_save_returns_is_there_whatever_its_step(tmp_path):
+    for step in (100, 200, 300):
+        torch_checkpoint.save(tmp_path, step, {"x": torch.ones(2)}, keep_last=2)
+    path = torch_checkpoint.save(tmp_path, 5, {"x": torch.full((2,), 5.0)}, keep_last=2)
+    assert torch.equal(torch_checkpoint.load(path)["x"], torch.full((2,), 5.0))
+    assert sorted(p.name for p in tmp_path.glob("step-*")) == [
+        "step-00000005",
+        "step-00000200",
+        "step-00000300",
+    ]
+    part = checkpoint.Snapshot([checkpoint.Piece("x", "float32", (2,))]).write(tmp_path, 400, commit=False)
+    assert part.is_dir() and not (tmp_path / "step-00000400").exists()
+
+
+def test_an_import_removes_no_checkpoint(tmp_path, monkeypatch):
+    torch.save({"x": torch.ones(2)}, tmp_path / "a.pt")
+    for step in (100, 200, 300, 400, 5):
+        monkeypatch.setattr(
+            sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), str(step)]
+        )
+        torch_checkpoint._main()
+    assert len(list((tmp_path / "c").glob("step-*"))) == 5
+
+
 def import_by_command(*words, **environment):
     return subprocess.run(
         ["regroup", "checkpoint", "import", *map(str, words)],

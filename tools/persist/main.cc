@@ -101,7 +101,7 @@ Status write(int fd) {
   REGROUP_RETURN_IF_ERROR(store->commit(what->snapshot));
   fmt::print("{}\n", what->snapshot.about.step);
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
-  const auto pruned = checkpoint::prune(what->directory, what->retention);
+  const auto pruned = checkpoint::prune(what->directory, what->retention, what->snapshot.about.step);
   if (!pruned.ok()) say(pruned.status().message());
   const auto aside = checkpoint::prune_aside(what->directory, what->retention);
   if (!aside.ok()) say(aside.status().message());
