@@ -24,7 +24,7 @@ using namespace arena_layout;
 namespace {
 
 constexpr std::uint64_t kMagic = 0x414e455241475252ULL;  // "RRGARENA"
-constexpr std::uint32_t kVersion = 7;
+constexpr std::uint32_t kVersion = 8;
 // Two builds whose lines differ must not share an arena, even where nobody remembered to raise kVersion.
 constexpr std::uint32_t kLineShape = sizeof(Line) ^ offsetof(Line, seals) << 8 ^ offsetof(Line, alive) << 16;
 

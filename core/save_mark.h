@@ -41,6 +41,30 @@ struct SaveProgress {
   }
 };
 
+// What the agent asks of members before an end that was announced: one of them brings the whole state alone.
+struct SaveRequest {
+  enum class What : std::uint8_t {
+    kNone,
+    kLater,       // an older one is being written: who leaves waits for what follows
+    kAtBoundary,  // the first member that leaves copies the state
+    kNow,         // so does one that waits for others, whatever for
+    kClaimed,     // member `by` copies it, or has
+  };
+  What what = What::kNone;
+  std::uint32_t number = 0;  // of the request, modulo 2^13
+  std::uint32_t by = 0;      // slot
+  bool operator==(const SaveRequest&) const = default;
+
+  // Nobody has answered it yet.
+  [[nodiscard]] bool open() const { return what != What::kNone && what != What::kClaimed; }
+  [[nodiscard]] std::uint32_t pack() const {
+    return by << 16 | (number & 0x1fff) << 3 | static_cast<std::uint32_t>(what);
+  }
+  [[nodiscard]] static SaveRequest unpack(std::uint32_t word) {
+    return {static_cast<What>(word & 7), word >> 3 & 0x1fff, word >> 16};
+  }
+};
+
 // At the start of the save area. Pieces of the state follow, then the description at `offset` of the area:
 // JSON as regroup-persist takes it (docs/formats/checkpoint.md), but for what only the agent knows.
 struct SaveHeader {
@@ -48,7 +72,8 @@ struct SaveHeader {
   std::uint64_t bytes;
   std::atomic<std::uint64_t> progress;
   Doorbell<RealPolicy> bell;         // the agent sleeps on it
-  std::atomic<std::uint32_t> asked;  // agent: 1, the first member to leave copies the whole state alone
+  std::atomic<std::uint32_t> asked;  // a SaveRequest of the agent, claimed by a member
+  std::atomic<std::int64_t> until;   // when that must be in the area, in nanoseconds of CLOCK_MONOTONIC
 };
 [[nodiscard]] inline SaveHeader& save_header(std::span<std::byte> area) {
   return *reinterpret_cast<SaveHeader*>(area.data());

@@ -118,6 +118,10 @@ std::vector<core::Seat> sharers(Participant& self) {
   return out;
 }
 
+bool is_alive(const core::Arena& arena, core::SlotIndex slot) {
+  return slot < arena.spec().slots && arena.line(slot).dead.load(std::memory_order_acquire) == 0;
+}
+
 void hand_over(core::Arena& arena, core::Step step) {
   arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(), std::memory_order_release);
   core::ring(core::save_header(arena.save_area()).bell);
@@ -201,7 +205,12 @@ Status copy_state(core::Arena& arena, State& state, const SavedPart& share, cons
 
 void want_save(Participant& self, core::Step applied, const Checkpointing& options) {
   if (options.every == 0 || self.rank() != 0 || self.arena().save_area().empty()) return;
-  auto& progress = core::save_header(self.arena().save_area()).progress;
+  core::SaveHeader& header = core::save_header(self.arena().save_area());
+  auto& progress = header.progress;
+  // The last snapshot comes before any other, of which shares would lie over it.
+  const auto last = core::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
+  const bool claimed = last.what == core::SaveRequest::What::kClaimed;
+  if (last.open() || (claimed && is_alive(self.arena(), last.by))) return;
   auto& word = self.arena().save_word();
   std::uint64_t seen = word.load(std::memory_order_acquire);
   const SaveMark mark = SaveMark::unpack(seen);
@@ -261,27 +270,11 @@ Status save_share(Participant& self, State& state, core::Step applied, const Che
   return share ? copy_state(self.arena(), state, *share, options, plan != nullptr ? *plan : none) : Status();
 }
 
-Status save_before_leaving(Participant& self, State& state, core::Step applied, const Checkpointing& options,
-                           SavePlan* plan) {
+Status save_alone(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+                  SavePlan* plan, std::uint64_t seen) {
   core::Arena& arena = self.arena();
-  if (options.every == 0 || arena.save_area().empty() || applied == 0) return {};
-  core::SaveHeader& header = core::save_header(arena.save_area());
-  if (header.asked.load(std::memory_order_acquire) == 0) return {};
-  std::uint64_t seen = arena.save_word().load(std::memory_order_acquire);
-  const SaveMark mark = SaveMark::unpack(seen);
-  // Shares of this very step are on their way, from steps that write there without looking again.
-  const bool comes = mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
-                     SaveProgress::unpack(header.progress.load(std::memory_order_acquire)).generation ==
-                         self.world().generation;
-  // All leave: no further step compares the states.
-  if (comes && options.compared && header.asked.exchange(0, std::memory_order_acq_rel) != 0) {
-    count_share(arena, self.world().generation, applied);
-    return {};
-  }
-  const bool free = !comes && (mark.phase == SaveMark::Phase::kWanted ||
-                               (mark.phase == SaveMark::Phase::kIdle && mark.step < applied));
-  if (!free || header.asked.exchange(0, std::memory_order_acq_rel) == 0) return {};
-  header.progress.store(SaveProgress{kNobodys, 1}.pack(), std::memory_order_release);
+  core::save_header(arena.save_area())
+      .progress.store(SaveProgress{kNobodys, 1}.pack(), std::memory_order_release);
   if (!arena.save_word().compare_exchange_strong(seen, SaveMark{SaveMark::Phase::kWanted, applied}.pack(),
                                                  std::memory_order_acq_rel))
     return {};

@@ -67,9 +67,10 @@ void want_save(Participant& self, core::Step applied, const Checkpointing& optio
 // something.
 void confirm_save(Participant& self, core::Step applied, const Checkpointing& options);
 
-// Before this member leaves: copies the whole state, if the agent asked for it and nobody else does.
-[[nodiscard]] core::Status save_before_leaving(Participant& self, State& state, core::Step applied,
-                                               const Checkpointing& options, SavePlan* plan = nullptr);
+// Copies the whole state after `applied`, if the save area's word still is `seen`, idle or wanted: this
+// member alone, and whoever was to bring a share brings none any more.
+[[nodiscard]] core::Status save_alone(Participant& self, State& state, core::Step applied,
+                                      const Checkpointing& options, SavePlan* plan, std::uint64_t seen);
 
 // Fills `state` with that of `step` from options.resume_from, or from the same one on this host if that
 // answers; is it damaged, and its directory the job's, it is set aside. kDataLoss, kNotFound: damaged or gone

@@ -126,15 +126,31 @@ Status Participant::wait(const std::function<bool()>& ready, const std::string& 
   const core::TimePoint deadline = now() + patience_;
   for (;;) {
     const auto done = [&] {
-      return ready() || revoked() || line().leave.load(std::memory_order_acquire) == core::kNow;
+      return ready() || revoked() || line().leave.load(std::memory_order_acquire) == core::kNow || asked_();
     };
     const bool woken = core::wait_until(line().bell, done, std::min(deadline, now() + kAgentCheck));
     if (woken && ready()) return {};
     if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (woken && asked_()) {
+      answer_();
+      continue;
+    }
     if (woken) return {Code::kRevoked, fmt::format("generation {} is over", world_.generation)};
     REGROUP_RETURN_IF_ERROR(hear_agent());
     if (now() >= deadline) return core::deadline_exceeded(what);
   }
+}
+
+bool Participant::pause(const std::function<bool()>& ready, core::TimePoint deadline) {
+  for (;;) {
+    if (core::wait_until(line().bell, ready, std::min(deadline, now() + kAgentCheck))) return true;
+    if (now() >= deadline || hear_agent().code() == Code::kPeerLost) return false;
+  }
+}
+
+void Participant::while_waiting(std::function<bool()> asked, std::function<void()> answer) {
+  asked_ = std::move(asked);
+  answer_ = std::move(answer);
 }
 
 core::Result<Participant::Joined> Participant::regroup() {
@@ -199,10 +215,15 @@ Status Participant::await_newer_world(const std::function<bool()>& other) {
   const core::TimePoint start = now();
   for (;;) {
     const auto done = [&] {
-      return newer_world() || other() || line().leave.load(std::memory_order_acquire) == core::kNow;
+      return newer_world() || other() || line().leave.load(std::memory_order_acquire) == core::kNow ||
+             asked_();
     };
     const bool woken = core::wait_until(line().bell, done, now() + kAgentCheck);
     if (line().leave.load(std::memory_order_acquire) == core::kNow) return excluded();
+    if (woken && !newer_world() && !other()) {
+      if (asked_()) answer_();
+      continue;
+    }
     if (woken) return {};
     REGROUP_RETURN_IF_ERROR(hear_agent());
     // Holding below --min can last: only the launcher's own --wait ends it. A first World has the caller's

@@ -46,6 +46,11 @@ class Participant {
   // Sleeps until `ready()`. kRevoked: the generation is over; kLeft: excluded, with the reason;
   // kDeadlineExceeded: `what` took longer than the patience; kPeerLost: the agent is gone.
   [[nodiscard]] core::Status wait(const std::function<bool()>& ready, const std::string& what);
+  // So, but whatever becomes of the generation. False: the deadline has passed, or the agent is gone.
+  [[nodiscard]] bool pause(const std::function<bool()>& ready, core::TimePoint deadline);
+  // While this member waits for others, in wait() or for a World: once `asked()`, which must be quick, it
+  // does `answer()`; after which `asked()` is false.
+  void while_waiting(std::function<bool()> asked, std::function<void()> answer);
 
   enum class Joined {
     kInWorld,        // in the newest World, which goes on where this member stands
@@ -76,6 +81,8 @@ class Participant {
 
   // Tells the agent that everything is applied and nothing more will be opened.
   [[nodiscard]] core::Status announce_drained();
+  // It stands at its last boundary, as SIGTERM asked: a further one says nothing new.
+  void heed_term(bool heeded) { term_notice_.heed(heeded); }
 
  private:
   // `takes_notice`: SIGTERM is a notice; else it is what the program made of it.
@@ -110,7 +117,9 @@ class Participant {
   const std::uint64_t seed_;
   const core::Duration patience_;
   AgentLink link_;
-  const TermNotice term_notice_;
+  TermNotice term_notice_;
+  std::function<bool()> asked_ = [] { return false; };
+  std::function<void()> answer_;
   core::World world_;
   core::Generation met_ = 0;  // of contacts_
   std::map<core::MemberId, std::vector<std::byte>> contacts_;

@@ -48,6 +48,9 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
       check_(checkpointing_.compared) {
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
+  self_->while_waiting(
+      [this] { return has_state() && last_save_.wanted(*self_, checkpointing_, Standing::kWaits); },
+      [this] { (void)answer_agent(Standing::kWaits).ok(); });
 }
 
 Status Session::Impl::check_thread(const char* call) const {
@@ -97,16 +100,30 @@ Status Session::Impl::finish_apply() {
   return learning_ ? Status() : save_share(*self_, *options_.state, applied_, checkpointing_, &saving_);
 }
 
+Status Session::Impl::answer_agent(Standing standing) {
+  if (!has_state()) return {};
+  return last_save_.answer(*self_, *options_.state, applied_, checkpointing_, &saving_, standing);
+}
+
+// The agent may ask for the state at any time: as a signal comes to members before it comes to the launcher,
+// also when all have been let go.
 Status Session::Impl::drain() {
-  if (took_part() && !learning_)
-    REGROUP_RETURN_IF_ERROR(save_before_leaving(*self_, *options_.state, applied_, checkpointing_, &saving_));
+  self_->heed_term(true);
+  REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
+  const auto asked = [this] {
+    return has_state() && last_save_.wanted(*self_, checkpointing_, Standing::kAtBoundary);
+  };
   for (;;) {
-    Status status = self_->wait([] { return false; }, "leave: the agent did not let this member go");
-    if (status.code() != Code::kRevoked) return status;
-    if (auto joined = regroup(); !joined.ok()) return joined.status();
-    if (took_part() && !self_->asked_to_leave())
-      return {};  // the others are gone and this one has their state
+    Status status = self_->wait(asked, "leave: the agent did not let this member go");
+    if (status.code() == Code::kRevoked) status = regroup().status();
+    if (status.ok() || status.code() == Code::kLeft)
+      REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
+    if (!status.ok()) return status;
+    if (took_part() && !self_->asked_to_leave()) {  // the others are gone and this one has their state
+      self_->heed_term(false);
+      return {};
+    }
   }
 }
 
@@ -320,7 +337,12 @@ Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& b
 Status Session::Impl::finish() {
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
-  REGROUP_RETURN_IF_ERROR(run_region([](Communicator&) { return Status(); }, true));
+  REGROUP_RETURN_IF_ERROR(run_region(
+      [this](Communicator& all) {
+        return save_what_is_due(*self_, *options_.state, applied_, begun_, checkpointing_, &saving_, all,
+                                core::SystemClock().now() + options_.deadline);
+      },
+      true));
   self_->line().finished.store(1, std::memory_order_release);
   self_->leave_for_good();
   return {};

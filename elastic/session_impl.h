@@ -11,6 +11,7 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
+#include "elastic/last_save.h"
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
 #include "elastic/sampler.h"
@@ -53,6 +54,12 @@ class Session::Impl {
   [[nodiscard]] core::Status open(core::Position next);
   [[nodiscard]] StepInfo describe(Step step) const;
   [[nodiscard]] core::Status finish_apply();
+  // Its state is that of the job after applied_.
+  [[nodiscard]] bool has_state() const {
+    return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
+  }
+  // Brings its state, if the agent asks for it.
+  [[nodiscard]] core::Status answer_agent(Standing standing);
   // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
   [[nodiscard]] core::Status drain();
   // A learner, in a World or not yet: true when the result of the next step is there to be applied, false
@@ -88,6 +95,7 @@ class Session::Impl {
   const Options options_;
   const Checkpointing checkpointing_;
   SavePlan saving_;  // of the step to be applied or the last one applied
+  LastSave last_save_;
   const std::unique_ptr<Participant> self_;
   std::optional<Sampler> sampler_;
   Leaves leaves_;
@@ -98,6 +106,7 @@ class Session::Impl {
   core::Status broken_;   // a region failed and stays open, or the members' states differ; sticky
   bool filling_ = false;  // a leaf is handed out
   Step applied_ = 0;      // everything up to here is applied to the caller's state
+  Step begun_ = 0;        // applied_ when this member came in
   unsigned regions_ = 0;  // committed since applied_
   bool learning_ = false;
   bool torn_ = false;         // the state is a mixture: only another copy helps

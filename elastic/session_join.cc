@@ -30,7 +30,7 @@ Status Session::Impl::enter() {
     Status settled = settle_into_world();
     if (settled.ok()) observe(Moment::kJoined);
     if (settled.code() == Code::kRevoked) settled = regroup().status();
-    if (settled.ok()) applied_ = world().resume.step();
+    if (settled.ok()) applied_ = begun_ = world().resume.step();
     return settled;
   }
   return {};
@@ -48,7 +48,7 @@ Status Session::Impl::take_lesson() {
   const auto step = load_lesson(*self_, *options_.state);
   if (step.code() == Code::kUnavailable || step.code() == Code::kDataLoss) return {};
   if (!step.ok()) return step.status();
-  applied_ = *step;
+  applied_ = begun_ = *step;
   learning_ = true;
   torn_ = false;
   return {};

@@ -16,6 +16,7 @@ namespace {
 std::atomic<pid_t> noticed_process{0};
 std::atomic<core::Line*> noticed_line{nullptr};
 std::atomic<std::int64_t> first_ns{0};  // when the first came; 0: none has
+std::atomic<bool> is_heeded{false};
 
 // Slurm sends it to all processes of a job, and the agent, which gets it too, passes it on.
 constexpr std::int64_t kSameWord = 5'000'000'000;
@@ -37,7 +38,7 @@ void on_term(int /*signal*/) {
   std::int64_t first = 0;
   const std::int64_t now = now_ns();
   if (!first_ns.compare_exchange_strong(first, now)) {
-    if (now - first > kSameWord) die_of_it();
+    if (now - first > kSameWord && !is_heeded.load()) die_of_it();
     errno = saved;
     return;
   }
@@ -58,10 +59,15 @@ TermNotice::TermNotice(core::Line* line) {
   if (!noticed_line.compare_exchange_strong(none, line)) return;
   noticed_process.store(::getpid());
   first_ns.store(0);
+  is_heeded.store(false);
   struct sigaction action {};
   action.sa_handler = on_term;
   action.sa_flags = SA_RESTART;
   installed_ = ::sigaction(SIGTERM, &action, nullptr) == 0;
+}
+
+void TermNotice::heed(bool heeded) {
+  if (installed_) is_heeded.store(heeded);
 }
 
 TermNotice::~TermNotice() {

@@ -14,6 +14,8 @@ class TermNotice {
   ~TermNotice();
   TermNotice(const TermNotice&) = delete;
   TermNotice& operator=(const TermNotice&) = delete;
+  // From now on (or no more) the member does what the first one asked: later ones do nothing.
+  void heed(bool heeded);
 
  private:
   bool installed_ = false;

@@ -1,0 +1,135 @@
+// A request has a number, so that each member answers it once. Members may die at any point: the agent sees
+// who has claimed a request, and asks again where that one is dead and the snapshot is not complete.
+#include "elastic/last_save.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "core/arena.h"
+#include "core/save_mark.h"
+
+namespace regroup::elastic {
+namespace {
+
+using core::SaveMark;
+using core::SaveProgress;
+using core::SaveRequest;
+using core::Status;
+using What = core::SaveRequest::What;
+
+bool on_its_way(const SaveMark& mark) {
+  return mark.phase == SaveMark::Phase::kReady || mark.phase == SaveMark::Phase::kTaken;
+}
+
+bool saves(Participant& self, const Checkpointing& options) {
+  return options.every > 0 && !self.arena().save_area().empty();
+}
+
+SaveRequest request_to(Participant& self) {
+  return SaveRequest::unpack(
+      core::save_header(self.arena().save_area()).asked.load(std::memory_order_acquire));
+}
+
+SaveMark mark_of(Participant& self) {
+  return SaveMark::unpack(self.arena().save_word().load(std::memory_order_acquire));
+}
+
+// Shares of this very step are coming: their members need not look again.
+bool shares_come(Participant& self, const SaveMark& mark, core::Step applied) {
+  const auto progress = core::save_header(self.arena().save_area()).progress.load(std::memory_order_acquire);
+  return mark == SaveMark{SaveMark::Phase::kWanted, applied} &&
+         SaveProgress::unpack(progress).generation == self.world().generation;
+}
+
+bool is_alone(Participant& self) {
+  const core::Arena& arena = self.arena();
+  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+    const core::Line& line = arena.line(slot);
+    const bool lives =
+        line.occupied.load(std::memory_order_acquire) != 0 && line.dead.load(std::memory_order_acquire) == 0;
+    if (lives && slot != self.seat().slot) return false;
+  }
+  return true;
+}
+
+// Nobody stores a share of what is wanted while this member copies the state after `applied`. Of that step
+// the bytes would be the same; who has applied more had brought its shares before; a later step nobody
+// commits without the vote of this member, as long as its generation lasts.
+bool may_take_over(Participant& self, const SaveMark& mark, core::Step applied) {
+  if (mark.phase != SaveMark::Phase::kWanted || mark.step <= applied) return true;
+  const bool holds_vote = self.world().generation == self.arena().newest_world() && !self.revoked();
+  return holds_vote || is_alone(self);
+}
+
+}  // namespace
+
+bool LastSave::wanted(Participant& self, const Checkpointing& options, Standing standing) const {
+  if (!saves(self, options)) return false;
+  const SaveRequest request = request_to(self);
+  return request.open() && request.number != answered_ &&
+         (standing == Standing::kAtBoundary || request.what == What::kNow);
+}
+
+Status LastSave::answer(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+                        SavePlan* plan, Standing standing) {
+  bool again = true;
+  while (again && applied > 0 && wanted(self, options, standing)) {
+    again = false;
+    REGROUP_RETURN_IF_ERROR(answer_once(self, state, applied, options, plan, &again));
+  }
+  return {};
+}
+
+Status LastSave::answer_once(Participant& self, State& state, core::Step applied,
+                             const Checkpointing& options, SavePlan* plan, bool* again) {
+  core::SaveHeader& header = core::save_header(self.arena().save_area());
+  std::uint32_t asked = header.asked.load(std::memory_order_acquire);
+  const SaveRequest request = SaveRequest::unpack(asked);
+  const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
+  const SaveMark mark = SaveMark::unpack(seen);
+  answered_ = request.number;
+  if (!request.open()) return {};
+  if (mark.phase != SaveMark::Phase::kWanted && mark.step >= applied) return {};
+  if (request.what == What::kLater || on_its_way(mark)) {
+    const auto changed = [&] {
+      const bool freed = request.what != What::kLater && !on_its_way(mark_of(self));
+      return freed || header.asked.load(std::memory_order_acquire) != asked;
+    };
+    const core::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
+    *again = self.pause(changed, until);
+    if (*again) answered_ = ~0U;
+    return {};
+  }
+  // Where states are compared before a snapshot counts, no further step does that for this one.
+  if (request.what == What::kAtBoundary && !options.compared && shares_come(self, mark, applied)) return {};
+  if (!may_take_over(self, mark, applied)) return {};
+  const SaveRequest claim{What::kClaimed, request.number, self.seat().slot};
+  if (!header.asked.compare_exchange_strong(asked, claim.pack(), std::memory_order_acq_rel)) {
+    *again = true;
+    answered_ = ~0U;
+    return {};
+  }
+  return save_alone(self, state, applied, options, plan, seen);
+}
+
+Status save_what_is_due(Participant& self, State& state, core::Step applied, core::Step begun,
+                        const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
+                        core::TimePoint deadline) {
+  if (options.every == 0 || applied <= begun) return {};
+  REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have brought their shares of what was wanted
+  if (all.rank() != 0 || !saves(self, options)) return {};
+  const auto covers = [&](const SaveMark& mark) {
+    return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
+  };
+  if (covers(mark_of(self))) return {};
+  const auto is_free = [&] { return !on_its_way(mark_of(self)); };
+  REGROUP_RETURN_IF_ERROR(
+      self.wait(is_free, fmt::format("finish: the checkpoint of step {} is still being written, and the one "
+                                     "that is due behind the last step waits for it",
+                                     mark_of(self).step)));
+  const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
+  return covers(SaveMark::unpack(seen)) ? Status() : save_alone(self, state, applied, options, plan, seen);
+}
+
+}  // namespace regroup::elastic

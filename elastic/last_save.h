@@ -1,0 +1,46 @@
+// The last snapshot of a job, which one member brings alone: before an end that was announced the agent asks
+// for it, and behind the last step of a training it may be due. docs/design/checkpoint.md.
+#pragma once
+
+#include <cstdint>
+
+#include "collective/communicator.h"
+#include "core/status.h"
+#include "core/world.h"
+#include "elastic/checkpointing.h"
+#include "elastic/participant.h"
+#include "elastic/state.h"
+
+namespace regroup::elastic {
+
+// Where a member stands that is asked for its state: all of it is that after the last step it has applied.
+enum class Standing {
+  kAtBoundary,  // it leaves, and opens nothing more
+  kWaits,       // for others, with a step open or between two generations
+};
+
+// One member's answers. Used by the training thread.
+class LastSave {
+ public:
+  // The agent asks for the state of a member that stands so, and this one has not answered yet.
+  [[nodiscard]] bool wanted(Participant& self, const Checkpointing& options, Standing standing) const;
+  // Copies the state after `applied` into the save area, unless that step is saved already or another member
+  // brings it. Waits until an older one is on the disk, at most for as long as the agent said.
+  [[nodiscard]] core::Status answer(Participant& self, State& state, core::Step applied,
+                                    const Checkpointing& options, SavePlan* plan, Standing standing);
+
+ private:
+  [[nodiscard]] core::Status answer_once(Participant& self, State& state, core::Step applied,
+                                         const Checkpointing& options, SavePlan* plan, bool* again);
+
+  std::uint32_t answered_ = ~0U;  // number of the last request
+};
+
+// In a region of all members, `all`, behind the last step: the first of them copies the state after
+// `applied`, if a checkpoint has become due after step `begun` that is neither written nor on its way to the
+// disk. It waits for the one before to be written. kRevoked: the region is to be run again.
+[[nodiscard]] core::Status save_what_is_due(Participant& self, State& state, core::Step applied,
+                                            core::Step begun, const Checkpointing& options, SavePlan* plan,
+                                            collective::Communicator& all, core::TimePoint deadline);
+
+}  // namespace regroup::elastic

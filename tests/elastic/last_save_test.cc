@@ -1,0 +1,189 @@
+// The last snapshot: who brings the state when the agent asks for it, wherever members stand.
+#include "elastic/last_save.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "core/save_mark.h"
+#include "tests/elastic/members.h"
+
+namespace regroup::elastic {
+namespace {
+
+using collective::testing::eventually;
+using core::SaveMark;
+using core::SaveRequest;
+using core::SlotIndex;
+using testing::Agent;
+using testing::Bytes;
+using testing::pattern;
+using testing::start;
+using Phase = core::SaveMark::Phase;
+using What = core::SaveRequest::What;
+
+constexpr std::size_t kBytes = 50'000;
+const Checkpointing kSaving{1, "", "a model", "a fingerprint"};
+
+// Members of one host, of which each stands after step `applied` of its own.
+class LastSaveTest : public ::testing::Test {
+ protected:
+  LastSaveTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
+    for (SlotIndex slot = 0; slot < 2; ++slot) states_.emplace_back(pattern(kBytes, slot + 1));
+  }
+  void start_both(const std::function<void(Participant&, State&)>& body) {
+    for (const SlotIndex slot : {0, 1})
+      threads_.push_back(
+          start(agent_, slot, [&, slot, body](Participant& self) { body(self, states_[slot]); }));
+    agent_.welcome_all();
+    agent_.announce(1, {0, 1}, {});
+  }
+  void ask(What what, core::Duration within = std::chrono::seconds(30)) {
+    core::SaveHeader& header = core::save_header(agent_.arena().save_area());
+    const auto until = core::SystemClock().now() + within;
+    header.until.store(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch()).count());
+    header.asked.store(SaveRequest{what, ++asks_}.pack());
+    core::ring_all(agent_.arena());
+  }
+  SaveMark mark() { return SaveMark::unpack(agent_.arena().save_word().load()); }
+  void set_mark(SaveMark mark) {
+    agent_.arena().save_word().store(mark.pack());
+    core::ring_all(agent_.arena());
+  }
+  SaveRequest request() {
+    return SaveRequest::unpack(core::save_header(agent_.arena().save_area()).asked.load());
+  }
+
+  Agent agent_;
+  std::deque<Bytes> states_;
+  std::uint32_t asks_ = 0;
+  std::vector<std::jthread> threads_;
+};
+
+TEST_F(LastSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
+  ask(What::kAtBoundary);
+  std::atomic<int> answered = 0;
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    EXPECT_FALSE(save.wanted(self, kSaving, Standing::kWaits));
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+    EXPECT_FALSE(save.wanted(self, kSaving, Standing::kAtBoundary));
+    ++answered;
+    EXPECT_TRUE(eventually([&] { return answered == 2; }));
+  });
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+  EXPECT_EQ(request().what, What::kClaimed);
+  EXPECT_EQ(core::save_header(agent_.arena().save_area()).bell.count.load(), 1U);
+}
+
+TEST_F(LastSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
+  std::atomic<bool> saved = false;
+  std::atomic<int> in = 0;
+  start_both([&](Participant& self, State& state) {
+    ++in;
+    if (self.seat().slot == 1) return;  // dies
+    LastSave save;
+    self.while_waiting([&] { return save.wanted(self, kSaving, Standing::kWaits); },
+                       [&] {
+                         EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
+                         saved = true;
+                       });
+    EXPECT_EQ(self.wait([] { return false; }, "never").code(), core::Code::kRevoked);
+    EXPECT_EQ(self.regroup().status().code(), core::Code::kLeft);
+  });
+  EXPECT_TRUE(eventually([&] { return in == 2; }));
+  agent_.line(1).dead.store(1);
+  for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
+  core::ring_all(agent_.arena());
+  ask(What::kNow);
+  EXPECT_TRUE(eventually([&] { return saved.load(); }));
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+  agent_.line(0).leave.store(core::kNow);
+  core::ring_all(agent_.arena());
+}
+
+TEST_F(LastSaveTest, SharesThatWillNotComeAreReplaced) {
+  set_mark({Phase::kWanted, 8});  // in a generation that is over: the other one died before its share
+  start_both([&](Participant& self, State& state) {
+    if (self.seat().slot == 1) return;
+    LastSave save;
+    EXPECT_TRUE(eventually([&] { return save.wanted(self, kSaving, Standing::kWaits); }));
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
+  });
+  ask(What::kNow);
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+}
+
+// Who is in the newest World may bring a share of that later step at any time.
+TEST_F(LastSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
+  set_mark({Phase::kWanted, 8});
+  std::atomic<int> in = 0;
+  start_both([&](Participant& self, State& state) {
+    ++in;
+    if (self.seat().slot == 1) {
+      EXPECT_TRUE(eventually([&] { return request().open() && self.revoked(); }));
+      return;
+    }
+    LastSave save;
+    EXPECT_TRUE(eventually([&] { return self.revoked() && save.wanted(self, kSaving, Standing::kWaits); }));
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
+  });
+  EXPECT_TRUE(eventually([&] { return in == 2; }));
+  for (const SlotIndex slot : {0, 1}) agent_.line(slot).revoked_up_to.store(1);
+  ask(What::kNow);
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kWanted, 8}));
+  EXPECT_TRUE(request().open());
+}
+
+TEST_F(LastSaveTest, WaitsForTheDiskAndThenForWhatTheAgentSays) {
+  set_mark({Phase::kTaken, 5});
+  ask(What::kLater);
+  std::atomic<int> left = 0;
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+    ++left;
+    EXPECT_TRUE(eventually([&] { return left == 2; }));
+  });
+  EXPECT_TRUE(eventually([&] { return agent_.sleeps(0) && agent_.sleeps(1); }));
+  set_mark({Phase::kIdle, 5});
+  EXPECT_EQ(left, 0);
+  ask(What::kAtBoundary);
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+}
+
+TEST_F(LastSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
+  set_mark({Phase::kTaken, 5});
+  ask(What::kAtBoundary, std::chrono::milliseconds(50));
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+  });
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kTaken, 5}));
+}
+
+TEST_F(LastSaveTest, WhatIsSavedAlreadyIsNotSavedAgain) {
+  set_mark({Phase::kIdle, 7});
+  ask(What::kAtBoundary);
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+  });
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kIdle, 7}));
+  EXPECT_TRUE(request().open());
+}
+
+}  // namespace
+}  // namespace regroup::elastic
