@@ -8,6 +8,14 @@
 #include "elastic/membership/coordinator.h"
 
 namespace regroup::membership {
+namespace {
+
+// Members of a World.
+std::uint32_t least(const NodeTable& nodes, const Policy& policy) {
+  return nodes.slots() > 0 ? policy.min : 1;
+}
+
+}  // namespace
 
 void Coordinator::advance() {
   if (stage_ == Stage::kNodes) return;
@@ -36,7 +44,10 @@ void Coordinator::decide_next() {
   }
   Roster roster = members_.roster(world_, below_min_since_.value_or(core::TimePoint{}));
   roster.revoked = reported;
-  const Verdict verdict = decide(now_, roster, policy_);
+  Policy policy = policy_;
+  policy.min = least(
+      nodes_, policy_);  // where no host may have members any more, what is left ends its step and leaves
+  const Verdict verdict = decide(now_, roster, policy);
   if (stage_ == Stage::kSteady) {
     if (verdict.next || verdict.broken) start_round(verdict.why);
   } else if (verdict.next) {
@@ -121,7 +132,7 @@ void Coordinator::watch_minimum() {
   const bool plain = !first_ready_ || members_.any_finished();
   const auto able = world_.generation > 0 ? members_.count(MemberState::kWarm, MemberState::kDraining)
                                           : members_.count(MemberState::kStarting, MemberState::kWarm);
-  if (plain || able >= policy_.min) {
+  if (plain || able >= least(nodes_, policy_)) {
     below_min_since_.reset();
   } else if (!below_min_since_) {
     below_min_since_ = now_;
@@ -261,10 +272,14 @@ void Coordinator::end_if_over() {
   } else if (lost) {
     fail(fmt::format("all members of generation {} are lost", world_.generation), true);
   } else {
-    for (auto& [id, r] : members_.each()) {  // who stands at its boundary until it is let go
+    // Agents hear first that the job ends, so that they ask for the state of who stands at its boundary.
+    end(kEndedOnNotice, "all members left on notice");
+    const Effect done = effects_.back();
+    effects_.pop_back();
+    for (auto& [id, r] : members_.each()) {
       if (r.state == MemberState::kDrained) dismiss(&r, true, "left on notice");
     }
-    end(kEndedOnNotice, "all members left on notice");
+    emit(done);
   }
 }
 

@@ -121,6 +121,15 @@ std::string resumes(const CheckpointPlan& plan) {
   return fmt::format("the job goes on after step {}, from {}", plan.resume->step, plan.resume->path);
 }
 
+std::string newest_of(const CheckpointPlan& plan, core::Step committed, bool several_hosts) {
+  if (plan.directory.empty()) return "";
+  if (committed == 0 && plan.resume)
+    return fmt::format("the newest checkpoint is that of step {}, {}", plan.resume->step, plan.resume->path);
+  if (committed > 0)
+    return fmt::format("the newest checkpoint is that of step {} in {}", committed, plan.directory);
+  return several_hosts ? "" : fmt::format("there is no checkpoint in {} yet", plan.directory);
+}
+
 std::string local_copy(const CheckpointPlan& plan) {
   if (!plan.resume || plan.shared.empty()) return {};
   return fmt::format("{}/{}", plan.directory, fs::path(plan.resume->path).filename().string());

@@ -21,6 +21,7 @@ namespace {
 
 using core::Result;
 using core::SaveMark;
+using core::SaveRequest;
 using core::Status;
 using Json = nlohmann::json;
 
@@ -28,21 +29,11 @@ constexpr std::chrono::seconds kFinishLimit(600);  // of a checkpoint that is be
 constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory, before that is told
 constexpr std::chrono::seconds kReleaseLimit(5);   // of whoever has its lock
 constexpr std::chrono::seconds kTryAgain(5);       // whether another job has given it back
+constexpr std::chrono::seconds kSaveLimit(30);     // of a last snapshot, where no deadline was given ...
+constexpr std::chrono::seconds kClaimLimit(1);     // ... and for a member that waits to begin with it
 constexpr std::string_view kHeld = "held";         // as regroup-persist says it ...
 constexpr int kAnotherJobs = 3;                    // ... and how it ends where another job has the directory
 constexpr double kMiB = 1 << 20;
-
-const char* name_of(LastChoice::What what) {
-  switch (what) {
-    case LastChoice::What::kFinish:
-      return "the checkpoint is finished before the end";
-    case LastChoice::What::kPersist:
-      return "a last checkpoint is made before the end";
-    case LastChoice::What::kKeep:
-      return "the last checkpoint that is committed stays the last";
-  }
-  return "?";
-}
 
 // Of a process that said nothing.
 std::string silent_end(int wait_status) {
@@ -61,7 +52,8 @@ Checkpoints::Checkpoints(boost::asio::io_context& loop, CheckpointPlan plan, std
       quiet_(quiet),
       loop_(loop),
       limit_(loop),
-      late_(loop) {}
+      late_(loop),
+      last_(loop, arena_) {}
 
 Checkpoints::~Checkpoints() {
   if (process_) process_->abandon();
@@ -193,11 +185,13 @@ void Checkpoints::poll() {
   const bool there = arena.mapped() && !arena.save_area().empty();
   const auto mark = there ? SaveMark::unpack(arena.save_word().load(std::memory_order_acquire)) : SaveMark{};
   if (!process_ && !taking_ && !keep_ && !barred_ && mark.phase == SaveMark::Phase::kReady) write(mark.step);
+  last_.on_rung();
   if (process_ || copy_ || (taking_ && !hangs_) || releasing_) return;  // their ends go on
   if (!then_ || release_own()) return;
   if (hangs_ && mark.phase == SaveMark::Phase::kReady)
     say_(fmt::format("the checkpoint of step {} is lost: {}", mark.step, not_yet_));
   if (hangs_) drop_check();
+  if (const std::string outcome = last_.outcome(); !outcome.empty() && !quiet_) say_(outcome);
   std::exchange(then_, {})();
 }
 
@@ -223,21 +217,55 @@ void Checkpoints::end_by(core::TimePoint deadline) {
 
 void Checkpoints::on_notice(core::TimePoint deadline) {
   const core::Arena& arena = arena_();
-  if (deadline_ || plan_.every == 0 || !arena.mapped() || arena.save_area().empty()) return;
+  if (plan_.every == 0 || (deadline_ && deadline >= *deadline_)) return;
+  if (!arena.mapped() || arena.save_area().empty()) {
+    if (!quiet_ && !std::exchange(told_nothing_, true))
+      say_("no last checkpoint is made: no member has joined");
+    return;
+  }
+  const bool further = deadline_.has_value();
   deadline_ = deadline;
   end_by(deadline);
+  if (further) return;
+  const LastChoice choice = choose();
+  keep_ = choice.what == LastChoice::What::kKeep;
+  if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
+  if (keep_ && process_) process_->kill();
+  if (keep_ || !last_.can_ask()) return;
+  using What = SaveRequest::What;
+  last_.ask(choice.what == LastChoice::What::kPersist ? What::kAtBoundary : What::kLater,
+            copied_by(core::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
   const core::TimePoint now = core::SystemClock().now();
-  Remaining remaining{{}, {}, arena.spec().snapshot_bytes, bandwidth_, deadline - now};
+  last_.insist_at(now + (deadline - now) / 2);
+}
+
+// While an older one was being written its members have gone on, and may wait for what follows.
+void Checkpoints::ask_after_writing() {
+  if (!last_.awaited() || !deadline_ || keep_ || !last_.can_ask() || last_.newest() <= writing_) return;
+  const LastChoice choice = choose();
+  const bool persist = choice.what == LastChoice::What::kPersist;
+  if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
+  if (!persist) return last_.call_off();
+  using What = SaveRequest::What;
+  last_.ask(last_.insists() ? What::kNow : What::kAtBoundary,
+            copied_by(core::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
+}
+
+void Checkpoints::save_now(std::function<void()> then) {
+  if (plan_.every == 0 || deadline_ || keep_ || barred_ || !last_.can_ask()) return then();
+  if (!quiet_) say_("a last checkpoint is made before the end: the job has failed");
+  last_.ask(SaveRequest::What::kNow, core::SystemClock().now() + kSaveLimit);
+  last_.await(kClaimLimit, std::move(then));
+}
+
+LastChoice Checkpoints::choose() const {
+  const core::TimePoint now = core::SystemClock().now();
+  Remaining remaining{{}, {}, arena_().spec().snapshot_bytes, bandwidth_, *deadline_ - now};
   if (process_) remaining.writing = writing_, remaining.since = now - since_;
   remaining.copied = !host_.empty() && !plan_.shared.empty();
   remaining.copy_bandwidth = copy_bandwidth_;
   if (copy_) remaining.copying = now - copying_since_;
-  const LastChoice choice = choose_last(remaining);
-  keep_ = choice.what == LastChoice::What::kKeep;
-  if (choice.what == LastChoice::What::kPersist)
-    core::save_header(arena.save_area()).asked.store(1, std::memory_order_release);
-  if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
-  if (keep_ && process_) process_->kill();
+  return choose_last(remaining);
 }
 
 core::Duration Checkpoints::still_needs() const {
@@ -301,22 +329,7 @@ void Checkpoints::free_area(core::Step step) {
   arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
 }
 
-std::string Checkpoints::newest() const {
-  if (plan_.directory.empty()) return "";
-  if (committed_ == 0 && plan_.resume)
-    return fmt::format("the newest checkpoint is that of step {}, {}", plan_.resume->step,
-                       plan_.resume->path);
-  if (committed_ > 0)
-    return fmt::format("the newest checkpoint is that of step {} in {}", committed_, plan_.directory);
-  return host_.empty() ? fmt::format("there is no checkpoint in {} yet", plan_.directory) : "";
-}
-
-core::Step Checkpoints::newest_step() const {
-  core::Step newest = 0;
-  for (core::SlotIndex slot = 0; slot < arena_().spec().slots; ++slot)
-    newest = std::max(newest, arena_().line(slot).step.load(std::memory_order_relaxed));
-  return newest;
-}
+std::string Checkpoints::newest() const { return newest_of(plan_, committed_, !host_.empty()); }
 
 void Checkpoints::written(int wait_status) {
   process_.reset();
@@ -330,12 +343,14 @@ void Checkpoints::written(int wait_status) {
                      host_.empty() ? "" : ", by host " + host_));
     if (!error_.empty()) say_(error_);
   }
-  if (const core::Step newest = newest_step(); newest >= writing_ + plan_.every && !quiet_)
+  if (const core::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
     say_(fmt::format("the checkpoint due after step {} waited for the disk: step {} is done (--every {})",
                      (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
   free_area(writing_);
   if (acknowledged_) committed_ = writing_;
+  last_.wrote();
   if (acknowledged_) copy();
+  ask_after_writing();
   poll();
 }
 

@@ -14,6 +14,7 @@
 #include "core/arena.h"
 #include "core/save_mark.h"
 #include "core/status.h"
+#include "launcher/cmd/last_snapshot.h"
 #include "launcher/cmd/options.h"
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/save_watcher.h"
@@ -45,6 +46,8 @@ using node::Resume;
 // What tells a member of the plan.
 void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment);
 
+// A sentence about the newest checkpoint; `committed`: that this host has written, 0: none.
+[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, core::Step committed, bool several_hosts);
 // What the user is told of plan.resume, which is there.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
@@ -61,8 +64,13 @@ class Checkpoints {
   // The agent's arena may have been made, or another one.
   void look_for_arena();
   // This host has to go by then: weighs what is being written, or another snapshot, against it, and says what
-  // becomes of them and why. Nothing is written after the deadline.
+  // becomes of them and why. Nothing is written after the deadline. A further, earlier one replaces it.
   void on_notice(core::TimePoint deadline);
+  // The members are about to be killed, as their job has failed: calls `then` when one of those that wait for
+  // others has brought its state, or none does.
+  void save_now(std::function<void()> then);
+  // Of this host: it may be the one that was to bring the last snapshot.
+  void on_member_ended() { last_.on_member_ended(); }
   // Until the deadline, while something is being written; else zero.
   [[nodiscard]] core::Duration still_needs() const;
   // "the newest checkpoint is that of step 20 in DIR", as far as this host knows; empty: the job keeps none.
@@ -81,13 +89,14 @@ class Checkpoints {
   void drop_check();
   [[nodiscard]] bool release_own();
   void end_by(core::TimePoint deadline);
+  [[nodiscard]] LastChoice choose() const;
+  void ask_after_writing();
   void poll();
   void write(core::Step step);
   void copy();
   void copied(int wait_status);
   void written(int wait_status);
   [[nodiscard]] core::Result<std::string> description(core::Step step) const;
-  [[nodiscard]] core::Step newest_step() const;
   void free_area(core::Step step);
 
   const CheckpointPlan plan_;
@@ -112,6 +121,8 @@ class Checkpoints {
   double bandwidth_ = 0;       // bytes per second, of the newest that was written ...
   double copy_bandwidth_ = 0;  // ... and of the newest copy
   std::optional<core::TimePoint> deadline_;
+  LastSnapshot last_;
+  bool told_nothing_ = false;
   bool keep_ = false;    // nothing more is written
   bool barred_ = false;  // nor ever: this host's own directory could not be prepared
   bool acknowledged_ = false;

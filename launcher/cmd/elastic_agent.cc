@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kLessonPause(1);
 }  // namespace
 
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
-             int doubtful_hosts, core::Step resumed) {
+             int doubtful_hosts, core::Step resumed, core::Duration last) {
   if (agent.ending()) return;
   // Members heard a signal that is on its way to us, too: an allocator sends it to all processes of a job.
   if (done.exit_code == membership::kEndedOnNotice) {
@@ -38,6 +38,7 @@ void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
   if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts, resumed);
+  if (done.exit_code != 0 && last > core::Duration::zero()) return agent.terminate(done.exit_code, last);
   agent.kill(done.exit_code);
 }
 
@@ -85,9 +86,14 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
   coordinator_ = std::make_shared<launcher::Channel>(
       agent_.loop(), std::move(socket),
       [this](const core::Message& message) {
-        on_message(message);
         const auto* done = std::get_if<core::JobDone>(&message.body);
-        if (done != nullptr) end_job(agent_, *done, agent_.crew().options().apps.at(0), options_.quiet);
+        if (done == nullptr) return on_message(message);
+        const auto end = [this, message, done = *done] {
+          on_message(message);
+          end_job(agent_, done, agent_.crew().options().apps.at(0), options_.quiet);
+        };
+        // Members below MIN, say, hold the state, and are killed now.
+        done->exit_code > 0 && !done->state_lost ? checkpoints_.save_now(end) : end();
       },
       // What it misses until the guardian has restarted it, it asks for with Hello.
       [](const core::Status&) {});
@@ -186,6 +192,7 @@ void ElasticAgent::on_line_dead(core::SlotIndex slot) {
     if (line == slot) seats_.leave(member);
   }
   perform(core_.on_line_dead(slot));
+  checkpoints_.on_member_ended();
 }
 
 core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
@@ -251,6 +258,7 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
     agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
   }
   perform(core_.on_reaped(exit.member, exit.pid, exit.code, exit.signal));
+  checkpoints_.on_member_ended();
 }
 
 ElasticAgent::Link* ElasticAgent::link_of(core::MemberId member) {

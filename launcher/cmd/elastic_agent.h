@@ -47,9 +47,10 @@ struct ElasticAgentOptions {
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
 // `doubtful_hosts`: how many there are whose members may live on for a moment; `resumed`: what the job had
-// gone on from, if that is not known elsewhere.
+// gone on from, if that is not known elsewhere; `last`: time for members of a job that has failed to bring
+// their state.
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
-             int doubtful_hosts = 0, core::Step resumed = 0);
+             int doubtful_hosts = 0, core::Step resumed = 0, core::Duration last = {});
 
 // Used by the loop's thread.
 class ElasticAgent final : public launcher::MembershipJob {

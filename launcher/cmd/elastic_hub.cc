@@ -18,6 +18,7 @@
 namespace regroup::cmd {
 namespace {
 
+constexpr std::chrono::seconds kLastSave(3);  // of members that wait for others when the job has failed
 constexpr core::Duration kFirstReturn = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr core::Duration kLastReturn = std::chrono::seconds(30);
 constexpr std::chrono::milliseconds kLook{50};                // whether a host that leaves is empty
@@ -157,7 +158,10 @@ void ElasticHub::on_order(const core::Message& message) {
   if (const auto* done = std::get_if<core::JobDone>(&message.body)) {
     int lost = 0;
     for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
-    end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume);
+    const auto& elastic = options_.setup.elastic;
+    const bool saves = elastic && !elastic->checkpoints.directory.empty();
+    end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume,
+            saves ? kLastSave : core::Duration());
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
     hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
   } else if (!agent_.ending() || !std::holds_alternative<core::Start>(message.body)) {

@@ -20,6 +20,18 @@ double copy_needs(const Remaining& r) {
 
 }  // namespace
 
+const char* name_of(LastChoice::What what) {
+  switch (what) {
+    case LastChoice::What::kFinish:
+      return "the checkpoint is finished before the end";
+    case LastChoice::What::kPersist:
+      return "a last checkpoint is made before the end";
+    case LastChoice::What::kKeep:
+      return "the last checkpoint that is committed stays the last";
+  }
+  return "?";
+}
+
 LastChoice choose_last(const Remaining& r) {
   using What = LastChoice::What;
   const double left = seconds(r.left);
@@ -44,6 +56,48 @@ LastChoice choose_last(const Remaining& r) {
   return {needs <= left ? wanted : What::kKeep,
           fmt::format("{} ({} at {:.0f} MiB/s) needs {:.1f} s more{}, {:.1f} s are left", what, mib,
                       r.bandwidth / kMiB, needs, with, left)};
+}
+
+core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,
+                          double bandwidth) {
+  const core::Duration left = std::max(core::Duration::zero(), deadline - now);
+  const std::chrono::duration<double> needs(bandwidth > 0 ? static_cast<double>(bytes) / bandwidth : 0);
+  return deadline - std::max(left / 4, std::min(left / 2, std::chrono::duration_cast<core::Duration>(needs)));
+}
+
+bool ask_again(const LastSeen& seen) {
+  using Phase = core::SaveMark::Phase;
+  if (seen.mark.phase == Phase::kReady || seen.mark.phase == Phase::kTaken) return false;
+  if (seen.mark.phase == Phase::kIdle && seen.mark.step >= seen.newest) return false;
+  switch (seen.request.what) {
+    case core::SaveRequest::What::kClaimed:
+      return !seen.claimant_lives;
+    case core::SaveRequest::What::kAtBoundary:
+      return seen.late;
+    case core::SaveRequest::What::kNone:
+    case core::SaveRequest::What::kLater:
+    case core::SaveRequest::What::kNow:
+      break;
+  }
+  return false;
+}
+
+std::string outcome_of_last(const LastSeen& seen, bool wrote) {
+  using What = core::SaveRequest::What;
+  if (seen.newest == 0) return "no last checkpoint is made: no member has taken a step";
+  if (seen.mark.phase == core::SaveMark::Phase::kIdle && seen.mark.step >= seen.newest) {
+    if (wrote) return "";
+    return fmt::format("no further checkpoint is made: step {}, the last one, was saved before", seen.newest);
+  }
+  std::string why = "no member that had it was left";
+  if (seen.request.what == What::kClaimed)
+    why = fmt::format("member {} ended while it copied it", seen.claimant);
+  else if (seen.request.what == What::kLater)
+    why = "the checkpoint before it was still being written";
+  else if (seen.request.open())
+    why = fmt::format("no member came to the end of its step, or waited for others, within {:.1f} s",
+                      seconds(seen.since));
+  return fmt::format("the state after step {} is not saved: {}", seen.newest, why);
 }
 
 }  // namespace regroup::cmd

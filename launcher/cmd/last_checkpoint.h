@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/clock.h"
+#include "core/save_mark.h"
 #include "core/world.h"
 
 namespace regroup::cmd {
@@ -31,8 +32,30 @@ struct LastChoice {
   std::string why;  // a sentence
 };
 
+[[nodiscard]] const char* name_of(LastChoice::What what);  // "a last checkpoint is made before the end"
+
 // Finishing comes before another snapshot: it is nearer. Without a measured bandwidth it is tried: the
 // deadline ends it in time, and nothing is lost.
 [[nodiscard]] LastChoice choose_last(const Remaining& remaining);
+
+// When a snapshot has to be in the save area: what is left then is for the disk.
+[[nodiscard]] core::TimePoint copied_by(core::TimePoint now, core::TimePoint deadline, std::uint64_t bytes,
+                                        double bandwidth);
+
+// What the arena shows of a last snapshot that the members were asked for.
+struct LastSeen {
+  core::SaveMark mark;
+  core::SaveRequest request;
+  bool claimant_lives = true;   // of a claimed request
+  core::MemberId claimant = 0;  // likewise
+  core::Step newest = 0;        // that any member has applied
+  bool late = false;            // half of the time has passed
+  core::Duration since{};       // the members were asked
+};
+// Every member that is asked again may copy the state where it stands, not only one that leaves.
+[[nodiscard]] bool ask_again(const LastSeen& seen);
+// Once no member lives and nothing is being written: a sentence where the newest state is not on the disk, or
+// was before anybody asked (`wrote`: a snapshot has been written since); else "".
+[[nodiscard]] std::string outcome_of_last(const LastSeen& seen, bool wrote);
 
 }  // namespace regroup::cmd

@@ -90,12 +90,14 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
   const core::Duration within = grace.value_or(options_.term_grace);
   const auto kill = [this] { signal_all(SIGKILL); };
   if (ending()) {
-    if (!finishing_ && grace_.expiry() - std::chrono::steady_clock::now() > within)
+    if (!finishing_ && grace_.expiry() - std::chrono::steady_clock::now() > within) {
       start_timer(grace_, within, kill);
+      job_->on_notice(core::SystemClock().now() + within);
+    }
     return;
   }
   exit_status_ = exit_status;
-  job_->on_notice(core::SystemClock().now() + options_.term_grace);
+  job_->on_notice(core::SystemClock().now() + within);
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
   start_timer(grace_, within, kill);
@@ -172,9 +174,11 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
 void Agent::on_guardian_lost() {
   limit_drain(kDrainLimit);
   if (job_->orphan_timeout() <= core::Duration::zero()) return kill(1);
+  const core::Duration all = job_->orphan_timeout(), last = std::min(options_.term_grace, all / 2);
   say(fmt::format("the launcher is gone: the job ends in {:g} s",
-                  std::chrono::duration<double>(job_->orphan_timeout()).count()));
-  start_timer(orphan_, job_->orphan_timeout(), [this] { kill(1); });
+                  std::chrono::duration<double>(all).count()));
+  // The end of that time is for members to leave, and for their state.
+  start_timer(orphan_, all - last, [this, last] { terminate(1, last); });
 }
 
 void Agent::on_member_exit(const MemberExit& exit) {

@@ -415,6 +415,95 @@ def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
     assert_goes_on(start(regroup, member, tmp_path, 3, *words, pause_ms=0), named(job))
 
 
+def lose_one_below_min(regroup, member, folder: Path, *more: str):
+    """A job of two, whose second member is lost, and cannot be replaced soon."""
+    words = ["--every", "1000", "-np", "2:2", "--replace", "never", *more]
+    job = start(regroup, member, folder, 2, *words, pause_ms=5)
+    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
+    os.kill(members_of(job)[1], signal.SIGKILL)
+    return job
+
+
+def test_below_min_the_state_is_saved_when_the_job_ends(regroup, member, tmp_path):
+    job = lose_one_below_min(regroup, member, tmp_path, "--term-grace", "20")
+    stop(job)
+    assert job.wait() != 0
+    assert named(job) == checkpoints(tmp_path)[-1] >= 20, job.err
+    job.assert_nothing_left(5)
+
+
+def test_below_min_the_state_is_saved_when_the_wait_for_members_is_over(regroup, member, tmp_path):
+    job = lose_one_below_min(regroup, member, tmp_path, "--wait", "1")
+    assert job.wait() == 1
+    assert "1 of at least 2 members for 1 s (--wait)" in job.err
+    assert named(job) == checkpoints(tmp_path)[-1] >= 20, job.err
+
+
+def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tmp_path):
+    words = [*QUICK, "--checkpoint", str(tmp_path / "c"), "--every", "1000", "--start", "2"]
+    words += ["--term-grace", "2"]
+    job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
+    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
+    (tmp_path / "leaf.1").touch()  # there member 1 stays
+    until(lambda: json.loads(regroup.control("status", "--json").stdout)["step"] >= 20, "its words")
+    seen = [max(steps_of(job)), 0]
+
+    def stands() -> bool:
+        seen.append(max(steps_of(job)))
+        return seen[-1] == seen[-2] == seen[-3] and regroup.control("status").returncode == 0
+
+    until(stands, "a standstill")
+    stop(job)
+    assert job.wait() != 0
+    assert named(job) == checkpoints(tmp_path / "c")[-1] >= 20, job.err
+
+
+def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
+    words = [*QUICK, "--checkpoint", str(tmp_path / "c"), "--every", "1000", "--start", "1"]
+    words += ["--term-grace", "1"]
+    job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
+    until(lambda: max(steps_of(job), default=0) >= 5, "steps")
+    (tmp_path / "leaf.0").touch()
+    stop(job)
+    assert job.wait() != 0
+    assert checkpoints(tmp_path / "c") == [] or named(job) > 0
+    if not named(job):
+        assert re.search(
+            r"the state after step \d+ is not saved: no member came to the end of its step", job.err
+        )
+
+
+def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2, "--every", "1000", "--replace", "never", pause_ms=5)
+    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
+    for pid in members_of(job):
+        os.kill(pid, signal.SIGTERM)
+    assert job.wait() != 0
+    assert "the job ends: all members left on notice" in job.err
+    assert named(job) == checkpoints(tmp_path)[-1] >= 20, job.err
+
+
+def test_a_job_that_has_lost_its_launcher_saves_its_state_before_it_ends(regroup, member, tmp_path):
+    job = start(regroup, member, tmp_path, 2, "--every", "1000", "--orphan-timeout", "2", pause_ms=40)
+    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
+    job.process.kill()
+    job.process.wait(10)
+    job.assert_nothing_left(20)
+    assert checkpoints(tmp_path)[-1] >= 20, job.err
+
+
+def test_what_is_due_at_the_end_is_there_however_slow_the_disk_is(regroup, member, tmp_path):
+    words = [*QUICK, "--checkpoint", str(tmp_path), "--start", "2", member, "23", "10"]
+    job = regroup.start(*words)
+    until(lambda: named(job) >= 5, "a checkpoint")
+    writer = until(lambda: job.named("regroup-persist"), "a writer")[0]
+    os.kill(writer, signal.SIGSTOP)
+    job.wait_out("^step 23 ")
+    os.kill(writer, signal.SIGCONT)
+    assert job.wait() == 0, job.err
+    assert checkpoints(tmp_path)[-1] == named(job) >= 20, job.err
+
+
 def test_on_a_notice_the_checkpoint_being_written_is_finished(regroup, member, tmp_path):
     job = start(regroup, member, tmp_path, 2, "--term-grace", "20")
     until(lambda: named(job) >= 5, "a checkpoint")
@@ -426,6 +515,8 @@ def test_on_a_notice_the_checkpoint_being_written_is_finished(regroup, member, t
     os.kill(writer, signal.SIGCONT)
     assert job.wait() != 0
     assert named(job) >= int(said[1]) > before
+    stood = max(steps_of(job))  # and one of what the members have done meanwhile follows
+    assert named(job) >= stood, job.err
     assert_goes_on(start(regroup, member, tmp_path, 1, pause_ms=0), named(job))
 
 

@@ -309,5 +309,26 @@ TEST_F(HostsTest, WhoDeclaresAnotherModelOnAnotherHostIsRefused) {
   EXPECT_TRUE(job.heard("member 2 is refused: its model is 'another', that of the job is 'm'"));
 }
 
+// Who has the state ends its step and leaves, so that the state can be saved: no other member can come.
+TEST_F(HostsTest, BelowMinWhatIsLeftLeavesWhenTheEndOfTheJobIsAnnounced) {
+  for (const bool announced_first : {true, false}) {
+    SimOptions o = three_hosts();
+    o.policy.min = 6;
+    SimJob& job = start_on(o, 6);
+    ASSERT_TRUE(job.reach(10));
+    const auto announce = [&] {
+      for (const core::NodeId node : job.hosts()) job.resize_host(node, 0);
+    };
+    if (announced_first) announce();
+    job.kill(1);
+    job.kill(4);
+    if (!announced_first) announce();
+    ASSERT_TRUE(job.run_to_end()) << job.coordinator->status_json(job.now);
+    EXPECT_EQ(job.end->exit_code, kEndedOnNotice) << job.end->reason;
+    EXPECT_FALSE(job.heard("holding the state"));
+    EXPECT_EQ(job.broken, std::vector<std::string>{});
+  }
+}
+
 }  // namespace
 }  // namespace regroup::membership

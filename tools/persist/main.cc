@@ -90,6 +90,17 @@ Status write(int fd) {
     return what->fenced ? checkpoint::check_owner(what->directory, what->snapshot.about.job) : Status();
   };
   REGROUP_RETURN_IF_ERROR(check_fence());
+  const std::string path =
+      fmt::format("{}/{}", what->directory, checkpoint::name_of_step(what->snapshot.about.step));
+  // Another host of the job may have written the same state: each is asked for it when all have to go.
+  const auto is_there = [&] {
+    const auto opened = checkpoint::Checkpoint::open(path);
+    return what->fenced && opened.ok() && opened->manifest().job == what->snapshot.about.job;
+  };
+  if (what->commit && is_there()) {
+    fmt::print("{}\n", what->snapshot.about.step);
+    return {};
+  }
   const auto store = checkpoint::hdf5::make_store(what->directory, what->writing);
   REGROUP_RETURN_IF_ERROR(store->write(what->snapshot));
   if (!what->commit) return {};
@@ -98,7 +109,11 @@ Status write(int fd) {
     (void)checkpoint::remove_all(checkpoint::stage_path(what->directory, snapshot.about.step, snapshot.uuid));
     return owner;
   }
-  REGROUP_RETURN_IF_ERROR(store->commit(what->snapshot));
+  if (Status committed = store->commit(what->snapshot); !committed.ok()) {
+    if (!is_there()) return committed;
+    (void)checkpoint::remove_all(
+        checkpoint::stage_path(what->directory, what->snapshot.about.step, what->snapshot.uuid));
+  }
   fmt::print("{}\n", what->snapshot.about.step);
   std::fflush(stdout);  // the checkpoint is there: what follows cannot take it back
   const auto pruned = checkpoint::prune(what->directory, what->retention, what->snapshot.about.step);

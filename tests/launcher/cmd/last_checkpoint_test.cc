@@ -81,5 +81,84 @@ TEST(LastCheckpoint, SaysWhy) {
             "a last snapshot (1024 MiB) is tried within 5.0 s: how fast the disk is was not measured yet");
 }
 
+using Phase = core::SaveMark::Phase;
+using Asked = core::SaveRequest::What;
+
+TEST(LastSnapshot, IsAskedForAgainWhereNobodyElseWillBringIt) {
+  const struct {
+    core::SaveMark mark;
+    Asked asked;
+    bool claimant_lives, late, again;
+  } rows[] = {
+      {{Phase::kIdle, 5}, Asked::kAtBoundary, true, false, false},  // one is about to leave
+      {{Phase::kIdle, 5}, Asked::kAtBoundary, true, true, true},    // none came to a boundary
+      {{Phase::kIdle, 9}, Asked::kAtBoundary, true, true, false},   // it is there
+      {{Phase::kWanted, 9}, Asked::kAtBoundary, true, true, true},  // of shares that may never come
+      {{Phase::kWanted, 9}, Asked::kClaimed, true, true, false},
+      {{Phase::kWanted, 9}, Asked::kClaimed, false, false, true},
+      {{Phase::kReady, 9}, Asked::kClaimed, false, true, false},
+      {{Phase::kTaken, 9}, Asked::kClaimed, false, true, false},
+      {{Phase::kTaken, 5}, Asked::kLater, true, true, false},
+      {{Phase::kIdle, 5}, Asked::kNow, true, true, false},
+      {{Phase::kIdle, 5}, Asked::kNone, true, true, false},
+  };
+  for (const auto& row : rows) {
+    LastSeen seen{
+        .mark = row.mark, .request = {row.asked, 1}, .claimant_lives = row.claimant_lives, .newest = 9};
+    seen.late = row.late;
+    EXPECT_EQ(ask_again(seen), row.again) << &row - rows;
+  }
+}
+
+TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
+  const struct {
+    core::SaveMark mark;
+    Asked asked;
+    core::Step newest;
+    bool wrote;
+    const char* told;
+  } rows[] = {
+      {{Phase::kIdle, 9}, Asked::kClaimed, 9, true, ""},
+      {{Phase::kIdle, 9},
+       Asked::kAtBoundary,
+       9,
+       false,
+       "no further checkpoint is made: step 9, the last one, was saved before"},
+      {{Phase::kIdle, 0},
+       Asked::kAtBoundary,
+       0,
+       false,
+       "no last checkpoint is made: no member has taken a step"},
+      {{Phase::kIdle, 5},
+       Asked::kNow,
+       9,
+       false,
+       "the state after step 9 is not saved: no member came to the end of its step, or waited for others, "
+       "within 2.0 s"},
+      {{Phase::kWanted, 9},
+       Asked::kClaimed,
+       9,
+       false,
+       "the state after step 9 is not saved: member 3 ended while it copied it"},
+      {{Phase::kIdle, 5},
+       Asked::kLater,
+       9,
+       true,
+       "the state after step 9 is not saved: the checkpoint before it was still being written"},
+  };
+  for (const auto& row : rows) {
+    LastSeen seen{.mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
+    seen.since = seconds(2);
+    EXPECT_EQ(outcome_of_last(seen, row.wrote), row.told);
+  }
+}
+
+TEST(LastSnapshot, IsInTheSaveAreaEarlyEnoughForTheDisk) {
+  const core::TimePoint now(seconds(100)), deadline(seconds(120));
+  EXPECT_EQ(copied_by(now, deadline, kGiB, 0), now + seconds(15));  // not measured
+  EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 8.0), now + seconds(12));
+  EXPECT_EQ(copied_by(now, deadline, kGiB, kGiB / 100.0), now + seconds(10));
+}
+
 }  // namespace
 }  // namespace regroup::cmd

@@ -1,0 +1,132 @@
+// Members answer in the arena (elastic/last_save.h); that one has died is the only thing they cannot say.
+#include "launcher/cmd/last_snapshot.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "launcher/supervise/due.h"
+
+namespace regroup::cmd {
+namespace {
+
+using core::SaveMark;
+using core::SaveRequest;
+
+bool lives(const core::Line& line) {
+  return line.occupied.load(std::memory_order_acquire) != 0 && line.dead.load(std::memory_order_acquire) == 0;
+}
+
+}  // namespace
+
+LastSnapshot::LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena)
+    : arena_(std::move(arena)), half_time_(loop), limit_(loop) {}
+
+bool LastSnapshot::can_ask() const {
+  const core::Arena& arena = arena_();
+  if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
+  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+    if (lives(arena.line(slot))) return true;
+  }
+  return false;
+}
+
+core::Step LastSnapshot::newest() const {
+  core::Step newest = 0;
+  for (core::SlotIndex slot = 0; slot < arena_().spec().slots; ++slot)
+    newest = std::max(newest, arena_().line(slot).step.load(std::memory_order_relaxed));
+  return newest;
+}
+
+LastSeen LastSnapshot::seen() const {
+  const core::Arena& arena = arena_();
+  LastSeen out;
+  out.mark = SaveMark::unpack(arena.save_word().load(std::memory_order_acquire));
+  out.request =
+      SaveRequest::unpack(core::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
+  if (out.request.by < arena.spec().slots) {
+    const core::Line& claimant = arena.line(out.request.by);
+    out.claimant_lives = lives(claimant);
+    out.claimant = std::max(1U, claimant.occupied.load(std::memory_order_acquire)) - 1;
+  }
+  out.newest = newest();
+  out.late = late_;
+  out.since = core::SystemClock().now() - asked_at_;
+  return out;
+}
+
+void LastSnapshot::ask(SaveRequest::What what, core::TimePoint until) {
+  if (!std::exchange(awaited_, true)) asked_at_ = core::SystemClock().now();
+  until_ = until;
+  core::SaveHeader& header = core::save_header(arena_().save_area());
+  const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
+  header.until.store(at.count(), std::memory_order_release);
+  header.asked.store(SaveRequest{what, ++asks_}.pack(), std::memory_order_seq_cst);
+  core::ring_all(arena_());
+}
+
+void LastSnapshot::call_off() {
+  ask(SaveRequest::What::kNone, until_);
+  launcher::call_off(half_time_);
+  awaited_ = false;
+}
+
+void LastSnapshot::insist_at(core::TimePoint at) {
+  half_time_.expires_at(std::chrono::steady_clock::time_point(at.time_since_epoch()));
+  half_time_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !launcher::is_due(half_time_)) return;
+    late_ = true;
+    ask_again_if_need_be();
+  });
+}
+
+void LastSnapshot::ask_again_if_need_be() {
+  if (awaited_ && ask_again(seen())) ask(SaveRequest::What::kNow, until_);
+}
+
+void LastSnapshot::on_member_ended() {
+  ask_again_if_need_be();
+  look_whether_settled(/*in_time=*/true);
+}
+
+void LastSnapshot::await(core::Duration within, std::function<void()> then) {
+  then_ = std::move(then);
+  within_ = within;
+  start_limit(within);
+  look_whether_settled(/*in_time=*/true);
+}
+
+void LastSnapshot::start_limit(core::Duration within) {
+  limit_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(within));
+  limit_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && launcher::is_due(limit_)) look_whether_settled(/*in_time=*/false);
+  });
+}
+
+void LastSnapshot::on_rung() { look_whether_settled(/*in_time=*/true); }
+
+// A copy that a living member makes is waited for, and so is the disk that the one before is written to,
+// until the time that the members know.
+void LastSnapshot::look_whether_settled(bool in_time) {
+  if (!then_) return;
+  const LastSeen now = seen();
+  const bool on_its_way =
+      now.mark.phase == SaveMark::Phase::kReady || now.mark.phase == SaveMark::Phase::kTaken;
+  const bool complete = now.mark.phase != SaveMark::Phase::kWanted && now.mark.step >= now.newest;
+  const bool coming = now.request.what == SaveRequest::What::kClaimed && now.claimant_lives;
+  const bool goes_on = (in_time || coming || on_its_way) && core::SystemClock().now() < until_;
+  if (!complete && can_ask() && goes_on) {
+    if (!in_time) start_limit(within_);
+    return;
+  }
+  launcher::call_off(limit_);
+  std::exchange(then_, nullptr)();
+}
+
+std::string LastSnapshot::outcome() {
+  if (!std::exchange(awaited_, false)) return "";
+  launcher::call_off(half_time_);
+  return outcome_of_last(seen(), wrote_);
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,58 @@
+// Asks the members of a host for the last snapshot before an end that was announced, asks again where the one
+// that was to bring it has died, and says what became of it. docs/design/checkpoint.md.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/save_mark.h"
+#include "launcher/cmd/last_checkpoint.h"
+
+namespace regroup::cmd {
+
+// Used by the loop's thread.
+class LastSnapshot {
+ public:
+  // `arena` gives the agent's, which may not be mapped yet.
+  LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena);
+  // A member lives here that has taken a step.
+  [[nodiscard]] bool can_ask() const;
+  [[nodiscard]] core::Step newest() const;  // step that any member here has applied
+  // Asks the members; what they bring has to be in the save area at `until`.
+  void ask(core::SaveRequest::What what, core::TimePoint until);
+  // From then on members that wait for others are asked, too, where none has come to a boundary.
+  void insist_at(core::TimePoint at);
+  void call_off();  // what members have not claimed yet
+  // A member here has ended.
+  void on_member_ended();
+  // Calls `then`, once, when the snapshot is complete, or will not be: nobody claims it within `within`.
+  void await(core::Duration within, std::function<void()> then);
+  void on_rung();                  // the mark in the save area may have changed
+  void wrote() { wrote_ = true; }  // a snapshot has been written
+  // Members have been asked, and outcome() was not called since.
+  [[nodiscard]] bool awaited() const { return awaited_; }
+  [[nodiscard]] bool insists() const { return late_; }
+  // Once no member lives and nothing is being written: outcome_of_last().
+  [[nodiscard]] std::string outcome();
+
+ private:
+  [[nodiscard]] LastSeen seen() const;
+  void ask_again_if_need_be();
+  void look_whether_settled(bool in_time);
+  void start_limit(core::Duration within);
+
+  const std::function<const core::Arena&()> arena_;
+  boost::asio::steady_timer half_time_, limit_;
+  bool awaited_ = false, late_ = false, wrote_ = false;
+  std::uint32_t asks_ = 0;
+  core::TimePoint asked_at_{}, until_{};  // of the first request; of the newest
+  core::Duration within_{};
+  std::function<void()> then_;
+};
+
+}  // namespace regroup::cmd
