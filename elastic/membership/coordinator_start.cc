@@ -34,6 +34,16 @@ std::string missing_ranks(const MemberTable& members, std::uint32_t size, long s
                      fmt::join(missing, ", "));
 }
 
+std::string why_not_killed(const ProgressWatch::Standstill& found, bool others_have_state,
+                           const Policy& policy) {
+  if (!found.minority) return "they are more than half of the members";
+  if (!others_have_state) return "no other member has the state";
+  return fmt::format(
+      "it has not taken two steps yet, and may load its data or compile; it is killed when nobody "
+      "has got on for {:g} s",
+      5 * std::chrono::duration<double>(policy.hung_after).count());
+}
+
 }  // namespace
 
 void Coordinator::start_members() {
@@ -174,9 +184,9 @@ void Coordinator::hurry_finish() {
 
 // As of the last query.
 void Coordinator::watch_progress() {
-  if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration() ||
-      !watch_.may_speak(awake_, policy_.hung_after))
-    return;
+  if (stage_ != Stage::kSteady || policy_.hung_after == core::Duration()) return;
+  const bool insists = policy_.kill_hung && watch_.may_insist(awake_, policy_.hung_after);
+  if (!insists && !watch_.may_speak(awake_, policy_.hung_after)) return;
   const auto is_silent = [](const auto& node) { return node.second.silent; };
   if (std::any_of(nodes_.all().begin(), nodes_.all().end(), is_silent)) return;
   const auto found = watch_.look(awake_, world_, [this](core::MemberId id) {
@@ -184,7 +194,9 @@ void Coordinator::watch_progress() {
     return r != nullptr && (r->state == MemberState::kActive || r->state == MemberState::kDraining);
   });
   if (!found) return;
-  if (found->who.empty()) return note(found->why);
+  if (found->who.empty())
+    return note(found->why +
+                (policy_.kill_hung ? "; nothing tells which of them hangs, so none is killed (--hung)" : ""));
   constexpr std::size_t kMostNames = 8;
   std::vector<std::string> names;
   for (const core::MemberId id : found->who) {
@@ -194,10 +206,13 @@ void Coordinator::watch_progress() {
     names.push_back(named ? fmt::format("{} (host {})", id, node->name) : std::to_string(id));
   }
   const std::size_t more = found->who.size() - names.size();
-  const bool kills = policy_.kill_hung && found->sure && others_have_state(members_, world_, found->who);
+  const bool have = others_have_state(members_, world_, found->who);
+  const bool kills = policy_.kill_hung && have && (found->sure || (found->minority && insists));
   note(fmt::format("member{} {}{} {}{}", found->who.size() == 1 ? "" : "s", fmt::join(names, ", "),
                    more > 0 ? fmt::format(" and {} more", more) : "", found->why,
-                   kills ? "; killed (--hung)" : ""));
+                   kills               ? "; killed (--hung)"
+                   : policy_.kill_hung ? "; not killed (--hung): " + why_not_killed(*found, have, policy_)
+                                       : ""));
   if (!kills) return;
   for (const core::MemberId id : found->who) {
     Record* r = members_.find(id);

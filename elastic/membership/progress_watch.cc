@@ -14,6 +14,7 @@ constexpr std::size_t kSteps = 31;                // whose median is taken
 constexpr std::size_t kMeasured = 3;              // at least, of the job
 constexpr unsigned kTaken = 2;                    // at least, by a member that is surely hung
 constexpr int kMedians = 10;                      // that nobody gets on
+constexpr int kInsists = 5;                       // times as long as until the first word
 constexpr std::chrono::seconds kHeard(3);         // a line is asked for each second
 constexpr std::chrono::milliseconds kGrain(500);  // lines of one question come one after the other
 
@@ -82,7 +83,7 @@ std::string seconds(core::Duration time) {
 void ProgressWatch::begin(core::Duration at) {
   seen_.clear();
   quiet_since_ = at;
-  said_ = false;
+  said_ = insisted_ = false;
   furthest_at_ = {};  // what the regroup took is no step
 }
 
@@ -97,7 +98,7 @@ void ProgressWatch::see(core::Duration at, const core::LineReport& line) {
   if (!is_new && line.step > before.step) ++steps_of_[line.member];
   seen.line = line;
   quiet_since_ = at;
-  said_ = false;
+  said_ = insisted_ = false;
   measure(at, line.step);
 }
 
@@ -127,6 +128,12 @@ std::optional<core::Duration> ProgressWatch::median_step() const {
 bool ProgressWatch::may_speak(core::Duration at, core::Duration least) const {
   const core::Duration quiet = at - quiet_since_;
   return !said_ && quiet >= least && quiet >= kMedians * median_step().value_or(core::Duration());
+}
+
+bool ProgressWatch::may_insist(core::Duration at, core::Duration least) {
+  const core::Duration quiet = at - quiet_since_;
+  if (!said_ || insisted_ || quiet < kInsists * least) return false;
+  return insisted_ = quiet >= kInsists * kMedians * median_step().value_or(core::Duration());
 }
 
 std::optional<ProgressWatch::Standstill> ProgressWatch::look(
@@ -161,7 +168,8 @@ std::optional<ProgressWatch::Standstill> ProgressWatch::look(
   }
   const std::size_t others = all.size() - out.who.size();
   const bool one = out.who.size() == 1;
-  out.sure = out.who.size() <= others && steps_.size() >= kMeasured &&
+  out.minority = out.who.size() <= others;
+  out.sure = out.minority && steps_.size() >= kMeasured &&
              std::ranges::all_of(out.who, [this](core::MemberId id) { return steps_of_[id] >= kTaken; });
   out.why = fmt::format("{} {} other{} waiting for {}{}: {} {}", one ? "keeps" : "keep", others,
                         others == 1 ? "" : "s", seconds(quiet), took, one ? "it" : "each",

@@ -216,17 +216,14 @@ void Checkpoints::end_by(core::TimePoint deadline) {
 }
 
 void Checkpoints::on_notice(core::TimePoint deadline) {
-  const core::Arena& arena = arena_();
   if (plan_.every == 0 || (deadline_ && deadline >= *deadline_)) return;
-  if (!arena.mapped() || arena.save_area().empty()) {
-    if (!quiet_ && !std::exchange(told_nothing_, true))
-      say_("no last checkpoint is made: no member has joined");
-    return;
-  }
-  const bool further = deadline_.has_value();
-  deadline_ = deadline;
+  const bool further = std::exchange(deadline_, deadline).has_value();
   end_by(deadline);
   if (further) return;
+  if (!process_ && !last_.can_ask()) {
+    if (!quiet_ && last_.newest() == 0) say_("no last checkpoint is made: no member has taken a step");
+    return;
+  }
   const LastChoice choice = choose();
   keep_ = choice.what == LastChoice::What::kKeep;
   if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
@@ -347,9 +344,8 @@ void Checkpoints::written(int wait_status) {
     say_(fmt::format("the checkpoint due after step {} waited for the disk: step {} is done (--every {})",
                      (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
   free_area(writing_);
-  if (acknowledged_) committed_ = writing_;
   last_.wrote();
-  if (acknowledged_) copy();
+  if (acknowledged_) committed_ = writing_, copy();
   ask_after_writing();
   poll();
 }

@@ -122,7 +122,6 @@ class Checkpoints {
   double copy_bandwidth_ = 0;  // ... and of the newest copy
   std::optional<core::TimePoint> deadline_;
   LastSnapshot last_;
-  bool told_nothing_ = false;
   bool keep_ = false;    // nothing more is written
   bool barred_ = false;  // nor ever: this host's own directory could not be prepared
   bool acknowledged_ = false;

@@ -56,6 +56,7 @@ ElasticAgent::ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
           agent.loop(), options_.checkpoints, options_.host,
           [this]() -> const core::Arena& { return core_.arena(); },
           [this](const std::string& text) { agent_.say(text); }, options_.quiet),
+      finished_(options_.finished_told),
       watcher_(
           agent.loop(), [this](core::SlotIndex slot) { on_line_dead(slot); },
           [this](const core::Status& failure) {
@@ -114,6 +115,18 @@ void ElasticAgent::on_message(const core::Message& message) {
     core_.set_endpoints(options_.lessons->endpoints());
   }
   perform(core_.handle({}, message));
+  if (std::holds_alternative<core::Query>(message.body)) look_at_finished();  // each second
+}
+
+void ElasticAgent::look_at_finished() {
+  std::vector<FinishedWatch::Finished> living;
+  for (const auto& [member, slot] : watched_) {
+    const pid_t pid = process_of(member);
+    if (pid != 0 && core_.arena().line(slot).finished.load(std::memory_order_acquire) != 0)
+      living.push_back({member, pid});
+  }
+  if (agent_.ending()) return;
+  for (const std::string& text : finished_.look(core::SystemClock().now(), living)) agent_.say(text);
 }
 
 // Of a job on this host, whose last member would else wait for one that takes its state.
@@ -252,6 +265,8 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
   killed_.erase(exit.member);
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
     watcher_.unwatch(found->second);
+    const bool finished = core_.arena().line(found->second).finished.load(std::memory_order_acquire) != 0;
+    if (finished && finished_status_ == 0 && !agent_.ending()) finished_status_ = exit.status();
     watched_.erase(found);
   }
   if (exit.exceeded_memory > 0 && !agent_.ending()) {
@@ -345,10 +360,15 @@ void ElasticAgent::look_for_its_end(core::MemberId member) {
   });
 }
 
+// Of a living member: the one that joined.
+pid_t ElasticAgent::process_of(core::MemberId member) const {
+  const auto joined = joined_.find(member);
+  return joined != joined_.end() ? joined->second.pid : agent_.crew().pid_of(member);
+}
+
 // One that hangs in the kernel would hold up the others.
 void ElasticAgent::on_still_there(core::MemberId member) {
-  const auto joined = joined_.find(member);
-  const pid_t pid = joined != joined_.end() ? joined->second.pid : agent_.crew().pid_of(member);
+  const pid_t pid = process_of(member);
   if (pid == 0) {
     killed_.erase(member);
     return;

@@ -19,6 +19,7 @@
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/told_failures.h"
 #include "launcher/cmd/checkpoints.h"
+#include "launcher/cmd/finished_watch.h"
 #include "launcher/cmd/lesson_exchange.h"
 #include "launcher/cmd/mpi_launches.h"
 #include "launcher/supervise/agent.h"
@@ -42,6 +43,7 @@ struct ElasticAgentOptions {
   std::unique_ptr<LessonExchange> lessons = {};             // none: there is no other node
   CheckpointPlan checkpoints = {};                          // none: an empty directory
   std::string host = {};                                    // its name in a job on several; else empty
+  core::Duration finished_told = std::chrono::seconds(60);  // when a member has finished and does not end
   bool fixed = false;  // a World of fixed size: others start the members, and end them
 };
 
@@ -67,6 +69,9 @@ class ElasticAgent final : public launcher::MembershipJob {
   void fail(const std::string& why);
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
+  [[nodiscard]] std::optional<int> completed() const override {
+    return all_finished(core_.arena()) ? std::optional(finished_status_) : std::nullopt;
+  }
   void on_notice(core::TimePoint deadline) override;
   [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
 
@@ -103,6 +108,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_still_there(core::MemberId member);
   void reaped(const launcher::MemberExit& exit);
   [[nodiscard]] Link* link_of(core::MemberId member);
+  void look_at_finished();
+  [[nodiscard]] pid_t process_of(core::MemberId member) const;
 
   void perform(const membership::AgentEffects& effects);
   void attend_lesson();
@@ -139,6 +146,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   std::string failed_;  // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;
   Checkpoints checkpoints_;
+  FinishedWatch finished_;
+  int finished_status_ = 0;  // of the first that ended otherwise after it had finished
   std::shared_ptr<launcher::Channel> coordinator_;
   launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
 };

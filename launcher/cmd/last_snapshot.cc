@@ -13,6 +13,8 @@ namespace {
 using core::SaveMark;
 using core::SaveRequest;
 
+bool has_finished(const core::Line& line) { return line.finished.load(std::memory_order_acquire) != 0; }
+
 bool lives(const core::Line& line) {
   return line.occupied.load(std::memory_order_acquire) != 0 && line.dead.load(std::memory_order_acquire) == 0;
 }
@@ -26,14 +28,14 @@ bool LastSnapshot::can_ask() const {
   const core::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (lives(arena.line(slot))) return true;
+    if (lives(arena.line(slot)) && !has_finished(arena.line(slot))) return true;
   }
   return false;
 }
 
 core::Step LastSnapshot::newest() const {
   core::Step newest = 0;
-  for (core::SlotIndex slot = 0; slot < arena_().spec().slots; ++slot)
+  for (core::SlotIndex slot = 0; arena_().mapped() && slot < arena_().spec().slots; ++slot)
     newest = std::max(newest, arena_().line(slot).step.load(std::memory_order_relaxed));
   return newest;
 }

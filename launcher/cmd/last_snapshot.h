@@ -20,7 +20,7 @@ class LastSnapshot {
  public:
   // `arena` gives the agent's, which may not be mapped yet.
   LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena);
-  // A member lives here that has taken a step.
+  // A member lives here that has not finished, and one has taken a step.
   [[nodiscard]] bool can_ask() const;
   [[nodiscard]] core::Step newest() const;  // step that any member here has applied
   // Asks the members; what they bring has to be in the save area at `until`.

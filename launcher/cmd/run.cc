@@ -187,7 +187,9 @@ ElasticAgentOptions elastic_options(const Options& options, const JobFiles& file
           placed.environments,
           ElasticAgentOptions().join_deadline,
           nullptr,
-          checkpoints};
+          checkpoints,
+          "",
+          options.hung.after};
 }
 
 LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t slots,

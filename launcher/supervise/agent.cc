@@ -96,7 +96,7 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
     }
     return;
   }
-  exit_status_ = exit_status;
+  exit_status_ = job_->completed().value_or(exit_status);
   job_->on_notice(core::SystemClock().now() + within);
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
@@ -106,7 +106,7 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
 
 void Agent::on_notice(std::optional<core::Duration> within) {
   if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
-  const bool first = !ending();
+  const bool first = !ending() && !job_->completed();
   terminate(options_.notice_status.value_or(options_.stopped_status), within);
   limit_drain(kDrainLimit);
   noticed_ = noticed_ || first;
@@ -160,7 +160,7 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
       return limit_drain(kDrainLimit);
     }
     case Word::kKill:
-      kill(options_.stopped_status);
+      kill(job_->completed().value_or(options_.stopped_status));
       return limit_drain(core::Duration::zero());
     case Word::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);

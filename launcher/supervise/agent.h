@@ -40,6 +40,7 @@ class AgentJob {
   virtual void on_notice(core::TimePoint) {}
   // How long finish() may take in any case.
   [[nodiscard]] virtual core::Duration still_needs() const { return core::Duration::zero(); }
+  [[nodiscard]] virtual std::optional<int> completed() const { return {}; }  // its status, once it is done
   // How long to go on when the guardian is gone.
   [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
   // Those that end with the job; may be none.
@@ -93,8 +94,7 @@ class Agent {
   void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
   // This host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
-  // Says why a member could not be started, and ends the job at once.
-  void fail_start(const std::string& why);
+  void fail_start(const std::string& why);  // of a member: says so, and ends the job at once
   // Ends the job at once.
   void kill(int exit_status);
   // To those here. Who hangs in the kernel behind a SIGKILL is not waited for.

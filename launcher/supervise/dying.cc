@@ -13,6 +13,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/printable.h"
+
 namespace regroup::launcher {
 namespace {
 
@@ -77,6 +79,26 @@ std::optional<std::string> stuck_in(pid_t pid) {
     if (!where || where->empty()) where = waits_in(at->path());
   }
   return where;
+}
+
+std::vector<std::string> threads_besides_first(pid_t pid, std::size_t most) {
+  std::vector<std::string> out;
+  std::size_t more = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(fmt::format("/proc/{}/task", pid), error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().filename() == std::to_string(pid) || thread_in(at->path()).exiting) continue;
+    if (out.size() == most) {
+      ++more;
+      continue;
+    }
+    std::string name = content(at->path() / "comm");
+    name = core::escaped(name.substr(0, name.find('\n')));
+    const std::string where = waits_in(at->path());
+    out.push_back(where.empty() ? name : fmt::format("{} ({})", name, where));
+  }
+  if (more > 0) out.push_back(fmt::format("{} more", more));
+  return out;
 }
 
 std::string hangs_in(const std::string& where) {

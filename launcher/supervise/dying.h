@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace regroup::launcher {
 
@@ -17,5 +18,9 @@ namespace regroup::launcher {
 [[nodiscard]] std::optional<std::string> stuck_in(pid_t pid);
 // "hangs in the kernel (request_wait_answer)", for a message.
 [[nodiscard]] std::string hangs_in(const std::string& where);
+
+// The threads of a process but the first, as "name (function of the kernel in which it sleeps)"; at most
+// `most`, and then "N more". Empty: it has no others, or is gone.
+[[nodiscard]] std::vector<std::string> threads_besides_first(pid_t pid, std::size_t most = 8);
 
 }  // namespace regroup::launcher

@@ -11,9 +11,12 @@ session.finish()
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from regroup import _failure
@@ -137,6 +140,7 @@ class Member:
     def finish(self) -> None:
         """Agrees with all members that training is over: exit status 0 is success after it, not before."""
         leaving(self._native.finish)
+        _name_threads_at_exit()
 
     @property
     def save_counts(self) -> native.SaveCounts:
@@ -223,6 +227,28 @@ class Session(Member):
     @property
     def job_seed(self) -> int:
         return self._native.job_seed
+
+
+_named_at_exit = False
+
+
+def _name_threads_at_exit() -> None:
+    """A process that ends waits for threads that are no daemons. From then on the kernel knows their names,
+    by which the agent tells the user what keeps this member."""
+    global _named_at_exit
+    register = getattr(threading, "_register_atexit", None)  # atexit's functions run behind that wait
+    if _named_at_exit or register is None:
+        return
+    _named_at_exit = True
+    with contextlib.suppress(RuntimeError):  # the process ends already
+        register(_name_threads)
+
+
+def _name_threads() -> None:
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            with contextlib.suppress(OSError):
+                Path(f"/proc/self/task/{thread.native_id}/comm").write_text(thread.name[:15])
 
 
 def leaving(call: Callable[[], T]) -> T:

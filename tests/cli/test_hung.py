@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import sys
 import time
 
 import pytest
@@ -66,3 +68,28 @@ def test_words_that_are_none(regroup, member):
     job = regroup.run(*JOB, "--hung", "kill", member, STEPS, "0")
     assert job.wait() == 1
     assert "--hung kill: report, replace or drop is wanted" in job.err
+
+
+FINISHES = """
+import threading, time
+import numpy as np, regroup
+w = np.zeros(4, np.float32)
+s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=40, batch=4, epochs=1)
+for step in s:
+    for shard in step:
+        shard.gradient[:] = 1
+s.finish()
+if s.rank == 1:
+    threading.Thread(target=time.sleep, args=(600,), name="uploads").start()
+"""
+
+
+def test_one_that_has_finished_and_does_not_end_is_named_with_its_threads(regroup):
+    words = ["--oversubscribe", "--start", "2", "-np", "2:2", "--term-grace", "0.5", "--hung-after", "1"]
+    job = regroup.start(*words, sys.executable, "-c", FINISHES)
+    job.wait_err(
+        r"member 1 \(pid \d+\) has finished, but its process has not ended for \d+ s: its threads .*uploads"
+    )
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 0, job.err  # all had finished
+    job.assert_nothing_left(5)

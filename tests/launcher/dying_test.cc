@@ -2,11 +2,17 @@
 // gone: tests/cli/test_stuck.py.
 #include "launcher/supervise/dying.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <future>
+#include <string>
+#include <thread>
 
 namespace regroup::launcher {
 namespace {
@@ -37,6 +43,21 @@ TEST(Dying, WhoRunsSleepsOrIsStoppedIsNot) {
 TEST(Dying, IsToldWithTheFunctionOfTheKernelWhereThatIsKnown) {
   EXPECT_EQ(hangs_in("request_wait_answer"), "hangs in the kernel (request_wait_answer)");
   EXPECT_EQ(hangs_in(""), "hangs in the kernel");
+}
+
+TEST(Threads, ThatAreLeftOfAProcessAreNamedAndTheFirstIsNot) {
+  std::promise<void> begun, end;
+  std::thread thread([&] {
+    ::pthread_setname_np(::pthread_self(), "left over");
+    begun.set_value();
+    end.get_future().wait();
+  });
+  begun.get_future().wait();
+  const auto named = threads_besides_first(::getpid());
+  EXPECT_TRUE(std::ranges::any_of(named, [](const std::string& t) { return t.starts_with("left over"); }));
+  EXPECT_EQ(threads_besides_first(::getpid(), 0).back(), fmt::format("{} more", named.size()));
+  end.set_value();
+  thread.join();
 }
 
 }  // namespace

@@ -55,6 +55,25 @@ TEST_F(HungTest, IsReplacedWhereTheUserWantsThat) {
   EXPECT_EQ(job.journal->size(), 3U);
 }
 
+// It may compile its first step, or load its data; but not for so much longer than those that wait for it.
+TEST_F(HungTest, InItsFirstStepItIsReplacedLater) {
+  SimOptions o = watched();
+  o.policy.kill_hung = true;
+  o.steps = 2000;
+  SimJob& job = job_.emplace(std::move(o));
+  ASSERT_TRUE(job.steady(1, job.options.policy.target));
+  ASSERT_TRUE(job.run_until([&] { return job.member(1).applied >= 1; }));
+  job.member(1).hangs = true;
+  ASSERT_TRUE(job.run_until([&] { return job.heard("keeps 2 others waiting"); }));
+  EXPECT_TRUE(job.heard("; not killed (--hung): it has not taken two steps yet"));
+  EXPECT_TRUE(job.member(1).alive);
+  expect_success(job);
+  EXPECT_TRUE(job.heard("waiting for 25 s"));
+  EXPECT_TRUE(job.heard("; killed (--hung)"));
+  EXPECT_FALSE(job.member(1).alive);
+  EXPECT_EQ(job.journal->size(), 3U);
+}
+
 TEST_F(HungTest, IsDroppedWhereTheUserWantsThat) {
   SimOptions o = watched();
   o.policy.kill_hung = o.policy.drop_hung = true;

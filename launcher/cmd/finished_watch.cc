@@ -1,0 +1,45 @@
+// What keeps a process is seen in its threads: /proc/PID/task.
+#include "launcher/cmd/finished_watch.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "launcher/supervise/dying.h"
+
+namespace regroup::cmd {
+
+bool all_finished(const core::Arena& arena) {
+  if (!arena.mapped() || arena.newest_world() == 0) return false;
+  const auto world = arena.read_world(arena.newest_world());
+  if (!world.ok() || world->members.empty()) return false;
+  return std::ranges::all_of(world->members, [&](const core::WorldMember& m) {
+    if (m.seat.slot >= arena.spec().slots) return false;
+    const core::Line& line = arena.line(m.seat.slot);
+    return line.occupied.load(std::memory_order_acquire) == m.id + 1 &&
+           line.finished.load(std::memory_order_acquire) != 0;
+  });
+}
+
+std::vector<std::string> FinishedWatch::look(core::TimePoint now, const std::vector<Finished>& finished) {
+  std::vector<std::string> out;
+  if (limit_ <= core::Duration::zero()) return out;
+  for (const Finished& one : finished) {
+    Seen& seen = seen_.try_emplace(one.member, Seen{now}).first->second;
+    if (seen.told || now - seen.since < limit_) continue;
+    seen.told = true;
+    const auto threads = launcher::threads_besides_first(one.pid);
+    const std::string keeps = threads.empty()
+                                  ? "no other thread than its first is left"
+                                  : fmt::format("its threads {} are left", fmt::join(threads, ", "));
+    out.push_back(
+        fmt::format("member {} (pid {}) has finished, but its process has not ended for {:.0f} s: {}; "
+                    "the job ends when it does, or with status 0 on SIGTERM if all have finished",
+                    one.member, one.pid, std::chrono::duration<double>(now - seen.since).count(), keeps));
+  }
+  return out;
+}
+
+}  // namespace regroup::cmd

@@ -1,0 +1,40 @@
+// Members that have finished, and whose processes do not end: a thread that is left, as a rule.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/world.h"
+
+namespace regroup::cmd {
+
+// All members of the World have agreed that training is over: what their processes do then says nothing of
+// it. Of a job on one host.
+[[nodiscard]] bool all_finished(const core::Arena& arena);
+
+class FinishedWatch {
+ public:
+  explicit FinishedWatch(core::Duration limit) : limit_(limit) {}  // 0: nobody is told of
+  struct Finished {
+    core::MemberId member = 0;
+    pid_t pid = 0;
+  };
+  // Given those of now whose processes live: what is to be said of those that have been among them for as
+  // long as the limit, once of each, with what keeps it.
+  [[nodiscard]] std::vector<std::string> look(core::TimePoint now, const std::vector<Finished>& finished);
+
+ private:
+  struct Seen {
+    core::TimePoint since{};
+    bool told = false;
+  };
+  const core::Duration limit_;
+  std::map<core::MemberId, Seen> seen_;
+};
+
+}  // namespace regroup::cmd
