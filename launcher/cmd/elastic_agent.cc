@@ -94,7 +94,7 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
           end_job(agent_, done, agent_.crew().options().apps.at(0), options_.quiet);
         };
         // Members below MIN, say, hold the state, and are killed now.
-        done->exit_code > 0 && !done->state_lost ? checkpoints_.save_now(end) : end();
+        done->exit_code > 0 && !done->state_lost && !diverged_ ? checkpoints_.save_now(end) : end();
       },
       // What it misses until the guardian has restarted it, it asks for with Hello.
       [](const core::Status&) {});
@@ -116,17 +116,6 @@ void ElasticAgent::on_message(const core::Message& message) {
   }
   perform(core_.handle({}, message));
   if (std::holds_alternative<core::Query>(message.body)) look_at_finished();  // each second
-}
-
-void ElasticAgent::look_at_finished() {
-  std::vector<FinishedWatch::Finished> living;
-  for (const auto& [member, slot] : watched_) {
-    const pid_t pid = process_of(member);
-    if (pid != 0 && core_.arena().line(slot).finished.load(std::memory_order_acquire) != 0)
-      living.push_back({member, pid});
-  }
-  if (agent_.ending()) return;
-  for (const std::string& text : finished_.look(core::SystemClock().now(), living)) agent_.say(text);
 }
 
 // Of a job on this host, whose last member would else wait for one that takes its state.
@@ -191,6 +180,7 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
     }
   }
   if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
+    diverged_ = true;
     const std::string newest = checkpoints_.newest();
     const core::Diverged full{diverged->member, diverged->why + (newest.empty() ? "" : "; " + newest)};
     return perform(core_.handle({link.member}, {.incarnation = message.incarnation, .body = full}));
@@ -266,7 +256,7 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
   if (const auto found = watched_.find(exit.member); found != watched_.end()) {
     watcher_.unwatch(found->second);
     const bool finished = core_.arena().line(found->second).finished.load(std::memory_order_acquire) != 0;
-    if (finished && finished_status_ == 0 && !agent_.ending()) finished_status_ = exit.status();
+    if (finished && !agent_.ending()) finished_.ended(exit.status());
     watched_.erase(found);
   }
   if (exit.exceeded_memory > 0 && !agent_.ending()) {
@@ -358,12 +348,6 @@ void ElasticAgent::look_for_its_end(core::MemberId member) {
   timer.async_wait([this, member](const boost::system::error_code& error) {
     if (!error) on_still_there(member);
   });
-}
-
-// Of a living member: the one that joined.
-pid_t ElasticAgent::process_of(core::MemberId member) const {
-  const auto joined = joined_.find(member);
-  return joined != joined_.end() ? joined->second.pid : agent_.crew().pid_of(member);
 }
 
 // One that hangs in the kernel would hold up the others.

@@ -69,9 +69,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void fail(const std::string& why);
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
-  [[nodiscard]] std::optional<int> completed() const override {
-    return all_finished(core_.arena()) ? std::optional(finished_status_) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<int> completed() const override;
   void on_notice(core::TimePoint deadline) override;
   [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
 
@@ -142,12 +140,11 @@ class ElasticAgent final : public launcher::MembershipJob {
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer lesson_timer_;
   bool attending_ = false;
-  bool knows_ranks_ = false;
+  bool knows_ranks_ = false, diverged_ = false;
   std::string failed_;  // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;
   Checkpoints checkpoints_;
   FinishedWatch finished_;
-  int finished_status_ = 0;  // of the first that ended otherwise after it had finished
   std::shared_ptr<launcher::Channel> coordinator_;
   launcher::FutexWatcher watcher_;  // after core_: its thread looks into the arena
 };

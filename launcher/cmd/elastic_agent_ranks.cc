@@ -1,4 +1,5 @@
-// The agent of ranks that a rigid job starts and ends, and that join a World of fixed size.
+// The agent of ranks that a rigid job starts and ends, and that join a World of fixed size; and what it sees of
+// members that have finished.
 #include <fmt/format.h>
 
 #include <utility>
@@ -30,6 +31,27 @@ void ElasticAgent::release(Link& link) {
   if (line == watched_.end() || core_.arena().line(line->second).finished.load() != 0) return;
   link.channel->send({core_.incarnation(), core::Refused{failed_}});
   core_.let_go(line->second);
+}
+
+// Of a living member: the one that joined.
+pid_t ElasticAgent::process_of(core::MemberId member) const {
+  const auto joined = joined_.find(member);
+  return joined != joined_.end() ? joined->second.pid : agent_.crew().pid_of(member);
+}
+
+void ElasticAgent::look_at_finished() {
+  std::vector<FinishedWatch::Finished> living;
+  for (const auto& [member, slot] : watched_) {
+    const pid_t pid = process_of(member);
+    if (pid != 0 && core_.arena().line(slot).finished.load(std::memory_order_acquire) != 0)
+      living.push_back({member, pid});
+  }
+  if (agent_.ending()) return;
+  for (const std::string& text : finished_.look(core::SystemClock().now(), living)) agent_.say(text);
+}
+
+std::optional<int> ElasticAgent::completed() const {
+  return all_finished(core_.arena()) ? std::optional(finished_.status()) : std::nullopt;
 }
 
 }  // namespace regroup::cmd

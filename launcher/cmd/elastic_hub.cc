@@ -159,7 +159,8 @@ void ElasticHub::on_order(const core::Message& message) {
     int lost = 0;
     for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
     const auto& elastic = options_.setup.elastic;
-    const bool saves = elastic && !elastic->checkpoints.directory.empty();
+    const bool saves =
+        elastic && !elastic->checkpoints.directory.empty() && done->reason.ends_with("(--wait)");
     end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume,
             saves ? kLastSave : core::Duration());
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {

@@ -27,6 +27,9 @@ class FinishedWatch {
   // Given those of now whose processes live: what is to be said of those that have been among them for as
   // long as the limit, once of each, with what keeps it.
   [[nodiscard]] std::vector<std::string> look(core::TimePoint now, const std::vector<Finished>& finished);
+  // Such a member has ended; the first status that is not 0 counts.
+  void ended(int status) { status_ = status_ != 0 ? status_ : status; }
+  [[nodiscard]] int status() const { return status_; }
 
  private:
   struct Seen {
@@ -35,6 +38,7 @@ class FinishedWatch {
   };
   const core::Duration limit_;
   std::map<core::MemberId, Seen> seen_;
+  int status_ = 0;
 };
 
 }  // namespace regroup::cmd
