@@ -49,8 +49,7 @@ struct ElasticAgentOptions {
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
 // `doubtful_hosts`: how many there are whose members may live on for a moment; `resumed`: what the job had
-// gone on from, if that is not known elsewhere; `last`: time for members of a job that has failed to bring
-// their state.
+// gone on from, if that is not known elsewhere; `last`: for members of a failed job, to bring their state.
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
              int doubtful_hosts = 0, core::Step resumed = 0, core::Duration last = {});
 
@@ -74,8 +73,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
 
  private:
-  // A connection to our socket; `member` once it has said Join.
-  struct Link {
+  struct Link {  // a connection to our socket; `member` once it has said Join
     explicit Link(boost::asio::io_context& loop) : deadline(loop) {}
     std::shared_ptr<launcher::Channel> channel;
     boost::asio::steady_timer deadline;  // of its Join
@@ -139,8 +137,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer lesson_timer_;
-  bool attending_ = false;
-  bool knows_ranks_ = false, diverged_ = false;
+  bool attending_ = false, knows_ranks_ = false, diverged_ = false;
   std::string failed_;  // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;
   Checkpoints checkpoints_;

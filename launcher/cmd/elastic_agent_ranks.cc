@@ -1,5 +1,5 @@
-// The agent of ranks that a rigid job starts and ends, and that join a World of fixed size; and what it sees of
-// members that have finished.
+// The agent of ranks that a rigid job starts and ends, and that join a World of fixed size; and what it
+// sees of members that have finished.
 #include <fmt/format.h>
 
 #include <utility>
