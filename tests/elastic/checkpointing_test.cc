@@ -158,24 +158,6 @@ TEST(Checkpointing, ASnapshotThatIsComparedWaitsForRankZeroToConfirmIt) {
   EXPECT_EQ(core::save_header(members.agent.arena().save_area()).bell.count.load(), 1U);
 }
 
-// When all leave no step follows that would compare the states.
-TEST(Checkpointing, AMemberThatLeavesCompletesASnapshotThatIsCompared) {
-  Checkpointing compared = kEach;
-  compared.compared = true;
-  Members members(1, 50'000);
-  members.start_all([&](Participant& self, State& state) {
-    want_save(self, 6, compared);
-    EXPECT_TRUE(save_share(self, state, 7, compared).ok());
-    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
-    EXPECT_TRUE(save_before_leaving(self, state, 7, compared).ok());  // nobody has asked
-    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kWanted, 7}));
-    core::save_header(members.agent.arena().save_area()).asked = 1;
-    EXPECT_TRUE(save_before_leaving(self, state, 7, compared).ok());
-    EXPECT_EQ(mark_of(members.agent), (SaveMark{Phase::kReady, 7}));
-  });
-  members.threads.clear();
-}
-
 TEST(Checkpointing, WithoutOneShareThereIsNoSnapshotAndTheNextWorldTakesAnother) {
   Members members(3, 50'000);
   std::atomic<int> wanted = 0;

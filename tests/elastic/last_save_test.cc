@@ -83,6 +83,28 @@ TEST_F(LastSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
   EXPECT_EQ(core::save_header(agent_.arena().save_area()).bell.count.load(), 1U);
 }
 
+// When all leave no step follows that would compare the states.
+TEST_F(LastSaveTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLeaves) {
+  Checkpointing compared = kSaving;
+  compared.compared = true;
+  std::atomic<int> wanted = 0, shared = 0;
+  start_both([&](Participant& self, State& state) {
+    want_save(self, 6, compared);
+    ++wanted;
+    EXPECT_TRUE(eventually([&] { return wanted == 2; }));
+    EXPECT_TRUE(save_share(self, state, 7, compared).ok());
+    ++shared;
+    LastSave save;
+    EXPECT_TRUE(eventually([&] { return save.wanted(self, compared, Standing::kAtBoundary); }));
+    EXPECT_TRUE(save.answer(self, state, 7, compared, nullptr, Standing::kAtBoundary).ok());
+  });
+  EXPECT_TRUE(eventually([&] { return shared == 2; }));
+  EXPECT_EQ(mark(), (SaveMark{Phase::kWanted, 7}));
+  ask(What::kAtBoundary);
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+}
+
 TEST_F(LastSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
   std::atomic<bool> saved = false;
   std::atomic<int> in = 0;
