@@ -95,7 +95,7 @@ TEST_F(LastSaveTest, ASnapshotThatWaitsForAComparisonIsReplacedByTheFirstThatLea
     EXPECT_TRUE(save_share(self, state, 7, compared).ok());
     ++shared;
     LastSave save;
-    EXPECT_TRUE(eventually([&] { return save.wanted(self, compared, Standing::kAtBoundary); }));
+    EXPECT_TRUE(eventually([&] { return request().what != What::kNone; }));
     EXPECT_TRUE(save.answer(self, state, 7, compared, nullptr, Standing::kAtBoundary).ok());
   });
   EXPECT_TRUE(eventually([&] { return shared == 2; }));
