@@ -81,17 +81,31 @@ RankWorld::RankWorld(launcher::Agent& agent, RankWorldOptions options, node::Hos
       timer_(agent.loop()) {
   if (hosts_ == nullptr) return;
   hosts_->set_elastic({.membership = [this](core::NodeId node, const core::Message& message) {
-    if (membership::is_of_agents(message.body)) on_agent(node, message);
+    membership::is_of_agents(message.body) ? on_agent(node, message) : refuse(node);
   }});
 }
 
+// What an agent says of nodes, or to other agents, ends its link.
+void RankWorld::refuse(core::NodeId node) {
+  const auto index = hosts_->index_of(node);
+  hosts_->give_up(node, core::invalid_argument(fmt::format("host {}: its agent said what only others may say",
+                                                           index ? hosts_->name(*index) : "?")));
+}
+
+bool RankWorld::runs(core::NodeId node, core::MemberId rank) const {
+  return rank < job_.placed.size() && job_.placed[rank] == node;
+}
+
 void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
+  const auto* ready = std::get_if<core::MemberReady>(&message.body);
+  const auto* lost = std::get_if<core::MemberLost>(&message.body);
+  if (ready != nullptr && !runs(node, ready->join.member)) return;
+  if (lost != nullptr && !runs(node, lost->member)) return;
   begin();
-  if (const auto* ready = std::get_if<core::MemberReady>(&message.body)) joined_.insert(ready->join.member);
+  if (ready != nullptr) joined_.insert(ready->join.member);
   if (!over_)
     perform(
         coordinator_->handle(core::SystemClock().now(), {membership::Source::Kind::kAgent, node}, message));
-  const auto* lost = std::get_if<core::MemberLost>(&message.body);
   if (lost != nullptr && lost->reaped && lost->joined && !lost->finished)
     end(fmt::format("rank {} ended before finish(): the World of {} is over", lost->member, policy_.max), 1);
   if (left_) missing(*left_);

@@ -53,6 +53,8 @@ class RankWorld final : public launcher::MembershipJob {
 
  private:
   void on_agent(core::NodeId node, const core::Message& message);
+  void refuse(core::NodeId node);
+  [[nodiscard]] bool runs(core::NodeId node, core::MemberId rank) const;
   void begin();
   void missing(const launcher::MemberExit& exit);
   void end(const std::string& why, int exit_status);

@@ -15,14 +15,17 @@ from training import BIN, left_on
 
 HOSTILE = BIN.parent / "tests/bin/hostile_agent"
 LIMITED = {"guesses": "may bring", "questions": "may ask"}  # said once, and not heard any more
-UNHEARD = ("orders", "again", "ranks", "spaces", "spawn", "none", *LIMITED)
+UNHEARD = ("orders", "again", "ranks", "spaces", "spawn", "none", "ready", *LIMITED)
 ATTACKS = (
     *(("linked", what) for what in ("frame", "again", "leave", "slots")),
     *(("hello", what) for what in ("noise", "others", "leave", "swollen")),
     *(("setup", what) for what in ("flag", "empty", "cut", "nodes")),
     ("mute", "nodes"),  # for what its host has nobody waits longer than 10 s
     *(("space", what) for what in ("noise", "news", "leave", "again")),
-    *(("running", what) for what in ("frame", "endless", "swollen", "others", "nodes", "leave", *UNHEARD)),
+    *(
+        ("running", what)
+        for what in ("frame", "endless", "swollen", "others", "nodes", "agents", "leave", *UNHEARD)
+    ),
 )
 DEADLINE_S = 60.0
 GRACE_S = 50  # longer than a job may take: who is told to end at once, as it starts, does
@@ -58,6 +61,8 @@ def test_an_agent_that_means_harm_ends_its_job_and_nothing_else(hosts: Hosts, st
     heard = what not in UNHEARD or state == "linked"  # the first must be Hello
     assert answer == ("closed" if heard else "open"), lines
     named = [line for line in lines if names[0] in line]
+    if state == "mute":
+        assert named.pop(0).endswith(": it did not say within 10 s what it has: ranks are not bound"), lines
     assert len(named) == (2 if what in LIMITED else 1), lines
     assert LIMITED.get(what, "") in named[0], lines
     assert "forged" not in done.stderr
