@@ -644,13 +644,16 @@ def test_the_step_of_another_optimizer_writes_no_checkpoint(regroup, tmp_path):
 def test_the_step_of_a_fused_optimizer_writes_the_checkpoint_and_a_resumed_job_has_the_same_bits(
     regroup, tmp_path
 ):
-    """Nothing of what it writes is copied, whatever the number of members."""
-    keep = ["--checkpoint", str(tmp_path / "of_one"), "--every", "5"]
+    """Nothing of what it writes is copied, whatever the number of members. Where a disk cannot keep up, the
+    last snapshot is copied in finish(): behind step 120 of 150 none is due.
+    """
+    keep = ["--checkpoint", str(tmp_path / "of_one"), "--every", "40"]
     undisturbed = train(regroup, tmp_path / "undisturbed", 1, *keep, **fused())
     keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "4"]
     job = train(regroup, tmp_path / "first", 2, *keep, **fused(), pace_us=30_000)
     until(lambda: named(job) >= 12, "checkpoints", 120)
     kill_everything(job)
+    keep = ["--checkpoint", str(tmp_path / "ckpt"), "--every", "40"]
     again = train(regroup, tmp_path / "again", 3, *keep, **fused())
     assert again.wait(180) == 0, again.err
     resumed = re.search(r"the job goes on after step (\d+), from", again.err)
