@@ -121,13 +121,16 @@ std::string resumes(const CheckpointPlan& plan) {
   return fmt::format("the job goes on after step {}, from {}", plan.resume->step, plan.resume->path);
 }
 
-std::string newest_of(const CheckpointPlan& plan, core::Step committed, bool several_hosts) {
+std::string newest_of(const CheckpointPlan& plan, core::Step committed, core::Step writing,
+                      bool several_hosts) {
   if (plan.directory.empty()) return "";
+  const std::string more = writing > 0 ? fmt::format(" (that of step {} is being written)", writing) : "";
   if (committed == 0 && plan.resume)
-    return fmt::format("the newest checkpoint is that of step {}, {}", plan.resume->step, plan.resume->path);
+    return fmt::format("the newest checkpoint is that of step {}, {}{}", plan.resume->step, plan.resume->path,
+                       more);
   if (committed > 0)
-    return fmt::format("the newest checkpoint is that of step {} in {}", committed, plan.directory);
-  return several_hosts ? "" : fmt::format("there is no checkpoint in {} yet", plan.directory);
+    return fmt::format("the newest checkpoint is that of step {} in {}{}", committed, plan.directory, more);
+  return several_hosts ? "" : fmt::format("there is no checkpoint in {} yet{}", plan.directory, more);
 }
 
 std::string local_copy(const CheckpointPlan& plan) {

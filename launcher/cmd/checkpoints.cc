@@ -326,8 +326,6 @@ void Checkpoints::free_area(core::Step step) {
   arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
 }
 
-std::string Checkpoints::newest() const { return newest_of(plan_, committed_, !host_.empty()); }
-
 void Checkpoints::written(int wait_status) {
   process_.reset();
   const double seconds = std::chrono::duration<double>(core::SystemClock().now() - since_).count();

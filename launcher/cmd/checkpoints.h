@@ -46,8 +46,10 @@ using node::Resume;
 // What tells a member of the plan.
 void add_checkpoint_variables(const CheckpointPlan& plan, launcher::Environment& environment);
 
-// A sentence about the newest checkpoint; `committed`: that this host has written, 0: none.
-[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, core::Step committed, bool several_hosts);
+// A sentence about the newest checkpoint; `committed`: that this host has written, `writing`: that it is
+// writing; 0: none.
+[[nodiscard]] std::string newest_of(const CheckpointPlan& plan, core::Step committed, core::Step writing,
+                                    bool several_hosts);
 // What the user is told of plan.resume, which is there.
 [[nodiscard]] std::string resumes(const CheckpointPlan& plan);
 
@@ -73,8 +75,11 @@ class Checkpoints {
   void on_member_ended() { last_.on_member_ended(); }
   // Until the deadline, while something is being written; else zero.
   [[nodiscard]] core::Duration still_needs() const;
-  // "the newest checkpoint is that of step 20 in DIR", as far as this host knows; empty: the job keeps none.
-  [[nodiscard]] std::string newest() const;
+  // "the newest checkpoint is that of step 20 in DIR", as far as this host knows, and which is being
+  // written; empty: the job keeps none.
+  [[nodiscard]] std::string newest() const {
+    return newest_of(plan_, committed_, process_ ? writing_ : 0, !host_.empty());
+  }
   // Calls `then` once nothing is being written any more and no snapshot waits.
   void finish(std::function<void()> then);
 
