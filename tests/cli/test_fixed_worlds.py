@@ -90,7 +90,7 @@ RANK = "r=${OMPI_COMM_WORLD_RANK:-${RANK:-$PMI_RANK}}; "
 @pytest.mark.parametrize("launcher", [name for name in ALL if name != "torchrun"])  # importing torch is slow
 def test_a_rank_that_dies_ends_all(launcher, regroup, member):
     """The others hear of it in their next call, whether their launcher ends them or not."""
-    script = RANK + f"[ $r = 1 ] && exec {member} 100000 1 '' '' 3; exec {member} 100000 1"
+    script = RANK + f"[ $r = 1 ] && exec {member} 100000 1 '' sum 3; exec {member} 100000 1"
     done = run(launcher, regroup, 3, "sh", "-c", script)
     assert done.returncode != 0
     assert "finished" not in done.stdout
