@@ -263,7 +263,7 @@ class Joiner {
     if (signal == SIGTSTP) return park();
     if (signal == SIGCONT) return go_on();
     if (park_ == Park::kParked) return end(0);
-    const bool repeats = wishes_.repeats(signals_.by_key(), core::SystemClock().now());
+    const bool repeats = wishes_.repeats(signal, signals_.by_key(), core::SystemClock().now());
     const bool again = recalled_ && !repeats && signal == SIGINT && why_ == launcher::signal_name(SIGINT);
     if (again) return end(fail("join: SIGINT again: not waiting any longer", 1));
     if (recalled_) return;

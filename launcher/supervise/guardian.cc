@@ -171,7 +171,7 @@ void Guardian::on_signal(int signal) {
   if (!again && !is_notice(signal) &&
       std::find(forwarded_.begin(), forwarded_.end(), signal) != forwarded_.end()) {
     if (signal == SIGINT)
-      static_cast<void>(wishes_.repeats(watch_->signals.by_key(), core::SystemClock().now()));
+      static_cast<void>(wishes_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now()));
     if (signal == SIGINT && stops_++ == 0 && !guard_options_.quiet) {
       watch_->say("SIGINT is passed on to the members; once more ends the job at once");
     }
@@ -187,7 +187,7 @@ void Guardian::on_signal(int signal) {
 // The second one shows that the user is in earnest: an agent that hangs, or is stopped, is killed.
 void Guardian::on_stop(int signal) {
   asked_ = true;
-  if (wishes_.repeats(watch_->signals.by_key(), core::SystemClock().now())) return;
+  if (wishes_.repeats(signal, watch_->signals.by_key(), core::SystemClock().now())) return;
   watch_->agent.send(stops_++ == 0 ? Word::kStop : Word::kKill, is_notice(signal) ? SIGTERM : signal);
   if (stops_ != 2) return;
   watch_->impatience.expires_after(kAnswerLimit);

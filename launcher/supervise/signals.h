@@ -5,7 +5,9 @@
 #include <utility>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,24 +49,29 @@ class SignalReader {
   bool by_key_ = false;
 };
 
-// Whether a signal that asks for an end is a wish of its own. A scheduler signals a process group and its
-// leader, a wrapper passes on what the terminal sent to both, a session ends by SIGHUP and SIGTERM: all
-// within a moment of each other, and none of them means "at once". A key that is pressed twice does.
+// Whether a signal that asks for an end is a wish of its own, or the same signal sent twice. A scheduler
+// signals a process group and its leader, a wrapper passes on what the terminal sent to both, a session ends
+// by SIGHUP and SIGTERM: all within a moment of each other, and none of them means "at once". Another signal,
+// and a key that is pressed twice, does.
 class EndWishes {
  public:
-  static constexpr std::chrono::seconds kOneWish{1};  // from the first signal on
+  static constexpr std::chrono::seconds kOneWish{1};  // from the first of a signal on
 
   // True: it says once more what an earlier one said. Else the time counts from `now`.
-  [[nodiscard]] bool repeats(bool by_key, core::TimePoint now) {
-    const bool again = first_ && now - *first_ < kOneWish && !(by_key && by_key_);
-    if (!again) first_ = now;
-    by_key_ = by_key || (again && by_key_);
+  [[nodiscard]] bool repeats(int signal, bool by_key, core::TimePoint now) {
+    Wish& wish = wishes_[signal == SIGHUP ? SIGTERM : signal];
+    const bool again = wish.first && now - *wish.first < kOneWish && !(by_key && wish.by_key);
+    if (!again) wish.first = now;
+    wish.by_key = by_key || (again && wish.by_key);
     return again;
   }
 
  private:
-  std::optional<core::TimePoint> first_;
-  bool by_key_ = false;
+  struct Wish {
+    std::optional<core::TimePoint> first;
+    bool by_key = false;
+  };
+  std::map<int, Wish> wishes_;  // by signal
 };
 
 }  // namespace regroup::launcher

@@ -13,27 +13,38 @@ using std::chrono::milliseconds;
 
 core::TimePoint at(int ms) { return core::TimePoint() + milliseconds(10'000 + ms); }
 
-TEST(EndWishes, SignalsWithinASecondOfTheFirstAreOne) {
+TEST(EndWishes, ASignalThatComesAgainWithinASecondIsOne) {
   EndWishes wishes;
-  EXPECT_FALSE(wishes.repeats(false, at(0)));
-  EXPECT_TRUE(wishes.repeats(false, at(1)));
-  EXPECT_TRUE(wishes.repeats(false, at(999)));
-  EXPECT_FALSE(wishes.repeats(false, at(1000)));
-  EXPECT_TRUE(wishes.repeats(false, at(1700)));
-  EXPECT_FALSE(wishes.repeats(false, at(2100)));
+  EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(0)));
+  EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(1)));
+  EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(999)));
+  EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(1000)));
+  EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(1700)));
+  EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(2100)));
+}
+
+TEST(EndWishes, AnotherSignalIsAWishOfItsOwnUnlessASessionEnds) {
+  EndWishes wishes;
+  EXPECT_FALSE(wishes.repeats(SIGTERM, false, at(0)));
+  EXPECT_FALSE(wishes.repeats(SIGINT, false, at(1)));
+  EXPECT_TRUE(wishes.repeats(SIGTERM, false, at(2)));
+
+  EndWishes session;
+  EXPECT_FALSE(session.repeats(SIGHUP, false, at(0)));
+  EXPECT_TRUE(session.repeats(SIGTERM, false, at(1)));
 }
 
 TEST(EndWishes, AKeyThatIsPressedTwiceIsTwoAndWhatAWrapperPassesOnIsNone) {
   EndWishes wishes;
-  EXPECT_FALSE(wishes.repeats(true, at(0)));
-  EXPECT_TRUE(wishes.repeats(false, at(2)));  // passed on
-  EXPECT_FALSE(wishes.repeats(true, at(300)));
-  EXPECT_TRUE(wishes.repeats(false, at(302)));
+  EXPECT_FALSE(wishes.repeats(SIGINT, true, at(0)));
+  EXPECT_TRUE(wishes.repeats(SIGINT, false, at(2)));  // passed on
+  EXPECT_FALSE(wishes.repeats(SIGINT, true, at(300)));
+  EXPECT_TRUE(wishes.repeats(SIGINT, false, at(302)));
 
   EndWishes passed_on_first;
-  EXPECT_FALSE(passed_on_first.repeats(false, at(0)));
-  EXPECT_TRUE(passed_on_first.repeats(true, at(1)));
-  EXPECT_FALSE(passed_on_first.repeats(true, at(200)));
+  EXPECT_FALSE(passed_on_first.repeats(SIGINT, false, at(0)));
+  EXPECT_TRUE(passed_on_first.repeats(SIGINT, true, at(1)));
+  EXPECT_FALSE(passed_on_first.repeats(SIGINT, true, at(200)));
 }
 
 TEST(SignalReader, ASignalOfAProcessIsNoKey) {
