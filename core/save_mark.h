@@ -74,6 +74,7 @@ struct SaveHeader {
   Doorbell<RealPolicy> bell;         // the agent sleeps on it
   std::atomic<std::uint32_t> asked;  // a SaveRequest of the agent, claimed by a member
   std::atomic<std::int64_t> until;   // when that must be in the area, in nanoseconds of CLOCK_MONOTONIC
+  std::atomic<std::uint32_t> hangs;  // 1: the agent cannot write now, since the directory does not answer
 };
 [[nodiscard]] inline SaveHeader& save_header(std::span<std::byte> area) {
   return *reinterpret_cast<SaveHeader*>(area.data());

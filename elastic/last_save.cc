@@ -18,6 +18,8 @@ using core::SaveRequest;
 using core::Status;
 using What = core::SaveRequest::What;
 
+constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), for a disk that hangs in the midst of a write
+
 bool on_its_way(const SaveMark& mark) {
   return mark.phase == SaveMark::Phase::kReady || mark.phase == SaveMark::Phase::kTaken;
 }
@@ -123,12 +125,18 @@ Status save_what_is_due(Participant& self, State& state, core::Step applied, cor
     return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
   };
   if (covers(mark_of(self))) return {};
-  const auto is_free = [&] { return !on_its_way(mark_of(self)); };
+  const auto hangs = [&] {
+    return core::save_header(self.arena().save_area()).hangs.load(std::memory_order_acquire) != 0;
+  };
+  const core::SystemClock clock;
+  const core::TimePoint limit = clock.now() + kDiskLimit;
+  const auto is_free = [&] { return !on_its_way(mark_of(self)) || hangs() || clock.now() >= limit; };
   REGROUP_RETURN_IF_ERROR(
       self.wait(is_free, fmt::format("finish: the checkpoint of step {} is still being written, and the one "
                                      "that is due behind the last step waits for it",
                                      mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
+  if (on_its_way(SaveMark::unpack(seen))) return {};  // the agent says what becomes of that one
   return covers(SaveMark::unpack(seen)) ? Status() : save_alone(self, state, applied, options, plan, seen);
 }
 

@@ -184,6 +184,7 @@ void Checkpoints::poll() {
   const core::Arena& arena = arena_();
   const bool there = arena.mapped() && !arena.save_area().empty();
   const auto mark = there ? SaveMark::unpack(arena.save_word().load(std::memory_order_acquire)) : SaveMark{};
+  last_.set_hangs((taking_ && hangs_) || barred_);
   if (!process_ && !taking_ && !keep_ && !barred_ && mark.phase == SaveMark::Phase::kReady) write(mark.step);
   last_.on_rung();
   if (process_ || copy_ || (taking_ && !hangs_) || releasing_) return;  // their ends go on

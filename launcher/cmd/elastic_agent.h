@@ -67,6 +67,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   // Of a World of fixed size that has lost a rank: the others hear why in their next call.
   void fail(const std::string& why);
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
+  [[nodiscard]] bool keeps_checkpoints() const override { return options_.checkpoints.every > 0; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
   [[nodiscard]] std::optional<int> completed() const override;
   void on_notice(core::TimePoint deadline) override;

@@ -38,6 +38,9 @@ class ElasticHub final : public launcher::AgentJob {
   void on_exit(const launcher::MemberExit&) override {}
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
+  [[nodiscard]] bool keeps_checkpoints() const override {
+    return options_.setup.elastic->checkpoints.every > 0;
+  }
   [[nodiscard]] launcher::OtherHosts* others() override { return hosts_.get(); }
   void finish(const std::function<void()>& then) override;
   void on_notice(core::TimePoint deadline) override;

@@ -125,6 +125,14 @@ void LastSnapshot::look_whether_settled(bool in_time) {
   std::exchange(then_, nullptr)();
 }
 
+void LastSnapshot::set_hangs(bool hangs) const {
+  const core::Arena& arena = arena_();
+  if (!arena.mapped() || arena.save_area().empty()) return;
+  const std::uint32_t now = hangs ? 1 : 0;
+  if (core::save_header(arena.save_area()).hangs.exchange(now, std::memory_order_acq_rel) != now)
+    core::ring_all(arena);
+}
+
 std::string LastSnapshot::outcome() {
   if (!std::exchange(awaited_, false)) return "";
   launcher::call_off(half_time_);

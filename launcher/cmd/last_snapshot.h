@@ -33,6 +33,8 @@ class LastSnapshot {
   // Calls `then`, once, when the snapshot is complete, or will not be: nobody claims it within `within`.
   void await(core::Duration within, std::function<void()> then);
   void on_rung();                  // the mark in the save area may have changed
+  // Nothing can be written now: members that wait at the end for what is due go on.
+  void set_hangs(bool hangs) const;
   void wrote() { wrote_ = true; }  // a snapshot has been written
   // Members have been asked, and outcome() was not called since.
   [[nodiscard]] bool awaited() const { return awaited_; }

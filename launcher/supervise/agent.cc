@@ -174,10 +174,12 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
 void Agent::on_guardian_lost() {
   limit_drain(kDrainLimit);
   if (job_->orphan_timeout() <= core::Duration::zero()) return kill(1);
-  const core::Duration all = job_->orphan_timeout(), last = std::min(options_.term_grace, all / 2);
+  const core::Duration all = job_->orphan_timeout();
   say(fmt::format("the launcher is gone: the job ends in {:g} s",
                   std::chrono::duration<double>(all).count()));
+  if (!job_->keeps_checkpoints()) return start_timer(orphan_, all, [this] { kill(1); });
   // The end of that time is for members to leave, and for their state.
+  const core::Duration last = std::min(options_.term_grace, all / 2);
   start_timer(orphan_, all - last, [this, last] { terminate(1, last); });
 }
 

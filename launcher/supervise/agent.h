@@ -43,6 +43,7 @@ class AgentJob {
   [[nodiscard]] virtual std::optional<int> completed() const { return {}; }  // its status, once it is done
   // How long to go on when the guardian is gone.
   [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
+  [[nodiscard]] virtual bool keeps_checkpoints() const { return false; }
   // Those that end with the job; may be none.
   [[nodiscard]] virtual OtherHosts* others() { return nullptr; }
   // No member lives any more. Calls `then`, once, when all that others have to say has been said ...
