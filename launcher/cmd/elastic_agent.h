@@ -64,8 +64,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_exit(const launcher::MemberExit& exit) override;
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
   void on_message(const core::Message& message) override;
-  // Of a World of fixed size that has lost a rank: the others hear why in their next call.
-  void fail(const std::string& why);
+  void fail(const std::string& why);  // of a World of fixed size: the others hear it in their next call
   [[nodiscard]] core::Duration orphan_timeout() const override { return options_.orphan_timeout; }
   [[nodiscard]] bool keeps_checkpoints() const override { return options_.checkpoints.every > 0; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
