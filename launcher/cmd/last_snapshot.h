@@ -32,7 +32,7 @@ class LastSnapshot {
   void on_member_ended();
   // Calls `then`, once, when the snapshot is complete, or will not be: nobody claims it within `within`.
   void await(core::Duration within, std::function<void()> then);
-  void on_rung();                  // the mark in the save area may have changed
+  void on_rung();  // the mark in the save area may have changed
   // Nothing can be written now: members that wait at the end for what is due go on.
   void set_hangs(bool hangs) const;
   void wrote() { wrote_ = true; }  // a snapshot has been written

@@ -96,7 +96,7 @@ class Agent {
   // This host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
   void fail_start(const std::string& why);  // of a member: says so, and ends the job at once
-  void kill(int exit_status);  // ends the job at once
+  void kill(int exit_status);               // ends the job at once
   // To those here. Who hangs in the kernel behind a SIGKILL is not waited for.
   void signal_members(int signal);
   // So, as no member has the state; `resumed`: where the job began; hosts whose members may live on a while.
