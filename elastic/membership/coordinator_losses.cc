@@ -90,6 +90,7 @@ void Coordinator::charge(Record* r) {
                          .cause = r->cause,
                          .outside = r->reaped && !r->stood_still && ended_from_outside(r->status),
                          .ready = r->warm_order > 0,
+                         .learning = r->learning && !was_in,
                          .lived = was_in ? now_ - r->entered : core::Duration{},
                          .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
                          .at = std::max(r->step, world_.resume.step())},

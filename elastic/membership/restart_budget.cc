@@ -53,14 +53,14 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
                                   ? fmt::format("{} at {}", ending.failure.kind, ending.failure.place)
                                   : ending.cause;
   ++slot.failures;
-  slot.unready = ending.ready ? 0 : slot.unready + (ending.outside ? 0 : 1);  // a learner may be killed
+  slot.unready = ending.ready ? 0 : slot.unready + 1;
   slot.same = failure == slot.last ? slot.same + 1 : 1;
   slot.last = failure;
   slot.free_at = std::max(slot.free_at, now + delay_after(slot.failures - 1));
   if (!ending.outside) lengthen_row(ending, failure);
   if (!ending.outside && meets_all(others)) return {What::kEndJob, ends_why(ending)};
   const bool same = slot.same >= kInARow && ending.failure.known();
-  const bool spared = ending.outside && !ending.ready && !others.empty();  // the others train meanwhile
+  const bool spared = ending.outside && ending.learning;  // nobody waits for it
   if (!same && slot.unready < kInARow && (spared || slot.failures <= policy_.max_restarts)) return {};
   slot.given_up = true;
   const std::string last = what_of(ending.failure, ending.cause);

@@ -23,6 +23,7 @@ struct Ending {
   std::string cause;           // "killed by signal 11"
   bool outside = false;        // a cause that somebody else gives: SIGKILL, a lost host
   bool ready = false;          // it had joined
+  bool learning = false;       // ... and was in no World yet: the others trained meanwhile
   core::Duration lived{};      // in Worlds
   core::Step steps = 0;        // that it took itself
   core::Step at = 0;           // last step of the job that it knew of
@@ -34,9 +35,10 @@ struct Ending {
 [[nodiscard]] std::string what_of(const core::Failure& failure, const std::string& cause);
 
 // Each slot has a budget of RelaunchPolicy::max_restarts, which a member gives back that trains well: for a
-// minute and ten steps, or, if it was ended from outside, for a step. A slot whose members fail three times
-// in the same way, or before they are ready, is given up at once. A failure that meets the members of all
-// slots, three times in a row, ends the job: whoever comes next meets it as well.
+// minute and ten steps, or, if it was ended from outside, for a step. A learner that is ended from outside is
+// replaced as often as that happens, after its back-off. A slot whose members fail three times in the same
+// way, or before they are ready, is given up at once. A failure that meets the members of all slots, three
+// times in a row, ends the job: whoever comes next meets it as well.
 class RestartBudget {
  public:
   explicit RestartBudget(RelaunchPolicy policy) : policy_(policy) {}

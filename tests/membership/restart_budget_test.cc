@@ -154,6 +154,16 @@ TEST_F(Budget, KillsOfMembersThatTrainAreNoFailures) {
   EXPECT_EQ(killed(1, 0).what, What::kGiveUpSlot);
 }
 
+TEST_F(Budget, LearnersAreReplacedHoweverOftenTheyAreKilled) {
+  for (int i = 0; i < 10; ++i) {
+    const auto verdict =
+        end({.slot = 1, .cause = "killed by signal 9", .outside = true, .learning = true}, {0, 2});
+    EXPECT_EQ(verdict.what, What::kRestart);
+    EXPECT_FALSE(budget_.next(now_, 3, {true, false, true})) << "it is put off";
+  }
+  EXPECT_EQ(end({.slot = 1, .cause = "exit status 1", .learning = true}, {0, 2}).what, What::kGiveUpSlot);
+}
+
 TEST_F(Budget, KillsDoNotEndTheJob) {
   for (std::uint32_t slot : {0U, 1U, 0U, 1U, 0U, 1U}) {
     const auto verdict = end({.slot = slot, .cause = "killed by signal 9", .outside = true}, {0, 1});
