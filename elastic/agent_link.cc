@@ -9,35 +9,19 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 namespace regroup::elastic {
 
-core::Result<UnixAddress> abstract_address(const std::string& name) {
-  UnixAddress out;
-  out.bytes.sun_family = AF_UNIX;
-  if (name.size() >= sizeof out.bytes.sun_path)
-    return core::invalid_argument(
-        fmt::format("socket {}: longer than {} bytes", name, sizeof out.bytes.sun_path));
-  std::memcpy(out.bytes.sun_path + 1, name.data(), name.size());
-  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return out;
-}
-
 core::Result<AgentLink> AgentLink::connect(const std::string& path) {
-  UnixAddress address{{}, sizeof(sockaddr_un)};
-  address.bytes.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.bytes.sun_path) {
-    return core::invalid_argument(
-        fmt::format("REGROUP_AGENT={}: longer than {} bytes", path, sizeof address.bytes.sun_path - 1));
-  }
-  std::memcpy(address.bytes.sun_path, path.data(), path.size());
-  return connect_to(address, "agent at " + path);
+  const auto address = core::unix_address(path);
+  if (!address.ok())
+    return core::Status(address.code(), fmt::format("REGROUP_AGENT: {}", address.status().message()));
+  return connect_to(*address, "agent at " + path);
 }
 
 core::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
-  const auto address = abstract_address(name);
+  const auto address = core::abstract_address(name);
   if (!address.ok()) return address.status();
   auto link = connect_to(*address, name);
   if (!link.ok()) return link;
@@ -53,11 +37,11 @@ core::Result<AgentLink> AgentLink::connect_to_rank(const std::string& name) {
   return link;
 }
 
-core::Result<AgentLink> AgentLink::connect_to(const UnixAddress& address, const std::string& who) {
+core::Result<AgentLink> AgentLink::connect_to(const core::UnixAddress& address, const std::string& who) {
   AgentLink link;
   link.socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!link.connected()) return core::system_error("socket", "AF_UNIX", errno);
-  if (::connect(link.socket_.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) {
+  if (::connect(link.socket_.get(), address.get(), address.size) != 0) {
     return core::system_error("connect", who, errno);
   }
   return link;

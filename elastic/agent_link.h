@@ -2,25 +2,16 @@
 // training thread.
 #pragma once
 
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <string>
 
 #include "core/clock.h"
 #include "core/fd.h"
 #include "core/message.h"
 #include "core/status.h"
+#include "core/unix_address.h"
 #include "core/wire.h"
 
 namespace regroup::elastic {
-
-struct UnixAddress {
-  sockaddr_un bytes{};
-  socklen_t size = 0;
-};
-// Of a socket that has a name and no file.
-[[nodiscard]] core::Result<UnixAddress> abstract_address(const std::string& name);
 
 class AgentLink {
  public:
@@ -38,7 +29,8 @@ class AgentLink {
   [[nodiscard]] core::Result<core::Message> receive(core::TimePoint deadline, core::Fd* fd = nullptr);
 
  private:
-  [[nodiscard]] static core::Result<AgentLink> connect_to(const UnixAddress& address, const std::string& who);
+  [[nodiscard]] static core::Result<AgentLink> connect_to(const core::UnixAddress& address,
+                                                          const std::string& who);
   [[nodiscard]] core::Status read_more(core::Fd* fd);
   [[nodiscard]] core::Status peer_lost() const;
 

@@ -36,13 +36,11 @@ std::string name_of(const Launch& launch) {
 }
 
 core::Status several_hosts(const Launch& launch) {
-  return core::invalid_argument(
-      fmt::format("join: this process is rank {} of {} of {} ({}), and not all of them run on this host. A "
-                  "World of fixed "
-                  "size on several hosts needs regroup: `regroup -np {} --host ...` instead of {}. To train "
-                  "alone in each "
-                  "process, set REGROUP_WORLD=alone",
-                  launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
+  return core::invalid_argument(fmt::format(
+      "join: this process is rank {} of {} of {} ({}), and not all of them run on this host. A "
+      "World of fixed size on several hosts needs regroup: `regroup -np {} --host ...` instead of "
+      "{}. To train alone in each process, set REGROUP_WORLD=alone",
+      launch.rank, launch.size, launch.by, launch.seen, launch.size, launch.by));
 }
 
 }  // namespace

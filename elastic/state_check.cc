@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <span>
 #include <utility>
+
+#include "elastic/gather.h"
 
 namespace regroup::elastic {
 namespace {
-
-using collective::Operation;
 
 constexpr core::Step kLongestInterval = kCheckInterval << 12;
 constexpr std::uint64_t kShare = 100;  // a digest takes at most one part of so many of the steps' time
@@ -72,13 +71,11 @@ core::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
   const Contribution own{
       prepared_->digest.of_all(), microseconds(prepared_->cost),
       timed ? microseconds((now - timed_at_) / static_cast<std::int64_t>(applied - timed_step_)) : 0};
-  std::vector<Contribution> all(static_cast<std::size_t>(communicator.size()));
-  REGROUP_RETURN_IF_ERROR(communicator.run(
-      Operation::allgather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))),
-      deadline));
+  const auto all = gather(communicator, own, deadline);
+  if (!all.ok()) return all.status();
   std::vector<std::uint64_t> digests;
   std::uint64_t cost = 0, step = std::numeric_limits<std::uint64_t>::max();
-  for (const Contribution& one : all) {
+  for (const Contribution& one : *all) {
     digests.push_back(one.digest);
     cost = std::max<std::uint64_t>(cost, one.cost);
     step = std::min<std::uint64_t>(step, one.step);

@@ -13,18 +13,17 @@
 
 #include "core/crc32c.h"
 #include "core/printable.h"
+#include "elastic/gather.h"
 
 namespace regroup::elastic {
 namespace {
 
 using collective::Communicator;
-using collective::Operation;
 
 constexpr std::size_t kMostNamed = 8;  // members
 constexpr const char* kCause =
     "the likely cause is state that join() was not given, such as a scheduler or a random generator "
-    "(PyTorch: "
-    "extra=[...]), or code that does not do the same on every member (docs/python.md)";
+    "(PyTorch: extra=[...]), or code that does not do the same on every member (docs/python.md)";
 
 const std::string kNothing;
 
@@ -40,15 +39,6 @@ void put(const std::string& text, std::array<char, N>* out) {
   std::copy_n(shown.begin(), std::min(shown.size(), N - 1), out->begin());
 }
 
-template <class T>
-std::optional<std::vector<T>> gather(Communicator& communicator, const T& own, core::TimePoint deadline) {
-  std::vector<T> all(static_cast<std::size_t>(communicator.size()));
-  const core::Status status = communicator.run(
-      Operation::allgather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))),
-      deadline);
-  return status.ok() ? std::optional(std::move(all)) : std::nullopt;
-}
-
 // Two ranks whose states differ.
 struct Pair {
   std::size_t usual, odd;
@@ -58,12 +48,12 @@ struct Pair {
 std::optional<std::size_t> first_difference(Communicator& communicator, const StateDigest& own,
                                             StateDigest::Kind kind, Pair pair, core::TimePoint deadline) {
   const auto counts = gather(communicator, std::uint64_t{own.count(kind)}, deadline);
-  if (!counts) return std::nullopt;
+  if (!counts.ok()) return std::nullopt;
   std::size_t equal = 0, different = std::min((*counts)[pair.usual], (*counts)[pair.odd]) + 1;
   while (equal + 1 < different) {
     const std::size_t middle = equal + (different - equal) / 2;
     const auto crcs = gather(communicator, own.of_first(kind, middle), deadline);
-    if (!crcs) return std::nullopt;
+    if (!crcs.ok()) return std::nullopt;
     if ((*crcs)[pair.usual] == (*crcs)[pair.odd])
       equal = middle;
     else
@@ -81,7 +71,7 @@ std::string show_first(Communicator& communicator, const StateDigest& own, State
   put(own.name(kind, *at), &mine.name);
   put(own.value(kind, *at), &mine.value);
   const auto shown = gather(communicator, mine, deadline);
-  if (!shown) return "";
+  if (!shown.ok()) return "";
   const std::string names[] = {(*shown)[pair.usual].name.data(), (*shown)[pair.odd].name.data()};
   if (names[0].empty() && names[1].empty()) return "";
   if (names[0] != names[1]) {

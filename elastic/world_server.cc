@@ -7,7 +7,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +19,7 @@
 #include <vector>
 
 #include "core/clock.h"
-#include "elastic/agent_link.h"
+#include "core/unix_address.h"
 
 namespace regroup::elastic {
 namespace {
@@ -83,11 +82,11 @@ void say(const std::string& text) {
 }  // namespace
 
 Result<std::unique_ptr<WorldServer>> WorldServer::start(const WorldServerOptions& options) {
-  auto address = abstract_address(options.name);
+  const auto address = core::abstract_address(options.name);
   if (!address.ok()) return address.status();
   core::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return core::system_error("socket", "AF_UNIX", errno);
-  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address->bytes), address->size) != 0) {
+  if (::bind(listener.get(), address->get(), address->size) != 0) {
     if (errno == EADDRINUSE) return std::unique_ptr<WorldServer>();
     return core::system_error("bind", options.name, errno);
   }

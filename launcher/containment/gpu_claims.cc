@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,13 +14,13 @@
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <span>
 #include <sstream>
 
 #include "core/crc32c.h"
+#include "core/unix_address.h"
 
 namespace regroup::launcher {
 namespace {
@@ -88,15 +87,11 @@ GpuOwner owner_in(const std::string& text) {
 }
 
 core::Result<core::Fd> take_name(const std::string& name) {
-  sockaddr_un address{};
-  if (name.size() + 1 > sizeof address.sun_path)
-    return core::invalid_argument(fmt::format("{} is too long for the name of a socket", name));
+  const auto address = core::abstract_address(name);
+  if (!address.ok()) return address.status();
   core::Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!out.valid()) return core::system_error("socket", name, errno);
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(out.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) return out;
+  if (::bind(out.get(), address->get(), address->size) == 0) return out;
   if (errno == EADDRINUSE) return core::Status(core::Code::kUnavailable, name);
   return core::system_error("bind", name, errno);
 }

@@ -4,27 +4,13 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "core/unix_address.h"
 
 namespace regroup::launcher {
-namespace {
-
-core::Result<sockaddr_un> address_of(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return core::invalid_argument(fmt::format("socket {}: longer than the {} bytes a name may have", path,
-                                              sizeof address.sun_path - 1));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
-}  // namespace
 
 core::Status make_private_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return core::system_error("mkdir", path, errno);
@@ -38,24 +24,23 @@ core::Status make_private_folder(const std::string& path) {
 }
 
 core::Result<core::Fd> connect_unix(const std::string& path) {
-  auto address = address_of(path);
+  const auto address = core::unix_address(path);
   if (!address.ok()) return address.status();
   core::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return core::system_error("socket", "AF_UNIX", errno);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+  if (::connect(socket.get(), address->get(), address->size) != 0) {
     return core::system_error("connect", path, errno);
   }
   return socket;
 }
 
 core::Status Listener::start(const std::string& path) {
-  auto address = address_of(path);
+  const auto address = core::unix_address(path);
   if (!address.ok()) return address.status();
   core::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return core::system_error("socket", "AF_UNIX", errno);
   ::unlink(path.c_str());
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
-      ::listen(socket.get(), SOMAXCONN) != 0) {
+  if (::bind(socket.get(), address->get(), address->size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     return core::system_error("bind", path, errno);
   }
   socket_.assign(socket.release());

@@ -1,0 +1,26 @@
+// What each rank contributes, of the same type, on all of them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "collective/communicator.h"
+#include "core/clock.h"
+#include "core/status.h"
+
+namespace regroup::elastic {
+
+// By rank. A collective call: all ranks make it, and it fails as an allgather does.
+template <class T>
+[[nodiscard]] core::Result<std::vector<T>> gather(collective::Communicator& communicator, const T& own,
+                                                  core::TimePoint deadline) {
+  std::vector<T> all(static_cast<std::size_t>(communicator.size()));
+  REGROUP_RETURN_IF_ERROR(
+      communicator.run(collective::Operation::allgather(std::as_bytes(std::span(&own, 1)),
+                                                        std::as_writable_bytes(std::span(all))),
+                       deadline));
+  return all;
+}
+
+}  // namespace regroup::elastic
