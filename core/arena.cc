@@ -301,9 +301,7 @@ void ring_all(const Arena& arena, SlotIndex except) {
 bool all_left_before(const Arena& arena, Generation g) {
   for (SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
     const Line& line = arena.line(slot);
-    if (line.occupied.load(std::memory_order_acquire) == 0 || line.dead.load(std::memory_order_acquire) != 0)
-      continue;
-    if (!has_left_before<RealPolicy>(line.left, g)) return false;
+    if (line.has_living_member() && !has_left_before<RealPolicy>(line.left, g)) return false;
   }
   return true;
 }

@@ -77,6 +77,11 @@ struct alignas(128) Line {
   std::atomic<std::uint64_t> applied_at;         // nanoseconds of CLOCK_MONOTONIC
   std::atomic<double> loss;                      // mean over the batch of that step; NaN if none was recorded
   alignas(128) pthread_mutex_t alive;            // robust, held by the training thread as long as it lives
+
+  // A member has it whose end the agent has not seen.
+  [[nodiscard]] bool has_living_member() const {
+    return occupied.load(std::memory_order_acquire) != 0 && dead.load(std::memory_order_acquire) == 0;
+  }
 };
 
 }  // namespace regroup::core

@@ -23,6 +23,8 @@ struct SaveMark {
   Step step = 0;
   bool operator==(const SaveMark&) const = default;
 
+  // To the disk: the save area is not free.
+  [[nodiscard]] bool on_its_way() const { return phase == Phase::kReady || phase == Phase::kTaken; }
   [[nodiscard]] std::uint64_t pack() const { return step << 2 | static_cast<std::uint64_t>(phase); }
   [[nodiscard]] static SaveMark unpack(std::uint64_t word) {
     return {static_cast<Phase>(word & 3), word >> 2};

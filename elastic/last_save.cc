@@ -20,10 +20,6 @@ using What = core::SaveRequest::What;
 
 constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), for a disk that hangs in the midst of a write
 
-bool on_its_way(const SaveMark& mark) {
-  return mark.phase == SaveMark::Phase::kReady || mark.phase == SaveMark::Phase::kTaken;
-}
-
 bool saves(Participant& self, const Checkpointing& options) {
   return options.every > 0 && !self.arena().save_area().empty();
 }
@@ -47,10 +43,7 @@ bool shares_come(Participant& self, const SaveMark& mark, core::Step applied) {
 bool is_alone(Participant& self) {
   const core::Arena& arena = self.arena();
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    const core::Line& line = arena.line(slot);
-    const bool lives =
-        line.occupied.load(std::memory_order_acquire) != 0 && line.dead.load(std::memory_order_acquire) == 0;
-    if (lives && slot != self.seat().slot) return false;
+    if (slot != self.seat().slot && arena.line(slot).has_living_member()) return false;
   }
   return true;
 }
@@ -93,9 +86,9 @@ Status LastSave::answer_once(Participant& self, State& state, core::Step applied
   answered_ = request.number;
   if (!request.open()) return {};
   if (mark.phase != SaveMark::Phase::kWanted && mark.step >= applied) return {};
-  if (request.what == What::kLater || on_its_way(mark)) {
+  if (request.what == What::kLater || mark.on_its_way()) {
     const auto changed = [&] {
-      const bool freed = request.what != What::kLater && !on_its_way(mark_of(self));
+      const bool freed = request.what != What::kLater && !mark_of(self).on_its_way();
       return freed || header.asked.load(std::memory_order_acquire) != asked;
     };
     const core::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
@@ -130,13 +123,13 @@ Status save_what_is_due(Participant& self, State& state, core::Step applied, cor
   };
   const core::SystemClock clock;
   const core::TimePoint limit = clock.now() + kDiskLimit;
-  const auto is_free = [&] { return !on_its_way(mark_of(self)) || hangs() || clock.now() >= limit; };
+  const auto is_free = [&] { return !mark_of(self).on_its_way() || hangs() || clock.now() >= limit; };
   REGROUP_RETURN_IF_ERROR(
       self.wait(is_free, fmt::format("finish: the checkpoint of step {} is still being written, and the one "
                                      "that is due behind the last step waits for it",
                                      mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
-  if (on_its_way(SaveMark::unpack(seen))) return {};  // the agent says what becomes of that one
+  if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent says what becomes of that one
   return covers(SaveMark::unpack(seen)) ? Status() : save_alone(self, state, applied, options, plan, seen);
 }
 

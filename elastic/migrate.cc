@@ -184,10 +184,7 @@ Status no_old_readers(Participant& self) {
     for (core::SlotIndex slot = 0; slot < self.arena().spec().slots; ++slot) {
       const core::Line& line = self.arena().line(slot);
       const core::Generation adopting = line.adopting.load(std::memory_order_acquire);
-      if (line.occupied.load(std::memory_order_acquire) != 0 &&
-          line.dead.load(std::memory_order_acquire) == 0 && adopting != 0 && adopting < g) {
-        return false;
-      }
+      if (line.has_living_member() && adopting != 0 && adopting < g) return false;
     }
     return true;
   };

@@ -154,10 +154,8 @@ std::string Family::waits_for(std::uint64_t ticket) {
   std::string list;
   for (core::SlotIndex slot = 0; slot < arena_.spec().slots; ++slot) {
     const core::Line& line = arena_.line(slot);
-    const bool away =
-        line.occupied.load(std::memory_order_acquire) == 0 || line.dead.load(std::memory_order_acquire) != 0;
     const core::Generation left = line.left.load(std::memory_order_acquire);
-    if (!away && left + 1 < generation_)
+    if (line.has_living_member() && left + 1 < generation_)
       list += fmt::format("{}{} (left {})", list.empty() ? "" : ", ", slot, left);
   }
   return fmt::format("{}: slot {} did not leave the generations before", name_of(kind), list);

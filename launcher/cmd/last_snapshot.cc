@@ -15,10 +15,6 @@ using core::SaveRequest;
 
 bool has_finished(const core::Line& line) { return line.finished.load(std::memory_order_acquire) != 0; }
 
-bool lives(const core::Line& line) {
-  return line.occupied.load(std::memory_order_acquire) != 0 && line.dead.load(std::memory_order_acquire) == 0;
-}
-
 }  // namespace
 
 LastSnapshot::LastSnapshot(boost::asio::io_context& loop, std::function<const core::Arena&()> arena)
@@ -28,7 +24,7 @@ bool LastSnapshot::can_ask() const {
   const core::Arena& arena = arena_();
   if (!arena.mapped() || arena.save_area().empty() || newest() == 0) return false;
   for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
-    if (lives(arena.line(slot)) && !has_finished(arena.line(slot))) return true;
+    if (arena.line(slot).has_living_member() && !has_finished(arena.line(slot))) return true;
   }
   return false;
 }
@@ -48,7 +44,7 @@ LastSeen LastSnapshot::seen() const {
       SaveRequest::unpack(core::save_header(arena.save_area()).asked.load(std::memory_order_acquire));
   if (out.request.by < arena.spec().slots) {
     const core::Line& claimant = arena.line(out.request.by);
-    out.claimant_lives = lives(claimant);
+    out.claimant_lives = claimant.has_living_member();
     out.claimant = std::max(1U, claimant.occupied.load(std::memory_order_acquire)) - 1;
   }
   out.newest = newest();
@@ -112,11 +108,9 @@ void LastSnapshot::on_rung() { look_whether_settled(/*in_time=*/true); }
 void LastSnapshot::look_whether_settled(bool in_time) {
   if (!then_) return;
   const LastSeen now = seen();
-  const bool on_its_way =
-      now.mark.phase == SaveMark::Phase::kReady || now.mark.phase == SaveMark::Phase::kTaken;
   const bool complete = now.mark.phase != SaveMark::Phase::kWanted && now.mark.step >= now.newest;
   const bool coming = now.request.what == SaveRequest::What::kClaimed && now.claimant_lives;
-  const bool goes_on = (in_time || coming || on_its_way) && core::SystemClock().now() < until_;
+  const bool goes_on = (in_time || coming || now.mark.on_its_way()) && core::SystemClock().now() < until_;
   if (!complete && can_ask() && goes_on) {
     if (!in_time) start_limit(within_);
     return;
