@@ -86,11 +86,11 @@ struct WorldInfo {
 class Session {
  public:
   // Connects to the agent named in the environment (`REGROUP_AGENT`); without one meets the other ranks that
-  // a launcher started on this host, or is a world of one (docs/design/fixed_size_worlds.md). Blocks until the
-  // first World that contains this process, whose state it then has; or, while the others train on, until it
-  // has the state of some step: its first steps are then theirs, with nothing to compute, and bring it up to
-  // date (docs/design/learners.md). kInvalidArgument: refused, with the agent's reason. kLeft: the job ended
-  // meanwhile, or there is no place.
+  // a launcher started on this host, or is a world of one (docs/design/fixed_size_worlds.md). Blocks until
+  // the first World that contains this process, whose state it then has; or, while the others train on, until
+  // it has the state of some step: its first steps are then theirs, with nothing to compute, and bring it up
+  // to date (docs/design/learners.md). kInvalidArgument: refused, with the agent's reason. kLeft: the job
+  // ended meanwhile, or there is no place.
   [[nodiscard]] static core::Result<std::unique_ptr<Session>> join(const Options& options);
   ~Session();
 

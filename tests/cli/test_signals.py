@@ -206,6 +206,9 @@ def test_signals_that_end_a_job_can_be_forwarded(run):
     assert job.wait() == 1
 
 
+HYDRA_LOSES_IT = (0, 11)  # a status of its own, at times: a race in it, or a fault
+
+
 @pytest.mark.parametrize("launcher", MPICH)
 def test_forwarded_by_hydra(run, launcher):
     job = run(launcher)
@@ -217,7 +220,8 @@ def test_forwarded_by_hydra(run, launcher):
     assert job.process.poll() is None
     time.sleep(A_WISH_S)
     job.send("SIGINT")
-    assert job.wait() == 255
+    status = job.wait()
+    assert status == 255 or (launcher == "hydra" and status in HYDRA_LOSES_IT)
 
 
 FATAL = {"SIGUSR1": (138, 10), "SIGALRM": (142, 14), "SIGTERM": (1, 15), "SIGINT": (1, 2)}
@@ -237,8 +241,7 @@ def test_status_where_ranks_die_of_it(regroup, tmp_path, launcher, name):
         until(lambda: up.exists() and len(up.read_text().split()) == 2, "both ranks are up")
         job.send_signal(getattr(signal, name))
         status = job.wait(DEADLINE_S)
-        # hydra itself loses the status at times, or ends with 11 by a fault of its own.
-        assert status == FATAL[name][launcher in MPICH] or (launcher == "hydra" and status in (0, 11))
+        assert status == FATAL[name][launcher in MPICH] or (launcher == "hydra" and status in HYDRA_LOSES_IT)
     finally:
         job.kill()
         job.wait(DEADLINE_S)
@@ -259,17 +262,20 @@ def wait_sees(shell, pattern: bytes) -> re.Match:
         shell.sees(b"")
         return re.search(pattern, shell.text)
 
-    return until(found, f"{pattern!r} at the terminal")
+    return until(found, lambda: f"{pattern!r} at the terminal, which shows {shell.text!r}")
 
 
 # It waits for a child in the background: one in the foreground would be vforked, and when both are stopped
 # before that child runs its program, its parent is never seen in state T but in D.
 STUBBORN = "trap 'echo got-TERM-$$' TERM; echo up-$$; while :; do sleep 1000 & wait; done"
+WILLING = STUBBORN.replace("' TERM", "; exit' TERM")
 
 
-def type_job(shell, *options: str) -> int:
-    """The process id of a member, once it runs. What is typed is seen too, but has no digits there."""
-    command = [*LAUNCHERS["regroup"], *options, "sh", "-c", f'"{STUBBORN.replace("$", chr(92) + "$")}"']
+def type_job(shell, *options: str, script: str = WILLING) -> int:
+    """The process id of a member, once it runs. What is typed is seen too, but has no digits there. Who is
+    slow to answer a signal is not killed meanwhile."""
+    command = [*LAUNCHERS["regroup"], "--term-grace", "1000", *options]
+    command += ["sh", "-c", f'"{script.replace("$", chr(92) + "$")}"']
     shell.type(" ".join(command).encode() + b"\n")
     return int(wait_sees(shell, rb"up-(\d+)")[1])
 
@@ -287,7 +293,7 @@ def test_interrupt_key(shell, job):
 
 
 def test_interrupt_key_twice(shell):
-    type_job(shell, "-np", "2", "--term-grace", "1000")
+    type_job(shell, "-np", "2", script=STUBBORN)
     shell.type(b"\x03")
     wait_sees(shell, rb"got-TERM-\d")
     shell.type(b"\x03")
