@@ -31,8 +31,6 @@ constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;
 constexpr core::Incarnation kIncarnation = 1;
 
-core::TimePoint now() { return core::SystemClock().now(); }
-
 membership::AgentOptions agent_options(const WorldServerOptions& options) {
   return {.slots = options.size, .shards = options.shards, .seed = options.seed};
 }
@@ -117,7 +115,7 @@ WorldServer::~WorldServer() {
 }
 
 void WorldServer::serve() {
-  perform(coordinator_.tick(now()));
+  perform(coordinator_.tick(core::SystemClock().now()));
   for (;;) {
     std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     std::vector<std::uint64_t> ids{0, 0};
@@ -136,7 +134,7 @@ void WorldServer::serve() {
       if (polled[i].revents == 0 || found == links_.end()) continue;
       polled[i].fd == found->second.socket.get() ? hear(ids[i]) : on_gone(ids[i]);
     }
-    perform(coordinator_.tick(now()));
+    perform(coordinator_.tick(core::SystemClock().now()));
   }
 }
 
@@ -239,7 +237,7 @@ void WorldServer::settle() {
     if (&queue == &to_agent_) {
       take(agent_.handle({}, {kIncarnation, body}));
     } else {
-      take(coordinator_.handle(now(), {}, {kIncarnation, body}));
+      take(coordinator_.handle(core::SystemClock().now(), {}, {kIncarnation, body}));
     }
   }
 }
