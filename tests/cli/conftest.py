@@ -154,8 +154,8 @@ class Job:
     def coordinator(self) -> int:
         return self.the("regroup-coord")
 
-    def assert_nothing_left(self, deadline_s: float) -> None:
-        until(lambda: not self.living(), f"end of all processes, left: {self.living()}", deadline_s)
+    def assert_nothing_left(self, deadline_s: float = 20.0) -> None:
+        until(lambda: not self.living(), lambda: f"end of all processes, left: {self.living()}", deadline_s)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -187,7 +187,7 @@ class Launcher:
         """Starts a job and waits for its end; nothing may be left of it."""
         job = self.start(*args, **popen)
         job.wait()
-        job.assert_nothing_left(2)
+        job.assert_nothing_left()
         return job
 
     def control(self, *words: str) -> subprocess.CompletedProcess:

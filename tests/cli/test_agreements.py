@@ -114,7 +114,7 @@ def test_finish_stays_committed_when_all_who_committed_it_are_killed(gated):
     assert run.job.wait() == 128 + signal.SIGKILL
     assert run.lines("finished .*") == [f"finished {4 * int(STEPS)}.0"] * 3
     assert "a member ended with status 137 after finish()" in run.job.err
-    run.job.assert_nothing_left(2)
+    run.job.assert_nothing_left()
 
 
 def test_all_killed_before_finish_is_committed(gated):
@@ -126,7 +126,7 @@ def test_all_killed_before_finish_is_committed(gated):
     assert run.job.wait() == 128 + signal.SIGKILL
     assert not run.lines("finished .*")
     assert "regroup: the job failed: " in run.job.err
-    run.job.assert_nothing_left(2)
+    run.job.assert_nothing_left()
 
 
 def test_killed_in_finish_and_replaced(gated, regroup):
@@ -150,7 +150,7 @@ def test_killed_in_finish_below_the_minimum(gated):
     assert run.job.wait() == 1
     assert "1 of at least 2 members for 1 s (--wait)" in run.job.err
     assert not run.lines("finished .*")
-    run.job.assert_nothing_left(2)
+    run.job.assert_nothing_left()
 
 
 def test_killed_in_the_body_of_a_region(gated):

@@ -18,7 +18,7 @@ def test_script_that_is_not_there(regroup):
     assert "/nonexistent/train.py" in job.err
     failed = r"regroup: the job failed: member \d+ \(pid \d+\): exited with status 2.*"
     assert re.search(failed + r"\(exit status 2\); it ran python3 /nonexistent/train.py\n$", job.err), job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def assert_one_finished(job, weights):
@@ -26,7 +26,7 @@ def assert_one_finished(job, weights):
     assert job.wait() == 0, job.err
     finished = re.findall(r"^finished (.*)$", job.out, re.MULTILINE)
     assert len(finished) == 1 and finished[0] in weights, job.out
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_member_with_another_model_is_refused(regroup, member):
@@ -58,7 +58,7 @@ def test_too_little_memory_names_what_is_wanted_and_there(regroup, member):
     found = re.search(r"arena: (\d+) bytes wanted, (\d+) available \((\S.*)\)", job.err)
     assert found, job.err
     assert int(found[1]) > 10**11 > int(found[2]) > 0
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_resize_during_a_regroup_is_answered_at_once(regroup, member):

@@ -63,7 +63,7 @@ def assert_goes_on(job, after: int) -> None:
     assert resumed >= after
     assert steps_of(job) == list(range(resumed + 1, STEPS + 1))
     assert said_weights(job) == {f"{4 * STEPS}.0"}
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 4)])
@@ -82,7 +82,7 @@ def test_the_last_snapshot_is_written_before_the_job_ends(regroup, member, tmp_p
     job = start(regroup, member, tmp_path, 2, pause_ms=0)
     assert job.wait() == 0, job.err
     assert checkpoints(tmp_path)[-1] == named(job) > 0
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
     assert not list(tmp_path.glob(".*"))
 
 
@@ -135,7 +135,7 @@ def test_a_job_that_loses_all_members_goes_on_from_its_newest_checkpoint(regroup
     assert int(re.search(r"the job goes on after step (\d+), from", job.err)[1]) >= 20
     attempts = json.loads((tmp_path / "ATTEMPTS").read_text())
     assert (attempts["attempts"], attempts["failed"], attempts["killed"]) == (2, 1, 0)
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_path):
@@ -151,7 +151,7 @@ def test_a_job_that_keeps_losing_all_members_stays_ended(regroup, member, tmp_pa
     assert job.wait() == 128 + signal.SIGKILL, job.err
     assert job.err.count(GOES_ON) == 3 and f"{GOES_ON} in 2 s (restart 2 of 2)" in job.err
     assert "it was launched 3 times without a newer checkpoint (--max-restarts 2)" in job.err
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 def test_without_a_checkpoint_or_restarts_a_job_that_loses_all_members_ends(regroup, member, tmp_path):
@@ -174,7 +174,7 @@ def test_who_ends_a_job_between_two_launches_is_heard(regroup, member, tmp_path)
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 99, job.err
     assert "SIGTERM came: it stays ended" in job.err and "the job goes on after step" not in job.err
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 def test_a_job_under_nohup_goes_on_behind_the_end_of_its_terminal(regroup, member, tmp_path):
@@ -411,7 +411,7 @@ def test_on_a_notice_a_last_snapshot_is_persisted(regroup, member, tmp_path):
         r"a last checkpoint is made before the end: a last snapshot \(.* is tried within", job.err
     )
     assert named(job) == checkpoints(tmp_path)[-1] >= 20
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
     assert_goes_on(start(regroup, member, tmp_path, 3, *words, pause_ms=0), named(job))
 
 
@@ -429,7 +429,7 @@ def test_below_min_the_state_is_saved_when_the_job_ends(regroup, member, tmp_pat
     stop(job)
     assert job.wait() != 0
     assert named(job) == checkpoints(tmp_path)[-1] >= 20, job.err
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 def test_below_min_the_state_is_saved_when_the_wait_for_members_is_over(regroup, member, tmp_path):
@@ -534,7 +534,7 @@ def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_pat
     assert "the last checkpoint that is committed stays the last: a last snapshot" in job.err
     assert re.search(r"needs [\d.]+ s more, 1.0 s are left", job.err)
     assert checkpoints(tmp_path) == [60]
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 def test_a_snapshot_larger_than_allowed_is_refused(regroup, member, tmp_path):

@@ -29,7 +29,7 @@ def test_member_killed(regroup):
     job = start_family(regroup)
     os.kill(member_pids(job)[0], signal.SIGKILL)
     assert job.wait() == 137
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_agent_killed(regroup):
@@ -38,14 +38,14 @@ def test_agent_killed(regroup):
     os.kill(agent, signal.SIGKILL)
     assert job.wait() == 1
     assert f"the agent (pid {agent}) was killed by signal 9 (SIGKILL): the job is lost" in job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_guardian_killed(regroup):
     job = start_family(regroup)
     job.process.kill()
     job.wait()
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_orphans_of_a_successful_job(regroup):
@@ -62,7 +62,7 @@ def test_signal_ends_the_job_as_mpirun(regroup, number):
     job.process.send_signal(number)
     assert job.wait() == 1
     assert job.out.count("got TERM") == 2
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 STUBBORN = "trap 'echo got TERM' TERM; echo up; while :; do sleep 0.05; done"
@@ -76,7 +76,7 @@ def test_stubborn_members_are_killed_after_the_grace(regroup):
     assert job.wait() == 1
     assert 0.4 <= time.monotonic() - begin < 20
     assert "got TERM" in job.out
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_second_signal_kills_at_once(regroup):
@@ -86,7 +86,7 @@ def test_second_signal_kills_at_once(regroup):
     job.wait_out("got TERM")
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 1
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_reader_that_is_stalled(regroup, stalled_pipe, signals):
     for _ in range(signals):
         job.process.terminate()
     assert job.wait(20) == 1
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_reader_that_is_stalled_after_the_end(regroup, stalled_pipe):
@@ -120,13 +120,13 @@ def test_reader_that_is_stalled_after_the_end(regroup, stalled_pipe):
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the member")
     job.process.terminate()
     assert job.wait(20) == 1
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_timeout_with_a_reader_that_is_stalled(regroup, stalled_pipe):
     job = regroup.start("--timeout", "0.3", "-np", "1", "yes", stdout=stalled_pipe)
     assert job.wait(20) == 241
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_agent_that_is_stopped(regroup):
@@ -137,7 +137,7 @@ def test_agent_that_is_stopped(regroup):
     job.process.send_signal(signal.SIGINT)
     assert job.wait(20) == 1
     assert f"the agent (pid {agent}) does not answer: killing it" in job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 @pytest.mark.parametrize("name", ["USR1", "USR2"])

@@ -35,7 +35,7 @@ def test_target_and_sentences_survive_the_coordinator(regroup, member):
     assert 3 in wait_for_members(regroup, 3, without=1)
     job.process.terminate()
     assert job.wait() == 1
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, member):
@@ -48,7 +48,7 @@ def test_resize_that_was_answered_is_carried_out_by_the_successor(regroup, membe
     assert status(regroup)["target"] == 3
     job.process.terminate()
     assert job.wait() == 1
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(regroup, member, tmp_path):
@@ -70,7 +70,7 @@ def test_a_size_that_was_said_does_not_grow_with_the_hosts_under_the_successor(r
     assert status(regroup)["target"] == 3
     job.process.terminate()
     assert job.wait() == 1
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_quiet_says_nothing_of_a_coordinator_that_was_replaced(regroup, member):
@@ -98,7 +98,7 @@ def test_coordinator_that_dies_too_often_ends_the_job(regroup, member):
     assert job.err.count("was killed by signal 9 (SIGKILL): starting it again") == 16
     died = f"the coordinator (pid {coordinator}) was killed by signal 9 (SIGKILL)"
     assert f"regroup: {died} for the 17th time within 60 s: the job ends" in job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_joined_process_that_cannot_be_watched_is_refused(regroup, member, tmp_path):

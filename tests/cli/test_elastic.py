@@ -55,7 +55,7 @@ def assert_finished(job, at_least: int = 1, unsaid: int = 0) -> None:
     steps = [int(line.split()[1]) for line in job.out.splitlines() if line.startswith("step")]
     assert set(steps) <= (whole := set(range(1, int(STEPS) + 1)))
     assert len(whole - set(steps)) <= unsaid, whole - set(steps)
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_agent_killed(regroup, trio):
     os.kill(trio.agent, signal.SIGKILL)
     assert trio.wait() == 1
     assert "the job is lost" in trio.err
-    trio.assert_nothing_left(2)
+    trio.assert_nothing_left()
 
 
 def test_guardian_killed(regroup, member):
@@ -168,7 +168,7 @@ def test_orphaned_job_may_finish(regroup, member):
     job.process.kill()
     job.wait()
     job.wait_out("^finished 600.0")
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()
 
 
 def test_terminated(regroup, member):

@@ -71,7 +71,7 @@ def test_a_slot_whose_members_always_raise_is_given_up_and_the_others_finish(reg
     assert job.out == "finished\n"
     assert job.err.count("Traceback") == 1
     assert "regroup: member 2 ended by ValueError: bad 2 at" in job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(regroup, script):

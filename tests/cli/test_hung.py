@@ -92,4 +92,4 @@ def test_one_that_has_finished_and_does_not_end_is_named_with_its_threads(regrou
     )
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 0, job.err  # all had finished
-    job.assert_nothing_left(5)
+    job.assert_nothing_left()

@@ -225,5 +225,5 @@ def test_inner_job_ends_with_the_outer_one(regroup):
     until(lambda: numbers(job, "up"), "the inner member is up")
     for pid in (job.process.pid, min(job.named("regroup-agent"))):
         os.kill(pid, signal.SIGKILL)
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
     until(lambda: not runtime_files(regroup), "no file is left", 1)

@@ -58,7 +58,7 @@ def test_member_that_needs_more_memory_is_killed_and_named(regroup, controlled):
     )
     assert said, job.err
     assert f"up {said[1]}" in job.out
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
     assert not groups()
 
 
@@ -96,7 +96,7 @@ def test_member_of_an_elastic_job_is_named_too(regroup, controlled):
     job.process.terminate()
     job.process.terminate()
     job.wait()
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
     assert not groups()
 
 

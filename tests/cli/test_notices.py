@@ -28,7 +28,7 @@ def test_a_notice_ends_a_job_of_this_host(regroup, tmp_path, count):
     assert job.wait() == 75, job.err
     assert f"--notice-file {notice}: kill within 10 s: the job ends" in job.err
     assert job.out.count("told") == 2
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def azure(kind: str, within: float, **fields) -> str:
@@ -95,7 +95,7 @@ def test_members_that_do_not_leave_in_time_are_killed(regroup, tmp_path):
     began = time.monotonic()
     assert job.wait() == 1
     assert time.monotonic() - began < 4, job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_later_notice_that_leaves_less_time_is_heeded(regroup, tmp_path):
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() == 1
     assert time.monotonic() - began < 30, job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_a_notice_that_comes_too_late_costs_no_step(regroup, tmp_path, two_hosts):
@@ -236,7 +236,7 @@ def test_a_notice_for_all_hosts_is_the_end_of_the_job(tmp_path, two_hosts):
     two_hosts.wait_err("no host is left: the job ends")
     assert two_hosts.wait() == 75, two_hosts.err
     assert two_hosts.err.count("is wanted back within 20 s") == 2
-    two_hosts.assert_nothing_left(2)
+    two_hosts.assert_nothing_left()
 
 
 def test_a_stopped_job_goes_on_where_it_was(regroup, two_hosts):

@@ -62,7 +62,7 @@ def test_a_worker_comes_back_at_its_address(regroup):
     job.wait_err(r"rank 0 \(worker 0\) \(pid \d+\) was killed by signal 9 \(SIGKILL\): starting it again")
     job.process.send_signal(signal.SIGTERM)
     assert job.wait() != 0
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_restarts_of_a_worker_end(regroup):

@@ -27,7 +27,7 @@ def assert_finished(job) -> None:
     assert job.wait() == 0, job.err
     weights = {line.split()[1] for line in job.out.splitlines() if line.startswith("finished")}
     assert weights == {f"{4 * STEPS}.0"}
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_a_spare_takes_the_place_of_the_lost_at_once(regroup, member):

@@ -221,7 +221,7 @@ def test_reader_that_goes_away_ends_the_job(regroup):
     assert os.read(read, 2) == b"y\n"
     os.close(read)
     assert job.wait() == 128 + 13
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_flags_of_borrowed_descriptors_stay(regroup):

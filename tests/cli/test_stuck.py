@@ -114,7 +114,7 @@ def test_its_place_is_taken_once_it_has_ended_after_all(regroup, member, server)
     assert state(pid) == ""
     job.hurry()
     assert job.wait() == 0 and "left behind" not in job.err, job.err
-    job.assert_nothing_left(2)
+    job.assert_nothing_left()
 
 
 def test_a_job_of_n_ends(regroup, server):

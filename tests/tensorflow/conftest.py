@@ -24,7 +24,7 @@ class TensorFlowJob:
 
     def wait(self) -> int:
         status = self.job.wait(TF_DEADLINE_S)
-        self.job.assert_nothing_left(2)
+        self.job.assert_nothing_left()
         return status
 
     def wait_epoch(self, epoch: int) -> None:
