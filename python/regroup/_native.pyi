@@ -1,5 +1,6 @@
 """Types of the native module: regroup::elastic::Session, call by call. A failed Status is an exception."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -99,7 +100,7 @@ class Session:
     def job_seed(self) -> int: ...
 
 class Checkpoint:
-    def __init__(self, path: str) -> None: ...
+    def __init__(self, path: str | os.PathLike) -> None: ...
     @property
     def path(self) -> str: ...
     @property

@@ -13,10 +13,15 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
+from regroup import _arguments
 from regroup._errors import Error, Refused, shown
+from regroup.checkpoint import SIZES
 
+STATE = "regroup.state"  # the name of the JSON of what is no tensor
 _ALIGN = 64
+_LONGEST_NAME = 4096  # bytes, as checkpoint/manifest.h has it
 _SCALARS = (bool, int, float, str, type(None))
 _MAPPINGS = {"dict": dict, "Counter": collections.Counter, "OrderedDict": collections.OrderedDict}
 
@@ -32,11 +37,15 @@ class TrainingState:
         self.extra = extra
         self.keys = _state_dict_keys(model)
         self.epoch_loss = 0.0  # sum over the samples of the current epoch, of the steps with a recorded loss
+        self._keepers = _extra_state_modules(model)
         named = _model_tensors(model)
         if limit is None:
             parameters = sum(_size(p) for p in model.parameters())
             text = (1 << 20) + 1024 * len(named)
             limit = sum(_size(t) for t in named.values()) + 3 * parameters + text
+            more: dict[str, torch.Tensor] = {}
+            _encode(self._extra_states(), more, "state")
+            limit += sum(_padded(_size(t)) for t in more.values())
         self.limit = limit
 
     def capacity(self) -> int:
@@ -55,7 +64,7 @@ class TrainingState:
     def tensors(self) -> list[tuple[str, str, list[int]]]:
         """Name, type and shape of each piece of save(); without a name: padding."""
         text, tensors = self._encoded()
-        infos = [("regroup.state", "uint8", [len(text)])]
+        infos = [(STATE, "uint8", [len(text)])]
         for name, tensor in tensors.items():
             infos.append((name, _name(tensor.dtype), list(tensor.shape)))
             infos += [("", "uint8", [-_size(tensor) % _ALIGN])] if _size(tensor) % _ALIGN else []
@@ -100,17 +109,14 @@ class TrainingState:
 
     def _encoded(self) -> tuple[bytes, dict[str, torch.Tensor]]:
         tensors: dict[str, torch.Tensor] = {}
-        state = _encode(
-            {
-                "model": _model_tensors(self.model),
-                "optimizer": self.optimizer.state_dict(),
-                "extra": [one.state_dict() for one in self.extra],
-                "epoch_loss": self.epoch_loss,
-            },
-            tensors,
-            "state",
-            _same_order,
-        )
+        whole = {
+            "model": _model_tensors(self.model),
+            "optimizer": self.optimizer.state_dict(),
+            "extra": [one.state_dict() for one in self.extra],
+            "epoch_loss": self.epoch_loss,
+            **self._extra_states(),
+        }
+        state = _encode(whole, tensors, "state", _same_order)
         listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
         text = json.dumps([state, listed, self.keys], separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
@@ -123,6 +129,17 @@ class TrainingState:
                 f"pass state_bytes={_padded(size + size // 8)} or more to join()",
                 "resource exhausted",
             )
+
+    def _extra_states(self) -> dict[str, dict[str, Any]]:
+        """What modules of the model keep in get_extra_state(), by their keys in state_dict()."""
+        kept = {key: module.get_extra_state() for key, module in self._keepers.items()}
+        for key in list(kept):
+            try:
+                _encode({"extra_state": {key: kept[key]}}, {}, "state")
+            except Refused as error:
+                _warn_of_extra_state(key, error)
+                del self._keepers[key], kept[key]
+        return {"extra_state": kept} if kept else {}
 
     @torch.no_grad()
     def _adopt(self, state: dict) -> None:
@@ -137,6 +154,9 @@ class TrainingState:
         self._undo_casts(state["optimizer"]["state"])
         for one, saved in zip(self.extra, state["extra"], strict=True):
             one.load_state_dict(saved)
+        for key, kept in state.get("extra_state", {}).items():
+            if key in self._keepers:
+                self._keepers[key].set_extra_state(kept)
         self.epoch_loss = state["epoch_loss"]
 
     def _undo_casts(self, saved: dict) -> None:
@@ -154,6 +174,27 @@ def _model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     named = dict(model.named_parameters())
     named.update(model.named_buffers())
     return named
+
+
+def _extra_state_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Modules with an extra state of their own, each by its key in state_dict()."""
+    out: dict[str, torch.nn.Module] = {}
+    for name, module in model.named_modules():
+        key, own = f"{name}._extra_state".lstrip("."), type(module)
+        if own.get_extra_state is torch.nn.Module.get_extra_state:
+            continue
+        if own.set_extra_state is torch.nn.Module.set_extra_state:
+            _warn_of_extra_state(key, "it has no set_extra_state()")
+        else:
+            out[key] = module
+    return out
+
+
+def _warn_of_extra_state(key: str, why: object) -> None:
+    warnings.warn(
+        f"join: {shown(key)} of the model is not in checkpoints, and no new member gets it: {why}",
+        stacklevel=5,
+    )
 
 
 def _state_dict_keys(model: torch.nn.Module) -> list[list[Any]]:
@@ -222,13 +263,10 @@ def _encode(
 ) -> Any:
     """`value` as JSON: scalars as they are, the rest as [kind, content]; tensors go into the dictionary."""
     if isinstance(value, torch.Tensor):
-        if value.device.type != "cpu" or value.layout != torch.strided:
-            raise Refused(
-                f"{shown(path)}: only dense tensors on the CPU are supported, not {value.layout} on "
-                f"{value.device}",
-                "invalid argument",
-            )
-        tensors[_new_name(path, tensors)] = value
+        name = _new_name(path, tensors)
+        if why := _why_not(value, name):
+            raise Refused(f"{shown(path)[:200]}: {why}", "invalid argument")
+        tensors[name] = value
         return ["tensor", len(tensors) - 1]
     if type(value) in _SCALARS:
         return value
@@ -243,14 +281,36 @@ def _encode(
         items = [_encode(v, tensors, f"{path}[{i}]", keys_of) for i, v in enumerate(value)]
         return [type(value).__name__, items]
     raise Refused(
-        f"{shown(path)}: a {type(value).__name__} in a state_dict() cannot be handed over",
+        f"{shown(path)}: {_arguments.kind(value)} in a state_dict() cannot be handed over",
         "invalid argument",
     )
 
 
+def _why_not(tensor: torch.Tensor, name: str) -> str:
+    """Why a checkpoint cannot have `tensor` under `name`; empty: it can."""
+    if is_lazy(tensor):
+        return "a parameter that has no shape yet"
+    if tensor.is_nested or tensor.is_quantized:
+        how = "nested" if tensor.is_nested else "quantized"
+        return f"{how} tensors are not supported: save the tensors of which it is made"
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        return f"only dense tensors on the CPU are supported, not {tensor.layout} on {tensor.device}"
+    if _name(tensor.dtype) not in SIZES:
+        return f"checkpoints have no type {_name(tensor.dtype)}: save it as {_view_of(tensor)}"
+    if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME:
+        return f"its name takes more than the {_LONGEST_NAME} bytes that a checkpoint allows"
+    if any("\ud800" <= c <= "\udfff" for c in name):
+        return "its name is not UTF-8"
+    return ""
+
+
+def _view_of(tensor: torch.Tensor) -> str:
+    return "view_as_real() of it in float32" if tensor.is_complex() else "view(torch.uint8)"
+
+
 def _new_name(path: str, taken: Container[str]) -> str:
     name = path.removeprefix("state.") or "''"  # of the key ""
-    while name in taken:  # two keys may look alike, as 1 and "1" do
+    while name in taken or name == STATE:  # two keys may look alike, as 1 and "1" do
         name += "'"
     return name
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from regroup import _arguments
 from regroup._errors import Error, shown
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
@@ -62,6 +63,10 @@ def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> No
 
 def _variables_of(model: Any) -> dict[str, Any]:
     """By their paths without the model's name, and the optimizer's by number: Keras counts names up."""
+    if isinstance(model, type) or not hasattr(model, "weights") or not hasattr(model, "name"):
+        _arguments.refuse(
+            "keras_checkpoint", f"the model is {_arguments.kind(model)}; a Keras model is wanted"
+        )
     named = [(v.path.removeprefix(f"{model.name}/"), v) for v in model.weights]
     if (optimizer := getattr(model, "optimizer", None)) is not None:
         named += [(f"optimizer/{i}", v) for i, v in enumerate(optimizer.variables)]

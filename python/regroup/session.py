@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from regroup import _failure
+from regroup import _arguments, _failure
 from regroup import _native as native  # a session's `_native` is its object there
 from regroup._errors import Error, Left, Refused
 
@@ -55,10 +55,20 @@ class TrackedState:
     """State that is a fixed set of arrays, changed in place. Every member tracks the same names and sizes."""
 
     def __init__(self, **arrays: Any):
-        self._views = {name: memoryview(array) for name, array in arrays.items()}
-        for name, view in self._views.items():
+        self._views: dict[str, memoryview] = {}
+        for name, array in arrays.items():
+            try:
+                view = memoryview(array)
+            except (TypeError, ValueError) as error:
+                what = f"{name} is {_arguments.kind(array)}, whose memory cannot be used: {error}"
+                raise Refused(f"TrackedState: {what}", "invalid argument") from None
             if not view.c_contiguous or view.readonly:
                 raise Refused(f"TrackedState: {name} must be contiguous and writable", "invalid argument")
+            if "O" in view.format:
+                raise Refused(
+                    f"TrackedState: {name} holds objects of Python, not numbers", "invalid argument"
+                )
+            self._views[name] = view
 
     def capacity(self) -> int:
         return sum(view.nbytes for view in self._views.values())
@@ -193,18 +203,22 @@ class Session(Member):
         observer: called at each moment of a step (see Observer); must be quick.
         """
         _failure.install()
+        _arguments.has("Session", "state", state, "capacity")
+        counts = {"elements": elements, "samples": samples, "batch": batch, "epochs": epochs}
+        counts = {name: _arguments.whole("Session", name, value) for name, value in counts.items()}
+        deadline = _arguments.whole("Session", "deadline", deadline)
+        for name, value in (("dtype", dtype), ("model", model or ""), ("fingerprint", fingerprint)):
+            _arguments.text("Session", name, value)
+        _arguments.callable_or_none("Session", "observer", observer)
         if not model and isinstance(state, TrackedState):
             model = state.describe()
         self._native = leaving(
             lambda: native.Session(
                 state=state,
-                elements=elements,
                 dtype=dtype,
-                model=model,
+                model=model or "",
                 fingerprint=fingerprint,
-                samples=samples,
-                batch=batch,
-                epochs=epochs,
+                **counts,
                 deadline=deadline,
                 observer=observer,
             )

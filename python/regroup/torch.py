@@ -19,13 +19,15 @@ import hashlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from regroup import _failure, _native
+from regroup import _arguments, _failure, _native
 from regroup._errors import Refused
 from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
@@ -58,7 +60,15 @@ def join(
     observer: called at each moment of a step (see regroup.session.Observer); must be quick.
     """
     _failure.install()
-    _check_arguments(model, optimizer, dataset)
+    samples = _check_arguments(model, optimizer, dataset)
+    batch_size = _arguments.whole("join", "batch_size", batch_size, least=1)
+    epochs = _arguments.whole("join", "epochs", epochs)
+    deadline = _arguments.whole("join", "deadline", deadline, least=1)
+    if state_bytes is not None:
+        state_bytes = _arguments.whole("join", "state_bytes", state_bytes)
+    _arguments.callable_or_none("join", "collate", collate)
+    _arguments.callable_or_none("join", "observer", observer)
+    extra = _check_extra(extra)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # fixed for the job: the bits depend on it
     gradient = Gradient(model)
@@ -70,16 +80,16 @@ def join(
             )
     if not gradient.parameters:
         raise Refused("join: no parameter of the model requires a gradient", "invalid argument")
-    state = TrainingState(model, optimizer, list(extra), state_bytes)
+    state = TrainingState(model, optimizer, extra, state_bytes)
     state.check_size()
     native = leaving(
         lambda: _native.Session(
             state=state,
             elements=gradient.elements,
             dtype="float64" if gradient.dtype == torch.float64 else "float32",
-            model=_digest(model, optimizer, len(dataset), batch_size),
+            model=_digest(model, optimizer, samples, batch_size),
             fingerprint=fingerprint(),
-            samples=len(dataset),
+            samples=samples,
             batch=batch_size,
             epochs=epochs,
             deadline=deadline,
@@ -89,33 +99,61 @@ def join(
     return Session(native, gradient, state, dataset, collate or default_collate, batch_size, progress)
 
 
-def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> None:
-    """Raises for what scripts of other kinds of training have in these places."""
-
-    def refuse(why: str) -> NoReturn:
-        raise Refused(f"join: {why}", "invalid argument")
-
+def _check_arguments(model: Any, optimizer: Any, dataset: Any) -> int:
+    """The number of samples. Raises for what scripts of other kinds of training have in these places."""
+    refuse = partial(_arguments.refuse, "join")
     if not isinstance(model, torch.nn.Module):
-        refuse(f"the model is a {type(model).__name__}, not a torch.nn.Module")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        kind = type(optimizer).__name__
-        if isinstance(optimizer, list | tuple):
-            refuse(
-                f"a {kind} of {len(optimizer)} optimizers was given; one is wanted, with a group of "
-                "parameters for each"
-            )
-        refuse(f"the optimizer is a {kind}, not a torch.optim.Optimizer")
+        refuse(f"the model is {_arguments.kind(model)}; a torch.nn.Module is wanted")
+    if isinstance(optimizer, list | tuple | dict):
+        refuse(
+            f"a {type(optimizer).__name__} of {len(optimizer)} optimizers was given; one is wanted, with a "
+            "group of parameters for each"
+        )
+    wanted = ("param_groups", "state", "state_dict", "load_state_dict", "step")
+    if isinstance(optimizer, type) or not all(hasattr(optimizer, name) for name in wanted):
+        refuse(f"the optimizer is {_arguments.kind(optimizer)}; a torch.optim.Optimizer is wanted")
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            refuse(f"{name} of the model has no shape yet: call the model once before")
+    return _check_dataset(dataset)
+
+
+def _check_dataset(dataset: Any) -> int:
+    refuse = partial(_arguments.refuse, "join")
+    what = f"the data set is {_arguments.kind(dataset)}"
     if isinstance(dataset, DataLoader):
         refuse(
             "a DataLoader was given; give its data set (loader.dataset), batch_size and, if it has one of "
             "its own, collate: the samples of a batch are shared among the members"
         )
+    if isinstance(dataset, type):
+        refuse(what)
     indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not indexed:
         refuse(
-            f"the data set, a {type(dataset).__name__}, has no len() and [index]; both are wanted, since "
-            "any member may have to compute any sample"
+            f"{what}; it has no len() and [index]; both are wanted, since any member may have to compute "
+            "any sample"
         )
+    try:
+        samples = len(dataset)
+    except Exception as error:
+        refuse(f"{what}, whose len() raises {type(error).__name__}: {error}")
+    if samples == 0:
+        refuse(f"{what} without a sample")
+    if isinstance(dataset, dict) and not hasattr(dataset, "__missing__") and 0 not in dataset:
+        refuse(f"{what}; one with the keys 0 to {samples - 1} is wanted, or a list of samples")
+    return samples
+
+
+def _check_extra(extra: Any) -> list[Any]:
+    if hasattr(extra, "state_dict") or isinstance(extra, Mapping | str) or not isinstance(extra, Iterable):
+        _arguments.refuse(
+            "join", f"extra is {_arguments.kind(extra)}; a list is wanted, as extra=[scheduler]"
+        )
+    listed = list(extra)
+    for number, one in enumerate(listed):
+        _arguments.has("join", f"extra[{number}]", one, "state_dict", "load_state_dict")
+    return listed
 
 
 class Session(Member):

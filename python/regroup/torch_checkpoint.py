@@ -53,13 +53,13 @@ from torch.futures import Future
 
 from regroup._errors import Error, shown
 from regroup._import_limit import ImportLimit
+from regroup._torch_state import STATE as _STATE
 from regroup._torch_state import _bytes_of, _decode, _encode, _name, _names_in, _parse
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
 __all__ = ["Reader", "Writer", "load", "newest_checkpoint", "save"]
 
 _ALL = 2**32 - 1  # to be kept
-_STATE = "regroup.state"  # the JSON of what is no tensor
 _PIECES = "regroup.pieces"  # where in its state's bytes a job's tensors lie
 _EXPORT = "/regroup.export"  # the record that only exports have
 _BYTES = "regroup.bytes/"  # before the name of what torch.distributed.checkpoint pickled

@@ -27,6 +27,34 @@ def test_the_module_exports_nothing_but_its_initialisation():
     assert "libstdc++" not in needed
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "why"),
+    [
+        ("state", None, r"state is None; it has no capacity\(\)"),
+        ("state", {"w": np.zeros(3)}, "state is a dict; it has no capacity"),
+        ("elements", -1, "elements is -1; a whole number from 0 on is wanted"),
+        ("dtype", np.float32, "dtype is the class float32, not an object of it; a text is wanted"),
+        ("samples", 1.5, "samples is a float; a whole number"),
+        ("batch", "8", "batch is a str; a whole number"),
+        ("epochs", None, "epochs is None; a whole number"),
+        ("deadline", 2**70, "deadline is 1180591620717411303424; a whole number"),
+        ("model", 5, "model is an int; a text is wanted"),
+        ("observer", 5, "observer is an int; a function is wanted"),
+    ],
+)
+def test_a_session_names_the_argument_that_cannot_be(argument, value, why):
+    words = {"state": regroup.TrackedState(w=np.zeros(3)), "elements": 3, "samples": 4, "batch": 2}
+    words |= {"epochs": 1, argument: value}
+    with pytest.raises(regroup.Refused, match=f"^Session: {why}"):
+        regroup.Session(words.pop("state"), **words)
+
+
+@pytest.mark.parametrize("array", [[1.0], None, torch.ones(3), np.zeros(2, "M8[s]"), np.array([object()])])
+def test_a_tracked_state_names_the_array_that_cannot_be(array):
+    with pytest.raises(regroup.Refused, match="^TrackedState: w (is|holds) "):
+        regroup.TrackedState(v=np.zeros(2), w=array)
+
+
 def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
     weight = np.zeros(5, np.float32)
     session = join(weight, samples=21, batch=8, epochs=2)

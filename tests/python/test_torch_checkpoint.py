@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import warnings
 import zipfile
 
 import numpy as np
@@ -82,6 +83,58 @@ def test_loading_into_another_type_rounds_nothing_unless_it_is_asked_for(tmp_pat
         ):
             into(name, dtype)
     assert torch.equal(into("a", torch.bfloat16, lossy=["a"]), torch.ones(3).bfloat16())
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([1 + 2j, -3j]).conj(),
+        torch.tensor([1 + 2j, -3j]).conj().imag,
+        torch.tensor(2 - 1j).conj(),
+        torch.arange(6.0).reshape(2, 3).t(),
+        torch.ones(1).expand(3, 2),
+        torch.arange(3).to(torch.uint16),
+        torch.zeros(0, 3, dtype=torch.float8_e5m2),
+    ],
+    ids=["conjugate", "negative", "of-no-dimension", "transposed", "expanded", "uint16", "empty"],
+)
+def test_views_are_saved_with_the_values_that_they_show(tensor, tmp_path):
+    loaded = load(save(tmp_path, 1, {"x": tensor}))["x"]
+    assert loaded.dtype == tensor.dtype and loaded.shape == tensor.shape
+    assert loaded.dtype == torch.float8_e5m2 or torch.equal(loaded, tensor)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (
+            lambda: torch.eye(2).to_sparse(),
+            "only dense tensors on the CPU are supported, not torch.sparse_coo",
+        ),
+        (lambda: torch.empty(2, device="meta"), "only dense tensors on the CPU .* on meta"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "quantized tensors are not"),
+        (lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "nested tensors are not"),
+        (lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float8_e4m3fnuz), "no type float8_e4m3fnuz"),
+        (lambda: torch.zeros(2, dtype=torch.complex32), "no type complex32: save it as view_as_real"),
+        (nn.parameter.UninitializedParameter, "a parameter that has no shape yet"),
+    ],
+    ids=["sparse", "meta", "quantized", "nested", "float8_e4m3fnuz", "complex32", "lazy"],
+)
+def test_a_tensor_that_no_checkpoint_has_is_refused_by_name(make, why, tmp_path):
+    with warnings.catch_warnings():  # torch is about to change some of these
+        warnings.simplefilter("ignore")
+        tensor = make()
+    with pytest.raises(regroup.Refused, match=rf"^state.a\[0\].x: .*{why}"):
+        save(tmp_path, 1, {"a": [{"x": tensor}]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_a_checkpoint_cannot_have(tmp_path):
+    for name, why in (("\ud800", "its name is not UTF-8"), ("a" * 5000, "its name takes more than the 4096")):
+        with pytest.raises(regroup.Refused, match=why):
+            save(tmp_path, 1, {name: torch.ones(1)})
+    ours = {"regroup.state": torch.ones(2), "regroup.state'": torch.zeros(1)}
+    assert same_tensors(load(save(tmp_path, 1, ours)), ours)
 
 
 def test_what_is_exported_for_torch_is_imported_again(tmp_path):
@@ -273,6 +326,11 @@ class Endless(IterableDataset):
         yield torch.ones(1)
 
 
+class Uncounted(TensorDataset):
+    def __len__(self):
+        raise TypeError("never")
+
+
 MODEL = nn.Linear(1, 1)
 SGD = torch.optim.SGD(MODEL.parameters(), lr=0.1)
 DATA = TensorDataset(torch.ones(4, 1))
@@ -282,16 +340,69 @@ DATA = TensorDataset(torch.ones(4, 1))
     ("model", "optimizer", "dataset", "why"),
     [
         (MODEL, SGD, DataLoader(DATA, batch_size=2), r"a DataLoader was given; give its data set"),
-        (MODEL, SGD, Endless(), r"the data set, a Endless, has no len\(\) and \[index\]"),
-        (MODEL, SGD, iter([1]), r"the data set, a list_iterator, has no len\(\) and \[index\]"),
+        (MODEL, SGD, Endless(), r"the data set is an Endless; it has no len\(\) and \[index\]"),
+        (MODEL, SGD, iter([1]), r"the data set is a list_iterator; it has no len\(\) and \[index\]"),
+        (MODEL, SGD, Uncounted(), r"the data set is an Uncounted, whose len\(\) raises TypeError: never"),
+        (MODEL, SGD, TensorDataset, r"the data set is the class TensorDataset, not an object of it"),
+        (MODEL, SGD, {"x": 1, "y": 2}, r"the data set is a dict; one with the keys 0 to 1 is wanted"),
+        (MODEL, SGD, [], r"the data set is a list without a sample"),
         (MODEL, [SGD, SGD], DATA, r"a list of 2 optimizers was given; one is wanted"),
-        (MODEL, MODEL.parameters(), DATA, r"the optimizer is a generator, not a torch.optim.Optimizer"),
-        (MODEL.parameters(), SGD, DATA, r"the model is a generator, not a torch.nn.Module"),
+        (MODEL, {"a": SGD}, DATA, r"a dict of 1 optimizers was given; one is wanted"),
+        (MODEL, None, DATA, r"the optimizer is None; a torch.optim.Optimizer is wanted"),
+        (MODEL, torch.optim.SGD, DATA, r"the optimizer is the class SGD, not an object of it"),
+        (MODEL, MODEL.parameters(), DATA, r"the optimizer is a generator; a torch.optim.Optimizer is wanted"),
+        (MODEL.parameters(), SGD, DATA, r"the model is a generator; a torch.nn.Module is wanted"),
+        ({"a": MODEL}, SGD, DATA, r"the model is a dict; a torch.nn.Module is wanted"),
+        (nn.LazyLinear(2), SGD, DATA, r"weight of the model has no shape yet"),
     ],
 )
 def test_join_says_what_it_cannot_take(model, optimizer, dataset, why):
     with pytest.raises(regroup.Refused, match=f"^join: {why}"):
         regroup.torch.join(model, optimizer, dataset, batch_size=2, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "why"),
+    [
+        ("batch_size", 0, "batch_size is 0; a whole number from 1 on is wanted"),
+        ("batch_size", 2.0, "batch_size is a float; a whole number"),
+        ("epochs", -1, "epochs is -1; a whole number from 0 on is wanted"),
+        ("epochs", None, "epochs is None; a whole number"),
+        ("extra", torch.optim.lr_scheduler.StepLR(SGD, 1), "extra is a StepLR; a list is wanted"),
+        ("extra", [SGD, 1], r"extra\[1\] is an int; it has no state_dict\(\) and no load_state_dict\(\)"),
+        ("collate", "stack", "collate is a str; a function is wanted"),
+        ("state_bytes", "1G", "state_bytes is a str"),
+        ("deadline", 0.5, "deadline is a float"),
+        ("observer", 5, "observer is an int"),
+    ],
+)
+def test_join_names_the_argument_that_cannot_be(argument, value, why):
+    words = {"batch_size": 2, "epochs": 1, argument: value}
+    with pytest.raises(regroup.Refused, match=f"^join: {why}"):
+        regroup.torch.join(MODEL, SGD, DATA, **words)
+
+
+class OwnOptimizer:
+    """Wraps one, as libraries do, and is no torch.optim.Optimizer."""
+
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+
+
+def test_join_takes_an_optimizer_and_a_data_set_of_other_makes():
+    model = nn.Linear(1, 1)
+    optimizer = OwnOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    samples = {index: (torch.ones(1), torch.ones(1)) for index in range(4)}
+    session = regroup.torch.join(model, optimizer, samples, batch_size=np.int64(2), epochs=1)
+    for step in session:
+        for x, y in step:
+            (model(x) - y).sum().backward()
+        optimizer.step()
+    assert step.number == 2
+    session.finish()
 
 
 def test_a_module_that_is_none_is_no_attribute():

@@ -1,5 +1,7 @@
 """State hand-over: what one member saves, another loads, and both go on with the same bits."""
 
+import io
+
 import pytest
 import regroup
 import torch
@@ -118,8 +120,48 @@ def test_another_model_is_told():
 def test_what_cannot_be_handed_over_is_named():
     state = make(OPTIMIZERS["sgd"], None, 1)
     state.optimizer.param_groups[0]["hook"] = object()
-    with pytest.raises(regroup.Refused, match=r"optimizer.param_groups\[0\].hook: a object"):
+    with pytest.raises(regroup.Refused, match=r"optimizer.param_groups\[0\].hook: an object"):
         state.save()
+
+
+class Counting(nn.Linear):
+    """Has an extra state, which state_dict() asks for."""
+
+    def __init__(self, kept):
+        super().__init__(2, 2)
+        self.kept = kept
+
+    def get_extra_state(self):
+        return self.kept
+
+    def set_extra_state(self, state):
+        self.kept = state
+
+
+def counting(*kept):
+    model = nn.Sequential(*[Counting(one) for one in kept])
+    return TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), [], None)
+
+
+def test_extra_states_of_modules_are_handed_over():
+    kept = {"calls": 7, "seen": torch.arange(3.0), "names": ["a", ("b", None)]}
+    target = counting({"calls": 0}, None)
+    target.load(memoryview(bytes_of(counting(kept, torch.ones(1 << 19)))))
+    first, second = (module.kept for module in target.model)
+    assert (
+        first["calls"] == 7 and torch.equal(first["seen"], kept["seen"]) and first["names"] == kept["names"]
+    )
+    assert torch.equal(second, torch.ones(1 << 19))
+
+
+def test_an_extra_state_that_cannot_be_handed_over_is_named_and_left_alone():
+    with pytest.warns(
+        UserWarning, match=r"^join: 1._extra_state of the model is not in checkpoints.*a BytesIO"
+    ):
+        state = counting({"calls": 7}, io.BytesIO(b"x"))
+    target = counting({"calls": 0}, 5)
+    target.load(memoryview(bytes_of(state)))
+    assert [module.kept for module in target.model] == [{"calls": 7}, 5]
 
 
 def test_what_is_compared_among_members_has_names_that_users_know():

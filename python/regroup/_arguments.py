@@ -1,0 +1,52 @@
+"""Sentences about arguments that cannot work, said before any member starts. No framework needed."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NoReturn
+
+from regroup._errors import Refused
+
+_LARGEST = 2**63 - 1
+
+
+def refuse(call: str, why: str) -> NoReturn:
+    raise Refused(f"{call}: {why}", "invalid argument")
+
+
+def kind(value: Any) -> str:
+    """What `value` is, as in "a dict" or "the class Linear"."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}, not an object of it"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
+
+
+def whole(call: str, name: str, value: Any, least: int = 0) -> int:
+    """`value` as an int from `least` on."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        refuse(call, f"{name} is {kind(value)}; a whole number from {least} on is wanted")
+    if not least <= number <= _LARGEST:
+        refuse(call, f"{name} is {number}; a whole number from {least} on is wanted")
+    return number
+
+
+def text(call: str, name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        refuse(call, f"{name} is {kind(value)}; a text is wanted")
+
+
+def callable_or_none(call: str, name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        refuse(call, f"{name} is {kind(value)}; a function is wanted")
+
+
+def has(call: str, name: str, value: Any, *methods: str) -> None:
+    """Refuses an object that lacks one of `methods`."""
+    missing = [f"{method}()" for method in methods if not callable(getattr(value, method, None))]
+    if missing or isinstance(value, type):
+        refuse(call, f"{name} is {kind(value)}; it has no {' and no '.join(missing or methods)}")
