@@ -8,11 +8,16 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/dtype.h"
 #include "core/printable.h"
 #include "elastic/optimizer.h"
 #include "python/errors.h"
@@ -27,6 +32,24 @@ using checkpoint::Manifest;
 using Extents = std::vector<std::uint64_t>;
 using Row = std::tuple<std::string, std::string, Extents>;  // name, dtype, shape
 
+// The type of memory, as checkpoints call it. Numbers are those of DLPack's DLDataTypeCode.
+std::string name_of(const nb::dlpack::dtype& type) {
+  constexpr std::pair<int, const char*> kNames[] = {
+      {0, "int"},  {1, "uint"},           {2, "float"},        {4, "bfloat"},         {5, "complex"},
+      {6, "bool"}, {10, "float8_e4m3fn"}, {12, "float8_e5m2"}, {14, "float8_e8m0fnu"}};
+  const auto* row = std::ranges::find(kNames, int{type.code}, &std::pair<int, const char*>::first);
+  if (row == std::end(kNames) || type.lanes != 1)
+    return fmt::format("a type of {} bits", type.bits * type.lanes);
+  return type.code >= 6 ? row->second : fmt::format("{}{}", row->second, type.bits);
+}
+
+// Whether memory of type `own` gets the values of a tensor of `dtype` when it gets its bits: the same type,
+// bytes, pairs of floating-point numbers for complex ones, and whole numbers for what NumPy has no type for.
+bool takes_bits_of(std::string_view own, std::string_view dtype) {
+  return own == dtype || own == "uint8" || own == "int8" || (own == "uint16" && dtype == "bfloat16") ||
+         (own == "float32" && dtype == "complex64") || (own == "float64" && dtype == "complex128");
+}
+
 class PythonCheckpoint {
  public:
   explicit PythonCheckpoint(const std::string& path) : open_(value_of(checkpoint::Checkpoint::open(path))) {}
@@ -39,11 +62,18 @@ class PythonCheckpoint {
     return out;
   }
 
-  void read_into(const std::string& name, const Memory& out, const std::optional<Extents>& start,
+  void read_into(const std::string& name, nb::handle object, const std::optional<Extents>& start,
                  const std::optional<Extents>& count) {
     const auto found = open_.find(name);
     if (!found)
       raise(core::invalid_argument(fmt::format("checkpoint {}: no tensor {}", path(), core::escaped(name))));
+    const std::string& dtype = manifest().tensors[*found].dtype;
+    const Memory out = memory_of(object, "read_into");
+    if (const std::string own = name_of(out.dtype()); !takes_bits_of(own, dtype))
+      raise(core::invalid_argument(
+          fmt::format("checkpoint {}: {} is {}, and the memory given is {}: read_into() converts nothing; "
+                      "give it memory of {}, or bytes (uint8), and convert what was read",
+                      path(), core::escaped(name), dtype, own, dtype)));
     const Box all = checkpoint::whole(manifest().tensors[*found].shape);
     const Box box{start.value_or(all.start), count.value_or(all.count)};
     const std::span bytes(static_cast<std::byte*>(out.data()), out.nbytes());
@@ -108,11 +138,17 @@ std::optional<std::string> newest(const std::string& directory) {
 
 void bind_checkpoint(nb::module_& module) {
   nb::class_<PythonCheckpoint>(module, "Checkpoint")
-      .def(nb::init<const std::string&>(), "path"_a)
+      .def(
+          "__init__",
+          [](PythonCheckpoint* self, nb::handle path) {
+            new (self)
+                PythonCheckpoint(nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path)));
+          },
+          "path"_a)
       .def_prop_ro("path", &PythonCheckpoint::path)
       .def_prop_ro("step", [](const PythonCheckpoint& self) { return self.manifest().step; })
       .def_prop_ro("tensors", &PythonCheckpoint::tensors)
-      .def("read_into", &PythonCheckpoint::read_into, "name"_a, "out"_a.noconvert(), "start"_a = nb::none(),
+      .def("read_into", &PythonCheckpoint::read_into, "name"_a, "out"_a.none(), "start"_a = nb::none(),
            "count"_a = nb::none());
   module.def("newest_checkpoint", &newest, "directory"_a);
   module.def("sgd_step", &sgd, "parameter"_a.noconvert(), "gradient"_a.noconvert(),

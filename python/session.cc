@@ -27,15 +27,6 @@ std::span<std::byte> bytes_of(const Memory& array) {
   return {static_cast<std::byte*>(array.data()), array.nbytes()};
 }
 
-// `object` as memory that `call` writes to; raises, naming both, where it is none.
-Memory memory_of(nb::handle object, const char* call) {
-  Memory memory;
-  if (nb::try_cast(object, memory, false)) return memory;
-  raise(core::invalid_argument(
-      fmt::format("{}: expected a contiguous, writable array or tensor in CPU memory, got {}", call,
-                  nb::type_name(object.type()).c_str())));
-}
-
 }  // namespace
 
 collective::Communicator& LentCommunicator::get() {

@@ -1,6 +1,7 @@
 // Calls from C++ into the caller's Python state, and the exceptions that may come back.
 #include "python/state.h"
 
+#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -9,7 +10,18 @@
 #include <tuple>
 #include <utility>
 
+#include "python/errors.h"
+
 namespace regroup::python {
+
+Memory memory_of(nb::handle object, const char* call) {
+  Memory memory;
+  if (nb::try_cast(object, memory, false)) return memory;
+  PyErr_Clear();  // of an array that cannot say what it holds
+  raise(core::invalid_argument(
+      fmt::format("{}: expected a contiguous, writable array or tensor in CPU memory, got {}", call,
+                  nb::type_name(object.type()).c_str())));
+}
 
 core::Status Kept::keep() {
   exception_ = std::current_exception();

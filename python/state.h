@@ -33,6 +33,9 @@ class Kept {
 using Memory = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using ReadMemory = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
+// `object` as memory that `call` writes to; raises, naming both, where it is none.
+Memory memory_of(nb::handle object, const char* call);
+
 class PythonState final : public elastic::State {
  public:
   // `kept` outlives it. Asks for the capacity once.

@@ -344,6 +344,32 @@ except Exception as error:
     assert "one/kernel" in str(error), error
 else:
     raise AssertionError("a model of another shape was loaded")
+def dense(dtype):
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, dtype=dtype, name="dense")])
+made, narrow = dense("float32"), dense("bfloat16")
+path = keras_checkpoint.save(sys.argv[1], 5, made)
+before = [np.array(weight) for weight in narrow.weights]
+names = [weight.path.removeprefix(f"{narrow.name}/") for weight in narrow.weights]
+for lossy in ((), names[:1]):
+    try:
+        keras_checkpoint.load(path, narrow, lossy=lossy)
+    except Exception as error:
+        assert f"{names[len(lossy)]} is float32, and bfloat16" in str(error), error
+        assert f"lossy=['{names[len(lossy)]}']" in str(error), error
+    else:
+        raise AssertionError("a model of another type was loaded")
+    assert all(np.array_equal(a, np.array(b)) for a, b in zip(before, narrow.weights, strict=True))
+keras_checkpoint.load(path, narrow, lossy=names)
+for a, b in zip(made.weights, narrow.weights, strict=True):
+    assert np.array_equal(a.numpy().astype(b.numpy().dtype), b.numpy()), a.path
+for wrong in (None, {"a": made}, [made], keras.Sequential):
+    for call, first in ((keras_checkpoint.save, (sys.argv[1], 6)), (keras_checkpoint.load, (path,))):
+        try:
+            call(*first, wrong)
+        except ValueError as error:
+            assert str(error).startswith("keras_checkpoint: the model is"), error
+        else:
+            raise AssertionError(f"{wrong} was taken for a model")
 """
 
 
@@ -355,6 +381,65 @@ def test_keras_weights_come_back(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     names = {name for name, _, _ in checkpoint.Checkpoint(str(tmp_path / "c/step-00000004")).tensors}
     assert any(name.endswith("one/kernel") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "memory"),
+    [
+        ("f", np.zeros(3, np.int32)),
+        ("f", np.zeros(3, ">f4")),
+        ("f", torch.zeros(6, dtype=torch.bfloat16)),
+        ("f", [0.0, 0.0, 0.0]),
+        ("f", None),
+        ("f", b"0" * 12),
+        ("f", np.zeros(6, np.float32)[::2]),
+        ("i", np.zeros(3, np.float64)),
+        ("i", np.zeros(3, np.uint64)),
+        ("b", np.zeros(3, np.float16)),
+        ("e", torch.zeros(3, dtype=torch.float8_e4m3fn)),
+        ("c", np.zeros(3, np.float64)),
+    ],
+    ids=lambda value: getattr(value, "dtype", type(value).__name__) if not isinstance(value, str) else value,
+)
+def test_memory_of_another_type_is_refused_by_name(tensor, memory, of_each_type):
+    with pytest.raises(
+        regroup.Refused, match=rf"{tensor} is .* converts nothing|expected a contiguous, writable"
+    ):
+        of_each_type.read_into(tensor, memory)
+
+
+@pytest.fixture(scope="module")
+def of_each_type(tmp_path_factory):
+    types = {"f": "float32", "i": "int64", "b": "bfloat16", "e": "float8_e5m2", "c": "complex64", "t": "bool"}
+    snapshot = checkpoint.Snapshot([checkpoint.Piece(name, dtype, (3,)) for name, dtype in types.items()])
+    for index in range(len(types)):
+        memory = snapshot.memory(index)
+        memory[:] = bytes(range(1, 1 + len(memory))) if index < 5 else bytes([1, 0, 1])
+    return checkpoint.Checkpoint(snapshot.write(tmp_path_factory.mktemp("types"), 1))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "memory"),
+    [
+        ("f", np.zeros(3, np.float32)),
+        ("f", torch.zeros(3)),
+        ("f", np.zeros(12, np.uint8)),
+        ("f", memoryview(bytearray(12))),
+        ("i", np.zeros(3, np.int64)),
+        ("b", torch.zeros(3, dtype=torch.bfloat16)),
+        ("b", np.zeros(3, np.uint16)),
+        ("e", torch.zeros(3, dtype=torch.float8_e5m2)),
+        ("c", np.zeros(3, np.complex64)),
+        ("c", np.zeros((3, 2), np.float32)),
+        ("t", torch.zeros(3, dtype=torch.bool)),
+    ],
+    ids=lambda value: getattr(value, "dtype", type(value).__name__) if not isinstance(value, str) else value,
+)
+def test_memory_that_holds_the_same_bits_is_filled(tensor, memory, of_each_type):
+    of_each_type.read_into(tensor, memory)
+    raw = memory.view(torch.uint8).numpy() if isinstance(memory, torch.Tensor) else memory
+    wanted = bytes([1, 0, 1]) if tensor == "t" else bytes(range(1, 1 + len(bytes(raw))))
+    assert bytes(raw) == wanted
 
 
 def test_numpy_arrays_without_a_framework(tmp_path):
