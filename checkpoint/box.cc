@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace regroup::checkpoint {
@@ -55,6 +56,15 @@ std::optional<std::uint64_t> volume_of(const Shape& count) {
     volume *= n;
   }
   return volume;
+}
+
+bool is_boundless(const Shape& shape, std::uint64_t unit) {
+  std::uint64_t left = std::numeric_limits<std::int64_t>::max() / unit;
+  for (const std::uint64_t n : shape) {
+    if (n > left) return true;
+    left /= std::max<std::uint64_t>(n, 1);
+  }
+  return false;
 }
 
 bool lies_within(const Box& box, const Shape& shape) {

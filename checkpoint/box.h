@@ -25,6 +25,9 @@ struct Box {
 [[nodiscard]] Box whole(const Shape& shape);
 // Elements; nothing if their number is above 2^62.
 [[nodiscard]] std::optional<std::uint64_t> volume_of(const Shape& count);
+// Whether no program can have that shape, elements or not: the extents other than 0, multiplied with each
+// other and with `unit`, are above 2^63 - 1.
+[[nodiscard]] bool is_boundless(const Shape& shape, std::uint64_t unit = 1);
 [[nodiscard]] bool lies_within(const Box& box, const Shape& shape);
 // What both have; nothing if that is no element. Both are of the same number of dimensions.
 [[nodiscard]] std::optional<Box> intersection(const Box& a, const Box& b);

@@ -94,7 +94,9 @@ Status take_value(Literals& from, const std::string& key, Header* out) {
     return from.take(&out->descr) ? Status() : wrong("of a type that is not known: no type of numbers");
   if (key == "fortran_order")
     return from.take(&out->fortran) ? Status() : wrong("fortran_order is neither True nor False");
-  return from.take(&out->shape) ? Status() : wrong("its shape is no tuple of whole numbers");
+  return from.take(&out->shape)
+             ? Status()
+             : wrong(fmt::format("its shape is no tuple of whole numbers, {} at most", checkpoint::kMaxRank));
 }
 
 Result<Header> parse_header(std::string_view text) {
@@ -202,7 +204,7 @@ Result<NpyArray> read_npy(const std::string& name, Bytes file, std::string_view 
   const Bytes bytes = parts->second;
   const std::size_t size = *checkpoint::size_of_dtype(type->names->ours);
   const auto volume = checkpoint::volume_of(shape);
-  if (!volume || *volume * size != bytes.size())
+  if (!volume || checkpoint::is_boundless(shape, size) || *volume * size != bytes.size())
     return fail(wrong(fmt::format("its shape does not fit its bytes: [{}] of {}, {} bytes",
                                   fmt::join(shape, ", "), type->names->ours, bytes.size())));
   NpyArray out{{name, std::string(type->names->ours), shape, checkpoint::whole(shape), bytes}, nullptr};

@@ -80,6 +80,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
   bool start_array(std::size_t) override {
     if (++depth_ == 1) return fail("its header is no JSON object of tensors");
+    if (depth_ == 2) return wrong("a list");
     if (depth_ == 3 && name_ != kMetadata && (field_ == "shape" || field_ == "data_offsets")) {
       list_ = field_ == "shape" ? &tensors.back().shape : &tensors.back().ends;
       list_->emplace();
@@ -135,8 +136,11 @@ core::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
         fmt::format("its bytes are not there: data_offsets are [{}], the file has {} bytes of tensors",
                     fmt::join(ends.value_or(Numbers()), ", "), data.size()));
   const auto bytes = data.subspan((*ends)[0], (*ends)[1] - (*ends)[0]);
+  if (shape->size() > checkpoint::kMaxRank)
+    return wrong(
+        fmt::format("it has {} dimensions, at most {} are allowed", shape->size(), checkpoint::kMaxRank));
   const auto volume = checkpoint::volume_of(*shape);
-  if (!volume || shape->size() > checkpoint::kMaxRank ||
+  if (!volume || checkpoint::is_boundless(*shape) ||
       *volume * *checkpoint::size_of_dtype(type->ours) != bytes.size())
     return wrong(fmt::format("its shape does not fit its bytes: [{}] of {}, {} bytes",
                              fmt::join(*shape, ", "), *listed.dtype, bytes.size()));

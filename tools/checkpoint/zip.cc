@@ -22,7 +22,8 @@ using core::Status;
 constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                         kLocator64 = 0x07064b50, kInExtra = 0xffffffff;
 constexpr std::uint16_t kEncrypted = 1, kSizesBehind = 8;  // flags
-constexpr std::uint16_t kVersion = 45, kUtf8 = 0x800, kJan1980 = 0x21, kExtra64 = 1, kPadding = 0x4246;
+constexpr std::uint16_t kVersion = 45, kUtf8 = 0x800, kJan1980 = 0x21, kNewest = 63, kExtra64 = 1,
+                        kPadding = 0x4246;
 constexpr std::size_t kLocalBytes = 30, kEndBytes = 22, kLocatorBytes = 20, kCrcAt = 14;
 constexpr std::size_t kLocalExtra = 4 + 16;
 
@@ -199,7 +200,7 @@ std::optional<Directory> find_directory(std::span<const std::byte> archive) {
 
 // What a record says of a file. That of the directory is believed; the local one must agree.
 struct Record {
-  std::uint16_t flags = 0, method = 0;
+  std::uint16_t version = 0, flags = 0, method = 0;  // version: of the format, that a reader needs
   std::uint32_t crc = 0;
   std::uint64_t packed = 0, bytes = 0, offset = 0;
   std::string name, comment;
@@ -240,7 +241,8 @@ void take_common(Reader& from, Record* out) {
 std::optional<Record> take_central(Reader& from) {
   Record out;
   if (from.get<std::uint32_t>() != kCentral) return std::nullopt;
-  from.skip(4);
+  from.skip(2);
+  out.version = from.get<std::uint16_t>();
   take_common(from, &out);
   const auto name = from.get<std::uint16_t>(), extra = from.get<std::uint16_t>(),
              comment = from.get<std::uint16_t>();
@@ -267,6 +269,9 @@ std::optional<Record> take_local(Reader& from) {
 // What must not be of a file in an archive; empty: nothing.
 std::string why_not(const Record& entry) {
   if ((entry.flags & kEncrypted) != 0) return "is encrypted, which is not read";
+  if (entry.version > kNewest)
+    return fmt::format("wants version {}.{} of the format, {}.{} is read", entry.version / 10,
+                       entry.version % 10, kNewest / 10, kNewest % 10);
   if (entry.method != 0) return fmt::format("is compressed (method {}), which is not read", entry.method);
   if (entry.packed != entry.bytes)
     return fmt::format("takes {} bytes in the archive and has {}", entry.packed, entry.bytes);

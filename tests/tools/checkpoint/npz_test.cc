@@ -36,6 +36,8 @@ constexpr struct {
     {"a negative dimension", "<f4", "(-1,)", 0},
     {"too few bytes", "<f4", "(2,)", 7},
     {"a type of Python objects", "|O", "(1,)", 8},
+    {"no element, and more bytes than 2^63 in a row", "<f4", "(4611686018427387904, 0)", 0},
+    {"no element, and 2^66 rows", "|u1", "(4294967296, 4294967296, 4, 0)", 0},
     {"33 dimensions", "|u1", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)", 1},
 };
 

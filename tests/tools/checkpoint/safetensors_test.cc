@@ -50,6 +50,11 @@ constexpr struct {
      "123", "bytes of tensor b begin at 1, expected 2"},
     {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})", "12", "begin at 1, expected 0"},
     {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})", "12", "1 bytes belong to no tensor"},
+    {R"({"w": {"dtype": "U8", "shape": [9223372036854775808, 2, 0], "data_offsets": [0, 0]}})", "",
+     "its shape"},
+    {R"({"w": {"dtype": "U8", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}})", "", "its shape"},
+    {R"({"w": ["U8", [0], [0, 0]]})", "", "tensor w: a list is no description of it"},
+    {R"({"w": []})", "", "tensor w: a list is no description of it"},
     {"[]", "", "no JSON object"},
     {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "no JSON object"},
 };

@@ -40,6 +40,12 @@ TEST(Zip, SaysWhichMemberIsDamaged) {
   EXPECT_THAT(members.status().message(), HasSubstr("bad is damaged"));
 }
 
+TEST(Zip, RefusesAVersionThatNobodyKnows) {
+  std::string archive = archive_of({{"a", "one"}});
+  archive[archive.find("PK\1\2") + 6] = 64;
+  EXPECT_THAT(read(archive).status().message(), HasSubstr("a wants version 6.4 of the format, 6.3 is read"));
+}
+
 TEST(Zip, RefusesEveryCutOffArchive) {
   const std::string archive = archive_of({{"a", "one"}, {"b", "two"}});
   for (std::size_t size = 0; size < archive.size(); ++size)
