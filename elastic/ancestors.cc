@@ -1,4 +1,4 @@
-// The processes above this one, as /proc has them.
+// The processes above this one, and those below another, as /proc has them.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -24,17 +25,25 @@ std::string text_of(pid_t pid, const char* file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Name, parent and start: fields 2, 4 and 22 of stat; the name may hold anything.
-bool read_stat(pid_t pid, std::string* name, pid_t* parent, std::string* start) {
+struct Stat {
+  std::string name;  // may hold anything
+  char state = '?';
+  pid_t parent = 0;
+  std::string start;
+};
+
+// Fields 2, 3, 4 and 22.
+bool read_stat(pid_t pid, Stat* out) {
   const std::string text = text_of(pid, "stat");
   const std::size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close < open) return false;
-  *name = text.substr(open + 1, close - open - 1);
+  out->name = text.substr(open + 1, close - open - 1);
   std::istringstream rest(text.substr(close + 1));
   std::string field;
   for (int number = 3; number <= 22 && rest >> field; ++number) {
-    if (number == 4) std::from_chars(field.data(), field.data() + field.size(), *parent);
-    if (number == 22) *start = field;
+    if (number == 3) out->state = field[0];
+    if (number == 4) std::from_chars(field.data(), field.data() + field.size(), out->parent);
+    if (number == 22) out->start = field;
   }
   return true;
 }
@@ -59,17 +68,46 @@ std::vector<Ancestor> read_ancestors() {
   std::vector<Ancestor> out;
   for (pid_t pid = ::getppid(); pid > 0 && out.size() < kMost;) {
     Ancestor process;
-    pid_t parent = 0;
+    Stat stat;
     process.pid = pid;
-    if (!read_stat(pid, &process.name, &parent, &process.start)) {
+    if (!read_stat(pid, &stat)) {
       out.push_back(
           std::move(process));  // where others' processes are hidden, its number is known all the same
       break;
     }
+    process.name = std::move(stat.name);
+    process.start = std::move(stat.start);
     process.environment = environment_of(pid);
     process.joined = maps_an_arena(pid);
     out.push_back(std::move(process));
-    pid = parent;
+    pid = stat.parent;
+  }
+  return out;
+}
+
+std::vector<Descendant> read_descendants(pid_t of) {
+  std::map<pid_t, std::vector<Descendant>> children;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    Descendant process;
+    Stat stat;
+    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), process.pid);
+    if (bad != std::errc() || end != name.data() + name.size() || !read_stat(process.pid, &stat)) continue;
+    process.parent = stat.parent;
+    process.ended = stat.state == 'Z' || stat.state == 'X';
+    children[stat.parent].push_back(std::move(process));
+  }
+  std::vector<Descendant> out;
+  for (std::vector<pid_t> todo{of}; !todo.empty();) {
+    const auto below = children.extract(todo.back());
+    todo.pop_back();
+    if (!below) continue;
+    for (Descendant& process : below.mapped()) {
+      if (!process.ended) process.environment = environment_of(process.pid);
+      todo.push_back(process.pid);
+      out.push_back(std::move(process));
+    }
   }
   return out;
 }

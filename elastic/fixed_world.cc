@@ -62,12 +62,15 @@ Result<Meeting> meet_ranks(const Launch& launch, const Environment& env, core::D
   auto seat = RankSeat::take();
   if (!seat.ok()) return seat.status();
   Meeting out{{}, nullptr, std::move(*seat)};
-  const WorldServerOptions options{
+  WorldServerOptions options{
       .name = name_of(launch),
       .size = launch.size,
       .shards = env.shards != 0 ? env.shards : std::bit_ceil(launch.size),
       .seed = env.seed,
-      .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(patience))};
+      .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(patience)),
+  };
+  if (launch.starter != 0)
+    options.see_ranks = [launch] { return see_ranks(launch, read_descendants(launch.starter)); };
   const core::TimePoint deadline = core::SystemClock().now() + patience;
   for (;;) {
     auto link = AgentLink::connect_to_rank(options.name);

@@ -228,6 +228,13 @@ Result<Launch> launch_by(const Row& row, const Variable& variable, const std::ve
   const auto joined =
       std::find_if(ancestors.begin(), end, [](const auto& process) { return process.joined; });
   if (joined != end) out.rank_joined = joined->pid;
+  out.rank_variable = row.rank;
+  out.variables[row.size] = variable(row.size);
+  for (const char* id : row.ids) out.variables[id] = variable(id);
+  if (end != ancestors.end()) {
+    out.starter = end->pid;
+    out.by_launcher = starts_ranks(row, *end);
+  }
   return out;
 }
 
@@ -255,6 +262,31 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
     return std::optional(std::move(*launch));
   }
   return std::optional<Launch>();
+}
+
+RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& processes) {
+  using Started = RankSighting::Started;
+  RankSighting out;
+  std::uint32_t children = 0;
+  bool all_known = launch.by_launcher;
+  for (const Descendant& process : processes) {
+    const bool is_child = process.parent == launch.starter;
+    children += is_child ? 1 : 0;
+    if (process.ended) continue;
+    out.processes.insert(process.pid);
+    out.hidden = out.hidden || process.environment.empty();
+    const auto value = [&](const std::string& name) {
+      const auto found = process.environment.find(name);
+      return found == process.environment.end() ? std::string() : found->second;
+    };
+    const bool is_rank =
+        std::ranges::all_of(launch.variables, [&](const auto& e) { return value(e.first) == e.second; });
+    const auto rank = is_rank ? number(value(launch.rank_variable)) : std::nullopt;
+    if (rank) out.living.emplace(*rank, process.pid);
+    all_known = all_known && (rank || !is_child);
+  }
+  if (all_known) out.started = children >= launch.size ? Started::kAll : Started::kSoon;
+  return out;
 }
 
 }  // namespace regroup::elastic

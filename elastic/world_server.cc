@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,6 +30,8 @@ using core::Status;
 
 constexpr int kBacklog = 128;
 constexpr int kTickMs = 200;
+constexpr int kEndMs = 100;  // from the end of a process's sockets to its own
+constexpr core::Duration kLook = std::chrono::seconds(1);
 constexpr core::Incarnation kIncarnation = 1;
 
 membership::AgentOptions agent_options(const WorldServerOptions& options) {
@@ -99,7 +102,8 @@ WorldServer::WorldServer(const WorldServerOptions& options, core::Fd listener, c
       listener_(std::move(listener)),
       stop_(std::move(stop)),
       agent_(agent_options(options_)),
-      coordinator_(policy(options_), {.id = options_.name, .seed = options_.seed}, kIncarnation) {
+      coordinator_(policy(options_), {.id = options_.name, .seed = options_.seed}, kIncarnation),
+      watch_(options_.size, core::SystemClock().now()) {
   // Signals are for the threads of the program.
   sigset_t all, before;
   ::sigfillset(&all);
@@ -135,7 +139,21 @@ void WorldServer::serve() {
       polled[i].fd == found->second.socket.get() ? hear(ids[i]) : on_gone(ids[i]);
     }
     perform(coordinator_.tick(core::SystemClock().now()));
+    look_for_ranks();
   }
+}
+
+// World 1 needs all of them. Where a World has failed already, ranks that come later would wait in vain.
+void WorldServer::look_for_ranks() {
+  const core::TimePoint now = core::SystemClock().now();
+  if (!options_.see_ranks || failed_ || coordinator_.world().generation > 0 || now < next_look_) return;
+  std::set<core::MemberId> joined;
+  for (const auto& [id, link] : links_) {
+    if (link.member) joined.insert(*link.member);
+  }
+  if (joined.empty()) return;
+  if (const auto why = watch_.look(now, options_.see_ranks(), joined)) fail(*why);
+  next_look_ = now + kLook;
 }
 
 void WorldServer::accept_links() {
@@ -149,7 +167,9 @@ void WorldServer::accept_links() {
     Link& link = links_[++last_link_];
     link.socket = std::move(socket);
     link.pid = peer.pid;
-    if (peer.pid > 0) link.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    if (peer.pid <= 0) continue;
+    link.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    link.ended = !link.process.valid() && errno == ESRCH;
   }
 }
 
@@ -170,9 +190,10 @@ void WorldServer::hear(std::uint64_t id) {
 void WorldServer::on_message(std::uint64_t id, const core::Message& message) {
   Link& link = links_.at(id);
   if (const auto* join = std::get_if<core::Join>(&message.body); join != nullptr && !link.member) {
+    const bool again = join->member >= options_.size || link_of(join->member) != nullptr;
+    link.refused = failed_ || again;
     if (failed_) return send(link, core::Refused{*failed_});
-    if (join->member >= options_.size || link_of(join->member) != nullptr)
-      return send(link, core::Refused{fmt::format("rank {} has joined already", join->member)});
+    if (again) return send(link, core::Refused{fmt::format("rank {} has joined already", join->member)});
     link.member = join->member;
   }
   if (link.member && !failed_) perform(agent_.handle({link.member}, message));
@@ -189,10 +210,21 @@ bool WorldServer::is_done(core::MemberId member) const {
          agent_.arena().line(slot->second).finished.load(std::memory_order_acquire) != 0;
 }
 
-// A process that ends closes its socket a moment before its pidfd tells.
+bool WorldServer::has_ended(const Link& link) {
+  pollfd process{link.process.get(), POLLIN, 0};
+  return link.ended || (link.process.valid() && ::poll(&process, 1, kEndMs) > 0);
+}
+
+// A process that ends closes its socket a moment before its pidfd tells. One that has not said Join by then
+// is a rank that never will; one that lives on may be anybody's, and has only looked.
 void WorldServer::on_gone(std::uint64_t id) {
   const Link link = std::move(links_.extract(id).mapped());
-  if (!link.member || failed_) return;
+  if (failed_ || link.refused) return;
+  if (!link.member) {
+    if (coordinator_.world().generation > 0 || !has_ended(link)) return;
+    return fail(
+        fmt::format("process {} ended in join(): the World of {} cannot form", link.pid, options_.size));
+  }
   const core::MemberId rank = *link.member;
   if (is_done(rank)) return perform(agent_.on_reaped(rank, link.pid, 0, 0));
   fail(fmt::format(

@@ -7,18 +7,22 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/fd.h"
 #include "core/message.h"
 #include "core/status.h"
 #include "core/wire.h"
+#include "elastic/launch.h"
 #include "elastic/membership/agent_core.h"
 #include "elastic/membership/coordinator.h"
+#include "elastic/rank_watch.h"
 
 namespace regroup::elastic {
 
@@ -28,6 +32,8 @@ struct WorldServerOptions {
   std::uint32_t shards = 2;
   std::uint64_t seed = 0;
   std::chrono::seconds ready_timeout{300};  // from the first rank that is ready to the last
+  // Asked each second until all have joined; none: ranks that end before they join are not noticed.
+  std::function<RankSighting()> see_ranks = {};
 };
 
 class WorldServer {
@@ -42,6 +48,8 @@ class WorldServer {
     pid_t pid = 0;
     core::FrameReader reader;
     std::optional<core::MemberId> member;  // once it has said Join
+    bool refused = false;
+    bool ended = false;  // before its connection was accepted
   };
 
   WorldServer(const WorldServerOptions& options, core::Fd listener, core::Fd stop);
@@ -50,6 +58,8 @@ class WorldServer {
   void hear(std::uint64_t id);
   void on_message(std::uint64_t id, const core::Message& message);
   void on_gone(std::uint64_t id);
+  [[nodiscard]] static bool has_ended(const Link& link);
+  void look_for_ranks();
   void fail(const std::string& why);
   void send(Link& link, const core::Body& body, int fd = -1);
   [[nodiscard]] Link* link_of(core::MemberId member);
@@ -72,6 +82,8 @@ class WorldServer {
   std::uint64_t last_link_ = 0;
   std::map<core::MemberId, core::SlotIndex> slots_;  // of members that were given one
   std::deque<core::Body> to_coordinator_, to_agent_;
+  RankWatch watch_;
+  core::TimePoint next_look_{};
   std::optional<std::string> failed_;  // why
   std::thread thread_;                 // last: it uses all of the above
 };

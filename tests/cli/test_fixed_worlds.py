@@ -105,6 +105,15 @@ def test_ranks_that_differ_are_refused_by_name(launcher, regroup, member):
     assert "finished" not in done.stdout
 
 
+def test_a_rank_that_comes_when_the_world_has_failed_is_told(regroup, member, tmp_path):
+    """hydra lets the other ranks go on when one ends with a status of its own."""
+    ends = f"{member} 4 1 '' model$r; s=$?; : > {tmp_path}/$r; exit $s"
+    waits = f"until [ -e {tmp_path}/0 ] && [ -e {tmp_path}/1 ]; do sleep 0.02; done; exec {member} 4 1"
+    done = run("hydra", regroup, 3, "sh", "-c", f"{RANK} [ $r != 2 ] || {{ {waits}; }}; {ends}")
+    assert done.returncode != 0
+    assert "ranks 0, 1 have ended, and 1 of 3 ranks waits in join() for them" in done.stderr, done.stderr
+
+
 def test_jobs_inside_a_rank_are_their_own(regroup, member):
     """hydra within a rank of regroup, elastic or not; and regroup within one of mpirun."""
     hydra = " ".join(ranks("hydra", 2, member, "3", "1"))

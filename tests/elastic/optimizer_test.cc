@@ -31,13 +31,13 @@ bool same_bits(const Floats& a, const Floats& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-struct State {
+struct Buffers {
   Floats parameter, first, second;
-  explicit State(std::size_t count)
+  explicit Buffers(std::size_t count)
       : parameter(random_floats(count, 1)), first(random_floats(count, 2)), second(random_floats(count, 3)) {
     for (float& value : second) value *= value;
   }
-  friend bool operator==(const State& a, const State& b) {
+  friend bool operator==(const Buffers& a, const Buffers& b) {
     return same_bits(a.parameter, b.parameter) && same_bits(a.first, b.first) &&
            same_bits(a.second, b.second);
   }
@@ -53,7 +53,7 @@ TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
       for (const bool nesterov : {false, true}) {
         const SgdScalars by{-0.1F, 0.9F, 0.8F, nesterov ? 0.01F : 0, nesterov, false};
         for (const bool with_momentum : {false, true}) {
-          State one(count), other(count);
+          Buffers one(count), other(count);
           kernels.sgd(one.parameter.data(), gradient.data(), with_momentum ? one.first.data() : nullptr,
                       count, by);
           all_kernels().back().sgd(other.parameter.data(), gradient.data(),
@@ -61,7 +61,7 @@ TEST(OptimizerKernels, AllInstructionSetsGiveTheSameBits) {
           EXPECT_EQ(one, other) << kernels.name << " sgd " << count;
         }
       }
-      State one(count), other(count);
+      Buffers one(count), other(count);
       kernels.adam(one.parameter.data(), gradient.data(), one.first.data(), one.second.data(), count, kAdam);
       all_kernels().back().adam(other.parameter.data(), gradient.data(), other.first.data(),
                                 other.second.data(), count, kAdam);
@@ -95,7 +95,7 @@ TEST(OptimizerKernels, StreamsCopyWhateverIsAlignedOrNot) {
 TEST(Optimizer, ASnapshotIsWholeWhenTheStepReturns) {
   for (const std::size_t count : {1UL, 1023UL, 1024UL, 5000UL}) {
     const Floats gradient = random_floats(count, 4);
-    State live(count), unfused(count), copy(count);
+    Buffers live(count), unfused(count), copy(count);
     const AdamOptions adam{.lr = 0.1, .weight_decay = 0.1, .decoupled = true};
     ASSERT_TRUE(
         adam_step({unfused.parameter, {}}, gradient, {unfused.first, {}}, {unfused.second, {}}, 3, adam)
@@ -109,7 +109,7 @@ TEST(Optimizer, ASnapshotIsWholeWhenTheStepReturns) {
     EXPECT_EQ(copy, unfused) << count;
 
     const SgdOptions sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
-    State moving(count), still(count);
+    Buffers moving(count), still(count);
     ASSERT_TRUE(sgd_step({still.parameter, {}}, gradient, {still.first, {}}, false, sgd).ok());
     ASSERT_TRUE(
         sgd_step({moving.parameter, copy.parameter}, gradient, {moving.first, copy.first}, false, sgd).ok());
@@ -124,7 +124,7 @@ TEST(Optimizer, ASnapshotIsWholeWhenTheStepReturns) {
 TEST(Optimizer, ACopyOfAPartHasThatPartAndNothingElseIsTouched) {
   constexpr std::size_t kCount = 5000;
   const Floats gradient = random_floats(kCount, 4);
-  State live(kCount);
+  Buffers live(kCount);
   for (const auto& [begin, count] : {std::pair{0UL, 16UL}, {16UL, 1500UL}, {1024UL, 1024UL}, {4999UL, 1UL}}) {
     Floats memory(count + 2, -1);
     const std::span<float> copy = std::span(memory).subspan(1, count);

@@ -1,0 +1,83 @@
+// The World that a rank serves ends for those that wait when another rank can never come.
+#include "elastic/world_server.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <variant>
+
+#include "elastic/agent_link.h"
+
+namespace regroup::elastic {
+namespace {
+
+core::TimePoint half_a_minute() { return core::SystemClock().now() + std::chrono::seconds(30); }
+
+class WorldServerTest : public ::testing::Test {
+ protected:
+  void serve() {
+    auto server = WorldServer::start(options_);
+    ASSERT_TRUE(server.ok() && *server) << server.status().message();
+    server_ = std::move(*server);
+  }
+
+  AgentLink join(core::MemberId rank) {
+    auto link = AgentLink::connect_to_rank(options_.name);
+    EXPECT_TRUE(link.ok()) << link.status().message();
+    core::Join declaration;
+    declaration.member = rank;
+    declaration.elements = 8;
+    declaration.element_bytes = 4;
+    declaration.state_bytes = 32;
+    EXPECT_TRUE(link->send(std::move(declaration)).ok());
+    const auto welcome = link->receive(half_a_minute(), &memfd_);
+    EXPECT_TRUE(welcome.ok() && std::holds_alternative<core::Welcome>(welcome->body));
+    return std::move(*link);
+  }
+
+  static std::string refusal(AgentLink& link) {
+    const auto answer = link.receive(half_a_minute());
+    const auto* refused = answer.ok() ? std::get_if<core::Refused>(&answer->body) : nullptr;
+    return refused != nullptr ? refused->reason : answer.status().message();
+  }
+
+  WorldServerOptions options_{.name = fmt::format("regroup-world-server-test-{}", ::getpid())};
+  std::unique_ptr<WorldServer> server_;
+  core::Fd memfd_;
+};
+
+TEST_F(WorldServerTest, AProcessThatEndsBetweenItsConnectionAndItsJoinIsNamed) {
+  serve();
+  AgentLink waits = join(0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto link = AgentLink::connect_to_rank(options_.name);
+    ::_exit(link.ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(refusal(waits), fmt::format("process {} ended in join(): the World of 2 cannot form", child));
+}
+
+TEST_F(WorldServerTest, AProcessThatOnlyLooksChangesNothing) {
+  serve();
+  AgentLink waits = join(0);
+  { const auto looks = AgentLink::connect_to_rank(options_.name); }
+  AgentLink other = join(1);
+  EXPECT_TRUE(waits.send(core::Ready{}).ok() && other.send(core::Ready{}).ok());
+  EXPECT_EQ(waits.receive(core::SystemClock().now() + std::chrono::milliseconds(300)).code(),
+            core::Code::kDeadlineExceeded);
+}
+
+TEST_F(WorldServerTest, ARankWhoseProcessHasEndedIsNamed) {
+  options_.see_ranks = [] { return RankSighting{{{0, 10}}, {10}, false, RankSighting::Started::kAll}; };
+  serve();
+  AgentLink waits = join(0);
+  EXPECT_EQ(refusal(waits), "rank 1 has ended, and 1 of 2 ranks waits in join() for it");
+}
+
+}  // namespace
+}  // namespace regroup::elastic
