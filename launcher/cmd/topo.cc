@@ -2,6 +2,9 @@
 // and what the environment puts in the place of this machine.
 #include "launcher/cmd/topo.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <utility>
 
 #include "launcher/cmd/helper.h"
@@ -13,6 +16,8 @@ namespace regroup::cmd {
 int run_topo(std::vector<std::string> words, const launcher::Environment& environment) {
   const auto folder = runtime_folder(environment);
   words.insert(words.begin(), {folder.ok() ? *folder : "-", launcher::machine_source(environment)});
+  if (const std::string why = launcher::passed_over_by_hwloc(environment); !why.empty())
+    fmt::print(stderr, "regroup topo: {}\n", why);
   return become_helper("topo", std::move(words), environment);
 }
 

@@ -25,7 +25,7 @@ struct PlacedJob {
   std::vector<Topology> topologies;  // by host, where they were needed; empty: they were not
   JobPlacement placement;
   std::vector<Environment> environments = {};  // by rank, of their devices; empty: they were given none
-  std::vector<std::string> warnings = {};      // of GPUs that other jobs have as well
+  std::vector<std::string> warnings = {};      // lines: GPUs that others have, what was not read
   std::vector<std::uint32_t> quotas = {};      // by host, as Host::quota; one without an entry has no limit
 
   // Of the host that the rank is on; none: nobody asked for it.

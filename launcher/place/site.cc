@@ -13,6 +13,7 @@
 #include "launcher/topo/load_fabric.h"
 #include "launcher/topo/load_machine.h"
 #include "launcher/topo/machine_json.h"
+#include "launcher/topo/read_topology.h"
 
 namespace regroup::launcher {
 namespace {
@@ -255,6 +256,9 @@ Result<PlacedJob> place_on_site(const Options& options, std::vector<SiteHost> ho
   }
   out.warnings = shared_gpus(*site, placed->devices);
   if (is_unread(site->unknown)) out.warnings.push_back(site->unknown.message() + ": ranks are not bound");
+  const bool read = !out.topologies.empty() || is_unread(site->unknown);
+  std::string passed_over = read ? passed_over_by_hwloc(options.environment) : "";
+  if (!passed_over.empty()) out.warnings.push_back(std::move(passed_over));
   out.placement = std::move(*placed);
   out.quotas = std::move(site->quotas);
   return out;

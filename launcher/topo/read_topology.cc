@@ -1,10 +1,15 @@
 // Processors, from hwloc.
 #include "launcher/topo/read_topology.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <functional>
+#include <utility>
 
+#include "core/fd.h"
 #include "launcher/alloc/text.h"
 #include "launcher/topo/hwloc_library.h"
 #include "launcher/topo/machine_json.h"
@@ -32,16 +37,42 @@ core::Result<Topology> read(const std::string& what,
   return std::move(machine->processors);
 }
 
+std::string value_of(const Environment& own, const char* name) {
+  const auto found = own.find(name);
+  return found == own.end() ? "" : found->second;
+}
+
 }  // namespace
 
 std::string machine_source(const Environment& own) {
   std::string out;
-  for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH"}) {
-    const auto found = own.find(name);
-    if (found == own.end() || found->second.empty()) continue;
-    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, printable_word(found->second));
+  for (const char* name :
+       {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_COMPONENTS"}) {
+    const std::string value = value_of(own, name);
+    if (value.empty()) continue;
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, printable_word(value));
   }
   return out.empty() ? "this machine" : out;
+}
+
+std::string passed_over_by_hwloc(const Environment& own) {
+  std::string out;
+  const auto add = [&](const char* name, const std::string& why) {
+    out +=
+        fmt::format("{}{}={}: {}", out.empty() ? "" : "; ", name, printable_word(value_of(own, name)), why);
+  };
+  for (const auto& [name, flags] : {std::pair("HWLOC_XMLFILE", 0), std::pair("HWLOC_FSROOT", O_DIRECTORY)}) {
+    const std::string path = value_of(own, name);
+    if (path.empty()) continue;
+    const core::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
+    if (!file.valid()) add(name, std::strerror(errno));
+  }
+  const std::string synthetic = value_of(own, "HWLOC_SYNTHETIC");
+  if (!synthetic.empty()) {
+    const auto read = synthetic_topology(synthetic);
+    if (!read.ok() && read.code() == core::Code::kInvalidArgument) add("HWLOC_SYNTHETIC", "not understood");
+  }
+  return out.empty() ? "" : out + ": hwloc passes over that and describes this machine instead";
 }
 
 core::Result<Topology> read_this_machine(const std::string& source) {

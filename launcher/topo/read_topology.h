@@ -14,6 +14,11 @@ namespace regroup::launcher {
 // "this machine", or what the environment of this process puts in its place: "HWLOC_XMLFILE=machine.xml".
 [[nodiscard]] std::string machine_source(const Environment& own);
 
+// What of that hwloc passes over without a word, describing this machine instead: a file or folder that is
+// not there or that this user may not read, a synthetic description that it does not understand. A sentence
+// for each, one line in all; empty: nothing.
+[[nodiscard]] std::string passed_over_by_hwloc(const Environment& own);
+
 // This machine, as far as cgroups leave it to this process, or what HWLOC_XMLFILE, HWLOC_SYNTHETIC and
 // hwloc's other variables put in its place. About 2 ms. `source`: machine_source(), for errors.
 // kUnavailable: there is no libhwloc.so.15; kInvalidArgument: hwloc fails, or died of what it read.

@@ -67,6 +67,35 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         assert message in out.stderr, out.stderr
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"HWLOC_XMLFILE": "no\x1b[31m.xml"}, "HWLOC_XMLFILE=no?[31m.xml: No such file or directory"),
+        ({"HWLOC_SYNTHETIC": "pu:two"}, "HWLOC_SYNTHETIC=pu:two: not understood"),
+        ({"HWLOC_FSROOT": "/none"}, "HWLOC_FSROOT=/none: No such file or directory"),
+        ({"HWLOC_FSROOT": "/etc/passwd", "HWLOC_XMLFILE": ""}, "HWLOC_FSROOT=/etc/passwd: Not a directory"),
+        ({"HWLOC_SYNTHETIC": "pu:2"}, None),
+        ({}, None),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_what_hwloc_passes_over_is_said_in_one_line(variables, said, tmp_path) -> None:
+    """hwloc describes this machine then, without a word: the job goes on as it did."""
+    env = {**os.environ, **variables, "XDG_RUNTIME_DIR": str(tmp_path)}
+    for words, name in ((["--do-not-launch", "-np", "1", "true"], "regroup"), (["topo"], "regroup topo")):
+        command = [str(BIN / "regroup"), *words]
+        out = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
+        lines = [line for line in out.stderr.splitlines() if "passes over" in line]
+        wanted = f"{name}: {said}: hwloc passes over that and describes this machine instead"
+        assert lines == ([wanted] if said else []), out.stderr
+        assert out.returncode == 0, out.stderr
+    words = ["--bind-to", "none", "-np", "1", "echo", "up"]
+    quiet = subprocess.run(
+        [str(BIN / "regroup"), *words], capture_output=True, text=True, timeout=60, env=env
+    )
+    assert (quiet.stdout, quiet.stderr) == ("up\n", "")
+
+
 DIES = {**os.environ, "LD_LIBRARY_PATH": str(BIN.parent / "tests/lib/dying_hwloc")}
 PLACED = ["--topology", str(MACHINES / "hwloc-dgx2.xml"), "--placement", "best"]
 
