@@ -112,10 +112,11 @@ class MatrixReader {
     if (switched) parts.guesses.emplace_back("no GPU has that many NVLinks: they go to NVSwitches");
   }
 
-  // What was built has the classes that were read. Only one is taken for less: SYS between two whose rows
-  // name the same node, as root complexes without a common bridge are told on some machines.
+  // What was built has the classes that were read. Two are not believed: SYS between two whose rows
+  // name the same node, as root complexes without a common bridge are told on some machines; and PHB between
+  // two whose rows name other processors, as virtual machines tell that show NUMA nodes over one bridge.
   core::Status compare(Machine& machine, const std::vector<int>& numa) {
-    std::size_t nearer = 0;
+    std::size_t nearer = 0, farther = 0;  // pairs of each kind
     std::map<std::string, std::uint32_t> ends;
     for (std::size_t i = 0; i < machine.gpus.size(); ++i) ends[machine.gpus[i].bus_id] = machine.gpu_end(i);
     for (std::size_t i = 0; i < machine.nics.size(); ++i) ends[machine.nics[i].bus_id] = machine.nic_end(i);
@@ -135,6 +136,13 @@ class MatrixReader {
             machine.guesses.push_back(
                 fmt::format("{} to {} is SYS, but both are at NUMA node {}: PHB is taken", rows_[i].name,
                             rows_[j].name, numa[i]));
+          continue;
+        }
+        if (wanted == PathClass::kPhb && got == PathClass::kSys && numa[i] != numa[j]) {
+          if (farther++ == 0)
+            machine.guesses.push_back(
+                fmt::format("{} to {} is PHB or NODE, but they are at NUMA nodes {} and {}: SYS is taken",
+                            rows_[i].name, rows_[j].name, numa[i], numa[j]));
           continue;
         }
         line_ = rows_[i].line;

@@ -102,6 +102,17 @@ TEST(NvidiaSmi, SysAtOneNodeIsTakenForPhb) {
               testing::Contains(HasSubstr("GPU1 to GPU0 is SYS, but both are at NUMA node 0")));
 }
 
+TEST(NvidiaSmi, PhbBetweenNodesIsTakenForSys) {
+  for (const char* cell : {"PHB", "NODE"}) {
+    const auto machine = read(matrix({"0-11", "12-23"}, cell, "\tCPU Affinity"));
+    ASSERT_TRUE(machine.ok()) << machine.status().message();
+    EXPECT_EQ(machine->numas.size(), 2);
+    EXPECT_EQ(machine->path(0, 1).cls, PathClass::kSys);
+    EXPECT_THAT(machine->guesses,
+                testing::Contains(HasSubstr("they are at NUMA nodes 1 and 0: SYS is taken")));
+  }
+}
+
 TEST(NvidiaSmi, TheProcessorsOfANodeAreThoseOfItsRows) {
   const auto machine = read(matrix({"0-2\t\t0-1\t\tN/A", "0-1\t\t0\t\tN/A", "2,8\t\t1\t\tN/A"}));
   ASSERT_TRUE(machine.ok()) << machine.status().message();
