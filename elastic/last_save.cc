@@ -57,7 +57,16 @@ bool may_take_over(Participant& self, const SaveMark& mark, core::Step applied) 
   return holds_vote || is_alone(self);
 }
 
+// Some checkpoint of `mark` or later ones is the one that was due last.
+bool covers(const SaveMark& mark, core::Step applied, const Checkpointing& options) {
+  return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
+}
+
 }  // namespace
+
+bool save_is_due(Participant& self, core::Step applied, core::Step begun, const Checkpointing& options) {
+  return saves(self, options) && applied > begun && !covers(mark_of(self), applied, options);
+}
 
 bool LastSave::wanted(Participant& self, const Checkpointing& options, Standing standing) const {
   if (!saves(self, options)) return false;
@@ -114,23 +123,21 @@ Status save_what_is_due(Participant& self, State& state, core::Step applied, cor
   if (options.every == 0 || applied <= begun) return {};
   REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have brought their shares of what was wanted
   if (all.rank() != 0 || !saves(self, options)) return {};
-  const auto covers = [&](const SaveMark& mark) {
-    return mark.phase != SaveMark::Phase::kWanted && applied / options.every <= mark.step / options.every;
-  };
-  if (covers(mark_of(self))) return {};
+  if (!save_is_due(self, applied, begun, options)) return {};
   const auto hangs = [&] {
     return core::save_header(self.arena().save_area()).hangs.load(std::memory_order_acquire) != 0;
   };
   const core::SystemClock clock;
   const core::TimePoint limit = clock.now() + kDiskLimit;
   const auto is_free = [&] { return !mark_of(self).on_its_way() || hangs() || clock.now() >= limit; };
-  REGROUP_RETURN_IF_ERROR(
-      self.wait(is_free, fmt::format("finish: the checkpoint of step {} is still being written, and the one "
-                                     "that is due behind the last step waits for it",
-                                     mark_of(self).step)));
+  REGROUP_RETURN_IF_ERROR(self.wait(
+      is_free, fmt::format("finish: waiting for the checkpoint of step {} to be written before the final one",
+                           mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
   if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent says what becomes of that one
-  return covers(SaveMark::unpack(seen)) ? Status() : save_alone(self, state, applied, options, plan, seen);
+  return covers(SaveMark::unpack(seen), applied, options)
+             ? Status()
+             : save_alone(self, state, applied, options, plan, seen);
 }
 
 }  // namespace regroup::elastic

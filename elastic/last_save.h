@@ -36,6 +36,11 @@ class LastSave {
   std::uint32_t answered_ = ~0U;  // number of the last request
 };
 
+// A checkpoint has become due after step `begun` that is neither written nor on its way to the disk, and
+// `applied` is the last step.
+[[nodiscard]] bool save_is_due(Participant& self, core::Step applied, core::Step begun,
+                               const Checkpointing& options);
+
 // In a region of all members, `all`, behind the last step: the first of them copies the state after
 // `applied`, if a checkpoint has become due after step `begun` that is neither written nor on its way to the
 // disk. It waits for the one before to be written. kRevoked: the region is to be run again.

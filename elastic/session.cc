@@ -97,12 +97,12 @@ Status Session::Impl::finish_apply() {
   line.step.store(applied_, std::memory_order_relaxed);
   line.applied_at.store(static_cast<std::uint64_t>(core::SystemClock().now().time_since_epoch().count()),
                         std::memory_order_relaxed);
-  return learning_ ? Status() : save_share(*self_, *options_.state, applied_, checkpointing_, &saving_);
+  return learning_ ? Status() : save_share(*self_, state_after(applied_), applied_, checkpointing_, &saving_);
 }
 
 Status Session::Impl::answer_agent(Standing standing) {
   if (!has_state()) return {};
-  return last_save_.answer(*self_, *options_.state, applied_, checkpointing_, &saving_, standing);
+  return last_save_.answer(*self_, state_after(applied_), applied_, checkpointing_, &saving_, standing);
 }
 
 // The agent may ask for the state at any time: as a signal comes to members before it comes to the launcher,
@@ -131,12 +131,12 @@ Result<std::optional<StepInfo>> Session::Impl::next_step() {
   REGROUP_RETURN_IF_ERROR(broken_);
   if (phase_ == Phase::kComputing)
     return core::invalid_argument("next_step: the step before is not committed");
+  if (left_) come_back();
   if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
   if (self_->asked_to_leave()) REGROUP_RETURN_IF_ERROR(drain());
   if (sampler_ && options_.epochs > 0 && describe(applied_ + 1).epoch >= options_.epochs) {
     if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());  // joined after the last step: nothing is left to do
-    if (world().size() > 1)
-      REGROUP_RETURN_IF_ERROR(check_.prepare(*options_.state, applied_));  // for finish()
+    REGROUP_RETURN_IF_ERROR(keep_last_state(applied_));
     return std::optional<StepInfo>();
   }
   if (auto learned = learn(); !learned.ok()) {
@@ -262,12 +262,15 @@ Status Session::Impl::compare_states(Communicator& communicator, const std::vect
                                      core::TimePoint deadline) {
   std::vector<core::MemberId> members;
   for (const int rank : ranks) members.push_back(world().members[static_cast<std::size_t>(rank)].id);
-  const auto different = check_.compare(communicator, members, world(), *options_.state, applied_, deadline);
+  auto different = check_.compare(communicator, members, world(), *options_.state, applied_, deadline);
   if (!different.ok()) return different.status();
   if (!*different) {
     confirm_save(*self_, applied_, checkpointing_);
     return {};
   }
+  if (!kept_step_ && phase_ == Phase::kIdle)
+    **different +=
+        "; finish() compared the states as they are now, so one changed after the last step counts";
   self_->end_diverged(**different);
   return broken_ = Status(Code::kDataLoss, **different);
 }
@@ -334,20 +337,6 @@ Status Session::Impl::region_alone(const std::function<Status(Communicator&)>& b
   return communicator.ok() ? body(**communicator) : communicator.status();
 }
 
-Status Session::Impl::finish() {
-  if (phase_ == Phase::kCommitted) REGROUP_RETURN_IF_ERROR(finish_apply());
-  if (!took_part()) REGROUP_RETURN_IF_ERROR(drain());
-  REGROUP_RETURN_IF_ERROR(run_region(
-      [this](Communicator& all) {
-        return save_what_is_due(*self_, *options_.state, applied_, begun_, checkpointing_, &saving_, all,
-                                core::SystemClock().now() + options_.deadline);
-      },
-      true));
-  self_->line().finished.store(1, std::memory_order_release);
-  self_->leave_for_good();
-  return {};
-}
-
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 Result<std::optional<StepInfo>> Session::next_step() {
@@ -372,6 +361,10 @@ void Session::report_loss(double loss) { impl_->report_loss(loss); }
 Status Session::region(const std::function<Status(Communicator&)>& body) {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("region"));
   return impl_->region(body);
+}
+Status Session::leave_loop() {
+  REGROUP_RETURN_IF_ERROR(impl_->check_thread("leave_loop"));
+  return impl_->leave_loop();
 }
 Status Session::finish() {
   REGROUP_RETURN_IF_ERROR(impl_->check_thread("finish"));

@@ -118,6 +118,10 @@ class Session {
   // no side effects until it returns ok. Between steps only, after the sum of the last one was applied. If
   // `body` fails the session is unusable. A member that joined after the last step runs it alone.
   [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
+  // The caller leaves the loop before next_step() has returned nothing, and has applied the last sum: what it
+  // does to its state from now on is its own, as after the last epoch. Without it finish() compares the
+  // states as it finds them. Copies the state if a checkpoint of it is due. next_step() may still follow.
+  [[nodiscard]] core::Status leave_loop();
   // Agrees that training is over: exit status 0 is success after it, a failure before. kLeft for a member
   // that joined after the last step: end the process with exit status 0.
   [[nodiscard]] core::Status finish();

@@ -11,6 +11,7 @@
 
 #include "elastic/checkpointing.h"
 #include "elastic/data_plane.h"
+#include "elastic/kept_state.h"
 #include "elastic/last_save.h"
 #include "elastic/leaves.h"
 #include "elastic/participant.h"
@@ -36,6 +37,7 @@ class Session::Impl {
   }
   [[nodiscard]] SaveCounts save_counts() const { return saving_.counts; }
   [[nodiscard]] core::Status region(const std::function<core::Status(collective::Communicator&)>& body);
+  [[nodiscard]] core::Status leave_loop();
   [[nodiscard]] core::Status finish();
   void report_loss(double loss) { self_->line().loss.store(loss, std::memory_order_relaxed); }
 
@@ -58,6 +60,11 @@ class Session::Impl {
   [[nodiscard]] bool has_state() const {
     return broken_.ok() && took_part() && !learning_ && !torn_ && phase_ != Phase::kCommitted;
   }
+  // `step` is the last one, and applied: takes what finish() compares of the state, and a copy if a
+  // checkpoint is to be made of it. Nothing if that is done.
+  [[nodiscard]] core::Status keep_last_state(Step step);
+  [[nodiscard]] State& state_after(Step step);  // that copy, or what the caller has
+  void come_back();                             // to the loop that was left
   // Brings its state, if the agent asks for it.
   [[nodiscard]] core::Status answer_agent(Standing standing);
   // Stands at this boundary, in whatever World comes, until the agent lets this member go: kLeft.
@@ -103,11 +110,14 @@ class Session::Impl {
   std::vector<core::Seat> owners_;  // of the leaves of the open step, in world()
   StateCheck check_;
   Phase phase_ = Phase::kIdle;
-  core::Status broken_;   // a region failed and stays open, or the members' states differ; sticky
-  bool filling_ = false;  // a leaf is handed out
-  Step applied_ = 0;      // everything up to here is applied to the caller's state
-  Step begun_ = 0;        // applied_ when this member came in
-  unsigned regions_ = 0;  // committed since applied_
+  core::Status broken_;  // a region failed and stays open, or the members' states differ; sticky
+  std::unique_ptr<KeptState> kept_;
+  std::optional<Step> kept_step_;  // of keep_last_state()
+  bool left_ = false;              // the loop, by leave_loop()
+  bool filling_ = false;           // a leaf is handed out
+  Step applied_ = 0;               // everything up to here is applied to the caller's state
+  Step begun_ = 0;                 // applied_ when this member came in
+  unsigned regions_ = 0;           // committed since applied_
   bool learning_ = false;
   bool torn_ = false;         // the state is a mixture: only another copy helps
   std::uint64_t lesson_ = 0;  // as last taken from our line

@@ -87,7 +87,6 @@ core::Result<std::optional<std::string>> StateCheck::compare(collective::Communi
     if (equal_ > 0) text += fmt::format("; their states were equal after step {}", equal_);
     return std::optional(std::move(text));
   }
-  prepared_.reset();
   equal_ = applied;
   learn_costs(world, applied, cost, step);
   return std::optional<std::string>();

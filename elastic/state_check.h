@@ -30,8 +30,10 @@ class StateCheck {
   void await_snapshot(core::Generation generation, core::Step step) { snapshot_ = {generation, step}; }
 
   // Takes the digest of `state` after `applied` now, for the next compare(): the caller may change the state
-  // before that, as some do behind the last step.
+  // before that, as some do after the last step. It serves each comparison of that state.
   [[nodiscard]] core::Status prepare(State& state, core::Step applied);
+  // What prepare() has taken is void: the caller goes on.
+  void forget() { prepared_.reset(); }
   // Compares the states after `applied` of the ranks of `communicator`, which are `members` of `world`.
   // Collective. Nothing: they are equal; else a sentence that says what differs. Errors are those of the
   // communicator and of `state`.

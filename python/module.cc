@@ -87,6 +87,7 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("save_counts", &PythonSession::save_counts)
       .def("report_loss", &PythonSession::report_loss, "loss"_a)
       .def("region", &PythonSession::region, "body"_a)
+      .def("leave_loop", &PythonSession::leave_loop)
       .def("finish", &PythonSession::finish)
       .def_prop_ro("world", &PythonSession::world)
       .def_prop_ro("last_step", &PythonSession::last_step)

@@ -220,6 +220,10 @@ nb::object PythonSession::region(const nb::object& body) {
   return value;
 }
 
+void PythonSession::leave_loop() {
+  check(blocking([&] { return session_->leave_loop(); }));
+}
+
 void PythonSession::finish() {
   check(blocking([&] { return session_->finish(); }));
 }

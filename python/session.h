@@ -68,6 +68,7 @@ class PythonSession {
   [[nodiscard]] elastic::SaveCounts save_counts();
   void report_loss(double loss);
   [[nodiscard]] nb::object region(const nb::object& body);
+  void leave_loop();
   void finish();
   [[nodiscard]] elastic::WorldInfo world();
   [[nodiscard]] core::Step last_step();

@@ -152,6 +152,11 @@ class Member:
         leaving(self._native.finish)
         _name_threads_at_exit()
 
+    def _leave_loop(self) -> None:
+        """What the script does to its state from now on, to export it say, is its own."""
+        with contextlib.suppress(Exception):  # finish() raises it again; nobody can catch it here
+            self._native.leave_loop()
+
     @property
     def save_counts(self) -> native.SaveCounts:
         """Of this member since it joined: snapshots of which it brought a share, and bytes of them that were
@@ -226,8 +231,12 @@ class Session(Member):
 
     def __iter__(self) -> Iterator[Step]:
         """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
-        while (info := leaving(self._native.next_step)) is not None:
-            yield Step(self._native, info)
+        try:
+            while (info := leaving(self._native.next_step)) is not None:
+                yield Step(self._native, info)
+        except GeneratorExit:  # `break`, for one
+            self._leave_loop()
+            raise
 
     def report_loss(self, loss: float) -> None:
         """Shown by `regroup status` for the step just applied."""

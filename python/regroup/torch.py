@@ -181,11 +181,16 @@ class Session(Member):
 
     def __iter__(self) -> Iterator[Step]:
         """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
-        while (info := self._next_step()) is not None:
-            step = Step(self, info)
-            yield step
-            if step.number <= 2 or step.first_of_epoch:
-                self._state.check_size()  # before a new member needs it
+        try:
+            while (info := self._next_step()) is not None:
+                step = Step(self, info)
+                yield step
+                if step.number <= 2 or step.first_of_epoch:
+                    self._state.check_size()  # before a new member needs it
+        except GeneratorExit:  # `break`, for one
+            self._fused.end()
+            self._leave_loop()
+            raise
 
     def _next_step(self) -> _native.StepInfo | None:
         self._fused.end()

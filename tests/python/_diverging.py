@@ -2,7 +2,8 @@
 
 usage: _diverging.py numpy FAULT [DIR] | _diverging.py torch
 FAULT: buffer=RANK,STEP (one value is another after that step) | export (rank 0 changes its weights before
-finish()).  torch: member 1 dies in step 12, and a scheduler is forgotten in join().
+finish()) | leave=STEP (rank 0 does so behind a break in that step).
+torch: member 1 dies in step 12, and a scheduler is forgotten in join().
 With DIR as a third word all wait in step 12 for a checkpoint there.
 """
 
@@ -32,7 +33,7 @@ def train_numpy(fault: str, directory: str | None = None) -> None:
     state = regroup.TrackedState(weight=weight, buffer=buffer)
     session = regroup.Session(state, elements=weight.size, samples=16, batch=16, epochs=STEPS)
     name, _, numbers = fault.partition("=")
-    place = tuple(map(int, numbers.split(","))) if numbers else None
+    place = tuple(map(int, numbers.split(","))) if name == "buffer" else None
     for step in session:
         for shard in step:
             shard.gradient[:] = len(shard.samples) / step.samples
@@ -41,7 +42,9 @@ def train_numpy(fault: str, directory: str | None = None) -> None:
             await_checkpoint(directory)
         if name == "buffer" and place == (session.rank, step.number):
             buffer[2] += 1
-    if name == "export" and session.rank == 0:
+        if name == "leave" and step.number == int(numbers):
+            break
+    if name in ("export", "leave") and session.rank == 0:
         weight[:] = 0
     session.finish()
 

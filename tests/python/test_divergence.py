@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import pytest
+import regroup.checkpoint
 
 MEMBER = pathlib.Path(__file__).parent / "_diverging.py"
 
@@ -118,6 +120,19 @@ def test_what_a_member_does_to_its_weights_behind_the_last_step_is_its_own(train
     assert status == 0, text
     assert text.splitlines().count("finished") == 2
     assert steps_in(tmp_path) == [100]
+
+
+def test_so_it_is_behind_a_break_and_the_checkpoint_of_that_step_is_as_the_loop_left_it(train, tmp_path):
+    status, text = train(2, "numpy", "leave=12", options=("--checkpoint", str(tmp_path), "--every", "12"))
+    assert status == 0, text
+    assert text.splitlines().count("finished") == 2
+    assert steps_in(tmp_path) == [12]
+    weight = np.ones(8, np.float32)
+    regroup.checkpoint.Checkpoint(tmp_path / "step-00000012").read_into("weight", weight)
+    expected = np.zeros(8, np.float32)
+    for _ in range(12):
+        expected -= 0.1 * np.ones(8, np.float32)
+    assert weight.tobytes() == expected.tobytes()
 
 
 def test_a_world_of_fixed_size_fails_as_well(train):

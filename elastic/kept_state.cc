@@ -1,0 +1,37 @@
+// Pieces lie one after the other, so that a copy is one allocation.
+#include "elastic/kept_state.h"
+
+#include <algorithm>
+
+namespace regroup::elastic {
+
+core::Result<std::unique_ptr<KeptState>> KeptState::of(State& state) {
+  const auto pieces = state.save();
+  if (!pieces.ok()) return pieces.status();
+  std::unique_ptr<KeptState> out(new KeptState);
+  std::size_t bytes = 0;
+  for (const auto& piece : *pieces) bytes += piece.size();
+  out->bytes_.reserve(bytes);
+  for (const auto& piece : *pieces) {
+    out->bytes_.insert(out->bytes_.end(), piece.begin(), piece.end());
+    out->lengths_.push_back(piece.size());
+  }
+  out->infos_ = state.tensors();
+  return out;
+}
+
+core::Result<std::vector<std::span<const std::byte>>> KeptState::save() {
+  std::vector<std::span<const std::byte>> out;
+  std::size_t at = 0;
+  for (const std::size_t length : lengths_) {
+    out.push_back(std::span(bytes_).subspan(at, length));
+    at += length;
+  }
+  return out;
+}
+
+core::Status KeptState::load(std::span<const std::byte>) {
+  return core::invalid_argument("load: a kept state is only read");
+}
+
+}  // namespace regroup::elastic
