@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
+_NOTHING = memoryview(b"")  # of an array without elements, which a memoryview cannot cast
 # Gets the name of a moment and the step: revoked (a generation is over), joined (a new one entered), sealed,
 # gathered, reduced, committed. For measurements.
 Observer = Callable[[str, int], object]
@@ -74,7 +75,7 @@ class TrackedState:
         return sum(view.nbytes for view in self._views.values())
 
     def save(self) -> list[memoryview]:
-        return [view.cast("B") for view in self._views.values() if view.nbytes]
+        return [view.cast("B") if view.nbytes else _NOTHING for view in self._views.values()]
 
     def tensors(self) -> list[tuple[str, str, list[int]]]:
         kinds = {"f": "float32", "d": "float64", "e": "float16", "?": "bool"}
@@ -86,7 +87,6 @@ class TrackedState:
             if view.format in kinds
             else (name, "uint8", [view.nbytes])
             for name, view in self._views.items()
-            if view.nbytes
         ]
 
     def load(self, data: memoryview) -> None:
@@ -94,7 +94,8 @@ class TrackedState:
             raise Error(f"state of {data.nbytes} bytes received, {self.capacity()} are tracked", "data loss")
         begin = 0
         for view in self.save():
-            view[:] = data[begin : begin + view.nbytes]
+            if view.nbytes:
+                view[:] = data[begin : begin + view.nbytes]
             begin += view.nbytes
 
     def describe(self) -> str:

@@ -55,6 +55,15 @@ def test_a_tracked_state_names_the_array_that_cannot_be(array):
         regroup.TrackedState(v=np.zeros(2), w=array)
 
 
+def test_a_tracked_array_without_elements_is_a_tensor_like_any_other():
+    one = regroup.TrackedState(a=np.arange(3.0), nothing=np.zeros((0, 4), np.float32), b=np.ones(2, np.int32))
+    assert one.tensors() == [("a", "float64", [3]), ("nothing", "float32", [0, 4]), ("b", "int32", [2])]
+    assert [len(piece) for piece in one.save()] == [24, 0, 8]
+    other = regroup.TrackedState(a=np.zeros(3), nothing=np.zeros((0, 4), np.float32), b=np.zeros(2, np.int32))
+    other.load(memoryview(b"".join(one.save())))
+    assert b"".join(other.save()) == b"".join(one.save())
+
+
 def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
     weight = np.zeros(5, np.float32)
     session = join(weight, samples=21, batch=8, epochs=2)
