@@ -3,6 +3,7 @@ as the same, and its traceback is printed once and in one piece. Nothing happens
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -30,15 +31,24 @@ def _hook(kind: type[BaseException], value: BaseException, trace: TracebackType 
         return
     _active = True
     try:
-        told = None
-        if issubclass(kind, Exception):
-            told = _native.report_failure(kind.__name__, place_of(trace), _message_of(kind, value))
+        told = _report(kind, value, trace) if issubclass(kind, Exception) else None
         if _before is not sys.__excepthook__:
             _before(kind, value, trace)
         else:
             _print(_text_of(kind, value, trace) if told is None else told)
     finally:
         _active = False
+
+
+def _report(kind: type[Exception], value: BaseException, trace: TracebackType | None) -> str | None:
+    """What is to be printed in place of the traceback; None: that. Whatever goes wrong here, the user
+    sees the exception that ends the process."""
+    try:
+        texts = [kind.__name__, place_of(trace), _message_of(kind, value)]
+        # Names of files and messages may hold bytes that are not UTF-8, as lone surrogates.
+        return _native.report_failure(*(t.encode(errors="backslashreplace").decode() for t in texts))
+    except Exception:
+        return None
 
 
 def place_of(trace: TracebackType | None) -> str:
@@ -48,17 +58,23 @@ def place_of(trace: TracebackType | None) -> str:
 
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries.append(os.path.dirname(__file__))
+    here = ""
+    with contextlib.suppress(OSError):  # the working directory may be removed
+        here = os.getcwd()
+
+    def absolute(frame: traceback.FrameSummary) -> str:
+        return os.path.abspath(frame.filename) if here else frame.filename
 
     def short(frame: traceback.FrameSummary) -> str:
-        path = os.path.abspath(frame.filename)
-        for root in (*sorted(libraries, key=len, reverse=True), os.getcwd()):
+        path = absolute(frame)
+        for root in filter(None, (*sorted(libraries, key=len, reverse=True), here)):
             if path.startswith(root + os.sep):
                 path = path[len(root) + 1 :]
                 break
         return f"{path}:{frame.lineno}"
 
     def own(frame: traceback.FrameSummary) -> bool:
-        path = os.path.abspath(frame.filename)
+        path = absolute(frame)
         return not any(path.startswith(root + os.sep) for root in libraries)
 
     frames = traceback.extract_tb(trace)

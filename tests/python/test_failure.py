@@ -1,8 +1,12 @@
 """Where an exception that ends a member was raised: two with the same type and place are the same failure."""
 
 import json
+import os
 import re
+import sys
 
+import pytest
+from regroup import _failure
 from regroup._failure import place_of
 
 
@@ -18,3 +22,70 @@ def test_the_place_is_the_callers_line_and_that_of_a_library_beside_it():
     assert re.fullmatch(r"\S*test_failure\.py:\d+", own), own
     assert re.fullmatch(r"\S*test_failure\.py:\d+, in json/decoder\.py:\d+", library), library
     assert place_of(None) == ""
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """Calls the hook with what `call` raises; gives what the agent was told. It answers `answer`."""
+    told: list[tuple[str, ...]] = []
+
+    def with_answer(call, answer: str | None, before=sys.__excepthook__) -> list[tuple[str, ...]]:
+        monkeypatch.setattr(_failure, "_before", before)
+        monkeypatch.setattr(_failure._native, "report_failure", lambda *texts: told.append(texts) or answer)
+        try:
+            call()
+        except Exception as error:
+            _failure._hook(type(error), error, error.__traceback__)
+        return told
+
+    return with_answer
+
+
+def raise_it(error: Exception) -> None:
+    raise error
+
+
+def test_an_exception_is_told_and_printed_once(hook, capsys):
+    (told,) = hook(lambda: raise_it(ValueError("mine")), None)
+    assert told[0] == "ValueError" and "test_failure.py:" in told[1] and told[2] == "ValueError: mine"
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback") and said.count("ValueError: mine") == 1
+
+
+def test_what_the_agent_answers_stands_in_place_of_the_traceback(hook, capsys):
+    hook(lambda: raise_it(ValueError("mine")), "as before")
+    assert capsys.readouterr().err == "as before\n"
+    hook(lambda: raise_it(ValueError("mine")), "")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_hook_of_the_caller_is_called_and_may_call_ours(hook, capsys):
+    def own(*exception) -> None:
+        print("own hook", file=sys.stderr)
+        _failure._hook(*exception)
+
+    assert len(hook(lambda: raise_it(ValueError("mine")), "as before", own)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("own hook\nTraceback") and said.count("ValueError: mine") == 1
+
+
+def test_a_message_that_is_not_utf_8_is_told(hook):
+    """As that of a file name with other bytes: nanobind takes no lone surrogate."""
+    (told,) = hook(lambda: raise_it(ValueError("file \udcff")), None)
+    assert told[2] == r"ValueError: file \udcff"
+
+
+def test_it_is_told_where_the_working_directory_is_removed(hook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(FileNotFoundError):
+        os.getcwd()
+    (told,) = hook(lambda: raise_it(ValueError("mine")), None)
+    assert "test_failure.py:" in told[1]
+
+
+def test_a_report_that_fails_hides_no_exception(hook, capsys, monkeypatch):
+    monkeypatch.setattr(_failure, "place_of", lambda trace: 1 / 0)
+    assert hook(lambda: raise_it(ValueError("mine")), None) == []
+    said = capsys.readouterr().err
+    assert said.count("ValueError: mine") == 1 and "ZeroDivisionError" not in said
