@@ -8,6 +8,8 @@
 #include <bit>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -33,6 +35,11 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
 std::string name_of(const Launch& launch) {
   return fmt::format("regroup-world-{:016x}{:016x}-{}", hash_of(launch.key, 0xcbf29ce484222325ULL),
                      hash_of(launch.key, 0x9e3779b97f4a7c15ULL), worlds.load());
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 core::Status several_hosts(const Launch& launch) {
@@ -69,7 +76,9 @@ Result<Meeting> meet_ranks(const Launch& launch, const Environment& env, core::D
       .seed = env.seed,
       .ready_timeout = std::min(kReadyTimeout, std::chrono::duration_cast<std::chrono::seconds>(patience)),
   };
-  if (launch.starter != 0)
+  if (launch.by == "regroup" && !env.rank_exits.empty())
+    options.see_ranks = [path = env.rank_exits] { return told_exits(text_of(path)); };
+  else if (launch.starter != 0)
     options.see_ranks = [launch] { return see_ranks(launch, read_descendants(launch.starter)); };
   const core::TimePoint deadline = core::SystemClock().now() + patience;
   for (;;) {

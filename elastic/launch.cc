@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 #include <string_view>
 
 namespace regroup::elastic {
@@ -286,6 +287,15 @@ RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& proc
     all_known = all_known && (rank || !is_child);
   }
   if (all_known) out.started = children >= launch.size ? Started::kAll : Started::kSoon;
+  return out;
+}
+
+RankSighting told_exits(const std::string& text) {
+  RankSighting out;
+  std::istringstream lines(text);
+  std::uint32_t rank = 0;
+  pid_t pid = 0;
+  while (lines >> rank >> pid) out.left.emplace(rank, pid);
   return out;
 }
 

@@ -70,10 +70,16 @@ struct RankSighting {
   std::set<pid_t> processes;              // that live, of any kind
   bool hidden = false;                    // one of them cannot be looked at
   Started started = Started::kUnknown;
+  std::map<std::uint32_t, pid_t>
+      left;  // rank -> its process, which ended with status 0, as the launcher says
 };
 
 // Pure. `processes`: those that launch.starter and its descendants have started.
 [[nodiscard]] RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& processes);
+
+// Pure. `text`: what the launcher has written to REGROUP_RANK_EXITS, a line "RANK PID" for each rank that has
+// ended with status 0.
+[[nodiscard]] RankSighting told_exits(const std::string& text);
 
 // The processes that `of` and its descendants have started.
 [[nodiscard]] std::vector<Descendant> read_descendants(pid_t of);

@@ -72,6 +72,7 @@ core::Result<Environment> read_environment() {
   Environment env;
   env.agent_socket = variable("REGROUP_AGENT");
   env.job = variable("REGROUP_JOB");
+  env.rank_exits = variable("REGROUP_RANK_EXITS");
   env.fixed = variable("REGROUP_WORLD") == "fixed";
   env.alone = variable("REGROUP_WORLD") == "alone";
   if (!variable("OMP_NUM_THREADS").empty()) env.threads = variable("OMP_NUM_THREADS");

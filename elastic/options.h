@@ -16,6 +16,7 @@ struct Environment {
   std::string agent_socket;         // REGROUP_AGENT; empty: no agent
   core::MemberId member = 0;        // REGROUP_MEMBER
   bool fixed = false;               // REGROUP_WORLD=fixed: the agent's World is of fixed size
+  std::string rank_exits;           // REGROUP_RANK_EXITS: file of ranks of this launch that have ended
   bool alone = false;               // REGROUP_WORLD=alone: a World of one, whatever a launcher says
   std::string job;                  // REGROUP_JOB
   std::uint32_t shards = 0;         // REGROUP_SHARDS, without an agent, which says it otherwise; 0: not set

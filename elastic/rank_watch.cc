@@ -17,6 +17,12 @@ constexpr core::Duration kStartOfRanks = std::chrono::seconds(5);  // of all, by
 std::optional<std::string> RankWatch::look(core::TimePoint now, const RankSighting& seen,
                                            const std::set<std::uint32_t>& joined) {
   if (joined.empty() || seen.hidden) return std::nullopt;
+  for (const auto& [rank, pid] : seen.left) {
+    if (!joined.contains(rank))
+      return fmt::format(
+          "rank {} (process {}) ended with status 0 and has not called join(), for which {} of {} ranks wait",
+          rank, pid, joined.size(), size_);
+  }
   using Started = RankSighting::Started;
   for (const auto& [rank, pid] : seen.living) known_[rank] = pid;
   const bool all_started =

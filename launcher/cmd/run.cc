@@ -67,11 +67,15 @@ int run_agent(const Options& options, launcher::CrewOptions crew, core::Fd guard
   return status;
 }
 
+// The World of those that join.
+enum class Ranks : std::uint8_t { kOfRoles, kServed, kServeThemselves };
+
 // A job without a coordinator.
 int run_alone(const Options& options, launcher::CrewOptions crew, std::size_t members,
-              const launcher::JobFactory& job, bool serves_world = false) {
+              const launcher::JobFactory& job, Ranks ranks = Ranks::kOfRoles) {
   const auto told = announce_job(options.environment, crew.job, static_cast<std::uint32_t>(members));
-  if (told && serves_world) crew.world_socket = told->files.agent_socket();
+  if (told && ranks == Ranks::kServed) crew.world_socket = told->files.agent_socket();
+  if (told && ranks == Ranks::kServeThemselves) crew.exits_file = told->files.exits();
   const auto forget = [&told] {
     if (told) remove_job_files(told->files);
   };
@@ -126,7 +130,7 @@ int run_rigid(Options options, launcher::CrewOptions crew, const std::vector<std
   return run_alone(
       options, crew, size,
       [&](launcher::Agent& agent) { return std::make_unique<launcher::RigidJob>(agent, rigid); },
-      /*serves_world=*/!options.world_options.empty());
+      options.world_options.empty() ? Ranks::kServeThemselves : Ranks::kServed);
 }
 
 int run_roles(const Options& options, launcher::CrewOptions crew, const JobPlan& plan, std::uint32_t slots,

@@ -9,9 +9,9 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::array<std::string_view, 4> kPrefixes = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "REGROUP_ROLE"};
-constexpr std::array<std::string_view, 10> kNames = {
-    "RANK",        "WORLD_SIZE",  "LOCAL_RANK",    "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT", "REGROUP_JOB", "REGROUP_AGENT", "REGROUP_MEMBER",   "REGROUP_WORLD"};
+constexpr std::array<std::string_view, 11> kNames = {
+    "RANK",        "WORLD_SIZE",    "LOCAL_RANK",     "LOCAL_WORLD_SIZE", "MASTER_ADDR",       "MASTER_PORT",
+    "REGROUP_JOB", "REGROUP_AGENT", "REGROUP_MEMBER", "REGROUP_WORLD",    "REGROUP_RANK_EXITS"};
 
 bool tells_place(std::string_view name) {
   if (name.starts_with("PMIX_MCA_")) return false;

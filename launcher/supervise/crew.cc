@@ -124,6 +124,8 @@ core::Status Crew::start_with(MemberPipes pipes, const Place& place, const Extra
     environment["REGROUP_MEMBER"] = std::to_string(place.rank);
     environment.emplace("REGROUP_WORLD", "fixed");  // or "alone", if the user says so
   }
+  if (!options_.exits_file.empty() && place.space == 0)
+    environment["REGROUP_RANK_EXITS"] = options_.exits_file;
   add_folder(app.wdir, environment);
   for (const auto& [name, value] : extras.environment) environment[name] = value;
   const Restraint restraint = limiter_.restrain(place.member, app.limits);

@@ -37,6 +37,8 @@ struct CrewOptions {
   Master master;
   std::string agent_socket;  // "": a rigid job
   std::string world_socket;  // of a rigid job, where ranks join a World of fixed size; "": among themselves
+  std::string
+      exits_file;  // where such a job without `world_socket` tells which ranks have ended; "": nowhere
   OutputRequest output;
   StdinRequest stdin_to;
   Priority priority;

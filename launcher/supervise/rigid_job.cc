@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -199,6 +200,7 @@ void RigidJob::settle_exit(const MemberExit& exit) {
   const auto found = ranks_.find(exit.member);
   if (agent_.ending() || found == ranks_.end()) return;
   const Rank rank = found->second;
+  if (exit.normal() && rank.seat.space == 0) tell_exit(exit);
   const bool decided = decides(exit, rank);
   // As Open MPI 5 with --with-ft: a signal never decides the status, an exit code always does.
   const bool survived = decided && options_.fault_tolerant && exit.signal != 0;
@@ -217,6 +219,13 @@ void RigidJob::settle_exit(const MemberExit& exit) {
   }
   forget(exit.member);
   if (ranks_.empty()) agent_.terminate(status_);
+}
+
+// Ranks that serve their World themselves read it while they wait for others. Best effort: without it they
+// wait as long as for any rank.
+void RigidJob::tell_exit(const MemberExit& exit) const {
+  const std::string& path = agent_.crew().options().exits_file;
+  if (!path.empty()) std::ofstream(path, std::ios::app) << fmt::format("{} {}\n", exit.rank, exit.pid);
 }
 
 // Its end is the end of its world.

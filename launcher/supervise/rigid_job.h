@@ -72,6 +72,7 @@ class RigidJob final : public AgentJob {
   };
 
   void settle_exit(const MemberExit& exit);
+  void tell_exit(const MemberExit& exit) const;
   [[nodiscard]] NodeEvents events();
   [[nodiscard]] HostExchange::Job exchange_job();
   [[nodiscard]] Node& node(std::uint32_t host);

@@ -126,6 +126,26 @@ def test_jobs_inside_a_rank_are_their_own(regroup, member):
     assert done.stdout.count("finished") == 4 and done.stdout.count("step 3 size 2") == 2, done.stderr
 
 
+def test_programs_of_one_launch_are_one_world(regroup, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text(NESTED + f"print('{name} of', session.size)\nsession.finish()")
+    words = [[sys.executable, str(tmp_path / f"{name}.py")] for name in ("a", "b")]
+    job = regroup.run("--oversubscribe", "-np", "1", *words[0], ":", "-np", "1", *words[1])
+    assert job.wait() == 0, job.err
+    assert sorted(job.out.splitlines()) == ["a of 2", "b of 2"]
+
+
+def test_ranks_that_torchrun_starts_again_are_a_world_again(regroup, member):
+    first = "[ $TORCHELASTIC_RESTART_COUNT = 0 ]"
+    script = (
+        f"if {first}; then [ $RANK != 1 ] || exec {member} 100000 1 '' sum 3; exec {member} 100000 1; fi; "
+    )
+    words = ["--max-restarts", "1", "sh", "-c", f"{script} exec {member} 4 1"]
+    done = run("torchrun", regroup, 2, *words)
+    assert done.returncode == 0, done.stderr
+    assert "step 4 size 2" in done.stdout and done.stdout.count("finished") == 2
+
+
 def test_ranks_on_several_hosts_are_refused_with_the_variables(regroup, member):
     env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
     done = subprocess.run(
@@ -203,6 +223,26 @@ def test_a_rank_that_ends_without_joining_is_named(regroup, member, script, tmp_
     assert re.search(
         r"rank 1 \(pid \d+\) exited with code 0 and has not called join\(\), for which \d of 3", job.err
     )
+
+
+@pytest.mark.parametrize("last", ["exit", "wait"])
+def test_a_rank_that_ends_is_named_to_ranks_that_serve_themselves(regroup, member, last, tmp_path):
+    """Before the others come, and while they wait."""
+    ended, waits = tmp_path / "ended", tmp_path / "waits"
+    until = "until [ -e {} ]; do sleep 0.02; done"
+    if last == "exit":  # the arena of the World is mapped once rank 0 has joined
+        joined = "grep -qs regroup-arena /proc/$(cat {0})/maps"
+        one = f"until [ -e {waits} ] && {joined.format(waits)}; do sleep 0.02; done; exit 0"
+        zero = f"echo $$ > {waits}.new; mv {waits}.new {waits}; exec {member} 5 1"
+    else:  # the launcher has told of it
+        one = f": > {ended}; exit 0"
+        zero = f"{until.format(ended)}; {until.format('$REGROUP_RANK_EXITS')}; exec {member} 5 1"
+    job = regroup.run("--oversubscribe", "-np", "2", "sh", "-c", f"[ $RANK = 0 ] || {{ {one}; }}; {zero}")
+    assert job.wait() == 3, job.err
+    told = (
+        r"rank 1 \(process \d+\) ended with status 0 and has not called join\(\), for which 1 of 2 ranks wait"
+    )
+    assert re.search(told, job.err), job.err
 
 
 def test_ranks_that_do_not_join_in_time_are_named(regroup, member):

@@ -65,6 +65,15 @@ TEST(RankWatchTest, JudgesNothingWhileAProcessIsHidden) {
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(watch.look(kStart + seconds(i), seen, {0}));
 }
 
+TEST(RankWatchTest, NamesARankThatItsLauncherSaysHasEnded) {
+  RankWatch watch(3, kStart);
+  const RankSighting told = told_exits("0 10\n2 12\n");
+  EXPECT_FALSE(watch.look(kStart, told_exits(""), {0, 1}));
+  EXPECT_FALSE(watch.look(kStart, told, {0, 2}));  // they wait: what has ended is what started them
+  EXPECT_EQ(watch.look(kStart, told, {0, 1}),
+            "rank 2 (process 12) ended with status 0 and has not called join(), for which 2 of 3 ranks wait");
+}
+
 using Variables = std::map<std::string, std::string>;
 
 Launch hydra() {
