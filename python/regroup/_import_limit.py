@@ -37,6 +37,8 @@ class ImportLimit:
                 "lists or dictionaries of it are in others many times",
                 "invalid argument",
             )
+        if isinstance(value, torch.Tensor) and value.is_nested:
+            return  # it has no shape, and no checkpoint takes it
         if isinstance(value, torch.Tensor):
             self._take(value, math.prod(value.shape) * value.element_size(), path)
         elif isinstance(value, str):

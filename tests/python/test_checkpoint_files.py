@@ -191,6 +191,17 @@ def test_a_small_file_that_asks_for_much_is_refused(state, reason, tmp_path, mon
     assert re.fullmatch(f"regroup checkpoint: {file} into {tmp_path}/c: {reason}\n", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=["strided", "jagged"])
+def test_a_file_with_a_nested_tensor_is_refused_by_name(layout, tmp_path, monkeypatch, capsys):
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    torch.save({"w": nested}, tmp_path / "a.pt")
+    monkeypatch.setattr(sys, "argv", ["torch_checkpoint", str(tmp_path / "a.pt"), str(tmp_path / "c"), "1"])
+    with pytest.raises(SystemExit) as end:
+        torch_checkpoint._main()
+    assert end.value.code == 2 and not (tmp_path / "c").exists()
+    assert "/c: state.w: nested tensors are not supported" in capsys.readouterr().err
+
+
 def test_tied_weights_and_expanded_masks_are_imported(tmp_path, monkeypatch):
     tied = torch.randn(300, 100)
     state = {"in": tied, "out": tied, "mask": torch.ones(1, dtype=torch.bool).expand(64, 64)}
