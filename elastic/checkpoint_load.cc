@@ -132,6 +132,13 @@ bool same_training(std::string_view saved, std::string_view own) {
   return model.ends_with(", ") && own == model.substr(0, model.size() - 2);
 }
 
+Status of_another(const std::string& path, const std::string& difference) {
+  return core::invalid_argument(
+      fmt::format("checkpoint {} is of another training: {}. Start the program "
+                  "that made it, or name another directory with --checkpoint",
+                  path, difference));
+}
+
 // Names what differs: who reads it knows layers, not digests.
 Status of_another(const std::string& path, const checkpoint::Manifest& manifest, State& state,
                   const std::string& model) {
@@ -139,10 +146,7 @@ Status of_another(const std::string& path, const checkpoint::Manifest& manifest,
   for (const checkpoint::Tensor& tensor : manifest.tensors)
     saved.push_back({tensor.name, tensor.dtype, {tensor.shape.begin(), tensor.shape.end()}});
   if (const auto pieces = state.save(); pieces.ok()) own = infos_of(state, *pieces);
-  return core::invalid_argument(
-      fmt::format("checkpoint {} is of another training: {}. Start the program "
-                  "that made it, or name another directory with --checkpoint",
-                  path, difference_of({manifest.model, saved}, {model, own})));
+  return of_another(path, difference_of({manifest.model, saved}, {model, own}));
 }
 
 Status load_contents(const std::string& path, const Contents& contents, const ReadNext& read_next,
@@ -153,7 +157,8 @@ Status load_contents(const std::string& path, const Contents& contents, const Re
         fmt::format("checkpoint {}: of step {}, the job goes on after step {}", path, manifest.step, step));
   if (!same_training(manifest.model, options.model)) return of_another(path, manifest, state, options.model);
   REGROUP_RETURN_IF_ERROR(check_lengths(path, contents, state.capacity()));
-  return fill_state(read_next, contents.lengths, state);
+  const Status filled = fill_state(read_next, contents.lengths, state);
+  return filled.code() == core::Code::kInvalidArgument ? of_another(path, filled.message()) : filled;
 }
 
 Status load_from(const std::string& path, State& state, core::Step step, const Checkpointing& options) {

@@ -103,6 +103,10 @@ core::Status PythonState::load(std::span<const std::byte> bytes) {
     object_.attr("load")(memory);
     memory.attr("release")();  // the bytes are the arena's: nobody may keep a view of them
     return {};
+  } catch (nb::python_error& error) {
+    // A state of another training is so for every member; it is raised again as what the Status becomes.
+    if (!error.matches(nb::module_::import_("regroup._errors").attr("Refused"))) return kept_->keep();
+    return core::invalid_argument(nb::str(error.value()).c_str());
   } catch (...) {
     return kept_->keep();
   }

@@ -10,7 +10,7 @@ import collections
 import json
 import warnings
 from collections.abc import Callable, Container, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -98,14 +98,16 @@ class TrainingState:
             warnings.filterwarnings("ignore", "The given buffer is not writable")
             raw = torch.frombuffer(data, dtype=torch.uint8)  # only read
         length = int.from_bytes(data[:8], "little")
-        state, listed = _parse(bytes(data[: 8 + length]))
+        state, listed, kinds = _parse(bytes(data[: 8 + length]))
         tensors, begin = [], 8 + length
         for dtype, shape in listed:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype))
             _bytes_of(tensor).copy_(raw[begin : begin + _size(tensor)])
             begin += _padded(_size(tensor))
             tensors.append(tensor)
-        self._adopt(_decode(state, tensors))
+        decoded = _decode(state, tensors)
+        self._check_same(decoded, kinds)
+        self._adopt(decoded)
 
     def _encoded(self) -> tuple[bytes, dict[str, torch.Tensor]]:
         tensors: dict[str, torch.Tensor] = {}
@@ -118,7 +120,7 @@ class TrainingState:
         }
         state = _encode(whole, tensors, "state", _same_order)
         listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
-        text = json.dumps([state, listed, self.keys], separators=(",", ":")).encode()
+        text = json.dumps([state, listed, self.keys, self._kinds()], separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
         return len(text).to_bytes(8, "little") + text, tensors
 
@@ -129,6 +131,27 @@ class TrainingState:
                 f"pass state_bytes={_padded(size + size // 8)} or more to join()",
                 "resource exhausted",
             )
+
+    def _kinds(self) -> list[str]:
+        return [type(one).__name__ for one in self.extra]
+
+    def _check_same(self, state: dict, kinds: list[str] | None) -> None:
+        """Raises for what load_state_dict() refuses with an error of its own, or takes for what it is not:
+        the state of one scheduler is a dictionary, as that of another."""
+
+        def refuse(what: str, saved: object, own: object) -> NoReturn:
+            raise Refused(f"{what} {saved} in the saved state, {own} in this program", "invalid argument")
+
+        groups = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
+        own_groups = [len(group["params"]) for group in self.optimizer.param_groups]
+        if groups != own_groups:
+            refuse("the numbers of parameters in the optimizer's groups are", groups, own_groups)
+        own_kinds = self._kinds()
+        if len(state["extra"]) != len(own_kinds):
+            refuse("extra is", f"[{', '.join(kinds or [])}]", f"[{', '.join(own_kinds)}]")
+        for number, (saved, kind) in enumerate(zip(state["extra"], kinds or [], strict=False)):
+            if kind != own_kinds[number] and _keys(saved) != _keys(self.extra[number].state_dict()):
+                refuse(f"extra[{number}] is", shown(kind), own_kinds[number])
 
     def _extra_states(self) -> dict[str, dict[str, Any]]:
         """What modules of the model keep in get_extra_state(), by their keys in state_dict()."""
@@ -337,11 +360,15 @@ def _names_in(value: Any) -> list[str]:
     return list(names)
 
 
-def _parse(data: bytes) -> tuple[Any, list]:
-    """Of the text of a TrainingState, with its length before it: the encoded state, and of each tensor its
-    type and shape."""
-    state, listed, *_ = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return state, listed
+def _parse(data: bytes) -> tuple[Any, list, list[str] | None]:
+    """Of the text of a TrainingState, with its length before it: the encoded state, of each tensor its type
+    and shape, and the classes of `extra`, which were not written until 0.1.0."""
+    state, listed, *more = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return state, listed, more[1] if len(more) > 1 else None
+
+
+def _keys(state: Any) -> set | None:
+    return set(state) if isinstance(state, dict) else None
 
 
 def _decode(value: Any, tensors: list[torch.Tensor]) -> Any:

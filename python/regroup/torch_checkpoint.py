@@ -118,7 +118,7 @@ def load(path: str | os.PathLike) -> Any:
     if text.startswith(b"["):
         encoded, names = json.loads(text)
         return _decode(encoded, [_read(checkpoint, name, *described[name]) for name in names])
-    encoded, listed = _parse(text)
+    encoded, listed, _ = _parse(text)
     tensors = [
         # Jobs left out tensors without elements once.
         _read(checkpoint, name, *described[name])

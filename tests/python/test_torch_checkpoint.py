@@ -3,6 +3,7 @@
 import collections
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -223,6 +224,25 @@ def test_the_checkpoint_of_a_job_opens_in_load_and_has_all_its_buffers(job):
         assert all(torch.equal(loaded["optimizer"]["state"][index][k], v) for k, v in values.items())
     assert loaded["extra"][0]["last_epoch"] == schedule["last_epoch"] == 10
     assert list(loaded) == ["epoch_loss", "extra", "model", "optimizer"]
+
+
+def test_a_job_goes_on_for_more_epochs_and_refuses_another_scheduler_once(job, tmp_path):
+    shutil.copytree(job / "kept", tmp_path / "kept")
+    words = ["regroup", "-np", "1:1", "--checkpoint", "kept", "--every", "5", sys.executable, "train.py"]
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    longer = JOB.replace("epochs=1", "epochs=2")
+    (tmp_path / "train.py").write_text(
+        longer.replace("StepLR(optimizer, 100)", "ExponentialLR(optimizer, 0.5)")
+    )
+    other = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert other.returncode == 1
+    why = "extra[0] is StepLR in the saved state, ExponentialLR in this program"
+    assert f"step-00000010 is of another training: {why}. Start the program" in other.stderr
+    assert other.stderr.count("generation 1") == 1 and other.stderr.count(why) == 1, other.stderr
+    (tmp_path / "train.py").write_text(longer)
+    same = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert same.returncode == 0, same.stderr
+    assert load(newest_checkpoint(tmp_path / "kept"))["extra"][0]["last_epoch"] == 20
 
 
 def exported(place, file, form: str) -> dict:

@@ -117,6 +117,39 @@ def test_another_model_is_told():
         target.load(memoryview(bytes_of(source)))
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "scheduler", "why"),
+    [
+        (
+            "groups",
+            "steps",
+            r"the numbers of parameters in the optimizer's groups are \[6\] in the saved state",
+        ),
+        ("sgd", "cosine", r"extra\[0\] is MultiStepLR in the saved state, CosineAnnealingLR in this program"),
+        ("sgd", "none", r"extra is \[MultiStepLR\] in the saved state, \[\] in this program"),
+    ],
+)
+def test_another_optimizer_or_scheduler_is_told_before_anything_is_loaded(optimizer, scheduler, why):
+    source = make(OPTIMIZERS["sgd"], SCHEDULERS["steps"], 1)
+    target = make(OPTIMIZERS[optimizer], SCHEDULERS[scheduler], 2)
+    before = bytes_of(target)
+    with pytest.raises(regroup.Refused, match=why):
+        target.load(memoryview(bytes_of(source)))
+    assert bytes_of(target) == before
+
+
+class Renamed(torch.optim.lr_scheduler.MultiStepLR):
+    """The same scheduler under a name of the caller's."""
+
+
+def test_a_scheduler_of_another_name_and_the_same_state_is_loaded():
+    source = make(OPTIMIZERS["sgd"], SCHEDULERS["steps"], 1)
+    advance(source, 3)
+    target = make(OPTIMIZERS["sgd"], lambda optimizer: Renamed(optimizer, [7]), 2)
+    target.load(memoryview(bytes_of(source)))
+    assert target.extra[0].last_epoch == 3
+
+
 def test_what_cannot_be_handed_over_is_named():
     state = make(OPTIMIZERS["sgd"], None, 1)
     state.optimizer.param_groups[0]["hook"] = object()
