@@ -5,7 +5,7 @@ class Error(RuntimeError):
     """Something that training cannot go on from. The message names call, object and cause."""
 
     def __init__(self, message: str, code: str = "internal error"):
-        super().__init__(message)
+        super().__init__("\n".join(map(shown, message.split("\n"))))  # paths in it may hold anything
         self.code = code
 
 

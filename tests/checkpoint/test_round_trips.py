@@ -328,5 +328,12 @@ def test_names_reach_no_terminal_as_they_are(tmp_path):
         assert escaped in text, text
         assert not set(text) & {"\x1b", "\x9b", "\u202e", "\r"}, text
         assert "\ntwo" not in text, text
+    shown = json.loads(tool("show", two, "--json").stdout)
+    assert shown["tensors"][0]["name"] == shown["job"] == name
+    assert tool("show", two, "--json").stdout.isascii()
+    damaged = save(tmp_path / name / "d", 1, {"x": ("uint8", np.zeros(1, np.uint8))})
+    (damaged / "model.h5").write_bytes(b"x" * (damaged / "model.h5").stat().st_size)
+    text = tool("verify", damaged).stdout
+    assert text.count(escaped) == 2 and not set(text) & {"\x1b", "\x9b", "\u202e", "\r"}, text
     write_safetensors(tmp_path / "bad", {name: {**ONE, "dtype": name}}, EIGHT)
     assert escaped in tool("import", tmp_path / "bad", tmp_path / "c", "--from", "safetensors").stderr

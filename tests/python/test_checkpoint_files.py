@@ -222,6 +222,19 @@ def test_damage_is_an_error(tmp_path):
         torch_checkpoint.load(path)
 
 
+def test_paths_reach_no_terminal_as_they_are(tmp_path):
+    path = torch_checkpoint.save(tmp_path / "red\x1b[31m\u202e", 1, {"w": torch.ones(3)})
+    opened = checkpoint.Checkpoint(path)
+    for call in (
+        lambda: opened.read_into("no", np.zeros(3, np.float32)),
+        lambda: opened.read_into("w", np.zeros(3)),
+        lambda: torch_checkpoint.load(path / "no"),
+    ):
+        with pytest.raises(regroup.Error, match=r"red\\x1b\[31m\\") as raised:
+            call()
+        assert not set(str(raised.value)) & {"\x1b", "\u202e"}
+
+
 def test_a_directory_that_a_job_holds_is_refused(tmp_path):
     with checkpoint._locked(tmp_path), pytest.raises(regroup.Error, match="LOCK: process .* has it"):
         torch_checkpoint.save(tmp_path, 1, {"w": torch.ones(3)})

@@ -69,7 +69,8 @@ void print_text(const std::string& path, const Manifest& m) {
       "{}\n",
       core::escaped(path), m.step, core::escaped(m.job), m.seed, m.shards, core::escaped(m.fingerprint),
       core::escaped(m.model));
-  for (const auto& file : m.files) fmt::print("file         {}  {}\n", file.name, human(file.bytes));
+  for (const auto& file : m.files)
+    fmt::print("file         {}  {}\n", core::escaped(file.name), human(file.bytes));
   for (const auto& tensor : m.tensors) {
     fmt::print("tensor       {}  {}  [{}]  {}{}\n", core::escaped(tensor.name), tensor.dtype,
                fmt::join(tensor.shape, ", "), human(checkpoint::bytes_of(tensor)),
@@ -78,7 +79,7 @@ void print_text(const std::string& path, const Manifest& m) {
 }
 
 Status verify_one(const std::string& path) {
-  ProgressBar bar(std::filesystem::path(path).filename().string());
+  ProgressBar bar(core::escaped(std::filesystem::path(path).filename().string()));
   const auto show = [&](const checkpoint::Progress& p) { bar.show(p.done, p.total); };
   const checkpoint::BusGuard guard;
   const auto mapped = [&](int fd, std::uint64_t offset, std::uint64_t bytes) {
@@ -106,7 +107,7 @@ Answer ls(const Arguments& arguments) {
   Json rows = Json::array();
   for (const Entry& entry : *entries) rows.push_back(row_of(entry));
   if (arguments.json) {
-    fmt::print("{}\n", rows.dump(2));
+    fmt::print("{}\n", rows.dump(2, ' ', /*ensure_ascii=*/true));
     return 0;
   }
   for (const Json& row : rows) fmt::print("{}\n", line_of(row));
@@ -119,7 +120,7 @@ Answer show(const Arguments& arguments) {
   auto opened = Checkpoint::open(*path);
   if (!opened.ok()) return opened.status();
   if (arguments.json) {
-    fmt::print("{}\n", describe(opened->manifest()).dump(2));
+    fmt::print("{}\n", describe(opened->manifest()).dump(2, ' ', /*ensure_ascii=*/true));
   } else {
     print_text(*path, opened->manifest());
   }
@@ -149,7 +150,8 @@ Answer verify(const Arguments& arguments) {
     const Status status = verify_one(path);
     if (!status.ok() && status.code() != core::Code::kDataLoss) return status;
     bad |= status.ok() ? 0 : 1;
-    fmt::print("{}: {}\n", core::escaped(path), status.ok() ? "good" : "damaged\n" + status.message());
+    fmt::print("{}: {}\n", core::escaped(path),
+               status.ok() ? "good" : "damaged\n" + core::escaped(status.message()));
   }
   return bad;
 }
