@@ -199,13 +199,13 @@ void ElasticAgent::on_line_dead(core::SlotIndex slot) {
 }
 
 core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
-  if (link_of(member) != nullptr) {
+  if (const auto line = watched_.find(member); options_.fixed && line != watched_.end())
+    REGROUP_RETURN_IF_ERROR(check_first_world(core_.arena(), line->second, member));
+  if (link_of(member) != nullptr)
     return core::invalid_argument(fmt::format("member {} is connected already", member));
-  }
   const pid_t started = agent_.crew().pid_of(member);
-  if (started != 0 && link.peer != 0 && link.peer != started) {
+  if (started != 0 && link.peer != 0 && link.peer != started)
     REGROUP_RETURN_IF_ERROR(watch_joined(member, link.peer));
-  }
   link.deadline.cancel();
   link.member = member;
   joined_any_ = true;

@@ -23,6 +23,14 @@ bool all_finished(const core::Arena& arena) {
   });
 }
 
+core::Status check_first_world(const core::Arena& arena, core::SlotIndex line, core::MemberId rank) {
+  if (arena.line(line).finished.load(std::memory_order_acquire) == 0) return {};
+  return core::invalid_argument(fmt::format(
+      "join: rank {} has finished the World of this job. A job on several hosts, or with options such as "
+      "--checkpoint, forms one World: start another job for the next training",
+      rank));
+}
+
 std::vector<std::string> FinishedWatch::look(core::TimePoint now, const std::vector<Finished>& finished) {
   std::vector<std::string> out;
   if (limit_ <= core::Duration::zero()) return out;

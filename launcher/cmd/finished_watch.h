@@ -17,6 +17,11 @@ namespace regroup::cmd {
 // it. Of a job on one host.
 [[nodiscard]] bool all_finished(const core::Arena& arena);
 
+// kInvalidArgument: the rank on that line has finished, and a job whose agents serve a World of fixed size
+// forms no other.
+[[nodiscard]] core::Status check_first_world(const core::Arena& arena, core::SlotIndex line,
+                                             core::MemberId rank);
+
 class FinishedWatch {
  public:
   explicit FinishedWatch(core::Duration limit) : limit_(limit) {}  // 0: nobody is told of

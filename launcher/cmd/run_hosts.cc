@@ -16,6 +16,7 @@
 #include "launcher/cmd/host_setup.h"
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
+#include "launcher/cmd/own_checkpoints.h"
 #include "launcher/cmd/rank_world.h"
 #include "launcher/cmd/start.h"
 #include "launcher/node/hosts.h"
@@ -71,25 +72,27 @@ class Head {
     auto planned = plan_job(options_, allocation_);
     if (auto* refused = std::get_if<Refusal>(&planned)) return std::move(*refused);
     plan_ = std::move(std::get<JobPlan>(planned));
-    if (auto refused = prepare_world()) return refused;
+    if (auto refused = prepare_world(coming)) return refused;
     crew_.apps = plan_.apps;
     return place();
   }
 
   // Of the ranks that join.
-  std::optional<Refusal> prepare_world() {
+  std::optional<Refusal> prepare_world(BringUp& coming) {
     const bool roles = !plan_.roles.empty();
-    if (!roles && !options_.checkpoint.shared.empty())
-      return Refusal{
-          refused(options_.compat),
-          "--checkpoint-shared: a job of -np N on several hosts has one directory, which all of them "
-          "see: --checkpoint"};
     std::uint32_t size = 0;
     for (const std::uint32_t count : plan_.counts) size += count;
     if (!roles) options_.shards = world_shards(options_, size);
     auto checkpoints = roles ? CheckpointPlan() : prepare_checkpoints(&options_, job_, true, &locks_);
     if (!checkpoints.ok()) return Refusal{refused(options_.compat), checkpoints.status().message()};
     checkpoints_ = std::move(*checkpoints);
+    if (!checkpoints_.shared.empty()) {
+      take_newest_of_hosts(
+          loop_, *hosts_, [&coming] { return coming.look(); }, [](const std::string& text) { fail(text, 0); },
+          &checkpoints_);
+      if (coming.over()) return coming.over();
+      if (checkpoints_.resume) options_.seed = checkpoints_.seed, options_.shards = checkpoints_.shards;
+    }
     if (checkpoints_.resume && !options_.quiet) fail(resumes(checkpoints_), 0);
     for (launcher::App& app : plan_.apps) add_world_variables(options_, checkpoints_, app.environment);
     return std::nullopt;

@@ -279,7 +279,7 @@ first = join()
 try:
     join()
 except regroup.Refused as refused:
-    print("refused:", refused)
+    print(f"refused: {refused}\\n", end="")  # one write: mpirun mixes two
 first.finish()
 second = join()
 print("second of", second.size)
@@ -293,6 +293,13 @@ def test_a_rank_is_in_one_world_at_a_time(regroup):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("refused: join: this process is in a World already") == 2
     assert done.stdout.count("second of 2") == 2
+
+
+def test_a_job_with_checkpoints_forms_one_world(regroup, tmp_path):
+    words = ["--oversubscribe", "-np", "2", "--checkpoint", str(tmp_path)]
+    job = regroup.run(*words, sys.executable, "-c", AGAIN)
+    assert job.wait() == 1
+    assert re.search("rank [01] has finished the World of this job. A job on several hosts", job.err), job.err
 
 
 @pytest.mark.parametrize("launcher", ["regroup", "hydra"])

@@ -41,6 +41,19 @@ def test_a_lost_job_goes_on_from_its_checkpoint(hosts: Hosts, start: Start, undi
     assert set(again.trails.weights()) == {undisturbed}
 
 
+def test_hosts_keep_their_own_checkpoints_and_share_a_directory(hosts: Hosts, start: Start, undisturbed: str):
+    own, shared = Path("/tmp/own-fixed"), Path(hosts.folder) / "shared-fixed"
+    keep = ("--checkpoint", str(own), "--checkpoint-shared", str(shared), "--every", "5")
+    job = start("node1:2,node2:2", "4", *keep)
+    job.until_said(f"copied to {shared}", 60)
+    kill(processes(hosts[1], "chaos_member")[:1])
+    assert job.wait(30) == 137, job.text()
+    again = start("node2:2,node3:2", "4", *keep, pace_us=0)
+    assert again.wait() == 0, again.text()
+    assert "the job goes on after step" in again.text() and f"from {shared}/step-" in again.text()
+    assert set(again.trails.weights()) == {undisturbed}
+
+
 def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
     member = BIN.parent / "tests/bin/elastic_member"
     script = f"[ $RANK = 1 ] && exit 0; exec {member} 5 1"
