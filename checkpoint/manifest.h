@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,6 +78,9 @@ struct Manifest {
 
 // What is wrong with the content of `manifest`: sizes, names, boxes, bytes covered twice or not at all.
 [[nodiscard]] core::Status check(const Manifest& manifest, bool tensors_whole = true);
+
+// Why no tensor can have that name; nothing: one can.
+[[nodiscard]] std::optional<std::string> why_no_name(const std::string& name);
 
 [[nodiscard]] std::uint64_t bytes_of(const Tensor& tensor);
 [[nodiscard]] constexpr std::uint64_t blocks_of(std::uint64_t bytes) { return (bytes + kBlock - 1) / kBlock; }

@@ -66,7 +66,7 @@ Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& 
 }
 
 Status check_tensor(const Manifest& manifest, const Tensor& tensor, bool whole_one) {
-  if (tensor.name.empty() || tensor.name.size() > kLongestName) return damaged("a tensor without a name");
+  if (const auto why = why_no_name(tensor.name)) return damaged("{}", *why);
   const auto size = size_of_dtype(tensor.dtype);
   if (!size) return damaged("tensor {}: type {:?} is not known", escaped(tensor.name), tensor.dtype);
   const auto volume = volume_of(tensor.shape);
@@ -113,6 +113,13 @@ Status check_coverage(const Manifest& manifest) {
 }
 
 }  // namespace
+
+std::optional<std::string> why_no_name(const std::string& name) {
+  if (name.empty()) return "a tensor has an empty name, which no checkpoint can have";
+  if (name.size() <= kLongestName) return std::nullopt;
+  return fmt::format("tensor {}...: a name of {} bytes, at most {} are allowed", escaped(name.substr(0, 40)),
+                     name.size(), kLongestName);
+}
 
 Status check(const Manifest& manifest, bool tensors_whole) {
   REGROUP_RETURN_IF_ERROR(check_files(manifest));

@@ -14,13 +14,36 @@
 
 namespace regroup::python {
 
+namespace {
+
+// What is wrong with the memory of an array or tensor, as it says itself.
+std::string why_not(nb::handle object) {
+  try {
+    if (nb::hasattr(object, "device")) {
+      const std::string device = nb::str(nb::object(object.attr("device"))).c_str();
+      if (device != "cpu") return " on " + device;
+    }
+    const bool tensor = nb::hasattr(object, "is_contiguous"), flags = nb::hasattr(object, "flags");
+    if (tensor && !nb::cast<bool>(object.attr("is_contiguous")())) return " that is not contiguous";
+    if (tensor && nb::cast<bool>(object.attr("requires_grad"))) return " that requires a gradient";
+    if (flags && !nb::cast<bool>(object.attr("flags").attr("c_contiguous"))) return " that is not contiguous";
+    if (flags && !nb::cast<bool>(object.attr("flags").attr("writeable"))) return " that is read-only";
+  } catch (...) {  // an object that only looks like one
+    PyErr_Clear();
+  }
+  return "";
+}
+
+}  // namespace
+
 Memory memory_of(nb::handle object, const char* call) {
   Memory memory;
   if (nb::try_cast(object, memory, false)) return memory;
   PyErr_Clear();  // of an array that cannot say what it holds
+  const std::string got = nb::type_name(object.type()).c_str();
   raise(core::invalid_argument(
       fmt::format("{}: expected a contiguous, writable array or tensor in CPU memory, got {}", call,
-                  nb::type_name(object.type()).c_str())));
+                  got + why_not(object))));
 }
 
 core::Status Kept::keep() {

@@ -13,8 +13,9 @@
 namespace regroup::checkpoint::hdf5 {
 
 struct WriteOptions {
-  bool direct = true;  // O_DIRECT; without it, or where the file system refuses it, the page cache
-  bool uring = true;   // io_uring; without it, or where the kernel refuses it, one write after the other
+  bool direct = true;   // O_DIRECT; without it, or where the file system refuses it, the page cache
+  bool uring = true;    // io_uring; without it, or where the kernel refuses it, one write after the other
+  bool commits = true;  // the process that writes commits as well, if it is the only writer
 };
 
 // Bytes of the file, and where to put their checksums: offset and bytes of `range` are filled in.

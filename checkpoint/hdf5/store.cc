@@ -27,13 +27,19 @@ constexpr std::uint64_t kLargestPart = std::uint64_t{1} << 30;
 
 Status check_pieces(const Snapshot& snapshot) {
   for (const SnapshotPiece& piece : snapshot.pieces) {
+    const auto wrong = [&](const std::string& why) {
+      return core::invalid_argument(fmt::format("tensor {}: {}", core::escaped(piece.name), why));
+    };
     const auto size = size_of_dtype(piece.dtype);
-    if (!size || !lies_within(piece.box, piece.shape) || piece.shape.size() > kMaxRank ||
-        piece.bytes.size() != volume_of(piece.box.count).value_or(0) * *size) {
-      return core::invalid_argument(fmt::format("tensor {} ({}): piece {} of {} bytes cannot be",
-                                                core::escaped(piece.name), piece.dtype, to_string(piece.box),
-                                                piece.bytes.size()));
-    }
+    if (!size) return wrong(fmt::format("type {} is not known", core::escaped(piece.dtype)));
+    if (piece.shape.size() > kMaxRank)
+      return wrong(fmt::format("it has {} dimensions, at most {} are allowed", piece.shape.size(), kMaxRank));
+    if (!lies_within(piece.box, piece.shape))
+      return wrong(fmt::format("piece {} reaches beyond it", to_string(piece.box)));
+    const std::uint64_t expected = volume_of(piece.box.count).value_or(0) * *size;
+    if (piece.bytes.size() != expected)
+      return wrong(fmt::format("piece {} takes {} bytes of {}, got {}", to_string(piece.box), expected,
+                               piece.dtype, piece.bytes.size()));
   }
   return {};
 }
@@ -126,11 +132,11 @@ class Store final : public CheckpointStore {
     auto all = extents.all(path);
     if (!all.ok()) return all.status();
     REGROUP_RETURN_IF_ERROR(write_image(path, *all, layout->bytes, options_));
-    if (snapshot.writers == 1) {  // who commits itself
+    if (snapshot.writers == 1 && options_.commits) {
       own_.emplace(stage, std::move(described.part));
       return {};
     }
-    // Another host commits: what it will say is on the disk must be.
+    // Another process commits, of another host perhaps: what it will say is on the disk must be.
     REGROUP_RETURN_IF_ERROR(
         write_new_file(part_path(stage, snapshot.writer), encode(described.part), /*sync=*/true));
     return sync_folder(stage);

@@ -110,10 +110,10 @@ class View {
     H5Pset_layout(creation_.get(), bytes > 0 && bytes < kPacked ? H5D_COMPACT : H5D_CONTIGUOUS);
     const auto dataset = add_dataset(tensor);
     if (!dataset.ok()) return dataset.status();
-    std::vector<std::byte> elements(bytes);
-    for (const Piece& piece : tensor.pieces) REGROUP_RETURN_IF_ERROR(copy(tensor, piece, elements));
-    if (bytes > 0 &&
-        H5Dwrite(dataset->get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, elements.data()) < 0)
+    elements_.resize(bytes);  // the pieces cover all of it
+    for (const Piece& piece : tensor.pieces) REGROUP_RETURN_IF_ERROR(copy(tensor, piece, elements_));
+    if (bytes > 0 && H5Dwrite(dataset->get(), types_.of(tensor.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                              elements_.data()) < 0)
       return failed("H5Dwrite", core::escaped(tensor.name));
     return {};
   }

@@ -38,6 +38,15 @@ TEST(Manifest, EveryCutIsNoticed) {
     ASSERT_EQ(parse(text.substr(0, size)).code(), core::Code::kDataLoss) << size;
 }
 
+TEST(Manifest, SaysWhatIsWrongWithANameByItsBeginningAndLength) {
+  Manifest manifest = sample_manifest();
+  manifest.tensors[0].name = std::string(5000, 'a');
+  EXPECT_EQ(check(manifest).message(),
+            "tensor " + std::string(40, 'a') + "...: a name of 5000 bytes, at most 4096 are allowed");
+  manifest.tensors[0].name.clear();
+  EXPECT_EQ(check(manifest).message(), "a tensor has an empty name, which no checkpoint can have");
+}
+
 // What a writer gone wrong, or an enemy, may put under a good checksum.
 TEST(Manifest, RefusesWhatCannotBe) {
   const std::pair<const char*, std::function<void(Manifest&)>> kBad[] = {

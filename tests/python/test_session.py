@@ -170,8 +170,13 @@ def test_a_region_sums_broadcasts_and_returns_a_value():
         (lambda c: c.allreduce(np.zeros(1, np.float16)), "float32, float64, int32 or int64"),
         (lambda c: c.broadcast(np.zeros((2, 3)).T), "broadcast: expected a contiguous, writable array"),
         (lambda c: c.allreduce(np.broadcast_to(np.zeros(1), 2)), "allreduce: expected a contiguous"),
-        (lambda c: c.broadcast(torch.zeros(2, 3).t()), "in CPU memory, got torch.Tensor"),
-        (lambda c: c.allreduce("weights"), "got str"),
+        (
+            lambda c: c.broadcast(torch.zeros(2, 3).t()),
+            "in CPU memory, got torch.Tensor that is not contiguous",
+        ),
+        (lambda c: c.allreduce(torch.zeros(2, device="meta")), "got torch.Tensor on meta$"),
+        (lambda c: c.allreduce(np.broadcast_to(np.zeros(2), (1, 2))), "got ndarray that is read-only$"),
+        (lambda c: c.allreduce("weights"), "got str$"),
     ],
 )
 def test_a_communicator_refuses_what_it_cannot_do(call, message):

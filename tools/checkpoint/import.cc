@@ -11,7 +11,6 @@
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/manifest.h"
-#include "core/printable.h"
 #include "tools/checkpoint/command.h"
 #include "tools/checkpoint/npz.h"
 #include "tools/checkpoint/safetensors.h"
@@ -39,12 +38,8 @@ Result<Bytes> map(const std::string& path) {
 // Of names that no manifest may have, before anything is written.
 core::Status check_names(const std::vector<checkpoint::SnapshotPiece>& pieces, const std::string& path) {
   for (const checkpoint::SnapshotPiece& piece : pieces) {
-    if (piece.name.empty())
-      return invalid_argument(path + ": a tensor has an empty name, which no checkpoint can have");
-    if (piece.name.size() > checkpoint::kLongestName)
-      return invalid_argument(fmt::format("{}: tensor {}...: a name of {} bytes, at most {} are allowed",
-                                          path, core::escaped(piece.name.substr(0, 40)), piece.name.size(),
-                                          checkpoint::kLongestName));
+    if (const auto why = checkpoint::why_no_name(piece.name))
+      return invalid_argument(fmt::format("{}: {}", path, *why));
   }
   return {};
 }

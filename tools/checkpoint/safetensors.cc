@@ -26,7 +26,7 @@ using core::invalid_argument;
 using Json = nlohmann::json;
 using Numbers = std::vector<std::uint64_t>;
 
-constexpr std::size_t kDeepest = 4;
+constexpr std::size_t kDeepest = 127;  // as the reference implementation has it, of fields that it ignores
 constexpr std::uint64_t kLargestHeader = 100'000'000;  // as the reference implementation has it
 constexpr const char* kMetadata = "__metadata__";      // the key that names no tensor
 
@@ -90,7 +90,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
   bool end_array() override { return list_ = nullptr, --depth_, true; }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
-    return fail(fmt::format("its header is no JSON object of tensors: byte {} of it cannot be there", at));
+    return fail(
+        fmt::format("its header is no JSON object of tensors: unexpected byte at offset {} of it", at - 1));
   }
 
  private:
@@ -108,7 +109,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (depth_ == 0) return fail("its header is no JSON object of tensors");
     if (name_ == kMetadata) return fail("its __metadata__ is no object of texts");
     if (field_ == "shape") return fail(of_tensor("its shape is no list of whole numbers"));
-    if (field_ == "data_offsets") return fail(of_tensor("its bytes are not there: no two data_offsets"));
+    if (field_ == "data_offsets") return fail(of_tensor("its data_offsets must be two whole numbers"));
     if (field_ == "dtype") return fail(of_tensor("no type given"));
     return fail(of_tensor(what + std::string(" is no description of it")));
   }
@@ -132,9 +133,10 @@ core::Result<SnapshotPiece> piece_of(Listed listed, std::span<const std::byte> d
   const auto &shape = listed.shape, &ends = listed.ends;
   if (!shape) return wrong("its shape is no list of whole numbers");
   if (!ends || ends->size() != 2 || (*ends)[0] > (*ends)[1] || (*ends)[1] > data.size())
-    return wrong(
-        fmt::format("its bytes are not there: data_offsets are [{}], the file has {} bytes of tensors",
-                    fmt::join(ends.value_or(Numbers()), ", "), data.size()));
+    return wrong(fmt::format(
+        "its data_offsets are [{}], expected two whole numbers, the second no less than the first "
+        "and at most {}, the bytes of tensors in the file",
+        fmt::join(ends.value_or(Numbers()), ", "), data.size()));
   const auto bytes = data.subspan((*ends)[0], (*ends)[1] - (*ends)[0]);
   if (shape->size() > checkpoint::kMaxRank)
     return wrong(
@@ -164,8 +166,7 @@ core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
     at += piece.bytes.size();
   }
   if (at == data.size()) return {};
-  return invalid_argument(
-      fmt::format("{} bytes belong to no tensor: they are behind the last one", data.size() - at));
+  return invalid_argument(fmt::format("{} bytes after the last tensor belong to none", data.size() - at));
 }
 
 // The tensors that a header lists, in its order.
@@ -175,8 +176,10 @@ core::Result<std::vector<Listed>> parse_header(std::string_view text) {
   // The parser takes a byte 0 for the end of the text, and passes over a byte order mark.
   if (text.find('\0') != text.npos) return invalid_argument("its header holds a byte 0");
   const std::size_t first = text.find_first_not_of(kBlank);
-  if (first == text.npos || text[first] != '{' || checkpoint::outline_of_json(text).depth > kDeepest)
-    return invalid_argument(no_object);
+  if (first == text.npos || text[first] != '{') return invalid_argument(no_object);
+  if (const std::size_t depth = checkpoint::outline_of_json(text).depth; depth > kDeepest)
+    return invalid_argument(
+        fmt::format("its header is nested {} levels deep, at most {} are allowed", depth, kDeepest));
   HeaderReader reader;
   if (!Json::sax_parse(text, &reader))
     return invalid_argument(reader.error.empty() ? no_object : reader.error);

@@ -40,8 +40,10 @@ constexpr struct {
     {R"({"w": {"dtype": "U8", "shape": [-1, 2], "data_offsets": [0, 2]}})", "12", "its shape is no list"},
     {R"({"w": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}})", "12", "its shape is no list"},
     {R"({"w": {"dtype": "U8", "data_offsets": [0, 1]}})", "1", "its shape is no list"},
-    {R"({"w": {"dtype": "U8", "shape": [2], "data_offsets": [0, "1", 2]}})", "12", "its bytes are not there"},
-    {R"({"w": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}})", "12", "its bytes are not there"},
+    {R"({"w": {"dtype": "U8", "shape": [2], "data_offsets": [0, "1", 2]}})", "12",
+     "its data_offsets must be two whole"},
+    {R"({"w": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}})", "12",
+     "at most 2, the bytes of tensors"},
     {R"({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
          "w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})",
      "1", "listed twice"},
@@ -49,14 +51,20 @@ constexpr struct {
          "b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]}})",
      "123", "bytes of tensor b begin at 1, expected 2"},
     {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})", "12", "begin at 1, expected 0"},
-    {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})", "12", "1 bytes belong to no tensor"},
+    {R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})", "12",
+     "1 bytes after the last tensor"},
     {R"({"w": {"dtype": "U8", "shape": [9223372036854775808, 2, 0], "data_offsets": [0, 0]}})", "",
      "its shape"},
     {R"({"w": {"dtype": "U8", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}})", "", "its shape"},
     {R"({"w": ["U8", [0], [0, 0]]})", "", "tensor w: a list is no description of it"},
     {R"({"w": []})", "", "tensor w: a list is no description of it"},
     {"[]", "", "no JSON object"},
-    {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "no JSON object"},
+    {R"({"w": [[[[[[[[[[]]]]]]]]]]})", "", "tensor w: a list is no description of it"},
+    {R"({"w": [1], "x": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", "",
+     "tensor w: a list is no"},
+    {R"({"w": [{}], "x": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}})", "",
+     "tensor w: a list is no"},
+    {R"({"w" 5})", "", "unexpected byte at offset 5"},
 };
 
 TEST(Safetensors, RefusesWhatTheFormatForbids) {
@@ -65,6 +73,16 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
     EXPECT_EQ(pieces.code(), core::Code::kInvalidArgument) << row.header;
     EXPECT_THAT(pieces.status().message(), HasSubstr(row.why)) << row.header;
   }
+}
+
+// The reference implementation ignores fields that it does not know, however deep they are within its limit.
+TEST(Safetensors, IgnoresNestedFieldsThatTheFormatDoesNotName) {
+  const auto with = [](std::size_t deep) {
+    return R"({"w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0], "more": )" +
+           std::string(deep, '[') + std::string(deep, ']') + "}}";
+  };
+  for (const std::size_t deep : {3, 10, 125}) EXPECT_TRUE(read(with(deep)).ok()) << deep;
+  EXPECT_THAT(read(with(126)).status().message(), HasSubstr("nested 128 levels deep, at most 127"));
 }
 
 // Each name was compared with all before it, and each tensor looked at after each: 5 MB took minutes.
