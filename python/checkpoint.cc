@@ -150,6 +150,10 @@ void bind_checkpoint(nb::module_& module) {
       .def_prop_ro("tensors", &PythonCheckpoint::tensors)
       .def("read_into", &PythonCheckpoint::read_into, "name"_a, "out"_a.none(), "start"_a = nb::none(),
            "count"_a = nb::none());
+  nb::dict dtypes;
+  for (const checkpoint::Dtype& dtype : checkpoint::dtypes())
+    dtypes[nb::str(dtype.name.data(), dtype.name.size())] = dtype.bytes;
+  module.attr("DTYPES") = dtypes;
   module.def("newest_checkpoint", &newest, "directory"_a);
   module.def("sgd_step", &sgd, "parameter"_a.noconvert(), "gradient"_a.noconvert(),
              "momentum"_a.noconvert().none(), "parameter_copy"_a.noconvert().none(),

@@ -112,6 +112,8 @@ class Checkpoint:
         self, name: str, out: Any, start: Sequence[int] | None = None, count: Sequence[int] | None = None
     ) -> None: ...
 
+DTYPES: dict[str, int]  # types that checkpoints hold, by name, and bytes of an element
+
 def newest_checkpoint(directory: str) -> str | None: ...
 def sgd_step(
     parameter: Any,

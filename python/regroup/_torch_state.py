@@ -9,15 +9,14 @@ from __future__ import annotations
 import collections
 import json
 import warnings
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from regroup import _arguments
+from regroup import _arguments, _native
 from regroup._errors import Error, Refused, shown
-from regroup.checkpoint import SIZES
 
 STATE = "regroup.state"  # the name of the JSON of what is no tensor
 _ALIGN = 64
@@ -35,9 +34,9 @@ class TrainingState:
         self.model = model
         self.optimizer = optimizer
         self.extra = extra
-        self.keys = _state_dict_keys(model)
         self.epoch_loss = 0.0  # sum over the samples of the current epoch, of the steps with a recorded loss
         self._keepers = _extra_state_modules(model)
+        self._keys, self._copies = _state_dict_keys(model, self._keepers)
         named = _model_tensors(model)
         if limit is None:
             parameters = sum(_size(p) for p in model.parameters())
@@ -120,7 +119,9 @@ class TrainingState:
         }
         state = _encode(whole, tensors, "state", _same_order)
         listed = [(_name(t.dtype), list(t.shape)) for t in tensors.values()]
-        text = json.dumps([state, listed, self.keys, self._kinds()], separators=(",", ":")).encode()
+        if self._copies:
+            self._keys, _ = _state_dict_keys(self.model, self._keepers)
+        text = json.dumps([state, listed, self._keys, self._kinds()], separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
         return len(text).to_bytes(8, "little") + text, tensors
 
@@ -220,12 +221,59 @@ def _warn_of_extra_state(key: str, why: object) -> None:
     )
 
 
-def _state_dict_keys(model: torch.nn.Module) -> list[list[Any]]:
-    """The keys of its state_dict(), each with the number of its tensor in _model_tensors(): a tensor that two
-    modules share has two keys, and a buffer that is not persistent none."""
-    numbers = {id(tensor): number for number, tensor in enumerate(_model_tensors(model).values())}
-    items = model.state_dict(keep_vars=True).items()
-    return [[key, numbers[id(value)]] for key, value in items if id(value) in numbers]
+def _state_dict_keys(model: torch.nn.Module, keepers: Container[str]) -> tuple[list[list[Any]] | str, bool]:
+    """The keys of its state_dict(), for `regroup checkpoint export --model-only`, each with the number of its
+    tensor in _model_tensors(), or its name in a checkpoint, or None: a checkpoint does not have it. A tensor
+    that two modules share has two keys, and a buffer that is not persistent none. A text says why there are
+    none: state_dict() may be code of the model, and joining does not depend on it. Also whether some of the
+    tensors were copies, which are those of the model only as long as they equal them."""
+    try:
+        try:
+            items = dict(model.state_dict(keep_vars=True))
+        except TypeError:  # one of the model's own, without arguments
+            items = dict(model.state_dict())
+    except Exception as error:
+        # Not its message: the text is the same in all members, and messages have addresses in them.
+        return f"the state_dict() of its model raised {type(error).__name__}", False
+    own = list(_model_tensors(model).values())
+    numbers = {id(tensor): number for number, tensor in enumerate(own)}
+    by_memory = {_memory_of(tensor): tensor for tensor in own if _is_dense(tensor) and tensor.numel() > 0}
+    aliases = dict(model.named_parameters(remove_duplicate=False))
+    aliases.update(model.named_buffers(remove_duplicate=False))
+    out: list[list[Any]] = []
+    copies = False
+    for key, value in items.items():
+        if not isinstance(key, str):
+            return f"the state_dict() of its model has a key that is {_arguments.kind(key)}", False
+        if not isinstance(value, torch.Tensor):
+            if isinstance(value, Mapping) and not key.endswith("_extra_state"):
+                out.append([key, None])
+        elif id(value) in numbers:
+            out.append([key, numbers[id(value)]])
+        elif key in keepers:
+            out.append([key, f"extra_state.{key}"])
+        else:  # of a hook or of the model's own state_dict()
+            found = by_memory.get(_memory_of(value)) if _is_dense(value) else None
+            if found is None and key in aliases:
+                copies = True
+                found = aliases[key] if _is_copy(value, aliases[key]) else None
+            out.append([key, None if found is None else numbers[id(found)]])
+    return out, copies
+
+
+def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal of those that show the same memory as the same values, as what detach() gives does."""
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+
+
+def _is_copy(one: torch.Tensor, other: torch.Tensor) -> bool:
+    same = _is_dense(one) and _is_dense(other) and (one.dtype, one.shape) == (other.dtype, other.shape)
+    return same and torch.equal(_bytes_of(one), _bytes_of(other))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return plain and not tensor.is_nested and not tensor.is_quantized
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -318,7 +366,7 @@ def _why_not(tensor: torch.Tensor, name: str) -> str:
         return f"{how} tensors are not supported: save the tensors of which it is made"
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         return f"only dense tensors on the CPU are supported, not {tensor.layout} on {tensor.device}"
-    if _name(tensor.dtype) not in SIZES:
+    if _name(tensor.dtype) not in _native.DTYPES:
         return f"checkpoints have no type {_name(tensor.dtype)}: save it as {_view_of(tensor)}"
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME:
         return f"its name takes more than the {_LONGEST_NAME} bytes that a checkpoint allows"

@@ -34,10 +34,6 @@ __all__ = ["Checkpoint", "Piece", "Snapshot", "newest_checkpoint"]
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14
 _PAGE, _LINE = 4096, 64  # alignment of large pieces, which are then written without a copy, and of small ones
-# Bytes of an element of each type that a checkpoint has, as checkpoint/dtype.cc lists them.
-SIZES = {"float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1, "bfloat16": 2, "bool": 1}
-SIZES |= {f"{kind}int{8 * size}": size for kind in ("", "u") for size in (1, 2, 4, 8)}
-SIZES |= {"float16": 2, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}
 
 
 def newest_checkpoint(directory: str | os.PathLike) -> str | None:
@@ -57,10 +53,12 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        size = SIZES.get(self.dtype, 0)
+        size = _native.DTYPES.get(self.dtype, 0)
         if size == 0:
             raise Refused(
-                f"{shown(self.name)}: checkpoints have no type {shown(self.dtype)}", "invalid argument"
+                f"tensor {shown(self.name)} has type {shown(self.dtype)}, which checkpoints cannot hold; "
+                f"expected one of {', '.join(_native.DTYPES)}",
+                "invalid argument",
             )
         for extent in self.shape if self.count is None else self.count:
             size *= extent

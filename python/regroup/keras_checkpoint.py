@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from regroup import _arguments
+from regroup._dtypes import holds_all
 from regroup._errors import Error, shown
 from regroup.checkpoint import Checkpoint, Piece, Snapshot, newest_checkpoint
 
@@ -50,7 +51,7 @@ def load(path: str | os.PathLike, model: Any, lossy: Collection[str] = ()) -> No
             )
         arrays[name] = np.empty(shape, _numpy_type(dtype))
         own = variable.numpy().dtype
-        if name not in lossy and not _holds_all(own, arrays[name].dtype):
+        if name not in lossy and not holds_all(own.name, dtype):
             raise Error(
                 f"checkpoint {path}: {shown(name)} is {dtype}, and {own.name}, into which it is to be "
                 f"loaded, does not hold all its values; load(..., lossy=[{name!r}]) loads it all the same",
@@ -76,12 +77,6 @@ def _variables_of(model: Any) -> dict[str, Any]:
             raise Error(f"two variables have the path {shown(name)}", "invalid argument")
         out[name] = variable
     return out
-
-
-def _holds_all(wide: Any, narrow: Any) -> bool:
-    """Whether each value of type `narrow` is one of `wide`. NumPy says so of int64 and float64."""
-    whole_in_float = narrow.kind in "iu" and wide.kind not in "iub"
-    return np.can_cast(narrow, wide, "safe") and (not whole_in_float or wide.itemsize >= 2 * narrow.itemsize)
 
 
 def _numpy_type(dtype: str) -> Any:

@@ -51,6 +51,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from regroup._dtypes import holds_all
 from regroup._errors import Error, shown
 from regroup._import_limit import ImportLimit
 from regroup._torch_state import STATE as _STATE
@@ -265,7 +266,7 @@ class Reader(StorageReader):
         return done
 
     def _check_type(self, name: str, saved: torch.dtype, target: torch.dtype) -> None:
-        if name not in self.lossy and not _holds_all(target, saved):
+        if name not in self.lossy and not holds_all(_name(target), _name(saved)):
             raise Error(
                 f"checkpoint {self.path}: {shown(name)} is {_name(saved)}, and {_name(target)}, into which "
                 "it is to be loaded, does not hold all its values; "
@@ -276,24 +277,6 @@ class Reader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
         return (Path(checkpoint_id) / "MANIFEST").exists()
-
-
-def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    """Whether each value of type `narrow` is one of type `wide`."""
-    if wide == narrow or narrow == torch.bool:
-        return True
-    if wide == torch.bool or (narrow.is_complex and not wide.is_complex):
-        return False
-    wide, narrow = wide.to_real(), narrow.to_real()
-    if not narrow.is_floating_point:
-        values = torch.iinfo(narrow)
-        if not wide.is_floating_point:
-            return torch.iinfo(wide).min <= values.min and values.max <= torch.iinfo(wide).max
-        return max(values.max, -values.min) <= 2 / torch.finfo(wide).eps
-    if not wide.is_floating_point:
-        return False
-    most, least = torch.finfo(wide), torch.finfo(narrow)
-    return most.eps <= least.eps and least.max <= most.max and most.smallest_normal <= least.smallest_normal
 
 
 def _piece_of(item: WriteItem, data: Any) -> Piece:
@@ -329,6 +312,7 @@ def _main() -> None:
     parser.add_argument("directory")
     parser.add_argument("step", type=int)
     args = parser.parse_args()
+    warnings.simplefilter("ignore")  # torch's are about its own use, and lines beside ours
     try:
         state = torch.load(args.file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's unpickler lets a damaged file raise anything: KeyError, TypeError
@@ -348,7 +332,8 @@ def _reason_of(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     advice = ("Weights only load failed", "(1)", "(2)", "Check the documentation")
     lines = [line for line in lines if not line.startswith(advice)] or lines[:1] or ["it is cut off"]
-    return f"{type(error).__name__}: {lines[0].removeprefix('WeightsUnpickler error: ')}"
+    why = lines[0].removeprefix("WeightsUnpickler error: ").partition(". Please use ")[0]
+    return f"{type(error).__name__}: {why}"
 
 
 def _fail(why: str) -> NoReturn:

@@ -123,6 +123,15 @@ def test_a_description_that_cannot_be_is_refused(change, tmp_path):
     assert not list(tmp_path.glob("step-*"))
 
 
+def test_a_description_of_an_unknown_type_names_the_tensor_and_the_types(tmp_path):
+    with Save(tmp_path, 1, TINY) as part:
+        part.description["tensors"] = [{"name": "x\n", "dtype": "uint4", "shape": [1], "offset": 0}]
+        said = part.run().stderr.decode()
+    assert said.startswith(
+        r"tensor x\n has type uint4, which checkpoints cannot hold; expected one of float32,"
+    )
+
+
 def test_a_part_that_is_missing_makes_no_checkpoint(tmp_path):
     with Save(tmp_path, 1, TINY, writer=1, writers=2) as part:
         done = part.run()

@@ -69,8 +69,18 @@ def test_a_path_that_a_save_returns_is_there_whatever_its_step(tmp_path):
         "step-00000200",
         "step-00000300",
     ]
-    part = checkpoint.Snapshot([checkpoint.Piece("x", "float32", (2,))]).write(tmp_path, 400, commit=False)
-    assert part.is_dir() and not (tmp_path / "step-00000400").exists()
+    snapshot = checkpoint.Snapshot([checkpoint.Piece("x", "float32", (2,))])
+    part = snapshot.write(tmp_path, 400, commit=False)
+    assert sorted(p.name for p in part.iterdir()) == ["PART-0000", "shard-0000-of-0001.h5"]
+    assert not (tmp_path / "step-00000400").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fnuz", "uint4", "complex32", "x\x1b"])
+def test_a_piece_of_an_unknown_type_is_refused_before_it_takes_memory(dtype):
+    shown = "x\\\\x1b" if dtype == "x\x1b" else dtype
+    why = f"^tensor a has type {shown}, which checkpoints cannot hold; expected one of float32, .*complex128"
+    with pytest.raises(regroup.Refused, match=why):
+        checkpoint.Snapshot([checkpoint.Piece("a", dtype, (1 << 50,))])
 
 
 def test_an_import_removes_no_checkpoint(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import collections
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import pytest
 import regroup.torch
 import safetensors
 import torch
-from regroup.torch_checkpoint import Reader, Writer, load, newest_checkpoint, save
-from regroup.torch_checkpoint import _holds_all as holds_all
+from regroup import _native
+from regroup._dtypes import holds_all
+from regroup._torch_state import TrainingState
+from regroup.torch_checkpoint import Reader, Writer, _write, load, newest_checkpoint, save
 from torch import nn
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
@@ -48,21 +51,53 @@ def test_keys_come_back_in_the_order_in_which_they_were_saved(tmp_path):
     [
         ("bool", "uint8"), ("uint8", "int16"), ("int32", "int64"), ("int16", "float32"), ("int32", "float64"),
         ("float16", "float32"), ("bfloat16", "float32"), ("float8_e5m2", "float16"), ("float32", "complex64"),
-        ("int8", "bfloat16"),
+        ("int8", "bfloat16"), ("float8_e4m3fn", "float16"), ("float8_e5m2", "bfloat16"),
+        ("float8_e8m0fnu", "bfloat16"), ("int32", "complex128"), ("bool", "float8_e5m2"),
+        ("float16", "complex64"), ("uint32", "float64"),
     ],
 )  # fmt: skip
 def test_a_type_holds_all_values_of_a_narrower_one(narrow, wide):
-    narrow, wide = getattr(torch, narrow), getattr(torch, wide)
     assert holds_all(narrow, narrow)
     assert holds_all(wide, narrow)
     assert not holds_all(narrow, wide)
 
 
+def edges_of(dtype: torch.dtype) -> torch.Tensor:
+    """Values at which conversions begin to round."""
+    if dtype == torch.bool:
+        return torch.tensor([False, True])
+    if dtype.itemsize == 1:
+        return torch.arange(256, dtype=torch.int16).to(torch.uint8).view(dtype)
+    if dtype.is_floating_point:
+        about = torch.finfo(dtype)
+        return torch.tensor([1 + about.eps, -about.max, about.smallest_normal, about.tiny * about.eps]).to(
+            dtype
+        )
+    about = torch.iinfo(dtype)
+    return torch.tensor([about.min, about.max, about.max - 1, about.max // 2], dtype=dtype)
+
+
+def test_what_one_type_holds_of_another_comes_back_through_it():
+    names = [name for name in _native.DTYPES if "complex" not in name and "e8m0" not in name]
+    names = [name for name in names if not name.startswith("uint") or name == "uint8"]  # torch converts few
+    for narrow in names:
+        values = edges_of(getattr(torch, narrow))
+        for wide in names:
+            there = values.to(getattr(torch, wide)).to(values.dtype).double()
+            same = (there == values.double()) | (there.isnan() & values.double().isnan())
+            assert same.all() or not holds_all(wide, narrow), (narrow, wide)
+
+
 @pytest.mark.parametrize(
-    ("one", "other"), [("bfloat16", "float16"), ("int8", "uint8"), ("int32", "float32"), ("int64", "float64")]
-)
+    ("one", "other"),
+    [
+        ("bfloat16", "float16"), ("int8", "uint8"), ("int32", "float32"), ("int64", "float64"),
+        ("int64", "complex128"), ("uint64", "complex128"), ("int32", "complex64"), ("uint8", "float8_e4m3fn"),
+        ("float8_e5m2", "float8_e4m3fn"), ("float8_e8m0fnu", "float16"), ("bool", "float8_e8m0fnu"),
+        ("float32", "int64"),
+    ],
+)  # fmt: skip
 def test_neither_of_two_types_holds_all_values_of_the_other(one, other):
-    one, other = getattr(torch, one), getattr(torch, other)
     assert not holds_all(one, other)
     assert not holds_all(other, one)
 
@@ -181,8 +216,10 @@ class Model(nn.Module):
 model = Model()
 optimizer = torch.optim.Adam(model.parameters())
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 100)
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)  # whose best loss is infinite
+plateau.mode_worse, plateau.threshold = -float("inf"), float("nan")
 data = [(torch.ones(4), torch.ones(1))] * 40
-session = regroup.torch.join(model, optimizer, data, batch_size=4, epochs=1, extra=[schedule])
+session = regroup.torch.join(model, optimizer, data, batch_size=4, epochs=1, extra=[schedule, plateau])
 for step in session:
     for x, y in step:
         (model(x) - y).pow(2).mean().backward()
@@ -259,8 +296,100 @@ def exported(place, file, form: str) -> dict:
 @pytest.mark.parametrize("form", ["torch", "safetensors", "npz"])
 def test_the_exported_model_of_a_job_has_the_keys_of_its_state_dict(job, form, tmp_path):
     wanted = torch.load(job / "end.pt", weights_only=True)[0]
-    assert list(wanted) == list(dict.fromkeys(wanted)) and "head.weight" in wanted and "mask" not in wanted
+    assert "head.weight" in wanted and "mask" not in wanted
     assert same_tensors(exported(job / "kept", tmp_path / "model", form), wanted)
+
+
+def state_of(model: nn.Module) -> TrainingState:
+    return TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1), [], None)
+
+
+def as_job(state: TrainingState, folder):
+    """The checkpoint that a job makes of `state`."""
+    pieces = [torch.frombuffer(bytearray(state.save()[0]), dtype=torch.uint8)]
+    return _write(folder, 1, {"regroup.state": pieces[0], **state.named()})
+
+
+class WithExtraState(nn.Linear):
+    def get_extra_state(self):
+        return torch.arange(3)
+
+    def set_extra_state(self, state): ...
+
+
+class OwnStateDict(nn.Linear):
+    def state_dict(self):
+        return {"renamed": self.weight.detach(), "bias": self.bias}
+
+
+class NoStateDict(nn.Linear):
+    def state_dict(self, *args, **kwargs):
+        raise KeyError("mine")
+
+
+def cloning(module, state, prefix, metadata):
+    state["bias"] = state["bias"].detach().clone()
+
+
+def doubling(module, state, prefix, metadata):
+    state["bias"] = state["bias"] + 1
+
+
+def test_keys_of_a_state_dict_that_hooks_and_models_make(tmp_path):
+    model = nn.Linear(2, 3)
+    model._register_state_dict_hook(cloning)
+    place = as_job(state_of(model), tmp_path / "clone")
+    assert same_tensors(exported(place.parent, tmp_path / "file", "torch"), model.state_dict())
+    kept = WithExtraState(2, 3)
+    place = as_job(state_of(kept), tmp_path / "kept")
+    assert same_tensors(exported(place.parent, tmp_path / "file", "torch"), kept.state_dict())
+    own = OwnStateDict(2, 3)
+    place = as_job(state_of(own), tmp_path / "own")
+    assert same_tensors(exported(place.parent, tmp_path / "file", "torch"), own.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: NoStateDict(2, 3), r"the state_dict\(\) of its model raised KeyError"),
+        (lambda: hooked(doubling), r"bias in the state_dict\(\) of its model is none of its parameters"),
+        (lambda: no_longer_alike(), r"bias in the state_dict\(\) of its model is none of its parameters"),
+    ],
+    ids=["raises", "another value", "another value later"],
+)
+def test_a_model_that_is_not_in_the_checkpoint_is_not_exported_in_part(make, why, tmp_path):
+    made = make()
+    as_job(made if isinstance(made, TrainingState) else state_of(made), tmp_path / "kept")
+    words = [
+        "regroup",
+        "checkpoint",
+        "export",
+        tmp_path / "kept",
+        tmp_path / "no",
+        "--to",
+        "npz",
+        "--model-only",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and re.search(f"{why}.*export it without --model-only", done.stderr), done
+    assert not (tmp_path / "no").exists()
+
+
+def hooked(hook) -> nn.Module:
+    model = nn.Linear(2, 3)
+    model._register_state_dict_hook(hook)
+    return model
+
+
+def no_longer_alike() -> TrainingState:
+    """As of a model that shows an average of its weights, which begins with them."""
+    model = nn.Linear(2, 3)
+    average = model.bias.detach().clone()
+    model._register_state_dict_hook(lambda module, state, *_: state.update(bias=average))
+    state = state_of(model)
+    with torch.no_grad():
+        model.bias += 1
+    return state
 
 
 def test_the_model_of_any_other_checkpoint_is_exported(tmp_path):
@@ -318,6 +447,7 @@ BAD_FILES = {
     "no storage": (b"", b"", "data/0"),
     "an old tar archive": (None, None, "legacy .tar format"),
     "nothing": (None, None, "EOFError: it is cut off"),
+    "a number of NumPy": (None, None, r"numpy\S*scalar"),
 }
 
 
@@ -327,6 +457,8 @@ def test_files_that_torch_does_not_load_are_refused_in_one_line(case, tmp_path, 
     path = tmp_path / "bad\x1b[31m.pt"
     if case == "nothing":
         path.touch()
+    elif case == "a number of NumPy":
+        torch.save({"loss": np.float64(0.5)}, path)
     elif case == "an old tar archive":
         with tarfile.open(path, "w") as archive:
             for name in ("sys_info", "pickle", "storages", "tensors"):
@@ -338,7 +470,22 @@ def test_files_that_torch_does_not_load_are_refused_in_one_line(case, tmp_path, 
         regroup.torch_checkpoint._main()
     said = capsys.readouterr().err
     assert ended.value.code == 2 and len(said.splitlines()) == 1 and "\x1b" not in said, said
-    assert why in said and "bad\\x1b[31m.pt: no file of torch.save()" in said, said
+    assert re.search(why, said) and "bad\\x1b[31m.pt: no file of torch.save()" in said, said
+    assert "Please use" not in said and "add_safe_globals" not in said, said
+
+
+@pytest.mark.parametrize("dtype", ["quantized", "complex32"])
+def test_torch_adds_no_lines_of_its_own(dtype, tmp_path):
+    """Of what it is about to change."""
+    path = tmp_path / "a.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        torch.save({"q": one if dtype == "quantized" else torch.zeros(2, dtype=torch.complex32)}, path)
+    words = [sys.executable, "-m", "regroup.torch_checkpoint", path, tmp_path / "d", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("regroup checkpoint: ") and "q: " in line
 
 
 class Endless(IterableDataset):

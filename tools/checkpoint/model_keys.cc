@@ -1,6 +1,6 @@
 // What python/regroup/_torch_state.py writes into the tensor regroup.state: of save() the JSON [state,
 // names], of a job the length of the text in 8 bytes and the JSON [state, types and shapes, keys of the
-// model's state_dict()].
+// model's state_dict() or why there are none].
 #include "tools/checkpoint/model_keys.h"
 
 #include <fmt/format.h>
@@ -116,12 +116,21 @@ Result<Selection> select_saved(const Checkpoint& from, const Json& json) {
   return out.take(why);
 }
 
-// Of a job; `keys`: [key, number of the tensor among those of the model, which come first].
+// Of a job; `keys`: [key, number of the tensor among those of the model, which come first; or its name in the
+// checkpoint; or nothing, of what the checkpoint has not].
 Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const Json& keys) {
   const Json* model = find_model(state);
   if (model == nullptr) return not_as_written(from);
   Selector out(from);
   for (const Json& item : keys) {
+    const bool named = item.is_array() && item.size() == 2 && item[0].is_string();
+    if (named && item[1].is_string() && out.add(item[1].get<std::string>(), item[0].get<std::string>()))
+      continue;
+    if (named && (item[1].is_null() || item[1].is_string()))
+      return core::invalid_argument(fmt::format(
+          "checkpoint {}: {} in the state_dict() of its model is none of its parameters and buffers, "
+          "which a job saves: export it without --model-only",
+          from.path(), escaped(item[0].get<std::string>())));
     const bool pair =
         item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_number_unsigned();
     const std::size_t number = pair ? item[1].get<std::size_t>() : 0;
@@ -130,6 +139,26 @@ Result<Selection> select_of_job(const Checkpoint& from, const Json& state, const
       return not_as_written(from);
   }
   return out.take("its state_dict() is empty");
+}
+
+// Python writes NaN, Infinity and -Infinity, which JSON has not: 0 in their places, as no key depends on
+// them.
+std::string without_constants(std::string_view text) {
+  std::string out(text);
+  bool in_string = false;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (in_string && out[i] == '\\')
+      ++i;
+    else if (out[i] == '"')
+      in_string = !in_string;
+    if (in_string || i >= out.size()) continue;
+    for (const std::string_view constant : {"NaN", "Infinity", "-Infinity"}) {
+      if (out.compare(i, constant.size(), constant) != 0) continue;
+      out.replace(i, constant.size(), constant.size(), ' ');
+      out[i] = '0';
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -169,9 +198,13 @@ Result<Selection> model_of(const Checkpoint& from) {
     return not_as_written(from);
   const std::string_view body = saved ? std::string_view(text) : std::string_view(text).substr(8, length);
   const bool deep = checkpoint::outline_of_json(body).depth > kDeepest;
-  const Json json = Json::parse(deep ? "" : body, nullptr, /*allow_exceptions=*/false);
+  const Json json =
+      Json::parse(deep ? std::string() : without_constants(body), nullptr, /*allow_exceptions=*/false);
   if (!json.is_array() || json.size() < 2 || !json[1].is_array()) return not_as_written(from);
   if (saved) return select_saved(from, json);
+  if (json.size() > 2 && json[2].is_string())
+    return core::invalid_argument(fmt::format("checkpoint {}: {}: export it without --model-only",
+                                              from.path(), escaped(json[2].get<std::string>())));
   // Jobs have not always said the keys.
   return json.size() > 2 && json[2].is_array() ? select_of_job(from, json[0], json[2])
                                                : named.take("no tensor is called model.KEY");

@@ -2,12 +2,15 @@
 #include "tools/persist/description.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <vector>
 
 #include "checkpoint/dtype.h"
+#include "core/printable.h"
 
 namespace regroup::persist {
 namespace {
@@ -58,9 +61,15 @@ Status take_piece(const Json& from, std::span<const std::byte> memory, SnapshotP
   if (!from.contains("start")) out->box = checkpoint::whole(out->shape);
   const auto size = checkpoint::size_of_dtype(out->dtype);
   const auto volume = checkpoint::volume_of(out->box.count);
-  if (!size || !volume || !checkpoint::lies_within(out->box, out->shape)) return wrong("tensors");
+  if (!size)
+    return invalid_argument(
+        fmt::format("tensor {} has type {}, which checkpoints cannot hold; expected one of {}",
+                    core::escaped(out->name), core::escaped(out->dtype),
+                    fmt::join(checkpoint::dtypes() | std::views::transform(&checkpoint::Dtype::name), ", ")));
+  if (!volume || !checkpoint::lies_within(out->box, out->shape)) return wrong("tensors");
   if (offset > memory.size() || *volume > (memory.size() - offset) / *size)
-    return invalid_argument(fmt::format("description: tensor {} reaches beyond the memory", out->name));
+    return invalid_argument(
+        fmt::format("description: tensor {} reaches beyond the memory", core::escaped(out->name)));
   out->bytes = memory.subspan(offset, *volume * *size);
   return {};
 }
@@ -97,6 +106,7 @@ core::Result<Description> parse(std::string_view text, std::span<const std::byte
   REGROUP_RETURN_IF_ERROR(take(json, "uring", &out.writing.uring));
   REGROUP_RETURN_IF_ERROR(take(json, "fenced", &out.fenced));
   REGROUP_RETURN_IF_ERROR(take(json, "commit", &out.commit));
+  out.writing.commits = out.commit;
   REGROUP_RETURN_IF_ERROR(take_snapshot(json, memory, &out.snapshot));
   if (out.directory.empty()) return wrong("directory");
   return out;
