@@ -187,6 +187,19 @@ TEST(LaunchTest, RanksOfOneLaunchHaveOneKeyAndOthersHaveNot) {
   EXPECT_NE(under(0, 100), under(0, 200));
 }
 
+TEST(LaunchTest, TheProcessThatStartsAllRanksIsKnownByItsName) {
+  const auto started_by = [](const std::string& name) {
+    return find(openmpi(0, 2, 2), {{50, "", "sh", openmpi(0, 2, 2)}, {9, "", name, {}}});
+  };
+  for (const char* name : {"mpirun", "mpirun.openmpi", "prterun", "regroup-agent"}) {
+    const auto launch = started_by(name);
+    ASSERT_TRUE(launch.ok() && launch->has_value()) << name;
+    EXPECT_EQ((*launch)->starter, 9);
+    EXPECT_TRUE((*launch)->by_launcher) << name;
+  }
+  EXPECT_FALSE((*started_by("bash"))->by_launcher);
+}
+
 TEST(LaunchTest, AProcessThatARankStartedAfterItHadJoinedIsNotTheRank) {
   const Variables own = openmpi(1, 2, 2);
   const Ancestor joined{50, "", "python", own, /*joined=*/true}, mpirun{9, "", "mpirun", {}};
