@@ -64,6 +64,24 @@ def test_a_tracked_array_without_elements_is_a_tensor_like_any_other():
     assert b"".join(other.save()) == b"".join(one.save())
 
 
+def test_a_loop_that_was_left_may_be_entered_again():
+    """The sum of the last step is readable until then."""
+    weight = np.zeros(5, np.float32)
+    session = join(weight, samples=4, batch=2, epochs=3)
+    seen = []
+    for _ in range(3):
+        for step in session:
+            for shard in step:
+                shard.gradient[:] = len(shard.samples) / step.samples
+            seen.append(step.number)
+            if step.number % 2 == 0:
+                break
+        weight += step.gradient
+    assert seen == [1, 2, 3, 4, 5, 6] and weight.tolist() == [3.0] * 5
+    assert list(session) == []
+    session.finish()
+
+
 def test_steps_use_each_sample_once_per_epoch_and_sum_the_shards():
     weight = np.zeros(5, np.float32)
     session = join(weight, samples=21, batch=8, epochs=2)
