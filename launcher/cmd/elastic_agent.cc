@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "elastic/membership/coordinator_effects.h"
+#include "launcher/supervise/due.h"
 #include "launcher/supervise/dying.h"
 
 namespace regroup::cmd {
@@ -214,27 +215,26 @@ core::Status ElasticAgent::adopt(Link& link, core::MemberId member) {
 
 // Its buffers may be given away only when it, not just its parent, is gone.
 core::Status ElasticAgent::watch_joined(core::MemberId member, pid_t pid) {
+  if (joined_.contains(member)) return {};
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0 && errno == ESRCH) return {};  // gone already
   if (fd < 0)
     return core::system_error("pidfd_open", fmt::format("process {} of member {}", pid, member), errno);
-  const auto found = joined_.try_emplace(member, agent_.loop()).first;
-  if (found->second.pidfd.is_open()) {
-    ::close(fd);
-    return {};
-  }
-  found->second.pid = pid;
-  found->second.pidfd.assign(fd);
-  found->second.pidfd.async_wait(found->second.pidfd.wait_read,
-                                 [this, member](const boost::system::error_code& error) {
-                                   if (!error) joined_ended(member);
-                                 });
+  Joined& joined = joined_.try_emplace(member, agent_.loop()).first->second;
+  joined.pid = pid;
+  joined.pidfd.assign(fd);
+  await_joined(member);
   return {};
 }
 
-void ElasticAgent::joined_ended(core::MemberId member) {
+void ElasticAgent::await_joined(core::MemberId member) {
   const auto found = joined_.find(member);
   if (found == joined_.end()) return;
+  if (auto& pidfd = found->second.pidfd; !launcher::is_readable(pidfd.native_handle())) {
+    return pidfd.async_wait(pidfd.wait_read, [this, member](const boost::system::error_code& error) {
+      if (!error) await_joined(member);
+    });
+  }
   const auto exit = found->second.exit;
   joined_.erase(found);
   if (exit) reaped(*exit);

@@ -99,7 +99,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void release(Link& link);
   [[nodiscard]] core::Status adopt(Link& link, core::MemberId member);
   [[nodiscard]] core::Status watch_joined(core::MemberId member, pid_t pid);
-  void joined_ended(core::MemberId member);
+  void await_joined(core::MemberId member);
   void look_for_its_end(core::MemberId member);
   void on_still_there(core::MemberId member);
   void reaped(const launcher::MemberExit& exit);

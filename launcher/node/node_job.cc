@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "launcher/pmi/helper.h"
+#include "launcher/supervise/due.h"
 #include "launcher/supervise/signals.h"
 
 namespace regroup::node {
@@ -201,6 +202,7 @@ void NodeJob::end_all() {
 void NodeJob::watch_life() {
   life_.async_wait(life_.wait_read, [this](const boost::system::error_code& error) {
     if (error) return;
+    if (!launcher::is_readable(life_.native_handle())) return watch_life();
     std::array<char, 64> bytes;
     if (::read(life_.native_handle(), bytes.data(), bytes.size()) > 0) return watch_life();
     // What is our parent's ends with it; the head's door tells whether the job does, too.

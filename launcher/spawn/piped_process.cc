@@ -12,6 +12,7 @@
 #include <csignal>
 
 #include "core/fd.h"
+#include "launcher/supervise/due.h"
 
 namespace regroup::launcher {
 namespace {
@@ -143,7 +144,8 @@ void PipedProcess::close_input() {
 
 void PipedProcess::wait_end() {
   pidfd_.async_wait(pidfd_.wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->on_end();
+    if (error) return;
+    is_readable(self->pidfd_.native_handle()) ? self->on_end() : self->wait_end();
   });
 }
 

@@ -1,6 +1,8 @@
-// A timer that has expired is not cancelled any more: its handler is on its way, without an error, and has to
-// look itself whether it still counts.
+// A handler of Asio may come for nothing: that of a timer that has expired is not cancelled any more, and
+// that of a descriptor comes, at times, for an event of another that had its number before.
 #pragma once
+
+#include <poll.h>
 
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -15,6 +17,12 @@ namespace regroup::launcher {
 // Its handlers get an error, or find that it is not due.
 inline void call_off(boost::asio::steady_timer& timer) {
   timer.expires_at(boost::asio::steady_timer::time_point::max());
+}
+
+// Whether a read of `fd` would not block; of a pidfd: whether its process has ended.
+[[nodiscard]] inline bool is_readable(int fd) {
+  pollfd polled{fd, POLLIN, 0};
+  return ::poll(&polled, 1, 0) == 1;
 }
 
 }  // namespace regroup::launcher
