@@ -1,6 +1,7 @@
 // How the program of a member failed, as it says so itself before it ends.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/world.h"
@@ -16,6 +17,7 @@ struct Failure {
   std::string place;    // "train.py:6"
   std::string message;  // one line: "FileNotFoundError: [Errno 2] No such file or directory: 'log'"
   bool final = false;   // every member fails in that way, now and later: the job is to end
+  std::uint64_t trace = 0;  // digest of all frames of the traceback; 0: not known
   [[nodiscard]] bool known() const { return !kind.empty(); }
   bool operator==(const Failure&) const = default;
 };

@@ -123,6 +123,7 @@ struct JobDone {  // also coordinator -> guardian
   std::int32_t exit_code = 0;
   std::string reason;
   bool state_lost = false;  // no member is left that has it: what checkpoints have is the newest
+  bool save_state = false;  // a failure, but members that are left hold a state that is worth a checkpoint
   bool operator==(const JobDone&) const = default;
 };
 

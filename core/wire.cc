@@ -133,9 +133,10 @@ MemberDrained plain(const fb::MemberDrainedT& t) { return {t.member}; }
 fb::FailureT table(const Failure& m) {
   fb::FailureT t;
   t.member = m.member, t.kind = m.kind, t.place = m.place, t.message = m.message, t.final = m.final;
+  t.trace = m.trace;
   return t;
 }
-Failure plain(const fb::FailureT& t) { return {t.member, t.kind, t.place, t.message, t.final}; }
+Failure plain(const fb::FailureT& t) { return {t.member, t.kind, t.place, t.message, t.final, t.trace}; }
 fb::MemberLostT table(const MemberLost& m) {
   fb::MemberLostT t;
   t.member = m.member, t.joined = m.joined, t.finished = m.finished, t.exit_code = m.exit_code,
@@ -203,9 +204,10 @@ Hello plain(const fb::HelloT&) { return {}; }
 fb::JobDoneT table(const JobDone& m) {
   fb::JobDoneT t;
   t.exit_code = m.exit_code, t.reason = m.reason, t.state_lost = m.state_lost;
+  t.save_state = m.save_state;
   return t;
 }
-JobDone plain(const fb::JobDoneT& t) { return {t.exit_code, t.reason, t.state_lost}; }
+JobDone plain(const fb::JobDoneT& t) { return {t.exit_code, t.reason, t.state_lost, t.save_state}; }
 fb::StatusRequestT table(const StatusRequest&) { return {}; }
 StatusRequest plain(const fb::StatusRequestT&) { return {}; }
 fb::StatusReplyT table(const StatusReply& m) {

@@ -148,7 +148,8 @@ void Coordinator::on_agent(core::NodeId node, const core::Message& message) {
     on_peer_suspect(node, *suspect);
   } else if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
     // Nobody can tell which of the states is the right one, so no restart from memory follows.
-    if (own(diverged->member) && world_.rank_of(diverged->member) >= 0) end(1, diverged->why);
+    if (own(diverged->member) && world_.rank_of(diverged->member) >= 0)
+      end(1, diverged->why, StateLeft::kDiverged);
   } else if (const auto* taught = std::get_if<core::Taught>(&message.body)) {
     copy_instead(lessons_.on_taught(scene(), node, *taught));
   } else if (const auto* learned = std::get_if<core::Learned>(&message.body)) {

@@ -89,8 +89,8 @@ class Coordinator {
   [[nodiscard]] bool seat(std::vector<core::WorldMember>* members, core::Position resume) const;
   void enter(const core::World& world);
   void end_if_over();
-  void end(std::int32_t exit_code, const std::string& reason, bool state_lost = false);
-  void fail(const std::string& what, bool state_lost = false);
+  void end(std::int32_t exit_code, const std::string& reason, StateLeft left = StateLeft::kWithMembers);
+  void fail(const std::string& what, StateLeft left = StateLeft::kWithMembers);
   void start_members();
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
   void lost_before_ready(Record* member, const core::MemberLost& lost);

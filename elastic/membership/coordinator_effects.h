@@ -51,6 +51,9 @@ struct Journal {  // written before any effect after it is performed; a World or
 struct Say {  // a line for the user's terminal
   std::string sentence;
 };
+// What a job that fails leaves to be saved: the newest state, states that differ, or nothing.
+enum class StateLeft : std::uint8_t { kWithMembers, kDiverged, kNone };
+
 // JobDone::exit_code of a job whose members have all left on notice: whoever ends it knows its status.
 inline constexpr std::int32_t kEndedOnNotice = -1;
 

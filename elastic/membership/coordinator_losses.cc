@@ -82,27 +82,29 @@ void Coordinator::charge(Record* r) {
     if (other != nullptr && other->lives_in_world()) others.insert(other->restart_slot);
   }
   const bool was_in = r->entered != core::TimePoint{};
-  const auto verdict =
-      budget_.on_ending(now_,
-                        {.member = r->id,
-                         .slot = r->restart_slot,
-                         .failure = r->failure,
-                         .cause = r->cause,
-                         .outside = r->reaped && !r->stood_still && ended_from_outside(r->status),
-                         .ready = r->warm_order > 0,
-                         .learning = r->learning && !was_in,
-                         .lived = was_in ? now_ - r->entered : core::Duration{},
-                         .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
-                         .at = std::max(r->step, world_.resume.step())},
-                        others);
+  const auto verdict = budget_.on_ending(
+      now_,
+      {.member = r->id,
+       .slot = r->restart_slot,
+       .failure = r->failure,
+       .cause = r->cause,
+       .outside = r->reaped && !r->stood_still && !r->failure.known() && ended_from_outside(r->status),
+       .ready = r->warm_order > 0,
+       .learning = r->learning && !was_in,
+       .lived = was_in ? now_ - r->entered : core::Duration{},
+       .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
+       .at = std::max(r->step, world_.resume.step())},
+      others);
   if (verdict.what == RestartBudget::What::kRestart) return;
   const std::int32_t status = r->status != 0 ? r->status : 1;
   if (verdict.what == RestartBudget::What::kEndJob)
-    return end(status, verdict.why, r->failure.kind == core::kUnreadableKind);
+
+    return end(status, verdict.why,
+               r->failure.kind == core::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
   // On this host alone no further slots come, and nothing is lost before World 1.
   const bool more = budget_.any_left(desired_, members_.used_slots()) || members_.staying() >= policy_.min;
   if (more || (job_.nodes.empty() && world_.generation > 0))
-    return note(verdict.why + ": starting no more there, `regroup resize` tries again");
+    return note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
   end(status,
       fmt::format("{}: {} of at least {} members are left", verdict.why, members_.staying(), policy_.min));
 }

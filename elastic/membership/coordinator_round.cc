@@ -174,7 +174,8 @@ void Coordinator::form_world(const std::vector<core::MemberId>& next, const std:
     if (r.caught_up) w.resume = std::max(w.resume, core::Position::of(r.learned));
   }
   if (!seat(&w.members, w.resume)) {
-    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()), true);
+    return fail(fmt::format("all members that held the state of step {} are lost", w.resume.step()),
+                StateLeft::kNone);
   }
   const core::Step open = w.resume.step() + 1;
   const auto before = world_.generation > 0 ? core::owners_of(world_, open) : std::vector<core::Seat>{};
@@ -270,7 +271,7 @@ void Coordinator::end_if_over() {
     end(status,
         status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
   } else if (lost) {
-    fail(fmt::format("all members of generation {} are lost", world_.generation), true);
+    fail(fmt::format("all members of generation {} are lost", world_.generation), StateLeft::kNone);
   } else {
     // Agents hear first that the job ends, so that they ask for the state of who stands at its boundary.
     end(kEndedOnNotice, "all members left on notice");
@@ -284,21 +285,22 @@ void Coordinator::end_if_over() {
 }
 
 // With the status of the member whose death began it.
-void Coordinator::fail(const std::string& what, bool state_lost) {
+void Coordinator::fail(const std::string& what, StateLeft left) {
   const Record* first = members_.first_failure(progress_since_);
-  if (first == nullptr) return end(1, what, state_lost);
+  if (first == nullptr) return end(1, what, left);
   end(first->status,
-      fmt::format("{}, first member {} ({})", what, first->id, what_of(first->failure, first->cause)),
-      state_lost);
+      fmt::format("{}, first member {} ({})", what, first->id, what_of(first->failure, first->cause)), left);
 }
 
-void Coordinator::end(std::int32_t exit_code, const std::string& reason, bool state_lost) {
+void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLeft left) {
   stage_ = Stage::kDone;
   remember(reason);
+  const core::JobDone done{exit_code, reason, left == StateLeft::kNone,
+                           exit_code > 0 && left == StateLeft::kWithMembers};
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
-    emit(ToAgent{0, core::JobDone{exit_code, reason, state_lost}});
+    emit(ToAgent{0, done});
   } else {
-    to_agents(core::JobDone{exit_code, reason, state_lost});
+    to_agents(done);
   }
   emit(Done{exit_code, reason});
 }

@@ -39,7 +39,7 @@ void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::
     agent.say(fmt::format("the job is over: {}", done.reason));
   }
   if (done.state_lost) return agent.kill_stateless(done.exit_code, doubtful_hosts, resumed);
-  if (done.exit_code != 0 && last > core::Duration::zero()) return agent.terminate(done.exit_code, last);
+  if (done.exit_code != 0 && last > core::Duration::zero()) return agent.end_within(done.exit_code, last);
   agent.kill(done.exit_code);
 }
 
@@ -95,7 +95,7 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
           end_job(agent_, done, agent_.crew().options().apps.at(0), options_.quiet);
         };
         // Members below MIN, say, hold the state, and are killed now.
-        done->exit_code > 0 && !done->state_lost && !diverged_ ? checkpoints_.save_now(end) : end();
+        done->save_state ? checkpoints_.save_now(end) : end();
       },
       // What it misses until the guardian has restarted it, it asks for with Hello.
       [](const core::Status&) {});
@@ -115,6 +115,9 @@ void ElasticAgent::on_message(const core::Message& message) {
     if (!status.ok() && !options_.quiet) agent_.say("no lessons from here: " + status.message());
     core_.set_endpoints(options_.lessons->endpoints());
   }
+  const auto* done = std::get_if<core::JobDone>(&message.body);
+  if (done != nullptr && done->save_state && !options_.host.empty())  // the core kills the members
+    return checkpoints_.save_now([this, message] { perform(core_.handle({}, message)); });
   perform(core_.handle({}, message));
   if (std::holds_alternative<core::Query>(message.body)) look_at_finished();  // each second
 }
@@ -181,7 +184,6 @@ void ElasticAgent::on_member_message(LinkId id, const core::Message& message) {
     }
   }
   if (const auto* diverged = std::get_if<core::Diverged>(&message.body)) {
-    diverged_ = true;
     const std::string newest = checkpoints_.newest();
     const core::Diverged full{diverged->member, diverged->why + (newest.empty() ? "" : "; " + newest)};
     return perform(core_.handle({link.member}, {.incarnation = message.incarnation, .body = full}));
@@ -259,9 +261,7 @@ void ElasticAgent::reaped(const launcher::MemberExit& exit) {
     if (finished && !agent_.ending()) finished_.ended(exit.status());
     watched_.erase(found);
   }
-  if (exit.exceeded_memory > 0 && !agent_.ending()) {
-    agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
-  }
+  if (exit.exceeded_memory > 0 && !agent_.ending()) on_exceeded_memory(exit);
   perform(core_.on_reaped(exit.member, exit.pid, exit.code, exit.signal));
   checkpoints_.on_member_ended();
 }

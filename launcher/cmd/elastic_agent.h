@@ -2,8 +2,6 @@
 // membership::AgentCore, and its effects into messages, processes and signals.
 #pragma once
 
-#include <utility>
-
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -12,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -49,7 +48,7 @@ struct ElasticAgentOptions {
 
 // Says how the job ended, unless it is being ended already, and ends all members of `agent`.
 // `doubtful_hosts`: how many there are whose members may live on for a moment; `resumed`: what the job had
-// gone on from, if that is not known elsewhere; `last`: for members of a failed job, to bring their state.
+// gone on from, if that is not known elsewhere; `last`: for agents of a failed job to save its state.
 void end_job(launcher::Agent& agent, const core::JobDone& done, const launcher::App& app, bool quiet,
              int doubtful_hosts = 0, core::Step resumed = 0, core::Duration last = {});
 
@@ -94,6 +93,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   void on_connection(core::Fd socket, pid_t peer);
   void on_member_message(LinkId id, const core::Message& message);
   void on_failure(Link& link, const core::Message& message);
+  void on_exceeded_memory(const launcher::MemberExit& exit);
   void on_member_gone(core::MemberId member);
   void on_join_deadline(LinkId id);
   void release(Link& link);
@@ -137,7 +137,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer lesson_timer_;
-  bool attending_ = false, knows_ranks_ = false, diverged_ = false;
+  bool attending_ = false, knows_ranks_ = false;
   std::string failed_;  // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;
   Checkpoints checkpoints_;

@@ -1,6 +1,8 @@
 // Members that say how they fail: the coordinator is to know, and one of a host prints the traceback.
 #include "launcher/cmd/elastic_agent.h"
 
+#include <fmt/format.h>
+
 namespace regroup::cmd {
 
 // Of the process that has joined, if one has; before that of any that the member has started. A report that
@@ -20,6 +22,13 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
     if (own_file && !answer.message.empty()) answer = {};
   }
   link.channel->send({core_.incarnation(), answer});
+}
+
+// Its signal is that of a member that somebody else killed: this one failed by itself.
+void ElasticAgent::on_exceeded_memory(const launcher::MemberExit& exit) {
+  agent_.say(fmt::format("member {} (pid {}) {}", exit.member, exit.pid, exit.what()));
+  const core::Failure failure{.member = exit.member, .kind = "memory limit", .message = exit.what()};
+  perform(core_.handle({exit.member}, {core_.incarnation(), failure}));
 }
 
 }  // namespace regroup::cmd

@@ -18,7 +18,7 @@
 namespace regroup::cmd {
 namespace {
 
-constexpr std::chrono::seconds kLastSave(3);  // of members that wait for others when the job has failed
+constexpr std::chrono::seconds kLastSave(35);  // for agents to take it and kill their members: 30 s at most
 constexpr core::Duration kFirstReturn = std::chrono::seconds(1);  // doubles with each failure ...
 constexpr core::Duration kLastReturn = std::chrono::seconds(30);
 constexpr std::chrono::milliseconds kLook{50};                // whether a host that leaves is empty
@@ -159,8 +159,8 @@ void ElasticHub::on_order(const core::Message& message) {
     int lost = 0;
     for (std::size_t index = 0; index < hosts_->size(); ++index) lost += hosts_->is_up(index) ? 0 : 1;
     const auto& elastic = options_.setup.elastic;
-    const bool saves =
-        elastic && !elastic->checkpoints.directory.empty() && done->reason.ends_with("(--wait)");
+    const bool saves = elastic && elastic->checkpoints.every > 0 && done->save_state;
+    if (saves) hosts_->tell_membership({message.incarnation, *done, core::kEveryNode});
     end_job(agent_, *done, options_.app, options_.quiet, lost, options_.known.resume,
             saves ? kLastSave : core::Duration());
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {

@@ -104,6 +104,13 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
   finish_if_over();
 }
 
+void Agent::end_within(int exit_status, core::Duration within) {
+  if (ending()) return;
+  exit_status_ = exit_status;
+  start_timer(grace_, within, [this] { signal_all(SIGKILL); });
+  finish_if_over();
+}
+
 void Agent::on_notice(std::optional<core::Duration> within) {
   if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
   const bool first = !ending() && !job_->completed();

@@ -89,10 +89,10 @@ class Agent {
   [[nodiscard]] Sink& err() { return err_; }
   // Members have been started: one of them may now take MASTER_PORT.
   void release_port() { options_.port.socket.reset(); }
-  // "regroup: TEXT" on standard error, between the members' lines.
-  void say(const std::string& text);
+  void say(const std::string& text);  // "regroup: TEXT" on standard error, between the members' lines
   // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the exit status.
   void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
+  void end_within(int exit_status, core::Duration within);  // others end the members; SIGKILL if they do not
   // This host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
   void fail_start(const std::string& why);  // of a member: says so, and ends the job at once

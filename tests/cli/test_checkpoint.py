@@ -439,13 +439,19 @@ def test_below_min_the_state_is_saved_when_the_wait_for_members_is_over(regroup,
     assert named(job) == checkpoints(tmp_path)[-1] >= 20, job.err
 
 
-def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tmp_path):
-    words = [*QUICK, "--checkpoint", str(tmp_path / "c"), "--every", "1000", "--start", "2"]
-    words += ["--term-grace", "2"]
-    job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
-    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
-    (tmp_path / "leaf.1").touch()  # there member 1 stays
-    until(lambda: json.loads(regroup.control("status", "--json").stdout)["step"] >= 20, "its words")
+@pytest.mark.parametrize("hosts", [[], ["--launcher", "fork", "-H", "a:1,b:1"]], ids=["one", "two"])
+def test_a_failure_that_ends_the_job_saves_the_state_of_the_others(regroup, member, tmp_path, hosts):
+    fault = f"[ $REGROUP_MEMBER = 1 ] && exec {member} 100000 5 '' sum 20; exec {member} 100000 5"
+    words = ["--oversubscribe", *hosts, "-np", "2:2", "--max-restarts", "0", "--every", "1000"]
+    kept = ["--checkpoint", str(tmp_path / "own"), "--checkpoint-shared", str(tmp_path / "shared")]
+    job = regroup.run(*words, *kept, "sh", "-c", fault)
+    assert job.wait() != 0
+    assert "the job failed: slot 1: " in job.err
+    assert "a last checkpoint is made before the end" in job.err, job.err
+    assert named(job) == checkpoints(tmp_path / "shared")[-1] >= 20, job.err
+
+
+def until_it_stands(regroup, job) -> None:
     seen = [max(steps_of(job)), 0]
 
     def stands() -> bool:
@@ -453,6 +459,16 @@ def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tm
         return seen[-1] == seen[-2] == seen[-3] and regroup.control("status").returncode == 0
 
     until(stands, "a standstill")
+
+
+def test_members_that_wait_for_one_that_hangs_save_the_state(regroup, member, tmp_path):
+    words = [*QUICK, "--checkpoint", str(tmp_path / "c"), "--every", "1000", "--start", "2"]
+    words += ["--term-grace", "2"]
+    job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
+    until(lambda: max(steps_of(job), default=0) >= 20, "steps")
+    (tmp_path / "leaf.1").touch()  # there member 1 stays
+    until(lambda: json.loads(regroup.control("status", "--json").stdout)["step"] >= 20, "its words")
+    until_it_stands(regroup, job)
     stop(job)
     assert job.wait() != 0
     assert named(job) == checkpoints(tmp_path / "c")[-1] >= 20, job.err
@@ -464,13 +480,11 @@ def test_it_is_told_that_no_last_snapshot_came(regroup, member, tmp_path):
     job = regroup.start(*words, member, str(STEPS), "1", "", "sum", "0", "64", f"gates={tmp_path}")
     until(lambda: max(steps_of(job), default=0) >= 5, "steps")
     (tmp_path / "leaf.0").touch()
+    until_it_stands(regroup, job)
     stop(job)
     assert job.wait() != 0
-    assert checkpoints(tmp_path / "c") == [] or named(job) > 0
-    if not named(job):
-        assert re.search(
-            r"the state after step \d+ is not saved: no member came to the end of its step", job.err
-        )
+    assert checkpoints(tmp_path / "c") == [] and named(job) == 0
+    assert re.search(r"the state after step \d+ is not saved: no member came to the end of its step", job.err)
 
 
 def test_members_that_have_all_left_on_a_signal_of_their_own_save_the_state(regroup, member, tmp_path):

@@ -90,6 +90,26 @@ def test_each_program_has_its_own_limit(regroup, controlled):
     assert "rank 0" not in job.err
 
 
+def test_a_member_that_always_exceeds_its_memory_is_not_replaced_for_ever(regroup, controlled, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import numpy as np, regroup\n"
+        "w = np.zeros(4, np.float32)\n"
+        "s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=8000, batch=4, epochs=1)\n"
+        "for step in s:\n"
+        "    for shard in step: shard.gradient[:] = 1\n"
+        f"    if step.number > 3: {EAT}\n"
+    )
+    job = regroup.run("-np", "1:1", "--memory", "200M", sys.executable, str(path))
+    assert job.wait() == 137
+    assert re.search(
+        r"^regroup: the job failed: .* killed for using more than its 200 MiB of memory",
+        job.err,
+        re.MULTILINE,
+    ), job.err
+    assert job.err.count("was killed for using more than its 200 MiB of memory\n") <= 4, job.err
+
+
 def test_member_of_an_elastic_job_is_named_too(regroup, controlled):
     job = regroup.start("-np", "1:2", "--start", "1", "--memory", "64M", sys.executable, "-c", EAT)
     job.wait_err(r"^regroup: member 0 \(pid \d+\) was killed for using more than its 64 MiB of memory$")

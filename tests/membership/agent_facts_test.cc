@@ -151,6 +151,7 @@ TEST_F(AgentFactsTest, ANumberIsNeverGivenTwice) {
   const auto done = told<core::JobDone>(from(started[0].first, lost(kLastId)));
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].second.reason, "no number is left for a further member");
+  EXPECT_TRUE(done[0].second.save_state);  // member 5 has it
 }
 
 TEST_F(AgentFactsTest, ContactsAreOfTheMembersOfTheHostThatSpeaks) {
@@ -278,7 +279,8 @@ TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
   EXPECT_TRUE(coordinator_->done());
   const auto ends = told<core::JobDone>(effects);
   ASSERT_EQ(ends.size(), 1U);
-  EXPECT_EQ(ends[0].second, (core::JobDone{1, "members 0 and 1 have different states"}));  // no restart
+  EXPECT_EQ(ends[0].second, (core::JobDone{1, "members 0 and 1 have different states"}));  // no restart,
+  EXPECT_FALSE(ends[0].second.save_state);  // and nothing to be saved
 }
 
 TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
