@@ -45,18 +45,20 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
   const bool well = ending.lived >= kWell && ending.steps >= kWellSteps;
   if (well || (ending.outside && ending.steps > 0)) {
     if (well) row_ = {};
-    const core::TimePoint free_at = slot.free_at;
-    slot = {.free_at = free_at};
+    // Who is ended again and again before that costs the others a round each time.
+    const std::uint32_t endings = ending.lived >= kLongest ? 0 : slot.endings + 1;
+    const core::TimePoint due = endings == 0 ? slot.free_at : now + delay_after(endings - 1);
+    slot = {.endings = endings, .free_at = std::max(slot.free_at, due)};
     return {};
   }
   const std::string failure = ending.failure.known()
                                   ? fmt::format("{} at {}", ending.failure.kind, ending.failure.place)
                                   : ending.cause;
-  ++slot.failures;
+  ++slot.failures, ++slot.endings;
   slot.unready = ending.ready ? 0 : slot.unready + 1;
   slot.same = failure == slot.last ? slot.same + 1 : 1;
   slot.last = failure;
-  slot.free_at = std::max(slot.free_at, now + delay_after(slot.failures - 1));
+  slot.free_at = std::max(slot.free_at, now + delay_after(slot.endings - 1));
   if (!ending.outside) lengthen_row(ending, failure);
   if (!ending.outside && meets_all(others)) return {What::kEndJob, ends_why(ending)};
   const bool same = slot.same >= kInARow && ending.failure.known();
@@ -73,8 +75,9 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
                                            ending.slot, slot.same, last)};
   return {
       What::kGiveUpSlot,
-      fmt::format("slot {}: its member was replaced {} times without progress (--max-restarts), the last: {}",
-                  ending.slot, policy_.max_restarts, last)};
+      fmt::format("slot {}: its member was replaced {} without progress (--max-restarts), the last: {}",
+                  ending.slot,
+                  policy_.max_restarts == 1 ? "once" : fmt::format("{} times", policy_.max_restarts), last)};
 }
 
 void RestartBudget::lengthen_row(const Ending& ending, const std::string& failure) {
@@ -101,7 +104,7 @@ std::string RestartBudget::ends_why(const Ending& ending) const {
 void RestartBudget::put_off(core::TimePoint now, std::uint32_t number, bool survivors_go_on) {
   Slot& slot = slots_[number];
   const core::Duration least = survivors_go_on ? kSurvivorsFirst : core::Duration::zero();
-  slot.free_at = now + std::max(delay_after(slot.failures), least);
+  slot.free_at = now + std::max(delay_after(slot.endings), least);
 }
 
 std::optional<std::uint32_t> RestartBudget::next(core::TimePoint now, std::uint32_t slots,

@@ -35,7 +35,8 @@ struct Ending {
 [[nodiscard]] std::string what_of(const core::Failure& failure, const std::string& cause);
 
 // Each slot has a budget of RelaunchPolicy::max_restarts, which a member gives back that trains well: for a
-// minute and ten steps, or, if it was ended from outside, for a step. A learner that is ended from outside is
+// minute and ten steps, or, if it was ended from outside, for a step. The back-off is given back by one that
+// lived for ten seconds. A learner that is ended from outside is
 // replaced as often as that happens, after its back-off. A slot whose members fail three times in the same
 // way, or before they are ready, is given up at once. A failure that meets the members of all slots, three
 // times in a row, ends the job: whoever comes next meets it as well.
@@ -73,10 +74,11 @@ class RestartBudget {
 
  private:
   struct Slot {
-    std::uint32_t failures = 0;
-    std::uint32_t unready = 0;  // in a row, ended before they were ready
-    std::string last;           // how the last one failed ...
-    std::uint32_t same = 0;     // ... and how many in a row did so
+    std::uint32_t failures = 0;  // that are charged
+    std::uint32_t endings = 0;   // for the back-off: since one lived for the longest that there is
+    std::uint32_t unready = 0;   // in a row, ended before they were ready
+    std::string last;            // how the last one failed ...
+    std::uint32_t same = 0;      // ... and how many in a row did so
     bool given_up = false;
     core::TimePoint free_at{};
   };

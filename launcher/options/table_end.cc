@@ -152,10 +152,8 @@ std::vector<Spec> end_options() {
        set_signals},
       {{"max-restarts"},
        "N",
-       "of a job of -np MIN:MAX: replace a member so often whose predecessors failed without progress; start "
-       "the job again so often: if it does not use the runtime when it loses a member, with --checkpoint "
-       "when "
-       "it loses all (default: 3)",
+       "of a job of -np MIN:MAX: maximum replacements per member slot without progress, and maximum "
+       "relaunches of the job (default: 3)",
        set_restarts,
        kJob,
        kYes},

@@ -64,7 +64,7 @@ def test_a_slot_whose_members_always_raise_is_given_up_and_the_others_finish(reg
     job = regroup.start("--oversubscribe", "--start", "2", "-np", "1:2", *script(fault))
     job.wait_err(
         r"^regroup: slot 1: 3 members in a row failed in the same way: ValueError: bad 3 at \S*train.py:12: "
-        r"starting no more there, `regroup resize` tries again$"
+        r"the slot is disabled, `regroup resize` enables it again$"
     )
     job.hurry()
     assert job.wait() == 0, job.err
@@ -79,7 +79,7 @@ def test_members_that_always_exit_are_replaced_as_often_as_max_restarts_says(reg
     job = regroup.run("--oversubscribe", "-np", "2:2", "--max-restarts", "1", *script(fault))
     assert job.wait() == 3
     assert re.search(
-        r"^regroup: the job failed: slot 1: its member was replaced 1 times without progress "
+        r"^regroup: the job failed: slot 1: its member was replaced once without progress "
         r"\(--max-restarts\), the last: exited with status 3: 1 of at least 2 members are left "
         r"\(exit status 3\)",
         job.err,

@@ -44,11 +44,11 @@ TEST_F(BudgetTest, AMemberThatAlwaysFailsIsGivenUpAndTheOthersFinish) {
     SimJob& job = job_.emplace(o);
     ASSERT_TRUE(job.steady(1, 3));
     int failures = 0;
-    while (failures < 20 && !job.heard("starting no more there") &&
+    while (failures < 20 && !job.heard("the slot is disabled") &&
            fail_next(job, third, says_why ? log_ : core::Failure{})) {
       ++failures;
       (void)job.run_until(
-          [&] { return job.heard("starting no more there") || job.members.rbegin()->second.alive; });
+          [&] { return job.heard("the slot is disabled") || job.members.rbegin()->second.alive; });
     }
     EXPECT_EQ(failures, says_why ? 3 : 4);
     EXPECT_TRUE(job.heard(
@@ -99,7 +99,32 @@ TEST_F(BudgetTest, MembersThatAreKilledAreReplacedWithoutLimit) {
     job.kill(newest);
     ASSERT_TRUE(job.run_until([&] { return job.members.rbegin()->first > newest; })) << i;
   }
-  EXPECT_FALSE(job.heard("starting no more"));
+  EXPECT_FALSE(job.heard("the slot is disabled"));
+}
+
+// The signal is the same as of one that somebody else killed.
+TEST_F(BudgetTest, AMemberThatAlwaysExceedsItsMemoryIsGivenUp) {
+  SimOptions o;
+  o.steps = 5000;
+  SimJob& job = job_.emplace(o);
+  ASSERT_TRUE(job.steady(1, 3));
+  for (int i = 0; i < 3; ++i) {
+    core::MemberId newest = 0;
+    ASSERT_TRUE(job.run_until([&] {
+      newest = job.members.rbegin()->first;
+      const SimMember& m = job.member(newest);
+      return m.alive && m.settled && m.world.generation == job.generation() &&
+             m.applied > m.world.resume.step();
+    })) << i;
+    job.fail(
+        {.member = newest, .kind = "memory limit", .message = "was killed for using more than its 64 MiB"});
+    job.kill(newest);
+  }
+  ASSERT_TRUE(job.run_until([&] {
+    return job.heard(
+        "slot 2: 3 members in a row failed in the same way: was killed for using more than its 64 MiB");
+  }));
+  expect_success(job);
 }
 
 TEST_F(BudgetTest, AResizeTriesASlotAgainThatWasGivenUp) {

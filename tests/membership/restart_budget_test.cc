@@ -112,6 +112,26 @@ TEST_F(Budget, WithoutAnExceptionTheSameStatusCountsWhereTheJobMadeNoStep) {
   EXPECT_EQ(by_status(0, "exited with status 3", 5, {0, 1}).what, What::kGiveUpSlot);
 }
 
+TEST_F(Budget, AMemberThatIsEndedFromOutsideAgainAndAgainIsPutOffLongerEachTimeAndNeverGivenUp) {
+  const auto kill = [&](core::Duration lived) {
+    now_ += lived;
+    const Ending ending{
+        .slot = 1, .cause = "killed by signal 9", .outside = true, .ready = true, .lived = lived, .steps = 3};
+    EXPECT_EQ(budget_.on_ending(now_, ending, {0}).what, What::kRestart);
+    return budget_.next_change(now_).value_or(now_) - now_;
+  };
+  core::Duration before{};
+  for (int i = 0; i < 6; ++i) {
+    const core::Duration now = kill(milliseconds(100));
+    EXPECT_GT(now, std::exchange(before, now));
+  }
+  for (int i = 0; i < 20; ++i) (void)kill(milliseconds(100));
+  EXPECT_EQ(kill(milliseconds(100)), seconds(10));
+  // One that has lived for as long as the longest delay is replaced at once.
+  EXPECT_LE(kill(seconds(10)), core::Duration());
+  EXPECT_EQ(kill(milliseconds(100)), milliseconds(100));
+}
+
 TEST_F(Budget, MaxRestartsBoundsFailuresThatDiffer) {
   const core::Failure failures[] = {kLog, kOther, kLog};
   for (const core::Failure& failure : failures)
