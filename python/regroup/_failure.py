@@ -46,7 +46,8 @@ def _report(kind: type[Exception], value: BaseException, trace: TracebackType | 
     try:
         texts = [kind.__name__, place_of(trace), _message_of(kind, value)]
         # Names of files and messages may hold bytes that are not UTF-8, as lone surrogates.
-        return _native.report_failure(*(t.encode(errors="backslashreplace").decode() for t in texts))
+        kind_of, place, message = (t.encode(errors="backslashreplace").decode() for t in texts)
+        return _native.report_failure(kind_of, place, message, trace_of(value))
     except Exception:
         return None
 
@@ -84,6 +85,22 @@ def place_of(trace: TracebackType | None) -> str:
     if not callers or callers[-1] is frames[-1]:
         return short(frames[-1])
     return f"{short(callers[-1])}, in {short(frames[-1])}"
+
+
+def trace_of(value: BaseException | None) -> int:
+    """A digest of all frames, also of what it was raised from: two errors of one helper function, called from
+    different lines, have the same place and different tracebacks."""
+    import traceback
+    import zlib
+
+    out, seen = 0, set()
+    while value is not None and id(value) not in seen:
+        seen.add(id(value))
+        frames = traceback.walk_tb(value.__traceback__)
+        words = [type(value).__name__, *(f"{frame.f_code.co_filename}:{line}" for frame, line in frames)]
+        out = zlib.crc32("\n".join(words).encode(errors="backslashreplace"), out)
+        value = value.__cause__ or (None if value.__suppress_context__ else value.__context__)
+    return out or 1
 
 
 def _message_of(kind: type[BaseException], value: BaseException) -> str:

@@ -20,6 +20,19 @@ TEST(ToldFailures, TheFirstPrintsAndTheOthersSayWhoseItIs) {
   EXPECT_EQ(told.answer(failure(5, "train.py:7")), core::Reply{});
 }
 
+TEST(ToldFailures, AnErrorRaisedAtTheSamePlaceByAnotherCallHasATracebackOfItsOwn) {
+  ToldFailures told;
+  const auto called_from = [](core::MemberId member, std::uint64_t trace) {
+    core::Failure out = failure(member, "train.py:6");
+    out.trace = trace;
+    return out;
+  };
+  EXPECT_EQ(told.answer(called_from(3, 17)), core::Reply{});
+  EXPECT_EQ(told.answer(called_from(4, 18)), core::Reply{});
+  EXPECT_FALSE(told.answer(called_from(5, 17)).ok);
+  EXPECT_FALSE(told.answer(called_from(6, 18)).message.find("as member 4 did") == std::string::npos);
+}
+
 TEST(ToldFailures, OfAFailureThatEndsTheJobNobodyPrintsAnything) {
   ToldFailures told;
   core::Failure refused{

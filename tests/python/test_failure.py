@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from regroup import _failure
-from regroup._failure import place_of
+from regroup._failure import place_of, trace_of
 
 
 def test_the_place_is_the_callers_line_and_that_of_a_library_beside_it():
@@ -89,3 +89,29 @@ def test_a_report_that_fails_hides_no_exception(hook, capsys, monkeypatch):
     assert hook(lambda: raise_it(ValueError("mine")), None) == []
     said = capsys.readouterr().err
     assert said.count("ValueError: mine") == 1 and "ZeroDivisionError" not in said
+
+
+def test_errors_of_one_helper_function_have_traces_of_their_own():
+    def check(what: str) -> None:
+        raise OSError(what)
+
+    def load(what: str) -> None:
+        check(what)
+
+    def save(what: str) -> None:
+        check(what)
+
+    def trace(call, what: str, cause: Exception | None = None) -> tuple[str, int]:
+        try:
+            try:
+                call(what)
+            except OSError as error:
+                raise error from cause
+        except OSError as error:
+            return place_of(error.__traceback__), trace_of(error)
+        return "nothing was raised", 0
+
+    assert trace(load, "bad file") == trace(load, "bad disk")
+    assert trace(load, "bad file")[0] == trace(save, "disk full")[0]
+    assert trace(load, "bad file")[1] != trace(save, "disk full")[1]
+    assert trace(load, "bad file")[1] != trace(load, "bad file", ValueError())[1]
