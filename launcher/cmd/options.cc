@@ -27,6 +27,7 @@ using core::Status;
 
 constexpr std::size_t kLargestFile = 16 << 20;
 constexpr std::uint32_t kMostMembers = 65536;
+constexpr std::array<std::string_view, 3> kOfRoles{"shards", "seed", "bits"};  // of the options of any World
 
 bool slots_given(const Options& options) {
   return !options.hosts.empty() && std::all_of(options.hosts.begin(), options.hosts.end(),
@@ -138,8 +139,13 @@ std::string unheeded_options(const Options& options) {
                                 fmt::join(options.elastic_options, ", ")));
   }
   const bool roles = has_roles(options);
-  if (roles && !options.checkpoint.directory.empty())
-    lines.emplace_back("--checkpoint: only for a job of -np MIN:MAX or -np N, ignored");
+  std::vector<std::string> of_world = roles ? options.world_options : std::vector<std::string>();
+  std::erase_if(of_world, [](const std::string& name) {
+    return std::ranges::find(kOfRoles, name.substr(name.find_first_not_of('-'))) != kOfRoles.end();
+  });
+  if (!of_world.empty())
+    lines.push_back(
+        fmt::format("{}: only for a job of -np MIN:MAX or -np N, ignored", fmt::join(of_world, ", ")));
   if (!options.elastic && !roles && options.max_restarts.value_or(0) != 0)
     lines.emplace_back("--max-restarts: only for a job of -np MIN:MAX or of roles, ignored");
   if (!roles && options.restart_policy != launcher::RestartPolicy::kEnd)

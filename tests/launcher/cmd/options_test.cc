@@ -159,6 +159,9 @@ TEST(Options, NamesThoseThatAPlainJobDoesNotHeed) {
             "--wait: only for an elastic job (-np MIN:MAX), ignored");
   EXPECT_EQ(unheeded_options(parsed({"--role", "worker=2", "--checkpoint", "d", "-q", "p"})),
             "--checkpoint: only for a job of -np MIN:MAX or -np N, ignored");
+  EXPECT_EQ(unheeded_options(parsed({"--role", "a=1", "--hung-after", "5", "--every", "3", "--ready-timeout",
+                                     "9", "--shards", "4", "--seed=7", "-q", "p"})),
+            "--hung-after, --every, --ready-timeout: only for a job of -np MIN:MAX or -np N, ignored");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2:3", "--wait", "3", "p"})), "");
   EXPECT_EQ(unheeded_options(parsed({"-np", "2", "-q", "p"})), "");
 }
