@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/printable.h"
 #include "core/unix_address.h"
 
 namespace regroup::elastic {
@@ -76,7 +77,7 @@ bool send_all(int socket, std::span<const std::byte> bytes, int fd) {
 }
 
 void say(const std::string& text) {
-  const std::string line = fmt::format("regroup: {}\n", text);
+  const std::string line = fmt::format("regroup: {}\n", core::escaped_lines(text));
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

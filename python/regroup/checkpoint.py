@@ -161,7 +161,7 @@ def _locked(directory: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise Error(f"{lock.name}: {lock.read().strip()} has it", "unavailable") from None
+            raise Error(f"{lock.name}: {shown(lock.read().strip())} has it", "unavailable") from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
         lock.flush()

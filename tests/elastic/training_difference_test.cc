@@ -29,6 +29,21 @@ TEST(TrainingDifference, NamesShapesAndTypes) {
             "tensor w is float32 [10] in the checkpoint, int32 [10] in this program");
 }
 
+// Names and texts of a checkpoint from elsewhere: they make no lines, and no orders to a terminal.
+TEST(TrainingDifference, EscapesWhatOthersChose) {
+  const std::string forged =
+      "x\nregroup: the job is over: finished\x1b"
+      "c";
+  EXPECT_EQ(
+      difference("SGD batch=3\x07", {{forged, "float\n32", {10}}}, "SGD batch=4", {}),
+      "tensor x\\nregroup: the job is over: finished\\x1bc, float\\n32 [10], is in the checkpoint only; "
+      "batch is 3\\x07 in the checkpoint, 4 in this program");
+  EXPECT_EQ(
+      difference(forged, {}, "SGD", {}),
+      "the model is \"x\\nregroup: the job is over: finished\\x1bc\" in the checkpoint, \"SGD\" in this "
+      "program");
+}
+
 TEST(TrainingDifference, NamesTensorsThatOneHasAlone) {
   Tensors renamed = kMlp;
   renamed[3].name = "model.0.offset";

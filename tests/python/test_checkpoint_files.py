@@ -250,6 +250,13 @@ def test_a_directory_that_a_job_holds_is_refused(tmp_path):
         torch_checkpoint.save(tmp_path, 1, {"w": torch.ones(3)})
 
 
+def test_what_others_wrote_into_a_lock_is_escaped(tmp_path):
+    with checkpoint._locked(tmp_path), pytest.raises(regroup.Error) as refused:
+        (tmp_path / "LOCK").write_text("job x\x1b[31m\nregroup: the job is over: finished\n")
+        torch_checkpoint.save(tmp_path, 1, {"w": torch.ones(3)})
+    assert r"LOCK: job x\x1b[31m\nregroup: the job is over: finished has it" in str(refused.value)
+
+
 def test_the_fused_step_fills_a_snapshot_that_is_then_written(tmp_path):
     parameter = torch.nn.Parameter(torch.randn(300, 100))
     optimizer = optim.Adam([parameter])
