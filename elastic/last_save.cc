@@ -68,8 +68,9 @@ bool save_is_due(Participant& self, core::Step applied, core::Step begun, const 
   return saves(self, options) && applied > begun && !covers(mark_of(self), applied, options);
 }
 
-bool LastSave::wanted(Participant& self, const Checkpointing& options, Standing standing) const {
-  if (!saves(self, options)) return false;
+bool LastSave::wanted(Participant& self, core::Step applied, const Checkpointing& options,
+                      Standing standing) const {
+  if (applied == 0 || !saves(self, options)) return false;
   const SaveRequest request = request_to(self);
   return request.open() && request.number != answered_ &&
          (standing == Standing::kAtBoundary || request.what == What::kNow);
@@ -78,7 +79,7 @@ bool LastSave::wanted(Participant& self, const Checkpointing& options, Standing 
 Status LastSave::answer(Participant& self, State& state, core::Step applied, const Checkpointing& options,
                         SavePlan* plan, Standing standing) {
   bool again = true;
-  while (again && applied > 0 && wanted(self, options, standing)) {
+  while (again && wanted(self, applied, options, standing)) {
     again = false;
     REGROUP_RETURN_IF_ERROR(answer_once(self, state, applied, options, plan, &again));
   }

@@ -23,7 +23,8 @@ enum class Standing {
 class LastSave {
  public:
   // The agent asks for the state of a member that stands so, and this one has not answered yet.
-  [[nodiscard]] bool wanted(Participant& self, const Checkpointing& options, Standing standing) const;
+  [[nodiscard]] bool wanted(Participant& self, core::Step applied, const Checkpointing& options,
+                            Standing standing) const;
   // Copies the state after `applied` into the save area, unless that step is saved already or another member
   // brings it. Waits until an older one is on the disk, at most for as long as the agent said.
   [[nodiscard]] core::Status answer(Participant& self, State& state, core::Step applied,

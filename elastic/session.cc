@@ -49,7 +49,7 @@ Session::Impl::Impl(Options options, std::unique_ptr<Participant> self, Checkpoi
   if (options_.samples > 0)
     sampler_.emplace(self_->seed(), options_.samples, options_.batch, self_->shards());
   self_->while_waiting(
-      [this] { return has_state() && last_save_.wanted(*self_, checkpointing_, Standing::kWaits); },
+      [this] { return has_state() && last_save_.wanted(*self_, applied_, checkpointing_, Standing::kWaits); },
       [this] { (void)answer_agent(Standing::kWaits).ok(); });
 }
 
@@ -112,7 +112,7 @@ Status Session::Impl::drain() {
   REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
   REGROUP_RETURN_IF_ERROR(self_->announce_drained());
   const auto asked = [this] {
-    return has_state() && last_save_.wanted(*self_, checkpointing_, Standing::kAtBoundary);
+    return has_state() && last_save_.wanted(*self_, applied_, checkpointing_, Standing::kAtBoundary);
   };
   for (;;) {
     Status status = self_->wait(asked, "leave: the agent did not let this member go");

@@ -71,9 +71,11 @@ TEST_F(LastSaveTest, TheFirstThatLeavesBringsTheStateAndTheOtherNothing) {
   std::atomic<int> answered = 0;
   start_both([&](Participant& self, State& state) {
     LastSave save;
-    EXPECT_FALSE(save.wanted(self, kSaving, Standing::kWaits));
+    EXPECT_FALSE(save.wanted(self, 7, kSaving, Standing::kWaits));
+    // It would be asked for ever: answer() brings nothing before the first step.
+    EXPECT_FALSE(save.wanted(self, 0, kSaving, Standing::kAtBoundary));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
-    EXPECT_FALSE(save.wanted(self, kSaving, Standing::kAtBoundary));
+    EXPECT_FALSE(save.wanted(self, 7, kSaving, Standing::kAtBoundary));
     ++answered;
     EXPECT_TRUE(eventually([&] { return answered == 2; }));
   });
@@ -112,7 +114,7 @@ TEST_F(LastSaveTest, AMemberThatWaitsForAWorldBringsItsState) {
     ++in;
     if (self.seat().slot == 1) return;  // dies
     LastSave save;
-    self.while_waiting([&] { return save.wanted(self, kSaving, Standing::kWaits); },
+    self.while_waiting([&] { return save.wanted(self, 7, kSaving, Standing::kWaits); },
                        [&] {
                          EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
                          saved = true;
@@ -136,7 +138,7 @@ TEST_F(LastSaveTest, SharesThatWillNotComeAreReplaced) {
   start_both([&](Participant& self, State& state) {
     if (self.seat().slot == 1) return;
     LastSave save;
-    EXPECT_TRUE(eventually([&] { return save.wanted(self, kSaving, Standing::kWaits); }));
+    EXPECT_TRUE(eventually([&] { return save.wanted(self, 7, kSaving, Standing::kWaits); }));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
   });
   ask(What::kNow);
@@ -155,7 +157,8 @@ TEST_F(LastSaveTest, OneThatIsLeftBehindDoesNotWriteOverSharesOfALaterStep) {
       return;
     }
     LastSave save;
-    EXPECT_TRUE(eventually([&] { return self.revoked() && save.wanted(self, kSaving, Standing::kWaits); }));
+    EXPECT_TRUE(
+        eventually([&] { return self.revoked() && save.wanted(self, 7, kSaving, Standing::kWaits); }));
     EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kWaits).ok());
   });
   EXPECT_TRUE(eventually([&] { return in == 2; }));
