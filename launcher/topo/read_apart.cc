@@ -70,20 +70,22 @@ void become_reader(pid_t parent) {
   ::_exit(0);
 }
 
-// All that comes until the end; false: it did not end by then.
-bool read_all(int from, Clock::time_point until, std::string& out) {
+enum class Reading : std::uint8_t { kEnded, kLate, kTooLong };
+
+// All that comes until the end.
+Reading read_all(int from, Clock::time_point until, std::string& out) {
   std::array<char, 65536> part;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     pollfd one{from, POLLIN, 0};
     const int ready = ::poll(&one, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
+    if (ready <= 0) return Reading::kLate;
     const ssize_t count = ::read(from, part.data(), part.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return true;
+    if (count <= 0) return Reading::kEnded;
     out.append(part.data(), static_cast<std::size_t>(count));
-    if (out.size() > kMostAnswer + sizeof(AnswerHead)) return true;
+    if (out.size() > kMostAnswer + sizeof(AnswerHead)) return Reading::kTooLong;
   }
 }
 
@@ -135,13 +137,16 @@ Answer read_apart(const std::string& source, std::string_view reader, const std:
   }
   theirs.reset();
   std::string text;
-  const bool ended =
+  const Reading reading =
       read_all(ours.get(), Clock::now() + std::chrono::duration_cast<Clock::duration>(limit), text);
-  std::optional<Answer> found = ended ? whole(text) : std::nullopt;
-  if (!ended) ::kill(child, SIGKILL);
+  std::optional<Answer> found = reading == Reading::kEnded ? whole(text) : std::nullopt;
+  if (reading != Reading::kEnded) ::kill(child, SIGKILL);
   const std::optional<int> status = reap(child);
   if (found) return std::move(*found);
-  if (!ended)
+  if (reading == Reading::kTooLong)
+    return core::invalid_argument(
+        fmt::format("{}: the answer of {} is larger than {} MiB", source, reader, kMostAnswer >> 20));
+  if (reading == Reading::kLate)
     return core::deadline_exceeded(fmt::format("{}: {} has not read it within {:g} s", source, reader,
                                                std::chrono::duration<double>(limit).count()));
   return core::invalid_argument(fmt::format("{}: {} {} while it read this", source, reader,

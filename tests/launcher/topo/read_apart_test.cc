@@ -46,6 +46,14 @@ TEST(ReadApart, AReaderThatDiesIsAnErrorOfItsFile) {
   EXPECT_TRUE(no_child_is_left());
 }
 
+TEST(ReadApart, AnAnswerThatIsTooLargeIsNamedAndItsReaderEnded) {
+  const std::string large((std::size_t{64} << 20) + 1, 'x');
+  const auto answer = read_apart(kFile, "libhwloc", [&] { return Answer(large); });
+  EXPECT_EQ(answer.code(), core::Code::kInvalidArgument);
+  EXPECT_EQ(answer.status().message(), "machine.xml: the answer of libhwloc is larger than 64 MiB");
+  EXPECT_TRUE(no_child_is_left());
+}
+
 // As the launcher has them.
 TEST(ReadApart, SignalsThatAreBlockedOrIgnoredHereEndTheReaderAllTheSame) {
   sigset_t all, before;
