@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "checkpoint/file_io.h"
+#include "core/lock_owner.h"
 
 namespace regroup::checkpoint {
 namespace {
@@ -102,6 +103,14 @@ core::Result<std::vector<Entry>> list(const std::string& directory) {
 core::Result<DirectoryLock> DirectoryLock::take(const std::string& directory, const std::string& owner) {
   REGROUP_RETURN_IF_ERROR(make_folder(directory));
   auto lock = core::FileLock::take(fmt::format("{}/{}", directory, kLock), owner);
+  if (lock.code() == Code::kUnavailable) {
+    const auto holder = read_file(fmt::format("{}/{}", directory, kLock), kMostLock);
+    if (holder.ok() && core::owner_has_ended(*holder))
+      return Status(
+          Code::kUnavailable,
+          lock.status().message() +
+              ", but its launcher is gone: the job ends within seconds (--orphan-timeout), try again");
+  }
   if (!lock.ok()) return lock.status();
   return DirectoryLock(std::move(*lock));
 }

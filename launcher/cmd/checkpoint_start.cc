@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/lock_owner.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/patience.h"
 #include "launcher/cmd/start.h"
@@ -37,11 +37,6 @@ Result<std::optional<Resume>> newest_in(const std::vector<std::string>& places, 
   return resume_of(*text, "--checkpoint " + directory);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
-
 std::string absolute(const std::string& path) {
   std::error_code error;
   return fs::absolute(path, error).lexically_normal().string();
@@ -55,7 +50,7 @@ LockWait lock_wait(const Options& options, const std::string& option) {
 // Makes the directory if need be, and its LOCK name the job.
 Status take(const std::string& option, const std::string& path, const std::string& job,
             const Options& options, HeldLocks* locks) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/true, lock_wait(options, option));
+  auto taken = take_directory(path, core::lock_owner(job), /*make=*/true, lock_wait(options, option));
   if (!taken.ok()) return {taken.code(), fmt::format("{} {}", option, taken.status().message())};
   locks->add(std::move(**taken));
   return {};
@@ -65,7 +60,8 @@ Status take(const std::string& option, const std::string& path, const std::strin
 // error.
 Result<std::optional<core::FileLock>> take_if_there(const std::string& path, const std::string& job,
                                                     const Options& options) {
-  auto taken = take_directory(path, lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
+  auto taken =
+      take_directory(path, core::lock_owner(job), /*make=*/false, lock_wait(options, "--checkpoint"));
   if (taken.ok()) return taken;
   const std::string why = "--checkpoint " + taken.status().message();
   if (taken.code() == core::Code::kUnavailable) return Status(taken.code(), why);
@@ -110,11 +106,6 @@ Result<std::optional<Resume>> resume_of(const std::string& text, const std::stri
   return std::optional(Resume{json.value("path", ""), json.value("step", core::Step{0}),
                               json.value("seed", std::uint64_t{0}), json.value("shards", std::uint32_t{1}),
                               json["fingerprint"].get<std::string>()});
-}
-
-// docs/formats/checkpoint.md: what checkpoint::check_owner() reads.
-std::string lock_owner(const std::string& job) {
-  return fmt::format("job {} (process {} on {})", job, ::getpid(), host_name());
 }
 
 std::string resumes(const CheckpointPlan& plan) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/lock_owner.h"
 #include "launcher/cmd/last_checkpoint.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/due.h"
@@ -99,7 +100,7 @@ void Checkpoints::take_own() {
     not_ours_yet(fmt::format("{} has not answered for {} s", plan_.directory, kAnswerLimit.count()));
   });
   check({"regroup-persist", "hold", plan_.directory, plan_.shared, plan_.job, std::to_string(after),
-         lock_owner(plan_.job)});
+         core::lock_owner(plan_.job)});
 }
 
 // Said once. The job does not wait for it when it ends.

@@ -26,9 +26,6 @@ namespace regroup::cmd {
 using node::CheckpointPlan;
 using node::Resume;
 
-// This process in the LOCK of a directory that it takes for the job.
-[[nodiscard]] std::string lock_owner(const std::string& job);
-
 // Takes the directories of `options` for the job and looks for their newest good checkpoint, whose seed and
 // number of shards become those of the job. They are held as long as `locks` live, here or in a child
 // process. Blocks while that checkpoint is verified.

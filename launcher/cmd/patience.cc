@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/lock_owner.h"
 #include "launcher/supervise/dying.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
@@ -173,27 +173,11 @@ int signal_that_waits() {
   return 0;
 }
 
-// "PID" and "HOST" of "job ID (process PID on HOST)".
-std::optional<std::pair<pid_t, std::string>> process_in(const std::string& owner) {
-  constexpr std::string_view kBefore = " (process ", kBetween = " on ";
-  const std::size_t at = owner.find(kBefore);
-  const std::size_t end = owner.rfind(')');
-  if (!owner.starts_with("job ") || at == std::string::npos || end == std::string::npos) return std::nullopt;
-  const char* const digits = owner.data() + at + kBefore.size();
-  pid_t pid = 0;
-  const auto [rest, error] = std::from_chars(digits, owner.data() + owner.size(), pid);
-  const auto host = static_cast<std::size_t>(rest - owner.data()) + kBetween.size();
-  if (error != std::errc() || pid <= 0 || host > end ||
-      owner.substr(host - kBetween.size(), kBetween.size()) != kBetween)
-    return std::nullopt;
-  return std::pair(pid, owner.substr(host, end - host));
-}
-
 }  // namespace
 
 // An earlier launch by the launcher of this one is over, too.
 bool launcher_is_gone(const std::string& holder, const std::string& owner) {
-  const auto theirs = process_in(holder), ours = process_in(owner);
+  const auto theirs = core::process_in_owner(holder), ours = core::process_in_owner(owner);
   if (!theirs || !ours || theirs->second != ours->second) return false;
   if (theirs->first == ours->first) return true;
   const bool none = ::kill(theirs->first, 0) != 0 && errno == ESRCH;

@@ -1,7 +1,10 @@
 // Names, retention, lock, and what is committed, cleaned up and set aside.
 #include "checkpoint/directory.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +13,7 @@
 #include "checkpoint/file_io.h"
 #include "checkpoint/tiers.h"
 #include "core/crc32c.h"
+#include "core/lock_owner.h"
 #include "tests/checkpoint/samples.h"
 
 namespace regroup::checkpoint {
@@ -100,6 +104,22 @@ TEST_F(DirectoryTest, TheSecondJobIsRefusedAndTheFirstNamed) {
   EXPECT_NE(second.status().message().find("job 7 (process 42 on hal) has it"), std::string::npos);
   { const DirectoryLock gone = std::move(*first); }
   EXPECT_TRUE(DirectoryLock::take(root_, "job 8").ok());
+}
+
+TEST_F(DirectoryTest, AJobThatIsEndingIsNamedAsSuch) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  std::string owner = core::lock_owner("7");
+  const std::string ours = fmt::format("process {} ", ::getpid());
+  for (const bool ended : {false, true}) {
+    if (ended) owner.replace(owner.find(ours), ours.size(), fmt::format("process {} ", child));
+    const auto first = DirectoryLock::take(root_, owner);
+    ASSERT_TRUE(first.ok());
+    const std::string why = DirectoryLock::take(root_, "job 8").status().message();
+    EXPECT_NE(why.find(" has it"), std::string::npos) << why;
+    EXPECT_EQ(why.find("its launcher is gone") != std::string::npos, ended) << why;
+  }
 }
 
 TEST_F(DirectoryTest, ADamagedOneIsSetAsideWithItsReason) {

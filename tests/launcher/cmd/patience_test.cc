@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "core/lock_owner.h"
 
 namespace regroup::cmd {
 namespace {
@@ -106,6 +109,20 @@ TEST_F(TakeDirectory, RefusesAtOnceWhereTheOtherLauncherLives) {
   EXPECT_EQ(lock.code(), core::Code::kUnavailable);
   EXPECT_NE(lock.status().message().find("job old (process "), std::string::npos);
   EXPECT_TRUE(said_.empty());
+}
+
+// Of another container of the same host name no process is seen.
+TEST(LauncherIsGone, KnowsOnlyProcessesOfThisPidNamespace) {
+  struct stat pids {};
+  ASSERT_EQ(::stat("/proc/self/ns/pid", &pids), 0);
+  const std::string ours = core::lock_owner("new"), space = fmt::format("PID namespace {})", pids.st_ino);
+  ASSERT_NE(ours.find(space), std::string::npos) << ours;
+  const std::string mine = fmt::format("(process {} ", ::getpid());
+  std::string gone = ours.substr(0, ours.find(mine)) + fmt::format("(process {} ", dead_process()) +
+                     ours.substr(ours.find(mine) + mine.size());
+  EXPECT_TRUE(launcher_is_gone(gone, ours)) << gone;
+  gone.replace(gone.find(space), space.size(), "PID namespace 7)");
+  EXPECT_FALSE(launcher_is_gone(gone, ours)) << gone;
 }
 
 TEST(LauncherIsGone, KnowsOnlyProcessesOfThisHost) {
