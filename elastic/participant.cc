@@ -3,8 +3,10 @@
 #include "elastic/participant.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/canonical.h"
@@ -25,6 +27,13 @@ constexpr core::Duration kEndOfJob = std::chrono::seconds(10);
 
 core::TimePoint now() { return core::SystemClock().now(); }
 
+// By one of the ranks: each is a World of its own, and the launcher does not know.
+void warn_of_no_checkpoints() {
+  constexpr std::string_view kLine =
+      "regroup: REGROUP_WORLD=alone: --checkpoint is ignored, as each rank trains alone\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+}
+
 }  // namespace
 
 Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t seed, AgentLink link,
@@ -39,6 +48,7 @@ Participant::Participant(core::Arena arena, core::SlotIndex slot, std::uint64_t 
 core::Result<std::unique_ptr<Participant>> Participant::connect(const Environment& env,
                                                                 core::Join declaration,
                                                                 core::Duration patience) {
+  if (env.alone && env.checkpoint_every > 0 && env.member == 0) warn_of_no_checkpoints();
   if (env.alone) return alone(env, declaration, patience, "REGROUP_WORLD=alone: a world of one");
   const auto launch = read_launch();
   if (!launch.ok()) return launch.status();

@@ -59,7 +59,8 @@ Found parse_ec2_plans(const json& plans, std::int64_t now) {
   std::vector<Notice> out;
   for (const json& plan : plans) {
     const std::string code = text_in(plan, "Code"), description = lower(text_in(plan, "Description"));
-    if (code.empty()) return invalid_argument("a list of events without \"Code\" is no notice that is known");
+    if (code.empty())
+      return invalid_argument("malformed notice: expected a \"Code\" in each event of the list");
     const bool over = is_over(text_in(plan, "State")) || description.starts_with("[completed]") ||
                       description.starts_with("[canceled]");
     if (over) continue;
@@ -141,7 +142,8 @@ Found parse_cloud_notices(std::string_view text, std::int64_t now) {
       has("maintenanceStatus"))
     return parse_google(value, now);
   if (value.is_array()) return parse_ec2_plans(value, now);
-  return invalid_argument(fmt::format("'{}' is no notice that is known", printable_word(text)));
+  return invalid_argument(fmt::format("unknown notice '{}': expected an answer of EC2, Azure or Google Cloud",
+                                      printable_word(text)));
 }
 
 std::vector<std::string> parse_machine_names(std::string_view text) {

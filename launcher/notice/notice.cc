@@ -69,8 +69,8 @@ Found parse_words(std::string_view text) {
       const auto kind = kind_of(word);
       if (!kind || out.size() == kMostNotices)
         return invalid_argument(fmt::format(
-            "'{}' is no notice: shrink, suspend, kill or pause [within=SECONDS] [for=SECONDS] [who=HOST,...] "
-            "is wanted",
+            "malformed notice '{}': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+            "[for=SECONDS] [who=HOST,...]",
             printable_word(line)));
       out.push_back(Notice{*kind});
     }

@@ -94,6 +94,7 @@ def test_a_rank_that_dies_ends_all(launcher, regroup, member):
     done = run(launcher, regroup, 3, "sh", "-c", script)
     assert done.returncode != 0
     assert "finished" not in done.stdout
+    print(done.stderr)
 
 
 @pytest.mark.parametrize("launcher", ["regroup", "openmpi-4"])
@@ -101,7 +102,7 @@ def test_ranks_that_differ_are_refused_by_name(launcher, regroup, member):
     script = RANK + f"exec {member} 4 1 '' model$r"
     done = run(launcher, regroup, 2, "sh", "-c", script)
     assert done.returncode != 0
-    assert re.search("rank|member [01] is refused: its model is 'model[01]", done.stderr), done.stderr
+    assert re.search("(?:rank|member) [01] is refused: its model is 'model[01]", done.stderr), done.stderr
     assert "finished" not in done.stdout
 
 
@@ -306,3 +307,10 @@ def test_a_job_with_checkpoints_forms_one_world(regroup, tmp_path):
 def test_ranks_can_be_kept_apart(launcher, regroup, member):
     done = run(launcher, regroup, 2, member, "2", "1", REGROUP_WORLD="alone")
     assert done.returncode == 0 and done.stdout.count("step 2 size 1") == 2, done.stderr
+
+
+def test_ranks_that_are_kept_apart_say_that_they_make_no_checkpoint(regroup, member, tmp_path):
+    words = ["-x", "REGROUP_WORLD=alone", "--checkpoint", str(tmp_path), "--every", "1"]
+    job = regroup.run("--oversubscribe", "-np", "2", *words, member, "2", "1")
+    assert job.wait() == 0, job.err
+    assert job.err.count("regroup: REGROUP_WORLD=alone: --checkpoint is ignored") == 1, job.err

@@ -22,7 +22,7 @@ def test_a_notice_ends_a_job_of_this_host(regroup, tmp_path, count):
     job = regroup.start(*words, "sh", "-c", member)
     until(lambda: job.out.count("up") == 2, "members")
     notice.write_text("rubbish")
-    job.wait_err(r"--notice-file \S+: 'rubbish' is no notice")
+    job.wait_err(r"--notice-file \S+: malformed notice 'rubbish'")
     assert job.process.poll() is None
     notice.write_text("kill within=10\n")
     assert job.wait() == 75, job.err

@@ -54,14 +54,14 @@ TEST(Notice, OurOwnWordsAreUnderstood) {
       {"shrink who=a,,b", "error: 'who=a,,b': names of hosts are wanted"},
       {"shrink soon", "error: 'soon': within=SECONDS, for=SECONDS or who=HOST,... is wanted"},
       {"kill\nShrink",
-       "error: 'Shrink' is no notice: shrink, suspend, kill or pause [within=SECONDS] [for=SECONDS] "
-       "[who=HOST,...] is wanted"},
+       "error: malformed notice 'Shrink': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+       "[for=SECONDS] [who=HOST,...]"},
       {"<html>\x01",
-       "error: '<html>?' is no notice: shrink, suspend, kill or pause [within=SECONDS] [for=SECONDS] "
-       "[who=HOST,...] is wanted"},
+       "error: malformed notice '<html>?': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+       "[for=SECONDS] [who=HOST,...]"},
       {"within=5",
-       "error: 'within=5' is no notice: shrink, suspend, kill or pause [within=SECONDS] [for=SECONDS] "
-       "[who=HOST,...] is wanted"},
+       "error: malformed notice 'within=5': expected shrink, suspend, kill or pause, then [within=SECONDS] "
+       "[for=SECONDS] [who=HOST,...]"},
   };
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }
@@ -90,12 +90,12 @@ TEST(Notice, Ec2IsUnderstood) {
            {"NotBefore": "22 Nov 2026 20:29:00 GMT", "Code": "instance-retirement", "State": "completed"},
            {"Code": "system-reboot", "Description": "[Canceled] scheduled reboot"}])",
        "none"},
-      {"[7]", "error: a list of events without \"Code\" is no notice that is known"},
+      {"[7]", "error: malformed notice: expected a \"Code\" in each event of the list"},
       // autoscaling/target-lifecycle-state.
       {"InService", "none"},
       {"Terminated", "kill ?"},
-      {"{\"action", "error: '{\"action' is no notice that is known"},
-      {"{}", "error: '{}' is no notice that is known"},
+      {"{\"action", "error: unknown notice '{\"action': expected an answer of EC2, Azure or Google Cloud"},
+      {"{}", "error: unknown notice '{}': expected an answer of EC2, Azure or Google Cloud"},
   };
   for (const auto& [text, expected] : kCases) EXPECT_EQ(understood(text), expected) << text;
 }

@@ -149,7 +149,7 @@ TEST_F(WatchTest, RubbishIsSaidOnceAndTheFileIsLookedAtAgain) {
   watch({.file = path_});
   loop_.run_for(milliseconds(100));
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("'rubbish' is no notice"));
+  EXPECT_THAT(said_[0], HasSubstr("malformed notice 'rubbish'"));
   EXPECT_THAT(said_[0], HasSubstr("asked again every 0.01 s"));
   write("kill");
   EXPECT_TRUE(until([&] { return !heard_.empty(); }));
