@@ -297,6 +297,8 @@ void Coordinator::end(std::int32_t exit_code, const std::string& reason, StateLe
   remember(reason);
   const core::JobDone done{exit_code, reason, left == StateLeft::kNone,
                            exit_code > 0 && left == StateLeft::kWithMembers};
+  // Members that wait for a lost one in a collective operation are to stand where their state can be taken.
+  if (done.save_state && highest_ > 0) to_agents(core::Revoke{highest_});
   if (job_.nodes.empty()) {  // the driver ends the nodes' agents
     emit(ToAgent{0, done});
   } else {
