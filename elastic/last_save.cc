@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/arena.h"
 #include "core/save_mark.h"
@@ -18,7 +20,7 @@ using core::SaveRequest;
 using core::Status;
 using What = core::SaveRequest::What;
 
-constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), for a disk that hangs in the midst of a write
+constexpr std::chrono::seconds kDiskLimit(30);  // of finish(), for a disk on which nothing moves
 
 bool saves(Participant& self, const Checkpointing& options) {
   return options.every > 0 && !self.arena().save_area().empty();
@@ -65,7 +67,11 @@ bool covers(const SaveMark& mark, core::Step applied, const Checkpointing& optio
 }  // namespace
 
 bool save_is_due(Participant& self, core::Step applied, core::Step begun, const Checkpointing& options) {
-  return saves(self, options) && applied > begun && !covers(mark_of(self), applied, options);
+  if (!saves(self, options) || applied <= begun) return false;
+  const SaveMark mark = mark_of(self);
+  if (!covers(mark, applied, options)) return true;
+  const core::SaveHeader& header = core::save_header(self.arena().save_area());
+  return !mark.on_its_way() && mark.step > 0 && header.failed.load(std::memory_order_acquire) == mark.step;
 }
 
 bool LastSave::wanted(Participant& self, core::Step applied, const Checkpointing& options,
@@ -118,27 +124,37 @@ Status LastSave::answer_once(Participant& self, State& state, core::Step applied
   return save_alone(self, state, applied, options, plan, seen);
 }
 
+bool DiskPatience::over(core::TimePoint now, std::uint64_t moved) {
+  if (!since_ || std::exchange(moved_, moved) != moved) since_ = now;
+  return now - *since_ >= limit_;
+}
+
 Status save_what_is_due(Participant& self, State& state, core::Step applied, core::Step begun,
                         const Checkpointing& options, SavePlan* plan, collective::Communicator& all,
-                        core::TimePoint deadline) {
+                        core::TimePoint deadline, bool as_left) {
   if (options.every == 0 || applied <= begun) return {};
   REGROUP_RETURN_IF_ERROR(all.barrier(deadline));  // all have brought their shares of what was wanted
   if (all.rank() != 0 || !saves(self, options)) return {};
+  core::SaveHeader& header = core::save_header(self.arena().save_area());
+  header.due.store(applied, std::memory_order_release);
   if (!save_is_due(self, applied, begun, options)) return {};
-  const auto hangs = [&] {
-    return core::save_header(self.arena().save_area()).hangs.load(std::memory_order_acquire) != 0;
-  };
   const core::SystemClock clock;
-  const core::TimePoint limit = clock.now() + kDiskLimit;
-  const auto is_free = [&] { return !mark_of(self).on_its_way() || hangs() || clock.now() >= limit; };
+  DiskPatience patience(kDiskLimit);
+  // The others wait for this member's vote, and until their deadline.
+  const core::TimePoint latest =
+      deadline - std::min<core::Duration>(kDiskLimit, (deadline - clock.now()) / 4);
+  const auto is_free = [&] {
+    return !mark_of(self).on_its_way() || header.hangs.load(std::memory_order_acquire) != 0 ||
+           patience.over(clock.now(), header.moved.load(std::memory_order_acquire)) || clock.now() >= latest;
+  };
   REGROUP_RETURN_IF_ERROR(self.wait(
       is_free, fmt::format("finish: waiting for the checkpoint of step {} to be written before the final one",
                            mark_of(self).step)));
   const std::uint64_t seen = self.arena().save_word().load(std::memory_order_acquire);
   if (SaveMark::unpack(seen).on_its_way()) return {};  // the agent says what becomes of that one
-  return covers(SaveMark::unpack(seen), applied, options)
-             ? Status()
-             : save_alone(self, state, applied, options, plan, seen);
+  const bool again = save_is_due(self, applied, begun, options);
+  const bool failed = covers(SaveMark::unpack(seen), applied, options);
+  return again && (as_left || !failed) ? save_alone(self, state, applied, options, plan, seen) : Status();
 }
 
 }  // namespace regroup::elastic

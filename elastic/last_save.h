@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "collective/communicator.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "core/world.h"
 #include "elastic/checkpointing.h"
@@ -37,16 +39,32 @@ class LastSave {
   std::uint32_t answered_ = ~0U;  // number of the last request
 };
 
-// A checkpoint has become due after step `begun` that is neither written nor on its way to the disk, and
-// `applied` is the last step.
+// A checkpoint has become due after step `begun` that is neither written nor on its way to the disk (a write
+// that failed may be tried again: there may be room), and `applied` is the last step.
 [[nodiscard]] bool save_is_due(Participant& self, core::Step applied, core::Step begun,
                                const Checkpointing& options);
 
+// How long finish() waits for a disk: until nothing has moved there for `limit`.
+class DiskPatience {
+ public:
+  explicit DiskPatience(core::Duration limit) : limit_(limit) {}
+  // `moved` counts signs of life of the process that writes. The limit counts from the first call.
+  [[nodiscard]] bool over(core::TimePoint now, std::uint64_t moved);
+
+ private:
+  const core::Duration limit_;
+  std::optional<core::TimePoint> since_;
+  std::uint64_t moved_ = 0;
+};
+
 // In a region of all members, `all`, behind the last step: the first of them copies the state after
 // `applied`, if a checkpoint has become due after step `begun` that is neither written nor on its way to the
-// disk. It waits for the one before to be written. kRevoked: the region is to be run again.
+// disk, or could not be written. It waits for the one before as long as its writer moves, and tells the agent
+// up to which step it counts on it. `as_left`: `state` is as the loop left it, so that a snapshot of the last
+// step that has failed can be made again. kRevoked: the region is to be run again.
 [[nodiscard]] core::Status save_what_is_due(Participant& self, State& state, core::Step applied,
                                             core::Step begun, const Checkpointing& options, SavePlan* plan,
-                                            collective::Communicator& all, core::TimePoint deadline);
+                                            collective::Communicator& all, core::TimePoint deadline,
+                                            bool as_left);
 
 }  // namespace regroup::elastic

@@ -54,7 +54,8 @@ Status Session::Impl::finish() {
   REGROUP_RETURN_IF_ERROR(run_region(
       [this](Communicator& all) {
         return save_what_is_due(*self_, state_after(applied_), applied_, begun_, checkpointing_, &saving_,
-                                all, core::SystemClock().now() + options_.deadline);
+                                all, core::SystemClock().now() + options_.deadline,
+                                /*as_left=*/kept_ && kept_step_ == applied_);
       },
       true));
   self_->line().finished.store(1, std::memory_order_release);

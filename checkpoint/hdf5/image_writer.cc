@@ -98,6 +98,7 @@ Status write_image(const std::string& path, std::span<const Extent> extents, std
   if (!queue.ok()) return queue.status();
   Image image(extents);
   for (std::uint64_t offset = 0; offset < file_bytes;) {
+    if (options.moved) options.moved();
     if (const auto run = image.run(); !run.empty()) {
       REGROUP_RETURN_IF_ERROR((*queue)->write_from(offset, run));
       image.pass(run);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct WriteOptions {
   bool direct = true;   // O_DIRECT; without it, or where the file system refuses it, the page cache
   bool uring = true;    // io_uring; without it, or where the kernel refuses it, one write after the other
   bool commits = true;  // the process that writes commits as well, if it is the only writer
+  std::function<void()> moved = {};  // called often while the disk takes what is written; may be empty
 };
 
 // Bytes of the file, and where to put their checksums: offset and bytes of `range` are filled in.

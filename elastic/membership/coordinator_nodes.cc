@@ -187,7 +187,7 @@ void Coordinator::lose_node(core::NodeId node, const std::string& why) {
 void Coordinator::lose_with_node(Record* r) {
   const bool stayed = r->state <= MemberState::kActive && !r->leave_wanted && !r->finished;
   r->reaped = true;
-  r->status = 1;
+  r->status = r->finished ? 0 : 1;
   r->kill_at.reset();
   r->since = now_;
   if (r->cause.empty()) r->cause = "its host was lost";

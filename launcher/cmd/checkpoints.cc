@@ -12,6 +12,7 @@
 
 #include "core/lock_owner.h"
 #include "launcher/cmd/last_checkpoint.h"
+#include "launcher/cmd/persist_task.h"
 #include "launcher/supervise/app.h"
 #include "launcher/supervise/due.h"
 #include "launcher/supervise/environment.h"
@@ -26,21 +27,13 @@ using core::SaveRequest;
 using core::Status;
 using Json = nlohmann::json;
 
-constexpr std::chrono::seconds kFinishLimit(600);  // of a checkpoint that is being written when the job ends
-constexpr std::chrono::seconds kAnswerLimit(10);   // of a host's own directory, before that is told
-constexpr std::chrono::seconds kReleaseLimit(5);   // of whoever has its lock
-constexpr std::chrono::seconds kTryAgain(5);       // whether another job has given it back
-constexpr std::chrono::seconds kSaveLimit(30);     // of a last snapshot, where no deadline was given ...
-constexpr std::chrono::seconds kClaimLimit(1);     // ... and for a member that waits to begin with it
-constexpr std::string_view kHeld = "held";         // as regroup-persist says it ...
-constexpr int kAnotherJobs = 3;                    // ... and how it ends where another job has the directory
-constexpr double kMiB = 1 << 20;
-
-// Of a process that said nothing.
-std::string silent_end(int wait_status) {
-  return WIFSIGNALED(wait_status) ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
-                                  : "regroup-persist ended without a word";
-}
+constexpr std::chrono::seconds kAnswerLimit(10);  // of a host's own directory, before that is told
+constexpr std::chrono::seconds kReleaseLimit(5);  // of whoever has its lock
+constexpr std::chrono::seconds kTryAgain(5);      // whether another job has given it back
+constexpr std::chrono::seconds kSaveLimit(30);    // of a last snapshot, where no deadline was given ...
+constexpr std::chrono::seconds kClaimLimit(1);    // ... and for a member that waits to begin with it
+constexpr std::string_view kHeld = "held";        // as regroup-persist says it ...
+constexpr int kAnotherJobs = 3;                   // ... and how it ends where another job has the directory
 
 }  // namespace
 
@@ -154,6 +147,7 @@ void Checkpoints::checked(int wait_status) {
                      why.empty() ? silent_end(wait_status) : why));
   held_ = releasing_ = false;
   if (taking_ && wait_status == 0) return taken(/*held=*/false);
+  if (taking_) not_yet_ = why;
   barred_ |= std::exchange(taking_, false);
   poll();
 }
@@ -201,14 +195,16 @@ void Checkpoints::finish(std::function<void()> then) {
   then_ = std::move(then);
   if (!process_) poll();
   if (process_ || copy_ || (taking_ && !hangs_))
-    end_by(deadline_.value_or(core::SystemClock().now() + kFinishLimit));
+    end_by(deadline_.value_or(core::SystemClock().now() + kDiskLimit));
 }
 
 // A disk that hangs costs what is being written: the checkpoint before stays.
 void Checkpoints::end_by(core::TimePoint deadline) {
   limit_.expires_at(std::chrono::steady_clock::time_point(deadline.time_since_epoch()));
   limit_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+    if (error || !launcher::is_due(limit_)) return;
+    cut_off_ = deadline_ ? "the time that was left is over"
+                         : fmt::format("nothing was written for {} s", kDiskLimit.count());
     keep_ = true;
     if (process_) process_->kill();
     if (copy_) copy_->kill();
@@ -229,6 +225,7 @@ void Checkpoints::on_notice(core::TimePoint deadline) {
   const LastChoice choice = choose();
   keep_ = choice.what == LastChoice::What::kKeep;
   if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
+  if (keep_) cut_off_ = "there was no time for it";
   if (keep_ && process_) process_->kill();
   if (keep_ || !last_.can_ask()) return;
   using What = SaveRequest::What;
@@ -270,129 +267,6 @@ LastChoice Checkpoints::choose() const {
 core::Duration Checkpoints::still_needs() const {
   if ((!process_ && !copy_) || !deadline_) return core::Duration::zero();
   return std::max(core::Duration::zero(), *deadline_ - core::SystemClock().now());
-}
-
-// The member's own, with what only we know. The arena is as the member left it, who may be dead by now.
-Result<std::string> Checkpoints::description(core::Step step) const {
-  const std::span<std::byte> area = arena_().save_area();
-  const core::SaveHeader& header = core::save_header(area);
-  const std::uint64_t offset = header.offset, bytes = header.bytes;  // members may change them: read once
-  if (offset > area.size() || bytes > area.size() - offset)
-    return core::internal_error("the snapshot's description is damaged");
-  const auto* text = reinterpret_cast<const char*>(area.data()) + offset;
-  Json json = Json::parse(text, text + bytes, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("step") || json["step"] != step)
-    return core::internal_error("the snapshot's description is damaged");
-  if (json.contains("error")) return Status(core::Code::kResourceExhausted, json["error"].dump());
-  json["directory"] = plan_.directory;
-  json["uuid"] = fmt::format("{}-{}-{}", plan_.job, arena_().spec().node, attempts_);
-  json["fenced"] = true;
-  json["job"] = plan_.job;
-  json["seed"] = plan_.seed;
-  json["shards"] = plan_.shards;
-  json["keep_last"] = plan_.keep_last;
-  json["keep_every"] = plan_.keep_every;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-void Checkpoints::write(core::Step step) {
-  ++attempts_;
-  const auto text = description(step);
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
-  spec.argv = {"regroup-persist", "write", std::to_string(launcher::kInheritedFd)};
-  spec.inherited = arena_().memfd();
-  acknowledged_ = false;
-  error_.clear();
-  auto started = !text.ok() ? Result<std::shared_ptr<launcher::PipedProcess>>(text.status())
-                            : launcher::PipedProcess::start(
-                                  loop_, std::move(spec),
-                                  {[this](std::string_view line, bool error) {
-                                     if (!error) acknowledged_ |= line == std::to_string(writing_);
-                                     if (error) error_ += (error_.empty() ? "" : "; ") + std::string(line);
-                                   },
-                                   [this](int wait_status) { written(wait_status); }});
-  if (!started.ok()) {
-    say_(fmt::format("the checkpoint of step {} failed: {}", step, started.status().message()));
-    return free_area(step);
-  }
-  writing_ = step;
-  bytes_ = arena_().spec().snapshot_bytes;
-  since_ = core::SystemClock().now();
-  arena_().save_word().store(SaveMark{SaveMark::Phase::kTaken, step}.pack(), std::memory_order_release);
-  process_ = *started;
-  process_->feed(*text + "\n");
-}
-
-void Checkpoints::free_area(core::Step step) {
-  arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
-}
-
-void Checkpoints::written(int wait_status) {
-  process_.reset();
-  const double seconds = std::chrono::duration<double>(core::SystemClock().now() - since_).count();
-  if (!acknowledged_) {
-    say_(fmt::format("the checkpoint of step {} failed, the one before stays: {}", writing_,
-                     !error_.empty() ? error_ : silent_end(wait_status)));
-  } else if (bandwidth_ = static_cast<double>(bytes_) / std::max(seconds, 1e-3); !quiet_) {
-    say_(fmt::format("checkpoint of step {}: in {} after {:.2f} s ({:.0f} MiB/s{})", writing_,
-                     plan_.directory, seconds, static_cast<double>(bytes_) / kMiB / std::max(seconds, 1e-3),
-                     host_.empty() ? "" : ", by host " + host_));
-    if (!error_.empty()) say_(error_);
-  }
-  if (const core::Step newest = last_.newest(); newest >= writing_ + plan_.every && !quiet_)
-    say_(fmt::format("the checkpoint due after step {} waited for the disk: step {} is done (--every {})",
-                     (writing_ / plan_.every + 1) * plan_.every, newest, plan_.every));
-  free_area(writing_);
-  last_.wrote();
-  if (acknowledged_) committed_ = writing_, copy();
-  ask_after_writing();
-  poll();
-}
-
-// Behind the training and behind the next checkpoint: a slow second directory gets fewer of them.
-void Checkpoints::copy() {
-  if (plan_.shared.empty()) return;
-  copy_again_ = copy_ != nullptr;
-  if (copy_) return;
-  launcher::SpawnSpec spec;
-  spec.path = launcher::find_helper("regroup-persist");
-  spec.argv = {"regroup-persist",
-               "copy",
-               plan_.directory,
-               plan_.shared,
-               plan_.job,
-               std::to_string(plan_.keep_last),
-               std::to_string(plan_.keep_every)};
-  copy_error_.clear(), copy_step_.clear();
-  copying_since_ = core::SystemClock().now();
-  const auto said = [this](std::string_view line, bool error) {
-    if (!error) copy_step_ = line;
-    if (error) copy_error_ += (copy_error_.empty() ? "" : "; ") + std::string(line);
-  };
-  const auto ended = [this](int wait_status) { copied(wait_status); };
-  auto started = launcher::PipedProcess::start(loop_, std::move(spec), {said, ended});
-  if (started.ok())
-    copy_ = *started;
-  else
-    say_(fmt::format("no copy in {}: {}", plan_.shared, started.status().message()));
-}
-
-void Checkpoints::copied(int wait_status) {
-  copy_.reset();
-  if (wait_status != 0 && copy_error_.empty()) copy_error_ = silent_end(wait_status);
-  const double seconds = std::chrono::duration<double>(core::SystemClock().now() - copying_since_).count();
-  if (wait_status != 0)
-    say_(fmt::format("no copy in {}, the one before stays: {}", plan_.shared, copy_error_));
-  else if (!copy_error_.empty())  // a damaged one was passed over
-    say_(host_.empty() ? copy_error_ : fmt::format("host {}: {}", host_, copy_error_));
-  if (wait_status == 0 && !copy_step_.empty())
-    copy_bandwidth_ = static_cast<double>(arena_().spec().snapshot_bytes) / std::max(seconds, 1e-3);
-  if (wait_status == 0 && !copy_step_.empty() && !quiet_)
-    say_(
-        fmt::format("checkpoint of step {}: copied to {} after {:.2f} s", copy_step_, plan_.shared, seconds));
-  if (copy_again_ && !keep_) copy();
-  poll();
 }
 
 }  // namespace regroup::cmd

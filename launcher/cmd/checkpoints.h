@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,8 @@
 #include "launcher/spawn/piped_process.h"
 
 namespace regroup::cmd {
+
+inline constexpr std::chrono::seconds kDiskLimit{600};  // when the job ends, of one on which nothing moves
 
 using node::CheckpointPlan;
 using node::Resume;
@@ -79,6 +82,8 @@ class Checkpoints {
   }
   // Calls `then` once nothing is being written any more and no snapshot waits.
   void finish(std::function<void()> then);
+  // Then: which checkpoint finish() of the members counted on, and why it is not there; "": all are.
+  [[nodiscard]] std::string unsaved() const;
 
  private:
   void check_directory();
@@ -99,7 +104,9 @@ class Checkpoints {
   void copied(int wait_status);
   void written(int wait_status);
   [[nodiscard]] core::Result<std::string> description(core::Step step) const;
+  void failed(core::Step step, const std::string& why);
   void free_area(core::Step step);
+  void moved();
 
   const CheckpointPlan plan_;
   const std::string host_;
@@ -128,6 +135,9 @@ class Checkpoints {
   bool barred_ = false;  // nor ever: this host's own directory could not be prepared
   bool acknowledged_ = false;
   std::string error_, copy_error_, copy_step_;
+  core::Step failed_ = 0;    // step of the newest snapshot that was not written ...
+  std::string failure_;      // ... and why
+  std::string cut_off_;      // why a process that writes was killed
   bool copy_again_ = false;  // one more has been committed meanwhile
   core::TimePoint copying_since_{};
   std::function<void()> then_;

@@ -58,7 +58,6 @@ class ElasticAgent final : public launcher::MembershipJob {
   // `send` takes messages to the coordinator; without it they go where on_coordinator() says.
   ElasticAgent(launcher::Agent& agent, ElasticAgentOptions options,
                std::function<void(const core::Message&)> send = {});
-
   [[nodiscard]] core::Status start() override;
   void on_exit(const launcher::MemberExit& exit) override;
   void on_coordinator(core::Fd socket, std::int32_t incarnation) override;
@@ -68,6 +67,7 @@ class ElasticAgent final : public launcher::MembershipJob {
   [[nodiscard]] bool keeps_checkpoints() const override { return options_.checkpoints.every > 0; }
   void finish(const std::function<void()>& then) override { checkpoints_.finish(then); }
   [[nodiscard]] std::optional<int> completed() const override;
+  [[nodiscard]] std::string unsaved() const override { return checkpoints_.unsaved(); }
   void on_notice(core::TimePoint deadline) override;
   [[nodiscard]] core::Duration still_needs() const override { return checkpoints_.still_needs(); }
 

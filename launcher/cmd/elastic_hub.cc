@@ -58,6 +58,7 @@ core::Status ElasticHub::start() {
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
+  events.unsaved = [this](const std::string& what) { trained_.unsaved = what; };
   events.used = [this](const std::string& host, const std::string& json, const auto& lives) {
     agent_.add_usage(host, json, lives);
   };
@@ -166,6 +167,7 @@ void ElasticHub::on_order(const core::Message& message) {
   } else if (const auto* lost = std::get_if<core::NodeLost>(&message.body)) {
     hosts_->give_up(lost->node, {core::Code::kPeerLost, lost->why});
   } else if (!agent_.ending() || !std::holds_alternative<core::Start>(message.body)) {
+    if (keeps_checkpoints()) trained_.hear(message.body, agent_.ending());
     if (message.node == core::kEveryNode)
       hosts_->tell_membership(message);
     else
@@ -180,6 +182,7 @@ void ElasticHub::on_agent_message(core::NodeId node, const core::Message& messag
                                                              index ? hosts_->name(*index) : "?", what)));
   };
   if (!membership::is_of_agents(message.body)) return refuse("what only others may say");
+  trained_.hear(message.body, agent_.ending());
   if (coordinator_ && !coordinator_->send({message.incarnation, message.body, node}))
     refuse("more than a message may hold");
 }
@@ -217,6 +220,7 @@ void ElasticHub::on_notice(core::TimePoint) {
 }
 
 void ElasticHub::on_lost(std::size_t index, const core::Status& why) {
+  trained_.lose(hosts_->id(index), hosts_->name(index), why);
   if (!agent_.ending()) {
     if (awaited_.erase(index) > 0) {  // the coordinator does not know of it
       say(why.message());

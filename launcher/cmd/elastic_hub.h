@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "launcher/cmd/elastic_hub_options.h"
+#include "launcher/cmd/finished_watch.h"
 #include "launcher/cmd/grant_door.h"
 #include "launcher/node/hosts.h"
 #include "launcher/supervise/agent.h"
@@ -44,6 +45,8 @@ class ElasticHub final : public launcher::AgentJob {
   [[nodiscard]] launcher::OtherHosts* others() override { return hosts_.get(); }
   void finish(const std::function<void()>& then) override;
   void on_notice(core::TimePoint deadline) override;
+  [[nodiscard]] std::optional<int> completed() const override { return trained_.status(); }
+  [[nodiscard]] std::string unsaved() const override { return trained_.unsaved; }
 
  private:
   struct Guest {  // a host that came by an offer, or is on its way out
@@ -129,6 +132,7 @@ class ElasticHub final : public launcher::AgentJob {
   ElasticHubOptions options_;  // slots of hosts that come are added
   const std::unique_ptr<node::Hosts> hosts_;
   std::shared_ptr<launcher::Channel> coordinator_;
+  TrainingEnd trained_;
   std::vector<core::NodeLost> untold_;          // while there was no coordinator
   std::map<std::size_t, Return> returns_;       // by host
   std::set<std::size_t> in_job_;                // hosts that have been set up, and not been lost since
@@ -142,5 +146,4 @@ class ElasticHub final : public launcher::AgentJob {
   boost::asio::steady_timer idle_timer_;
   GrantDoor door_;
 };
-
 }  // namespace regroup::cmd

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "launcher/supervise/dying.h"
+#include "launcher/supervise/node.h"
 
 namespace regroup::cmd {
 
@@ -15,12 +16,36 @@ bool all_finished(const core::Arena& arena) {
   if (!arena.mapped() || arena.newest_world() == 0) return false;
   const auto world = arena.read_world(arena.newest_world());
   if (!world.ok() || world->members.empty()) return false;
-  return std::ranges::all_of(world->members, [&](const core::WorldMember& m) {
+  bool any = false;
+  const bool all = std::ranges::all_of(world->members, [&](const core::WorldMember& m) {
+    if (m.seat.node != arena.spec().node) return true;
     if (m.seat.slot >= arena.spec().slots) return false;
+    any = true;
     const core::Line& line = arena.line(m.seat.slot);
     return line.occupied.load(std::memory_order_acquire) == m.id + 1 &&
            line.finished.load(std::memory_order_acquire) != 0;
   });
+  return any && all;
+}
+
+void TrainingEnd::hear(const core::Body& said, bool ending) {
+  if (const auto* report = std::get_if<core::Report>(&said)) {
+    if (std::ranges::any_of(report->lines, &core::LineReport::finished)) status_ = status_.value_or(0);
+    return;
+  }
+  const auto* next = std::get_if<core::Announce>(&said);
+  if (next != nullptr && !next->world->members.empty() && !status_)
+    writer_ = next->world->members[0].seat.node;
+  const auto* lost = std::get_if<core::MemberLost>(&said);
+  if (lost == nullptr || !lost->finished) return;
+  status_ = status_.value_or(0);
+  if (*status_ == 0 && lost->reaped && !ending)
+    status_ = lost->signal != 0 ? 128 + lost->signal : lost->exit_code;
+}
+
+void TrainingEnd::lose(core::NodeId node, const std::string& host, const core::Status& why) {
+  if (status_ && node == writer_ && writer_ != 0 && unsaved.empty())
+    unsaved = launcher::writer_lost(host, why);
 }
 
 core::Status check_first_world(const core::Arena& arena, core::SlotIndex line, core::MemberId rank) {

@@ -4,23 +4,42 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/clock.h"
+#include "core/message.h"
 #include "core/world.h"
 
 namespace regroup::cmd {
 
-// All members of the World have agreed that training is over: what their processes do then says nothing of
-// it. Of a job on one host.
+// All members of the World that are on this host, at least one, have agreed that training is over: what their
+// processes do then says nothing of it.
 [[nodiscard]] bool all_finished(const core::Arena& arena);
 
 // kInvalidArgument: the rank on that line has finished, and a job whose agents serve a World of fixed size
 // forms no other.
 [[nodiscard]] core::Status check_first_world(const core::Arena& arena, core::SlotIndex line,
                                              core::MemberId rank);
+
+// What agents, and Worlds, tell of that: finish() commits for all members or for none.
+class TrainingEnd {
+ public:
+  // `ending`: the job is being ended, and members with it: their statuses say nothing.
+  void hear(const core::Body& said, bool ending);
+  // The first status of a member that ended after finish() that is not 0, or 0; nothing before finish().
+  [[nodiscard]] std::optional<int> status() const { return status_; }
+
+  // Of a host that is lost: it may have been about to write.
+  void lose(core::NodeId node, const std::string& host, const core::Status& why);
+  std::string unsaved;  // AgentJob::unsaved() of another host
+
+ private:
+  core::NodeId writer_ = 0;  // where rank 0 was when training ended
+  std::optional<int> status_;
+};
 
 class FinishedWatch {
  public:

@@ -119,12 +119,29 @@ void LastSnapshot::look_whether_settled(bool in_time) {
   std::exchange(then_, nullptr)();
 }
 
-void LastSnapshot::set_hangs(bool hangs) const {
+core::SaveHeader* LastSnapshot::header() const {
   const core::Arena& arena = arena_();
-  if (!arena.mapped() || arena.save_area().empty()) return;
+  return !arena.mapped() || arena.save_area().empty() ? nullptr : &core::save_header(arena.save_area());
+}
+
+void LastSnapshot::set_hangs(bool hangs) const {
+  core::SaveHeader* const header = this->header();
+  if (header == nullptr) return;
   const std::uint32_t now = hangs ? 1 : 0;
-  if (core::save_header(arena.save_area()).hangs.exchange(now, std::memory_order_acq_rel) != now)
-    core::ring_all(arena);
+  if (header->hangs.exchange(now, std::memory_order_acq_rel) != now) core::ring_all(arena_());
+}
+
+void LastSnapshot::failed(core::Step step) const {
+  if (core::SaveHeader* const header = this->header()) header->failed.store(step, std::memory_order_release);
+}
+
+void LastSnapshot::moved() const {
+  if (core::SaveHeader* const header = this->header()) header->moved.fetch_add(1, std::memory_order_acq_rel);
+}
+
+core::Step LastSnapshot::due() const {
+  const core::SaveHeader* const header = this->header();
+  return header != nullptr ? header->due.load(std::memory_order_acquire) : 0;
 }
 
 std::string LastSnapshot::outcome() {

@@ -35,7 +35,10 @@ class LastSnapshot {
   void on_rung();  // the mark in the save area may have changed
   // Nothing can be written now: members that wait at the end for what is due go on.
   void set_hangs(bool hangs) const;
-  void wrote() { wrote_ = true; }  // a snapshot has been written
+  void wrote() { wrote_ = true; }        // a snapshot has been written
+  void failed(core::Step step) const;    // it could not be: finish() has it made again
+  void moved() const;                    // the process that writes has shown a sign of life
+  [[nodiscard]] core::Step due() const;  // finish() counts on what was due by then; 0: nobody has finished
   // Members have been asked, and outcome() was not called since.
   [[nodiscard]] bool awaited() const { return awaited_; }
   [[nodiscard]] bool insists() const { return late_; }
@@ -44,6 +47,7 @@ class LastSnapshot {
 
  private:
   [[nodiscard]] LastSeen seen() const;
+  [[nodiscard]] core::SaveHeader* header() const;  // null: there is no save area
   void ask_again_if_need_be();
   void look_whether_settled(bool in_time);
   void start_limit(core::Duration within);

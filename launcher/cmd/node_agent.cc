@@ -66,6 +66,7 @@ node::MembershipFactory make_membership(const node::NodeAgentOptions& options) {
                                 .lessons = std::move(exchange),
                                 .checkpoints = plan,
                                 .host = setup.name,
+                                .finished_told = setup.elastic->finished_told,
                                 .fixed = node::serves_ranks(setup)};
     return std::make_unique<ElasticAgent>(agent, std::move(elastic), std::move(send));
   };

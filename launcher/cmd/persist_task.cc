@@ -14,6 +14,11 @@
 
 namespace regroup::cmd {
 
+std::string silent_end(int wait_status) {
+  return WIFSIGNALED(wait_status) ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
+                                  : "regroup-persist ended without a word";
+}
+
 PersistTask::PersistTask(boost::asio::io_context& loop, std::vector<std::string> words, Wait wait,
                          Events events)
     : wait_(std::move(wait)), events_(std::move(events)), timer_(loop) {
@@ -65,9 +70,7 @@ void PersistTask::on_ended(int wait_status) {
   process_.reset();
   if (wait_status == 0) return end(text_);
   if (!said_.empty()) return end(core::Status(core::Code::kUnavailable, std::exchange(said_, {})));
-  end(core::internal_error(WIFSIGNALED(wait_status)
-                               ? fmt::format("regroup-persist: killed by signal {}", WTERMSIG(wait_status))
-                               : "regroup-persist ended without a word"));
+  end(core::internal_error(silent_end(wait_status)));
 }
 
 // May be the end of this task.

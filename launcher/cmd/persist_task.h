@@ -15,6 +15,9 @@
 
 namespace regroup::cmd {
 
+// How a process ended that said nothing.
+[[nodiscard]] std::string silent_end(int wait_status);
+
 // Used by the loop's thread; handlers are called from the loop. Gone, it kills the process and says nothing.
 class PersistTask {
  public:

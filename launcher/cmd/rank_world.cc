@@ -53,6 +53,7 @@ RankWorldOptions rank_world_options(const Options& options, const std::string& j
   out.agent.quiet = options.quiet;
   out.agent.checkpoints = checkpoints;
   out.agent.fixed = true;
+  out.agent.finished_told = options.hung.after;
   return out;
 }
 
@@ -101,6 +102,7 @@ void RankWorld::on_agent(core::NodeId node, const core::Message& message) {
   const auto* lost = std::get_if<core::MemberLost>(&message.body);
   if (ready != nullptr && !runs(node, ready->join.member)) return;
   if (lost != nullptr && !runs(node, lost->member)) return;
+  trained_.hear(message.body, agent_.ending());
   begin();
   if (ready != nullptr) joined_.insert(ready->join.member);
   if (!over_)

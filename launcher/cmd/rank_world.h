@@ -50,6 +50,11 @@ class RankWorld final : public launcher::MembershipJob {
   void on_message(const core::Message&) override {}
   [[nodiscard]] core::Duration still_needs() const override { return local_.still_needs(); }
   void finish(const std::function<void()>& then) override { local_.finish(then); }
+  [[nodiscard]] std::optional<int> completed() const override {
+    return local_.completed() ? local_.completed() : trained_.status();
+  }
+  [[nodiscard]] std::string unsaved() const override { return local_.unsaved(); }
+  [[nodiscard]] bool keeps_checkpoints() const override { return local_.keeps_checkpoints(); }
 
  private:
   void on_agent(core::NodeId node, const core::Message& message);
@@ -72,6 +77,7 @@ class RankWorld final : public launcher::MembershipJob {
   node::Hosts* const hosts_;
   ElasticAgent local_;
   std::optional<membership::Coordinator> coordinator_;  // since the first rank joined
+  TrainingEnd trained_;
   boost::asio::steady_timer timer_;
   std::set<core::MemberId> joined_;           // ranks
   std::optional<launcher::MemberExit> left_;  // the first that ended well, and had not joined

@@ -140,6 +140,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.setup.elastic =
       node::ElasticSetup{arena_slots(options),  options.shards,        options.seed, options.any_fingerprint,
                          options.learner_steps, options.learner_state, {},           checkpoints};
+  hub.setup.elastic->finished_told = std::chrono::ceil<std::chrono::milliseconds>(options.hung.after);
   for (std::size_t index = 0; index < (*hosts)->size() && hub.setup.master.address.empty(); ++index) {
     if ((*hosts)->is_up(index)) hub.setup.master = {(*hosts)->address(index), (*hosts)->facts(index).port};
   }

@@ -227,7 +227,8 @@ class Head {
                          .shards = world_shards(options_, size),
                          .seed = options_.seed,
                          .any_fingerprint = options_.any_fingerprint,
-                         .checkpoints = checkpoints_};
+                         .checkpoints = checkpoints_,
+                         .finished_told = std::chrono::ceil<std::chrono::milliseconds>(options_.hung.after)};
       setup.usage = told_ || !options_.usage_log.empty();
       setup.master = crew_.master;
       setups.push_back(std::move(setup));

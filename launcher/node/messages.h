@@ -47,8 +47,8 @@ struct ElasticSetup {
   std::uint64_t learn_above = 0;
   std::vector<Seat> seats = {};  // empty: members are neither bound nor given devices
   CheckpointPlan checkpoints = {};
-  // Where the head takes in an agent whose parent is gone; "": the agent ends with its parent.
-  std::string head = {};
+  std::string head = {};  // takes in an agent whose parent is gone; "": the agent ends with its parent
+  std::chrono::milliseconds finished_told{60'000};  // of a member that does not end; 0: never
 };
 // What all members on that host have in common.
 struct Setup {
@@ -85,8 +85,7 @@ struct Signal {
 struct EndHost {};
 
 // --- agent -> head
-// The first message.
-struct Hello {
+struct Hello {  // the first message
   std::string version;
   std::string host_name;
   std::uint32_t slots = 0;  // cores that members may use
@@ -116,6 +115,7 @@ inline constexpr std::chrono::milliseconds kBeat{500};
 // The last message: the head closes the link when it has taken it.
 struct Done {
   bool output_lost = false;
+  std::string unsaved = {};  // AgentJob::unsaved()
 };
 
 // --- both

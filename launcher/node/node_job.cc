@@ -234,7 +234,8 @@ void NodeJob::leave(const std::function<void()>& then) {
 void NodeJob::leave_if_sent() {
   if (done_ || !outputs_[1]->idle() || !outputs_[2]->idle()) return;
   done_ = true;
-  link_->send(Done{agent_.crew().output_lost()});
+  const launcher::MembershipJob* const members = joining();
+  link_->send(Done{agent_.crew().output_lost(), members != nullptr ? members->unsaved() : std::string()});
 }
 
 }  // namespace regroup::node

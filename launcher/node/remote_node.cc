@@ -261,6 +261,8 @@ void RemoteNode::on(const Done& done) {
   if (!finishing_ && running() > 0)
     return end({core::Code::kPeerLost, fmt::format("host {}: its agent left before its members", name_)});
   if (done.output_lost && job_.said) job_.said(fmt::format("host {}: output of members was lost", name_));
+  if (!done.unsaved.empty() && job_.unsaved)
+    job_.unsaved(fmt::format("host {}: {}", name_, launcher::printable(done.unsaved)));
   end({});
 }
 

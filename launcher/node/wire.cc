@@ -49,6 +49,7 @@ fb::SetupT table(const Setup& m) {
     t.elastic->lines = m.elastic->lines, t.elastic->shards = m.elastic->shards;
     t.elastic->seed = m.elastic->seed, t.elastic->any_fingerprint = m.elastic->any_fingerprint;
     t.elastic->head = m.elastic->head;
+    t.elastic->finished_told_ms = static_cast<std::uint32_t>(m.elastic->finished_told.count());
     t.elastic->kept_results = m.elastic->kept_results, t.elastic->learn_above = m.elastic->learn_above;
     for (const Seat& seat : m.elastic->seats) {
       t.elastic->seats.push_back(std::make_unique<fb::SeatT>());
@@ -88,6 +89,7 @@ Result<Setup> plain(const fb::SetupT& t) {
   m.elastic = {t.elastic->lines,           t.elastic->shards,       t.elastic->seed,
                t.elastic->any_fingerprint, t.elastic->kept_results, t.elastic->learn_above};
   m.elastic->head = t.elastic->head;
+  m.elastic->finished_told = std::chrono::milliseconds(t.elastic->finished_told_ms);
   for (const auto& seat : t.elastic->seats)
     m.elastic->seats.push_back({seat->cores, plain_environment(seat->environment)});
   if (t.elastic->checkpoints) m.elastic->checkpoints = plain_checkpoints(*t.elastic->checkpoints);
@@ -229,10 +231,10 @@ fb::BeatT table(const Beat&) { return {}; }
 Result<Beat> plain(const fb::BeatT&) { return Beat{}; }
 fb::DoneT table(const Done& m) {
   fb::DoneT t;
-  t.output_lost = m.output_lost;
+  t.output_lost = m.output_lost, t.unsaved = m.unsaved;
   return t;
 }
-Result<Done> plain(const fb::DoneT& t) { return Done{t.output_lost}; }
+Result<Done> plain(const fb::DoneT& t) { return Done{t.output_lost, t.unsaved}; }
 fb::ServicesT table(const Services& m) {
   fb::ServicesT t;
   t.message = to_bytes(pmi::encode(m.message));

@@ -64,7 +64,7 @@ int Agent::run() {
   if (options_.timeout.count() > 0) {
     start_timer(timeout_, options_.timeout - options_.spent, [this] {
       say(ran_too_long(options_.timeout));
-      terminate(options_.timeout_status);
+      terminate(unless_completed(options_.timeout_status));
       limit_drain(kDrainLimit);
     });
   }
@@ -90,13 +90,15 @@ void Agent::terminate(int exit_status, std::optional<core::Duration> grace) {
   const core::Duration within = grace.value_or(options_.term_grace);
   const auto kill = [this] { signal_all(SIGKILL); };
   if (ending()) {
-    if (!finishing_ && grace_.expiry() - std::chrono::steady_clock::now() > within) {
+    // What is still being written has that long, too.
+    if (finishing_) return job_->on_notice(core::SystemClock().now() + within);
+    if (grace_.expiry() - std::chrono::steady_clock::now() > within) {
       start_timer(grace_, within, kill);
       job_->on_notice(core::SystemClock().now() + within);
     }
     return;
   }
-  exit_status_ = job_->completed().value_or(exit_status);
+  exit_status_ = exit_status;
   job_->on_notice(core::SystemClock().now() + within);
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped member sees SIGTERM only then
@@ -111,10 +113,17 @@ void Agent::end_within(int exit_status, core::Duration within) {
   finish_if_over();
 }
 
+void Agent::end(int exit_status) {
+  if (any_lives()) return terminate(exit_status);
+  if (!ending()) exit_status_ = exit_status;
+  finish_if_over();
+}
+
 void Agent::on_notice(std::optional<core::Duration> within) {
   if (within) within = std::max<core::Duration>(*within - kClearing, core::Duration::zero());
   const bool first = !ending() && !job_->completed();
-  terminate(options_.notice_status.value_or(options_.stopped_status), within);
+  asked_ = asked_ || !ending();
+  terminate(unless_completed(options_.notice_status.value_or(options_.stopped_status)), within);
   limit_drain(kDrainLimit);
   noticed_ = noticed_ || first;
   if (first && options_.noticed) options_.noticed();
@@ -163,11 +172,12 @@ void Agent::on_word(Word word, std::int32_t value, core::Fd fd) {
     case Word::kStop: {
       const bool users = value == SIGINT || value == SIGQUIT || value == SIGHUP;
       if (!users) return on_notice(std::nullopt);
-      terminate(options_.stopped_status);
+      asked_ = asked_ || !ending();
+      terminate(unless_completed(options_.stopped_status));
       return limit_drain(kDrainLimit);
     }
     case Word::kKill:
-      kill(job_->completed().value_or(options_.stopped_status));
+      kill(unless_completed(options_.stopped_status));
       return limit_drain(core::Duration::zero());
     case Word::kCoordinator:
       return job_->on_coordinator(std::move(fd), value);
@@ -187,7 +197,7 @@ void Agent::on_guardian_lost() {
   if (!job_->keeps_checkpoints()) return start_timer(orphan_, all, [this] { kill(1); });
   // The end of that time is for members to leave, and for their state.
   const core::Duration last = std::min(options_.term_grace, all / 2);
-  start_timer(orphan_, all - last, [this, last] { terminate(1, last); });
+  start_timer(orphan_, all - last, [this, last] { terminate(unless_completed(1), last); });
 }
 
 void Agent::on_member_exit(const MemberExit& exit) {
@@ -195,15 +205,33 @@ void Agent::on_member_exit(const MemberExit& exit) {
   finish_if_over();
 }
 
+bool Agent::any_lives() const {
+  const OtherHosts* const others = job_->others();
+  return crew_.running() > 0 || (others != nullptr && others->running() > 0);
+}
+
+int Agent::unless_completed(int exit_status) const { return job_->completed().value_or(exit_status); }
+
+// Members may have finished after somebody wanted the end, or said so only then.
+void Agent::settle() {
+  if (asked_) exit_status_ = unless_completed(*exit_status_);
+  const std::string unsaved = job_->unsaved();
+  if (unsaved.empty() || *exit_status_ != 0) return;
+  exit_status_ = 1;
+  say(fmt::format("the job failed: the training is complete, but {} (exit status 1)", unsaved));
+}
+
 // All members are gone and the job is being ended.
 void Agent::finish_if_over() {
-  const OtherHosts* const others = job_->others();
-  if (finishing_ || !ending() || crew_.running() > 0 || (others != nullptr && others->running() > 0)) return;
+  if (finishing_ || !ending() || any_lives()) return;
   finishing_ = true;
   grace_.cancel();
   killed_.cancel();
   orphan_.cancel();
-  job_->finish([this] { clear_up(); });
+  job_->finish([this] {
+    settle();
+    clear_up();
+  });
   start_drain_timer();
 }
 

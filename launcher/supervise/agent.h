@@ -13,6 +13,7 @@
 #include "core/fd.h"
 #include "core/message.h"
 #include "core/status.h"
+#include "launcher/supervise/agent_job.h"
 #include "launcher/supervise/crew.h"
 #include "launcher/supervise/environment.h"
 #include "launcher/supervise/signals.h"
@@ -21,42 +22,6 @@
 #include "launcher/usage/usage_reporter.h"
 
 namespace regroup::launcher {
-
-class Agent;
-class OtherHosts;
-
-// Decides in the agent; all calls on the loop's thread. The rigid one is in rigid_job.h.
-class AgentJob {
- public:
-  virtual ~AgentJob() = default;
-  // Failure: the job ends with exit status `start_failed_status`.
-  [[nodiscard]] virtual core::Status start() = 0;
-  virtual void on_exit(const MemberExit& exit) = 0;
-  // A coordinator can be spoken to through `socket`.
-  virtual void on_coordinator(core::Fd socket, std::int32_t incarnation);
-  // A signal that the guardian passes on; false: it goes to all members.
-  [[nodiscard]] virtual bool on_signal(int) { return false; }
-  // This host, or all of the job, has to be gone by then. Said before the members are told.
-  virtual void on_notice(core::TimePoint) {}
-  // How long finish() may take in any case.
-  [[nodiscard]] virtual core::Duration still_needs() const { return core::Duration::zero(); }
-  [[nodiscard]] virtual std::optional<int> completed() const { return {}; }  // its status, once it is done
-  // How long to go on when the guardian is gone.
-  [[nodiscard]] virtual core::Duration orphan_timeout() const { return core::Duration::zero(); }
-  [[nodiscard]] virtual bool keeps_checkpoints() const { return false; }
-  // Those that end with the job; may be none.
-  [[nodiscard]] virtual OtherHosts* others() { return nullptr; }
-  // No member lives any more. Calls `then`, once, when all that others have to say has been said ...
-  virtual void finish(const std::function<void()>& then) { then(); }
-  // ... and when members' output has been written, before this process leaves.
-  virtual void leave(const std::function<void()>& then) { then(); }
-};
-// One whose members a coordinator decides over; what it says comes from elsewhere.
-class MembershipJob : public AgentJob {
- public:
-  virtual void on_message(const core::Message& message) = 0;
-};
-using JobFactory = std::function<std::unique_ptr<AgentJob>(Agent&)>;
 
 inline constexpr int kStartFailed = 213;  // as Open MPI 5
 inline constexpr int kTimedOut = 241;     // as Open MPI 5
@@ -93,6 +58,8 @@ class Agent {
   // Ends the job: SIGTERM to all, SIGKILL after `grace`, or term_grace. The first call fixes the exit status.
   void terminate(int exit_status, std::optional<core::Duration> grace = std::nullopt);
   void end_within(int exit_status, core::Duration within);  // others end the members; SIGKILL if they do not
+  // All members have ended by themselves: what they have left to do for the job has no deadline.
+  void end(int exit_status);
   // This host, and with it the job, is lost after `within`, if that is known.
   void on_notice(std::optional<core::Duration> within);
   void fail_start(const std::string& why);  // of a member: says so, and ends the job at once
@@ -116,6 +83,9 @@ class Agent {
 
  private:
   void on_word(Word word, std::int32_t value, core::Fd fd);
+  [[nodiscard]] bool any_lives() const;
+  [[nodiscard]] int unless_completed(int exit_status) const;
+  void settle();
   void on_guardian_lost();
   void signal_all(int signal);
   [[nodiscard]] core::Status report_usage();
@@ -143,6 +113,7 @@ class Agent {
   std::optional<int> exit_status_;
   std::optional<core::Duration> drain_limit_;  // from the members' end on; none: until all is written
   bool finishing_ = false, cleared_ = false, leaving_ = false, noticed_ = false;
+  bool asked_ = false;      // somebody outside wants the end, and nothing had failed
   bool abandoned_ = false;  // output that nobody takes is waited for no more
 };
 

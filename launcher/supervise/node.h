@@ -42,10 +42,15 @@ struct NodeEvents {
   // OtherHosts the others.
   std::function<void(std::uint32_t host, const pmi::Message& message)> mpi;
   std::function<void(const std::string& sentence)> said;  // for the user: something is missing
+  // What another host was to leave on the disk and did not: AgentJob::unsaved().
+  std::function<void(const std::string& what)> unsaved = {};
   // What members of another host use, as usage_json() writes it; `lives`: the member is one of them.
   using Lives = std::function<bool(core::MemberId)>;
   std::function<void(const std::string& host, const std::string& json, const Lives& lives)> used = {};
 };
+
+// AgentJob::unsaved() where the host that writes checkpoints is lost after finish().
+[[nodiscard]] std::string writer_lost(const std::string& host, const core::Status& why);
 
 // Used by the loop's thread.
 class Node {

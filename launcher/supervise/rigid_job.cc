@@ -37,6 +37,7 @@ NodeEvents RigidJob::events() {
   events.said = [this](const std::string& text) {
     if (!agent_.ending() && !options_.quiet) agent_.say(text);
   };
+  events.unsaved = [this](const std::string& what) { unsaved_ = what; };
   events.used = [this](const std::string& host, const std::string& json, const auto& lives) {
     agent_.add_usage(host, json, lives);
   };
@@ -48,7 +49,8 @@ Node& RigidJob::node(std::uint32_t host) { return host == 0 ? local_ : others_->
 core::Status RigidJob::start() {
   if (others_) {
     others_->serve(
-        events(), [this](std::size_t, const core::Status& why) { on_lost(why); }, agent_.out(), agent_.err());
+        events(), [this](std::size_t index, const core::Status& why) { on_host_lost(index, why); },
+        agent_.out(), agent_.err());
     for (std::uint32_t app = 0; app < apps_.size(); ++app) {
       for (std::uint32_t host = 0; host < options_.hosts.size(); ++host) node(host).add_app(app, apps_[app]);
     }
@@ -151,11 +153,24 @@ void RigidJob::on_started(std::uint32_t space, const core::Status& status) {
   if (all && world.ending) end_alone(space);  // its parent failed meanwhile
 }
 
+std::string writer_lost(const std::string& host, const core::Status& why) {
+  return fmt::format(
+      "host {} was lost before it said that the checkpoints which were due at the end are written: {}", host,
+      why.message());
+}
+
+void RigidJob::on_host_lost(std::size_t index, const core::Status& why) {
+  const bool writes = !options_.host_of.empty() && options_.host_of[0] == index + 1;
+  if (writes && completed() && world_->keeps_checkpoints() && unsaved_.empty())
+    unsaved_ = writer_lost(others_->name(index), why);
+  on_lost(why);
+}
+
 // Its members are gone, or beyond reach.
 void RigidJob::on_lost(const core::Status& why) {
   if (agent_.ending()) return agent_.look_whether_over();
   agent_.say(why.message() + ": ending the job");
-  agent_.terminate(kHostLost);
+  agent_.terminate(completed().value_or(kHostLost));
 }
 
 void RigidJob::finish(const std::function<void()>& then) {
@@ -169,6 +184,17 @@ void RigidJob::on_notice(core::TimePoint deadline) {
 
 core::Duration RigidJob::still_needs() const {
   return world_ ? world_->still_needs() : core::Duration::zero();
+}
+
+// What ranks do after finish() says nothing of their training, but a status of one that ended counts.
+std::optional<int> RigidJob::completed() const {
+  const auto done = world_ ? world_->completed() : std::nullopt;
+  return done ? std::optional(status_ != 0 ? status_ : *done) : std::nullopt;
+}
+
+std::string RigidJob::unsaved() const {
+  if (!unsaved_.empty()) return unsaved_;
+  return world_ ? world_->unsaved() : std::string();
 }
 
 // Free slots first, host by host; then one more on each host in turn.
@@ -218,7 +244,7 @@ void RigidJob::settle_exit(const MemberExit& exit) {
     status_ |= exit.code;
   }
   forget(exit.member);
-  if (ranks_.empty()) agent_.terminate(status_);
+  if (ranks_.empty()) agent_.end(status_);
 }
 
 // Ranks that serve their World themselves read it while they wait for others. Best effort: without it they

@@ -49,6 +49,8 @@ class RigidJob final : public AgentJob {
   void on_exit(const MemberExit& exit) override;
   void on_notice(core::TimePoint deadline) override;
   [[nodiscard]] core::Duration still_needs() const override;
+  [[nodiscard]] std::optional<int> completed() const override;
+  [[nodiscard]] std::string unsaved() const override;
   [[nodiscard]] OtherHosts* others() override { return others_.get(); }
   void finish(const std::function<void()>& then) override;
 
@@ -86,6 +88,7 @@ class RigidJob final : public AgentJob {
   [[nodiscard]] std::uint32_t living_on(std::uint32_t host) const;
   [[nodiscard]] std::vector<std::uint32_t> hosts_for(std::uint32_t members) const;
   void on_started(std::uint32_t space, const core::Status& status);
+  void on_host_lost(std::size_t index, const core::Status& why);
   void on_lost(const core::Status& why);
   void on_mpi(std::uint32_t host, const pmi::Message& message);
   [[nodiscard]] std::set<std::uint32_t> known(const std::vector<std::uint32_t>& spaces) const;
@@ -121,6 +124,7 @@ class RigidJob final : public AgentJob {
   std::unique_ptr<OtherHosts> others_;
   HostExchange exchange_;
   std::unique_ptr<MembershipJob> world_;
+  std::string unsaved_;  // of another host
 };
 
 }  // namespace regroup::launcher

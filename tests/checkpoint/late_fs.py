@@ -5,9 +5,10 @@ Renaming a folder fails (EXDEV), as on stores of objects; a file that was closed
 for those who open it within SECONDS after that. Each call that changes something is a line in FOLDER.log.
 With the words NAME OFFSET in FOLDER.hang the server stops itself as soon as a file of that name is read from
 there on, but for single bytes; with an OFFSET of -1, as soon as it is looked at. With them in FOLDER.broken
-such a read fails (EIO).
+such a read fails (EIO). Each write takes the seconds that are in FOLDER.slow.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -92,6 +93,8 @@ class LateFs(Operations):
         return os.read(fh, 0) if os.fstat(fh).st_rdev else os.pread(fh, size, offset)
 
     def write(self, path, data, offset, fh):
+        with contextlib.suppress(FileNotFoundError):
+            time.sleep(float(Path(f"{self.folder}.slow").read_text()))
         return os.pwrite(fh, data, offset)
 
     def truncate(self, path, length, fh=None):

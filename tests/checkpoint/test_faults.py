@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reader
-from late_mount import needs_mount, read_only
+from late_mount import mounted, needs_fuse, needs_mount, read_only
 from saving import BIN, Save, newest, save
 
 FULL = bool(os.environ.get("REGROUP_TEST_FULL"))
@@ -155,3 +155,19 @@ def test_a_read_only_disk_fails_the_save_and_loads_what_is_there(tmp_path):
         assert '"step":1' in newest(tmp_path / "d").stdout
     save(tmp_path / "d", 2, NEXT)
     assert '"step":2' in newest(tmp_path / "d").stdout
+
+
+@needs_fuse
+def test_a_slow_disk_is_told_from_one_that_hangs(tmp_path):
+    """While it takes what is written an empty line comes each second, by which finish() waits longer."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "place").mkdir()
+    (tmp_path / "real.slow").write_text("0.015")  # each 128 KiB
+    large = {"w": ("float32", np.zeros(6 << 20, np.float32))}
+    with (
+        mounted(tmp_path / "real", tmp_path / "place", 0),
+        Save(tmp_path / "place", 1, large, commit=False) as part,
+    ):
+        done = part.run()
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout) == {ord("\n")}

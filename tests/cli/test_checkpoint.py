@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -295,9 +296,66 @@ def test_a_disk_that_fails_costs_checkpoints_and_not_the_job(regroup, member, tm
     (tmp_path / "d").rename(tmp_path / "gone")
     (tmp_path / "d").write_text("a file now")
     job.wait_err(r"the checkpoint of step \d+ failed, the one before stays: .*/d/LOCK")
+    (tmp_path / "d").unlink()
+    (tmp_path / "gone").rename(tmp_path / "d")
     job.hurry()
     assert job.wait() == 0, job.err
     assert f"finished {4 * STEPS}.0" in job.out
+    assert checkpoints(tmp_path / "d")[-1] == STEPS
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path):
+    """A file system, of which the yielded function takes all that is left."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=True)
+
+    def fill() -> None:
+        with contextlib.suppress(OSError), open(folder / "full", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    try:
+        yield fill
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@needs_mount
+@pytest.mark.parametrize("size", [["-np", "1:2", "--start", "2"], ["-np", "2"]])
+def test_a_job_whose_last_checkpoint_cannot_be_written_fails(regroup, member, size, tmp_path):
+    with full_disk(tmp_path / "d") as fill:
+        words = ["--oversubscribe", *size, "--every", "50", "--checkpoint", str(tmp_path / "d")]
+        job = regroup.start(*words, member, str(STEPS), "10")
+        until(lambda: named(job) >= 50, "a checkpoint")
+        fill()
+        job.hurry()
+        assert job.wait() == 1, job.err
+        assert "finished" in job.out
+        assert re.search(
+            f"the job failed: the training is complete, but the checkpoint of step {STEPS}, which was due at "
+            f"the end, is not in {tmp_path}/d: .*No space left on device.*exit status 1",
+            job.err,
+        ), job.err
+        assert STEPS not in checkpoints(tmp_path / "d")
+
+
+@needs_mount
+def test_what_could_not_be_written_before_the_end_is_tried_again_there(regroup, member, tmp_path):
+    with full_disk(tmp_path / "d") as fill:
+        gates = tmp_path / "gates"
+        gates.mkdir()
+        (gates / "finish.0").touch()
+        words = ["--oversubscribe", "-np", "1:1", "--every", "10", "--checkpoint", str(tmp_path / "d")]
+        words += [member, "24", "10", "", "sum", "0", "64", f"gates={gates}"]
+        job = regroup.start(*words)
+        until(lambda: named(job) >= 10, "a checkpoint")
+        fill()
+        job.wait_err(r"the checkpoint of step 20 failed, the one before stays: .*No space left")
+        (tmp_path / "d/full").unlink()
+        (gates / "finish.0").unlink()
+        assert job.wait() == 0, job.err
+        assert checkpoints(tmp_path / "d")[-1] == 24
 
 
 def test_a_slow_disk_delays_the_next_checkpoint_and_never_the_training(regroup, member, tmp_path):

@@ -198,6 +198,17 @@ TEST_F(LastSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kTaken, 5}));
 }
 
+TEST(DiskPatience, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
+  const core::TimePoint start{std::chrono::hours(1)};
+  DiskPatience patience(std::chrono::seconds(30));
+  EXPECT_FALSE(patience.over(start, 5));
+  EXPECT_FALSE(patience.over(start + std::chrono::seconds(29), 5));
+  EXPECT_FALSE(patience.over(start + std::chrono::seconds(29), 6));
+  EXPECT_FALSE(patience.over(start + std::chrono::minutes(10), 7));  // between two looks it moved
+  EXPECT_FALSE(patience.over(start + std::chrono::seconds(629), 7));
+  EXPECT_TRUE(patience.over(start + std::chrono::seconds(630), 7));
+}
+
 TEST_F(LastSaveTest, WhatIsSavedAlreadyIsNotSavedAgain) {
   set_mark({Phase::kIdle, 7});
   ask(What::kAtBoundary);

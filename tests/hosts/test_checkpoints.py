@@ -536,3 +536,23 @@ def test_the_hub_is_killed_and_the_job_goes_on_from_its_newest_checkpoint(
     assert int(re.search(r"the job goes on after step (\d+), from", job.text())[1]) >= 20
     assert set(job.trails.weights()) == {undisturbed}, job.text()
     assert not left_on(job.hosts)
+
+
+@pytest.mark.parametrize("members", ["1:2", "2"])
+def test_a_job_whose_last_checkpoint_another_host_cannot_write_fails(
+    hosts: Hosts, start: Start, members: str
+):
+    folder = Path(hosts.folder) / f"full-{members[1:]}"
+    job = start("node2:1,node3:1", members, *keep(folder, 20), pace_us=4000)
+    until_newer(job, 0)
+    folder.rename(f"{folder}.gone")  # seen by all hosts
+    folder.write_text("a file now")
+    job.hurry()
+    assert job.wait() == 1, job.text()
+    found = re.search(
+        r"the training is complete, but host node2: the checkpoint of step (\d+), which was due at the end, "
+        rf"is not in {folder}: open\({folder}/LOCK\): Not a directory \(exit status 1\)",
+        job.text(),
+    )
+    assert found and int(found[1]) >= job.steps // 20 * 20, job.text()
+    assert job.trails.weights()

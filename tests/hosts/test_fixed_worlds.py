@@ -1,10 +1,13 @@
 """A job of -np N on several hosts whose ranks join: one World, with the weights of a single process."""
 
+import os
+import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from hosts import Hosts
+from hosts import Host, Hosts, until
 from training import BIN, Start, kill, processes
 
 
@@ -61,3 +64,25 @@ def test_a_rank_that_ends_without_joining_is_named(hosts: Hosts):
     done = hosts[0].run([BIN / "regroup", *words], stderr=subprocess.STDOUT)
     assert done.returncode == 1, done.stdout
     assert "has not called join(), for which 1 of 2 ranks wait" in done.stdout
+
+
+@pytest.mark.parametrize("members", ["2:2", "2"])
+def test_members_that_have_finished_and_do_not_end_fail_no_job(hosts: Hosts, members: str):
+    """They are named after --hung-after; what ends them then, be it their host's end, is no failure."""
+    gates = Path(hosts.folder) / f"gates-{members[1:]}"
+    gates.mkdir()
+    for member in range(2):
+        (gates / f"end.{member}").touch()
+    output = gates / "output"
+    training = [BIN.parent / "tests/bin/elastic_member", "10", "1", "", "sum", "0", "64", f"gates={gates}"]
+    options = ["--hung-after", "0.5", "--term-grace", "0.5", "-np", members]
+    words = ["--ssh-command", " ".join(hosts.ssh), "-H", "node2:1,node3:1", *options, *training]
+    with output.open("w") as out:
+        job = hosts[0].popen([BIN / "regroup", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    named = "member {} .*has finished, but its process has not ended"
+    until(lambda: all(re.search(named.format(m), output.read_text()) for m in range(2)), "both named", 60)
+    if members == "2:2":  # its host is lost with its member
+        kill(processes(hosts[2], "regroup-agent")[-1:])
+        until(lambda: not processes(hosts[2], "elastic_member"), "the end of the member", 30)
+    os.kill(Host.inner(job), signal.SIGTERM)
+    assert job.wait(30) == 0, output.read_text()

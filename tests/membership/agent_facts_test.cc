@@ -283,6 +283,20 @@ TEST_F(AgentFactsTest, OnlyAMemberOfTheWorldEndsTheJobForStatesThatDiffer) {
   EXPECT_FALSE(ends[0].second.save_state);  // and nothing to be saved
 }
 
+TEST_F(AgentFactsTest, AHostThatIsLostWhenItsMemberHasFinishedFailsNothing) {
+  run(2);
+  for (const core::MemberId id : {0, 1}) {
+    core::LineReport finished = line(id);
+    finished.finished = true;
+    (void)from(id + 1, core::Report{0, {finished}});
+  }
+  (void)from(kA, core::MemberLost{.member = 0, .joined = true, .finished = true, .reaped = true});
+  auto ends = told<core::JobDone>(from(kB, core::NodeLost{kB, "host b is lost"}));
+  if (ends.empty()) ends = told<core::JobDone>(later());
+  ASSERT_FALSE(ends.empty());
+  EXPECT_EQ(ends[0].second.exit_code, 0) << ends[0].second.reason;
+}
+
 TEST_F(AgentFactsTest, ASuspicionThatIsRepeatedIsWrittenDownOnce) {
   run(2);
   (void)from(kB, core::PeerSuspect{0, "first"});

@@ -56,7 +56,8 @@ inline Setup sample_setup() {
                                .learn_above = 1 << 20,
                                .seats = {{{0, 2}, {{"A", "1"}}}, {{}, {}}},
                                .checkpoints = sample_plan(),
-                               .head = "10.0.0.1:4712"};
+                               .head = "10.0.0.1:4712",
+                               .finished_told = std::chrono::milliseconds(1500)};
   return setup;
 }
 
@@ -85,7 +86,7 @@ inline std::vector<Sample<Message>> samples() {
       {"exited", Exited{{4, 2, 4711, 0, 9, 64 << 20, ""}}},
       {"said", Said{"a line"}},
       {"beat", Beat{}},
-      {"done", Done{true}},
+      {"done", Done{true, "the checkpoint of step 20 is not in /d"}},
       {"services", Services{pmi::Aborted{{1, 2}, 3, "why"}}},
       {"data", Data{2, true, {std::byte{1}, std::byte{2}}}},
       {"taken", Taken{1, 10, true}},

@@ -180,6 +180,7 @@ TEST(NodeWire, SmallMessagesAreKept) {
   through(EndHost{});
   through(Beat{});
   EXPECT_TRUE(through(Done{true}).output_lost);
+  EXPECT_EQ(through(Done{false, "a checkpoint"}).unsaved, "a checkpoint");
   EXPECT_EQ(through(Said{"a"}).text, "a");
   const Hello hello = through(Hello{"0.1", "b", 8, 99});
   EXPECT_EQ(hello.version + hello.host_name, "0.1b");

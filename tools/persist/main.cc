@@ -13,7 +13,7 @@
 //        most; what it is, as `newest`
 //        regroup-persist newest DIRECTORY [pass-over] [DIRECTORY [pass-over]]   the newest good checkpoint of
 //        them, of equal steps that of the first, in JSON; the caller has the locks
-// While they read, the last three, and `copy` of a STEP, print empty lines.
+// While they write or read, `write`, `copy` and the last three print empty lines.
 // Exit status 0: it is done, and no crash takes it back. 1: not, for the reason on standard error.
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -24,6 +24,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -79,13 +80,28 @@ core::Result<std::span<const std::byte>> map(int fd) {
   return std::span(static_cast<const std::byte*>(base), static_cast<std::size_t>(of.st_size));
 }
 
+// An empty line now and then, for a caller that would give up otherwise.
+std::function<void()> signs_of_life() {
+  return [told = std::chrono::steady_clock::now()]() mutable {
+    if (std::chrono::steady_clock::now() - told < kSignOfLife) return;
+    told = std::chrono::steady_clock::now();
+    fmt::print("\n");
+    std::fflush(stdout);
+  };
+}
+
+checkpoint::OnProgress reading_signs() {
+  return [sign = signs_of_life()](const checkpoint::Progress&) { sign(); };
+}
+
 Status write(int fd) {
   const auto memory = map(fd);
   if (!memory.ok()) return memory.status();
   const auto text = read_description();
   if (!text.ok()) return text.status();
-  const auto what = persist::parse(*text, *memory);
+  auto what = persist::parse(*text, *memory);
   if (!what.ok()) return what.status();
+  what->writing.moved = signs_of_life();
   const auto check_fence = [&] {
     return what->fenced ? checkpoint::check_owner(what->directory, what->snapshot.about.job) : Status();
   };
@@ -121,16 +137,6 @@ Status write(int fd) {
   const auto aside = checkpoint::prune_aside(what->directory, what->retention);
   if (!aside.ok()) say(aside.status().message());
   return {};
-}
-
-// An empty line now and then, for who would give up otherwise.
-checkpoint::OnProgress signs_of_life() {
-  return [told = std::chrono::steady_clock::now()](const checkpoint::Progress&) mutable {
-    if (std::chrono::steady_clock::now() - told < kSignOfLife) return;
-    told = std::chrono::steady_clock::now();
-    fmt::print("\n");
-    std::fflush(stdout);
-  };
 }
 
 Status copy(const std::string& from, const std::string& to, const std::string& job,
@@ -176,7 +182,7 @@ int hold(const std::string& directory, const std::string& shared, const std::str
 }
 
 Status newer(const std::string& directory, core::Step after, const std::optional<checkpoint::Training>& of) {
-  const auto found = checkpoint::newest_after(directory, after, of, say, signs_of_life());
+  const auto found = checkpoint::newest_after(directory, after, of, say, reading_signs());
   if (!found.ok()) return found.status();
   fmt::print("{}\n", found->has_value() ? (*found)->step : 0);
   return {};
@@ -195,7 +201,7 @@ core::Result<std::string> described(const std::string& path) {
 }
 
 Status await(const std::string& directory, core::Step step, checkpoint::CopyOptions options) {
-  options.on_progress = signs_of_life();
+  options.on_progress = reading_signs();
   REGROUP_RETURN_IF_ERROR(checkpoint::await_copy(directory, step, options));
   const auto out = described(fmt::format("{}/{}", directory, checkpoint::name_of_step(step)));
   if (!out.ok()) return out.status();
@@ -204,7 +210,7 @@ Status await(const std::string& directory, core::Step step, checkpoint::CopyOpti
 }
 
 Status newest(const std::vector<checkpoint::Place>& places) {
-  const auto found = checkpoint::newest_good(places, say, signs_of_life());
+  const auto found = checkpoint::newest_good(places, say, reading_signs());
   if (!found.ok()) return found.status();
   const auto out = found->has_value() ? described((*found)->path) : core::Result<std::string>("{}");
   if (!out.ok()) return out.status();
@@ -265,7 +271,7 @@ int main(int argc, char** argv) {
     if (!read_number(argv[5], options.retention.last) || !read_number(argv[6], options.retention.every))
       return usage();
     if (argc == 8 && !read_number(argv[7], options.verified.emplace())) return usage();
-    if (argc == 8) options.on_progress = signs_of_life();  // a job waits for it to begin
+    options.on_progress = reading_signs();
     const Status status = copy(argv[2], argv[3], argv[4], options);
     return status.ok() ? 0 : fail(status);
   }
