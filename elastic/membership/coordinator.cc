@@ -25,6 +25,7 @@ Coordinator::Coordinator(Policy policy, JobInfo job, core::Incarnation incarnati
   for (const core::NodeId node : job_.nodes) nodes_.add(node, {"", policy.slots});
   if (past.world) recall(std::move(*past.world));
   if (past.intent) recall(*past.intent);
+  budget_.recall(std::move(past.failures));
 }
 
 void Coordinator::recall(core::World world) {
@@ -300,7 +301,7 @@ core::Reply Coordinator::resize(std::uint32_t members) {
   policy_.target = desired_ = members;
   policy_.target_follows = false;
   nodes_.forget_changes();
-  budget_.reset();
+  forget_failures();
   const auto first = static_cast<std::ptrdiff_t>(effects_.size());
   if (stage_ != Stage::kHello) shrink();
   effects_.insert(effects_.begin() + first, Journal{intent()});  // before anybody hears of it

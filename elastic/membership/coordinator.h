@@ -95,7 +95,7 @@ class Coordinator {
   void start_one(std::uint32_t rank, std::uint32_t world_size, std::uint32_t restart_slot);
   void lost_before_ready(Record* member, const core::MemberLost& lost);
   void launch_lost_one(const Record& member, const std::string& what);
-  void charge(Record* member);  // to its slot: it failed
+  void charge(Record*member), forget_failures();  // to its slot: it failed
   void launch();
   void relaunch();
   void dismiss_launch();

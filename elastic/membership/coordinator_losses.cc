@@ -81,6 +81,7 @@ void Coordinator::charge(Record* r) {
     const Record* other = members_.look(m.id);
     if (other != nullptr && other->lives_in_world()) others.insert(other->restart_slot);
   }
+  const FailureRow before = budget_.row();
   const bool was_in = r->entered != core::TimePoint{};
   const auto verdict = budget_.on_ending(
       now_,
@@ -95,10 +96,10 @@ void Coordinator::charge(Record* r) {
        .steps = was_in ? r->step - std::min(r->step, r->entered_at) : 0,
        .at = std::max(r->step, world_.resume.step())},
       others);
+  if (budget_.row() != before) emit(Journal{budget_.row()});
   if (verdict.what == RestartBudget::What::kRestart) return;
   const std::int32_t status = r->status != 0 ? r->status : 1;
   if (verdict.what == RestartBudget::What::kEndJob)
-
     return end(status, verdict.why,
                r->failure.kind == core::kUnreadableKind ? StateLeft::kNone : StateLeft::kWithMembers);
   // On this host alone no further slots come, and nothing is lost before World 1.
@@ -107,6 +108,12 @@ void Coordinator::charge(Record* r) {
     return note(verdict.why + ": the slot is disabled, `regroup resize` enables it again");
   end(status,
       fmt::format("{}: {} of at least {} members are left", verdict.why, members_.staying(), policy_.min));
+}
+
+void Coordinator::forget_failures() {
+  const bool known = budget_.row().length > 0;
+  budget_.reset();
+  if (known) emit(Journal{budget_.row()});
 }
 
 void Coordinator::lost_before_ready(Record* member, const core::MemberLost& lost) {

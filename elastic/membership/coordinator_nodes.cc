@@ -123,7 +123,7 @@ void Coordinator::grow(std::uint32_t lent) {
       policy_.target_follows ? std::clamp(policy_.slots, policy_.min, policy_.max) : desired_ + lent;
   if (size <= desired_ || !first_ready_ || members_.any_finished()) return;
   policy_.target = desired_ = size;
-  budget_.reset();
+  forget_failures();
   journal_intent();
 }
 

@@ -82,6 +82,8 @@ void Coordinator::start_one(std::uint32_t rank, std::uint32_t world_size, std::u
   member.first_rank = rank;
   member.restart_slot = restart_slot;
   first_unready_due_ = std::min(first_unready_due_, now_ + policy_.ready_timeout);
+  // Its traceback was printed in an earlier launch.
+  if (budget_.row().passed_on) emit(ToAgent{node, budget_.row().failure});
   emit(ToAgent{node, core::Start{id, rank, world_size, relaunches_.restarts()}});
 }
 

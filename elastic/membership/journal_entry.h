@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/world.h"
 #include "elastic/membership/membership.h"
+#include "elastic/membership/restart_budget.h"
 
 namespace regroup::membership {
 
@@ -41,19 +42,21 @@ struct Sentence {
   bool operator==(const Sentence&) const = default;
 };
 
-using JournalEntry = std::variant<core::World, Intent, Sentence>;
+using JournalEntry = std::variant<core::World, Intent, Sentence, FailureRow>;
 
 inline constexpr std::size_t kMostSentences = 20;
 
-// All that a successor needs of a journal: of Worlds and intents the newest.
+// All that a successor needs of a journal: of Worlds, intents and rows of failures the newest.
 struct Past {
   std::optional<core::World> world;
   std::optional<Intent> intent;
   std::deque<Sentence> sentences;  // the last kMostSentences
+  FailureRow failures;             // length 0: none
 
   void add(JournalEntry entry) {
     if (auto* newer = std::get_if<core::World>(&entry)) world = std::move(*newer);
     if (auto* newer = std::get_if<Intent>(&entry)) intent = std::move(*newer);
+    if (auto* newer = std::get_if<FailureRow>(&entry)) failures = std::move(*newer);
     if (auto* newer = std::get_if<Sentence>(&entry)) sentences.push_back(std::move(*newer));
     if (sentences.size() > kMostSentences) sentences.pop_front();
   }

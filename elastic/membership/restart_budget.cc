@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <utility>
 
 namespace regroup::membership {
 namespace {
@@ -37,6 +38,12 @@ std::string what_of(const core::Failure& failure, const std::string& cause) {
   if (!failure.known()) return cause;
   const std::string& what = failure.message.empty() ? failure.kind : failure.message;
   return failure.place.empty() ? what : fmt::format("{} at {}", what, failure.place);
+}
+
+FailureRow passed_on(FailureRow row) {
+  if (!row.failure.known() || row.failure.kind == core::kUnreadableKind) return {};
+  row.passed_on = true;
+  return row;
 }
 
 RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Ending& ending,
@@ -80,11 +87,13 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
                   policy_.max_restarts == 1 ? "once" : fmt::format("{} times", policy_.max_restarts), last)};
 }
 
-void RestartBudget::lengthen_row(const Ending& ending, const std::string& failure) {
-  const bool same = failure == row_.failure && (ending.failure.known() || ending.at == row_.at);
-  if (!same) row_ = {.failure = failure};
+void RestartBudget::lengthen_row(const Ending& ending, const std::string& what) {
+  const bool same = what == row_.what && (ending.failure.known() || ending.at == row_.at);
+  if (!same) row_ = {.what = what};
+  if (std::exchange(row_.passed_on, false)) ++row_.launches;
+  row_.failure = ending.failure;
   row_.at = ending.at;
-  row_.slots.insert(ending.slot);
+  if (row_.slots.size() < kMostSlots) row_.slots.insert(ending.slot);
   row_.members.push_back(ending.member);
   if (row_.members.size() > kMostNames) row_.members.pop_front();
   ++row_.length;
@@ -96,9 +105,12 @@ bool RestartBudget::meets_all(const std::set<std::uint32_t>& others) const {
 }
 
 std::string RestartBudget::ends_why(const Ending& ending) const {
+  const std::string last = what_of(ending.failure, ending.cause);
+  if (row_.launches > 1)
+    return fmt::format("{} members in a row, in {} launches of the job, failed in the same way: {}",
+                       row_.length, row_.launches, last);
   return fmt::format("{} members in a row ({}{}) failed in the same way: {}", row_.length,
-                     row_.length > row_.members.size() ? "..., " : "", fmt::join(row_.members, ", "),
-                     what_of(ending.failure, ending.cause));
+                     row_.length > row_.members.size() ? "..., " : "", fmt::join(row_.members, ", "), last);
 }
 
 void RestartBudget::put_off(core::TimePoint now, std::uint32_t number, bool survivors_go_on) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -34,6 +35,23 @@ struct Ending {
 // "ValueError: bad at train.py:6", or the cause.
 [[nodiscard]] std::string what_of(const core::Failure& failure, const std::string& cause);
 
+// Failures in a row, in all slots, that are the same. A successor of this coordinator and the next launch of
+// the job go on from it.
+struct FailureRow {
+  core::Failure failure = {};  // the last of them; unknown: `what` alone tells
+  std::string what;            // "ValueError at train.py:12", or the cause
+  core::Step at = 0;           // of the job, at the last of them
+  std::set<std::uint32_t> slots;
+  std::deque<core::MemberId> members;  // the last of them
+  std::uint32_t length = 0;
+  std::uint32_t launches = 1;  // of the job, which they were in
+  bool passed_on = false;      // by an earlier launch, and the present one has added none
+  bool operator==(const FailureRow&) const = default;
+};
+// What the next launch begins with: a row of exceptions. One of which nothing but an exit status is known, or
+// a checkpoint that could not be read, says nothing of the next launch.
+[[nodiscard]] FailureRow passed_on(FailureRow row);
+
 // Each slot has a budget of RelaunchPolicy::max_restarts, which a member gives back that trains well: for a
 // minute and ten steps, or, if it was ended from outside, for a step. The back-off is given back by one that
 // lived for ten seconds. A learner that is ended from outside is
@@ -54,6 +72,8 @@ class RestartBudget {
   // A member of `slot` was lost, how is not known yet: not before 0.1 s, doubled with each failure up to 10
   // s; nor before 0.3 s where survivors go on.
   void put_off(core::TimePoint now, std::uint32_t slot, bool survivors_go_on);
+  void recall(FailureRow row) { row_ = std::move(row); }
+  [[nodiscard]] const FailureRow& row() const { return row_; }
   // Somebody has mended it, or there are other hosts.
   void reset() { slots_.clear(), row_ = {}; }
 
@@ -82,20 +102,13 @@ class RestartBudget {
     bool given_up = false;
     core::TimePoint free_at{};
   };
-  struct Row {  // failures in a row, in all slots, that are the same
-    std::string failure;
-    core::Step at = 0;
-    std::set<std::uint32_t> slots;
-    std::deque<core::MemberId> members;
-    std::uint32_t length = 0;
-  };
   [[nodiscard]] bool meets_all(const std::set<std::uint32_t>& others) const;
-  void lengthen_row(const Ending& ending, const std::string& failure);
+  void lengthen_row(const Ending& ending, const std::string& what);
   [[nodiscard]] std::string ends_why(const Ending& ending) const;
 
   RelaunchPolicy policy_;
   std::map<std::uint32_t, Slot> slots_;  // of which there is something to say
-  Row row_;
+  FailureRow row_;
 };
 
 }  // namespace regroup::membership

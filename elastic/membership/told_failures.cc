@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace regroup::membership {
 namespace {
@@ -13,19 +14,34 @@ constexpr std::size_t kMost = 16;
 
 }  // namespace
 
+const ToldFailures::Printed* ToldFailures::printed(const core::Failure& failure) const {
+  const auto same = std::ranges::find_if(printed_, [&](const Printed& one) {
+    const core::Failure& other = one.failure;
+    return other.kind == failure.kind && other.place == failure.place && other.trace == failure.trace;
+  });
+  return same == printed_.end() ? nullptr : &*same;
+}
+
+void ToldFailures::add(Printed failure) {
+  printed_.push_back(std::move(failure));
+  if (printed_.size() > kMost) printed_.pop_front();
+}
+
+void ToldFailures::recall(core::Failure failure) {
+  if (printed(failure) == nullptr) add({std::move(failure), true});
+}
+
 core::Reply ToldFailures::answer(const core::Failure& failure) {
   if (failure.final) final_.insert(failure.member);
   if (final_.contains(failure.member)) return {false, ""};
-  const auto same = std::ranges::find_if(printed_, [&](const core::Failure& other) {
-    return other.kind == failure.kind && other.place == failure.place && other.trace == failure.trace;
-  });
-  if (same != printed_.end()) {
-    return {false, fmt::format("regroup: member {} ended by {}{}{}, as member {} did: its traceback is above",
-                               failure.member, failure.message.empty() ? failure.kind : failure.message,
-                               failure.place.empty() ? "" : " at ", failure.place, same->member)};
+  if (const Printed* same = printed(failure)) {
+    return {false,
+            fmt::format("regroup: member {} ended by {}{}{}, as member {}{} did: its traceback is above",
+                        failure.member, failure.message.empty() ? failure.kind : failure.message,
+                        failure.place.empty() ? "" : " at ", failure.place, same->failure.member,
+                        same->earlier ? " of an earlier launch" : "")};
   }
-  printed_.push_back(failure);
-  if (printed_.size() > kMost) printed_.pop_front();
+  add({failure});
   return {};
 }
 

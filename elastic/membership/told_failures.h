@@ -15,10 +15,19 @@ class ToldFailures {
   // What the member is told: ok, that it prints its report; or the sentence that it prints in place of it,
   // none if the failure is one that the launcher says.
   [[nodiscard]] core::Reply answer(const core::Failure& failure);
+  // A member of an earlier launch of the job has printed it.
+  void recall(core::Failure failure);
 
  private:
-  std::deque<core::Failure> printed_;  // the newest, each once
-  std::set<core::MemberId> final_;     // members whose failure ends the job
+  struct Printed {
+    core::Failure failure;
+    bool earlier = false;  // by a launch before
+  };
+  [[nodiscard]] const Printed* printed(const core::Failure& failure) const;
+  void add(Printed failure);
+
+  std::deque<Printed> printed_;     // the newest, each once
+  std::set<core::MemberId> final_;  // members whose failure ends the job
 };
 
 }  // namespace regroup::membership

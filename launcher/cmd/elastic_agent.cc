@@ -107,9 +107,9 @@ void ElasticAgent::on_coordinator(core::Fd socket, std::int32_t) {
 void ElasticAgent::on_message(const core::Message& message) {
   if (options_.fixed) {
     know_ranks();
-    const auto* over = std::get_if<core::JobDone>(&message.body);
-    if (over != nullptr) return fail(over->reason);
+    if (const auto* over = std::get_if<core::JobDone>(&message.body)) return fail(over->reason);
   }
+  if (const auto* past = std::get_if<core::Failure>(&message.body)) return told_.recall(*past);
   if (options_.lessons && std::holds_alternative<core::Teach>(message.body)) {
     const core::Status status = options_.lessons->listen();
     if (!status.ok() && !options_.quiet) agent_.say("no lessons from here: " + status.message());

@@ -24,10 +24,10 @@ using membership::MemberState;
 
 struct FileHead {
   std::uint32_t magic = 0x4a524752;  // "RGRJ"
-  std::uint32_t version = 4;
+  std::uint32_t version = 5;
 };
 
-enum class Kind : std::uint32_t { kWorld = 1, kIntent = 2, kSentence = 3 };
+enum class Kind : std::uint32_t { kWorld = 1, kIntent = 2, kSentence = 3, kFailures = 4 };
 
 // Its CRC is apart from that of the body: a length that is damaged must not look like a record that is torn.
 struct RecordHead {
@@ -51,6 +51,17 @@ struct DiskMark {
   std::uint32_t member = 0;
   std::uint16_t state = 0;
   std::uint16_t leave_wanted = 0;
+};
+
+// A row of failures on disk: this, its slots, its members, `what`, and its failure as a frame of core/wire.h.
+struct RowHead {
+  std::uint64_t at = 0;
+  std::uint32_t length = 0;
+  std::uint32_t launches = 0;
+  std::uint32_t passed_on = 0;
+  std::uint32_t slots = 0;
+  std::uint32_t members = 0;
+  std::uint32_t what = 0;  // bytes
 };
 
 template <class T>
@@ -78,8 +89,23 @@ T take(std::span<const std::byte>& in) {
 
 core::TimePoint time_of(std::int64_t count) { return core::TimePoint(core::Duration(count)); }
 
+std::vector<std::byte> body_of(const membership::FailureRow& row) {
+  std::vector<std::byte> out;
+  put(out,
+      RowHead{row.at, row.length, row.launches, row.passed_on, static_cast<std::uint32_t>(row.slots.size()),
+              static_cast<std::uint32_t>(row.members.size()), static_cast<std::uint32_t>(row.what.size())});
+  for (const std::uint32_t slot : row.slots) put(out, slot);
+  for (const core::MemberId member : row.members) put(out, member);
+  const auto what = std::as_bytes(std::span(row.what));
+  out.insert(out.end(), what.begin(), what.end());
+  const auto failure = core::encode({0, row.failure});
+  out.insert(out.end(), failure.begin(), failure.end());
+  return out;
+}
+
 std::pair<Kind, std::vector<std::byte>> body_of(const JournalEntry& entry) {
   if (const auto* world = std::get_if<core::World>(&entry)) return {Kind::kWorld, core::encode_world(*world)};
+  if (const auto* row = std::get_if<membership::FailureRow>(&entry)) return {Kind::kFailures, body_of(*row)};
   std::vector<std::byte> out;
   if (const auto* sentence = std::get_if<membership::Sentence>(&entry)) {
     put(out, std::int64_t{sentence->at.time_since_epoch().count()});
@@ -113,8 +139,30 @@ core::Result<JournalEntry> intent_of(std::span<const std::byte> body) {
   return JournalEntry(std::move(out));
 }
 
+core::Result<JournalEntry> row_of(std::span<const std::byte> body) {
+  const core::Status senseless(core::Code::kDataLoss, "a row of failures that makes no sense");
+  if (body.size() < sizeof(RowHead)) return senseless;
+  const auto head = take<RowHead>(body);
+  const std::uint64_t numbers = std::uint64_t{head.slots} + head.members;
+  if (body.size() < numbers * sizeof(std::uint32_t) + head.what) return senseless;
+  membership::FailureRow out{
+      .at = head.at, .length = head.length, .launches = head.launches, .passed_on = head.passed_on == 1};
+  for (std::uint32_t i = 0; i < head.slots; ++i) out.slots.insert(take<std::uint32_t>(body));
+  for (std::uint32_t i = 0; i < head.members; ++i) out.members.push_back(take<core::MemberId>(body));
+  out.what.assign(reinterpret_cast<const char*>(body.data()), head.what);
+  core::FrameReader frame;
+  frame.append(body.subspan(head.what));
+  auto message = frame.next();
+  if (!message.ok() || !*message) return senseless;
+  const auto* failure = std::get_if<core::Failure>(&(*message)->body);
+  if (failure == nullptr) return senseless;
+  out.failure = *failure;
+  return JournalEntry(std::move(out));
+}
+
 core::Result<JournalEntry> entry_of(Kind kind, std::span<const std::byte> body) {
   if (kind == Kind::kIntent) return intent_of(body);
+  if (kind == Kind::kFailures) return row_of(body);
   if (kind == Kind::kSentence && body.size() >= sizeof(std::int64_t)) {
     const auto at = time_of(take<std::int64_t>(body));
     return JournalEntry(membership::Sentence{at, {reinterpret_cast<const char*>(body.data()), body.size()}});
@@ -205,6 +253,14 @@ core::Result<JournalFile> JournalFile::open(const std::string& path) {
   return out;
 }
 
+core::Result<membership::Past> JournalFile::written() const {
+  if (::lseek(fd_.get(), 0, SEEK_SET) != 0) return core::system_error("lseek", path_, errno);
+  const auto all = read_all(fd_.get(), path_);
+  if (!all.ok()) return all.status();
+  auto contents = parse(*all, path_);
+  return contents.ok() ? core::Result<membership::Past>(std::move(contents->past)) : contents.status();
+}
+
 core::Status JournalFile::cut() {
   torn_ = ::ftruncate(fd_.get(), whole_) != 0;
   return torn_ ? core::system_error("ftruncate", path_, errno) : core::Status();
@@ -226,7 +282,7 @@ core::Status JournalFile::append(const JournalEntry& entry) {
     return status;
   }
   whole_ += static_cast<off_t>(record.size());
-  if (kind == Kind::kSentence || ::fdatasync(fd_.get()) == 0) return {};
+  if (kind == Kind::kSentence || kind == Kind::kFailures || ::fdatasync(fd_.get()) == 0) return {};
   return core::system_error("fdatasync", path_, errno);
 }
 

@@ -20,8 +20,10 @@ class JournalFile {
 
   // What was in it at open().
   [[nodiscard]] const membership::Past& past() const { return past_; }
-  // Written when it returns ok, and on disk unless it is a sentence: these outlive this process only. What
-  // could not be written whole is cut off, so that others can follow it.
+  // What is in it now, also if its path is gone: others have written, too.
+  [[nodiscard]] core::Result<membership::Past> written() const;
+  // Written when it returns ok, and on disk unless it is a sentence or a row of failures: these outlive this
+  // process only. What could not be written whole is cut off, so that others can follow it.
   [[nodiscard]] core::Status append(const membership::JournalEntry& entry);
 
  private:

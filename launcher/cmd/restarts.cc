@@ -71,10 +71,24 @@ core::Duration doubt(const Options& options, int hosts) {
 
 }  // namespace
 
-LaunchEnd end_of(const launcher::Guardian& guardian, int status, const node::CheckpointPlan& checkpoints) {
+HeldJournal::HeldJournal(const JobFiles& files, const Launch& launch) {
+  auto opened = JournalFile::open(files.journal());
+  if (!opened.ok()) return;
+  journal_ = std::move(*opened);
+  if (launch.failures.length > 0) (void)journal_->append(launch.failures);
+}
+
+membership::FailureRow HeldJournal::failures() const {
+  if (!journal_) return {};
+  auto past = journal_->written();
+  return past.ok() ? std::move(past->failures) : membership::FailureRow();
+}
+
+LaunchEnd end_of(const launcher::Guardian& guardian, int status, const node::CheckpointPlan& checkpoints,
+                 const HeldJournal& journal) {
   const core::Step resumed = checkpoints.resume ? checkpoints.resume->step : 0;
   return {status, checkpoints.directory.empty() ? std::nullopt : guardian.state_lost(),
-          std::max<core::Step>(resumed, guardian.resumed())};
+          std::max<core::Step>(resumed, guardian.resumed()), journal.failures()};
 }
 
 std::string nothing_to_go_on_from(const std::string& directory) {
@@ -106,6 +120,7 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
   ++fruitless_;
   ++launches_;
   status_ = end.status;
+  failures_ = membership::passed_on(end.failures);
   if (!options_.quiet)
     fail(fmt::format("it goes on from its newest checkpoint in {} s (restart {} of {})",
                      std::chrono::duration_cast<std::chrono::seconds>(pause).count(), fruitless_, most_),
@@ -117,6 +132,8 @@ std::optional<int> Restarts::over(const LaunchEnd& end) {
               status_of(signal, options_));
 }
 
-Launch Restarts::launch() const { return {launches_, core::SystemClock().now() - began_, status_}; }
+Launch Restarts::launch() const {
+  return {launches_, core::SystemClock().now() - began_, status_, failures_};
+}
 
 }  // namespace regroup::cmd

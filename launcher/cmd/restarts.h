@@ -8,6 +8,9 @@
 
 #include "core/clock.h"
 #include "core/world.h"
+#include "elastic/membership/restart_budget.h"
+#include "launcher/cmd/job_files.h"
+#include "launcher/cmd/journal.h"
 #include "launcher/cmd/options.h"
 #include "launcher/node/checkpoint_plan.h"
 #include "launcher/supervise/guardian.h"
@@ -15,9 +18,10 @@
 namespace regroup::cmd {
 
 struct Launch {
-  std::uint32_t number = 1;   // of this job, in this process
-  core::Duration spent = {};  // by those before, of --timeout
-  int status = 1;             // of the one before
+  std::uint32_t number = 1;              // of this job, in this process
+  core::Duration spent = {};             // by those before, of --timeout
+  int status = 1;                        // of the one before
+  membership::FailureRow failures = {};  // in a row, as that left them
   [[nodiscard]] bool first() const { return number == 1; }
 };
 
@@ -27,11 +31,24 @@ struct LaunchEnd {
   // live on for a moment, -1: not known.
   std::optional<int> state_lost = {};
   core::Step resumed = 0;  // what it had gone on from, as far as is known here
+  membership::FailureRow failures = {};
 };
 
-// What `guardian`, whose job is over, says of it.
+// The journal of a launch as the launcher holds it: open, since the job's files go away with the job. It is
+// of use to the next launch only, so what cannot be opened, read or written passes nothing on.
+class HeldJournal {
+ public:
+  // Makes the journal in `files`; its coordinator begins with the failures that `launch` has.
+  HeldJournal(const JobFiles& files, const Launch& launch);
+  [[nodiscard]] membership::FailureRow failures() const;
+
+ private:
+  std::optional<JournalFile> journal_;
+};
+
+// What `guardian`, whose job is over, and its journal say of it.
 [[nodiscard]] LaunchEnd end_of(const launcher::Guardian& guardian, int status,
-                               const node::CheckpointPlan& checkpoints);
+                               const node::CheckpointPlan& checkpoints, const HeldJournal& journal);
 // A launch that is to go on from a checkpoint and finds none in `directory`; it ends with Launch::status.
 [[nodiscard]] std::string nothing_to_go_on_from(const std::string& directory);
 
@@ -51,6 +68,7 @@ class Restarts {
   std::uint32_t launches_ = 1, fruitless_ = 0;
   int status_ = 1;
   core::Step resumed_ = 0;
+  membership::FailureRow failures_;
 };
 
 }  // namespace regroup::cmd

@@ -217,6 +217,7 @@ LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t
     return std::make_unique<ElasticAgent>(
         agent, elastic_options(options, *files, crew.job, slots, placed, *checkpoints));
   };
+  const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
       [&](core::Fd socket) {
         const int agent = run_agent(options, crew, std::move(socket), job, files->usage(),
@@ -231,7 +232,7 @@ LaunchEnd run_elastic(Options options, launcher::CrewOptions crew, std::uint32_t
       notice_signals(options));
   const int status = guardian.run();
   remove_job_files(*files);
-  return end_of(guardian, status, *checkpoints);
+  return end_of(guardian, status, *checkpoints, journal);
 }
 
 // Of each program, at once: of MIN:MAX no more than there are slots.

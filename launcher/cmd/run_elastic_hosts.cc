@@ -249,6 +249,7 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
   app.environment["REGROUP_ATTEMPT"] = std::to_string(attempt->number);
   options.term_grace = term_grace(options);
   const auto record = crew.record;
+  const HeldJournal journal(*files, launch);
   launcher::Guardian guardian(
       [&](core::Fd socket) {
         const int hub =
@@ -262,7 +263,7 @@ LaunchEnd run_elastic_on_hosts(Options options, const Launch& launch) {
       {record, options.orphan_timeout, options.quiet}, forwarded_signals(options), notice_signals(options));
   const int status = guardian.run();
   remove_job_files(*files);
-  return end_of(guardian, status, *checkpoints);
+  return end_of(guardian, status, *checkpoints, journal);
 }
 
 }  // namespace regroup::cmd

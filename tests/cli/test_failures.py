@@ -105,3 +105,21 @@ def test_a_checkpoint_of_another_model_is_refused_once_by_the_names_that_differ(
     assert job.err.count("of another training") == 1
     assert "Traceback" not in job.err
     assert "generation 2" not in job.err
+
+
+def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(regroup, script, tmp_path):
+    words = ["--oversubscribe", "-np", "1:1", "--checkpoint", str(tmp_path / "ck"), "--every", "1"]
+    # A launch takes two steps, and one of their checkpoints is there before it fails.
+    newest = f"max([0] + [int(d[5:]) for d in os.listdir({str(tmp_path / 'ck')!r}) if d[:5] == 'step-'])"
+    fault = f"while {newest} < step.number - 2: time.sleep(0.01)\n        raise ValueError(f'bad {{taken}}')"
+    job = regroup.run(*words, *script(fault))
+    assert job.wait() == 1, job.err
+    assert re.search(
+        r"^regroup: the job failed: 3 members in a row, in 3 launches of the job, failed in the same way: "
+        r"ValueError: bad 2 at \S*train.py:13 \(exit status 1\)",
+        job.err,
+        re.MULTILINE,
+    ), job.err
+    assert job.err.count("Traceback (most recent call last)") == 1, job.err
+    assert job.err.count("as member 0 of an earlier launch did: its traceback is above") == 2, job.err
+    assert job.err.count("it goes on from its newest checkpoint") == 2, job.err

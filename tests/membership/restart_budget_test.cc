@@ -47,6 +47,12 @@ class Budget : public testing::Test {
     return budget_.on_ending(now_, ending, others);
   }
 
+  void next_launch() {
+    FailureRow row = passed_on(budget_.row());
+    budget_ = RestartBudget({.max_restarts = 3});
+    budget_.recall(std::move(row));
+  }
+
   RestartBudget budget_{{.max_restarts = 3}};
   core::TimePoint now_{seconds(1000)};
   core::MemberId next_ = 4;
@@ -75,6 +81,51 @@ TEST_F(Budget, AnExceptionThatMeetsTheMembersOfAllSlotsEndsTheJob) {
   EXPECT_EQ(third.what, What::kEndJob);
   EXPECT_EQ(third.why,
             "3 members in a row (4, 5, 6) failed in the same way: FileNotFoundError: no 'log' at train.py:6");
+}
+
+TEST_F(Budget, ARowOfExceptionsGoesOnInTheNextLaunch) {
+  for (int launch = 1; launch < 3; ++launch) {
+    EXPECT_EQ(end(0, kLog, 50, seconds(1), {0}).what, What::kRestart) << launch;
+    next_launch();
+  }
+  const auto third = end(0, kLog, 50, seconds(1), {0});
+  EXPECT_EQ(third.what, What::kEndJob);
+  EXPECT_EQ(third.why,
+            "3 members in a row, in 3 launches of the job, failed in the same way: "
+            "FileNotFoundError: no 'log' at train.py:6");
+}
+
+TEST_F(Budget, ALaunchThatOneEndsFromOutsideIsNoneOfTheRow) {
+  EXPECT_EQ(end(0, kLog, 50, seconds(1), {0, 1}).what, What::kRestart);
+  EXPECT_EQ(end(1, kLog, 50, seconds(1), {0, 1}).what, What::kRestart);
+  next_launch();
+  EXPECT_EQ(killed(0, 50).what, What::kRestart);
+  next_launch();
+  EXPECT_THAT(end(0, kLog, 50, seconds(1), {0, 1}).why,
+              HasSubstr("3 members in a row, in 2 launches of the job, failed"));
+}
+
+TEST_F(Budget, TheNextLaunchBeginsAnewAfterAnotherExceptionAStatusOrAMinuteOfTraining) {
+  for (const core::Failure& failure : {kLog, kOther, kLog, kOther}) {
+    EXPECT_EQ(end(0, failure, 50, seconds(1), {0}).what, What::kRestart);
+    next_launch();
+  }
+  for (int launch = 0; launch < 4; ++launch) {
+    EXPECT_EQ(by_status(0, "exited with status 3", 0, {0}).what, What::kRestart);
+    next_launch();
+  }
+  for (int launch = 0; launch < 4; ++launch) {
+    EXPECT_EQ(end(0, kLog, 50, hours(1), {0}).what, What::kRestart);
+    next_launch();
+  }
+}
+
+// The next launch goes on from an older one.
+TEST_F(Budget, ACheckpointThatCannotBeReadSaysNothingOfTheNextLaunch) {
+  const core::Failure unreadable{.kind = core::kUnreadableKind, .message = "step-8: bad CRC"};
+  EXPECT_EQ(end(0, unreadable, 0, seconds(1), {0}).what, What::kRestart);
+  next_launch();
+  EXPECT_EQ(budget_.row(), FailureRow());
 }
 
 TEST_F(Budget, OneThatSomeMembersNeverMeetDoesNot) {

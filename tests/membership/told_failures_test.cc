@@ -33,6 +33,16 @@ TEST(ToldFailures, AnErrorRaisedAtTheSamePlaceByAnotherCallHasATracebackOfItsOwn
   EXPECT_FALSE(told.answer(called_from(6, 18)).message.find("as member 4 did") == std::string::npos);
 }
 
+TEST(ToldFailures, AFailureOfAnEarlierLaunchWasPrintedThen) {
+  ToldFailures told;
+  for (int start = 0; start < 2; ++start) told.recall(failure(0, "train.py:6"));
+  EXPECT_EQ(told.answer(failure(1, "train.py:6")),
+            (core::Reply{false,
+                         "regroup: member 1 ended by OSError: no 'log' at train.py:6, as member 0 of an "
+                         "earlier launch did: its traceback is above"}));
+  EXPECT_EQ(told.answer(failure(1, "train.py:7")), core::Reply{});
+}
+
 TEST(ToldFailures, OfAFailureThatEndsTheJobNobodyPrintsAnything) {
   ToldFailures told;
   core::Failure refused{

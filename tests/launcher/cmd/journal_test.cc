@@ -34,6 +34,18 @@ membership::Intent intent(std::uint32_t target) {
           {{7, membership::MemberState::kLost, false}, {9, membership::MemberState::kActive, true}}};
 }
 
+membership::FailureRow failures() {
+  return {
+      .failure = {.member = 5, .kind = "OSError", .place = "train.py:6", .message = "no 'log'", .trace = 9},
+      .what = "OSError at train.py:6",
+      .at = 1234567890123,
+      .slots = {0, 3},
+      .members = {4, 2, 5},
+      .length = 3,
+      .launches = 2,
+      .passed_on = true};
+}
+
 class JournalTest : public testing::Test {
  protected:
   JournalTest() {
@@ -81,6 +93,27 @@ TEST_F(JournalTest, GivesTheNewestIntentAndTheLastSentencesBack) {
   EXPECT_EQ(journal->past().sentences.back(), (membership::Sentence{at(25), ""}));
 }
 
+TEST_F(JournalTest, GivesTheNewestRowOfFailuresBack) {
+  append(membership::FailureRow{.what = "exited with status 3", .length = 1});
+  append(failures());
+  append(1);
+  auto journal = JournalFile::open(path_);
+  ASSERT_TRUE(journal.ok());
+  EXPECT_EQ(journal->past().failures, failures());
+}
+
+// The launcher reads it when the job's files are gone, and the coordinator may have died in a record.
+TEST_F(JournalTest, SaysWhatOthersHaveWrittenSinceAlsoWithoutItsPath) {
+  const auto held = JournalFile::open(path_);
+  ASSERT_TRUE(held.ok());
+  append(failures());
+  std::ofstream(path_, std::ios::binary | std::ios::app) << "torn";
+  std::filesystem::remove(path_);
+  const auto past = held->written();
+  ASSERT_TRUE(past.ok()) << past.status().message();
+  EXPECT_EQ(past->failures, failures());
+}
+
 TEST_F(JournalTest, CutsATornRecordOffAtEveryByteAndGoesOn) {
   append(1);
   const auto one = std::filesystem::file_size(path_);
@@ -116,6 +149,7 @@ TEST_F(JournalTest, RefusesEveryFlippedBit) {
   append(1);
   append(intent(3));
   append(membership::Sentence{{}, "why"});
+  append(failures());
   std::ifstream file(path_, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
@@ -156,7 +190,7 @@ TEST_F(JournalTest, NamesAnotherVersion) {
   file.seekp(4);
   file.put('\x07');
   file.close();
-  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 4 is known");
+  EXPECT_EQ(JournalFile::open(path_).status().message(), "journal " + path_ + ": of version 7, 5 is known");
 }
 
 // Of the build before this one: it held nothing but Worlds.
@@ -164,7 +198,7 @@ TEST_F(JournalTest, RefusesVersion1) {
   std::ofstream(path_, std::ios::binary) << std::string("RGRJ\1\0\0\0", 8);
   auto journal = JournalFile::open(path_);
   EXPECT_EQ(journal.code(), core::Code::kInvalidArgument);
-  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 4 is known");
+  EXPECT_EQ(journal.status().message(), "journal " + path_ + ": of version 1, 5 is known");
 }
 
 TEST_F(JournalTest, RefusesWhatIsWholeAndMakesNoSense) {
