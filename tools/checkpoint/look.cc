@@ -20,7 +20,7 @@ using checkpoint::Entry;
 using checkpoint::Manifest;
 using core::Result;
 using core::Status;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::uint64_t file_bytes(const Manifest& manifest) {
   std::uint64_t sum = 0;
@@ -29,7 +29,7 @@ std::uint64_t file_bytes(const Manifest& manifest) {
 }
 
 // Without reading more than the manifest.
-Json row_of(const Entry& entry) {
+OrderedJson row_of(const Entry& entry) {
   auto opened = Checkpoint::open(entry.path);
   if (!opened.ok())
     return {{"step", entry.step}, {"path", entry.path}, {"damaged", opened.status().message()}};
@@ -38,7 +38,7 @@ Json row_of(const Entry& entry) {
           {"tensors", m.tensors.size()}, {"files", m.files.size()}, {"bytes", file_bytes(m)}};
 }
 
-std::string line_of(const Json& row) {
+std::string line_of(const OrderedJson& row) {
   if (row.contains("damaged")) {
     return fmt::format("{:>12}  damaged: {}", row["step"].get<core::Step>(),
                        core::escaped(row["damaged"].get<std::string>()));
@@ -48,8 +48,8 @@ std::string line_of(const Json& row) {
                      core::escaped(row["job"].get<std::string>()));
 }
 
-Json describe(const Manifest& m) {
-  Json tensors = Json::array(), files = Json::array();
+OrderedJson describe(const Manifest& m) {
+  OrderedJson tensors = OrderedJson::array(), files = OrderedJson::array();
   for (const auto& tensor : m.tensors) {
     tensors.push_back({{"name", tensor.name},
                        {"dtype", tensor.dtype},
@@ -104,13 +104,13 @@ Result<std::string> checkpoint_at(const std::string& word, const std::optional<c
 Answer ls(const Arguments& arguments) {
   const auto entries = checkpoint::list(arguments.words[0]);
   if (!entries.ok()) return entries.status();
-  Json rows = Json::array();
+  OrderedJson rows = OrderedJson::array();
   for (const Entry& entry : *entries) rows.push_back(row_of(entry));
   if (arguments.json) {
     fmt::print("{}\n", rows.dump(2, ' ', /*ensure_ascii=*/true));
     return 0;
   }
-  for (const Json& row : rows) fmt::print("{}\n", line_of(row));
+  for (const OrderedJson& row : rows) fmt::print("{}\n", line_of(row));
   return 0;
 }
 

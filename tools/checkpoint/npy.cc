@@ -25,7 +25,7 @@ using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kLargestHeader = 10'000;  // as NumPy has it
-constexpr std::size_t kAlignment = 64;          // of NumPy's memory maps
+constexpr std::size_t kNpyAlignment = 64;       // of NumPy's memory maps
 
 struct Header {
   std::string descr;
@@ -226,7 +226,7 @@ std::string npy_header(std::string_view dtype, const Shape& shape, bool* unnamed
   *unnamed = is_unnamed(numpy);
   const std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", numpy,
                                        fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  const std::size_t padded = (10 + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t padded = (10 + text.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment;
   std::string out(kMagic);
   out += '\1';
   out += '\0';

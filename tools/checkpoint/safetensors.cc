@@ -26,9 +26,10 @@ using core::invalid_argument;
 using Json = nlohmann::json;
 using Numbers = std::vector<std::uint64_t>;
 
-constexpr std::size_t kDeepest = 127;  // as the reference implementation has it, of fields that it ignores
-constexpr std::uint64_t kLargestHeader = 100'000'000;  // as the reference implementation has it
-constexpr const char* kMetadata = "__metadata__";      // the key that names no tensor
+constexpr std::size_t kDeepestHeader =
+    127;  // as the reference implementation has it, of fields that it ignores
+constexpr std::uint64_t kLargestTensorHeader = 100'000'000;  // as the reference implementation has it
+constexpr const char* kMetadata = "__metadata__";            // the key that names no tensor
 
 // A tensor as the header has it.
 struct Listed {
@@ -170,16 +171,16 @@ core::Status check_layout(std::vector<SnapshotPiece>* pieces, std::span<const st
 }
 
 // The tensors that a header lists, in its order.
-core::Result<std::vector<Listed>> parse_header(std::string_view text) {
+core::Result<std::vector<Listed>> parse_tensors(std::string_view text) {
   constexpr std::string_view kBlank = " \t\n\r";
   const char* const no_object = "its header is no JSON object of tensors";
   // The parser takes a byte 0 for the end of the text, and passes over a byte order mark.
   if (text.find('\0') != text.npos) return invalid_argument("its header holds a byte 0");
   const std::size_t first = text.find_first_not_of(kBlank);
   if (first == text.npos || text[first] != '{') return invalid_argument(no_object);
-  if (const std::size_t depth = checkpoint::outline_of_json(text).depth; depth > kDeepest)
+  if (const std::size_t depth = checkpoint::outline_of_json(text).depth; depth > kDeepestHeader)
     return invalid_argument(
-        fmt::format("its header is nested {} levels deep, at most {} are allowed", depth, kDeepest));
+        fmt::format("its header is nested {} levels deep, at most {} are allowed", depth, kDeepestHeader));
   HeaderReader reader;
   if (!Json::sax_parse(text, &reader))
     return invalid_argument(reader.error.empty() ? no_object : reader.error);
@@ -210,10 +211,10 @@ core::Result<std::string> safetensors_header(const checkpoint::Manifest& manifes
     at = end;
   }
   text += '}';
-  if (text.size() + 8 > kLargestHeader)
+  if (text.size() + 8 > kLargestTensorHeader)
     return invalid_argument(
         fmt::format("names and shapes take {} bytes; readers of safetensors take no header of more than {}",
-                    text.size(), kLargestHeader));
+                    text.size(), kLargestTensorHeader));
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string out(8, '\0');
   const std::uint64_t length = text.size();
@@ -228,13 +229,13 @@ core::Result<std::vector<SnapshotPiece>> read_safetensors(std::span<const std::b
   const auto wrong = [&](const std::string& what) { return invalid_argument(name + ": " + what); };
   if (file.size() < sizeof length)
     return wrong(fmt::format("no safetensors file: {} bytes, its header's length takes 8", file.size()));
-  if (length > kLargestHeader || length > file.size() - sizeof length)
+  if (length > kLargestTensorHeader || length > file.size() - sizeof length)
     return wrong(
         fmt::format("no safetensors file: its header takes {} bytes, the file has {} and at most {} "
                     "are allowed",
-                    length, file.size() - sizeof length, kLargestHeader));
+                    length, file.size() - sizeof length, kLargestTensorHeader));
   const auto* text = reinterpret_cast<const char*>(file.data()) + sizeof length;
-  auto tensors = parse_header({text, length});
+  auto tensors = parse_tensors({text, length});
   if (!tensors.ok()) return wrong(tensors.status().message());
   const auto data = file.subspan(sizeof length + length);
   std::vector<SnapshotPiece> out;
