@@ -23,6 +23,7 @@ struct Entry {
 };
 inline constexpr std::string_view kNewer = "newer-";      // prefix of one that was set aside for an older one
 inline constexpr std::string_view kDamaged = "damaged-";  // and of one that is damaged
+inline constexpr const char* kImportJob = "import";       // Manifest::job of what `checkpoint import` makes
 using Say = std::function<void(const std::string&)>;
 
 [[nodiscard]] std::string name_of_step(core::Step step);  // "step-00001234"

@@ -103,6 +103,12 @@ Result<std::optional<Resume>> resume_of(const std::string& text, const std::stri
   if (!unsigned_at("step") || !unsigned_at("seed") || !unsigned_at("shards") || !json["path"].is_string() ||
       !json["fingerprint"].is_string())
     return core::internal_error(fmt::format("{}: regroup-persist said {:?}", about, text));
+  // At step 0 members would begin anew without a word, with the seed and the shards of the file.
+  if (const std::string made_by = json.value("made_by_other", ""); !made_by.empty())
+    return core::invalid_argument(fmt::format(
+        "{}: {} was made by {}: it has tensors but no training to go on from. To begin from them, load them "
+        "before join(), as by model.load_state_dict(), and give another directory",
+        about, json.value("path", ""), made_by));
   return std::optional(Resume{json.value("path", ""), json.value("step", core::Step{0}),
                               json.value("seed", std::uint64_t{0}), json.value("shards", std::uint32_t{1}),
                               json["fingerprint"].get<std::string>()});

@@ -321,7 +321,7 @@ def _main() -> None:
     try:
         ImportLimit(os.path.getsize(args.file)).check(state)
         write = _write if _is_export(args.file, state) else save
-        written = write(args.directory, args.step, state, keep_last=_ALL)
+        written = write(args.directory, args.step, state, keep_last=_ALL, job="import")
         print(written)
     except (Error, OSError, RuntimeError, TypeError, ValueError) as error:  # a list in itself, for example
         _fail(f"{args.file} into {args.directory}: {error}")

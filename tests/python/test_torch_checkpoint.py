@@ -282,6 +282,24 @@ def test_a_job_goes_on_for_more_epochs_and_refuses_another_scheduler_once(job, t
     assert load(newest_checkpoint(tmp_path / "kept"))["extra"][0]["last_epoch"] == 20
 
 
+def test_a_job_does_not_go_on_from_what_no_job_has_written(job, tmp_path):
+    """At step 0 it began anew with the file's number of shards, and said that it went on."""
+    np.savez(tmp_path / "x.npz", x=np.ones(2))
+    torch.save({"x": torch.ones(2)}, tmp_path / "x.pt")
+    run("regroup", "checkpoint", "export", job / "kept", tmp_path / "job.npz", "--to", "npz")
+    for file, step in [("x.npz", 0), ("x.pt", 0), ("x.pt", 520), ("job.npz", 10)]:
+        run("regroup", "checkpoint", "import", tmp_path / file, tmp_path / f"{file}-{step}", "--step", step)
+    save(tmp_path / "saved", 3, {"x": torch.ones(2)})
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    for place in ["x.npz-0", "x.pt-0", "x.pt-520", "job.npz-10", "saved"]:
+        words = ["regroup", "-np", "1:1", "--checkpoint", tmp_path / place, "touch", tmp_path / "started"]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+        made = r'"process \d+", not by a job' if place == "saved" else "`regroup checkpoint import`"
+        why = rf"{place}/step-\d+ was made by {made}: it has tensors but no training to go on from"
+        assert done.returncode != 0 and re.search(why, done.stderr), done.stderr
+        assert done.stderr.count("\n") == 1 and not (tmp_path / "started").exists()
+
+
 def exported(place, file, form: str) -> dict:
     run("regroup", "checkpoint", "export", place, file, "--to", form, "--model-only")
     if form == "torch":

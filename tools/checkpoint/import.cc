@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "checkpoint/directory.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/hdf5/factory.h"
 #include "checkpoint/manifest.h"
@@ -76,7 +77,7 @@ Answer import_from(const Arguments& arguments) {
   if (!lock.ok()) return lock.status();
   checkpoint::Snapshot snapshot;
   snapshot.about.step = arguments.step.value_or(0);
-  snapshot.about.job = "import";
+  snapshot.about.job = checkpoint::kImportJob;
   snapshot.uuid = fmt::format("import-{}", ::getpid());
   snapshot.pieces = std::move(arrays->pieces);
   const auto store = checkpoint::hdf5::make_store(directory);

@@ -188,6 +188,14 @@ Status newer(const std::string& directory, core::Step after, const std::optional
   return {};
 }
 
+// What made a checkpoint that no job can go on from; nothing: a job did, whose checkpoints have this tensor.
+// So has a file that a job's checkpoint was exported to, without seed and model.
+std::string made_by_other(const checkpoint::Checkpoint& opened) {
+  const std::string& job = opened.manifest().job;
+  if (job == checkpoint::kImportJob) return "`regroup checkpoint import`";
+  return opened.find("regroup.pieces") ? "" : fmt::format("{:?}, not by a job", job);
+}
+
 core::Result<std::string> described(const std::string& path) {
   const auto opened = checkpoint::Checkpoint::open(path);
   if (!opened.ok()) return opened.status();
@@ -196,6 +204,7 @@ core::Result<std::string> described(const std::string& path) {
                               {"step", manifest.step},
                               {"seed", manifest.seed},
                               {"shards", manifest.shards},
+                              {"made_by_other", made_by_other(*opened)},
                               {"fingerprint", manifest.fingerprint}};
   return out.dump();
 }
