@@ -107,6 +107,15 @@ const std::vector<Row>& rows() {
        {"JSM_NAMESPACE_ID", "LSB_JOBID"},
        {"jsmd"},
        true},
+      {"horovodrun",
+       {},
+       "HOROVOD_RANK",
+       "HOROVOD_SIZE",
+       "HOROVOD_LOCAL_SIZE",
+       Where::kLocalSize,
+       {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"},
+       {"horovodrun"},
+       true},
       {"a PMI launcher", {}, "PMI_RANK", "PMI_SIZE", "", Where::kNodes, {"PMI_JOBID"}, {}, true},
       {"a launcher that sets RANK and WORLD_SIZE",
        {"MASTER_ADDR"},
@@ -120,6 +129,9 @@ const std::vector<Row>& rows() {
   };
   return all;
 }
+
+// Of launchers that tell a rank, and not of how many: prterun, Cray's aprun and PALS, gforker.
+constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "PMI_FORK_RANK"};
 
 std::optional<std::uint32_t> number(const std::string& text) {
   std::uint32_t value = 0;
@@ -255,13 +267,20 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
   for (const Row& row : rows()) {
     if (!counts(row, variable) || is_outer(row, variable, ancestors)) continue;
     if (number(variable(row.size)) == 1) {
-      if (row.by == kRole) break;  // what follows counts other roles
+      if (row.by == kRole) return std::optional<Launch>();  // what follows counts other roles
       continue;
     }
     if (member && !is_inside_member(row, variable, ancestors)) continue;
     auto launch = launch_by(row, variable, ancestors);
     if (!launch.ok()) return launch.status();
     return std::optional(std::move(*launch));
+  }
+  for (const char* name : kRanksAlone) {
+    if (member || number(variable(name)).value_or(0) == 0) continue;
+    return core::invalid_argument(fmt::format(
+        "join: {}={} says that this process is one of several ranks, and no variable says of how many. Start "
+        "them by regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone makes a World of this process",
+        name, variable(name)));
   }
   return std::optional<Launch>();
 }

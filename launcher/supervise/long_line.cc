@@ -33,9 +33,12 @@ core::Status LongLine::append(std::string_view bytes) {
   if (!file_.valid()) {
     std::error_code error;
     const std::string folder = std::filesystem::temp_directory_path(error);
-    if (error) return core::system_error("open", "$TMPDIR", error.value());
-    file_ = open_unnamed(folder);
-    if (!file_.valid()) return core::system_error("open", folder, errno);
+    int why = error.value();
+    if (!error) file_ = open_unnamed(folder), why = errno;
+    for (const char* other : {"/tmp", "/var/tmp", "/dev/shm"}) {
+      if (!file_.valid()) file_ = open_unnamed(other);
+    }
+    if (!file_.valid()) return core::system_error("open", error ? "$TMPDIR" : folder, why);
   }
   std::uint64_t end = size_;
   while (!bytes.empty()) {

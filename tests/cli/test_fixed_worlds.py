@@ -61,6 +61,27 @@ def test_ranks_are_one_world(launcher, regroup, member):
     assert done.stdout.count("finished") == 3
 
 
+def test_ranks_of_horovodrun_are_one_world(regroup, member):
+    """By its variables; it is not installed here."""
+    rank = f"HOROVOD_RANK=$r HOROVOD_SIZE=2 HOROVOD_LOCAL_SIZE=2 {member} 4 1"
+    done = subprocess.run(
+        ["sh", "-c", f"for r in 0 1; do {rank} & done; wait"],
+        env=regroup.env, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.count("step 4 size 2") == 1 and done.stdout.count("finished") == 2, done.stderr
+
+
+def test_ranks_whose_number_nobody_says_are_refused(regroup, member):
+    """prterun tells its processes their rank, and not how many there are."""
+    prterun = [str(Path(rival("openmpi-5")[0]).with_name("prterun")), *rival("openmpi-5")[1:]]
+    done = subprocess.run(
+        [*prterun, "-n", "2", member, "100000", "1"],
+        env=regroup.env, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "PMIX_RANK=1 says that this process is one of several ranks" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("launcher", ["regroup", "openmpi-5"])
 def test_one_rank_is_a_world_of_one(launcher, regroup, member):
     done = run(launcher, regroup, 1, member, "2", "1")

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import rival, rss_kib, until
+from conftest import LAUNCHERS, rival, rss_kib, until
 
 PYTHON = [sys.executable, "-c"]
 
@@ -74,16 +74,31 @@ def test_a_long_line_without_an_end_is_whole_when_the_rank_ends(regroup):
     assert sorted(job.out.splitlines()) == [f"[1,{rank}]<stdout>:" + f"{rank}" * 300_000 for rank in range(2)]
 
 
+LONG = "import os; os.write(1, os.environ['RANK'].encode() * 300_000 + b'\\nshort\\n')"
+
+
+def test_a_long_line_is_whole_where_tmpdir_is_not_there(regroup, tmp_path):
+    env = {**os.environ, "TMPDIR": str(tmp_path / "lost")}
+    job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, LONG, env=env)
+    assert (job.wait(), job.err) == (0, "")
+    assert sorted(job.out.splitlines()) == ["0" * 300_000, "1" * 300_000, "short", "short"]
+
+
 def test_a_long_line_is_cut_where_there_is_no_room_for_it(regroup, tmp_path):
-    lost = tmp_path / "lost"
-    script = "import os; os.write(1, os.environ['RANK'].encode() * 300_000 + b'\\nshort\\n')"
-    job = regroup.run("--oversubscribe", "-np", "2", *PYTHON, script, env={**os.environ, "TMPDIR": str(lost)})
-    assert job.wait() == 0
+    """TMPDIR has 64 KiB."""
+    mounted = 'mount -t tmpfs -o size=64k small "$TMPDIR" && exec "$@"'
+    words = [*LAUNCHERS["regroup"], "-np", "2", *PYTHON, LONG]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, "sh", *words],
+        env={**regroup.env, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     said = [
-        f"regroup: a long line of rank {r} is cut: open($TMPDIR): No such file or directory" for r in (0, 1)
+        f"regroup: a long line of rank {r} is cut: write(a file in $TMPDIR): No space left on device"
+        for r in (0, 1)
     ]
-    assert sorted(job.err.splitlines()) == said
-    assert collections.Counter(job.out) == {
+    assert sorted(done.stderr.splitlines()) == said
+    assert collections.Counter(done.stdout) == {
         "0": 300_000,
         "1": 300_000,
         **collections.Counter("\nshort\n" * 2),

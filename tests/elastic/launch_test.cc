@@ -212,6 +212,27 @@ TEST(LaunchTest, AProcessThatARankStartedAfterItHadJoinedIsNotTheRank) {
   EXPECT_EQ((*below)->rank_joined, 0);
 }
 
+TEST(LaunchTest, ARankOfAnUnknownNumberIsRefused) {
+  for (const char* name : {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "PMI_FORK_RANK"}) {
+    EXPECT_THAT(find({{name, "1"}}).status().message(), HasSubstr(std::string(name) + "=1 says")) << name;
+    EXPECT_TRUE(find({{name, "0"}}).ok()) << name;  // may be the only one
+    EXPECT_TRUE(find({{name, "1"}, {"REGROUP_AGENT", "/run/agent"}}).ok()) << name;
+    const Variables role{{"REGROUP_JOB", "ab"},
+                         {"REGROUP_ROLE", "chief"},
+                         {"REGROUP_ROLE_RANK", "0"},
+                         {"REGROUP_ROLE_SIZE", "1"}};
+    EXPECT_TRUE(find(role + Variables{{name, "1"}}).ok()) << name;
+  }
+}
+
+TEST(LaunchTest, HorovodrunIsKnown) {
+  const auto launch = find({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}});
+  ASSERT_TRUE(launch.ok() && launch->has_value());
+  EXPECT_EQ((*launch)->by, "horovodrun");
+  EXPECT_EQ((*launch)->rank, 1U);
+  EXPECT_TRUE((*launch)->one_host);
+}
+
 TEST(LaunchTest, VariablesThatContradictEachOtherAreNamed) {
   const auto launch = find(openmpi(4, 2, 2));
   EXPECT_EQ(launch.code(), core::Code::kInvalidArgument);
