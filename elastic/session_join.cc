@@ -1,6 +1,8 @@
 // Into a World: from the start, by a copy inside the regroup, or as a learner. docs/design/learners.md.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/arena.h"
@@ -8,6 +10,7 @@
 #include "elastic/donors.h"
 #include "elastic/failure_report.h"
 #include "elastic/fetch.h"
+#include "elastic/membership/declaration.h"
 #include "elastic/migrate.h"
 #include "elastic/options.h"
 #include "elastic/session_impl.h"
@@ -173,9 +176,12 @@ Result<std::unique_ptr<Session>> Session::join(const Options& options) {
   declaration.element_bytes = static_cast<std::uint32_t>(collective::size_of(options.dtype));
   declaration.state_bytes = options.state->capacity();
   // Members of one job end together; a job that goes on from a checkpoint may have more epochs than it had.
+  const std::size_t list = std::min(options.model.find(membership::kTensors), options.model.size());
   const std::string model =
-      fmt::format("{} samples={} batch={}", options.model, options.samples, options.batch);
+      fmt::format("{} samples={} batch={}", std::string_view(options.model).substr(0, list), options.samples,
+                  options.batch);
   declaration.model = fmt::format("{} epochs={}", model, options.epochs);
+  declaration.model += std::string_view(options.model).substr(list, membership::kMostOfList);
   declaration.fingerprint = options.fingerprint.empty() ? default_fingerprint() : options.fingerprint;
   Checkpointing checkpointing{env->checkpoint_every,   env->resume_from,  model,
                               declaration.fingerprint, env->resume_local, env->job,

@@ -114,7 +114,7 @@ class AgentCore {
   // agent_lines.cc
   enum class Use : std::uint8_t { kFree, kVoidable, kNeeded, kTaken };
   void give_line(core::MemberId id);
-  void refuse(core::MemberId id, const std::string& reason);
+  void refuse(core::MemberId id, const std::string& reason, const char* kind = core::kRefusedKind);
   void retry_joins();
   [[nodiscard]] Use use_of(core::SlotIndex slot) const;
   [[nodiscard]] bool round_open() const { return revoked_ > 0 && revoked_ >= world_->generation; }

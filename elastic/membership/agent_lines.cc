@@ -74,7 +74,7 @@ void AgentCore::on_join(const core::Join& join) {
     first_ = join;
   } else {
     const core::Status status = check_declaration(join, *first_, options_.any_fingerprint, &warning);
-    if (!status.ok()) return refuse(join.member, status.message());
+    if (!status.ok()) return refuse(join.member, status.message(), refusal_kind(join, *first_));
   }
   if (!warning.empty()) emit(Warn{warning});
   members_.at(join.member).join = join;
@@ -106,9 +106,9 @@ void AgentCore::give_line(core::MemberId id) {
   if (!free) emit(ToCoordinator{core::Report{revoked_, report()}});
 }
 
-void AgentCore::refuse(core::MemberId id, const std::string& reason) {
+void AgentCore::refuse(core::MemberId id, const std::string& reason, const char* kind) {
   if (const auto found = members_.find(id); found != members_.end() && !found->second.slot)
-    found->second.loss.failure = {id, core::kRefusedKind, "", reason};
+    found->second.loss.failure = {id, kind, "", reason};
   emit(ToMember{id, core::Refused{reason}});
   emit(CloseMember{id});
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "elastic/membership/coordinator.h"
+#include "elastic/membership/declaration.h"
 
 namespace regroup::membership {
 namespace {
@@ -18,7 +19,9 @@ std::string cause_of(const core::MemberLost& lost) {
   return fmt::format("exited with status {}{}", lost.exit_code, early ? " before finish()" : "");
 }
 
-bool refused(const Record& r) { return r.failure.kind == core::kRefusedKind; }
+bool refused(const Record& r) {
+  return r.failure.kind == core::kRefusedKind || r.failure.kind == kOtherModelKind;
+}
 
 }  // namespace
 
@@ -76,6 +79,9 @@ void Coordinator::charge(Record* r) {
   r->charged = true;
   if (r->kill_asked && !r->stood_still) return;  // by a user: that is no failure
   if (!policy_.replace || members_.any_finished() || stage_ == Stage::kHello) return;
+  // Before World 1 the program's next member would be refused as well.
+  if (r->failure.kind == kOtherModelKind && world_.generation == 0 && members_.staying() < policy_.min)
+    return end(r->status != 0 ? r->status : 1, r->failure.message);
   std::set<std::uint32_t> others;
   for (const core::WorldMember& m : world_.members) {
     const Record* other = members_.look(m.id);

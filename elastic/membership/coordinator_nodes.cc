@@ -264,7 +264,7 @@ bool Coordinator::accept_declaration(Record* r, const core::Join& join) {
   if (status.ok()) return true;
   note(status.message());
   dismiss(r, false, status.message());
-  r->failure = {r->id, core::kRefusedKind, "", status.message()};
+  r->failure = {r->id, refusal_kind(join, *declared_), "", status.message()};
   not_replaced(*r);
   charge(r);
   return false;

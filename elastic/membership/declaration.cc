@@ -2,11 +2,20 @@
 #include "elastic/membership/declaration.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "core/printable.h"
 
 namespace regroup::membership {
 namespace {
+
+constexpr std::size_t kMostTensors = 6;  // that are named
 
 core::Status differs(core::MemberId id, const char* what, const std::string& its, const std::string& ours) {
   return core::invalid_argument(
@@ -26,13 +35,85 @@ std::string difference(const std::string& a, const std::string& b) {
   return names;
 }
 
+// `model` as it is compared.
+std::string_view text_of(std::string_view model) { return model.substr(0, model.find(kTensors)); }
+
+struct Tensor {
+  std::string_view name, what;
+};
+
+std::vector<Tensor> tensors_of(std::string_view model) {
+  std::vector<Tensor> out;
+  std::size_t at = model.find(kTensors);
+  while (at < model.size()) {
+    const std::size_t end = std::min(model.find(kTensors, at + 1), model.size());
+    const std::string_view line = model.substr(at + 1, end - at - 1);
+    const std::size_t tab = std::min(line.find('\t'), line.size());
+    out.push_back({line.substr(0, tab), line.substr(std::min(tab + 1, line.size()))});
+    at = end;
+  }
+  if (model.size() >= kMostOfList && !out.empty()) out.pop_back();  // it may be cut
+  return out;
+}
+
+// "tensor w is float32 [5] in member 1, float32 [4] in member 0; ...", or nothing. A list that was cut has no
+// tensors that the other lacks.
+std::string tensors_that_differ(const core::Join& join, const core::Join& first) {
+  const std::vector<Tensor> its = tensors_of(join.model), ours = tensors_of(first.model);
+  std::map<std::string_view, std::string_view> of_first, of_join;
+  for (const Tensor& tensor : ours) of_first.emplace(tensor.name, tensor.what);
+  for (const Tensor& tensor : its) of_join.emplace(tensor.name, tensor.what);
+  const bool whole = std::max(join.model.size(), first.model.size()) < kMostOfList;
+  std::vector<std::string> out;
+  const auto only = [&](const Tensor& tensor, core::MemberId member) {
+    if (whole)
+      out.push_back(fmt::format("tensor {}, {}, is in member {} only", core::escaped(tensor.name),
+                                core::escaped(tensor.what), member));
+  };
+  for (const Tensor& tensor : its) {
+    const auto found = of_first.find(tensor.name);
+    if (found == of_first.end())
+      only(tensor, join.member);
+    else if (found->second != tensor.what)
+      out.push_back(fmt::format("tensor {} is {} in member {}, {} in member {}", core::escaped(tensor.name),
+                                core::escaped(tensor.what), join.member, core::escaped(found->second),
+                                first.member));
+  }
+  for (const Tensor& tensor : ours) {
+    if (!of_join.contains(tensor.name)) only(tensor, first.member);
+  }
+  if (out.size() > kMostTensors) {
+    const std::size_t more = out.size() - kMostTensors;
+    out.resize(kMostTensors);
+    out.push_back(fmt::format("{} more tensors differ", more));
+  }
+  return fmt::format("{}", fmt::join(out, "; "));
+}
+
+bool same_model(const core::Join& join, const core::Join& first) {
+  return text_of(join.model) == text_of(first.model) && join.elements == first.elements &&
+         join.element_bytes == first.element_bytes && join.state_bytes == first.state_bytes;
+}
+
 }  // namespace
+
+const char* refusal_kind(const core::Join& join, const core::Join& first) {
+  return same_model(join, first) ? core::kRefusedKind : kOtherModelKind;
+}
 
 core::Status check_declaration(const core::Join& join, const core::Join& first, bool any_fingerprint,
                                std::string* warning) {
   const auto number = [](std::uint64_t n) { return fmt::format("{}", n); };
-  if (join.model != first.model) {
-    return differs(join.member, "model", fmt::format("'{}'", join.model), fmt::format("'{}'", first.model));
+  if (!same_model(join, first)) {
+    const std::string tensors = tensors_that_differ(join, first);
+    if (!tensors.empty())
+      return core::invalid_argument(
+          fmt::format("member {} is refused: its model is another than that of member {}: {}", join.member,
+                      first.member, tensors));
+  }
+  if (text_of(join.model) != text_of(first.model)) {
+    return differs(join.member, "model", fmt::format("'{}'", text_of(join.model)),
+                   fmt::format("'{}'", text_of(first.model)));
   }
   if (join.elements != first.elements) {
     return differs(join.member, "number of gradient elements", number(join.elements), number(first.elements));

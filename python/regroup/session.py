@@ -15,7 +15,7 @@ import contextlib
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -101,6 +101,11 @@ class TrackedState:
     def describe(self) -> str:
         """Names and sizes, for a session's `model`."""
         return ";".join(f"{name}:{view.nbytes}" for name, view in self._views.items())
+
+
+def list_of_tensors(tensors: Iterable[tuple[str, str, Iterable[int]]]) -> str:
+    """What a `model` may end with: it is not compared, and names the tensors in which two models differ."""
+    return "".join(f"\x1e{name}\t{dtype} {list(shape)}" for name, dtype, shape in tensors)
 
 
 class Shard:
@@ -218,6 +223,8 @@ class Session(Member):
         _arguments.callable_or_none("Session", "observer", observer)
         if not model and isinstance(state, TrackedState):
             model = state.describe()
+        if isinstance(state, TrackedState):
+            model = (model or "") + list_of_tensors(state.tensors())
         self._native = leaving(
             lambda: native.Session(
                 state=state,

@@ -32,7 +32,7 @@ from regroup._errors import Refused
 from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
 from regroup._torch_state import TrainingState
-from regroup.session import Member, Observer, T, leaving
+from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
 
 def join(
@@ -87,7 +87,7 @@ def join(
             state=state,
             elements=gradient.elements,
             dtype="float64" if gradient.dtype == torch.float64 else "float32",
-            model=_digest(model, optimizer, samples, batch_size),
+            model=_digest(model, optimizer, samples, batch_size) + _list(model),
             fingerprint=fingerprint(),
             samples=samples,
             batch=batch_size,
@@ -293,6 +293,16 @@ def fingerprint() -> str:
         f"cudnn-deterministic={cudnn.deterministic} cudnn-benchmark={cudnn.benchmark} "
         f"matmul={torch.get_float32_matmul_precision()}"
     )
+
+
+def _list(model: torch.nn.Module) -> str:
+    """The tensors that _digest() has."""
+    tensors = [
+        (name, f"{p.dtype}"[6:] + ("" if p.requires_grad else ", not trained,"), p.shape)
+        for name, p in model.named_parameters()
+    ]
+    tensors += [(name, f"{b.dtype}"[6:], b.shape) for name, b in model.named_buffers()]
+    return list_of_tensors(tensors)
 
 
 def _digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer, samples: int, batch: int) -> str:

@@ -123,3 +123,31 @@ def test_an_exception_after_each_checkpoint_ends_the_job_at_the_third_launch(reg
     assert job.err.count("Traceback (most recent call last)") == 1, job.err
     assert job.err.count("as member 0 of an earlier launch did: its traceback is above") == 2, job.err
     assert job.err.count("it goes on from its newest checkpoint") == 2, job.err
+
+
+HIDDEN = """
+import os
+import numpy as np
+import regroup
+hidden = 8 + int(os.environ.get("REGROUP_MEMBER") or os.environ["RANK"])
+state = regroup.TrackedState(first=np.zeros((hidden, 4), np.float32), last=np.zeros(3, np.float64))
+regroup.Session(state, elements=4, samples=80, batch=4, epochs=1)
+"""
+
+
+@pytest.mark.parametrize("members", ["2", "2:2"])
+def test_a_model_that_depends_on_the_member_is_refused_by_name_and_ends_the_job(regroup, tmp_path, members):
+    path = tmp_path / "train.py"
+    path.write_text(HIDDEN)
+    job = regroup.run("--oversubscribe", "-np", members, sys.executable, str(path))
+    assert job.wait() == 1
+    refused = re.findall(
+        r"member (\d) is refused: its model is another than that of member (\d): (.*)", job.err
+    )
+    assert refused, job.err
+    its, ours, what = refused[0]
+    assert {its, ours} == {"0", "1"}
+    shapes = [f"float32 [{8 + int(member)}, 4] in member {member}" for member in (its, ours)]
+    assert what.startswith(f"tensor first is {shapes[0]}, {shapes[1]}"), job.err
+    assert "samples=80 batch" not in job.err
+    assert "member 2" not in job.err  # none is started in its place
