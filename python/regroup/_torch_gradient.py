@@ -98,6 +98,11 @@ class Gradient:
                     f"{name} requires a gradient now, but did not when join() was called", "invalid argument"
                 )
 
+    @property
+    def is_none(self) -> bool:
+        """Whether no parameter has one. Mostly it is known after the first."""
+        return all(p.grad is None for p in self.parameters)
+
     def _views_of(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         """The parts of a leaf. The arena has few buffers for leaves: their views are made once."""
         at = flat.data_ptr()

@@ -147,6 +147,7 @@ class Member:
     """What every session is: this process as a member of the job. One thread uses it."""
 
     _native: native.Session
+    _loops_over = 0  # loops that have made the last step, or have found none left
 
     def region(self, body: Callable[[native.Communicator], T]) -> T:
         """What `body(communicator)` returns. It runs on every member, again after a regroup:
@@ -157,6 +158,18 @@ class Member:
         """Agrees with all members that training is over: exit status 0 is success after it, not before."""
         leaving(self._native.finish)
         _name_threads_at_exit()
+
+    def _end_of_loop(self, taken: int, more: str = "") -> None:
+        """A loop has ended by itself, after `taken` steps. The second is told: most likely the script has one
+        for each epoch, and the first has made the steps of all."""
+        self._loops_over += 1
+        if self._loops_over == 2 and taken == 0 and self.rank == 0:
+            print(
+                "regroup: the session has made all its steps: one loop goes over all epochs; "
+                f"step.epoch tells which it is{more}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _leave_loop(self) -> None:
         """What the script does to its state from now on, to export it say, is its own."""
@@ -239,12 +252,15 @@ class Session(Member):
 
     def __iter__(self) -> Iterator[Step]:
         """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
+        taken = 0
         try:
             while (info := leaving(self._native.next_step)) is not None:
+                taken += 1
                 yield Step(self._native, info)
         except GeneratorExit:  # `break`, for one
             self._leave_loop()
             raise
+        self._end_of_loop(taken)
 
     def report_loss(self, loss: float) -> None:
         """Shown by `regroup status` for the step just applied."""

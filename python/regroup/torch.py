@@ -31,6 +31,7 @@ from regroup import _arguments, _failure, _native
 from regroup._errors import Refused
 from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
+from regroup._torch_hints import tell, tell_forgotten_schedulers
 from regroup._torch_state import TrainingState
 from regroup.session import Member, Observer, T, leaving, list_of_tensors
 
@@ -178,12 +179,19 @@ class Session(Member):
         self._batch_size = batch_size
         self._progress = progress
         self._fused = FusedSnapshot(native, state)
+        self._begun = False  # this member has begun a step
+        self._told_no_gradient = False
 
     def __iter__(self) -> Iterator[Step]:
         """The steps that are left. Ends the process with status 0 when this member was asked to leave."""
+        taken = 0
         try:
             while (info := self._next_step()) is not None:
+                taken += 1
                 step = Step(self, info)
+                if not self._begun and self.rank == 0:
+                    tell_forgotten_schedulers(self._state.optimizer, self._state.extra)
+                self._begun = True
                 yield step
                 if step.number <= 2 or step.first_of_epoch:
                     self._state.check_size()  # before a new member needs it
@@ -191,6 +199,7 @@ class Session(Member):
             self._fused.end()
             self._leave_loop()
             raise
+        self._end_of_loop(taken, ", session.is_last_of_epoch(step.number) whether it ends with this step")
 
     def _next_step(self) -> _native.StepInfo | None:
         self._fused.end()
@@ -251,6 +260,11 @@ class Step:
     def _apply(self) -> None:
         session = self._session
         self.loss = session._gradient.apply(session._native)
+        if not session._told_no_gradient and session._gradient.is_none:
+            session._told_no_gradient = True
+            if session.rank == 0:
+                what = "no parameter has a gradient in any shard; was loss.backward() called?"
+                tell(f"step {self.number}: {what}")
         session._fused.begin()
         seed_all(_native.mix(session._native.job_seed, self.number, _AFTER_SHARDS))
         if self.loss is None:

@@ -282,6 +282,90 @@ def test_a_loop_that_is_left_early_is_told():
                 break
 
 
+def test_a_second_loop_over_all_steps_is_told_once(capsys):
+    """As `for epoch in range(3): for step in session`, whose scheduler would step once."""
+    session = join(linear(), epochs=3)
+    for _ in range(3):
+        for step in session:
+            for x, y in step:
+                nn.functional.mse_loss(session._state.model(x), y).backward()
+    said = capsys.readouterr().err
+    assert step.number == 9 and said.count("the session has made all its steps") == 1, said
+    assert "step.epoch tells which it is, session.is_last_of_epoch(step.number)" in said
+    session = regroup.Session(regroup.TrackedState(), elements=1, samples=4, batch=4, epochs=1)
+    for _ in range(2):
+        for step in session:
+            for shard in step:
+                shard.gradient[:] = 0
+    assert "step.epoch tells which it is\n" in capsys.readouterr().err
+
+
+def test_epochs_whose_loops_end_by_break_are_no_second_loop(capsys):
+    session = join(linear(), epochs=2)
+    for epoch in range(2):
+        for step in session:
+            for x, y in step:
+                nn.functional.mse_loss(session._state.model(x), y).backward()
+            if session.is_last_of_epoch(step.number):
+                break
+        assert step.epoch == epoch
+    assert capsys.readouterr().err == ""
+
+
+class Held:
+    """An object of the script's that has a scheduler."""
+
+    def __init__(self, *schedulers):
+        self.schedulers = schedulers
+
+    def state_dict(self):
+        return {str(i): one.state_dict() for i, one in enumerate(self.schedulers)}
+
+    def load_state_dict(self, state):
+        for i, one in enumerate(self.schedulers):
+            one.load_state_dict(state[str(i)])
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        (lambda schedule: [], True),
+        (lambda schedule: [Held()], True),
+        (lambda schedule: [schedule], False),
+        (lambda schedule: [Held(schedule)], False),
+        (lambda schedule: [torch.optim.lr_scheduler.ChainedScheduler([schedule])], False),
+    ],
+)
+def test_a_scheduler_that_is_not_in_extra_is_told(extra, told, capsys):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # dropped at once
+    train_all(model, join(model, optimizer))
+    assert capsys.readouterr().err == ""
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    session = join(model, optimizer, extra=extra(schedule))
+    train_all(model, session)
+    line = "regroup: a StepLR refers to the optimizer and is not in extra=[...] of join(): "
+    assert capsys.readouterr().err.count(line) == told
+
+
+def train_all(model, session):
+    for step in session:
+        for x, y in step:
+            nn.functional.mse_loss(model(x), y).backward()
+
+
+def test_a_step_without_any_gradient_is_told_once(capsys):
+    model = linear()
+    for step in join(model):
+        for x, y in step:
+            loss = nn.functional.mse_loss(model(x), y)
+            if step.number == 1:
+                loss.backward()
+    line = "regroup: step 2: no parameter has a gradient in any shard; was loss.backward() called?\n"
+    assert capsys.readouterr().err == line
+
+
 def test_a_region_takes_tensors():
     session = join(linear())
     tensor = torch.arange(3.0)

@@ -1,0 +1,54 @@
+"""Lines about what a script has most likely forgotten. None is an error: the training may be meant so."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+_MOST = 10_000  # objects that are looked through in `extra`
+
+
+def tell(text: str) -> None:
+    print(f"regroup: {text}", file=sys.stderr, flush=True)
+
+
+def tell_forgotten_schedulers(optimizer: torch.optim.Optimizer, extra: Iterable[Any]) -> None:
+    """Tells of schedulers of the optimizer where no object of `extra` is, or has, one."""
+    if not hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched"):  # as a scheduler leaves it
+        return
+    with contextlib.suppress(Exception):  # of attributes of foreign objects
+        if _has_scheduler(extra, optimizer):
+            return
+        # Walks all objects of the process, which takes tens of milliseconds: only where a line is likely.
+        names = {type(one).__name__ for one in gc.get_objects() if _is_of(one, optimizer)}
+        if names:  # else it was made and dropped
+            tell(
+                f"a {' and a '.join(sorted(names))} refers to the optimizer and is not in extra=[...] of "
+                "join(): a new member and a resumed job begin it anew"
+            )
+
+
+def _is_of(one: Any, optimizer: torch.optim.Optimizer) -> bool:
+    return issubclass(type(one), LRScheduler) and vars(one).get("optimizer") is optimizer
+
+
+def _has_scheduler(extra: Iterable[Any], optimizer: torch.optim.Optimizer) -> bool:
+    """Directly, or as an attribute or item at any depth. Of too much to look through: it may."""
+    waiting, seen = deque(extra), {id(optimizer)}
+    while waiting:
+        one = waiting.popleft()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _is_of(one, optimizer) or len(seen) + len(waiting) > _MOST:
+            return True
+        inner = one if isinstance(one, list | tuple | dict) else getattr(one, "__dict__", ())
+        waiting.extend(inner.values() if isinstance(inner, dict) else inner)
+    return False
