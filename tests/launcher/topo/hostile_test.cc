@@ -116,11 +116,11 @@ TEST(Hostile, OtherXmlIsNamed) {
 }
 
 TEST(Hostile, AMatrixThatIsNotOneNamesItsRow) {
-  const std::string good =
-      "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\tPIX\t0-3\t0\nGPU1\tPHB\t X "
-      "\tSYS\t4-7\t{}\nNIC0\tPIX\tSYS\t X \t\t\n";
-  EXPECT_THAT(refusal_of(fmt::format(fmt::runtime(good), 1)),
-              HasSubstr("f:3: GPU1 to GPU0 cannot be PHB beside the other pairs, which make it SYS"));
+  const std::string impossible =
+      "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPXB\tPIX\t0-3\t0\nGPU1\tPXB\t X "
+      "\tSYS\t4-7\t1\nNIC0\tPIX\tSYS\t X \t\t\n";
+  EXPECT_THAT(refusal_of(impossible),
+              HasSubstr("f:4: NIC0 to GPU1 cannot be SYS beside the other pairs, which make it PXB"));
   const std::string square = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n";
   EXPECT_EQ(refusal_of(square), "it was read");
   EXPECT_THAT(refusal_of(replaced(square, "GPU1\tPIX", "GPU1\tSYS")),
