@@ -123,8 +123,12 @@ bool is_alive(const core::Arena& arena, core::SlotIndex slot) {
 }
 
 void hand_over(core::Arena& arena, core::Step step) {
+  core::SaveHeader& header = core::save_header(arena.save_area());
   arena.save_word().store(SaveMark{SaveMark::Phase::kReady, step}.pack(), std::memory_order_release);
-  core::ring(core::save_header(arena.save_area()).bell);
+  core::ring(header.bell);
+  // Members that leave wait for the last one.
+  const auto last = core::SaveRequest::unpack(header.asked.load(std::memory_order_acquire));
+  if (last.what != core::SaveRequest::What::kNone) core::ring_all(arena);
 }
 
 void count_share(core::Arena& arena, core::Generation generation, core::Step step) {

@@ -113,7 +113,8 @@ Status LastSave::answer_once(Participant& self, State& state, core::Step applied
     return {};
   }
   // Where states are compared before a snapshot counts, no further step does that for this one.
-  if (request.what == What::kAtBoundary && !options.compared && shares_come(self, mark, applied)) return {};
+  const bool shared = request.what == What::kAtBoundary && !options.compared && request.number != crossed_;
+  if (shared && shares_come(self, mark, applied)) return {};
   if (!may_take_over(self, mark, applied)) return {};
   const SaveRequest claim{What::kClaimed, request.number, self.seat().slot};
   if (!header.asked.compare_exchange_strong(asked, claim.pack(), std::memory_order_acq_rel)) {
@@ -121,7 +122,33 @@ Status LastSave::answer_once(Participant& self, State& state, core::Step applied
     answered_ = ~0U;
     return {};
   }
-  return save_alone(self, state, applied, options, plan, seen);
+  REGROUP_RETURN_IF_ERROR(save_alone(self, state, applied, options, plan, seen));
+  // Another snapshot was wanted, or complete, just before: it is asked anew.
+  if (const SaveMark now = mark_of(self); now.phase == SaveMark::Phase::kWanted || now.step < applied) {
+    std::uint32_t claimed = claim.pack();
+    *again = header.asked.compare_exchange_strong(claimed, asked, std::memory_order_acq_rel);
+    if (*again) answered_ = ~0U, crossed_ = request.number;
+  }
+  return {};
+}
+
+// The agent asks again where a copy is not complete, or a step was applied behind it: who goes earlier takes
+// that step along.
+Status LastSave::settle(Participant& self, State& state, core::Step applied, const Checkpointing& options,
+                        SavePlan* plan) {
+  if (applied == 0 || !saves(self, options)) return {};
+  const core::SaveHeader& header = core::save_header(self.arena().save_area());
+  const auto settled = [&] {
+    const SaveMark mark = mark_of(self);
+    return (mark.phase != SaveMark::Phase::kWanted && mark.step >= applied) ||
+           request_to(self).what == What::kNone;
+  };
+  const auto changed = [&] { return settled() || wanted(self, applied, options, Standing::kAtBoundary); };
+  for (;;) {
+    REGROUP_RETURN_IF_ERROR(answer(self, state, applied, options, plan, Standing::kAtBoundary));
+    const core::TimePoint until{std::chrono::nanoseconds(header.until.load(std::memory_order_acquire))};
+    if (settled() || !self.pause(changed, until)) return {};
+  }
 }
 
 bool DiskPatience::over(core::TimePoint now, std::uint64_t moved) {

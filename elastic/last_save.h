@@ -31,12 +31,17 @@ class LastSave {
   // brings it. Waits until an older one is on the disk, at most for as long as the agent said.
   [[nodiscard]] core::Status answer(Participant& self, State& state, core::Step applied,
                                     const Checkpointing& options, SavePlan* plan, Standing standing);
+  // Of a member that goes: answers until the state after `applied`, or a later one, is in the save area or
+  // the agent wants none. Another member may be copying, or may have brought, an older one, or the same.
+  [[nodiscard]] core::Status settle(Participant& self, State& state, core::Step applied,
+                                    const Checkpointing& options, SavePlan* plan);
 
  private:
   [[nodiscard]] core::Status answer_once(Participant& self, State& state, core::Step applied,
                                          const Checkpointing& options, SavePlan* plan, bool* again);
 
-  std::uint32_t answered_ = ~0U;  // number of the last request
+  std::uint32_t answered_ = ~0U;  // number of the last request ...
+  std::uint32_t crossed_ = ~0U;   // ... and of one whose copy another snapshot has crossed
 };
 
 // A checkpoint has become due after step `begun` that is neither written nor on its way to the disk (a write

@@ -117,8 +117,10 @@ Status Session::Impl::drain() {
   for (;;) {
     Status status = self_->wait(asked, "leave: the agent did not let this member go");
     if (status.code() == Code::kRevoked) status = regroup().status();
-    if (status.ok() || status.code() == Code::kLeft)
-      REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
+    if (status.ok()) REGROUP_RETURN_IF_ERROR(answer_agent(Standing::kAtBoundary));
+    if (status.code() == Code::kLeft && has_state())
+      REGROUP_RETURN_IF_ERROR(
+          last_save_.settle(*self_, state_after(applied_), applied_, checkpointing_, &saving_));
     if (!status.ok()) return status;
     if (took_part() && !self_->asked_to_leave()) {  // the others are gone and this one has their state
       self_->heed_term(false);

@@ -235,14 +235,17 @@ void Checkpoints::on_notice(core::TimePoint deadline) {
   last_.insist_at(now + (deadline - now) / 2);
 }
 
-// While an older one was being written its members have gone on, and may wait for what follows.
+// While an older one was being written its members have gone on, and may wait for what follows; or one is
+// about to end a step that it had begun.
 void Checkpoints::ask_after_writing() {
-  if (!last_.awaited() || !deadline_ || keep_ || !last_.can_ask() || last_.newest() <= writing_) return;
+  using What = SaveRequest::What;
+  if (!last_.awaited() || keep_ || !last_.can_ask()) return;
+  if (!deadline_) return last_.ask_on(What::kNow);
+  const bool newer = last_.newest() > writing_;
   const LastChoice choice = choose();
   const bool persist = choice.what == LastChoice::What::kPersist;
-  if (!quiet_) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
-  if (!persist) return last_.call_off();
-  using What = SaveRequest::What;
+  if (!quiet_ && newer) say_(fmt::format("{}: {}", name_of(choice.what), choice.why));
+  if (!persist) return newer ? last_.call_off() : last_.ask_on(What::kNone);
   last_.ask(last_.insists() ? What::kNow : What::kAtBoundary,
             copied_by(core::SystemClock().now(), *deadline_, arena_().spec().snapshot_bytes, bandwidth_));
 }

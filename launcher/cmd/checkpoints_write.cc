@@ -102,6 +102,7 @@ std::string Checkpoints::unsaved() const {
 
 void Checkpoints::free_area(core::Step step) {
   arena_().save_word().store(SaveMark{SaveMark::Phase::kIdle, step}.pack(), std::memory_order_release);
+  if (last_.awaited()) core::ring_all(arena_());
 }
 
 void Checkpoints::written(int wait_status) {

@@ -90,10 +90,15 @@ std::string outcome_of_last(const LastSeen& seen, bool wrote) {
     return fmt::format("no further checkpoint is made: step {}, the last one, was saved before", seen.newest);
   }
   std::string why = "no member that had it was left";
-  if (seen.request.what == What::kClaimed)
+  const bool copying = seen.mark.phase == core::SaveMark::Phase::kWanted || !wrote;
+  if (seen.request.what == What::kNone)
+    why = "no time was left to write it";
+  else if (seen.request.what == What::kClaimed && copying)
     why = fmt::format("member {} ended while it copied it", seen.claimant);
   else if (seen.request.what == What::kLater)
     why = "the checkpoint before it was still being written";
+  else if (seen.request.open() && seen.had_left)
+    why = "all members had left when they were asked for it";
   else if (seen.request.open())
     why = fmt::format("no member came to the end of its step, or waited for others, within {:.1f} s",
                       seconds(seen.since));

@@ -50,6 +50,7 @@ struct LastSeen {
   core::MemberId claimant = 0;  // likewise
   core::Step newest = 0;        // that any member has applied
   bool late = false;            // half of the time has passed
+  bool had_left = false;        // all members, when they were asked last
   core::Duration since{};       // the members were asked
 };
 // Every member that is asked again may copy the state where it stands, not only one that leaves.

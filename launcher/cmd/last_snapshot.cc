@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/gate.h"
 #include "launcher/supervise/due.h"
 
 namespace regroup::cmd {
@@ -36,6 +37,17 @@ core::Step LastSnapshot::newest() const {
   return newest;
 }
 
+// Nobody who lives and has not finished is in a World.
+bool LastSnapshot::all_have_left() const {
+  const core::Arena& arena = arena_();
+  for (core::SlotIndex slot = 0; slot < arena.spec().slots; ++slot) {
+    const core::Line& line = arena.line(slot);
+    const bool in = line.left.load(std::memory_order_acquire) != core::kMaxGeneration;
+    if (in && line.has_living_member() && !has_finished(line)) return false;
+  }
+  return true;
+}
+
 LastSeen LastSnapshot::seen() const {
   const core::Arena& arena = arena_();
   LastSeen out;
@@ -49,6 +61,7 @@ LastSeen LastSnapshot::seen() const {
   }
   out.newest = newest();
   out.late = late_;
+  out.had_left = had_left_;
   out.since = core::SystemClock().now() - asked_at_;
   return out;
 }
@@ -56,6 +69,7 @@ LastSeen LastSnapshot::seen() const {
 void LastSnapshot::ask(SaveRequest::What what, core::TimePoint until) {
   if (!std::exchange(awaited_, true)) asked_at_ = core::SystemClock().now();
   until_ = until;
+  had_left_ = all_have_left();
   core::SaveHeader& header = core::save_header(arena_().save_area());
   const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch());
   header.until.store(at.count(), std::memory_order_release);

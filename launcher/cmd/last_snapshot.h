@@ -25,6 +25,8 @@ class LastSnapshot {
   [[nodiscard]] core::Step newest() const;  // step that any member here has applied
   // Asks the members; what they bring has to be in the save area at `until`.
   void ask(core::SaveRequest::What what, core::TimePoint until);
+  // So, until the time of the request before; kNone: what they bring would come too late.
+  void ask_on(core::SaveRequest::What what) { ask(what, until_); }
   // From then on members that wait for others are asked, too, where none has come to a boundary.
   void insist_at(core::TimePoint at);
   void call_off();  // what members have not claimed yet
@@ -47,6 +49,7 @@ class LastSnapshot {
 
  private:
   [[nodiscard]] LastSeen seen() const;
+  [[nodiscard]] bool all_have_left() const;
   [[nodiscard]] core::SaveHeader* header() const;  // null: there is no save area
   void ask_again_if_need_be();
   void look_whether_settled(bool in_time);
@@ -55,6 +58,7 @@ class LastSnapshot {
   const std::function<const core::Arena&()> arena_;
   boost::asio::steady_timer half_time_, limit_;
   bool awaited_ = false, late_ = false, wrote_ = false;
+  bool had_left_ = false;  // all members, when they were asked last
   std::uint32_t asks_ = 0;
   core::TimePoint asked_at_{}, until_{};  // of the first request; of the newest
   core::Duration within_{};

@@ -602,6 +602,63 @@ def test_on_a_notice_the_checkpoint_being_written_is_finished(regroup, member, t
     assert_goes_on(start(regroup, member, tmp_path, 1, pause_ms=0), named(job))
 
 
+STANDS_A_STEP_BEHIND = """
+import pathlib, sys, time, numpy as np, regroup
+folder = pathlib.Path(sys.argv[1])
+
+def until(name):
+    end = time.monotonic() + 60
+    while not (folder / name).exists() and time.monotonic() < end:
+        time.sleep(0.001)
+
+w = np.zeros(4, np.float32)
+s = regroup.Session(regroup.TrackedState(w=w), elements=4, samples=8000, batch=4, epochs=1)
+rank = s.rank
+for step in s:
+    for shard in step:
+        if step.number == 7 and rank == 1:
+            (folder / "begun").touch()
+            until("end")
+        shard.gradient[:] = 1
+    w -= step.gradient
+    if step.number == 6 and rank == 0:
+        (folder / "stands").touch()
+        until("leave")
+    if step.number >= 7:
+        (folder / "applied").touch()
+"""
+
+
+def signal_writers(job, number: int) -> None:
+    for writer in job.named("regroup-persist"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(writer, number)
+
+
+@pytest.mark.parametrize("moment", ["while the older one is written", "when it is written"])
+def test_a_step_that_ends_behind_the_last_snapshot_is_saved_too(regroup, moment, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(STANDS_A_STEP_BEHIND)
+    words = ["--oversubscribe", "-np", "1:2", "--start", "2", "--every", "1000", "--term-grace", "20"]
+    words += ["--checkpoint", str(tmp_path / "c"), "--replace", "never", sys.executable, str(script)]
+    job = regroup.start(*words, str(tmp_path))
+    until(lambda: (tmp_path / "stands").exists() and (tmp_path / "begun").exists(), "one behind the other")
+    stop(job)
+    job.wait_err("a last checkpoint is made before the end")
+    (tmp_path / "leave").touch()
+    if moment == "when it is written":
+        job.wait_err("checkpoint of step 6: in")
+    else:
+        until(lambda: job.named("regroup-persist") or named(job), "a writer")
+        signal_writers(job, signal.SIGSTOP)
+    (tmp_path / "end").touch()
+    until(lambda: (tmp_path / "applied").exists(), "the step behind it")
+    signal_writers(job, signal.SIGCONT)
+    assert job.wait() != 0
+    assert "is not saved" not in job.err, job.err
+    assert checkpoints(tmp_path / "c")[-1] == named(job) == 7, job.err
+
+
 def test_on_a_notice_without_time_the_last_commit_stays(regroup, member, tmp_path):
     job = start(regroup, member, tmp_path, 2, "--every", "60", "--term-grace", "1", pause_ms=40)
     until(lambda: max(steps_of(job), default=0) >= 50, "steps")  # nobody looks for checkpoints any more

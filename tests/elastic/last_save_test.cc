@@ -56,6 +56,12 @@ class LastSaveTest : public ::testing::Test {
     agent_.arena().save_word().store(mark.pack());
     core::ring_all(agent_.arena());
   }
+  void claim_by(SlotIndex slot, SaveMark mark) {
+    core::SaveHeader& header = core::save_header(agent_.arena().save_area());
+    if (header.until.load() == 0) ask(What::kAtBoundary);
+    header.asked.store(SaveRequest{What::kClaimed, ++asks_, slot}.pack());
+    set_mark(mark);
+  }
   SaveRequest request() {
     return SaveRequest::unpack(core::save_header(agent_.arena().save_area()).asked.load());
   }
@@ -196,6 +202,96 @@ TEST_F(LastSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
   });
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kTaken, 5}));
+}
+
+// It was let go while the one before it, which had left after an older step, was being written.
+TEST_F(LastSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
+  claim_by(0, {Phase::kTaken, 6});
+  std::atomic<bool> gone = false;
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    if (self.seat().slot == 1) {
+      EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
+      gone = true;
+    }
+    EXPECT_TRUE(eventually([&] { return gone.load(); }));
+  });
+  EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
+  set_mark({Phase::kIdle, 6});
+  EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
+  EXPECT_FALSE(gone);
+  ask(What::kAtBoundary);
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+}
+
+TEST_F(LastSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
+  claim_by(0, {Phase::kWanted, 7});
+  std::atomic<bool> gone = false;
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    if (self.seat().slot == 1) {
+      EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
+      gone = true;
+    }
+    EXPECT_TRUE(eventually([&] { return gone.load(); }));
+  });
+  EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
+  EXPECT_FALSE(gone);
+  ask(What::kNow);
+  threads_.clear();
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
+}
+
+TEST_F(LastSaveTest, WhoGoesWaitsForNothingThatIsSettled) {
+  const struct {
+    SaveMark mark;
+    What asked;
+    core::Duration within;
+  } rows[] = {
+      {{Phase::kReady, 7}, What::kClaimed, std::chrono::seconds(30)},
+      {{Phase::kTaken, 8}, What::kClaimed, std::chrono::seconds(30)},
+      {{Phase::kTaken, 6}, What::kNone, std::chrono::seconds(30)},
+      {{Phase::kWanted, 7}, What::kNone, std::chrono::seconds(30)},
+      {{Phase::kTaken, 6}, What::kClaimed, std::chrono::milliseconds(20)},  // then no time is left
+  };
+  std::atomic<int> row = -1, settled = -1;
+  start_both([&](Participant& self, State& state) {
+    LastSave save;
+    for (int i = 0; i < static_cast<int>(std::size(rows)); ++i) {
+      EXPECT_TRUE(eventually([&] { return row == i; }));
+      if (self.seat().slot == 1) {
+        EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
+        settled = i;
+      }
+    }
+  });
+  for (int i = 0; i < static_cast<int>(std::size(rows)); ++i) {
+    ask(What::kNone, rows[i].within);
+    if (rows[i].asked == What::kClaimed) claim_by(0, rows[i].mark);
+    set_mark(rows[i].mark);
+    row = i;
+    EXPECT_TRUE(eventually([&] { return settled == i; })) << i;
+    EXPECT_EQ(mark(), rows[i].mark) << i;
+  }
+}
+
+// Rank 0 has just wanted a share of another step: its count lies over that of the one who copies alone.
+TEST_F(LastSaveTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
+  ask(What::kAtBoundary);
+  std::atomic<int> saves = 0;
+  states_[0].on_save = [&] {
+    if (++saves > 1) return;
+    core::save_header(agent_.arena().save_area()).progress.store(core::SaveProgress{1, 2}.pack());
+  };
+  start_both([&](Participant& self, State& state) {
+    if (self.seat().slot == 1) return;
+    LastSave save;
+    EXPECT_TRUE(save.answer(self, state, 7, kSaving, nullptr, Standing::kAtBoundary).ok());
+  });
+  threads_.clear();
+  EXPECT_EQ(saves, 2);
+  EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
 TEST(DiskPatience, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {

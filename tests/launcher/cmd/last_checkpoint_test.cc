@@ -117,6 +117,7 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
     core::Step newest;
     bool wrote;
     const char* told;
+    bool had_left = false;
   } rows[] = {
       {{Phase::kIdle, 9}, Asked::kClaimed, 9, true, ""},
       {{Phase::kIdle, 9},
@@ -145,10 +146,28 @@ TEST(LastSnapshot, ThatIsMissingIsToldWithTheReason) {
        9,
        true,
        "the state after step 9 is not saved: the checkpoint before it was still being written"},
+      // The copy of the one that claimed it is on the disk.
+      {{Phase::kIdle, 8},
+       Asked::kClaimed,
+       9,
+       true,
+       "the state after step 9 is not saved: no member that had it was left"},
+      {{Phase::kIdle, 8},
+       Asked::kNone,
+       9,
+       true,
+       "the state after step 9 is not saved: no time was left to write it"},
+      {{Phase::kIdle, 8},
+       Asked::kAtBoundary,
+       9,
+       true,
+       "the state after step 9 is not saved: all members had left when they were asked for it",
+       /*had_left=*/true},
   };
   for (const auto& row : rows) {
     LastSeen seen{.mark = row.mark, .request = {row.asked, 1}, .claimant = 3, .newest = row.newest};
     seen.since = seconds(2);
+    seen.had_left = row.had_left;
     EXPECT_EQ(outcome_of_last(seen, row.wrote), row.told);
   }
 }
