@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/dtype.h"
 #include "core/printable.h"
 #include "elastic/optimizer.h"
@@ -50,9 +51,19 @@ bool takes_bits_of(std::string_view own, std::string_view dtype) {
          (own == "float32" && dtype == "complex64") || (own == "float64" && dtype == "complex128");
 }
 
+core::Result<checkpoint::Checkpoint> opened(const std::string& path) {
+  auto out = checkpoint::Checkpoint::open(path);
+  if (out.ok()) return out;
+  const auto entries = checkpoint::list(path);
+  if (!entries.ok() || entries->empty()) return out;
+  return core::Status(
+      out.code(), fmt::format("{} is a directory of checkpoints; give one of them: {} is the newest", path,
+                              entries->front().path));
+}
+
 class PythonCheckpoint {
  public:
-  explicit PythonCheckpoint(const std::string& path) : open_(value_of(checkpoint::Checkpoint::open(path))) {}
+  explicit PythonCheckpoint(const std::string& path) : open_(value_of(opened(path))) {}
 
   [[nodiscard]] const Manifest& manifest() const { return open_.manifest(); }
   [[nodiscard]] const std::string& path() const { return open_.path(); }

@@ -445,6 +445,17 @@ def test_load_gives_the_tensors_of_what_was_imported(tmp_path):
         load(newest_checkpoint(tmp_path / "dcp"))
 
 
+def test_a_directory_of_checkpoints_is_told_from_one(tmp_path):
+    for step in (3, 12):
+        newest = save(tmp_path / "ck", step, {"x": torch.ones(2)})
+    why = rf"ck is a directory of checkpoints; give one of them: {newest} is the newest"
+    for call in (load, regroup.checkpoint.Checkpoint, lambda path: Reader(path).read_metadata()):
+        with pytest.raises(regroup.Error, match=why):
+            call(str(tmp_path / "ck"))
+    with pytest.raises(regroup.Error, match="MANIFEST"):
+        load(tmp_path)
+
+
 def with_pickle(path, old: bytes, new: bytes, keep=lambda name: True):
     """A file of torch.save() whose pickle is another, or that lacks records."""
     torch.save({"w": torch.arange(4.0)}, path)
