@@ -105,13 +105,14 @@ NB_MODULE(_native, module) {     // NOLINT(readability-identifier-naming)
   module.def("default_fingerprint", &elastic::default_fingerprint);
   module.def(
       "report_failure",
-      [](std::string kind, std::string place, std::string message, std::uint64_t trace) {
+      [](std::string kind, std::string place, std::string message, std::uint64_t trace, bool final) {
         const nb::gil_scoped_release released;
         return elastic::report_failure({.kind = std::move(kind),
                                         .place = std::move(place),
                                         .message = std::move(message),
+                                        .final = final,
                                         .trace = trace});
       },
-      "kind"_a, "place"_a, "message"_a, "trace"_a = 0);
+      "kind"_a, "place"_a, "message"_a, "trace"_a = 0, "final"_a = false);
   module.def("mix", &elastic::mix, "a"_a, "b"_a, "c"_a = 0);
 }

@@ -302,12 +302,6 @@ void ElasticAgent::perform_one(const membership::ToMember& effect) {
   }
 }
 
-void ElasticAgent::perform_one(const membership::StartMember& effect) {
-  if (agent_.ending() || options_.fixed) return;
-  if (mpi_ && !joined_any_) return mpi_->add(effect.start);
-  start_member(effect.start, {});
-}
-
 void ElasticAgent::start_member(const core::Start& start, launcher::Extras extras) {
   if (agent_.ending()) return;
   extras.environment["REGROUP_RESTART_COUNT"] = std::to_string(start.restart);

@@ -137,8 +137,8 @@ class ElasticAgent final : public launcher::MembershipJob {
   std::unique_ptr<MpiLaunches> mpi_;
   bool joined_any_ = false;  // from then on members are started one by one, and are no MPI ranks
   boost::asio::steady_timer lesson_timer_;
-  bool attending_ = false, knows_ranks_ = false;
-  std::string failed_;  // why a World of fixed size is over
+  bool attending_ = false, knows_ranks_ = false, first_here_ = false;  // rank 0 was started on this host
+  std::string failed_;                                                 // why a World of fixed size is over
   std::function<void(const core::Message&)> send_;
   Checkpoints checkpoints_;
   FinishedWatch finished_;

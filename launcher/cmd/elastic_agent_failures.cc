@@ -8,7 +8,7 @@ namespace regroup::cmd {
 // Of the process that has joined, if one has; before that of any that the member has started. A report that
 // goes to a file of its own is wanted there.
 void ElasticAgent::on_failure(Link& link, const core::Message& message) {
-  const auto& failure = std::get<core::Failure>(message.body);
+  core::Failure failure = std::get<core::Failure>(message.body);
   const auto joined = joined_.find(failure.member);
   const pid_t pid = joined != joined_.end()              ? joined->second.pid
                     : link_of(failure.member) != nullptr ? agent_.crew().pid_of(failure.member)
@@ -16,7 +16,11 @@ void ElasticAgent::on_failure(Link& link, const core::Message& message) {
   const launcher::OutputRequest& output = agent_.crew().options().output;
   core::Reply answer;
   if (link.peer == 0 || link.peer == pid) {
-    perform(core_.handle({failure.member}, message));
+    // An exception that a program can only end by ends a job that begins; rank 0 is started while no other
+    // member stays. Where one has joined, the one that fails may have a program that was changed meanwhile.
+    const bool exception = failure.trace != 0;
+    failure.final &= !exception || (first_here_ && !joined_any_);
+    perform(core_.handle({failure.member}, {message.incarnation, failure}));
     answer = told_.answer(failure);
     const bool own_file = !output.folder.empty() || !output.stderr_pattern.empty();
     if (own_file && !answer.message.empty()) answer = {};

@@ -17,6 +17,13 @@ void ElasticAgent::know_ranks() {
     perform(core_.handle({}, {1, core::Start{.member = rank.member, .rank = rank.rank}}));
 }
 
+void ElasticAgent::perform_one(const membership::StartMember& effect) {
+  if (agent_.ending() || options_.fixed) return;
+  first_here_ = first_here_ || effect.start.rank == 0;
+  if (mpi_ && !joined_any_) return mpi_->add(effect.start);
+  start_member(effect.start, {});
+}
+
 void ElasticAgent::fail(const std::string& why) {
   failed_ = why;
   for (auto& [id, link] : links_) release(link);

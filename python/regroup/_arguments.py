@@ -10,8 +10,11 @@ from regroup._errors import Refused
 _LARGEST = 2**63 - 1
 
 
-def refuse(call: str, why: str) -> NoReturn:
-    raise Refused(f"{call}: {why}", "invalid argument")
+def refuse(call: str, why: str, *, final: bool = True) -> NoReturn:
+    """final: it follows from the program alone, not from what a host has."""
+    error = Refused(f"{call}: {why}", "invalid argument")
+    error.final = final
+    raise error from None
 
 
 def kind(value: Any) -> str:

@@ -4,6 +4,8 @@
 class Error(RuntimeError):
     """Something that training cannot go on from. The message names call, object and cause."""
 
+    final = False  # every member that runs the same program raises it, too: the job need not try again
+
     def __init__(self, message: str, code: str = "internal error"):
         super().__init__("\n".join(map(shown, message.split("\n"))))  # paths in it may hold anything
         self.code = code

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from regroup import _native
+from regroup._errors import Error
 
 _LONGEST = 400  # characters of a message
 _before: Callable[..., Any] = sys.__excepthook__
@@ -45,9 +46,12 @@ def _report(kind: type[Exception], value: BaseException, trace: TracebackType | 
     sees the exception that ends the process."""
     try:
         texts = [kind.__name__, place_of(trace), _message_of(kind, value)]
+        final = bool(getattr(value, "final", False)) and isinstance(value, Error)
+        if final:  # the job ends by this sentence: no traceback follows it
+            texts = [kind.__name__, texts[1].partition(", in ")[0], str(value)]
         # Names of files and messages may hold bytes that are not UTF-8, as lone surrogates.
         kind_of, place, message = (t.encode(errors="backslashreplace").decode() for t in texts)
-        return _native.report_failure(kind_of, place, message, trace_of(value))
+        return _native.report_failure(kind_of, place, message, trace_of(value), final)
     except Exception:
         return None
 

@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 __version__: str
 
 def default_fingerprint() -> str: ...
-def report_failure(kind: str, place: str, message: str, trace: int = 0) -> str | None:
+def report_failure(kind: str, place: str, message: str, trace: int = 0, final: bool = False) -> str | None:
     """Tells the agent how this process fails. None: it prints its report itself; else that text instead."""
 
 def mix(a: int, b: int, c: int = 0) -> int: ...

@@ -66,7 +66,9 @@ def _variables_of(model: Any) -> dict[str, Any]:
     """By their paths without the model's name, and the optimizer's by number: Keras counts names up."""
     if isinstance(model, type) or not hasattr(model, "weights") or not hasattr(model, "name"):
         _arguments.refuse(
-            "keras_checkpoint", f"the model is {_arguments.kind(model)}; a Keras model is wanted"
+            "keras_checkpoint",
+            f"the model is {_arguments.kind(model)}; a Keras model is wanted",
+            final=False,
         )
     named = [(v.path.removeprefix(f"{model.name}/"), v) for v in model.weights]
     if (optimizer := getattr(model, "optimizer", None)) is not None:

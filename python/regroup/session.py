@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from regroup import _arguments, _failure
 from regroup import _native as native  # a session's `_native` is its object there
-from regroup._errors import Error, Left, Refused
+from regroup._errors import Error, Left
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,13 +62,11 @@ class TrackedState:
                 view = memoryview(array)
             except (TypeError, ValueError) as error:
                 what = f"{name} is {_arguments.kind(array)}, whose memory cannot be used: {error}"
-                raise Refused(f"TrackedState: {what}", "invalid argument") from None
+                _arguments.refuse("TrackedState", what)
             if not view.c_contiguous or view.readonly:
-                raise Refused(f"TrackedState: {name} must be contiguous and writable", "invalid argument")
+                _arguments.refuse("TrackedState", f"{name} must be contiguous and writable")
             if "O" in view.format:
-                raise Refused(
-                    f"TrackedState: {name} holds objects of Python, not numbers", "invalid argument"
-                )
+                _arguments.refuse("TrackedState", f"{name} holds objects of Python, not numbers")
             self._views[name] = view
 
     def capacity(self) -> int:
@@ -121,7 +119,11 @@ class Shard:
 
 
 class Step:
-    """One step: iterate over its shards, then apply `gradient`."""
+    """One step: iterate over its shards, then apply `gradient`.
+
+    number: 1, 2, ... over all epochs.  epoch: 0, 1, ...  first_of_epoch: an epoch begins with it.
+    samples: in the whole batch, over all members; fewer in the last one of an epoch.
+    """
 
     def __init__(self, native: native.Session, info: native.StepInfo):
         self._native = native

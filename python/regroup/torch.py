@@ -28,7 +28,6 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from regroup import _arguments, _failure, _native
-from regroup._errors import Refused
 from regroup._torch_fused import FusedSnapshot
 from regroup._torch_gradient import Gradient
 from regroup._torch_hints import tell, tell_forgotten_schedulers
@@ -76,11 +75,9 @@ def join(
     own = {id(p) for p in model.parameters()}
     for number, group in enumerate(optimizer.param_groups):
         if any(id(p) not in own for p in group["params"]):
-            raise Refused(
-                f"join: parameter group {number} has one that is not the model's", "invalid argument"
-            )
+            _arguments.refuse("join", f"parameter group {number} has one that is not the model's")
     if not gradient.parameters:
-        raise Refused("join: no parameter of the model requires a gradient", "invalid argument")
+        _arguments.refuse("join", "no parameter of the model requires a gradient")
     state = TrainingState(model, optimizer, extra, state_bytes)
     state.check_size()
     native = leaving(
@@ -138,11 +135,11 @@ def _check_dataset(dataset: Any) -> int:
     try:
         samples = len(dataset)
     except Exception as error:
-        refuse(f"{what}, whose len() raises {type(error).__name__}: {error}")
+        refuse(f"{what}, whose len() raises {type(error).__name__}: {error}", final=False)
     if samples == 0:
-        refuse(f"{what} without a sample")
+        refuse(f"{what} without a sample", final=False)
     if isinstance(dataset, dict) and not hasattr(dataset, "__missing__") and 0 not in dataset:
-        refuse(f"{what}; one with the keys 0 to {samples - 1} is wanted, or a list of samples")
+        refuse(f"{what}; one with the keys 0 to {samples - 1} is wanted, or a list of samples", final=False)
     return samples
 
 
@@ -214,11 +211,18 @@ class Session(Member):
         super().finish()
 
     def is_last_of_epoch(self, step: int) -> bool:
+        """Whether an epoch ends with that step, as session.is_last_of_epoch(step.number): where a scheduler
+        that counts epochs steps, and an evaluation belongs. The loop over the session goes on."""
         return step % -(-len(self._dataset) // self._batch_size) == 0
 
 
 class Step:
-    """One step of training. Iterate over it for the batches this member is to compute."""
+    """One step of training. Iterate over it for the batches this member is to compute.
+
+    number: 1, 2, ... over all epochs.  epoch: 0, 1, ...  first_of_epoch: an epoch begins with it.
+    samples: in the whole batch, over all members; fewer in the last one of an epoch.
+    loss: after the batches, the mean over the whole batch of what record() was given; None without.
+    """
 
     def __init__(self, session: Session, info: _native.StepInfo):
         self._session = session

@@ -2,8 +2,10 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
+from conftest import until
 
 LOOP = """
 import os, sys, time
@@ -57,6 +59,42 @@ def test_an_exception_that_meets_all_members_ends_the_job_with_one_traceback(reg
         job.err,
         re.MULTILINE,
     ), job.err
+
+
+REFUSED = {
+    "batch": r"Session: batch is a str; a whole number from 0 on is wanted",
+    "state": r"TrackedState: w must be contiguous and writable",
+}
+
+
+@pytest.mark.parametrize("argument", REFUSED)
+def test_an_argument_that_no_member_can_have_ends_the_job_at_the_first_try(regroup, tmp_path, argument):
+    given = {"batch": ("w=w", "'4'"), "state": ("w=w[::2]", "4")}[argument]
+    path = tmp_path / "train.py"
+    made = f"regroup.TrackedState({given[0]}), elements=4, samples=8, batch={given[1]}, epochs=1"
+    path.write_text(f"import numpy as np, regroup\nw = np.zeros(4)\nregroup.Session({made})\n")
+    job = regroup.run("--oversubscribe", "-np", "1:2", sys.executable, str(path))
+    assert job.wait() == 1
+    assert re.fullmatch(
+        rf"regroup: the job failed: {REFUSED[argument]} at \S*train.py:3 \(exit status 1\); it ran .*\n",
+        job.err,
+    ), job.err
+
+
+def test_an_argument_that_only_a_later_member_has_ends_no_job(regroup, script):
+    """As that of a script that was changed while the job runs."""
+    words = script()
+    path = Path(words[1])
+    path.write_text(
+        path.read_text().replace("batch=4", "batch=4 if os.environ['REGROUP_MEMBER'] == '0' else '4'")
+    )
+    job = regroup.start("--oversubscribe", "-np", "1:2", "--start", "1", *words)
+    until(lambda: regroup.control("status").stdout.count("generation 1"), "the first World")
+    assert regroup.control("resize", "2").returncode == 0
+    job.wait_err(r"^regroup: slot 1: 3 members in a row ended .*, the last: Session: batch is a str")
+    job.hurry()
+    assert job.wait() == 0, job.err
+    assert job.err.count("Traceback") == 1
 
 
 def test_a_slot_whose_members_always_raise_is_given_up_and_the_others_finish(regroup, script):

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from regroup import _failure
+from regroup import _arguments, _failure
 from regroup._failure import place_of, trace_of
 
 
@@ -57,6 +57,19 @@ def test_what_the_agent_answers_stands_in_place_of_the_traceback(hook, capsys):
     assert capsys.readouterr().err == "as before\n"
     hook(lambda: raise_it(ValueError("mine")), "")
     assert capsys.readouterr().err == ""
+
+
+def test_only_what_follows_from_the_program_is_final(hook):
+    """A data set may be empty on one host alone; another host's members can go on."""
+    hook(lambda: _arguments.refuse("join", "extra is None"), "")
+    hook(lambda: _arguments.refuse("join", "no sample", final=False), "")
+    told = hook(lambda: raise_it(ValueError("mine")), "")
+    assert [(one[2], one[4]) for one in told] == [
+        ("join: extra is None", True),
+        ("regroup._errors.Refused: join: no sample", False),
+        ("ValueError: mine", False),
+    ]
+    assert re.fullmatch(r"\S*test_failure\.py:\d+", told[0][1]), told[0]
 
 
 def test_the_hook_of_the_caller_is_called_and_may_call_ours(hook, capsys):
