@@ -259,19 +259,24 @@ void Coordinator::end_if_over() {
   }
   if (members_.count(MemberState::kActive, MemberState::kDraining) > 0) return;
   std::int32_t status = 0;
-  bool lost = false;
+  bool lost = false, well = members_.first_failure(progress_since_) == nullptr;
   for (const core::WorldMember& m : world_.members) {
     const Record& r = members_.all().at(m.id);
     const bool late = !r.finished && now_ >= r.since + std::chrono::seconds(5);
     if (r.state == MemberState::kLost && !r.reaped && !late) return;
     lost |= r.state == MemberState::kLost;
+    well = well && r.state == MemberState::kLost && r.reaped && r.status == 0;
     if (r.finished && status == 0) status = r.status;
   }
   if (members_.any_finished()) {
     end(status,
         status == 0 ? "finished" : fmt::format("a member ended with status {} after finish()", status));
   } else if (lost) {
-    fail(fmt::format("all members of generation {} are lost", world_.generation), StateLeft::kNone);
+    const std::string what =
+        well ? "the program ended without session.finish(), with status 0, in all members of"
+             : "all members of";
+    fail(fmt::format("{} generation {}{}", what, world_.generation, well ? "" : " are lost"),
+         StateLeft::kNone);
   } else {
     // Agents hear first that the job ends, so that they ask for the state of who stands at its boundary.
     end(kEndedOnNotice, "all members left on notice");

@@ -1,6 +1,6 @@
 // A running job: kills, joins, notices, resizes, finish. Members move in turn.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tests/membership/job_fixture.h"
@@ -123,6 +123,18 @@ TEST_F(JobTest, Fault4_WhenAllDieTheFirstStatusIsTheJobs) {
   ASSERT_TRUE(job.run_to_end());
   EXPECT_EQ(job.end->exit_code, 7);
   EXPECT_EQ(job.end->reason, "all members of generation 2 are lost, first member 1 (exited with status 7)");
+}
+
+TEST_F(JobTest, WhenAllExitWithZeroBeforeFinishTheLastLineSaysSo) {
+  SimJob& job = start(never_replaced());
+  ASSERT_TRUE(job.reach(1));
+  for (const core::MemberId member : {0, 1, 2}) job.exit(member, 0);
+  ASSERT_TRUE(job.run_to_end());
+  EXPECT_EQ(job.end->exit_code, 1);
+  EXPECT_EQ(job.end->reason,
+            fmt::format(
+                "the program ended without session.finish(), with status 0, in all members of generation {}",
+                job.generation()));
 }
 
 TEST_F(JobTest, ExitZeroBeforeFinishIsALoss) {
