@@ -198,7 +198,7 @@ def test_the_second_job_on_a_directory_is_refused_and_told_who_has_it(regroup, m
     until(lambda: (tmp_path / "LOCK").exists() and (tmp_path / "LOCK").read_text(), "the lock")
     second = start(regroup, member, tmp_path, 1)
     assert second.wait() == 1
-    assert re.search(r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+\) has it", second.err)
+    assert re.search(r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+, PID .*\) has it", second.err)
     job.hurry()
     assert job.wait() == 0
 
@@ -209,7 +209,7 @@ def test_a_job_that_has_lost_its_launcher_is_waited_for(regroup, member, tmp_pat
     job.process.kill()
     job.process.wait(10)
     again = start(regroup, member, tmp_path, 1, "--orphan-timeout", "3", pause_ms=40)
-    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on \S+\) has it, but its launcher is gone: "
+    again.wait_err(r"--checkpoint .*LOCK: job \S+ \(process \d+ on .*\) has it, but its launcher is gone: "
                    r"this job begins when that one has ended, within 8 s")  # fmt: skip
     assert_goes_on(again, 5)
 
