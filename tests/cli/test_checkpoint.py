@@ -346,16 +346,17 @@ def test_what_could_not_be_written_before_the_end_is_tried_again_there(regroup, 
         gates = tmp_path / "gates"
         gates.mkdir()
         (gates / "finish.0").touch()
-        words = ["--oversubscribe", "-np", "1:1", "--every", "10", "--checkpoint", str(tmp_path / "d")]
-        words += [member, "24", "10", "", "sum", "0", "64", f"gates={gates}"]
+        words = ["--oversubscribe", "-np", "1:1", "--every", "20", "--checkpoint", str(tmp_path / "d")]
+        words += [member, "59", "50", "", "sum", "0", "64", f"gates={gates}"]
         job = regroup.start(*words)
-        until(lambda: named(job) >= 10, "a checkpoint")
+        until(lambda: named(job) >= 20, "a checkpoint")
         fill()
-        job.wait_err(r"the checkpoint of step 20 failed, the one before stays: .*No space left")
+        job.wait_err(r"the checkpoint of step 40 failed, the one before stays: .*No space left")
         (tmp_path / "d/full").unlink()
+        job.hurry()
         (gates / "finish.0").unlink()
         assert job.wait() == 0, job.err
-        assert checkpoints(tmp_path / "d")[-1] == 24
+        assert checkpoints(tmp_path / "d")[-1] == 59
 
 
 def test_a_slow_disk_delays_the_next_checkpoint_and_never_the_training(regroup, member, tmp_path):

@@ -304,7 +304,7 @@ except regroup.Refused as refused:
     print(f"refused: {refused}\\n", end="")  # one write: mpirun mixes two
 first.finish()
 second = join()
-print("second of", second.size)
+print(f"second of {second.size}\\n", end="")
 second.finish()
 """
 

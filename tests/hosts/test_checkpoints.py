@@ -56,9 +56,9 @@ def kill_everything(job: Training) -> None:
     until(lambda: not any(processes(host, "regroup-persist") for host in job.hosts), "an end of writers", 30)
 
 
-def expect_resumed(job: Training, at_least: int, undisturbed: str) -> None:
+def expect_resumed(job: Training, at_least: int, undisturbed: str, status: int = 0) -> None:
     """It went on after a step that is at least that one, computed all that follow, and has the same bits."""
-    assert job.wait() == 0, job.text()
+    assert job.wait() == status, job.text()
     resumed = int(re.search(r"the job goes on after step (\d+), from", job.text())[1])
     assert resumed >= at_least
     computed = {step for step, _ in job.trails.shards()}
@@ -150,7 +150,8 @@ def test_a_writer_that_outlives_its_job_changes_nothing(hosts: Hosts, start: Sta
     promised = newest(job)
     again = start("node1:1", "1:1", *keep(folder, 20), pace_us=0, ballast=BALLAST)
     until(lambda: "the job goes on after step" in again.text(), "a resumed job", 60)
-    os.kill(writer, signal.SIGCONT)
+    with contextlib.suppress(ProcessLookupError):  # on busy cores its agent has ended it by now
+        os.kill(writer, signal.SIGCONT)
     expect_resumed(again, promised, undisturbed)
     until(lambda: not processes(hosts[1], "regroup-persist"), "an end of the old writer", 30)
     done = hosts[0].run([BIN / "regroup", "checkpoint", "verify", folder])
@@ -455,7 +456,7 @@ def test_a_hosts_own_directory_that_hangs_does_not_hold_up_who_resumes(
     with served(hosts[1], own, Path("/tmp/real-stuck")) as file_system:
         os.kill(Host.inner(file_system), signal.SIGSTOP)
         again = start("node2:2", "1:2", *tiers(own, shared), pace_us=0)
-        expect_resumed(again, copied(job), undisturbed)
+        expect_resumed(again, copied(job), undisturbed, status=1)  # nothing could be written
         assert re.search(
             rf"checkpoint {own}/step-\d+ of this host is passed over, {shared}/\S+ is read: "
             rf"{own}/\S+: it has not answered for 10 s",
@@ -489,7 +490,7 @@ def test_a_copy_that_begins_to_hang_while_it_is_read_is_left_and_the_shared_one_
         until(lambda: again.trails.weights() or again.process.poll() is not None, "trained members", 90)
         file_system.kill()  # no process ends while the kernel waits for its read
         os.kill(server, signal.SIGKILL)
-        expect_resumed(again, copied(job), undisturbed)
+        expect_resumed(again, copied(job), undisturbed, status=1)  # nothing could be written
     assert re.search(passed_over, again.text()), again.text()
 
 
