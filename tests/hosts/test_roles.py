@@ -38,6 +38,16 @@ GREET = textwrap.dedent("""
     assert [greet(address) for address in everybody] == everybody
     thread.join()
     print(os.environ["RANK"], socket.gethostname(), mine, os.environ["LOCAL_RANK"], flush=True)
+    server.close()
+    if task["type"] == "ps":
+        time.sleep(600)  # it is ended when the workers have ended
+    try:  # who wait until it has printed its line
+        for _ in range(600):
+            host, port = cluster["ps"][0].rsplit(":", 1)
+            socket.create_connection((host, int(port)), 30).close()
+            time.sleep(0.05)
+    except ConnectionRefusedError:
+        pass
 """)
 
 
