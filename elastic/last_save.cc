@@ -151,7 +151,7 @@ Status LastSave::settle(Participant& self, State& state, core::Step applied, con
   }
 }
 
-bool DiskPatience::over(core::TimePoint now, std::uint64_t moved) {
+bool DiskTimeout::over(core::TimePoint now, std::uint64_t moved) {
   if (!since_ || std::exchange(moved_, moved) != moved) since_ = now;
   return now - *since_ >= limit_;
 }
@@ -166,13 +166,13 @@ Status save_what_is_due(Participant& self, State& state, core::Step applied, cor
   header.due.store(applied, std::memory_order_release);
   if (!save_is_due(self, applied, begun, options)) return {};
   const core::SystemClock clock;
-  DiskPatience patience(kDiskLimit);
+  DiskTimeout timeout(kDiskLimit);
   // The others wait for this member's vote, and until their deadline.
   const core::TimePoint latest =
       deadline - std::min<core::Duration>(kDiskLimit, (deadline - clock.now()) / 4);
   const auto is_free = [&] {
     return !mark_of(self).on_its_way() || header.hangs.load(std::memory_order_acquire) != 0 ||
-           patience.over(clock.now(), header.moved.load(std::memory_order_acquire)) || clock.now() >= latest;
+           timeout.over(clock.now(), header.moved.load(std::memory_order_acquire)) || clock.now() >= latest;
   };
   REGROUP_RETURN_IF_ERROR(self.wait(
       is_free, fmt::format("finish: waiting for the checkpoint of step {} to be written before the final one",

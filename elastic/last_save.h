@@ -50,9 +50,9 @@ class LastSave {
                                const Checkpointing& options);
 
 // How long finish() waits for a disk: until nothing has moved there for `limit`.
-class DiskPatience {
+class DiskTimeout {
  public:
-  explicit DiskPatience(core::Duration limit) : limit_(limit) {}
+  explicit DiskTimeout(core::Duration limit) : limit_(limit) {}
   // `moved` counts signs of life of the process that writes. The limit counts from the first call.
   [[nodiscard]] bool over(core::TimePoint now, std::uint64_t moved);
 

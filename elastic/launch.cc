@@ -164,7 +164,8 @@ std::vector<Ancestor>::const_iterator nearest_launcher(const std::vector<Ancesto
   });
 }
 
-std::string value_in(const Ancestor& process, const std::string& name) {
+template <class Process>  // Ancestor or Descendant
+std::string value_in(const Process& process, const std::string& name) {
   const auto found = process.environment.find(name);
   return found == process.environment.end() ? "" : found->second;
 }
@@ -275,8 +276,9 @@ Result<std::optional<Launch>> find_launch(const Variable& variable, const std::v
     if (!launch.ok()) return launch.status();
     return std::optional(std::move(*launch));
   }
+  if (member) return std::optional<Launch>();
   for (const char* name : kRanksAlone) {
-    if (member || number(variable(name)).value_or(0) == 0) continue;
+    if (number(variable(name)).value_or(0) == 0) continue;
     return core::invalid_argument(fmt::format(
         "join: {}={} says that this process is one of several ranks, and no variable says of how many. Start "
         "them by regroup -np N, mpirun, srun or torchrun; REGROUP_WORLD=alone makes a World of this process",
@@ -296,13 +298,9 @@ RankSighting see_ranks(const Launch& launch, const std::vector<Descendant>& proc
     if (process.ended) continue;
     out.processes.insert(process.pid);
     out.hidden = out.hidden || process.environment.empty();
-    const auto value = [&](const std::string& name) {
-      const auto found = process.environment.find(name);
-      return found == process.environment.end() ? std::string() : found->second;
-    };
-    const bool is_rank =
-        std::ranges::all_of(launch.variables, [&](const auto& e) { return value(e.first) == e.second; });
-    const auto rank = is_rank ? number(value(launch.rank_variable)) : std::nullopt;
+    const bool is_rank = std::ranges::all_of(
+        launch.variables, [&](const auto& e) { return value_in(process, e.first) == e.second; });
+    const auto rank = is_rank ? number(value_in(process, launch.rank_variable)) : std::nullopt;
     if (rank) out.living.emplace(*rank, process.pid);
     all_known = all_known && (rank || !is_child);
   }

@@ -52,7 +52,7 @@ RestartBudget::Verdict RestartBudget::on_ending(core::TimePoint now, const Endin
   const bool well = ending.lived >= kWell && ending.steps >= kWellSteps;
   if (well || (ending.outside && ending.steps > 0)) {
     if (well) row_ = {};
-    // Who is ended again and again before that costs the others a round each time.
+    // A member that is ended sooner, again and again, costs the others a regroup each time.
     const std::uint32_t endings = ending.lived >= kLongest ? 0 : slot.endings + 1;
     const core::TimePoint due = endings == 0 ? slot.free_at : now + delay_after(endings - 1);
     slot = {.endings = endings, .free_at = std::max(slot.free_at, due)};

@@ -36,6 +36,17 @@ class LastSaveTest : public ::testing::Test {
   LastSaveTest() : agent_(2, kBytes, kBytes + (1 << 20)) {
     for (SlotIndex slot = 0; slot < 2; ++slot) states_.emplace_back(pattern(kBytes, slot + 1));
   }
+  // Both stand after step 7; the second is let go, and gone_ once it may. The first stays until then.
+  void start_and_let_second_go() {
+    start_both([this](Participant& self, State& state) {
+      LastSave save;
+      if (self.seat().slot == 1) {
+        EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
+        gone_ = true;
+      }
+      EXPECT_TRUE(eventually([this] { return gone_.load(); }));
+    });
+  }
   void start_both(const std::function<void(Participant&, State&)>& body) {
     for (const SlotIndex slot : {0, 1})
       threads_.push_back(
@@ -69,6 +80,7 @@ class LastSaveTest : public ::testing::Test {
   Agent agent_;
   std::deque<Bytes> states_;
   std::uint32_t asks_ = 0;
+  std::atomic<bool> gone_ = false;
   std::vector<std::jthread> threads_;
 };
 
@@ -207,19 +219,11 @@ TEST_F(LastSaveTest, DoesNotWaitForADiskBeyondTheTimeThatIsLeft) {
 // It was let go while the one before it, which had left after an older step, was being written.
 TEST_F(LastSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
   claim_by(0, {Phase::kTaken, 6});
-  std::atomic<bool> gone = false;
-  start_both([&](Participant& self, State& state) {
-    LastSave save;
-    if (self.seat().slot == 1) {
-      EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
-      gone = true;
-    }
-    EXPECT_TRUE(eventually([&] { return gone.load(); }));
-  });
+  start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
   set_mark({Phase::kIdle, 6});
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
-  EXPECT_FALSE(gone);
+  EXPECT_FALSE(gone_);
   ask(What::kAtBoundary);
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
@@ -227,17 +231,9 @@ TEST_F(LastSaveTest, WhoGoesBehindAnOlderCopyBringsItsOwnWhenItIsAsked) {
 
 TEST_F(LastSaveTest, WhoGoesBringsTheStateThatTheOtherDiedWithHalfWay) {
   claim_by(0, {Phase::kWanted, 7});
-  std::atomic<bool> gone = false;
-  start_both([&](Participant& self, State& state) {
-    LastSave save;
-    if (self.seat().slot == 1) {
-      EXPECT_TRUE(save.settle(self, state, 7, kSaving, nullptr).ok());
-      gone = true;
-    }
-    EXPECT_TRUE(eventually([&] { return gone.load(); }));
-  });
+  start_and_let_second_go();
   EXPECT_TRUE(eventually([&] { return agent_.sleeps(1); }));
-  EXPECT_FALSE(gone);
+  EXPECT_FALSE(gone_);
   ask(What::kNow);
   threads_.clear();
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
@@ -294,15 +290,15 @@ TEST_F(LastSaveTest, ACopyThatAnotherSnapshotHasCrossedIsMadeAgain) {
   EXPECT_EQ(mark(), (SaveMark{Phase::kReady, 7}));
 }
 
-TEST(DiskPatience, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
+TEST(DiskTimeout, IsOverWhenNothingHasMovedForAsLongAsTheLimit) {
   const core::TimePoint start{std::chrono::hours(1)};
-  DiskPatience patience(std::chrono::seconds(30));
-  EXPECT_FALSE(patience.over(start, 5));
-  EXPECT_FALSE(patience.over(start + std::chrono::seconds(29), 5));
-  EXPECT_FALSE(patience.over(start + std::chrono::seconds(29), 6));
-  EXPECT_FALSE(patience.over(start + std::chrono::minutes(10), 7));  // between two looks it moved
-  EXPECT_FALSE(patience.over(start + std::chrono::seconds(629), 7));
-  EXPECT_TRUE(patience.over(start + std::chrono::seconds(630), 7));
+  DiskTimeout timeout(std::chrono::seconds(30));
+  EXPECT_FALSE(timeout.over(start, 5));
+  EXPECT_FALSE(timeout.over(start + std::chrono::seconds(29), 5));
+  EXPECT_FALSE(timeout.over(start + std::chrono::seconds(29), 6));
+  EXPECT_FALSE(timeout.over(start + std::chrono::minutes(10), 7));  // between two looks it moved
+  EXPECT_FALSE(timeout.over(start + std::chrono::seconds(629), 7));
+  EXPECT_TRUE(timeout.over(start + std::chrono::seconds(630), 7));
 }
 
 TEST_F(LastSaveTest, WhatIsSavedAlreadyIsNotSavedAgain) {
