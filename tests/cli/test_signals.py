@@ -15,18 +15,17 @@ from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, keeps_sigpipe_ignored
 OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
 MPICH = ("regroup-mpich", "hydra")
 
-# Writes down each signal it gets, and goes on.
+# Writes down each signal it gets, and goes on. It has no handlers: one that interrupts another's write raises.
 MEMBER = """
 import os, signal, sys
 names = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"
 log = open(sys.argv[1] + "/" + next(os.environ[n] for n in names if n in os.environ), "a", buffering=1)
 kept = signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGCHLD
-for number in signal.Signals:
-    if number < 32 and number not in kept:
-        signal.signal(number, lambda number, _: log.write(signal.Signals(number).name + "\\n"))
+numbers = {number for number in signal.Signals if number < 32 and number not in kept}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 log.write(f"{os.getpid()}\\n")
 while True:
-    signal.pause()
+    log.write(signal.Signals(signal.sigwait(numbers)).name + "\\n")
 """
 
 
