@@ -247,12 +247,18 @@ int main(void) {
 """
 
 
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
 def test_a_host_stands_still_where_one_waits_for_a_child_that_does(hosts: Hosts):
     program = hosts.folder / "vfork"
     subprocess.run(["gcc", "-x", "c", "-o", program, "-"], input=VFORK, text=True, check=True, timeout=60)
     waits = hosts[0].popen([str(program)], stdout=subprocess.PIPE, text=True)
-    stat = Path(f"/proc/{hosts[0].inner(waits)}/stat")
-    until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "D", "it waits for its child")
+    parent = hosts[0].inner(waits)
+    child = int(until(Path(f"/proc/{parent}/task/{parent}/children").read_text, "vfork() has been called"))
+    until(lambda: state_of(child) == "T", "the child has stopped itself")
+    assert state_of(parent) == "D"
     hosts[0].stop()
     hosts[0].resume()
     assert waits.communicate(timeout=10)[0] == "goes on\n"
