@@ -1,8 +1,9 @@
 """For all tests. Workers of pytest-xdist have a runtime folder each, as the jobs of one are not those of the
-others. The longest files come first, so that none is left to run alone at the end; pytest_seconds.json says
-which they are, and is written anew where REGROUP_RECORD_SECONDS is set. In CI a skip is a failure, unless
-hardware or `--full` is what it lacks. At the end a table says what each folder took; REGROUP_TEST_COSTS names
-a file to which each test adds a line."""
+others. Open MPI's mpirun keeps its sessions there too, by process id: a later one that has the id of one that
+was killed fails. The longest files come first, so that none is left to run alone at the end;
+pytest_seconds.json says which they are, and is written anew where REGROUP_RECORD_SECONDS is set. In CI a skip
+is a failure, unless hardware or `--full` is what it lacks. At the end a table says what each folder took;
+REGROUP_TEST_COSTS names a file to which each test adds a line."""
 
 import collections
 import itertools
@@ -26,6 +27,7 @@ before = pytest.StashKey[float]()  # processor_seconds() when the last phase of 
 def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         config.stash[folder] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="run-")
+        os.environ["PRTE_MCA_prte_tmpdir_base"] = config.stash[folder]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -175,7 +175,7 @@ class Launcher:
         foreign = ("OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "REGROUP_")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         self.env.pop("OMP_NUM_THREADS", None)
-        self.env["XDG_RUNTIME_DIR"] = self.runtime
+        self.env["XDG_RUNTIME_DIR"] = self.env["PRTE_MCA_prte_tmpdir_base"] = self.runtime
         self.env["REGROUP_GPU_CLAIMS"] = self.runtime  # GPUs of files are no other test's
         self.jobs: list[Job] = []
 

@@ -74,7 +74,7 @@ class Runner:
         foreign = ("OMPI_", "OPAL_", "PMIX_", "PRTE_", "PMI_", "REGROUP_", "MPI_")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         self.runtime = tempfile.mkdtemp(prefix="rg")
-        self.env["XDG_RUNTIME_DIR"] = self.runtime
+        self.env["XDG_RUNTIME_DIR"] = self.env["PRTE_MCA_prte_tmpdir_base"] = self.runtime
 
     def run(self, command: list[str], env: dict[str, str] | None = None, deadline_s=DEADLINE_S) -> Done:
         mark = f"REGROUP_TEST_MARK={uuid.uuid4().hex}"
