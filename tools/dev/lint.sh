@@ -23,6 +23,7 @@ lint_tidy() {
   git ls-files '*.fbs' | while read -r schema; do
     flatc "${options[@]}" -o "build-lint/generated/$(dirname "$schema")" "$schema" || return 1
   done
+  find "${XDG_CACHE_HOME:-$HOME/.cache}/regroup/tidy" -type f -mtime +30 -delete 2>/dev/null
   tidy_files "$@" | timeout --foreground 3600 xargs -r -P "$JOBS" -n 1 tools/dev/tidy
 }
 
