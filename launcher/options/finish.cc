@@ -15,7 +15,7 @@ using core::invalid_argument;
 using core::Status;
 
 // A script that is not executable, or a module, is run by python3.
-void run_by_python(const Draft& draft, const AppDraft& from, AppRequest& app) {
+void run_by_python(const OptionsBuilder& builder, const AppBuilder& from, AppRequest& app) {
   if (app.command.empty()) return;
   std::string& program = app.command[0];
   if (from.module) {
@@ -24,7 +24,7 @@ void run_by_python(const Draft& draft, const AppDraft& from, AppRequest& app) {
   }
   if (!program.ends_with(".py")) return;
   const std::string path = app.wdir.empty() || program.starts_with('/') ? program : app.wdir + "/" + program;
-  if (!draft.around.is_executable || !draft.around.is_executable(path)) {
+  if (!builder.around.is_executable || !builder.around.is_executable(path)) {
     app.command.insert(app.command.begin(), "python3");
   } else if (program.find('/') == std::string::npos) {
     program.insert(0, "./");
@@ -32,33 +32,34 @@ void run_by_python(const Draft& draft, const AppDraft& from, AppRequest& app) {
 }
 
 // Beside a job file there are no programs, but options of hosts and environment, which count for its own.
-Status take_job_file(Draft& draft) {
-  const std::string& file = draft.out.job_file;
+Status take_job_file(OptionsBuilder& builder) {
+  const std::string& file = builder.out.job_file;
   if (file.empty()) return {};
-  if (!draft.done.empty()) {
+  if (!builder.done.empty()) {
     return invalid_argument(fmt::format("--job {}: it names the programs; {} is one too many", file,
-                                        draft.done[0].app.command[0]));
+                                        builder.done[0].app.command[0]));
   }
-  if (!draft.app.given.empty()) {
-    return invalid_argument(
-        fmt::format("--job {}: it says that itself, so {} has no place beside it", file, draft.app.given[0]));
+  if (!builder.app.options.empty()) {
+    return invalid_argument(fmt::format("--job {}: it says that itself, so {} has no place beside it", file,
+                                        builder.app.options[0]));
   }
-  draft.done.push_back(std::move(draft.app));
+  builder.done.push_back(std::move(builder.app));
   return {};
 }
 
 // One app, or one for each of its roles.
-Status add_apps(Draft& draft, AppDraft& from) {
+Status add_apps(OptionsBuilder& builder, AppBuilder& from) {
   AppRequest app = std::move(from.app);
-  app.environment = app_environment(draft, from);
-  if (!draft.out.job_file.empty()) return draft.out.job_environment = std::move(app.environment), Status();
-  const auto path = draft.around.environment.find("PATH");
+  app.environment = app_environment(builder, from);
+  if (!builder.out.job_file.empty())
+    return builder.out.job_environment = std::move(app.environment), Status();
+  const auto path = builder.around.environment.find("PATH");
   if (app.search_path.empty() && app.environment.count("PATH") == 0 &&
-      path != draft.around.environment.end()) {
+      path != builder.around.environment.end()) {
     app.search_path = path->second;  // -envnone hides PATH from the members, not from us
   }
-  run_by_python(draft, from, app);
-  if (from.roles.empty()) return draft.out.apps.push_back(std::move(app)), Status();
+  run_by_python(builder, from, app);
+  if (from.roles.empty()) return builder.out.apps.push_back(std::move(app)), Status();
   if (!from.count_given.empty() || app.per_node) {
     return invalid_argument(fmt::format("{} with --role: a role has its own number of members",
                                         from.count_given.empty() ? "-N" : from.count_given));
@@ -69,26 +70,26 @@ Status add_apps(Draft& draft, AppDraft& from) {
     std::uint32_t count = 0;
     if (!read_number(std::string_view(role).substr(equals + 1), count)) continue;  // checked when it was read
     app.count = count;
-    for (const AppRequest& other : draft.out.apps) {
+    for (const AppRequest& other : builder.out.apps) {
       if (other.role == app.role)
         return invalid_argument(fmt::format("--role {}: it stands there twice", app.role));
     }
-    draft.out.apps.push_back(app);
+    builder.out.apps.push_back(app);
   }
   return {};
 }
 
 // -N: so many on each host.
-Status apply_per_node(Draft& draft, AppRequest& app) {
-  const MapBy& map = draft.out.mapping.map;
+Status apply_per_node(OptionsBuilder& builder, AppRequest& app) {
+  const MapBy& map = builder.out.mapping.map;
   if (!app.per_node && map.kind == MapBy::Kind::kPerUnit && map.unit == Unit::kNode)
     app.per_node = map.per_unit;
-  if (!app.per_node || draft.out.elastic) return {};
-  const std::size_t hosts = std::max<std::size_t>(1, draft.out.hosts.size());
+  if (!app.per_node || builder.out.elastic) return {};
+  const std::size_t hosts = std::max<std::size_t>(1, builder.out.hosts.size());
   const std::uint64_t most = *app.per_node * std::uint64_t{hosts};
   if (!app.count) {
     app.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, ~std::uint32_t{0}));
-  } else if (*app.count > most && !draft.mpich()) {
+  } else if (*app.count > most && !builder.mpich()) {
     return invalid_argument(fmt::format("{} members with {} on each host need {} hosts, and there {}",
                                         *app.count, *app.per_node, (*app.count - 1) / *app.per_node + 1,
                                         hosts == 1 ? "is one" : fmt::format("are {}", hosts)));
@@ -100,16 +101,16 @@ std::string what(const AppRequest& app) {
   return app.role.empty() ? fmt::format("program {}", app.command[0]) : fmt::format("role {}", app.role);
 }
 
-Status count_members(Draft& draft) {
-  Options& out = draft.out;
+Status count_members(OptionsBuilder& builder) {
+  Options& out = builder.out;
   if (out.elastic && out.apps.size() > 1) {
     return invalid_argument(fmt::format("-np {}:{}: an elastic job has one program only", out.min, out.max));
   }
   std::uint64_t total = 0;
   for (AppRequest& app : out.apps) {
-    if (Status status = apply_per_node(draft, app); !status.ok()) return status;
+    if (Status status = apply_per_node(builder, app); !status.ok()) return status;
     if (!app.count && out.apps.size() > 1) {
-      if (!draft.mpich()) {
+      if (!builder.mpich()) {
         return invalid_argument(
             fmt::format("{}: -np is missing, or 0; of several programs each needs its own", what(app)));
       }
@@ -123,35 +124,36 @@ Status count_members(Draft& draft) {
 }
 
 // MPIEXEC_TIMEOUT, where --timeout was not given.
-Status read_timeout(Draft& draft) {
-  const auto set = draft.around.environment.find("MPIEXEC_TIMEOUT");
-  if (draft.out.timeout != core::Duration{} || set == draft.around.environment.end() || set->second.empty())
+Status read_timeout(OptionsBuilder& builder) {
+  const auto set = builder.around.environment.find("MPIEXEC_TIMEOUT");
+  if (builder.out.timeout != core::Duration{} || set == builder.around.environment.end() ||
+      set->second.empty())
     return {};
-  return parse_seconds("MPIEXEC_TIMEOUT", set->second, draft.out.timeout);
+  return parse_seconds("MPIEXEC_TIMEOUT", set->second, builder.out.timeout);
 }
 
 }  // namespace
 
-Status finish(Draft& draft) {
-  Options& out = draft.out;
-  if (Status status = take_job_file(draft); !status.ok()) return status;
-  if (Status status = apply_parameters(draft); !status.ok()) return status;
-  for (AppDraft& app : draft.done) {
-    if (Status status = add_apps(draft, app); !status.ok()) return status;
+Status finish(OptionsBuilder& builder) {
+  Options& out = builder.out;
+  if (Status status = take_job_file(builder); !status.ok()) return status;
+  if (Status status = apply_parameters(builder); !status.ok()) return status;
+  for (AppBuilder& app : builder.done) {
+    if (Status status = add_apps(builder, app); !status.ok()) return status;
   }
-  out.oversubscribe = out.mapping.map.oversubscribe.value_or(draft.mpich());
-  out.output.terminals = !draft.mpich();  // hydra gives pipes
+  out.oversubscribe = out.mapping.map.oversubscribe.value_or(builder.mpich());
+  out.output.terminals = !builder.mpich();  // hydra gives pipes
   out.no_oversubscribe = !out.mapping.map.oversubscribe.value_or(true);
-  if (Status status = resolve_hosts(draft); !status.ok()) return status;
-  if (Status status = count_members(draft); !status.ok()) return status;
-  if (Status status = count_by_lists(draft); !status.ok()) return status;
-  if (Status status = choose_hosts(draft); !status.ok()) return status;
-  if (Status status = read_timeout(draft); !status.ok()) return status;
+  if (Status status = resolve_hosts(builder); !status.ok()) return status;
+  if (Status status = count_members(builder); !status.ok()) return status;
+  if (Status status = count_by_lists(builder); !status.ok()) return status;
+  if (Status status = choose_hosts(builder); !status.ok()) return status;
+  if (Status status = read_timeout(builder); !status.ok()) return status;
   const Display& shown = out.display;
   if (out.do_not_launch && !shown.map && !shown.allocation && !shown.topology && !shown.bindings)
     out.display.map = true;
-  if (!draft.ignored.empty()) {
-    out.notes.push_back(fmt::format("without effect here: {}", fmt::join(draft.ignored, ", ")));
+  if (!builder.ignored.empty()) {
+    out.notes.push_back(fmt::format("without effect here: {}", fmt::join(builder.ignored, ", ")));
   }
   return {};
 }

@@ -51,16 +51,16 @@ void apply(const std::vector<EnvironmentChange>& changes, const Environment& bas
 
 }  // namespace
 
-Environment app_environment(const Draft& draft, const AppDraft& app) {
-  const Environment& base = draft.around.environment;
-  const PassedOn& passed = app.passed ? *app.passed : draft.passed;
+Environment app_environment(const OptionsBuilder& builder, const AppBuilder& app) {
+  const Environment& base = builder.around.environment;
+  const PassedOn& passed = app.passed ? *app.passed : builder.passed;
   Environment out = passed.all ? without_outer_place(base) : Environment();
   for (const std::string& name : passed.names) {
     if (const auto found = base.find(name); found != base.end()) out.insert(*found);
   }
-  apply(draft.changes, base, out);
+  apply(builder.changes, base, out);
   apply(app.changes, base, out);
-  if (draft.out.ulfm) out.emplace("OMPI_MCA_mpi_ft_enable", "1");  // how mpirun tells it to Open MPI
+  if (builder.out.ulfm) out.emplace("OMPI_MCA_mpi_ft_enable", "1");  // how mpirun tells it to Open MPI
   return out;
 }
 

@@ -43,58 +43,59 @@ void set_count(Options& out, std::uint32_t count) {
   if (out.apps.size() == 1) out.apps[0].count = out.min = out.max = count;
 }
 
-core::Result<std::string> read_mapping_file(Draft& draft, const std::string& path) {
-  auto text = draft.around.read_file ? draft.around.read_file(path) : invalid_argument("no file can be read");
+core::Result<std::string> read_mapping_file(OptionsBuilder& builder, const std::string& path) {
+  auto text =
+      builder.around.read_file ? builder.around.read_file(path) : invalid_argument("no file can be read");
   if (text.ok()) return text;
-  return draft.refuse(kBadMapFile, invalid_argument(fmt::format("{}: {}", path, text.status().message())));
+  return builder.refuse(kBadMapFile, invalid_argument(fmt::format("{}: {}", path, text.status().message())));
 }
 
 // --map-by seq: each mention of a host takes one member. They stand in a file of its own, in the host file or
 // in -H.
-Status take_sequence(Draft& draft) {
-  Mapping& mapping = draft.out.mapping;
-  std::vector<std::string> hosts = std::move(draft.mentioned);
+Status take_sequence(OptionsBuilder& builder) {
+  Mapping& mapping = builder.out.mapping;
+  std::vector<std::string> hosts = std::move(builder.mentioned);
   if (const std::string& path = mapping.map.file; !path.empty()) {
-    auto text = read_mapping_file(draft, path);
+    auto text = read_mapping_file(builder, path);
     if (!text.ok()) return text.status();
     hosts.clear();
     auto listed = parse_host_file(*text, path, &hosts);
-    if (!listed.ok()) return draft.refuse(kBadMapFile, listed.status());
-    if (draft.listed.empty()) draft.listed = std::move(*listed);
+    if (!listed.ok()) return builder.refuse(kBadMapFile, listed.status());
+    if (builder.listed.empty()) builder.listed = std::move(*listed);
   }
-  for (const AppDraft& app : draft.done) {
-    if (draft.listed.empty()) hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
+  for (const AppBuilder& app : builder.done) {
+    if (builder.listed.empty()) hosts.insert(hosts.end(), app.mentioned.begin(), app.mentioned.end());
   }
   for (std::string& host : hosts) {
-    if (is_local(draft.around, host)) host = own_name(draft.around);
+    if (is_local(builder.around, host)) host = own_name(builder.around);
   }
   mapping.sequence = std::move(hosts);
   return {};
 }
 
-Status take_rank_file(Draft& draft) {
-  Mapping& mapping = draft.out.mapping;
+Status take_rank_file(OptionsBuilder& builder) {
+  Mapping& mapping = builder.out.mapping;
   const std::string& path = mapping.map.file;
   if (path.empty())
-    return draft.refuse(kContradicts, invalid_argument("--map-by rankfile: it needs FILE=PATH"));
-  auto text = read_mapping_file(draft, path);
+    return builder.refuse(kContradicts, invalid_argument("--map-by rankfile: it needs FILE=PATH"));
+  auto text = read_mapping_file(builder, path);
   if (!text.ok()) return text.status();
   auto places = parse_rank_file(*text, path);
-  if (!places.ok()) return draft.refuse(kBadMapFile, places.status());
+  if (!places.ok()) return builder.refuse(kBadMapFile, places.status());
   for (RankPlace& place : *places) {
-    if (is_local(draft.around, place.host)) place.host = own_name(draft.around);
+    if (is_local(builder.around, place.host)) place.host = own_name(builder.around);
   }
   mapping.ranks = std::move(*places);
   return {};
 }
 
 // Agents go to the hosts of -H and the host file only.
-Status check_rank_hosts(const Draft& draft) {
-  const Options& out = draft.out;
+Status check_rank_hosts(const OptionsBuilder& builder) {
+  const Options& out = builder.out;
   for (const RankPlace& place : out.mapping.ranks) {
     const bool known = std::any_of(out.hosts.begin(), out.hosts.end(),
                                    [&](const HostRequest& host) { return host.name == place.host; });
-    if (known || (out.hosts.empty() && place.host == own_name(draft.around))) continue;
+    if (known || (out.hosts.empty() && place.host == own_name(builder.around))) continue;
     return invalid_argument(fmt::format("{}: rank {}: host {} is not among those of -H or --hostfile",
                                         out.mapping.map.file, place.rank, place.host));
   }
@@ -102,14 +103,14 @@ Status check_rank_hosts(const Draft& draft) {
 }
 
 // Whatever was granted is used; -H and host files choose among it.
-Status take_grant(Draft& draft) {
-  Options& out = draft.out;
+Status take_grant(OptionsBuilder& builder) {
+  Options& out = builder.out;
   const bool discovered = !out.discovery.script.empty();
   if (discovered && !out.hosts.empty())
     return invalid_argument("--host-discovery-script: -H and host files say which hosts there are, too");
-  if (discovered ? !draft.around.discover : !draft.around.grant) return {};
-  auto grant =
-      discovered ? draft.around.discover(out.discovery, out.allocator) : draft.around.grant(out.allocator);
+  if (discovered ? !builder.around.discover : !builder.around.grant) return {};
+  auto grant = discovered ? builder.around.discover(out.discovery, out.allocator)
+                          : builder.around.grant(out.allocator);
   if (!grant.ok()) return grant.status();
   out.grant = std::move(*grant);
   if (out.grant.by.empty()) return {};
@@ -123,28 +124,28 @@ Status take_grant(Draft& draft) {
 
 }  // namespace
 
-Status resolve_hosts(Draft& draft) {
-  Options& out = draft.out;
+Status resolve_hosts(OptionsBuilder& builder) {
+  Options& out = builder.out;
   const MapBy::Kind map = out.mapping.map.kind;
   Status taken;
-  if (map == MapBy::Kind::kSequence) taken = take_sequence(draft);
-  if (map == MapBy::Kind::kRankFile) taken = take_rank_file(draft);
+  if (map == MapBy::Kind::kSequence) taken = take_sequence(builder);
+  if (map == MapBy::Kind::kRankFile) taken = take_rank_file(builder);
   if (!taken.ok()) return taken;
   std::vector<HostRequest> wanted;
-  for (const AppDraft& app : draft.done) {
+  for (const AppBuilder& app : builder.done) {
     std::copy(app.wanted.begin(), app.wanted.end(), std::back_inserter(wanted));
   }
-  auto hosts = filter_hosts(by_one_name(draft.around.host_names, draft.listed),
-                            by_one_name(draft.around.host_names, wanted));
+  auto hosts = filter_hosts(by_one_name(builder.around.host_names, builder.listed),
+                            by_one_name(builder.around.host_names, wanted));
   if (!hosts.ok()) return hosts.status();
   out.hosts = std::move(*hosts);
-  if (Status status = take_grant(draft); !status.ok()) return status;
-  if (map == MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(draft));
+  if (Status status = take_grant(builder); !status.ok()) return status;
+  if (map == MapBy::Kind::kRankFile) REGROUP_RETURN_IF_ERROR(check_rank_hosts(builder));
   if (!out.mapping.map.no_local) return {};
   std::erase_if(out.hosts, [](const HostRequest& host) { return host.here; });
   if (!out.hosts.empty()) return {};
   return invalid_argument(fmt::format("nolocal: no member may run on this host ({}), and no other is given",
-                                      own_name(draft.around)));
+                                      own_name(builder.around)));
 }
 
 // Hosts that nobody needs now are kept for those who come later.
@@ -154,8 +155,8 @@ bool may_grow(const Options& out) {
   return out.elastic && !out.grant.by.empty() && !fits;
 }
 
-Status choose_hosts(Draft& draft) {
-  Options& out = draft.out;
+Status choose_hosts(OptionsBuilder& builder) {
+  Options& out = builder.out;
   out.growable = may_grow(out);
   if (!out.several_hosts() || out.growable) return {};
   const auto other =
@@ -172,29 +173,29 @@ Status choose_hosts(Draft& draft) {
   if (out.elastic && out.stdin_to.to == StdinRequest::To::kAll) what = "--stdin all of an elastic job";
   if (what == nullptr) return {};
   return invalid_argument(fmt::format("host {}: {} on several hosts: not yet; this one is {}", other->name,
-                                      what, own_name(draft.around)));
+                                      what, own_name(builder.around)));
 }
 
-Status count_by_lists(Draft& draft) {
-  Options& out = draft.out;
+Status count_by_lists(OptionsBuilder& builder) {
+  Options& out = builder.out;
   const Mapping& mapping = out.mapping;
   const bool in_sequence = mapping.map.kind == MapBy::Kind::kSequence;
   if (out.max == 0 && in_sequence) set_count(out, static_cast<std::uint32_t>(mapping.sequence.size()));
-  if (out.max == 0 && draft.mpich())  // hydra counts mentions, not cores
+  if (out.max == 0 && builder.mpich())  // hydra counts mentions, not cores
     set_count(out, std::accumulate(
                        out.hosts.begin(), out.hosts.end(), out.hosts.empty() ? 1U : 0U,
                        [](std::uint32_t sum, const auto& host) { return sum + std::max(1U, host.slots); }));
   if (in_sequence && (mapping.sequence.empty() || mapping.sequence.size() < out.max)) {
-    return draft.refuse(kContradicts,
-                        invalid_argument(fmt::format(
-                            "--map-by seq: {} members, but {} hosts in --hostfile, -H or "
-                            "seq:FILE=PATH, which give each member its host",
-                            out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
+    return builder.refuse(kContradicts,
+                          invalid_argument(fmt::format(
+                              "--map-by seq: {} members, but {} hosts in --hostfile, -H or "
+                              "seq:FILE=PATH, which give each member its host",
+                              out.max == 0 ? "all" : std::to_string(out.max), mapping.sequence.size())));
   }
   if (mapping.map.kind != MapBy::Kind::kRankFile || out.max <= mapping.ranks.size()) return {};
-  return draft.refuse(kContradicts,
-                      invalid_argument(fmt::format("{}: {} ranks for {} members", mapping.map.file,
-                                                   mapping.ranks.size(), out.max)));
+  return builder.refuse(kContradicts,
+                        invalid_argument(fmt::format("{}: {} ranks for {} members", mapping.map.file,
+                                                     mapping.ranks.size(), out.max)));
 }
 
 }  // namespace regroup::launcher

@@ -10,8 +10,8 @@ namespace {
 
 using core::Status;
 
-Status set_mapping(Draft& draft, const std::string& value) {
-  MapBy& said = draft.out.mapping.map;
+Status set_mapping(OptionsBuilder& builder, const std::string& value) {
+  MapBy& said = builder.out.mapping.map;
   MapBy mapped;
   if (Status status = parse_map_by(value, mapped); !status.ok()) return status;
   if (!said.oversubscribe) said.oversubscribe = mapped.oversubscribe;
@@ -26,72 +26,72 @@ Status set_mapping(Draft& draft, const std::string& value) {
   return {};
 }
 
-Status set_ranking(Draft& draft, const std::string& value) {
-  RankBy& said = draft.out.mapping.rank;
+Status set_ranking(OptionsBuilder& builder, const std::string& value) {
+  RankBy& said = builder.out.mapping.rank;
   return said.kind == RankBy::Kind::kDefault ? parse_rank_by(value, said) : Status();
 }
 
-Status set_binding(Draft& draft, const std::string& value) {
-  BindTo& said = draft.out.mapping.bind;
+Status set_binding(OptionsBuilder& builder, const std::string& value) {
+  BindTo& said = builder.out.mapping.bind;
   return said.kind == BindTo::Kind::kDefault ? parse_bind_to(value, said) : Status();
 }
 
 bool is_on(const std::string& value) { return !value.empty() && value != "0" && lower(value) != "false"; }
 
-Status set_oversubscribe(Draft& draft, const std::string& value) {
-  auto& said = draft.out.mapping.map.oversubscribe;
+Status set_oversubscribe(OptionsBuilder& builder, const std::string& value) {
+  auto& said = builder.out.mapping.map.oversubscribe;
   if (!said && is_on(value)) said = true;
   return {};
 }
 
-Status set_no_oversubscribe(Draft& draft, const std::string& value) {
-  auto& said = draft.out.mapping.map.oversubscribe;
+Status set_no_oversubscribe(OptionsBuilder& builder, const std::string& value) {
+  auto& said = builder.out.mapping.map.oversubscribe;
   if (!said && is_on(value)) said = false;
   return {};
 }
 
-Status set_tags(Draft& draft, const std::string& value) {
-  OutputRequest& out = draft.out.output;
+Status set_tags(OptionsBuilder& builder, const std::string& value) {
+  OutputRequest& out = builder.out.output;
   if (out.tag == OutputRequest::Tag::kNone && is_on(value)) out.tag = OutputRequest::Tag::kJobRank;
   return {};
 }
 
-Status set_timestamps(Draft& draft, const std::string& value) {
-  draft.out.output.timestamp = draft.out.output.timestamp || is_on(value);
+Status set_timestamps(OptionsBuilder& builder, const std::string& value) {
+  builder.out.output.timestamp = builder.out.output.timestamp || is_on(value);
   return {};
 }
 
-Status set_ssh_command(Draft& draft, const std::string& value) {
-  if (draft.out.ssh_command != std::vector<std::string>{"ssh"}) return {};
+Status set_ssh_command(OptionsBuilder& builder, const std::string& value) {
+  if (builder.out.ssh_command != std::vector<std::string>{"ssh"}) return {};
   auto words = shell_words(value.substr(0, value.find(" : ")));  // alternatives: the first is taken
   if (!words.ok()) return words.status();
-  if (!words->empty()) draft.out.ssh_command = std::move(*words);
+  if (!words->empty()) builder.out.ssh_command = std::move(*words);
   return {};
 }
 
-Status add_ssh_arguments(Draft& draft, const std::string& value) {
+Status add_ssh_arguments(OptionsBuilder& builder, const std::string& value) {
   auto words = shell_words(value);
   if (!words.ok()) return words.status();
-  draft.out.ssh_command.insert(draft.out.ssh_command.end(), words->begin(), words->end());
+  builder.out.ssh_command.insert(builder.out.ssh_command.end(), words->begin(), words->end());
   return {};
 }
 
 // Theirs is about the start only; here the tree that starts is the one that talks.
-Status set_no_tree(Draft& draft, const std::string& value) {
-  if (!draft.out.tree_radix && is_on(value)) draft.out.tree_radix = 0;
+Status set_no_tree(OptionsBuilder& builder, const std::string& value) {
+  if (!builder.out.tree_radix && is_on(value)) builder.out.tree_radix = 0;
   return {};
 }
 
-Status set_radix(Draft& draft, const std::string& value) {
+Status set_radix(OptionsBuilder& builder, const std::string& value) {
   std::uint32_t radix = 0;
   if (!read_number(value, radix)) return core::invalid_argument("a number is wanted");
-  if (!draft.out.tree_radix) draft.out.tree_radix = radix;
+  if (!builder.out.tree_radix) builder.out.tree_radix = radix;
   return {};
 }
 
 struct Parameter {
   std::string_view name;
-  Status (*apply)(Draft& draft, const std::string& value);
+  Status (*apply)(OptionsBuilder& builder, const std::string& value);
 };
 constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_oversubscribe},
                                      {"OMPI_MCA_rmaps_base_no_oversubscribe", set_no_oversubscribe},
@@ -116,7 +116,7 @@ constexpr Parameter kParameters[] = {{"OMPI_MCA_rmaps_base_oversubscribe", set_o
                                      {"PRTE_MCA_prte_routed_radix", set_radix}};
 
 // The last one given for the job or its first program.
-const std::string* find_change(const Draft& draft, std::string_view name) {
+const std::string* find_change(const OptionsBuilder& builder, std::string_view name) {
   const std::string* found = nullptr;
   const auto look = [&](const std::vector<EnvironmentChange>& changes) {
     for (const EnvironmentChange& change : changes) {
@@ -125,21 +125,21 @@ const std::string* find_change(const Draft& draft, std::string_view name) {
       if (sets && change.name == name) found = &change.value;
     }
   };
-  look(draft.changes);
-  if (!draft.done.empty()) look(draft.done[0].changes);
+  look(builder.changes);
+  if (!builder.done.empty()) look(builder.done[0].changes);
   return found;
 }
 
 }  // namespace
 
-Status apply_parameters(Draft& draft) {
-  const Environment& environment = draft.around.environment;
+Status apply_parameters(OptionsBuilder& builder) {
+  const Environment& environment = builder.around.environment;
   for (const Parameter& parameter : kParameters) {
-    const std::string* value = find_change(draft, parameter.name);
+    const std::string* value = find_change(builder, parameter.name);
     const auto set = environment.find(std::string(parameter.name));
     if (value == nullptr && set != environment.end()) value = &set->second;
     if (value == nullptr) continue;
-    if (Status status = parameter.apply(draft, *value); !status.ok()) {
+    if (Status status = parameter.apply(builder, *value); !status.ok()) {
       return core::invalid_argument(
           fmt::format("parameter {}={}: {}", parameter.name, *value, status.message()));
     }

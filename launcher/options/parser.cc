@@ -79,26 +79,26 @@ bool is_joined(const Spec& spec, const std::string& value) {
 
 // The values of an option from args[i] on, after `first` if it stood behind an equals sign.
 Status read_values(const Spec& spec, const Words& args, std::size_t& i, std::optional<std::string> first,
-                   Compat compat, Given& given) {
+                   Compat compat, ParsedArgument& argument) {
   if (spec.value.empty()) {
-    return first ? bad_value(given.name + "=" + *first, "", "it takes no value") : Status();
+    return first ? bad_value(argument.name + "=" + *first, "", "it takes no value") : Status();
   }
-  if (first) given.values.push_back(std::move(*first));
+  if (first) argument.values.push_back(std::move(*first));
   if (spec.value.starts_with('[')) {
-    if (given.values.empty()) {
+    if (argument.values.empty()) {
       const bool program = i >= args.size() || args[i].find('/') != std::string::npos ||
                            (i + 1 < args.size() && !check_topic(args[i], compat).ok());
       if (program) return {};
-      given.values.push_back(args[i++]);
+      argument.values.push_back(args[i++]);
     }
-    return check_topic(given.value(), compat);
+    return check_topic(argument.value(), compat);
   }
   const Words names = value_names(spec);
-  while (given.values.size() < names.size()) {
-    if (!given.values.empty() && is_joined(spec, given.values[0])) break;
+  while (argument.values.size() < names.size()) {
+    if (!argument.values.empty() && is_joined(spec, argument.values[0])) break;
     if (i == args.size())
-      return bad_value(given.name, "", fmt::format("{} is missing", names[given.values.size()]));
-    given.values.push_back(args[i++]);
+      return bad_value(argument.name, "", fmt::format("{} is missing", names[argument.values.size()]));
+    argument.values.push_back(args[i++]);
   }
   return {};
 }
@@ -114,21 +114,21 @@ constexpr Once kOnce[] = {{"np", true},      {"N", true},      {"wdir", true},
 
 // A second one: hydra refuses it. Under Open MPI 4 the last one counts; 5 takes the first or refuses, so it
 // is told.
-Status check_repeated(Draft& draft, const Spec& spec, const Given& given) {
+Status check_repeated(OptionsBuilder& builder, const Spec& spec, const ParsedArgument& argument) {
   const auto once = std::find_if(std::begin(kOnce), std::end(kOnce),
                                  [&](const Once& each) { return each.name == spec.names[0]; });
   if (once == std::end(kOnce)) return {};
-  LastValues& last = spec.scope == Scope::kApp ? draft.app.last : draft.last;
-  const auto [before, first] = last.try_emplace(&spec, given.values);
+  LastValues& last = spec.scope == Scope::kApp ? builder.app.last : builder.last;
+  const auto [before, first] = last.try_emplace(&spec, argument.values);
   if (first) return {};
-  if (draft.mpich() || !once->replaces)
-    return draft.refuse(kBadHostFile, bad_value(given.name, given.value(), "it is given twice"));
-  const bool adds = given.value().starts_with(':');  // --map-by core --map-by :PE=2
-  if (before->second != given.values && !adds) {
-    draft.out.notes.push_back(fmt::format("{} is given twice: {} counts, {} does not", given.name,
-                                          given.value(), before->second[0]));
+  if (builder.mpich() || !once->replaces)
+    return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), "it is given twice"));
+  const bool adds = argument.value().starts_with(':');  // --map-by core --map-by :PE=2
+  if (before->second != argument.values && !adds) {
+    builder.out.notes.push_back(fmt::format("{} is given twice: {} counts, {} does not", argument.name,
+                                            argument.value(), before->second[0]));
   }
-  before->second = given.values;
+  before->second = argument.values;
   return {};
 }
 
@@ -153,7 +153,7 @@ bool of_program(const Spec& spec) {
 }
 
 // One option at args[i]; leaves i behind it and its values.
-Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
+Status parse_option(OptionsBuilder& builder, const Words& args, std::size_t& i) {
   const std::string& written = args[i++];
   std::string name = written.substr(written.starts_with("--") ? 2 : 1);
   std::optional<std::string> value;
@@ -161,87 +161,89 @@ Status parse_option(Draft& draft, const Words& args, std::size_t& i) {
     value = name.substr(equals + 1);
     name.resize(equals);
   }
-  const Spec* spec = find_option(name, draft.out.compat);
-  if (spec == nullptr) return unknown_option(written, name, draft.out.compat);
-  Given given{written.substr(0, written.find('=')), {}};
-  if (Status status = read_values(*spec, args, i, std::move(value), draft.out.compat, given); !status.ok())
+  const Spec* spec = find_option(name, builder.out.compat);
+  if (spec == nullptr) return unknown_option(written, name, builder.out.compat);
+  ParsedArgument argument{written.substr(0, written.find('=')), {}};
+  if (Status status = read_values(*spec, args, i, std::move(value), builder.out.compat, argument);
+      !status.ok())
     return status;
-  if (spec->scope == Scope::kJob && !draft.done.empty()) {
-    draft.out.notes.push_back(fmt::format(
-        "{} speaks of the whole job: it counts before the first program only, ignored", given.name));
+  if (spec->scope == Scope::kJob && !builder.done.empty()) {
+    builder.out.notes.push_back(fmt::format(
+        "{} speaks of the whole job: it counts before the first program only, ignored", argument.name));
     return {};
   }
-  if (Status status = check_repeated(draft, *spec, given); !status.ok()) return status;
-  if (of_program(*spec)) draft.app.given.push_back(given.name);
+  if (Status status = check_repeated(builder, *spec, argument); !status.ok()) return status;
+  if (of_program(*spec)) builder.app.options.push_back(argument.name);
   if (spec->group == Group::kElastic)
-    (of_any_world(*spec) ? draft.out.world_options : draft.out.elastic_options).push_back(given.name);
-  return spec->apply(draft, given);
+    (of_any_world(*spec) ? builder.out.world_options : builder.out.elastic_options).push_back(argument.name);
+  return spec->apply(builder, argument);
 }
 
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
 // Options and a program from args[i] to the next ':'; leaves i there.
-Status parse_app(Draft& draft, const Words& args, std::size_t& i) {
-  draft.app = {};
+Status parse_app(OptionsBuilder& builder, const Words& args, std::size_t& i) {
+  builder.app = {};
   while (i < args.size() && is_option(args[i])) {
     if (args[i] == "--" && ++i > 0) break;
-    if (Status status = parse_option(draft, args, i); !status.ok()) return status;
-    if (draft.out.verb != Verb::kRun) return {};
+    if (Status status = parse_option(builder, args, i); !status.ok()) return status;
+    if (builder.out.verb != Verb::kRun) return {};
   }
-  while (i < args.size() && args[i] != ":") draft.app.app.command.push_back(args[i++]);
+  while (i < args.size() && args[i] != ":") builder.app.app.command.push_back(args[i++]);
   return {};
 }
 
-Status keep_app(Draft& draft) {
-  const Words& command = draft.app.app.command;
+Status keep_app(OptionsBuilder& builder) {
+  const Words& command = builder.app.app.command;
   if (command.empty()) return invalid_argument("no program was given: regroup [OPTIONS] PROGRAM [ARGUMENTS]");
   if (command[0].empty()) return invalid_argument("the program's name is empty");
-  if (draft.done.size() == kMostApps)
+  if (builder.done.size() == kMostApps)
     return invalid_argument(fmt::format("more than {} programs", kMostApps));
-  draft.done.push_back(std::move(draft.app));
+  builder.done.push_back(std::move(builder.app));
   return {};
 }
 
 // A line of an app file, which may hold several programs.
-Status parse_line(Draft& draft, std::string_view line) {
+Status parse_line(OptionsBuilder& builder, std::string_view line) {
   auto words = shell_words(line);
   if (!words.ok()) return words.status();
   for (std::size_t i = 0; i < words->size(); ++i) {
-    if (Status status = parse_app(draft, *words, i); !status.ok()) return status;
-    if (draft.out.verb != Verb::kRun) return invalid_argument("this option has no place in a file");
-    if (Status status = keep_app(draft); !status.ok()) return status;
+    if (Status status = parse_app(builder, *words, i); !status.ok()) return status;
+    if (builder.out.verb != Verb::kRun) return invalid_argument("this option has no place in a file");
+    if (Status status = keep_app(builder); !status.ok()) return status;
   }
   return {};
 }
 
-Status parse_app_file(Draft& draft) {
-  const std::string path = std::exchange(draft.app_file, "");
-  if (!draft.app.app.command.empty() || draft.app.app.count) {
-    draft.out.notes.push_back(fmt::format("--app {}: programs of the command line are not run", path));
+Status parse_app_file(OptionsBuilder& builder) {
+  const std::string path = std::exchange(builder.app_file, "");
+  if (!builder.app.app.command.empty() || builder.app.app.count) {
+    builder.out.notes.push_back(fmt::format("--app {}: programs of the command line are not run", path));
   }
-  if (!draft.around.read_file) return bad_value("--app", path, "no file can be read");
-  auto text = draft.around.read_file(path);
+  if (!builder.around.read_file) return bad_value("--app", path, "no file can be read");
+  auto text = builder.around.read_file(path);
   if (!text.ok()) return bad_value("--app", path, text.status().message());
   std::size_t number = 0;
   for (const std::string& line : split(*text, "\n")) {
     ++number;
-    Status status = parse_line(draft, line);
-    if (status.ok() && !draft.app_file.empty()) status = invalid_argument("a file must not name another");
+    Status status = parse_line(builder, line);
+    if (status.ok() && !builder.app_file.empty()) status = invalid_argument("a file must not name another");
     if (!status.ok()) return invalid_argument(fmt::format("{}, line {}: {}", path, number, status.message()));
   }
-  if (draft.done.empty()) return invalid_argument(fmt::format("{}: it names no program", path));
+  if (builder.done.empty()) return invalid_argument(fmt::format("{}: it names no program", path));
   return {};
 }
 
-Status parse_programs(Draft& draft, const Words& args) {
+Status parse_programs(OptionsBuilder& builder, const Words& args) {
   std::size_t i = 0;
   do {
-    if (Status status = parse_app(draft, args, i); !status.ok()) return status;
-    if (draft.out.verb != Verb::kRun) return {};
-    if (!draft.app_file.empty()) return parse_app_file(draft);
-    const bool job_file = !draft.out.job_file.empty() && draft.done.empty() && draft.app.app.command.empty();
+    if (Status status = parse_app(builder, args, i); !status.ok()) return status;
+    if (builder.out.verb != Verb::kRun) return {};
+    if (!builder.app_file.empty()) return parse_app_file(builder);
+    const bool job_file =
+        !builder.out.job_file.empty() && builder.done.empty() && builder.app.app.command.empty();
     if (job_file && i == args.size()) return {};
-    if (Status status = keep_app(draft); !status.ok()) return status;
+    if (Status status = keep_app(builder); !status.ok()) return status;
   } while (i++ < args.size());
   return {};
 }
@@ -250,13 +252,13 @@ Status parse_programs(Draft& draft, const Words& args) {
 
 core::Result<Options> parse_job(const Words& args, const Surroundings& around, Compat compat,
                                 int& exit_status) {
-  Draft draft{.around = around};
-  draft.out.compat = compat;
-  draft.out.environment = around.environment;
-  Status status = parse_programs(draft, args);
-  if (status.ok() && draft.out.verb == Verb::kRun) status = finish(draft);
-  if (status.ok()) return std::move(draft.out);
-  exit_status = draft.mpich() ? kHydraFailed : draft.exit_status;
+  OptionsBuilder builder{.around = around};
+  builder.out.compat = compat;
+  builder.out.environment = around.environment;
+  Status status = parse_programs(builder, args);
+  if (status.ok() && builder.out.verb == Verb::kRun) status = finish(builder);
+  if (status.ok()) return std::move(builder.out);
+  exit_status = builder.mpich() ? kHydraFailed : builder.exit_status;
   return status;
 }
 

@@ -53,8 +53,8 @@ struct Spec;
 // The values of options where they stood last.
 using LastValues = std::map<const Spec*, std::vector<std::string>>;
 
-// An app while its options are read.
-struct AppDraft {
+// One program of the command line while its options are parsed.
+struct AppBuilder {
   AppRequest app;
   std::vector<EnvironmentChange> changes;
   std::optional<PassedOn> passed;
@@ -62,7 +62,7 @@ struct AppDraft {
   std::vector<std::string> roles;      // NAME=N
   std::vector<std::string> mentioned;  // the names in -H, as they stand there
   LastValues last;                     // of its own options
-  std::vector<std::string> given;      // its own options, but those of the environment and hosts
+  std::vector<std::string> options;    // as they were written, without those of the environment and of hosts
   std::string count_given;             // the -np that set the count, as it was written
   bool module = false;                 // python3 -m
 };
@@ -73,12 +73,12 @@ inline constexpr int kContradicts = 213;
 inline constexpr int kBadHostFile = 250;
 inline constexpr int kBadParameter = 251;
 
-// The command line while it is read.
-struct Draft {
+// The command line while it is parsed: becomes Options by finish().
+struct OptionsBuilder {
   const Surroundings& around;
   Options out;
-  AppDraft app;  // the one being read
-  std::vector<AppDraft> done;
+  AppBuilder app;  // the one being read
+  std::vector<AppBuilder> done;
   std::vector<EnvironmentChange> changes;  // of all apps
   PassedOn passed;
   std::vector<HostRequest> listed;     // host files
@@ -92,8 +92,9 @@ struct Draft {
   core::Status refuse(int status, core::Status why) { return exit_status = status, std::move(why); }
 };
 
-struct Given {
-  std::string name;  // as it was written, without a value
+// An option as it stands on the command line or in a file.
+struct ParsedArgument {
+  std::string name;  // as it was written, without its value
   std::vector<std::string> values;
   [[nodiscard]] const std::string& value() const { return values[0]; }
 };
@@ -106,7 +107,7 @@ struct Spec {
   std::vector<std::string> names;  // without dashes; the first is shown first
   std::string value;               // "": a flag; several words: several values; [X]: may be missing
   std::string help;                // one sentence
-  core::Status (*apply)(Draft& draft, const Given& given);
+  core::Status (*apply)(OptionsBuilder& builder, const ParsedArgument& argument);
   Scope scope = Scope::kJob;
   Common common = Common::kNo;
   Dialect dialect = Dialect::kAny;

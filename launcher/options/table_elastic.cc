@@ -8,41 +8,41 @@ namespace regroup::launcher {
 namespace {
 
 using core::Status;
-using D = Draft;
-using G = const Given;
+using D = OptionsBuilder;
+using G = const ParsedArgument;
 
 constexpr std::uint32_t kMostLearnerSteps = 64;  // core::kMaxKeptResults
 
-Status add_role(Draft& draft, const Given& given) {
-  const std::string& text = given.value();
+Status add_role(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   std::uint32_t count = 0;
   if (equals == std::string::npos || name.empty() ||
       !read_number(std::string_view(text).substr(equals + 1), count) || count == 0) {
-    return bad_value(given.name, text, "NAME=N is wanted, for example worker=3");
+    return bad_value(argument.name, text, "NAME=N is wanted, for example worker=3");
   }
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
       std::string::npos) {
-    return bad_value(given.name, text, "a role's name is made of letters, digits, - and _");
+    return bad_value(argument.name, text, "a role's name is made of letters, digits, - and _");
   }
-  draft.app.roles.push_back(text);
+  builder.app.roles.push_back(text);
   return {};
 }
 
-Status set_policy(Draft& draft, const Given& given) {
+Status set_policy(OptionsBuilder& builder, const ParsedArgument& argument) {
   bool restart = false;
-  Status status = parse_word(given.name, given.value(), "restart", "end", restart);
-  draft.out.restart_policy = restart ? RestartPolicy::kRestart : RestartPolicy::kEnd;
+  Status status = parse_word(argument.name, argument.value(), "restart", "end", restart);
+  builder.out.restart_policy = restart ? RestartPolicy::kRestart : RestartPolicy::kEnd;
   return status;
 }
 
-Status set_hung(Draft& draft, const Given& given) {
-  const std::string& text = given.value();
-  draft.out.hung.drop = text == "drop";
-  draft.out.hung.kill = text == "replace" || text == "drop";
-  if (draft.out.hung.kill || text == "report") return {};
-  return bad_value(given.name, text, "report, replace or drop is wanted");
+Status set_hung(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
+  builder.out.hung.drop = text == "drop";
+  builder.out.hung.kill = text == "replace" || text == "drop";
+  if (builder.out.hung.kill || text == "report") return {};
+  return bad_value(argument.name, text, "report, replace or drop is wanted");
 }
 
 }  // namespace

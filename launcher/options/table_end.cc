@@ -8,73 +8,75 @@ namespace regroup::launcher {
 namespace {
 
 using core::Status;
-using D = Draft;
-using G = const Given;
+using D = OptionsBuilder;
+using G = const ParsedArgument;
 
-Status set_signals(Draft& draft, const Given& given) {
-  return parse_signals(given.name, given.value(), draft.out.forward_signals.emplace());
+Status set_signals(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return parse_signals(argument.name, argument.value(), builder.out.forward_signals.emplace());
 }
 
-Status set_notice_signals(Draft& draft, const Given& given) {
-  return parse_signals(given.name, given.value(), draft.out.notice_signals.emplace());
+Status set_notice_signals(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return parse_signals(argument.name, argument.value(), builder.out.notice_signals.emplace());
 }
 
-Status set_restarts(Draft& draft, const Given& given) {
-  return parse_count(given.name, given.value(), 0, draft.out.max_restarts.emplace());
+Status set_restarts(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return parse_count(argument.name, argument.value(), 0, builder.out.max_restarts.emplace());
 }
 
-Status keep_going(Draft& draft, const Given&) { return draft.out.keep_going = true, Status(); }
+Status keep_going(OptionsBuilder& builder, const ParsedArgument&) {
+  return builder.out.keep_going = true, Status();
+}
 
-Status set_fault_tolerance(Draft& draft, const Given& given) {
-  const std::string word = lower(given.value());
+Status set_fault_tolerance(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string word = lower(argument.value());
   if (word != "ulfm" && word != "mpi" && word != "no" && word != "none" && word != "false") {
-    return bad_value(given.name, given.value(), "ulfm or none is wanted");
+    return bad_value(argument.name, argument.value(), "ulfm or none is wanted");
   }
-  draft.out.ulfm = word == "ulfm" || word == "mpi";
+  builder.out.ulfm = word == "ulfm" || word == "mpi";
   return {};
 }
 
 // Colons part days, hours, minutes and seconds: 1:30 is 90 s.
-Status set_timeout(Draft& draft, const Given& given) {
+Status set_timeout(OptionsBuilder& builder, const ParsedArgument& argument) {
   core::Duration total{};
-  const std::vector<std::string> parts = split(given.value(), ":");
+  const std::vector<std::string> parts = split(argument.value(), ":");
   constexpr int kUnits[] = {1, 60, 3600, 86400};
   if (parts.size() > std::size(kUnits))
-    return bad_value(given.name, given.value(), "a number of seconds is wanted");
+    return bad_value(argument.name, argument.value(), "a number of seconds is wanted");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     core::Duration part{};
-    if (Status status = parse_seconds(given.name, parts[parts.size() - 1 - i], part); !status.ok())
+    if (Status status = parse_seconds(argument.name, parts[parts.size() - 1 - i], part); !status.ok())
       return status;
     total += part * kUnits[i];
   }
-  draft.out.timeout = total;
+  builder.out.timeout = total;
   return {};
 }
 
-Status set_notice_url(Draft& draft, const Given& given) {
-  if (!given.value().starts_with("http://"))
-    return bad_value(given.name, given.value(), "http://HOST[:PORT][/PATH] is wanted");
-  draft.out.notice.address = given.value();
+Status set_notice_url(OptionsBuilder& builder, const ParsedArgument& argument) {
+  if (!argument.value().starts_with("http://"))
+    return bad_value(argument.name, argument.value(), "http://HOST[:PORT][/PATH] is wanted");
+  builder.out.notice.address = argument.value();
   return {};
 }
 
-Status set_notice_every(Draft& draft, const Given& given) {
-  REGROUP_RETURN_IF_ERROR(parse_seconds(given.name, given.value(), draft.out.notice.every));
-  if (draft.out.notice.every >= std::chrono::milliseconds(10)) return {};
-  return bad_value(given.name, given.value(), "at least 0.01 is wanted");
+Status set_notice_every(OptionsBuilder& builder, const ParsedArgument& argument) {
+  REGROUP_RETURN_IF_ERROR(parse_seconds(argument.name, argument.value(), builder.out.notice.every));
+  if (builder.out.notice.every >= std::chrono::milliseconds(10)) return {};
+  return bad_value(argument.name, argument.value(), "at least 0.01 is wanted");
 }
 
-Status set_notice_status(Draft& draft, const Given& given) {
+Status set_notice_status(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t status = 0;
-  REGROUP_RETURN_IF_ERROR(parse_count(given.name, given.value(), 0, status));
-  if (status > 255) return bad_value(given.name, given.value(), "at most 255 is possible");
-  draft.out.notice_status = static_cast<int>(status);
+  REGROUP_RETURN_IF_ERROR(parse_count(argument.name, argument.value(), 0, status));
+  if (status > 255) return bad_value(argument.name, argument.value(), "at most 255 is possible");
+  builder.out.notice_status = static_cast<int>(status);
   return {};
 }
 
 // A list of Open MPI 5: most of it is mpirun's old options under new names.
-Status set_runtime(Draft& draft, const Given& given) {
-  for (const std::string& whole : split(given.value(), ",")) {
+Status set_runtime(OptionsBuilder& builder, const ParsedArgument& argument) {
+  for (const std::string& whole : split(argument.value(), ",")) {
     const std::size_t equals = whole.find('=');
     const std::string key = lower(whole.substr(0, equals));
     const std::string value = equals == std::string::npos ? "1" : lower(whole.substr(equals + 1));
@@ -83,15 +85,15 @@ Status set_runtime(Draft& draft, const Given& given) {
       return key.size() >= least && name.starts_with(key);
     };
     if (is("donotlaunch", 3)) {
-      draft.out.do_not_launch = on;
+      builder.out.do_not_launch = on;
     } else if (is("recoverable", 3) || is("continuous", 1)) {
-      draft.out.keep_going = on;
+      builder.out.keep_going = on;
     } else if (is("max-restarts", 1)) {
-      if (Status status = set_restarts(draft, {given.name, {value}}); !status.ok()) return status;
+      if (Status status = set_restarts(builder, {argument.name, {value}}); !status.ok()) return status;
     } else if (is("timeout", 1)) {
-      if (Status status = set_timeout(draft, {given.name, {value}}); !status.ok()) return status;
+      if (Status status = set_timeout(builder, {argument.name, {value}}); !status.ok()) return status;
     } else {
-      draft.ignored.push_back(fmt::format("{} {}", given.name, whole));
+      builder.ignored.push_back(fmt::format("{} {}", argument.name, whole));
     }
   }
   return {};

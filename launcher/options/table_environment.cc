@@ -14,98 +14,103 @@ using Changes = std::vector<EnvironmentChange>;
 
 constexpr std::string_view kMca = "OMPI_MCA_";
 
-Status refuse_name(const Given& given, std::string_view name) {
+Status refuse_name(const ParsedArgument& argument, std::string_view name) {
   if (!name.empty() && name.find('=') == std::string_view::npos) return {};
-  return bad_value(given.name, given.value(), "a variable's name is missing");
+  return bad_value(argument.name, argument.value(), "a variable's name is missing");
 }
 
 // VAR, VAR=VALUE or VAR*.
-Status export_variable(Draft& draft, const Given& given) {
-  const std::string& text = given.value();
+Status export_variable(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
   const std::size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
-  if (Status status = refuse_name(given, name); !status.ok()) return status;
+  if (Status status = refuse_name(argument, name); !status.ok()) return status;
   if (equals != std::string::npos) {
-    draft.app.changes.push_back({ChangeKind::kSet, name, text.substr(equals + 1), ""});
+    builder.app.changes.push_back({ChangeKind::kSet, name, text.substr(equals + 1), ""});
     return {};
   }
-  if (!name.ends_with('*') && draft.around.environment.count(name) == 0) {
-    draft.out.notes.push_back(fmt::format("{} {}: there is no such variable to export", given.name, name));
+  if (!name.ends_with('*') && builder.around.environment.count(name) == 0) {
+    builder.out.notes.push_back(
+        fmt::format("{} {}: there is no such variable to export", argument.name, name));
   }
-  draft.app.changes.push_back({ChangeKind::kExport, name, "", ""});
+  builder.app.changes.push_back({ChangeKind::kExport, name, "", ""});
   return {};
 }
 
 // NAME VALUE, or NAME=VALUE in one word.
-Status set_variable(Changes& changes, const Given& given) {
-  const std::string& text = given.value();
+Status set_variable(Changes& changes, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
   const std::size_t equals = text.find('=');
-  if (Status status = refuse_name(given, std::string_view(text).substr(0, equals)); !status.ok())
+  if (Status status = refuse_name(argument, std::string_view(text).substr(0, equals)); !status.ok())
     return status;
-  const std::string value = given.values.size() > 1       ? given.values[1]
+  const std::string value = argument.values.size() > 1    ? argument.values[1]
                             : equals != std::string::npos ? text.substr(equals + 1)
                                                           : "";
   changes.push_back({ChangeKind::kSet, text.substr(0, equals), value, ""});
   return {};
 }
 
-Status unset_variable(Draft& draft, const Given& given) {
-  if (Status status = refuse_name(given, given.value()); !status.ok()) return status;
-  draft.app.changes.push_back({ChangeKind::kUnset, given.value(), "", ""});
+Status unset_variable(OptionsBuilder& builder, const ParsedArgument& argument) {
+  if (Status status = refuse_name(argument, argument.value()); !status.ok()) return status;
+  builder.app.changes.push_back({ChangeKind::kUnset, argument.value(), "", ""});
   return {};
 }
 
 // NAME[c] VALUE: c separates the old from the new; without brackets it is a colon.
-Status join_variable(Draft& draft, const Given& given, ChangeKind kind) {
-  std::string name = given.value();
+Status join_variable(OptionsBuilder& builder, const ParsedArgument& argument, ChangeKind kind) {
+  std::string name = argument.value();
   std::string separator = ":";
   if (const std::size_t bracket = name.find('['); bracket != std::string::npos && name.ends_with(']')) {
     separator = name.substr(bracket + 1, name.size() - bracket - 2);
     name.resize(bracket);
   }
-  if (Status status = refuse_name(given, name); !status.ok()) return status;
-  draft.app.changes.push_back({kind, name, given.values[1], separator});
+  if (Status status = refuse_name(argument, name); !status.ok()) return status;
+  builder.app.changes.push_back({kind, name, argument.values[1], separator});
   return {};
 }
 
-Status pass_list(PassedOn& passed, const Given& given) {
+Status pass_list(PassedOn& passed, const ParsedArgument& argument) {
   passed.all = false;
-  for (std::string& name : split(given.value(), ",")) {
+  for (std::string& name : split(argument.value(), ",")) {
     if (!name.empty()) passed.names.insert(std::move(name));
   }
   return {};
 }
 
 // A parameter has one value: both Open MPIs refuse a second one.
-Status set_parameter(Draft& draft, Changes& changes, const std::string& name, const std::string& value) {
+Status set_parameter(OptionsBuilder& builder, Changes& changes, const std::string& name,
+                     const std::string& value) {
   for (const EnvironmentChange& before : changes) {
     if (before.kind != ChangeKind::kMca || before.name != name || before.value == value) continue;
-    return draft.refuse(kBadParameter, invalid_argument(fmt::format("{} is given twice: as {} and as {}",
-                                                                    name, before.value, value)));
+    return builder.refuse(kBadParameter, invalid_argument(fmt::format("{} is given twice: as {} and as {}",
+                                                                      name, before.value, value)));
   }
   changes.push_back({ChangeKind::kMca, name, value, ""});
   return {};
 }
 
-Status set_mca(Draft& draft, Changes& changes, const Given& given, std::string_view prefix) {
-  if (Status status = refuse_name(given, given.value()); !status.ok()) return status;
-  return set_parameter(draft, changes, fmt::format("{}{}", prefix, given.value()), given.values[1]);
+Status set_mca(OptionsBuilder& builder, Changes& changes, const ParsedArgument& argument,
+               std::string_view prefix) {
+  if (Status status = refuse_name(argument, argument.value()); !status.ok()) return status;
+  return set_parameter(builder, changes, fmt::format("{}{}", prefix, argument.value()), argument.values[1]);
 }
 
-Status set_app_mca(Draft& draft, const Given& given) {
-  return set_mca(draft, draft.app.changes, given, kMca);
+Status set_app_mca(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return set_mca(builder, builder.app.changes, argument, kMca);
 }
-Status set_job_mca(Draft& draft, const Given& given) { return set_mca(draft, draft.changes, given, kMca); }
+Status set_job_mca(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return set_mca(builder, builder.changes, argument, kMca);
+}
 
 // One line of a file of --tune: "-mca k v -x A=b", or "k = v".
-Status tune_line(Draft& draft, std::string_view line) {
+Status tune_line(OptionsBuilder& builder, std::string_view line) {
   if (!line.starts_with('-')) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos)
       return invalid_argument(fmt::format("'{}': KEY = VALUE is wanted", line));
     const std::string key(trim(line.substr(0, equals)));
     if (key.empty()) return invalid_argument(fmt::format("'{}': KEY = VALUE is wanted", line));
-    return set_parameter(draft, draft.changes, std::string(kMca) + key,
+    return set_parameter(builder, builder.changes, std::string(kMca) + key,
                          std::string(trim(line.substr(equals + 1))));
   }
   auto words = shell_words(line);
@@ -114,11 +119,12 @@ Status tune_line(Draft& draft, std::string_view line) {
     const std::string name = (*words)[i].substr((*words)[i].starts_with("--") ? 2 : 1);
     const std::size_t left = words->size() - i - 1;
     if (name == "x" && left >= 1) {
-      if (Status status = set_variable(draft.changes, {"-x", {(*words)[i + 1]}}); !status.ok()) return status;
+      if (Status status = set_variable(builder.changes, {"-x", {(*words)[i + 1]}}); !status.ok())
+        return status;
       i += 1;
     } else if ((name == "mca" || name == "gmca") && left >= 2) {
-      const Given given{"--mca", {(*words)[i + 1], (*words)[i + 2]}};
-      if (Status status = set_job_mca(draft, given); !status.ok()) {
+      const ParsedArgument argument{"--mca", {(*words)[i + 1], (*words)[i + 2]}};
+      if (Status status = set_job_mca(builder, argument); !status.ok()) {
         return status;
       }
       i += 2;
@@ -130,17 +136,17 @@ Status tune_line(Draft& draft, std::string_view line) {
   return {};
 }
 
-Status read_tuning(Draft& draft, const Given& given) {
-  for (const std::string& path : split(given.value(), ",")) {
-    if (!draft.around.read_file) return bad_value(given.name, path, "no file can be read");
-    auto text = draft.around.read_file(path);
-    if (!text.ok()) return bad_value(given.name, path, text.status().message());
+Status read_tuning(OptionsBuilder& builder, const ParsedArgument& argument) {
+  for (const std::string& path : split(argument.value(), ",")) {
+    if (!builder.around.read_file) return bad_value(argument.name, path, "no file can be read");
+    auto text = builder.around.read_file(path);
+    if (!text.ok()) return bad_value(argument.name, path, text.status().message());
     std::size_t number = 0;
     for (const std::string& whole : split(*text, "\n")) {
       ++number;
       const std::string_view line = trim(whole);
       if (line.empty() || line.starts_with('#')) continue;
-      if (Status status = tune_line(draft, line); !status.ok()) {
+      if (Status status = tune_line(builder, line); !status.ok()) {
         return invalid_argument(fmt::format("{}, line {}: {}", path, number, status.message()));
       }
     }
@@ -149,20 +155,20 @@ Status read_tuning(Draft& draft, const Given& given) {
 }
 
 // Programs and libraries of an MPI that is installed elsewhere; perhaps regroup, too.
-Status set_prefix(Draft& draft, const Given& given) {
-  if (draft.out.agent_prefix.empty()) draft.out.agent_prefix = given.value();
-  draft.app.changes.push_back({ChangeKind::kPrepend, "PATH", given.value() + "/bin", ":"});
-  draft.app.changes.push_back({ChangeKind::kPrepend, "LD_LIBRARY_PATH", given.value() + "/lib", ":"});
+Status set_prefix(OptionsBuilder& builder, const ParsedArgument& argument) {
+  if (builder.out.agent_prefix.empty()) builder.out.agent_prefix = argument.value();
+  builder.app.changes.push_back({ChangeKind::kPrepend, "PATH", argument.value() + "/bin", ":"});
+  builder.app.changes.push_back({ChangeKind::kPrepend, "LD_LIBRARY_PATH", argument.value() + "/lib", ":"});
   return {};
 }
 
-PassedOn& passed_of(AppDraft& app) { return app.passed ? *app.passed : app.passed.emplace(); }
+PassedOn& passed_of(AppBuilder& app) { return app.passed ? *app.passed : app.passed.emplace(); }
 
 }  // namespace
 
 std::vector<Spec> environment_options() {
-  using D = Draft;
-  using G = const Given;
+  using D = OptionsBuilder;
+  using G = const ParsedArgument;
   constexpr auto kApp = Scope::kApp;
   constexpr auto kYes = Common::kYes;
   return {

@@ -10,60 +10,60 @@ namespace {
 using core::Status;
 
 // Repeated mentions add slots, in one option and in several.
-Status add_hosts(Draft& draft, const Given& given) {
-  auto hosts = parse_host_list(given.value(), &draft.app.mentioned);
-  if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
-  for (const HostRequest& host : *hosts) add_mention(draft.app.wanted, host);
+Status add_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
+  auto hosts = parse_host_list(argument.value(), &builder.app.mentioned);
+  if (!hosts.ok()) return bad_value(argument.name, argument.value(), hosts.status().message());
+  for (const HostRequest& host : *hosts) add_mention(builder.app.wanted, host);
   return {};
 }
 
 // hydra's -hosts: a name without a number has as many slots as cores.
-Status set_host_list(Draft& draft, const Given& given) {
-  auto hosts = parse_host_list(given.value(), &draft.mentioned);
-  if (!hosts.ok()) return bad_value(given.name, given.value(), hosts.status().message());
+Status set_host_list(OptionsBuilder& builder, const ParsedArgument& argument) {
+  auto hosts = parse_host_list(argument.value(), &builder.mentioned);
+  if (!hosts.ok()) return bad_value(argument.name, argument.value(), hosts.status().message());
   for (HostRequest& host : *hosts) {
-    const bool sized = (given.value() + ",").find(host.name + ":") != std::string::npos;
+    const bool sized = (argument.value() + ",").find(host.name + ":") != std::string::npos;
     if (!sized && host.slots == 1) host.slots = 0;
-    draft.listed.push_back(host);
+    builder.listed.push_back(host);
   }
   return {};
 }
 
-Status read_hosts(Draft& draft, const Given& given) {
-  if (!draft.around.read_file) return bad_value(given.name, given.value(), "no file can be read");
-  auto text = draft.around.read_file(given.value());
+Status read_hosts(OptionsBuilder& builder, const ParsedArgument& argument) {
+  if (!builder.around.read_file) return bad_value(argument.name, argument.value(), "no file can be read");
+  auto text = builder.around.read_file(argument.value());
   if (!text.ok())
-    return draft.refuse(kBadHostFile, bad_value(given.name, given.value(), text.status().message()));
-  auto hosts = parse_host_file(*text, given.value(), &draft.mentioned);
-  if (!hosts.ok()) return draft.refuse(kBadHostFile, hosts.status());
-  draft.listed.insert(draft.listed.end(), hosts->begin(), hosts->end());
+    return builder.refuse(kBadHostFile, bad_value(argument.name, argument.value(), text.status().message()));
+  auto hosts = parse_host_file(*text, argument.value(), &builder.mentioned);
+  if (!hosts.ok()) return builder.refuse(kBadHostFile, hosts.status());
+  builder.listed.insert(builder.listed.end(), hosts->begin(), hosts->end());
   return {};
 }
 
-Status set_ssh_command(Draft& draft, const Given& given) {
-  auto words = shell_words(given.value());
-  if (!words.ok()) return bad_value(given.name, given.value(), words.status().message());
-  if (words->empty()) return bad_value(given.name, given.value(), "a command is missing");
-  draft.out.ssh_command = std::move(*words);
-  draft.out.by_ssh = true;
+Status set_ssh_command(OptionsBuilder& builder, const ParsedArgument& argument) {
+  auto words = shell_words(argument.value());
+  if (!words.ok()) return bad_value(argument.name, argument.value(), words.status().message());
+  if (words->empty()) return bad_value(argument.name, argument.value(), "a command is missing");
+  builder.out.ssh_command = std::move(*words);
+  builder.out.by_ssh = true;
   return {};
 }
 
 // Other words of hydra's name resource managers, whose place -H has taken here.
-Status set_way(Draft& draft, const Given& given) {
-  const std::string way = lower(given.value());
-  draft.out.fork_agents = way == "fork";
-  draft.out.by_ssh = way == "ssh" || way == "rsh";
+Status set_way(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string way = lower(argument.value());
+  builder.out.fork_agents = way == "fork";
+  builder.out.by_ssh = way == "ssh" || way == "rsh";
   if (way != "fork" && way != "ssh" && way != "rsh")
-    draft.ignored.push_back(fmt::format("{} {}", given.name, given.value()));
+    builder.ignored.push_back(fmt::format("{} {}", argument.name, argument.value()));
   return {};
 }
 
-Status set_radix(Draft& draft, const Given& given) {
+Status set_radix(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t radix = 0;
-  if (!read_number(given.value(), radix))
-    return bad_value(given.name, given.value(), "a number is wanted; 0: no tree");
-  draft.out.tree_radix = radix;
+  if (!read_number(argument.value(), radix))
+    return bad_value(argument.name, argument.value(), "a number is wanted; 0: no tree");
+  builder.out.tree_radix = radix;
   return {};
 }
 
@@ -92,7 +92,7 @@ std::vector<Spec> host_options() {
       {{"nolocal"},
        "",
        "no member on this host: needs another one",
-       [](Draft& d, const Given&) { return d.out.mapping.map.no_local = true, Status(); }},
+       [](OptionsBuilder& d, const ParsedArgument&) { return d.out.mapping.map.no_local = true, Status(); }},
       {{"ssh-command", "rsh-agent", "plm-rsh-agent", "launcher-exec", "bootstrap-exec"},
        "COMMAND",
        "reaches another host when its name is appended (default: ssh)",
@@ -107,15 +107,19 @@ std::vector<Spec> host_options() {
        "NAME",
        "who has granted hosts: slurm, lsf, pbs, gridengine, flux or kubernetes (default: found out); none: "
        "nobody",
-       [](Draft& d, const Given& g) { return d.out.allocator = g.value(), Status(); }},
+       [](OptionsBuilder& d, const ParsedArgument& g) { return d.out.allocator = g.value(), Status(); }},
       {{"host-discovery-script"},
        "COMMAND",
        "prints HOST or HOST:SLOTS a line, and is run once a second: an elastic job follows it (Horovod's)",
-       [](Draft& d, const Given& g) { return d.out.discovery.script = g.value(), Status(); }},
+       [](OptionsBuilder& d, const ParsedArgument& g) {
+         return d.out.discovery.script = g.value(), Status();
+       }},
       {{"slots-per-host"},
        "N",
        "slots of its hosts that come without (default: as many as they have cores)",
-       [](Draft& d, const Given& g) { return parse_count(g.name, g.value(), 1, d.out.discovery.slots); }},
+       [](OptionsBuilder& d, const ParsedArgument& g) {
+         return parse_count(g.name, g.value(), 1, d.out.discovery.slots);
+       }},
       {{"tree-radix"},
        "N",
        "agents that are started from here, and by each of them where there are more (default: 64; 0: all "

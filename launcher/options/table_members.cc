@@ -11,14 +11,14 @@ using core::invalid_argument;
 using core::Status;
 
 // N, or MIN:MAX for an elastic job.
-Status set_count(Draft& draft, const Given& given) {
-  const std::string& text = given.value();
+Status set_count(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
   const std::size_t colon = text.find(':');
-  Options& out = draft.out;
+  Options& out = builder.out;
   std::uint32_t least = 0;
   std::uint32_t most = 0;
   if (colon == std::string::npos) {
-    Status status = text == "0" ? Status() : parse_count(given.name, text, 1, most);
+    Status status = text == "0" ? Status() : parse_count(argument.name, text, 1, most);
     if (!status.ok()) return status;
     least = most;
   } else {
@@ -26,55 +26,57 @@ Status set_count(Draft& draft, const Given& given) {
     if (!read_number(whole.substr(0, colon), least) || !read_number(whole.substr(colon + 1), most) ||
         least == 0 || most == 0) {
       return invalid_argument(
-          fmt::format("option {} '{}': MIN:MAX are two positive whole numbers", given.name, text));
+          fmt::format("option {} '{}': MIN:MAX are two positive whole numbers", argument.name, text));
     }
-    if (least > most) return bad_value(given.name, text, "MIN must not be greater than MAX");
+    if (least > most) return bad_value(argument.name, text, "MIN must not be greater than MAX");
   }
-  if (draft.done.empty()) {
+  if (builder.done.empty()) {
     out.elastic = colon != std::string::npos;
     out.min = least;
     out.max = most;
   } else if (colon != std::string::npos) {
-    return bad_value(given.name, text, "an elastic job has one program only");
+    return bad_value(argument.name, text, "an elastic job has one program only");
   }
-  if (most == 0) {  // as if it had not been given, under mpirun and hydra
-    draft.app.app.count.reset();
+  if (most == 0) {  // as if it had not been argument, under mpirun and hydra
+    builder.app.app.count.reset();
   } else {
-    draft.app.app.count = most;
+    builder.app.app.count = most;
   }
-  draft.app.count_given = given.name + " " + text;
+  builder.app.count_given = argument.name + " " + text;
   return {};
 }
 
-Status set_per_node(Draft& draft, const Given& given) {
+Status set_per_node(OptionsBuilder& builder, const ParsedArgument& argument) {
   std::uint32_t count = 0;
-  if (Status status = parse_count(given.name, given.value(), 1, count); !status.ok()) return status;
-  draft.app.app.per_node = count;
+  if (Status status = parse_count(argument.name, argument.value(), 1, count); !status.ok()) return status;
+  builder.app.app.per_node = count;
   return {};
 }
 
 // torchrun binds nothing: its processes have threads.
-Status set_nproc_per_node(Draft& draft, const Given& given) {
-  BindTo& bind = draft.out.mapping.bind;
+Status set_nproc_per_node(OptionsBuilder& builder, const ParsedArgument& argument) {
+  BindTo& bind = builder.out.mapping.bind;
   if (bind.kind == BindTo::Kind::kDefault) bind.kind = BindTo::Kind::kNone;
-  if (given.value() == "auto" || given.value() == "cpu") return {};
-  if (given.value() == "gpu")
-    return bad_value(given.name, given.value(), "a number, auto or cpu is wanted: GPUs are not counted");
-  return set_per_node(draft, given);
+  if (argument.value() == "auto" || argument.value() == "cpu") return {};
+  if (argument.value() == "gpu")
+    return bad_value(argument.name, argument.value(),
+                     "a number, auto or cpu is wanted: GPUs are not counted");
+  return set_per_node(builder, argument);
 }
 
 // torchrun's N or MIN:MAX hosts, of which there is one.
-Status set_nodes(Draft&, const Given& given) {
-  const std::string& text = given.value();
+Status set_nodes(OptionsBuilder&, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
   const std::size_t colon = text.find(':');
   std::uint32_t least = 0;
-  if (Status status = parse_count(given.name, text.substr(0, colon), 1, least); !status.ok()) return status;
+  if (Status status = parse_count(argument.name, text.substr(0, colon), 1, least); !status.ok())
+    return status;
   std::uint32_t most = least;
   if (colon != std::string::npos) {
-    if (Status status = parse_count(given.name, text.substr(colon + 1), least, most); !status.ok())
+    if (Status status = parse_count(argument.name, text.substr(colon + 1), least, most); !status.ok())
       return status;
   }
-  if (least > 1) return bad_value(given.name, text, "several hosts: not yet");
+  if (least > 1) return bad_value(argument.name, text, "several hosts: not yet");
   return {};
 }
 
@@ -98,32 +100,32 @@ std::vector<Spec> member_options() {
       {{"pernode"},
        "",
        "one member on each host",
-       [](Draft& d, const Given&) { return d.app.app.per_node = 1, Status(); },
+       [](OptionsBuilder& d, const ParsedArgument&) { return d.app.app.per_node = 1, Status(); },
        kApp},
       {{"nproc-per-node"}, "N|auto", "as -N; torchrun's word", set_nproc_per_node, kApp},
       {{"nnodes"}, "N|MIN:MAX", "torchrun's number of hosts; only 1 as yet", set_nodes},
       {{"wdir", "wd"},
        "DIR",
        "where the members start (default: here)",
-       [](Draft& d, const Given& g) { return d.app.app.wdir = g.value(), Status(); },
+       [](OptionsBuilder& d, const ParsedArgument& g) { return d.app.app.wdir = g.value(), Status(); },
        kApp,
        kYes},
       {{"path"},
        "DIRS",
        "where programs are looked for instead of in PATH",
-       [](Draft& d, const Given& g) { return d.app.app.search_path = g.value(), Status(); },
+       [](OptionsBuilder& d, const ParsedArgument& g) { return d.app.app.search_path = g.value(), Status(); },
        kApp},
       {{"m", "module"},
        "",
        "the program is the name of a Python module: python3 -m PROGRAM",
-       [](Draft& d, const Given&) { return d.app.module = true, Status(); },
+       [](OptionsBuilder& d, const ParsedArgument&) { return d.app.module = true, Status(); },
        kApp},
       {{"app", "configfile"},
        "FILE",
        "read the programs with their options from a file, one a line; what the command line says of a "
        "program "
        "does not count then",
-       [](Draft& d, const Given& g) { return d.app_file = g.value(), Status(); }},
+       [](OptionsBuilder& d, const ParsedArgument& g) { return d.app_file = g.value(), Status(); }},
   };
 }
 

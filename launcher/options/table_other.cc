@@ -8,37 +8,39 @@ namespace regroup::launcher {
 namespace {
 
 using core::Status;
-using D = Draft;
-using G = const Given;
+using D = OptionsBuilder;
+using G = const ParsedArgument;
 
-Status nothing(Draft&, const Given&) { return {}; }
+Status nothing(OptionsBuilder&, const ParsedArgument&) { return {}; }
 
 // Said in one line when all is read.
-Status ignore(Draft& draft, const Given& given) { return draft.ignored.push_back(given.name), Status(); }
+Status ignore(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return builder.ignored.push_back(argument.name), Status();
+}
 
-Status set_compat(Draft& draft, const Given& given) {
-  const std::string word = lower(given.value());
+Status set_compat(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string word = lower(argument.value());
   if (word == "mpich" || word == "hydra" || word == "intel") {
-    draft.out.compat = Compat::kMpich;
+    builder.out.compat = Compat::kMpich;
   } else if (word == "openmpi" || word == "ompi") {
-    draft.out.compat = Compat::kOpenMpi;
+    builder.out.compat = Compat::kOpenMpi;
   } else {
-    return bad_value(given.name, given.value(), "openmpi or mpich is wanted");
+    return bad_value(argument.name, argument.value(), "openmpi or mpich is wanted");
   }
   return {};
 }
 
-Status help(Draft& draft, const Given& given) {
-  draft.out.verb = Verb::kHelp;
-  if (!given.values.empty()) draft.out.topic = given.value();
+Status help(OptionsBuilder& builder, const ParsedArgument& argument) {
+  builder.out.verb = Verb::kHelp;
+  if (!argument.values.empty()) builder.out.topic = argument.value();
   return {};
 }
 
-Status generate(Draft& draft, const Given& given) {
-  draft.out.verb = Verb::kGenerate;
-  draft.out.topic = given.value();
-  if (given.value() == "man" || given.value() == "bash" || given.value() == "zsh") return {};
-  return bad_value(given.name, given.value(), "man, bash or zsh is wanted");
+Status generate(OptionsBuilder& builder, const ParsedArgument& argument) {
+  builder.out.verb = Verb::kGenerate;
+  builder.out.topic = argument.value();
+  if (argument.value() == "man" || argument.value() == "bash" || argument.value() == "zsh") return {};
+  return bad_value(argument.name, argument.value(), "man, bash or zsh is wanted");
 }
 
 // Many options that mean nothing here, as rows: {names, values}.

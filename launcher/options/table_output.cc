@@ -21,27 +21,28 @@ bool set_qualifier(OutputRequest& out, std::string_view word) {
 }
 
 // PATH[:QUALIFIER,...]; `path` is what stands before them.
-Status split_qualifiers(OutputRequest& out, const Given& given, const std::string& text, std::string& path) {
+Status split_qualifiers(OutputRequest& out, const ParsedArgument& argument, const std::string& text,
+                        std::string& path) {
   const std::size_t colon = text.find(':');
   path = text.substr(0, colon);
-  if (path.empty()) return bad_value(given.name, given.value(), "a name is missing");
+  if (path.empty()) return bad_value(argument.name, argument.value(), "a name is missing");
   if (colon == std::string::npos) return {};
   for (const std::string& word : split(text.substr(colon + 1), ",:")) {
     if (!set_qualifier(out, lower(word))) {
-      return bad_value(given.name, given.value(),
+      return bad_value(argument.name, argument.value(),
                        fmt::format("'{}' is none of nocopy, copy, nojobid, raw", word));
     }
   }
   return {};
 }
 
-Status set_folder(Draft& draft, const Given& given) {
-  return split_qualifiers(draft.out.output, given, given.value(), draft.out.output.folder);
+Status set_folder(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return split_qualifiers(builder.out.output, argument, argument.value(), builder.out.output.folder);
 }
 
 // One word of --output.
-Status set_directive(Draft& draft, const Given& given, const std::string& word) {
-  OutputRequest& out = draft.out.output;
+Status set_directive(OptionsBuilder& builder, const ParsedArgument& argument, const std::string& word) {
+  OutputRequest& out = builder.out.output;
   const std::size_t equals = word.find('=');
   const std::string key = lower(word.substr(0, equals));
   const auto is = [&key](std::string_view whole, std::size_t least) {
@@ -49,7 +50,7 @@ Status set_directive(Draft& draft, const Given& given, const std::string& word) 
   };
   if (equals != std::string::npos && (is("directory", 1) || is("file", 1))) {
     std::string path;
-    if (Status status = split_qualifiers(out, given, word.substr(equals + 1), path); !status.ok())
+    if (Status status = split_qualifiers(out, argument, word.substr(equals + 1), path); !status.ok())
       return status;
     if (key[0] == 'd') return out.folder = path, Status();
     out.stdout_pattern = path + ".%r.out";
@@ -62,44 +63,44 @@ Status set_directive(Draft& draft, const Given& given, const std::string& word) 
     if (is("tag", 2)) return out.tag = Tag::kJobRank, Status();
     if (is("timestamp", 2)) return out.timestamp = true, Status();
     if (is("merge-stderr-to-stdout", 1)) return out.merge_stderr = true, Status();
-    if (is("xml", 1)) return draft.ignored.push_back(given.name + " xml"), Status();
+    if (is("xml", 1)) return builder.ignored.push_back(argument.name + " xml"), Status();
     if (set_qualifier(out, key)) return {};
   }
   return bad_value(
-      given.name, given.value(),
+      argument.name, argument.value(),
       fmt::format("'{}' is none of tag, timestamp, merge, dir=DIR, file=FILE, nocopy, raw", word));
 }
 
 // tag,timestamp:nocopy
-Status set_output(Draft& draft, const Given& given) {
-  const std::string& text = given.value();
+Status set_output(OptionsBuilder& builder, const ParsedArgument& argument) {
+  const std::string& text = argument.value();
   const bool path = text.find('=') != std::string::npos;  // its colons are its own
   for (const std::string& word : split(text, path ? "," : ",:")) {
     // After a path the words are its qualifiers: dir=D:nojobid,nocopy
-    if (path && set_qualifier(draft.out.output, lower(word))) continue;
-    if (Status status = set_directive(draft, given, word); !status.ok()) return status;
+    if (path && set_qualifier(builder.out.output, lower(word))) continue;
+    if (Status status = set_directive(builder, argument, word); !status.ok()) return status;
   }
   return {};
 }
 
-Status set_stdin(Draft& draft, const Given& given) {
-  StdinRequest& to = draft.out.stdin_to;
-  const std::string word = lower(given.value());
+Status set_stdin(OptionsBuilder& builder, const ParsedArgument& argument) {
+  StdinRequest& to = builder.out.stdin_to;
+  const std::string word = lower(argument.value());
   if (word == "all" || word == "none") {
     to.to = word == "all" ? StdinRequest::To::kAll : StdinRequest::To::kNone;
     return {};
   }
   to.to = StdinRequest::To::kRank;
   if (!read_number(word, to.rank))
-    return bad_value(given.name, given.value(), "a rank, all or none is wanted");
+    return bad_value(argument.name, argument.value(), "a rank, all or none is wanted");
   return {};
 }
 
 }  // namespace
 
 std::vector<Spec> output_options() {
-  using D = Draft;
-  using G = const Given;
+  using D = OptionsBuilder;
+  using G = const ParsedArgument;
   constexpr auto kJob = Scope::kJob;
   constexpr auto kYes = Common::kYes;
   return {

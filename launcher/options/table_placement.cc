@@ -8,57 +8,60 @@ namespace regroup::launcher {
 namespace {
 
 using core::Status;
-using D = Draft;
-using G = const Given;
+using D = OptionsBuilder;
+using G = const ParsedArgument;
 
-Status refused(const Given& given, const Status& status) {
-  return status.ok() ? status : bad_value(given.name, given.value(), status.message());
+Status refused(const ParsedArgument& argument, const Status& status) {
+  return status.ok() ? status : bad_value(argument.name, argument.value(), status.message());
 }
 
-Status map_by(Draft& draft, const Given& given) {
-  return refused(given, parse_map_by(given.value(), draft.out.mapping.map));
+Status map_by(OptionsBuilder& builder, const ParsedArgument& argument) {
+  return refused(argument, parse_map_by(argument.value(), builder.out.mapping.map));
 }
 
-Status map_as(Draft& draft, const Given& given, const std::string& text) {
-  return refused(given, parse_map_by(text, draft.out.mapping.map));
+Status map_as(OptionsBuilder& builder, const ParsedArgument& argument, const std::string& text) {
+  return refused(argument, parse_map_by(text, builder.out.mapping.map));
 }
 
 // --bynode and its relatives map and rank.
-Status map_and_rank(Draft& draft, const std::string& word) {
-  if (Status status = parse_map_by(word, draft.out.mapping.map); !status.ok()) return status;
-  return parse_rank_by(word, draft.out.mapping.rank);
+Status map_and_rank(OptionsBuilder& builder, const std::string& word) {
+  if (Status status = parse_map_by(word, builder.out.mapping.map); !status.ok()) return status;
+  return parse_rank_by(word, builder.out.mapping.rank);
 }
 
-Status bind_as(Draft& draft, const std::string& word) { return parse_bind_to(word, draft.out.mapping.bind); }
-
-Status set_cpu_set(Draft& draft, const Given& given) {
-  draft.out.mapping.cpu_set.clear();
-  return refused(given, parse_cpu_list(given.value(), draft.out.mapping.cpu_set));
+Status bind_as(OptionsBuilder& builder, const std::string& word) {
+  return parse_bind_to(word, builder.out.mapping.bind);
 }
 
-Status set_memory(Draft& draft, const Given& given) {
+Status set_cpu_set(OptionsBuilder& builder, const ParsedArgument& argument) {
+  builder.out.mapping.cpu_set.clear();
+  return refused(argument, parse_cpu_list(argument.value(), builder.out.mapping.cpu_set));
+}
+
+Status set_memory(OptionsBuilder& builder, const ParsedArgument& argument) {
   constexpr std::pair<std::string_view, MemoryPolicy> kPolicies[] = {
       {"none", MemoryPolicy::kKernel},   {"firsttouch", MemoryPolicy::kKernel},
       {"local", MemoryPolicy::kLocal},   {"bind", MemoryPolicy::kBind},
       {"prefer", MemoryPolicy::kPrefer}, {"interleave", MemoryPolicy::kInterleave}};
   for (const auto& [name, policy] : kPolicies) {
-    if (lower(given.value()) == name) return draft.out.mapping.memory = policy, Status();
+    if (lower(argument.value()) == name) return builder.out.mapping.memory = policy, Status();
   }
-  return bad_value(given.name, given.value(), "there are none, firsttouch, local, bind, prefer, interleave");
+  return bad_value(argument.name, argument.value(),
+                   "there are none, firsttouch, local, bind, prefer, interleave");
 }
 
 // N:OBJECT, several of them with commas; one is taken.
-Status set_ppr(Draft& draft, const Given& given) {
-  if (given.value().find(',') != std::string::npos) {
-    return bad_value(given.name, given.value(), "one object only, as in 2:package");
+Status set_ppr(OptionsBuilder& builder, const ParsedArgument& argument) {
+  if (argument.value().find(',') != std::string::npos) {
+    return bad_value(argument.name, argument.value(), "one object only, as in 2:package");
   }
-  return map_as(draft, given, "ppr:" + given.value());
+  return map_as(builder, argument, "ppr:" + argument.value());
 }
 
 // --display map,allocation,bind,topo
-Status set_display(Draft& draft, const Given& given) {
-  Display& display = draft.out.display;
-  for (const std::string& whole : split(given.value(), ",")) {
+Status set_display(OptionsBuilder& builder, const ParsedArgument& argument) {
+  Display& display = builder.out.display;
+  for (const std::string& whole : split(argument.value(), ",")) {
     const std::string word = lower(whole.substr(0, whole.find_first_of(":=")));
     const auto is = [&word](std::string_view name) { return !word.empty() && name.starts_with(word); };
     if (is("map") || is("map-devel")) {
@@ -70,7 +73,7 @@ Status set_display(Draft& draft, const Given& given) {
     } else if (is("topology")) {
       display.topology = true;
     } else if (!is("cpus") && !is("parsable") && !is("parseable")) {
-      return bad_value(given.name, given.value(),
+      return bad_value(argument.name, argument.value(),
                        fmt::format("'{}' is none of map, allocation, topo, bind", whole));
     }
   }
