@@ -111,7 +111,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Side:
-    """One contender. `verify` raises BenchError unless the side does the work that is timed;
+    """One side of the comparison. `verify` raises BenchError unless the side does the work that is timed;
     `block` measures one block and returns its samples."""
 
     name: str

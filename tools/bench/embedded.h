@@ -4,10 +4,10 @@
 
 namespace regroup::bench {
 
-extern const char* const kPatternHeader;    // pattern.h
-extern const char* const kStartLineHeader;  // start_line.h
-extern const char* const kRivalMpi;         // rival_mpi.c
-extern const char* const kRivalGloo;        // rival_gloo.py
-extern const char* const kPlot;             // plot.py
+extern const char* const kPatternHeader;       // pattern.h
+extern const char* const kStartBarrierHeader;  // start_barrier.h
+extern const char* const kRivalMpi;            // rival_mpi.c
+extern const char* const kRivalGloo;           // rival_gloo.py
+extern const char* const kPlot;                // plot.py
 
 }  // namespace regroup::bench

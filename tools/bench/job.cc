@@ -7,8 +7,8 @@
 
 #include "collective/shm/factory.h"
 #include "core/gate.h"
-#include "tools/bench/meeting.h"
-#include "tools/bench/start_line.h"
+#include "tools/bench/descriptor_passing.h"
+#include "tools/bench/start_barrier.h"
 
 namespace regroup::bench {
 namespace {
@@ -20,11 +20,11 @@ core::ArenaSpec spec_of(const Place& place, const Room& room) {
   const std::size_t words = (room.words + 1) * sizeof(std::uint64_t);
   return {.slots = ranks,
           .elements = (room.buffer + 3) / 4,
-          .snapshot_bytes = ((words + 127) / 128 * 128 + START_LINE) * static_cast<std::size_t>(place.size)};
+          .snapshot_bytes = ((words + 127) / 128 * 128 + START_SLOT) * static_cast<std::size_t>(place.size)};
 }
 
-core::Result<core::Arena> meet(const Place& place, const Room& room, const std::string& agreed,
-                               core::TimePoint deadline) {
+core::Result<core::Arena> share_arena(const Place& place, const Room& room, const std::string& agreed,
+                                      core::TimePoint deadline) {
   const std::string name = "regroup-bench-" + place.job;
   if (place.rank != 0) {
     auto fd = take_descriptor(name, place.rank, agreed, deadline);
@@ -42,20 +42,20 @@ core::Result<core::Arena> meet(const Place& place, const Room& room, const std::
 }  // namespace
 
 core::Result<std::unique_ptr<Job>> Job::form(const Place& place, const Room& room, const std::string& agreed,
-                                             core::Duration patience) {
-  auto arena = meet(place, room, agreed, core::SystemClock().now() + patience);
+                                             core::Duration timeout) {
+  auto arena = share_arena(place, room, agreed, core::SystemClock().now() + timeout);
   if (!arena.ok()) return arena.status();
   const auto slot = static_cast<core::SlotIndex>(place.rank);
   REGROUP_RETURN_IF_ERROR(arena->reserve_line(slot));
-  std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, patience));
+  std::unique_ptr<Job> job(new Job(place, std::move(*arena), room.words, timeout));
   REGROUP_RETURN_IF_ERROR(job->open_communicator());
   REGROUP_RETURN_IF_ERROR(job->barrier());
-  job->arena_.populate(slot);  // all lines are there now
+  job->arena_.populate(slot);  // all ranks have reserved theirs
   return job;
 }
 
-Job::Job(Place place, core::Arena arena, std::size_t words, core::Duration patience)
-    : place_(std::move(place)), arena_(std::move(arena)), words_(words), patience_(patience) {}
+Job::Job(Place place, core::Arena arena, std::size_t words, core::Duration timeout)
+    : place_(std::move(place)), arena_(std::move(arena)), words_(words), timeout_(timeout) {}
 
 core::Status Job::open_communicator() {
   core::World world;
@@ -72,22 +72,23 @@ core::Status Job::open_communicator() {
   return {};
 }
 
-// Boards come first, then the lines.
+// The snapshot holds the boards, then the slots of the start barrier.
 std::uint64_t* Job::board(int rank) const {
-  const std::size_t each = arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size) - START_LINE;
+  const std::size_t each = arena_.spec().snapshot_bytes / static_cast<std::size_t>(place_.size) - START_SLOT;
   return reinterpret_cast<std::uint64_t*>(arena_.snapshot().data() + each * static_cast<std::size_t>(rank));
 }
 
-char* Job::start_lines() const {
+char* Job::start_slots() const {
   const std::span<std::byte> room = arena_.snapshot();
-  const std::size_t bytes = START_LINE * static_cast<std::size_t>(place_.size);
+  const std::size_t bytes = START_SLOT * static_cast<std::size_t>(place_.size);
   return reinterpret_cast<char*>(room.data()) + arena_.spec().snapshot_bytes - bytes;
 }
 
 core::Result<std::uint64_t> Job::start_together() {
   REGROUP_RETURN_IF_ERROR(barrier());
-  started_ = ::start_together(start_lines(), rank(), size(), started_);
-  if (started_ == 0) return core::deadline_exceeded("another rank has not come to the start for a minute");
+  started_ = ::start_together(start_slots(), rank(), size(), started_);
+  if (started_ == 0)
+    return core::deadline_exceeded("another rank has not arrived at the start barrier within 60 s");
   return started_;
 }
 
@@ -98,7 +99,7 @@ core::Result<std::vector<std::vector<std::uint64_t>>> Job::share(std::span<const
   REGROUP_RETURN_IF_ERROR(barrier());
   std::vector<std::vector<std::uint64_t>> out;
   for (int r = 0; r < size(); ++r) out.emplace_back(board(r) + 1, board(r) + 1 + board(r)[0]);
-  REGROUP_RETURN_IF_ERROR(barrier());  // nobody writes anew before all have read
+  REGROUP_RETURN_IF_ERROR(barrier());  // no rank overwrites its board before all have read it
   return out;
 }
 

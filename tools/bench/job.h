@@ -28,21 +28,21 @@ struct Room {
 
 class Job {
  public:
-  // Meets the other ranks. Blocks up to `patience`, which is that of every wait later, too. `agreed`: what
-  // must be the same in all ranks. Fails with kResourceExhausted if the memory is not there, with
-  // kDeadlineExceeded if a rank does not come, with kInvalidArgument if it was told something else.
+  // Connects to the other ranks. Blocks up to `timeout`, which also limits every later wait. `agreed` must be
+  // the same in all ranks. kResourceExhausted: there is not enough memory; kDeadlineExceeded: a rank has not
+  // started; kInvalidArgument: `agreed` differs between ranks.
   [[nodiscard]] static core::Result<std::unique_ptr<Job>> form(const Place& place, const Room& room,
                                                                const std::string& agreed,
-                                                               core::Duration patience);
+                                                               core::Duration timeout);
 
   [[nodiscard]] int rank() const { return place_.rank; }
   [[nodiscard]] int size() const { return place_.size; }
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] collective::Communicator& communicator() { return *communicator_; }
-  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + patience_; }
+  [[nodiscard]] core::TimePoint deadline() const { return core::SystemClock().now() + timeout_; }
 
   [[nodiscard]] core::Status barrier() { return communicator_->barrier(deadline()); }
-  // Returns in all ranks at the same moment (tools/bench/start_line.h): that moment, in ns of the steady
+  // Returns in all ranks at the same moment (tools/bench/start_barrier.h): that moment, in ns of the steady
   // clock.
   [[nodiscard]] core::Result<std::uint64_t> start_together();
   // The words of all ranks, by rank; as many as each passes. Not through the operations that are measured.
@@ -52,15 +52,15 @@ class Job {
   [[nodiscard]] core::Result<std::uint64_t> sum(std::uint64_t mine);
 
  private:
-  Job(Place place, core::Arena arena, std::size_t words, core::Duration patience);
+  Job(Place place, core::Arena arena, std::size_t words, core::Duration timeout);
   [[nodiscard]] core::Status open_communicator();
   [[nodiscard]] std::uint64_t* board(int rank) const;
-  [[nodiscard]] char* start_lines() const;
+  [[nodiscard]] char* start_slots() const;
 
   const Place place_;
   const core::Arena arena_;
   const std::size_t words_;
-  const core::Duration patience_;
+  const core::Duration timeout_;
   std::unique_ptr<collective::Communicator> communicator_;
   std::uint64_t started_ = 0;  // together, the last time
 };

@@ -12,7 +12,7 @@
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
-#include "tools/bench/outlet.h"
+#include "tools/bench/reporter.h"
 #include "tools/bench/rivals.h"
 
 namespace {
@@ -58,18 +58,18 @@ core::Status check(const bench::Place& place, int local_size, const bench::Optio
 core::Status run(const bench::Place& place, const bench::Options& options, const std::string& agreed) {
   auto job = bench::Job::form(place, bench::room_for(options, place.size), agreed, options.timeout);
   if (!job.ok()) return job.status();
-  bench::Outlet outlet(options, place.size);
+  bench::Reporter reporter(options, place.size);
   bench::RivalRanks rivals;
   if (place.rank == 0) {
-    REGROUP_RETURN_IF_ERROR(outlet.open());
+    REGROUP_RETURN_IF_ERROR(reporter.open());
     REGROUP_RETURN_IF_ERROR(rivals.start(options.compare, place.size, options.timeout));
   }
   REGROUP_RETURN_IF_ERROR(bench::measure(**job, options, rivals.all(),
-                                         [&](const bench::SizeResult& result) { outlet.tell(result); }));
-  if (place.rank == 0) REGROUP_RETURN_IF_ERROR(outlet.close());
+                                         [&](const bench::SizeResult& result) { reporter.report(result); }));
+  if (place.rank == 0) REGROUP_RETURN_IF_ERROR(reporter.close());
   REGROUP_RETURN_IF_ERROR((*job)->barrier());  // nobody ends, and with it all, before rank 0 has told all
-  if (outlet.wrong() > 0)
-    return core::internal_error(fmt::format("{} elements of results are wrong", outlet.wrong()));
+  if (reporter.wrong() > 0)
+    return core::internal_error(fmt::format("{} elements of results are wrong", reporter.wrong()));
   return {};
 }
 

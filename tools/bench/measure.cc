@@ -12,7 +12,7 @@
 
 #include "collective/shm/arrivals.h"
 #include "core/memory_limit.h"
-#include "tools/bench/lane.h"
+#include "tools/bench/runner.h"
 
 namespace regroup::bench {
 namespace {
@@ -114,30 +114,34 @@ class Measurement {
   }
 
   Status run_size(const Case& c, std::size_t size) {
-    std::vector<std::unique_ptr<Lane>> lanes;
+    std::vector<std::unique_ptr<Runner>> runners;
     SizeResult result{c, size, {}, {}, {}, {}};
     for (const Memory memory : options_.memories) {
       for (const bool in_place : {false, true}) {
         if (!(in_place ? c.spec->in_place : c.spec->out_of_place)) continue;
         Case placed = c;
         placed.in_place = in_place;
-        lanes.push_back(make_own_lane(job_, placed, buffers(memory, c), ""));
+        runners.push_back(make_operation_runner(job_, placed, buffers(memory, c), ""));
       }
     }
-    const std::size_t own = lanes.size();
-    if (size >= kLeastCopied) lanes.push_back(make_copy_lane(job_, buffers(options_.memories.front()), size));
+    const std::size_t own = runners.size();
+    if (size >= kLeastCopied)
+      runners.push_back(make_copy_runner(job_, buffers(options_.memories.front()), size));
     const bool small = c.block <= collective::Arrivals::kPayload && job_.size() > 1;
     const bool bare = is_bare(c) && (small || size >= kLeastCopied);
-    if (bare) lanes.push_back(make_bare_lane(job_, c));
-    const std::size_t first_rival = lanes.size();
+    if (bare) runners.push_back(make_bare_runner(job_, c));
+    const std::size_t first_rival = runners.size();
     for (std::size_t i = 0; i < rival_count_; ++i) {
-      lanes.push_back(std::make_unique<RivalLane>(job_, job_.rank() == 0 ? rivals_[i].get() : nullptr, c));
+      runners.push_back(
+          std::make_unique<RivalRunner>(job_, job_.rank() == 0 ? rivals_[i].get() : nullptr, c));
     }
     const Turn turn{next_, options_.warmups_of(size), options_.iterations_of(size)};
-    next_ += (turn.warmups + turn.count) * lanes.size() * options_.rounds;
-    REGROUP_RETURN_IF_ERROR(alternate(lanes, options_.rounds, turn));
+    next_ += (turn.warmups + turn.count) * runners.size() * options_.rounds;
+    REGROUP_RETURN_IF_ERROR(alternate(runners, options_.rounds, turn));
 
-    const auto series = [&](std::size_t i) { return Series{lanes[i]->wrong, std::move(lanes[i]->blocks)}; };
+    const auto series = [&](std::size_t i) {
+      return Series{runners[i]->wrong, std::move(runners[i]->blocks)};
+    };
     std::size_t at = 0;
     for (const Memory memory : options_.memories) {
       Row row{memory, {}, {}};
@@ -147,9 +151,9 @@ class Measurement {
     }
     if (size >= kLeastCopied) result.copy = series(own);
     if (bare) result.bare = series(first_rival - 1);
-    for (std::size_t i = first_rival; i < lanes.size(); ++i) {
-      const std::string& refusal = static_cast<const RivalLane&>(*lanes[i]).refusal();
-      result.rivals.push_back({lanes[i]->name(), refusal, series(i)});
+    for (std::size_t i = first_rival; i < runners.size(); ++i) {
+      const std::string& refusal = static_cast<const RivalRunner&>(*runners[i]).refusal();
+      result.rivals.push_back({runners[i]->name(), refusal, series(i)});
     }
     if (job_.rank() == 0) done_(result);
     return {};

@@ -107,10 +107,10 @@ Status set_memory(Options& out, const std::string& name, const std::string& valu
 Status set_compare(Options& out, const std::string& name, const std::string& value) {
   for (const std::string& word : launcher::split(value, ",")) {
     const std::size_t equals = std::min(word.find('='), word.size());
-    Contender contender{word.substr(0, equals), word.substr(std::min(equals + 1, word.size()))};
-    if (std::ranges::find(kRivals, contender.name) == kRivals.end())
+    Baseline baseline{word.substr(0, equals), word.substr(std::min(equals + 1, word.size()))};
+    if (std::ranges::find(kRivals, baseline.name) == kRivals.end())
       return bad_value(name, word, "openmpi, mpich or gloo is wanted, with =FOLDER where its programs are");
-    out.compare.push_back(std::move(contender));
+    out.compare.push_back(std::move(baseline));
   }
   return {};
 }

@@ -15,8 +15,8 @@ namespace regroup::bench {
 enum class Memory : std::uint8_t { kArena, kOrdinary };
 [[nodiscard]] const char* name_of(Memory memory);
 
-// Somebody to measure beside us.
-struct Contender {
+// A library to compare with, measured in the same run.
+struct Baseline {
   std::string name;    // openmpi, mpich or gloo
   std::string folder;  // where its mpirun and mpicc are; "": found in PATH
 };
@@ -35,7 +35,7 @@ struct Options {
   std::optional<std::uint32_t> iterations;  // default: by size
   std::optional<std::uint32_t> warmups;     // likewise
   std::uint32_t rounds = 10;
-  std::vector<Contender> compare;
+  std::vector<Baseline> compare;
   std::string json;
   std::string plot;
   core::Duration timeout = std::chrono::seconds(120);

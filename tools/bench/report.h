@@ -12,7 +12,7 @@
 
 namespace regroup::bench {
 
-// Of one lane; without a block it was wrong and not timed. Microseconds.
+// Of one runner; without a block it was wrong and not timed. Microseconds.
 struct Series {
   std::uint64_t wrong = 0;
   Blocks blocks;

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "pattern.h"
-#include "start_line.h"
+#include "start_barrier.h"
 
 enum operation { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, GATHER, SCATTER, ALLTOALL, BROADCAST, SENDRECV, BARRIER, OPERATIONS };
 static const char* const kOperations[] = {"allreduce", "reduce", "reduce_scatter", "allgather", "gather", "scatter", "alltoall", "broadcast", "sendrecv", "barrier"};
@@ -37,7 +37,7 @@ static size_t count; /* elements of a block */
 static void *in, *out;
 static MPI_Datatype mpi_types[TYPES];
 static MPI_Op mpi_ops[OPS];
-static char* start_lines; /* of all ranks, beside the socket */
+static char* start_slots; /* of all ranks, beside the socket */
 
 static int find(const char* name, const char* const* names, int many) {
   for (int i = 0; i < many; ++i) {
@@ -210,7 +210,7 @@ static void answer_time(const char* line, FILE* to) {
   for (unsigned i = 0; i < warmups + times; ++i) {
     refill(first + i);
     MPI_Barrier(MPI_COMM_WORLD);
-    began = start_together(start_lines, rank, ranks, began);
+    began = start_together(start_slots, rank, ranks, began);
     if (began == 0) MPI_Abort(MPI_COMM_WORLD, 2);
     run();
     if (i >= warmups) took[i - warmups] = (long long)(start_clock() - began);
@@ -242,13 +242,13 @@ static int connect_to(const char* path) {
   return fd;
 }
 
-static void open_start_lines(const char* socket_path) {
+static void open_start_slots(const char* socket_path) {
   char path[256];
   snprintf(path, sizeof path, "%s.start", socket_path);
-  const size_t bytes = (size_t)ranks * START_LINE;
+  const size_t bytes = (size_t)ranks * START_SLOT;
   const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0) start_lines = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (fd < 0 || start_lines == NULL || start_lines == MAP_FAILED) {
+  if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0) start_slots = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fd < 0 || start_slots == NULL || start_slots == MAP_FAILED) {
     perror(path);
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
@@ -264,7 +264,7 @@ int main(int argc, char** argv) {
   memcpy(mpi_types, types, sizeof types);
   memcpy(mpi_ops, ops, sizeof ops);
   if (argc < 2) MPI_Abort(MPI_COMM_WORLD, 2);
-  open_start_lines(argv[1]);
+  open_start_slots(argv[1]);
   const int fd = connect_to(argv[1]);
   FILE* from = fdopen(fd, "r");
   FILE* to = fdopen(dup(fd), "w");

@@ -23,20 +23,20 @@ std::string word_behind(const std::string& text, const std::string& mark) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_first_of(" \n", begin) - begin);
 }
 
-// Finds and builds what one contender needs.
+// Finds and builds what one baseline needs.
 class Planner {
  public:
   Planner(int ranks, const TemporaryFolder& folder, core::TimePoint deadline)
       : ranks_(ranks), folder_(folder), deadline_(deadline) {}
 
-  Result<std::vector<RivalPlan>> plan(const Contender& contender) {
-    if (contender.name == "openmpi") return open_mpi(contender.folder);
-    if (contender.name == "mpich") return mpich(contender.folder);
-    return gloo(contender.folder);
+  Result<std::vector<RivalPlan>> plan(const Baseline& baseline) {
+    if (baseline.name == "openmpi") return open_mpi(baseline.folder);
+    if (baseline.name == "mpich") return mpich(baseline.folder);
+    return gloo(baseline.folder);
   }
 
  private:
-  // A program in the contender's folder, or in PATH.
+  // A program in the baseline's folder, or in PATH.
   static std::string in(const std::string& folder, const std::string& program) {
     return folder.empty() ? program : folder + "/" + program;
   }
@@ -72,7 +72,7 @@ class Planner {
   Result<std::string> compile(const std::string& mpicc) {
     const std::string program = folder_.path(fmt::format("rival-{}", built_++));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path("pattern.h"), kPatternHeader));
-    REGROUP_RETURN_IF_ERROR(write_file(folder_.path("start_line.h"), kStartLineHeader));
+    REGROUP_RETURN_IF_ERROR(write_file(folder_.path("start_barrier.h"), kStartBarrierHeader));
     REGROUP_RETURN_IF_ERROR(write_file(folder_.path(kSource), kRivalMpi));
     auto said = say({mpicc, "-O3", "-w", "-o", program, folder_.path(kSource)});
     if (!said.ok()) return said.status();
@@ -140,12 +140,12 @@ class Planner {
 
 }  // namespace
 
-Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Contender>& contenders, int ranks,
+Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines, int ranks,
                                            const TemporaryFolder& folder, core::TimePoint deadline) {
   Planner planner(ranks, folder, deadline);
   std::vector<RivalPlan> out;
-  for (const Contender& contender : contenders) {
-    auto plans = planner.plan(contender);
+  for (const Baseline& baseline : baselines) {
+    auto plans = planner.plan(baseline);
     if (!plans.ok()) return plans.status();
     out.insert(out.end(), plans->begin(), plans->end());
   }

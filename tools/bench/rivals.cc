@@ -58,8 +58,8 @@ Words with_socket(Words command, const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<Rival>> Rival::start(const RivalPlan& plan, int ranks, const TemporaryFolder& folder,
-                                            core::Duration patience) {
-  std::unique_ptr<Rival> rival(new Rival(plan.name, patience));
+                                            core::Duration timeout) {
+  std::unique_ptr<Rival> rival(new Rival(plan.name, timeout));
   std::string file = plan.name;
   std::ranges::replace_if(
       file, [](char c) { return c == ' ' || c == '/' || c == ','; }, '-');
@@ -93,7 +93,7 @@ Status Rival::lost(const std::string& what) const {
 
 // Each says which rank it is: they come in any order.
 Status Rival::meet(int listener, int ranks) {
-  const core::TimePoint deadline = core::SystemClock().now() + patience_;
+  const core::TimePoint deadline = core::SystemClock().now() + timeout_;
   links_.resize(static_cast<std::size_t>(ranks));
   for (int met = 0; met < ranks; ++met) {
     while (!wait_for_rival(listener, core::SystemClock().now() + std::chrono::milliseconds(50))) {
@@ -138,7 +138,7 @@ Result<std::string> Rival::read_line(std::size_t rank, core::TimePoint deadline)
 
 Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::string& expected) {
   const std::string text = line + "\n";
-  const core::TimePoint deadline = core::SystemClock().now() + patience_;
+  const core::TimePoint deadline = core::SystemClock().now() + timeout_;
   for (Link& link : links_) {
     if (::send(link.socket.get(), text.data(), text.size(), MSG_NOSIGNAL) != std::ssize(text))
       return lost("a rank ended");
@@ -159,24 +159,24 @@ Result<std::vector<std::string>> Rival::ask(const std::string& line, const std::
   return out;
 }
 
-Status RivalRanks::start(const std::vector<Contender>& contenders, int ranks, core::Duration patience) {
-  if (contenders.empty()) return {};
+Status RivalRanks::start(const std::vector<Baseline>& baselines, int ranks, core::Duration timeout) {
+  if (baselines.empty()) return {};
   REGROUP_RETURN_IF_ERROR(folder_.make());
-  auto plans = plan_rivals(contenders, ranks, folder_, core::SystemClock().now() + patience);
+  auto plans = plan_rivals(baselines, ranks, folder_, core::SystemClock().now() + timeout);
   if (!plans.ok()) return plans.status();
   for (const RivalPlan& plan : *plans) {
-    auto rival = Rival::start(plan, ranks, folder_, patience);
+    auto rival = Rival::start(plan, ranks, folder_, timeout);
     if (!rival.ok()) return rival.status();
     rivals_.push_back(std::move(*rival));
   }
   return {};
 }
 
-RivalLane::RivalLane(Job& job, Rival* rival, const Case& c)
-    : Lane(rival == nullptr ? "" : rival->name()), job_(job), rival_(rival), case_(c) {}
+RivalRunner::RivalRunner(Job& job, Rival* rival, const Case& c)
+    : Runner(rival == nullptr ? "" : rival->name()), job_(job), rival_(rival), case_(c) {}
 
 // Asked on rank 0; what it does not do at all counts as wrong.
-Result<std::uint64_t> RivalLane::ask_wrong(std::uint64_t iteration) {
+Result<std::uint64_t> RivalRunner::ask_wrong(std::uint64_t iteration) {
   auto ready =
       rival_->ask(fmt::format("setup {} {} {} {} {}", case_.spec->name, collective::name_of(case_.dtype),
                               collective::name_of(case_.op), case_.root, case_.block),
@@ -197,7 +197,7 @@ Result<std::uint64_t> RivalLane::ask_wrong(std::uint64_t iteration) {
   return wrong;
 }
 
-Result<std::uint64_t> RivalLane::verify(std::uint64_t iteration) {
+Result<std::uint64_t> RivalRunner::verify(std::uint64_t iteration) {
   std::uint64_t wrong = 0;
   if (rival_ != nullptr) {
     auto found = ask_wrong(iteration);
@@ -207,7 +207,7 @@ Result<std::uint64_t> RivalLane::verify(std::uint64_t iteration) {
   return job_.sum(wrong);
 }
 
-Result<std::vector<double>> RivalLane::time(const Turn& turn) {
+Result<std::vector<double>> RivalRunner::time(const Turn& turn) {
   std::vector<double> out;
   if (rival_ != nullptr) {
     auto answers = rival_->ask(fmt::format("time {} {} {}", turn.first, turn.warmups, turn.count), "times");

@@ -1,5 +1,5 @@
-// Other libraries, measured beside us: their ranks live as long as the run and sleep while others are timed.
-// Used by rank 0 only, but for make_rival_lane().
+// Other libraries that are measured in the same run: their ranks live as long as the run and sleep while
+// another side is timed. Rank 0 alone uses this, except RivalRunner.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 #include "core/fd.h"
 #include "core/status.h"
-#include "tools/bench/lane.h"
 #include "tools/bench/options.h"
 #include "tools/bench/process.h"
+#include "tools/bench/runner.h"
 
 namespace regroup::bench {
 
@@ -20,9 +20,9 @@ struct RivalPlan {
   std::vector<Words> commands;  // launchers, or the ranks themselves
 };
 
-// What `contenders` are on this machine: their versions and tunings, their programs built in `folder`. Fails
+// What `baselines` are on this machine: their versions and tunings, their programs built in `folder`. Fails
 // with what is missing.
-[[nodiscard]] core::Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Contender>& contenders,
+[[nodiscard]] core::Result<std::vector<RivalPlan>> plan_rivals(const std::vector<Baseline>& baselines,
                                                                int ranks, const TemporaryFolder& folder,
                                                                core::TimePoint deadline);
 
@@ -31,7 +31,7 @@ class Rival {
  public:
   [[nodiscard]] static core::Result<std::unique_ptr<Rival>> start(const RivalPlan& plan, int ranks,
                                                                   const TemporaryFolder& folder,
-                                                                  core::Duration patience);
+                                                                  core::Duration timeout);
   ~Rival();
   Rival(const Rival&) = delete;
   Rival& operator=(const Rival&) = delete;
@@ -43,13 +43,13 @@ class Rival {
                                                            const std::string& expected);
 
  private:
-  Rival(std::string name, core::Duration patience) : name_(std::move(name)), patience_(patience) {}
+  Rival(std::string name, core::Duration timeout) : name_(std::move(name)), timeout_(timeout) {}
   [[nodiscard]] core::Status meet(int listener, int ranks);
   [[nodiscard]] core::Result<std::string> read_line(std::size_t rank, core::TimePoint deadline);
   [[nodiscard]] core::Status lost(const std::string& what) const;
 
   const std::string name_;
-  const core::Duration patience_;
+  const core::Duration timeout_;
   std::vector<Process> processes_;
   struct Link {
     core::Fd socket;
@@ -61,9 +61,8 @@ class Rival {
 // Those of a run.
 class RivalRanks {
  public:
-  // Starts all; each has `patience`.
-  [[nodiscard]] core::Status start(const std::vector<Contender>& contenders, int ranks,
-                                   core::Duration patience);
+  // Starts all; each has `timeout`.
+  [[nodiscard]] core::Status start(const std::vector<Baseline>& baselines, int ranks, core::Duration timeout);
   [[nodiscard]] const std::vector<std::unique_ptr<Rival>>& all() const { return rivals_; }
 
  private:
@@ -72,9 +71,9 @@ class RivalRanks {
 };
 
 // `rival` is null on all ranks but 0.
-class RivalLane final : public Lane {
+class RivalRunner final : public Runner {
  public:
-  RivalLane(Job& job, Rival* rival, const Case& c);
+  RivalRunner(Job& job, Rival* rival, const Case& c);
   [[nodiscard]] core::Result<std::uint64_t> verify(std::uint64_t iteration) override;
   [[nodiscard]] core::Result<std::vector<double>> time(const Turn& turn) override;
   // Why it does not do this case at all; "" if it does.

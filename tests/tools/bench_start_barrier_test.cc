@@ -1,5 +1,5 @@
 // The common start, where ranks have a core each and where they share one; and which cores rivals have.
-#include "tools/bench/start_line.h"
+#include "tools/bench/start_barrier.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -35,19 +35,19 @@ void bind_to(int core) {
 
 // What two ranks share.
 struct Memory {
-  char lines[2 * START_LINE];
+  char lines[2 * START_SLOT];
   std::atomic<std::uint64_t> begin[2][2];  // by rank, then by start
   std::atomic<bool> alone;                 // rank 0 was through with its second start before rank 1 came
 };
 
-class StartLine : public ::testing::Test {
+class StartBarrier : public ::testing::Test {
  protected:
-  StartLine() {
+  StartBarrier() {
     void* memory = ::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(memory, MAP_FAILED);
     memory_ = new (memory) Memory();
   }
-  ~StartLine() override { ::munmap(memory_, sizeof(Memory)); }
+  ~StartBarrier() override { ::munmap(memory_, sizeof(Memory)); }
 
   // Two starts of two processes, which are bound to these cores; rank 1 comes to the second only when rank 0
   // is through it, or half a second later.
@@ -70,7 +70,7 @@ class StartLine : public ::testing::Test {
   Memory* memory_;
 };
 
-TEST_F(StartLine, RanksWithACoreEachStartTogether) {
+TEST_F(StartBarrier, RanksWithACoreEachStartTogether) {
   const std::vector<int> cores = own_cores();
   if (cores.size() < 2) GTEST_SKIP() << "one core";
   start_twice({cores[0], cores[1]});
@@ -81,7 +81,7 @@ TEST_F(StartLine, RanksWithACoreEachStartTogether) {
   }
 }
 
-TEST_F(StartLine, RanksThatShareACoreStartWhenTheyAreThere) {
+TEST_F(StartBarrier, RanksThatShareACoreStartWhenTheyAreThere) {
   const std::vector<int> cores = own_cores();
   start_twice({cores[0], cores[0]});
   EXPECT_TRUE(memory_->alone);

@@ -1,5 +1,5 @@
-// The lanes of our own ranks.
-#include "tools/bench/lane.h"
+// The runners of our own ranks.
+#include "tools/bench/runner.h"
 
 #include <sched.h>
 
@@ -14,7 +14,7 @@
 #include "collective/shm/publish.h"
 #include "collective/shm/tree_fold.h"
 #include "core/cpu.h"
-#include "tools/bench/start_line.h"
+#include "tools/bench/start_barrier.h"
 #include "tools/bench/verify.h"
 
 namespace regroup::bench {
@@ -55,10 +55,10 @@ collective::Kernels::Combine sum_of_float32() {
               [static_cast<std::size_t>(collective::Op::kSum)];
 }
 
-class OwnLane final : public Lane {
+class OperationRunner final : public Runner {
  public:
-  OwnLane(Job& job, const Case& c, const Buffers& buffers, std::string name)
-      : Lane(std::move(name)),
+  OperationRunner(Job& job, const Case& c, const Buffers& buffers, std::string name)
+      : Runner(std::move(name)),
         job_(job),
         case_(c),
         call_(make_call(c, job.rank(), job.size(), buffers.first, buffers.second)),
@@ -111,10 +111,10 @@ class OwnLane final : public Lane {
   const std::vector<Part> parts_;
 };
 
-class CopyLane final : public Lane {
+class CopyRunner final : public Runner {
  public:
-  CopyLane(Job& job, const Buffers& buffers, std::size_t bytes)
-      : Lane("copy"), job_(job), from_(buffers.first.first(bytes)), to_(buffers.second.first(bytes)) {}
+  CopyRunner(Job& job, const Buffers& buffers, std::size_t bytes)
+      : Runner("copy"), job_(job), from_(buffers.first.first(bytes)), to_(buffers.second.first(bytes)) {}
 
   Result<std::uint64_t> verify(std::uint64_t) override { return 0; }
   Result<std::vector<double>> time(const Turn& turn) override {
@@ -133,10 +133,10 @@ class CopyLane final : public Lane {
   const collective::Output to_;
 };
 
-class BareLane final : public Lane {
+class BareRunner final : public Runner {
  public:
-  BareLane(Job& job, const Case& c)
-      : Lane("bare"),
+  BareRunner(Job& job, const Case& c)
+      : Runner("bare"),
         job_(job),
         case_(c),
         mine_(collective::slice_of(c.block, job.rank(), job.size())),
@@ -196,13 +196,13 @@ struct alignas(64) ExchangeLine {
 };
 constexpr std::size_t kLineAt = 128;
 
-class ExchangeLane final : public Lane {
+class ExchangeRunner final : public Runner {
  public:
-  ExchangeLane(Job& job, const Case& c)
-      : Lane("bare"),
+  ExchangeRunner(Job& job, const Case& c)
+      : Runner("bare"),
         job_(job),
         case_(c),
-        // No turn of another size is one of ours: lines keep what the last lane left there.
+        // No turn of another size is one of ours: lines keep what the last runner left there.
         turn_(std::uint64_t{c.block} << 48),
         add_(sum_of_float32()) {
     for (int r = 0; r < job.size(); ++r) {
@@ -258,34 +258,35 @@ class ExchangeLane final : public Lane {
 
 }  // namespace
 
-std::unique_ptr<Lane> make_own_lane(Job& job, const Case& c, const Buffers& buffers, std::string name) {
-  return std::make_unique<OwnLane>(job, c, buffers, std::move(name));
+std::unique_ptr<Runner> make_operation_runner(Job& job, const Case& c, const Buffers& buffers,
+                                              std::string name) {
+  return std::make_unique<OperationRunner>(job, c, buffers, std::move(name));
 }
 
-std::unique_ptr<Lane> make_copy_lane(Job& job, const Buffers& buffers, std::size_t bytes) {
-  return std::make_unique<CopyLane>(job, buffers, bytes);
+std::unique_ptr<Runner> make_copy_runner(Job& job, const Buffers& buffers, std::size_t bytes) {
+  return std::make_unique<CopyRunner>(job, buffers, bytes);
 }
 
-std::unique_ptr<Lane> make_bare_lane(Job& job, const Case& c) {
-  if (c.block <= collective::Arrivals::kPayload) return std::make_unique<ExchangeLane>(job, c);
-  return std::make_unique<BareLane>(job, c);
+std::unique_ptr<Runner> make_bare_runner(Job& job, const Case& c) {
+  if (c.block <= collective::Arrivals::kPayload) return std::make_unique<ExchangeRunner>(job, c);
+  return std::make_unique<BareRunner>(job, c);
 }
 
-Status alternate(const std::vector<std::unique_ptr<Lane>>& lanes, std::uint32_t rounds, Turn turn) {
-  for (const auto& lane : lanes) {
-    auto wrong = lane->verify(turn.first);
+Status alternate(const std::vector<std::unique_ptr<Runner>>& runners, std::uint32_t rounds, Turn turn) {
+  for (const auto& runner : runners) {
+    auto wrong = runner->verify(turn.first);
     if (!wrong.ok()) return wrong.status();
-    lane->wrong = *wrong;
+    runner->wrong = *wrong;
     turn.first += kVerifications;
   }
   for (std::uint32_t round = 0; round < rounds; ++round) {
     turn.last = round + 1 == rounds;
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-      Lane& lane = *lanes[(round + i) % lanes.size()];
-      if (lane.wrong > 0) continue;
-      auto block = lane.time(turn);
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+      Runner& runner = *runners[(round + i) % runners.size()];
+      if (runner.wrong > 0) continue;
+      auto block = runner.time(turn);
       if (!block.ok()) return block.status();
-      if (!block->empty()) lane.blocks.push_back(std::move(*block));
+      if (!block->empty()) runner.blocks.push_back(std::move(*block));
       turn.first += turn.warmups + turn.count;
     }
   }

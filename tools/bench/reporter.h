@@ -1,4 +1,4 @@
-// Where rank 0 tells what it measured: the terminal, and the files that were asked for.
+// Rank 0 reports what was measured: to the terminal, and to the files of --json and --plot.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace regroup::bench {
 
-class Outlet {
+class Reporter {
  public:
-  Outlet(const Options& options, int ranks);
+  Reporter(const Options& options, int ranks);
 
   // Fails now if one of the files could not be written later, or the plot not drawn. Prints the head.
   [[nodiscard]] core::Status open();
-  // Prints what is known of one size.
-  void tell(const SizeResult& result);
+  // Prints the rows of one size.
+  void report(const SizeResult& result);
   // Writes the files.
   [[nodiscard]] core::Status close();
   // Elements of our own results that were wrong so far.

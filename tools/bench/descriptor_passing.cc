@@ -1,5 +1,6 @@
-// One message to each: a hash of what must be the same in all ranks, and the descriptor.
-#include "tools/bench/meeting.h"
+// Rank 0 sends each rank one message: a hash of the options, which must be the same in all ranks, and the
+// descriptor.
+#include "tools/bench/descriptor_passing.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -91,7 +92,7 @@ core::Result<core::Fd> receive_descriptor(int from, const std::string& agreed) {
   const ssize_t bytes = ::recvmsg(from, &envelope.header, MSG_CMSG_CLOEXEC);
   const cmsghdr* control = CMSG_FIRSTHDR(&envelope.header);
   if (bytes != sizeof envelope.hash || control == nullptr || control->cmsg_type != SCM_RIGHTS) {
-    return Status(core::Code::kPeerLost, "rank 0 went away while the ranks were meeting");
+    return Status(core::Code::kPeerLost, "rank 0 ended before it had sent the shared memory to this rank");
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof fd);
@@ -114,7 +115,7 @@ Status give_descriptor(const std::string& name, int fd, int size, const std::str
   for (int given = 1; given < size;) {
     if (!wait_readable(socket->get(), deadline)) {
       return core::deadline_exceeded(
-          fmt::format("{} of {} ranks came to the meeting of regroup bench", given, size));
+          fmt::format("only {} of {} ranks have started (--timeout)", given, size));
     }
     const core::Fd peer(::accept4(socket->get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !is_ours(peer.get())) continue;
@@ -139,8 +140,7 @@ core::Result<core::Fd> take_descriptor(const std::string& name, int rank, const 
       return core::system_error("connect", name, errno);
     }
     if (core::SystemClock().now() >= deadline) {
-      return core::deadline_exceeded(
-          fmt::format("rank {}: rank 0 did not come to the meeting of regroup bench", rank));
+      return core::deadline_exceeded(fmt::format("rank {}: rank 0 has not started (--timeout)", rank));
     }
     std::this_thread::sleep_for(kRetry);
   }

@@ -1,5 +1,5 @@
-// How the ranks of a job on one host get the descriptor that rank 0 has: over a socket in the abstract
-// namespace, which leaves no file.
+// Passes a file descriptor from rank 0 to the other ranks of a job on one host, over a Unix socket in the
+// abstract namespace, which leaves no file.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace regroup::bench {
 
-// Rank 0: gives `fd` to the ranks 1..size-1, which call take_descriptor() with the same `name` and `agreed`.
-// Blocks until `deadline`. Refuses processes of other users.
+// Rank 0 sends `fd` to ranks 1..size-1, which call take_descriptor() with the same `name` and `agreed`.
+// Blocks until all have it or `deadline` (kDeadlineExceeded). Ignores processes of other users.
 [[nodiscard]] core::Status give_descriptor(const std::string& name, int fd, int size,
                                            const std::string& agreed, core::TimePoint deadline);
 
-// The others.
+// Called by ranks 1..size-1. kInvalidArgument if `agreed` differs from rank 0's.
 [[nodiscard]] core::Result<core::Fd> take_descriptor(const std::string& name, int rank,
                                                      const std::string& agreed, core::TimePoint deadline);
 

@@ -1,5 +1,5 @@
 // A file that cannot be written is found out before an hour of measuring.
-#include "tools/bench/outlet.h"
+#include "tools/bench/reporter.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,10 +26,10 @@ core::TimePoint in(core::Duration time) { return core::SystemClock().now() + tim
 
 }  // namespace
 
-Outlet::Outlet(const Options& options, int ranks)
+Reporter::Reporter(const Options& options, int ranks)
     : options_(options), ranks_(ranks), machine_(this_machine()) {}
 
-Status Outlet::open() {
+Status Reporter::open() {
   if (!options_.json.empty()) REGROUP_RETURN_IF_ERROR(check_writable(options_.json));
   if (!options_.plot.empty()) {
     REGROUP_RETURN_IF_ERROR(check_writable(options_.plot));
@@ -45,7 +45,7 @@ Status Outlet::open() {
   return {};
 }
 
-void Outlet::tell(const SizeResult& result) {
+void Reporter::report(const SizeResult& result) {
   fmt::print("{}", text_of(result, ranks_));
   std::fflush(stdout);
   for (const Row& row : result.rows) {
@@ -55,13 +55,13 @@ void Outlet::tell(const SizeResult& result) {
   results_.push_back(result);
 }
 
-Status Outlet::close() {
+Status Reporter::close() {
   const std::string json = json_of(options_, ranks_, machine_, results_) + "\n";
   if (!options_.json.empty()) REGROUP_RETURN_IF_ERROR(write_file(options_.json, json));
   return options_.plot.empty() ? Status() : plot(json);
 }
 
-Status Outlet::plot(const std::string& json) {
+Status Reporter::plot(const std::string& json) {
   const std::string script = folder_.path("plot.py");
   const std::string data = folder_.path("data.json");
   REGROUP_RETURN_IF_ERROR(write_file(script, kPlot));
