@@ -27,7 +27,7 @@ before = pytest.StashKey[float]()  # processor_seconds() when the last phase of 
 def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         config.stash[folder] = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="run-")
-        os.environ["PRTE_MCA_prte_tmpdir_base"] = config.stash[folder]
+        os.environ |= {"PRTE_MCA_prte_tmpdir_base": config.stash[folder]}
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

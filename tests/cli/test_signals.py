@@ -15,7 +15,7 @@ from conftest import DEADLINE_S, KILLS_AT_ONCE, LAUNCHERS, keeps_sigpipe_ignored
 OPEN_MPI = ("regroup", "openmpi-4", "openmpi-5")
 MPICH = ("regroup-mpich", "hydra")
 
-# Writes down each signal it gets, and goes on. It has no handlers: one that interrupts another's write raises.
+# Notes each signal that it gets, without handlers: one that interrupts the write of another raises.
 MEMBER = """
 import os, signal, sys
 names = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"
