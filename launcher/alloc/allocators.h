@@ -24,11 +24,13 @@ struct AllocatorRow {
   const char* growth;  // how such a job grows and shrinks, a sentence
   core::Result<Grace> (*grace)(const AllocInput& input);
   // The commands by which a job asks for it; none: there are none.
-  Ask (*grow)(const AllocInput& input, const Growth& growth) = nullptr;
-  Ask (*give_back)(const AllocInput& input, const Host& host, const std::vector<Host>& rest) = nullptr;
-  Ask (*cancel)(const AllocInput& input, const std::string& request) = nullptr;  // of one that grows
+  AllocatorRequest (*grow)(const AllocInput& input, const Growth& growth) = nullptr;
+  AllocatorRequest (*give_back)(const AllocInput& input, const Host& host,
+                                const std::vector<Host>& rest) = nullptr;
+  AllocatorRequest (*cancel)(const AllocInput& input,
+                             const std::string& request) = nullptr;  // of one that grows
   // None: a job has one request at a time, and a further one takes its place.
-  Ask (*requests)(const AllocInput& input) = nullptr;
+  AllocatorRequest (*requests)(const AllocInput& input) = nullptr;
   bool parts = false;  // give_back takes some slots of a host, too, also of the first one
 };
 [[nodiscard]] const std::vector<AllocatorRow>& allocators();

@@ -25,32 +25,33 @@ void add_own(const AllocInput& input, const char* own, const char* said, const c
 
 // Such a job cannot be made larger (resizing upwards is not in the manual any more): a further one joins it.
 // It comes through a step of this job where it does not see the socket.
-Ask slurm_grow(const AllocInput& input, const Growth& growth) {
-  Ask ask{{"sbatch", "--parsable", fmt::format("--job-name={}", kJoiner),
-           fmt::format("--ntasks={}", growth.slots), fmt::format("--exclude={}", fmt::join(growth.has, ","))},
-          kOfTheJob};
-  add_own(input, "SLURM_JOB_PARTITION", "SBATCH_PARTITION", "--partition", ask.words);
-  add_own(input, "SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "--account", ask.words);
-  add_own(input, "SLURM_CPUS_PER_TASK", "SBATCH_CPUS_PER_TASK", "--cpus-per-task", ask.words);
-  ask.words.push_back(fmt::format(
+AllocatorRequest slurm_grow(const AllocInput& input, const Growth& growth) {
+  AllocatorRequest request{
+      {"sbatch", "--parsable", fmt::format("--job-name={}", kJoiner),
+       fmt::format("--ntasks={}", growth.slots), fmt::format("--exclude={}", fmt::join(growth.has, ","))},
+      kOfTheJob};
+  add_own(input, "SLURM_JOB_PARTITION", "SBATCH_PARTITION", "--partition", request.words);
+  add_own(input, "SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "--account", request.words);
+  add_own(input, "SLURM_CPUS_PER_TASK", "SBATCH_CPUS_PER_TASK", "--cpus-per-task", request.words);
+  request.words.push_back(fmt::format(
       "--wrap=exec {0} join {1} --through srun --jobid={2} --overlap --no-kill -K0 --mpi=none --nodes=1 "
       "--ntasks=1 --ntasks-per-node=1 --nodelist={3} {0} join --relay {1}",
       growth.program, growth.socket, input.value("SLURM_JOB_ID"), growth.head));
-  return ask;
+  return request;
 }
 
 // One that runs already will join, or has: it is told then.
-Ask slurm_cancel(const AllocInput&, const std::string& request) {
+AllocatorRequest slurm_cancel(const AllocInput&, const std::string& request) {
   return {{"scancel", "--state=PENDING", request}, kOfTheJob};
 }
 
-Ask slurm_requests(const AllocInput&) {
+AllocatorRequest slurm_requests(const AllocInput&) {
   return {{"squeue", "--noheader", fmt::format("--name={}", kJoiner),
            "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED", "--format=%i"},
           kOfTheJob};
 }
 
-Ask slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host>& rest) {
+AllocatorRequest slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host>& rest) {
   std::vector<std::string_view> names;
   for (const Host& host : rest) names.emplace_back(host.name);
   return {{"scontrol", "update", "JobId=" + input.value("SLURM_JOB_ID"),
@@ -60,19 +61,19 @@ Ask slurm_give_back(const AllocInput& input, const Host&, const std::vector<Host
 
 // -c: there is one request of a job at a time, and `bsub -ar -n MIN,MAX` has one pending. So it is for all
 // that is missing.
-Ask lsf_grow(const AllocInput& input, const Growth& growth) {
+AllocatorRequest lsf_grow(const AllocInput& input, const Growth& growth) {
   return {{"bresize", "request", "-c", "-rnc", growth.script, fmt::format("1,{}", growth.slots),
            input.value("LSB_JOBID")},
           "",
           fmt::format("#!/bin/sh\nexec {} join --resized {}\n", growth.program, growth.socket)};
 }
 
-Ask lsf_cancel(const AllocInput& input, const std::string&) {
+AllocatorRequest lsf_cancel(const AllocInput& input, const std::string&) {
   return {{"bresize", "cancel", input.value("LSB_JOBID")}};
 }
 
 // -rncn: we need not be told.
-Ask lsf_give_back(const AllocInput& input, const Host& host, const std::vector<Host>&) {
+AllocatorRequest lsf_give_back(const AllocInput& input, const Host& host, const std::vector<Host>&) {
   return {
       {"bresize", "release", "-rncn", fmt::format("{}*{}", host.slots, host.name), input.value("LSB_JOBID")}};
 }

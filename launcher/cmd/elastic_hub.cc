@@ -52,7 +52,7 @@ ElasticHub::ElasticHub(launcher::Agent& agent, ElasticHubOptions options, std::u
 }
 
 core::Status ElasticHub::start() {
-  if (options_.resizer) options_.resizer->listen([this](const std::string& text) { say(text); });
+  if (options_.scaler) options_.scaler->listen([this](const std::string& text) { say(text); });
   launcher::NodeEvents events;
   events.exited = [this](const launcher::MemberExit&) { agent_.look_whether_over(); };
   events.said = [this](const std::string& text) {

@@ -19,8 +19,8 @@ constexpr core::Duration kNoGrace = std::chrono::seconds(2);  // of hosts that n
 core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
   if (agent_.ending()) return core::Status(core::Code::kUnavailable, "the job is over");
   if (offer.own) return on_growth(id, offer);
-  const bool asked_for = options_.resizer && options_.resizer->asked_for(offer.request);
-  if (options_.resizer && !options_.resizer->arrived(offer.request)) {
+  const bool asked_for = options_.scaler && options_.scaler->asked_for(offer.request);
+  if (options_.scaler && !options_.scaler->arrived(offer.request)) {
     door_.end(id, "these hosts are not needed any more");
     return {};
   }
@@ -43,7 +43,7 @@ core::Status ElasticHub::on_offer(GrantId id, const Offer& offer) {
                                        offer.grant.hosts.size() == 1 ? "" : "s", slots_text(slots));
   if (!options_.quiet) agent_.say(what);
   door_.tell(id, what);
-  if (options_.resizer && size_ > 0) options_.resizer->cancel_beyond(missing());
+  if (options_.scaler && size_ > 0) options_.scaler->cancel_beyond(missing());
   return {};
 }
 

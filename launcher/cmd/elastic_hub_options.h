@@ -12,7 +12,7 @@
 #include "core/clock.h"
 #include "core/message.h"
 #include "core/status.h"
-#include "launcher/cmd/resizer.h"
+#include "launcher/cmd/allocation_scaler.h"
 #include "launcher/node/messages.h"
 #include "launcher/node/node_agent.h"
 #include "launcher/options/hosts.h"
@@ -38,7 +38,7 @@ struct ElasticHubOptions {
   bool quiet = false;
   std::string grants_socket = {};                    // where further hosts are offered; "": nowhere
   core::Duration notice_grace = node::kNoticeGrace;  // of a host whose agent is told that it ends
-  std::shared_ptr<Resizer> resizer = {};             // asks the allocator; none: nobody can be asked
+  std::shared_ptr<AllocationScaler> scaler = {};     // asks the allocator; none: nobody can be asked
   core::NodesKnown known = {};                       // what the coordinator is told when it knows the nodes
   std::uint32_t spares = 0;                          // members that a job has beyond its size
 };

@@ -19,23 +19,23 @@ constexpr std::chrono::milliseconds kPartLook{50};   // whether slots that are w
 
 // The allocation of the job has grown by slots of new hosts, or of those that it has.
 core::Status ElasticHub::on_growth(GrantId id, const Offer& offer) {
-  if (!options_.resizer) return core::invalid_argument("this job is in no allocation that grows");
+  if (!options_.scaler) return core::invalid_argument("this job is in no allocation that grows");
   std::uint32_t slots = 0;
   for (const launcher::HostRequest& host : offer.grant.hosts) {
     if (const auto index = find(host.name); index && leaving(*index))
       return core::Status(core::Code::kUnavailable, fmt::format("host {} is on its way out", host.name));
     slots += host.slots;
   }
-  options_.resizer->grow(offer.grant.hosts);
+  options_.scaler->grow(offer.grant.hosts);
   for (const launcher::HostRequest& host : offer.grant.hosts) {
     const auto index = find(host.name);
     if (!index) {
-      add(host, options_.resizer->way());
+      add(host, options_.scaler->way());
     } else {
       change_slots(*index, options_.slots.at(*index) + host.slots);
     }
   }
-  const std::string what = fmt::format("{} gives {} more", options_.resizer->title(), slots_text(slots));
+  const std::string what = fmt::format("{} gives {} more", options_.scaler->title(), slots_text(slots));
   say(what);
   door_.end(id, what);
   return {};
@@ -51,8 +51,8 @@ core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
       return core::invalid_argument(fmt::format("this recall names host {} twice", host.name));
     const auto index = find(host.name);
     const bool part = index && host.slots < options_.slots.at(*index);
-    if (!index || !options_.resizer || !options_.resizer->has(host.name) ||
-        (!part && !options_.resizer->takes_back(host.name)))
+    if (!index || !options_.scaler || !options_.scaler->has(host.name) ||
+        (!part && !options_.scaler->takes_back(host.name)))
       return core::invalid_argument(fmt::format("host {} is none that this job can give back", host.name));
     if (leaving(*index) || parts_.contains(*index))
       return core::Status(core::Code::kUnavailable,
@@ -67,7 +67,7 @@ core::Status ElasticHub::on_wanted(GrantId id, const Recall& what) {
       continue;
     }
     guests_.try_emplace(index, agent_.loop()).first->second.grant = id;
-    options_.resizer->drop(host.name);
+    options_.scaler->drop(host.name);
   }
   recall(id, what.within, what.why);
   return {};
@@ -103,7 +103,7 @@ void ElasticHub::on_parted(std::size_t index) {
   const auto parted = parts_.extract(index);
   const Part& part = parted.mapped();
   change_slots(index, options_.slots.at(index));  // for good
-  options_.resizer->lessen(hosts_->name(index), part.slots);
+  options_.scaler->lessen(hosts_->name(index), part.slots);
   say(fmt::format("host {}: {} given back", hosts_->name(index), slots_text(part.slots)));
   if (all_left(*part.grant)) door_.end(*part.grant, "the slots are free");
 }
@@ -111,13 +111,13 @@ void ElasticHub::on_parted(std::size_t index) {
 // It is asked. If it will not have them, the job may as well use them.
 void ElasticHub::return_part(std::size_t index) {
   const std::uint32_t slots = parts_.at(index).slots;
-  options_.resizer->give_back(
+  options_.scaler->give_back(
       hosts_->name(index), slots, [this, index, slots](const core::Result<std::string>& printed) {
         if (agent_.ending()) return;
         parts_.erase(index);
         change_slots(index, options_.slots.at(index) + (printed.ok() ? 0 : slots));
         const std::string what = fmt::format("{} of host {}", slots_text(slots), hosts_->name(index));
-        if (printed.ok()) return say(fmt::format("{} has {} back", options_.resizer->title(), what));
+        if (printed.ok()) return say(fmt::format("{} has {} back", options_.scaler->title(), what));
         say(fmt::format("{} stay{} in the job: {}", what, slots == 1 ? "s" : "", printed.status().message()));
       });
 }
@@ -165,18 +165,18 @@ void ElasticHub::on_resized(GrantId id, std::uint32_t members) {
 std::uint32_t ElasticHub::missing() const { return size_ - std::min(size_, room(true)); }
 
 void ElasticHub::ask_for(std::uint32_t slots, GrantId id) {
-  if (!options_.resizer || !options_.resizer->grows()) return door_.end(id, "");
+  if (!options_.scaler || !options_.scaler->grows()) return door_.end(id, "");
   std::vector<std::string> names;
   for (std::size_t index = 0; index < hosts_->size(); ++index) {
     if (find(hosts_->name(index)) == index) names.push_back(hosts_->name(index));
   }
-  options_.resizer->ask_for(
+  options_.scaler->ask_for(
       slots, std::move(names), [this, id, slots](std::uint32_t more, const core::Result<std::string>& said) {
-        const char* title = options_.resizer->title();
+        const char* title = options_.scaler->title();
         if (slots == 0) return door_.end(id, "");
         if (more == 0)
           return door_.end(id, fmt::format("{} has been asked for {} already", title,
-                                           slots_text(options_.resizer->expected())));
+                                           slots_text(options_.scaler->expected())));
         const std::string what =
             fmt::format("{} {} asked for {} more{}", title, said.ok() ? "is" : "could not be",
                         slots_text(more), said.ok() ? "" : ": " + said.status().message());
@@ -216,7 +216,7 @@ void ElasticHub::release_idle_hosts() {
       together.push_back(index);
     }
     if (!idle || together.empty() || slots > spare) continue;
-    if (!grant && !(options_.resizer && options_.resizer->takes_back(hosts_->name(last)))) continue;
+    if (!grant && !(options_.scaler && options_.scaler->takes_back(hosts_->name(last)))) continue;
     spare -= slots;
     for (const std::size_t index : together) {
       guests_.try_emplace(index, agent_.loop()).first->second.returning = !grant;
@@ -233,7 +233,7 @@ void ElasticHub::release_idle_slots(std::uint32_t spare) {
     const auto guest = guests_.find(index);
     const bool ours = guest == guests_.end() || !(guest->second.grant || guest->second.left);
     if (!ours || leaving(index) || parts_.contains(index) || !hosts_->is_up(index)) continue;
-    if (!options_.resizer || !options_.resizer->takes_part(hosts_->name(index))) continue;
+    if (!options_.scaler || !options_.scaler->takes_part(hosts_->name(index))) continue;
     const std::uint32_t has = options_.slots.at(index);
     const auto kept = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(hosts_->members(index)));
     const std::uint32_t slots = std::min(spare, has - std::min(has, kept));
@@ -248,11 +248,11 @@ void ElasticHub::release_idle_slots(std::uint32_t spare) {
 void ElasticHub::return_host(std::size_t index) {
   const std::string name = hosts_->name(index);
   const launcher::HostRequest host{.name = name, .slots = options_.slots.at(index)};
-  options_.resizer->give_back(name, 0, [this, host](const core::Result<std::string>& printed) {
+  options_.scaler->give_back(name, 0, [this, host](const core::Result<std::string>& printed) {
     if (agent_.ending()) return;
-    if (printed.ok()) return say(fmt::format("{} has host {} back", options_.resizer->title(), host.name));
+    if (printed.ok()) return say(fmt::format("{} has host {} back", options_.scaler->title(), host.name));
     say(fmt::format("host {} stays in the job: {}", host.name, printed.status().message()));
-    add(host, options_.resizer->way());
+    add(host, options_.scaler->way());
   });
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "launcher/cmd/allocation_scaler.h"
 #include "launcher/cmd/attempts.h"
 #include "launcher/cmd/checkpoints.h"
 #include "launcher/cmd/discovery.h"
@@ -24,7 +25,6 @@
 #include "launcher/cmd/job_files.h"
 #include "launcher/cmd/job_plan.h"
 #include "launcher/cmd/own_checkpoints.h"
-#include "launcher/cmd/resizer.h"
 #include "launcher/cmd/start.h"
 #include "launcher/place/site.h"
 #include "launcher/supervise/guardian.h"
@@ -161,7 +161,7 @@ int run_hub(const Options& options, const launcher::App& app, launcher::CrewOpti
   hub.grants_socket = files.grants_socket();
   hub.quiet = options.quiet;
   hub.notice_grace = notice_grace(options);
-  hub.resizer = Resizer::make(loop, options, files, way_to_all(options));
+  hub.scaler = AllocationScaler::make(loop, options, files, way_to_all(options));
   hub.spares = options.spares;
   crew.stdin_to.to = launcher::StdinRequest::To::kNone;
   launcher::AgentOptions agent = agent_options(options, std::move(crew), {});
@@ -201,7 +201,7 @@ CoordinatorOptions coordinator_options(const Options& options, std::uint32_t sta
                 .target = start,
                 .spares = options.spares,
                 .oversubscribe = options.oversubscribe,
-                .grows = Resizer::can_grow(options),
+                .grows = AllocationScaler::can_grow(options),
                 .by_node = by_node(options.mapping.map),
                 .any_fingerprint = options.any_fingerprint,
                 .replace = options.replace,

@@ -28,14 +28,14 @@ const AllocatorRow& row_of(const char* name) {
 
 TEST(Resize, SlurmGetsAFurtherJobThatJoins) {
   Recorded job = slurm_job();
-  const Ask ask = row_of("slurm").grow(job.input(), two_more());
-  EXPECT_EQ(ask.words,
+  const AllocatorRequest request = row_of("slurm").grow(job.input(), two_more());
+  EXPECT_EQ(request.words,
             (std::vector<std::string>{
                 "sbatch", "--parsable", "--job-name=regroup-join", "--ntasks=2", "--exclude=n1,n2",
                 ("--wrap=exec /opt/bin/regroup join /run/job/grants --through srun --jobid=7 --overlap "
                  "--no-kill -K0 --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 "
                  "/opt/bin/regroup join --relay /run/job/grants")}));
-  EXPECT_EQ(ask.without, "SLURM_");
+  EXPECT_EQ(request.without, "SLURM_");
 }
 
 TEST(Resize, AFurtherSlurmJobIsLikeTheFirstUnlessTheUserSaysOtherwise) {
@@ -54,15 +54,15 @@ TEST(Resize, AFurtherSlurmJobIsLikeTheFirstUnlessTheUserSaysOtherwise) {
 }
 
 TEST(Resize, SlurmIsToldWhatAJobKeeps) {
-  const Ask ask =
+  const AllocatorRequest request =
       row_of("slurm").give_back(slurm_job().input(), {"n2", 2, {}}, {{"n1", 2, {}}, {"n3", 1, {}}});
-  EXPECT_EQ(ask.words, (std::vector<std::string>{"scontrol", "update", "JobId=7", "NodeList=n1,n3"}));
-  EXPECT_EQ(ask.without, "SLURM_");  // or it writes a script for the shell
+  EXPECT_EQ(request.words, (std::vector<std::string>{"scontrol", "update", "JobId=7", "NodeList=n1,n3"}));
+  EXPECT_EQ(request.without, "SLURM_");  // or it writes a script for the shell
 }
 
 TEST(Resize, LsfIsAskedByBresize) {
   const AllocInput input = lsf_job().input();
-  const Ask more = row_of("lsf").grow(input, two_more());
+  const AllocatorRequest more = row_of("lsf").grow(input, two_more());
   EXPECT_EQ(more.words, (std::vector<std::string>{"bresize", "request", "-c", "-rnc", "/run/job/resized",
                                                   "1,2", "1234"}));
   EXPECT_EQ(more.script, "#!/bin/sh\nexec /opt/bin/regroup join --resized /run/job/grants\n");

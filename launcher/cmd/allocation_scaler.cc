@@ -1,6 +1,6 @@
 // The lists of hosts that commands name are made when they run, since the command before it may have changed
 // them.
-#include "launcher/cmd/resizer.h"
+#include "launcher/cmd/allocation_scaler.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -54,35 +54,38 @@ const launcher::AllocatorRow* row_for(const Options& options, const launcher::Al
 std::string slots_text(std::uint32_t slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
 
 // Where members may exceed the slots, there are never too few of these.
-bool Resizer::can_grow(const Options& options) {
+bool AllocationScaler::can_grow(const Options& options) {
   const launcher::AllocatorRow* row = row_for(options, allocation_input(options.environment));
   return row != nullptr && row->grow != nullptr && !options.oversubscribe;
 }
 
-std::shared_ptr<Resizer> Resizer::make(boost::asio::io_context& loop, const Options& options,
-                                       const JobFiles& files, launcher::Grant way) {
+std::shared_ptr<AllocationScaler> AllocationScaler::make(boost::asio::io_context& loop,
+                                                         const Options& options, const JobFiles& files,
+                                                         launcher::Grant way) {
   auto input = std::make_unique<const launcher::AllocInput>(allocation_input(options.environment));
   const launcher::AllocatorRow* row = row_for(options, *input);
   if (row == nullptr || (row->grow == nullptr && row->give_back == nullptr)) return nullptr;
-  return std::shared_ptr<Resizer>(new Resizer(loop, options, files, std::move(way), *row, std::move(input)));
+  return std::shared_ptr<AllocationScaler>(
+      new AllocationScaler(loop, options, files, std::move(way), *row, std::move(input)));
 }
 
-Resizer::Resizer(boost::asio::io_context& loop, const Options& options, const JobFiles& files,
-                 launcher::Grant way, const launcher::AllocatorRow& row,
-                 std::unique_ptr<const launcher::AllocInput> input)
+AllocationScaler::AllocationScaler(boost::asio::io_context& loop, const Options& options,
+                                   const JobFiles& files, launcher::Grant way,
+                                   const launcher::AllocatorRow& row,
+                                   std::unique_ptr<const launcher::AllocInput> input)
     : loop_(loop), row_(row), input_(std::move(input)), files_(files), way_(std::move(way)) {
   add(options.grant.hosts);
 }
 
-const char* Resizer::title() const { return row_.title; }
+const char* AllocationScaler::title() const { return row_.title; }
 
-bool Resizer::grows() const { return row_.grow != nullptr; }
+bool AllocationScaler::grows() const { return row_.grow != nullptr; }
 
-Resizer::~Resizer() {
+AllocationScaler::~AllocationScaler() {
   if (hook_) hook_->abandon();
 }
 
-void Resizer::add(const std::vector<launcher::HostRequest>& hosts) {
+void AllocationScaler::add(const std::vector<launcher::HostRequest>& hosts) {
   for (const launcher::HostRequest& host : hosts) {
     const auto known = std::ranges::find(hosts_, host.name, &launcher::HostRequest::name);
     if (known == hosts_.end()) {
@@ -93,34 +96,34 @@ void Resizer::add(const std::vector<launcher::HostRequest>& hosts) {
   }
 }
 
-void Resizer::grow(const std::vector<launcher::HostRequest>& hosts) {
+void AllocationScaler::grow(const std::vector<launcher::HostRequest>& hosts) {
   add(hosts);
   std::uint32_t slots = 0;
   for (const launcher::HostRequest& host : hosts) slots += host.slots;
   requests_.grown(slots);
 }
 
-void Resizer::drop(const std::string& host) {
+void AllocationScaler::drop(const std::string& host) {
   std::erase_if(hosts_, [&](const launcher::HostRequest& each) { return each.name == host; });
 }
 
-void Resizer::lessen(const std::string& host, std::uint32_t slots) {
+void AllocationScaler::lessen(const std::string& host, std::uint32_t slots) {
   const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
   if (known != hosts_.end()) known->slots -= std::min(known->slots, slots);
 }
 
-bool Resizer::has(const std::string& host) const {
+bool AllocationScaler::has(const std::string& host) const {
   return std::ranges::find(hosts_, host, &launcher::HostRequest::name) != hosts_.end();
 }
 
-bool Resizer::takes_back(const std::string& host) const {
+bool AllocationScaler::takes_back(const std::string& host) const {
   const auto known = std::ranges::find(hosts_, host, &launcher::HostRequest::name);
   return row_.give_back != nullptr && known != hosts_.end() && !known->here;
 }
 
-bool Resizer::takes_part(const std::string& host) const { return row_.parts && has(host); }
+bool AllocationScaler::takes_part(const std::string& host) const { return row_.parts && has(host); }
 
-launcher::Growth Resizer::growth(std::uint32_t slots) const {
+launcher::Growth AllocationScaler::growth(std::uint32_t slots) const {
   launcher::Growth out;
   out.slots = slots;
   const auto head = std::ranges::find_if(hosts_, &launcher::HostRequest::here);
@@ -132,8 +135,8 @@ launcher::Growth Resizer::growth(std::uint32_t slots) const {
 }
 
 // Those that have ended without joining, or that somebody else has cancelled, bring nothing.
-void Resizer::forget_ended() {
-  begin({[this]() -> std::optional<launcher::Ask> {
+void AllocationScaler::forget_ended() {
+  begin({[this]() -> std::optional<launcher::AllocatorRequest> {
            if (row_.requests == nullptr || requests_.slots() == 0) return std::nullopt;
            return row_.requests(*input_);
          },
@@ -144,10 +147,10 @@ void Resizer::forget_ended() {
          }});
 }
 
-void Resizer::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done) {
+void AllocationScaler::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done) {
   forget_ended();
   const auto more = std::make_shared<std::uint32_t>(0);
-  begin({[this, slots, more, has = std::move(has)]() -> std::optional<launcher::Ask> {
+  begin({[this, slots, more, has = std::move(has)]() -> std::optional<launcher::AllocatorRequest> {
            *more = still_missing(slots);
            if (*more == 0) return std::nullopt;
            launcher::Growth wanted = growth(*more);
@@ -165,19 +168,19 @@ void Resizer::ask_for(std::uint32_t slots, std::vector<std::string> has, Asked d
 }
 
 // Where there is one request at a time, it is for all that is missing.
-std::uint32_t Resizer::still_missing(std::uint32_t slots) {
+std::uint32_t AllocationScaler::still_missing(std::uint32_t slots) {
   cancel_beyond(slots);
   if (row_.requests != nullptr) return slots - requests_.slots();
   if (slots > 0) requests_.clear();
   return slots;
 }
 
-void Resizer::cancel_beyond(std::uint32_t slots) {
+void AllocationScaler::cancel_beyond(std::uint32_t slots) {
   if (row_.cancel == nullptr || (row_.requests == nullptr && slots > 0)) return;
   for (const Requests::Request& request : requests_.surplus(slots)) cancel(request);
 }
 
-void Resizer::cancel(const Requests::Request& request) {
+void AllocationScaler::cancel(const Requests::Request& request) {
   begin({[this, request] { return row_.cancel(*input_, request.id); },
          [this, request](const core::Result<std::string>& printed) {
            say_(fmt::format("{} {} that {} it was asked for {} not wanted any more{}", title(),
@@ -187,7 +190,7 @@ void Resizer::cancel(const Requests::Request& request) {
          }});
 }
 
-void Resizer::give_back(const std::string& host, std::uint32_t part, Done done) {
+void AllocationScaler::give_back(const std::string& host, std::uint32_t part, Done done) {
   begin({[this, host, part] {
            launcher::Host gone;
            std::vector<launcher::Host> rest;
@@ -202,31 +205,33 @@ void Resizer::give_back(const std::string& host, std::uint32_t part, Done done) 
          }});
 }
 
-void Resizer::begin(Wish wish) {
-  wishes_.push_back(std::move(wish));
-  if (wishes_.size() == 1) next();
+void AllocationScaler::begin(PendingRequest request) {
+  pending_.push_back(std::move(request));
+  if (pending_.size() == 1) next();
 }
 
-void Resizer::next() {
-  if (wishes_.empty()) return;
-  if (const auto ask = wishes_.front().ask()) return run(*ask);
+void AllocationScaler::next() {
+  if (pending_.empty()) return;
+  if (const auto request = pending_.front().make()) return run(*request);
   boost::asio::post(loop_, [this] { finish(std::string()); });
 }
 
-void Resizer::run(const launcher::Ask& ask) {
-  const auto end = [this, name = ask.words.at(0)](const core::Result<std::string>& printed) {
+void AllocationScaler::run(const launcher::AllocatorRequest& request) {
+  const auto end = [this, name = request.words.at(0)](const core::Result<std::string>& printed) {
     if (printed.ok()) return finish(printed);
     finish(core::Status(printed.status().code(), fmt::format("{}: {}", name, printed.status().message())));
   };
-  const core::Status written = ask.script.empty() ? core::Status() : write_script(script(), ask.script);
+  const core::Status written =
+      request.script.empty() ? core::Status() : write_script(script(), request.script);
   if (!written.ok()) return boost::asio::post(loop_, [end, written] { end(written); });
-  hook_ = launcher::Hook::start(loop_, ask.words, without(input_->environment, ask.without), kLimit, end);
+  hook_ =
+      launcher::Hook::start(loop_, request.words, without(input_->environment, request.without), kLimit, end);
 }
 
-void Resizer::finish(const core::Result<std::string>& printed) {
+void AllocationScaler::finish(const core::Result<std::string>& printed) {
   hook_.reset();
-  wishes_.front().done(printed);  // which may wish for more, behind it
-  wishes_.pop_front();
+  pending_.front().done(printed);  // which may add another one at the end
+  pending_.pop_front();
   next();
 }
 

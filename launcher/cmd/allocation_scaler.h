@@ -1,4 +1,4 @@
-// A job's wishes to the allocator that has granted its hosts: more of them, or fewer.
+// Grows and shrinks the allocation of a job: runs the commands of the allocator that granted its hosts.
 // docs/design/allocators.md.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace regroup::launcher {
 struct AllocatorRow;
 struct AllocInput;
-struct Ask;
+struct AllocatorRequest;
 struct Growth;
 }  // namespace regroup::launcher
 
@@ -30,65 +30,70 @@ namespace regroup::cmd {
 // "1 slot", "2 slots".
 [[nodiscard]] std::string slots_text(std::uint32_t slots);
 
-// One command of the allocator runs at a time. Used by the loop's thread.
-class Resizer {
+// Runs one command of the allocator at a time, in the order of the calls. For the loop's thread; nothing
+// blocks.
+class AllocationScaler {
  public:
-  // None: nobody can be asked, or a script says which hosts the job has. `way`: how agents get to hosts of
-  // the job's own allocation.
-  [[nodiscard]] static std::shared_ptr<Resizer> make(boost::asio::io_context& loop, const Options& options,
-                                                     const JobFiles& files, launcher::Grant way);
-  // Whether what is made there can ask for more.
+  // Null: the allocator cannot be asked, or a discovery script names the hosts of the job. `way`: how agents
+  // reach hosts of the job's own allocation.
+  [[nodiscard]] static std::shared_ptr<AllocationScaler> make(boost::asio::io_context& loop,
+                                                              const Options& options, const JobFiles& files,
+                                                              launcher::Grant way);
+  // Whether make() would return an object whose grows() is true.
   [[nodiscard]] static bool can_grow(const Options& options);
-  ~Resizer();
-  Resizer(const Resizer&) = delete;
-  Resizer& operator=(const Resizer&) = delete;
+  ~AllocationScaler();
+  AllocationScaler(const AllocationScaler&) = delete;
+  AllocationScaler& operator=(const AllocationScaler&) = delete;
 
-  [[nodiscard]] const char* title() const;  // of the allocator, in sentences
+  [[nodiscard]] const char* title() const;  // name of the allocator for messages
   [[nodiscard]] const launcher::Grant& way() const { return way_; }
   [[nodiscard]] bool grows() const;
-  // That host is of the job's own allocation, is not this one, and can be given back.
+  // `host` belongs to the job's own allocation, is not this host, and can be released.
   [[nodiscard]] bool takes_back(const std::string& host) const;
-  // Some of that host's slots can be given back, not all.
+  // A part of the slots of `host` can be released.
   [[nodiscard]] bool takes_part(const std::string& host) const;
 
-  // The allocation has grown by hosts, or by slots of hosts that it has.
+  // Records that the allocator added hosts, or slots on hosts of the allocation.
   void grow(const std::vector<launcher::HostRequest>& hosts);
-  // The allocator has taken that host back, or so many of its slots.
+  // Records that the allocator revoked `host`, or `slots` of its slots.
   void drop(const std::string& host);
   void lessen(const std::string& host, std::uint32_t slots);
-  // That host is of the job's own allocation.
+  // `host` belongs to the job's own allocation.
   [[nodiscard]] bool has(const std::string& host) const;
   [[nodiscard]] bool asked_for(const std::string& request) const { return requests_.has(request); }
-  // That request has brought a job that offers its hosts. False: it was cancelled, and these are not wanted.
+  // The job that `request` started now offers its hosts. False: the request was cancelled, its hosts are not
+  // wanted.
   [[nodiscard]] bool arrived(const std::string& request) { return requests_.arrived(request); }
 
-  // What the command printed, or why it failed, later.
+  // Called later with the output of the command, or with the reason for its failure.
   using Done = std::function<void(const core::Result<std::string>&)>;
-  // `slots` are missing. Asks for those of them that do not come yet, as the allocator says, and cancels what
-  // is too much. `has`: the hosts that the job has now, whoever gave them. `done` hears of how many more.
+  // Requests as many slots as are needed for `slots` pending ones in all, and cancels surplus requests.
+  // `has`: all hosts that the job has now. `done` gets the number of slots that were requested in addition.
   using Asked = std::function<void(std::uint32_t more, const core::Result<std::string>&)>;
   void ask_for(std::uint32_t slots, std::vector<std::string> has, Asked done);
-  // No more than `slots` are missing now: cancels what is too much.
+  // Cancels pending requests beyond `slots` slots.
   void cancel_beyond(std::uint32_t slots);
-  // Slots that may still come.
+  // Slots of pending requests.
   [[nodiscard]] std::uint32_t expected() const { return requests_.slots(); }
-  // So many slots of a host that takes_part(), or (0) all of one that takes_back(): nothing of the job is
-  // left there.
+  // Releases `part` slots of a host for which takes_part() is true, or (0) a whole host for which
+  // takes_back() is true. No process of the job may run there any more.
   void give_back(const std::string& host, std::uint32_t part, Done done);
-  // Who is told of what was cancelled.
+  // `say` gets one sentence for each request that was cancelled.
   void listen(std::function<void(const std::string&)> say) { say_ = std::move(say); }
 
  private:
-  Resizer(boost::asio::io_context& loop, const Options& options, const JobFiles& files, launcher::Grant way,
-          const launcher::AllocatorRow& row, std::unique_ptr<const launcher::AllocInput> input);
-  struct Wish {
-    std::function<std::optional<launcher::Ask>()> ask;  // none: there is nothing to ask any more
+  AllocationScaler(boost::asio::io_context& loop, const Options& options, const JobFiles& files,
+                   launcher::Grant way, const launcher::AllocatorRow& row,
+                   std::unique_ptr<const launcher::AllocInput> input);
+  struct PendingRequest {
+    std::function<std::optional<launcher::AllocatorRequest>()>
+        make;  // nothing: the request is not needed any more
     Done done;
   };
   void add(const std::vector<launcher::HostRequest>& hosts);
-  void begin(Wish wish);
+  void begin(PendingRequest request);
   void next();
-  void run(const launcher::Ask& ask);
+  void run(const launcher::AllocatorRequest& request);
   void finish(const core::Result<std::string>& printed);
   void forget_ended();
   [[nodiscard]] std::uint32_t still_missing(std::uint32_t slots);
@@ -103,7 +108,7 @@ class Resizer {
   const launcher::Grant way_;
   std::vector<launcher::HostRequest> hosts_;  // of the job's own allocation, all of them
   Requests requests_;
-  std::deque<Wish> wishes_;  // the first is being asked
+  std::deque<PendingRequest> pending_;  // the first one runs
   std::function<void(const std::string&)> say_ = [](const std::string&) {};
   std::shared_ptr<launcher::Hook> hook_;
 };
