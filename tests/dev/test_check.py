@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
         ("tests/launcher/cmd/options_test.cc", "launcher/cmd"),
         ("tests/membership/job_test.cc", "membership"),
         ("python/module.cc", None),
+        ("tests/model/doorbell_model_test.cc", "model"),
+        ("tests/cli/member.cc", None),
         ("README.md", None),
     ],
 )
@@ -39,7 +41,7 @@ def test_every_folder_of_unit_tests_is_known():
         for file in (ROOT / "tests").rglob("CMakeLists.txt")
         if re.search(r"^regroup_test\(|^  regroup_test\(", file.read_text(), re.MULTILINE)
     }
-    assert with_tests - {"model", "scale"} == set(check.TESTS_OF.values())
+    assert with_tests | {"fuzz"} == set(check.TESTS_OF.values())
 
 
 def test_who_includes_a_header_through_others_is_touched():
@@ -184,3 +186,70 @@ def test_a_file_of_pytest_that_fails_has_no_row(tmp_path):
     assert {"tests/x/test_good_x.py", "tests/x/helper_of_x.py"} <= sources and "1 passed" in closing
     with pytest.raises(record_map.NotRecorded, match="exit status 1: .*1 failed"):
         record_map.run_pytest(tmp_path, "tests/x/test_bad_x.py", alone=True)
+
+
+def test_each_folder_of_golden_files_has_its_readers():
+    texts = {f: (ROOT / f).read_text() for f in check.all_includes() if f.startswith("tests/")}
+    texts |= check.python_texts()
+    folders = [path for path in sorted((ROOT / "tests/golden").iterdir()) if path.is_dir()]
+    lost = [f.name for f in folders if not check.golden_users(f"tests/golden/{f.name}/file", texts)]
+    assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("CMakeLists.txt", True),
+        ("tests/core/CMakeLists.txt", True),
+        ("cmake/Regroup.cmake", True),
+        ("python/module.cc", True),
+        ("tests/bench/hosts_member.cc", True),
+        ("core/status.h", False),
+        ("core/wire.fbs", False),
+        ("docs/elastic.md", False),
+    ],
+)
+def test_what_may_reach_every_target_builds_all(path, answer):
+    assert check.builds_all(path) == answer
+
+
+def test_a_schema_is_the_header_that_is_made_of_it():
+    includes = check.all_includes()
+    touched = check.includers({check.schema_header("launcher/node/wire.fbs")}, includes)
+    assert {"node"} <= {check.tests_of(file) for file in touched}
+
+
+def test_clang_tidy_reads_a_source_for_each_changed_header():
+    includes = {"a.cc": {"a.h", "b.h"}, "c.cc": {"b.h", "d.h"}, "e.cc": {"d.h"}}
+    assert check.tidy_units(["a.h"], includes) == ["a.cc"]
+    assert check.tidy_units(["b.h", "c.cc"], includes) == ["c.cc"]
+    assert check.tidy_units(["d.h", "lonely.h"], includes) == ["c.cc"]
+
+
+def test_a_change_of_dev_asks_for_its_tests():
+    pytests = check.Pytests(PytestMap({}, {}), {}, check.python_texts())
+    assert "tests/dev/test_check.py" in pytests.of("tools/dev/parts.sh") & pytests.of("dev")
+
+
+TOY = """cmake_minimum_required(VERSION 3.25)
+project(Toy NONE)
+enable_testing()
+foreach(i RANGE 1 1500)
+  add_test(NAME Suite.ACaseWithANameOfSomeFortyCharacters${i} COMMAND ${how})
+  set_tests_properties(Suite.ACaseWithANameOfSomeFortyCharacters${i} PROPERTIES LABELS toy)
+endforeach()
+"""
+
+
+def test_as_many_unit_tests_run_as_were_chosen(tmp_path, monkeypatch):
+    """More than a regular expression of CTest holds."""
+    (tmp_path / "CMakeLists.txt").write_text(TOY)
+    configure = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", "-Dhow=true"]
+    subprocess.run(configure, check=True, capture_output=True, timeout=60)
+    monkeypatch.setattr(check, "BUILD", tmp_path / "build")
+    known, run = check.cases_of(["toy", "other"]), check.Run()
+    assert len(known) == 1500
+    check.run_cases(run, list(known.values())[100:])
+    assert run.failed == []
+    report = (tmp_path / "build/check.junit.xml").read_text()
+    assert report.count("<testcase") == 1400

@@ -21,7 +21,8 @@ needs_of() {
 # Each bench installs its own rivals.
 bench_needs_of() {
   case $1 in
-    allocators | placement | scale) echo "build              build | demo" ;;
+    allocators)                     echo "build test         build | demo" ;;  # a Slurm of its own
+    placement | scale)              echo "build              build | demo" ;;
     collectives | launch | output)  echo "build mpi          build | demo bench mpich" ;;
     hosts)                          echo "build mpi hosts    build | demo bench" ;;
     recovery)                       echo "build hosts        build | demo bench" ;;
