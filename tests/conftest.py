@@ -9,17 +9,18 @@ import collections
 import itertools
 import json
 import os
-import re
 import resource
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/dev"))
+from skips import skip_fails  # noqa: E402
+
 SECONDS = Path(__file__).with_name("pytest_seconds.json")
-# What a machine of CI may lack; FUSE, control groups, namespaces, libpmix and daemons it must have.
-MAY_LACK = re.compile(r"--full|REGROUP_TEST_FULL|\bGPUs?\b|two processors|two cores|cgroup v1")
 folder = pytest.StashKey[str]()
 before = pytest.StashKey[float]()  # processor_seconds() when the last phase of a test ended
 
@@ -49,11 +50,6 @@ def processor_seconds() -> float:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     item.stash[before] = processor_seconds()
-
-
-def skip_fails(reason: str, environment: collections.abc.Mapping[str, str]) -> bool:
-    """Whether a test that was skipped for `reason` has failed."""
-    return environment.get("CI") == "true" and not MAY_LACK.search(reason)
 
 
 @pytest.hookimpl(wrapper=True)

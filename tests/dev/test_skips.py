@@ -1,15 +1,14 @@
-"""Which skips CI takes."""
+"""Which skips CI takes, of pytest and of CTest."""
 
-import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import skips
 
-spec = importlib.util.spec_from_file_location(
-    "root_conftest", Path(__file__).resolve().parents[1] / "conftest.py"
-)
-conftest = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(conftest)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -18,12 +17,63 @@ spec.loader.exec_module(conftest)
         ("mounts: root and /dev/fuse", True),
         ("no headers of libpmix", True),
         ("control groups: cannot be made here", True),
+        ("no control groups can be made here", True),
+        ("no network namespace, or too few files: Operation not permitted", True),
+        ("libpmix.so.2: cannot open shared object file", True),
         ("mount is not permitted here", True),
+        ("no reason was given", True),
         ("5 GiB on the disk: --full only", False),
+        ("only with REGROUP_TEST_FULL", False),
         ("this machine has GPUs", False),
         ("two processors are needed", False),
+        ("one core; two are needed", False),
+        ("this processor has no avx512", False),
     ],
 )
 def test_in_ci_only_hardware_and_time_are_reasons(reason, fails):
-    assert conftest.skip_fails(reason, {"CI": "true"}) is fails
-    assert not conftest.skip_fails(reason, {})
+    assert skips.skip_fails(reason, {"CI": "true"}) is fails
+    assert not skips.skip_fails(reason, {})
+
+
+CASES = """cmake_minimum_required(VERSION 3.25)
+project(Toy NONE)
+enable_testing()
+foreach(reason "no control groups can be made here" "one core" "")
+  string(MD5 name "${reason}")
+  add_test(NAME ${name} COMMAND sh -c "printf 'x.cc:3: Skipped\\n${reason}\\n'")
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "control groups|one core")
+endforeach()
+"""
+
+
+@pytest.mark.parametrize(("ci", "status", "verdict"), [("true", 1, "FAILED"), ("", 0, "skipped")])
+def test_a_skip_of_ctest_is_told_and_may_fail(tmp_path, ci, status, verdict):
+    (tmp_path / "CMakeLists.txt").write_text(CASES)
+    script = f"cmake -S . -B b >/dev/null && ctest --test-dir b --output-junit {tmp_path}/r.xml >/dev/null"
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/dev/skips.py", tmp_path / "r.xml"],
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith(f"1 {verdict}") and "no control groups can be made here" in first
+    assert second.startswith("1 skipped: one core (")
+
+
+def test_the_suite_heeds_them():
+    """ctest_preset of ./dev fails where a skip does, and not else."""
+    report = "<testsuite><testcase name='a'><skipped/></testcase></testsuite>"
+    script = (
+        "set -euo pipefail; LOGS=$(mktemp -d); folder_of() { echo x; }\n"
+        f'timeout() {{ echo "{report}" >"$LOGS/ctest-dev.xml"; }}\n'
+        "eval \"$(sed -n '/^ctest_preset() {/,/^}/p' dev)\"; ctest_preset dev"
+    )
+    for ci, status in (("true", 1), ("", 0)):
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, timeout=60
+        )
+        assert done.returncode == status, done.stderr
