@@ -38,11 +38,13 @@ def test_in_ci_only_hardware_and_time_are_reasons(reason, fails):
 CASES = """cmake_minimum_required(VERSION 3.25)
 project(Toy NONE)
 enable_testing()
-foreach(reason "no control groups can be made here" "one core" "")
+foreach(reason "no control groups can be made here" "one core")
   string(MD5 name "${reason}")
   add_test(NAME ${name} COMMAND sh -c "printf 'x.cc:3: Skipped\\n${reason}\\n'")
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "control groups|one core")
 endforeach()
+add_test(NAME long COMMAND sh -c "echo skipped: only with REGROUP_TEST_FULL; exit 77")
+set_tests_properties(long PROPERTIES SKIP_RETURN_CODE 77)
 """
 
 
@@ -59,9 +61,10 @@ def test_a_skip_of_ctest_is_told_and_may_fail(tmp_path, ci, status, verdict):
         timeout=60,
     )
     assert done.returncode == status, done.stderr
-    first, second = done.stdout.splitlines()
+    first, second, third = done.stdout.splitlines()
     assert first.startswith(f"1 {verdict}") and "no control groups can be made here" in first
     assert second.startswith("1 skipped: one core (")
+    assert third == "1 skipped: only with REGROUP_TEST_FULL (long)"
 
 
 def test_the_suite_heeds_them():

@@ -1,5 +1,6 @@
 """Unmodified MPI programs on several hosts: ranks find each other through regroup and talk over the wire."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -64,6 +65,7 @@ def test_ranks_of_all_hosts_are_one_world(four_hosts: Hosts, program: str, where
     )
 
 
+@pytest.mark.skipif("REGROUP_TEST_FULL" not in os.environ, reason="of a peer alone: --full only")
 def test_mpich_hangs_under_its_own_mpiexec_as_well(four_hosts: Hosts):
     """Debian's: once it does not any more, nothing that hangs is to be forgiven, and mpich.py is to go."""
     program, ssh = four_hosts.folder / "control", four_hosts.folder / "control_ssh"

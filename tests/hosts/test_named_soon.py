@@ -13,10 +13,10 @@ from test_run import (  # noqa: F401
     REGROUP,
     Done,
     fails,
+    named_in_time,
     nothing_is_left,
     run,
     ssh_with_another_key,
-    told_soon,
 )
 
 
@@ -86,10 +86,7 @@ def test_the_job_ends(hosts: Hosts, fault):
 def test_an_elastic_job_goes_on_without_it(hosts: Hosts, fault):
     options, line = fault
 
-    def attempt() -> Done:
-        return run(hosts, *options, *WHERE, "-np", "1:3", "hostname")
-
-    done = told_soon(hosts, attempt)
+    done = named_in_time(run(hosts, *options, *WHERE, "-np", "1:3", "hostname"))
     assert done.status == 0, done.err
     assert re.match(line, done.err), done.err
     assert sorted(done.out.split()) == ["node1", "node3"]
@@ -129,11 +126,8 @@ def test_an_elastic_job_goes_on_without_a_host_that_lacks(hosts: Hosts, lacking:
     for index in (0, 2):
         assert hosts[index].run(["sh", "-c", f"rm -rf {ONLY}; {prepare}"]).returncode == 0
 
-    def attempt() -> Done:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return Done(hosts[0].popen(words, text=True, **pipes))
-
-    done = told_soon(hosts, attempt)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = named_in_time(Done(hosts[0].popen(words, text=True, **pipes)))
     assert done.status == 0, done.err
     assert set(done.out.split()) == {"node1", "node3"}  # members may be started again without a host
     assert re.fullmatch(f"regroup: host node2: {why}\nregroup: the job is over: .* status 0\n", done.err), (
@@ -147,7 +141,7 @@ def test_each_host_is_named_as_soon_as_it_is_known(hosts: Hosts, members: str):
     """What refuses at once does not wait for what is hung: that takes 4 s."""
     ssh = ssh_with_another_key(hosts, "node2")
     with hung(hosts, 2):
-        done = told_soon(hosts, lambda: run(hosts, *ssh, *WHERE, "-np", members, "hostname"), "node3")
+        done = named_in_time(run(hosts, *ssh, *WHERE, "-np", members, "hostname"), "node3")
     refused, late = done.lines[:2]
     assert re.fullmatch(f"regroup: host node2: {REFUSED}\n", refused[1]), done.err
     assert re.fullmatch(f"regroup: host node3: {HUNG}\n", late[1]), done.err

@@ -1,7 +1,7 @@
 """Which skipped tests count as failed: in CI all that do not lack hardware or `--full`.
 
-usage: skips.py FILE.xml: prints why tests of a JUnit report of CTest were skipped, a line for each reason; the
-exit status is 1 if one of the reasons fails in CI and CI=true.
+usage: skips.py FILE.xml: prints why tests of a JUnit report of CTest were skipped, a line for each reason.
+The exit status is 1 if one of the reasons fails in CI and CI=true.
 """
 
 import collections
@@ -31,8 +31,10 @@ def reasons(report: str) -> dict[str, list[str]]:
         if case.find("skipped") is None:
             continue
         said = case.findtext("system-out") or ""
-        match = re.search(r": Skipped\n(.*)", said)
-        found[match.group(1).strip() if match else "no reason was given"].append(case.get("name", "?"))
+        match = re.search(r": Skipped\n(.*)|^skipped: (.*)", said, re.MULTILINE)
+        found[(match.group(1) or match.group(2)).strip() if match else "no reason was given"].append(
+            case.get("name", "?")
+        )
     return found
 
 
