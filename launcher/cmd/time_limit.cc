@@ -1,4 +1,4 @@
-// One factor for all of them: who has a slow file system need not know which limit it was that passed.
+// One factor for all limits: a user with a slow file system need not know which of them has expired.
 #include "launcher/cmd/time_limit.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ core::Result<double> time_limit_factor(const launcher::Environment& environment)
   const bool whole = error == std::errc() && end == text.data() + text.size();
   if (whole && factor >= kLeast && factor <= kMost) return factor;
   return core::invalid_argument(
-      fmt::format("{}={}: a number from {:g} to {:g} is wanted", kName, text, kLeast, kMost));
+      fmt::format("{} must be a number from {:g} to {:g}, got \"{}\"", kName, kLeast, kMost, text));
 }
 
 core::Duration time_limit(const launcher::Environment& environment, core::Duration usual) {

@@ -1,6 +1,6 @@
-// Time limits of what answers at once as a rule: a directory of checkpoints, a script that names hosts,
-// regroup-pmi, a process that was killed. Where these are slow, on a file system behind a busy network, say,
-// a user gives them more.
+// Scales the time limits of operations that normally answer at once: opening and reading a checkpoint
+// directory, a host discovery script, regroup-pmi and the end of a killed process on the launcher's host. A
+// user with a slow file system raises them; tests lower them. A factor below 1 declares slow things hung.
 #pragma once
 
 #include "core/clock.h"
@@ -9,11 +9,11 @@
 
 namespace regroup::cmd {
 
-// REGROUP_TIME_LIMIT_FACTOR of `environment`; 1 where it is not there. kInvalidArgument: it is no number from
-// 0.01 to 1000.
+// The value of REGROUP_TIME_LIMIT_FACTOR in `environment`, 1 if it is unset. kInvalidArgument: not a number
+// from 0.01 to 1000.
 [[nodiscard]] core::Result<double> time_limit_factor(const launcher::Environment& environment);
 
-// `usual` times that factor, which parse_options() has checked: a bad one counts as 1.
+// `usual` times that factor. parse_options() has refused a malformed one, which counts as 1 here.
 [[nodiscard]] core::Duration time_limit(const launcher::Environment& environment, core::Duration usual);
 
 }  // namespace regroup::cmd

@@ -51,6 +51,7 @@ def test_what_is_missing_is_named(tmp_path, folders, options, environment, said)
 )
 def test_what_is_off_by_name_is_not_missed(tmp_path, folders, options, environment):
     done = configure(tmp_path, f"-DREGROUP_ONLY={folders}", *options, **environment)
+    assert done.returncode == 0, done.stderr
     assert "not found. Install it" not in done.stderr and "has no nanobind" not in done.stderr, done.stderr
 
 

@@ -9,7 +9,7 @@ FUZZ_LARGEST=4096  # bytes of an input that is kept
 FUZZ_MOST=60       # inputs kept for a target
 FUZZ_WORK=build-fuzz/inputs
 
-# What is configured: a target whose library is missing here (UCX, HDF5) is not among them.
+# What is configured.
 fuzz_names() {
   cmake --build build-fuzz --target help | sed -nE 's/^fuzz_([a-z0-9_]+): phony$/\1/p' | grep -vx targets | sort -u
 }

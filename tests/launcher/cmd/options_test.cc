@@ -221,8 +221,9 @@ TEST(TimeLimit, AFactorThatIsNoneIsRefused) {
   for (const char* factor : {"0", "-1", "0.001", "1001", "nan", "inf", "1s", " 1", "one"}) {
     const auto options = parse_options({"p"}, {{"REGROUP_TIME_LIMIT_FACTOR", factor}});
     ASSERT_FALSE(options.ok()) << factor;
-    EXPECT_EQ(options.status().message(),
-              std::string("REGROUP_TIME_LIMIT_FACTOR=") + factor + ": a number from 0.01 to 1000 is wanted");
+    EXPECT_EQ(
+        options.status().message(),
+        std::string("REGROUP_TIME_LIMIT_FACTOR must be a number from 0.01 to 1000, got \"") + factor + "\"");
   }
 }
 
