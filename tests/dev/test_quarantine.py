@@ -1,14 +1,18 @@
 """How ./dev test leaves out and runs the tests of tests/quarantine.txt."""
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = """\
 # a comment
 Suite/Case.Holds/2  # since 2026-01-01: a deadline of 5 s
-tests/cli/test_x.py::test_y[a b-1:2]  # since 2026-01-02: a port
+  tests/cli/test_x.py::test_y[a#b-1:2] \t # since 2026-01-02: a port
+   \t
 """
 
 
@@ -34,7 +38,22 @@ def test_ctest_leaves_out_these_and_no_others(tmp_path):
 
 
 def test_pytest_leaves_them_out(tmp_path):
-    assert bash(tmp_path, "quarantined_pytest") == "--deselect=tests/cli/test_x.py::test_y[a b-1:2]\n"
+    assert bash(tmp_path, "quarantined_pytest") == "tests/cli/test_x.py::test_y[a#b-1:2]\n"
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tools").symlink_to(ROOT / "tools")
+    for name in ("conftest.py", "pytest_seconds.json"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    (tmp_path / "tests/test_z.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('x', ['a', 'ab'])\n"
+        "def test_one(x): pass\n"
+        "def test_help(): pass\n"
+        "def test_help_too(): pass\n"
+    )
+    env = {**os.environ, "REGROUP_DESELECT": "tests/test_z.py::test_one[a]\ntests/test_z.py::test_help"}
+    words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert re.findall(r"::(\S+) PASSED", done.stdout) == ["test_one[ab]", "test_help_too"], done.stdout
 
 
 def test_nothing_is_left_out_where_none_is_listed(tmp_path):
@@ -46,5 +65,13 @@ def test_nothing_is_left_out_where_none_is_listed(tmp_path):
 def test_each_is_run_and_its_failures_are_counted_and_fail_nothing(tmp_path):
     runs = "pytest_in() { false; }; ctest_preset() { [[ $3 == '^Suite/Case\\.Holds/2$' ]]; }; quarantine dev"
     assert bash(tmp_path, runs) == (
-        "Suite/Case.Holds/2: failed 0 of 5 runs\ntests/cli/test_x.py::test_y[a b-1:2]: failed 5 of 5 runs\n"
+        "Suite/Case.Holds/2: failed 0 of 5 runs\ntests/cli/test_x.py::test_y[a#b-1:2]: failed 5 of 5 runs\n"
+    )
+
+
+def test_a_name_that_no_test_has_fails_the_part(tmp_path):
+    peers = "pytest_in() { echo 'ERROR: not found: x'; return 4; }; ctest_preset() { false; }"
+    runs = f"{peers}; quarantine dev && exit 9 || true"
+    assert f"{tmp_path}/quarantine.txt: there is no test tests/cli/test_x.py::test_y[a#b-1:2]" in bash(
+        tmp_path, runs
     )

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,8 @@ def test_a_run_is_appended_with_its_failures(repository):
     assert bash(repository, run % "good").returncode == 0
     assert bash(repository, run % "bad").returncode == 0
     first, second = repository.runs(repository.tree())
-    assert (first["verdict"], first["failures"]) == ("passed", [])
-    assert (second["verdict"], second["failures"]) == (
-        "failed",
-        ["Wire.Reads", "tests/cli/test_a.py::test_b[x]"],
-    )
+    assert first["failures"][0].startswith("parts that did not run: build")
+    assert second["failures"][:2] == ["Wire.Reads", "tests/cli/test_a.py::test_b[x]"]
     assert list(first["minutes"]) == ["one", "two"]
 
 
@@ -101,3 +99,35 @@ def test_status_lists_each_part_and_installs_nothing():
     assert set(words) <= {"recorded", "FAILED", "missing"} and len(words) > 20
     assert done.returncode == (0 if set(words) == {"recorded"} else 1)
     assert lines[-1].endswith("recorded runs of ./dev test are green; asked: 10")
+
+
+def test_ctrl_c_ends_a_run_and_records_no_part(repository):
+    """Also where the program that ran took it for itself and ended well, as pytest does."""
+    script = (
+        'RECORD_TREE=$(results tree); caught() { kill -INT $$; sleep 0.1; echo "100% tests passed"; }\n'
+        "part one good; part two caught; part three good"
+    )
+    done = bash(repository, script)
+    assert done.returncode == 1 and "interrupted in part two, of which nothing is recorded" in done.stderr
+    tree = repository.tree()
+    assert repository.missing(tree, ["one", "two", "three"]) == ["two", "three"]
+
+
+def test_a_second_run_in_a_folder_is_refused(tmp_path):
+    """Its rows would be taken for those of the first."""
+    text = (ROOT / "dev").read_text()
+    function = text[text.index("one_test_run() {") : text.index("\n}\n", text.index("one_test_run() {")) + 3]
+    script = f"set -euo pipefail; die() {{ echo $*; exit 1; }}; AT_EXIT=()\n{function}one_test_run; "
+    (tmp_path / ".dev").mkdir()
+    (tmp_path / "dev").write_text(script + "touch up; while [ ! -e over ]; do sleep 0.01; done")
+    first = subprocess.Popen(["bash", "dev", "test"], cwd=tmp_path)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "up").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    words = ["bash", "-c", script + "echo runs"]
+    second = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    (tmp_path / "over").touch()
+    assert first.wait(30) == 0
+    third = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert second.stdout == f"test: another ./dev test runs here (process {first.pid})\n"
+    assert third.stdout == "runs\n"  # the file of one that was killed is no hindrance

@@ -1,11 +1,16 @@
 """What is recorded under tests/full-results, for which tree, and what --status says of it."""
 
+import errno
 import json
+import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import results
 
+ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ["-c", "user.name=a", "-c", "user.email=a@b"]
 
 
@@ -112,16 +117,64 @@ def row(name, passed=True, failures=()):
     return {"name": name, "seconds": 30.0, "passed": passed, "failures": list(failures)}
 
 
+def rows(**changed):
+    """One for each part of ./dev test."""
+    return [row(name, **changed.get(name, {})) for name in sorted(results.DEFAULT_PARTS)]
+
+
 def test_green_runs_of_this_tree_are_counted(records):
     tree = records.clean_tree()
-    records.add_run(tree, 61, [row("build"), row("ctest")])
-    records.add_run(tree, 61, [row("build"), row("ctest", failures=["A.B"])])  # passed by a second try
-    records.add_run(tree, 61, [row("build", passed=False)])
-    first, second, third = records.runs(tree)
-    assert (first["verdict"], second["verdict"], third["verdict"]) == ("passed", "failed", "failed")
-    assert first["minutes"] == {"build": 0.5, "ctest": 0.5} and first["seconds"] == 61
-    assert second["failures"] == ["A.B"]
-    assert records.status(["a"])[0][-1] == "1 of 3 recorded runs of ./dev test are green; asked: 10"
+    records.add_run(tree, 61, rows())
+    records.add_run(tree, 61, rows(ctest={"failures": ["A.B"]}))  # passed by a second try
+    records.add_run(tree, 61, rows(build={"passed": False}))
+    records.add_run(tree, 61, [row("build"), row("ctest")])  # of a run that another one cut short
+    runs = records.runs(tree)
+    assert [run["verdict"] for run in runs] == ["passed", "failed", "failed", "failed"]
+    assert runs[0]["minutes"]["build"] == 0.5 and runs[0]["seconds"] == 61
+    assert runs[1]["failures"] == ["A.B"]
+    assert runs[3]["failures"] == [
+        "parts that did not run: chaos demo-build format pytest quarantine race ruff"
+    ]
+    assert records.status(["a"])[0][-1] == "1 of 4 recorded runs of ./dev test are green; asked: 10"
+
+
+def test_the_parts_of_a_whole_run_are_those_of_dev():
+    parts = re.findall(r"^  (?:WITH_TESTS= )?part (\S+) ", (ROOT / "dev").read_text(), re.MULTILINE)
+    of_default = parts[: parts.index("race") + 1]
+    assert set(of_default) == results.DEFAULT_PARTS
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"verdict": "passed", "part": "a"', "[]", '{"part": "a"}'])
+def test_a_damaged_record_counts_as_missing_and_is_named(records, text):
+    tree = records.clean_tree()
+    file = records.add_part("a", tree, 1, True, "")
+    file.write_text(text)
+    assert records.missing(tree, ["a", "b"]) == ["a", "b"]
+    lines, whole = records.status(["a"])
+    assert "damaged: " in lines[1] and str(file) in lines[1] and not whole
+
+
+def test_a_record_of_another_part_or_tree_is_none(records):
+    tree = records.clean_tree()
+    file = records.add_part("a", tree, 1, True, "")
+    file.with_name("b.json").write_text(file.read_text())
+    file.write_text(file.read_text().replace(tree, "0000"))
+    assert records.missing(tree, ["a", "b"]) == ["a", "b"]
+
+
+def test_a_record_is_written_whole_or_not_at_all(records, monkeypatch):
+    tree = records.clean_tree()
+    file = records.add_part("a", tree, 1, True, "")
+    before = file.read_text()
+
+    def full(path, text):
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(results.NotRecorded, match="No space left"):
+        records.add_part("a", tree, 2, False, "")
+    assert file.read_text() == before and [p.name for p in file.parent.iterdir()] == ["a.json"]
 
 
 def test_rows_of_parts_are_read(tmp_path):

@@ -102,7 +102,11 @@ def main(seconds: str, parts_file: str, ctest_log: str, pytest_log: str) -> None
     ):
         if kind in parts:
             folders[kind] = read(Path(log).read_text(errors="replace"))
-    print("\n".join(report(json.loads(FILE.read_text()), float(seconds) / 60, parts, folders)))
+    try:
+        budget = json.loads(FILE.read_text())
+    except (OSError, ValueError) as error:
+        sys.exit(f"{FILE}: {error}")
+    print("\n".join(report(budget, float(seconds) / 60, parts, folders)))
 
 
 if __name__ == "__main__":

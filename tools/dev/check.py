@@ -194,13 +194,19 @@ class Pytests:
 
 
 def git(*words: str) -> list[str]:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["git", "-c", "core.quotepath=off", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
 def changed_files(since: str | None) -> list[str]:
     """Deleted files are among them, a renamed one under both names."""
-    paths = git("diff", "--name-only", "--no-renames", since or "HEAD")
+    base = (
+        "HEAD"
+        if since is None
+        else git("rev-parse", "--verify", "--end-of-options", f"{since}^{{commit}}")[0]
+    )
+    paths = git("diff", "--name-only", "--no-renames", base)
     paths += git("ls-files", "--others", "--exclude-standard")
     if not paths and since is None:  # all is committed: the last commit
         paths = git("diff", "--name-only", "--no-renames", "HEAD~1", "HEAD")
@@ -297,7 +303,7 @@ def main() -> int:
     try:
         changed = changed_files(options.since)
     except subprocess.CalledProcessError as error:
-        print(f"./dev check: git: {error.stderr.strip()}", file=sys.stderr)
+        print(f"./dev check: git: {error.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return 2
     sources = [f for f in changed if f.endswith((".h", ".cc")) and (ROOT / f).exists()]
     includes = all_includes()
@@ -324,12 +330,20 @@ def main() -> int:
     run = Run()
     targets = "all" if pytests or everything else " ".join(f"tests/{folder}/all" for folder in folders)
     configure = "cmake --preset dev -DREGROUP_TESTS=ON -DREGROUP_BENCH=ON >/dev/null"
-    built = not targets or run.step("build", "bash", "-c", f"{configure} && ninja -C build {targets}")
+    built = not targets or run.step(
+        "build", "bash", "-c", f"{configure} && ninja -C build -j${{REGROUP_JOBS:-$(nproc)}} {targets}"
+    )
     if built and folders:
         cost = costs()
-        known_cases = cases_of([*folders, "lint"])
+        try:
+            known_cases = cases_of([*folders, "lint"])
+        except subprocess.CalledProcessError as error:
+            print(f"    ctest cannot list the tests: {error.stderr.strip()}")
+            run.failed.append("ctest -N")
+            known_cases = {}
         cases, left = within(UNIT_SECONDS, ((name, cost.get(name, 0.1)) for name in known_cases))
-        run_cases(run, [known_cases[name] for name in cases])
+        if cases:
+            run_cases(run, [known_cases[name] for name in cases])
         if left:
             print(
                 f"    left to ./dev test, as they take longer: {len(left)}, for example {', '.join(left[:3])}"

@@ -57,8 +57,12 @@ fuzz_coverage() {
   done
 }
 
+fuzz_check_minutes() {
+  [[ $1 =~ ^[1-9][0-9]*$ ]] || die "fuzz --minutes N [NAME...]: N must be a whole number >= 1, got \"$1\""
+}
+
 fuzz_minutes() {
-  [[ ${1:-} =~ ^[1-9][0-9]*$ ]] || die "fuzz --minutes N [NAME...]: N must be a whole number >= 1, got \"${1:-}\""
+  fuzz_check_minutes "${1:-}"
   local seconds=$(($1 * 60)) name names failed=()
   shift
   names=("$@")
@@ -66,13 +70,17 @@ fuzz_minutes() {
   seconds=$((seconds / ${#names[@]}))
   ((seconds)) || seconds=1
   say "fuzzing ${#names[@]} targets, $seconds s each"
-  for name in "${names[@]}"; do fuzz_for "$name" "$seconds" || failed+=("$name"); done
+  for name in "${names[@]}"; do
+    fuzz_for "$name" "$seconds" || failed+=("$name")
+    ((INTERRUPTED == 0)) || die "fuzz: interrupted at $name"
+  done
   ((${#failed[@]} == 0)) || die "fuzz: failed: ${failed[*]}"
 }
 
 # usage: fuzz_for NAME SECONDS: one line of progress; fails with the reproducer's path if an input crashes, hangs or leaks.
 fuzz_for() {
   local name=$1 work=$FUZZ_WORK/$1 log=$FUZZ_WORK/$1/log rc=0 added before after FOLDERS
+  ! compgen -G "$work/crash-*" >/dev/null || mv "$work"/crash-* "$FUZZ_WORK/"  # of a run before
   rm -rf "$work"
   mkdir -p "$work/new" "tests/fuzz/corpus/$name"
   fuzz_folders "$name"
@@ -85,7 +93,7 @@ fuzz_for() {
     "$(sed -nE 's/^stat::average_exec_per_sec: *//p' "$log" | tail -1)" "${after:-0}" \
     "$((${after:-0} - ${before:-0}))" "$(find "${FOLDERS[@]}" -type f | wc -l)" "$added"
   rmdir --ignore-fail-on-non-empty "tests/fuzz/corpus/$name"
-  ((rc == 0)) && return
+  ((rc == 0 || INTERRUPTED)) && return
   grep -E 'ERROR: |runtime error: |SUMMARY: ' "$log" || tail -5 "$log"
   echo "reproducer: $(find "$work" -maxdepth 1 -name '*-*' ! -name log-merge ! -name "merge-*" | head -1); the whole report: $log"
   return 1

@@ -1,11 +1,11 @@
 # Sourced by ./dev: the checks of style and of naming. Each returns non-zero if a file needs work.
 
-cxx_files() { git ls-files -co --exclude-standard '*.h' '*.cc' | existing; }
+cxx_files() { git -c core.quotepath=off ls-files -co --exclude-standard '*.h' '*.cc' | existing; }
 cxx_sources() { cxx_files | grep '\.cc$'; }
 existing() { while read -r file; do if [[ -f $file ]]; then echo "$file"; fi; done; }
 
 lint_format() {
-  cxx_files | xargs -r -P "$JOBS" -n 16 clang-format --dry-run --Werror || return 1
+  cxx_files | tr '\n' '\0' | xargs -0 -r -P "$JOBS" -n 16 clang-format --dry-run --Werror || return 1
 }
 
 lint_python() {
@@ -20,10 +20,10 @@ lint_tidy() {
   cmake --preset lint -DREGROUP_BENCH=ON >/dev/null </dev/null || return 1
   local schema options  # by CMake's target they would wait for the libraries that those of their folder link
   read -ra options <cmake/flatc.options
-  git ls-files '*.fbs' | while read -r schema; do
+  while read -r schema; do
     flatc "${options[@]}" -o "build-lint/generated/$(dirname "$schema")" "$schema" || return 1
-  done
-  find "${XDG_CACHE_HOME:-$HOME/.cache}/regroup/tidy" -type f -mtime +30 -delete 2>/dev/null
+  done < <(git ls-files '*.fbs')
+  find "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/regroup/tidy" -type f -mtime +30 -delete 2>/dev/null
   tidy_files "$@" | timeout --foreground 3600 xargs -r -P "$JOBS" -n 1 tools/dev/tidy
 }
 

@@ -5,6 +5,10 @@
 # .dev/log/parts.tsv has a row for each part: name, seconds, exit status, names of tests that failed. Where RECORD_TREE
 # is set, each part leaves a record of that tree (tools/dev/results.py).
 
+# Programs under test handle Ctrl-C themselves and end well, so bash itself has to note that it was pressed.
+INTERRUPTED=0
+trap 'INTERRUPTED=1' INT
+
 PARTS=()
 FAILED=()
 PART_ROWS=$LOGS/parts.tsv
@@ -20,13 +24,15 @@ part() {
   fi
   local name=$1 log=$LOGS/part-$1.log start=$SECONDS seconds rc=0 verdict=ok
   ((${#PARTS[@]})) || : >"$PART_ROWS"
+  ((INTERRUPTED == 0)) || die "interrupted before part $name"
   say "$name$(last_time "part-$1")"
   (set +e; "${@:2}") 2>&1 | tee "$log" || rc=$?
+  ((INTERRUPTED == 0)) || die "interrupted in part $name, of which nothing is recorded"
   seconds=$((SECONDS - start))
-  took "part-$1" "$seconds"
+  took "part-$1" "$seconds" || true  # the disk may be full
   ((rc == 0)) || { verdict="FAILED ($rc)"; FAILED+=("$name"); }
   PARTS+=("$(printf '%-23s %5s min  %-12s %s' "$name" "$(minutes "$seconds")" "$verdict" "$(closing_line "$log"; failed_tests "$log" | sed 's/^/  failed: /')")")
-  printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$rc" "$(failed_tests "$log" | paste -sd ' ')" >>"$PART_ROWS"
+  printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$rc" "$(failed_tests "$log" | paste -sd ' ')" >>"$PART_ROWS" || true
   [[ -z $RECORD_TREE ]] || results part "$name" "$RECORD_TREE" "$seconds" "$rc" "$(closing_line "$log")" || true
 }
 

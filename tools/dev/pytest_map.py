@@ -7,6 +7,7 @@ ran, a Python source if a process that ended by itself had imported it.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -41,7 +42,10 @@ class PytestMap:
     def read(cls, file: Path) -> "PytestMap":
         if not file.exists():
             return cls({}, {})
-        stored = json.loads(file.read_text())
+        try:
+            stored = json.loads(file.read_text())
+        except ValueError as error:
+            sys.exit(f"{file}: {error}")
         tests = [name for name, _ in stored["tests"]]
         sources: dict[str, set[str]] = {name: set() for name in tests}
         for source, ranges in stored["sources"].items():

@@ -21,8 +21,15 @@ RUNS = "runs.jsonl"
 RUNS_ASKED = 10
 
 
+DEFAULT_PARTS = {"build", "demo-build", "ctest", "pytest", "format", "ruff", "chaos", "quarantine", "race"}
+
+
 class NotRecorded(Exception):
     """Why nothing is recorded."""
+
+
+class Damaged(Exception):
+    """A record that cannot be read: its file and why."""
 
 
 class Records:
@@ -83,28 +90,51 @@ class Records:
         record = self.started(tree, seconds)
         record["minutes"] = {part["name"]: round(part["seconds"] / 60, 2) for part in parts}
         record["failures"] = [name for part in parts for name in part["failures"]]
-        green = bool(parts) and all(part["passed"] for part in parts) and not record["failures"]
+        if absent := sorted(DEFAULT_PARTS - record["minutes"].keys()):
+            record["failures"].append(f"parts that did not run: {' '.join(absent)}")
+        green = all(part["passed"] for part in parts) and not record["failures"]
         record["verdict"] = "passed" if green else "failed"
         return self.write(tree, RUNS, json.dumps(record) + "\n", "a")
 
     def write(self, tree: str, name: str, text: str, mode: str) -> Path:
         file = self.folder / tree / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        with open(file, mode, encoding="utf-8") as out:
-            out.write(text)
+        if mode == "a" and file.exists():
+            text = file.read_text() + text
+        half = file.with_name(f".{name}.{os.getpid()}")
+        try:
+            half.write_text(text)
+            half.rename(file)  # whole or not at all, on a full disk too
+        except OSError as error:
+            half.unlink(missing_ok=True)
+            raise NotRecorded(f"{file}: {error.strerror}") from None
         return file
 
     def part(self, tree: str, part: str) -> dict | None:
+        """Raises Damaged."""
         file = self.folder / tree / f"{part}.json"
-        return json.loads(file.read_text()) if file.exists() else None
+        if not file.exists():
+            return None
+        record = loads(file, file.read_text())
+        if (record.get("tree"), record.get("part")) != (tree, part):
+            raise Damaged(f"{file}: it is of part {record.get('part')} of tree {record.get('tree')}")
+        return record
 
     def missing(self, tree: str, parts: Iterable[str]) -> list[str]:
         """Those without a passing record, in the given order."""
-        return [name for name in parts if (self.part(tree, name) or {}).get("verdict") != "passed"]
+        return [name for name in parts if self.part_verdict(tree, name) != "passed"]
+
+    def part_verdict(self, tree: str, part: str) -> str:
+        """ "passed", "failed", "missing" or "damaged: WHY"."""
+        try:
+            record = self.part(tree, part)
+        except Damaged as why:
+            return f"damaged: {why}"
+        return record["verdict"] if record else "missing"
 
     def runs(self, tree: str) -> list[dict]:
         file = self.folder / tree / RUNS
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [loads(file, line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def status(self, parts: list[str]) -> tuple[list[str], bool]:
         """Lines for people, and whether each part has a passing record."""
@@ -115,14 +145,25 @@ class Records:
                 f"the working tree differs from it in {len(changes)} files: a run now is not recorded"
             )
         for name in parts:
-            record = self.part(tree, name)
-            lines.append(f"  {name:<24} {line_of(record) if record else 'missing'}")
+            verdict = self.part_verdict(tree, name)
+            record = self.part(tree, name) if verdict in ("passed", "failed") else None
+            lines.append(f"  {name:<24} {line_of(record) if record else verdict}")
         missing = self.missing(tree, parts)
         lines.append(f"{len(parts) - len(missing)} of {len(parts)} parts of ./dev test --full are recorded")
         runs = self.runs(tree)
         green = sum(run["verdict"] == "passed" for run in runs)
         lines.append(f"{green} of {len(runs)} recorded runs of ./dev test are green; asked: {RUNS_ASKED}")
         return lines, not missing
+
+
+def loads(file: Path, text: str) -> dict:
+    try:
+        record = json.loads(text)
+        if not isinstance(record, dict) or record.get("verdict") not in ("passed", "failed"):
+            raise ValueError("no record of a run")
+        return record
+    except ValueError as error:
+        raise Damaged(f"{file}: {error}") from None
 
 
 def line_of(record: dict) -> str:
@@ -184,6 +225,9 @@ def main() -> int:
                 lines, whole = records.status(given.parts)
                 print("\n".join(lines))
                 return 0 if whole else 1
+    except Damaged as why:
+        print(f"damaged record: {why}; delete the file", file=sys.stderr)
+        return 3
     except NotRecorded as why:
         print(f"not recorded: {why}", file=sys.stderr)
         return 3

@@ -49,6 +49,7 @@ setup() {
   # shellcheck disable=SC2086
   (setup_python ${later//,/ }) >"$LOGS/setup-python.log" 2>&1 &
   SETUP_JOB=$!
+  AT_EXIT+=('[[ -z $SETUP_JOB ]] || kill "$SETUP_JOB"')
 }
 
 setup_finish() {
@@ -90,13 +91,13 @@ answer_questions() {
 # dpkg's own fsync of each file costs more than the rest where a disk is slow; a machine that loses power meanwhile
 # installs again.
 apt_get() {
-  DEBIAN_FRONTEND=noninteractive timeout 1800 apt-get -y -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 \
+  DEBIAN_FRONTEND=noninteractive timeout --foreground 1800 apt-get -y -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60 \
     -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io "$@" </dev/null
 }
 
 setup_venv() {
-  [[ -x .venv/bin/pip ]] && return
-  progress venv "making the virtual environment .venv" python3 -m venv .venv || die "python3 -m venv .venv failed"
+  if .venv/bin/python -c 'import pip' 2>/dev/null; then return; fi  # not where the folder was moved, or Python replaced
+  progress venv "making the virtual environment .venv" python3 -m venv --clear .venv || die "python3 -m venv .venv failed"
 }
 
 # A stamp holds the hash of the requirement file that was installed last.
@@ -121,8 +122,9 @@ install_python() {
   local options=()
   [[ $1 != mpich ]] || options=(--prefix "$PWD/.venv/mpich")  # its mpicc and mpiexec have the names of Open MPI's
   exec 9>.venv/.lock  # another ./dev may be installing
+  flock -n 9 || say "another ./dev installs into .venv: waiting for it"
   flock -w 3600 9 || die "another ./dev has been installing into .venv for an hour"
-  progress "pip-$1" "installing requirements/$1.txt" timeout 3600 .venv/bin/pip install --no-input --no-compile --retries 5 \
+  progress "pip-$1" "installing requirements/$1.txt" timeout --foreground 3600 .venv/bin/python -m pip install --no-input --no-compile --retries 5 \
     --progress-bar off "${options[@]}" -r "requirements/$1.txt" || die "pip install -r requirements/$1.txt failed"
   [[ $1 != demo ]] || PYTHONDONTWRITEBYTECODE= .venv/bin/python -c 'import matplotlib.pyplot, sklearn.datasets, torch' </dev/null
   exec 9>&-
