@@ -26,8 +26,9 @@ inline constexpr std::size_t kSnapshotChunk = 256 << 10;
 inline constexpr std::uint32_t kMaxKeptResults = 64;
 inline constexpr std::uint32_t kResultBlocks = 1023;
 
-// Of the stage that each member's Communicators have (collective/shm/stage.h): more than the cache of one
-// core where all of them together, `slots` at most, take no more than a part of the cache that cores share.
+// Of the stage that each member's Communicators have (collective/shm/bounce_buffer.h): more than the cache of
+// one core where all of them together, `slots` at most, take no more than a part of the cache that cores
+// share.
 [[nodiscard]] constexpr std::size_t stage_bytes(std::uint32_t slots) {
   constexpr std::size_t kLeast = 768 << 10;
   constexpr std::size_t kMost = 2304 << 10;

@@ -21,11 +21,11 @@ std::size_t last_level_cache(const std::string& folder) {
   return kib == 0 ? kAssumedCache : kib << 10;
 }
 
-Written written(Kind kind, bool in_place, bool staged) {
+StoreHint store_hint(Kind kind, bool in_place, bool bounced) {
   const bool sums = kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
-  if (kind == Kind::kSumPartials || (in_place && (sums || kind == Kind::kAlltoall))) return Written::kKept;
-  if (from_root(kind)) return Written::kCopied;
-  return sums && !staged ? Written::kReduced : Written::kReceived;
+  if (kind == Kind::kSumPartials || (in_place && (sums || kind == Kind::kAlltoall))) return StoreHint::kKept;
+  if (from_root(kind)) return StoreHint::kCopied;
+  return sums && !bounced ? StoreHint::kReduced : StoreHint::kReceived;
 }
 
 std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out) {
@@ -33,11 +33,11 @@ std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out)
   return within ? out : in + out;
 }
 
-Stores stores_of(Written what, std::size_t touched, std::size_t cache) {
+Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache) {
   std::size_t eighths = 8;
-  if (what == Written::kReceived) eighths = 4;
-  if (what == Written::kReduced) eighths = 3;
-  if (what == Written::kCopied) eighths = 2;
+  if (what == StoreHint::kReceived) eighths = 4;
+  if (what == StoreHint::kReduced) eighths = 3;
+  if (what == StoreHint::kCopied) eighths = 2;
   return touched >= cache / 8 * eighths ? Stores::kStream : Stores::kPlain;
 }
 

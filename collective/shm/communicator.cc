@@ -5,14 +5,14 @@
 // k+1 by the same owner, and read at k+1 and k+2. Three in a row lie apart (Turns), so its place is next
 // written at k+3 or later: behind rendezvous k+3, at which everybody has arrived who was through with k+2,
 // whatever the operations are. None is needed at the end of one. Who leaves behind its own arrival
-// (leaves_early()) sees all others there before it writes anything for the operation that follows. Payloads
-// are written before rendezvous k and read behind it, and there are two of them. Time starts anew with each
-// communicator, hence it settles: its members meet once before the first chunk or payload is written. Between
-// generations the gate does the same. Groups share the stage, each with a time of its own: then each
-// operation ends with a rendezvous (Family::has_groups).
+// (may_exit_eagerly()) sees all others there before it writes anything for the operation that follows.
+// Payloads are written before rendezvous k and read behind it, and there are two of them. Time starts anew
+// with each communicator, hence it settles: its members meet once before the first chunk or payload is
+// written. Between generations the gate does the same. Groups share the stage, each with a time of its own:
+// then each operation ends with a rendezvous (Family::has_groups).
 //
 // Why nobody changes memory that others read where it is, in the arena or by a copy of the kernel
-// (one_copy.cc): its owner is in the operation until a rendezvous behind those reads, and leaves none of
+// (single_copy.cc): its owner is in the operation until a rendezvous behind those reads, and leaves none of
 // these early. Who leaves because it failed takes its sign away first (Family::fail, foreign.h): what is read
 // then, or from a process that is gone and another in its place, is known to be wrong by who read it. Then,
 // or if the kernel refuses, chunks go through the stages as if nothing had been read, from the rendezvous on
@@ -28,38 +28,39 @@ namespace regroup::collective {
 using core::Result;
 using core::Status;
 
-ShmCommunicator::ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold)
-    : family_(std::move(family)),
-      slots_(std::move(seats.slots)),
-      rank_(seats.rank),
-      channel_(seats.peers[static_cast<std::size_t>(seats.rank)].channel),
+ShmCommunicator::ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold)
+    : engine_(std::move(engine)),
+      slots_(std::move(group.slots)),
+      rank_(group.rank),
+      channel_(group.peers[static_cast<std::size_t>(group.rank)].channel),
       ranks_fold_(std::move(ranks_fold)),
-      turns_(core::stage_bytes(family_->arena().spec().slots)),
-      paces_(family_->staging()),
-      arrivals_(family_->generation(), seats.instance, std::move(seats.peers), seats.rank),
-      settled_(seats.settled),
+      ring_(core::stage_bytes(engine_->arena().spec().slots)),
+      tuners_(engine_->store_policy()),
+      sync_(engine_->generation(), group.instance, std::move(group.peers), group.rank),
+      synchronised_(group.synchronised),
       inputs_(slots_.size()),
       results_(slots_.size()),
       sources_(slots_.size()) {
-  for (const core::SlotIndex slot : slots_) stages_.push_back(&stage_of(family_->arena(), slot));
+  for (const core::SlotIndex slot : slots_)
+    bounce_buffers_.push_back(&bounce_buffer_of(engine_->arena(), slot));
 }
 
 ShmCommunicator::~ShmCommunicator() {
-  family_->forget(*this);
+  engine_->detach(*this);
   release_channel(*channel_);
 }
 
 Result<Request> ShmCommunicator::start(const Operation& operation, core::TimePoint deadline) {
-  return start_part(call_of(operation, size()), operation, deadline);
+  return start_part(signature_of(operation, size()), operation, deadline);
 }
 
-Result<Request> ShmCommunicator::start_part(const Call& call, const Operation& operation,
+Result<Request> ShmCommunicator::start_part(const CollectiveSignature& signature, const Operation& operation,
                                             core::TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
   const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
-  auto ticket = message ? family_->start_message(*this, operation,
+  auto ticket = message ? engine_->start_message(*this, operation,
                                                  slots_[static_cast<std::size_t>(operation.root)], deadline)
-                        : family_->start(*this, operation, call, deadline);
+                        : engine_->start(*this, operation, signature, deadline);
   if (!ticket.ok()) return ticket.status();
   return Request(this, *ticket);
 }
@@ -76,42 +77,42 @@ Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
 Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   using State = Pending::State;
   const bool alone = size() == 1;
-  const auto meet = [&](std::span<const std::byte> payload) {
-    REGROUP_RETURN_IF_ERROR(family_->check());
-    return alone ? Status() : arrivals_.arrive(pending.call, payload);
+  const auto sync = [&](std::span<const std::byte> payload) {
+    REGROUP_RETURN_IF_ERROR(engine_->check());
+    return alone ? Status() : sync_.arrive(pending.signature, payload);
   };
   switch (pending.state) {
     case State::kNew: {
-      if (left_early_) {
+      if (exited_eagerly_) {
         pending.state = State::kCatchingUp;
         return true;
       }
-      if (is_shared(pending.operation) && !family_->gate_is_open()) return false;
-      const bool is_part = pending.call != call_of(pending.operation, size());
+      if (is_shared(pending.operation) && !engine_->fence_is_open()) return false;
+      const bool is_part = pending.signature != signature_of(pending.operation, size());
       begin(pending, plan_of(pending.operation, pending.closes, is_part), is_part);
-      pending.state =
-          settled_ || alone || !is_shared(pending.operation) || pending.operation.kind == Kind::kSumPartials
-              ? State::kWorking
-              : State::kSettling;
-      if (pending.state == State::kSettling) REGROUP_RETURN_IF_ERROR(meet({}));
+      pending.state = synchronised_ || alone || !is_shared(pending.operation) ||
+                              pending.operation.kind == Kind::kSumPartials
+                          ? State::kWorking
+                          : State::kFirstSync;
+      if (pending.state == State::kFirstSync) REGROUP_RETURN_IF_ERROR(sync({}));
       return true;
     }
     case State::kWorking: {
-      if (pending.phase == 1 && plan_.by_lines && !fetch_lines(pending.operation)) {
+      if (pending.phase == 1 && plan_.uses_inline_chunks && !fetch_inline_chunks(pending.operation)) {
         return Status(core::Code::kDataLoss,
                       fmt::format("{}: all have arrived, but what rank {} brought is not there",
-                                  name_of(pending.operation.kind), fetched_of_));
+                                  name_of(pending.operation.kind), fetched_ranks_));
       }
-      if (plan_.one_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
+      if (plan_.single_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
       if (plan_.streams()) complete_stores();  // what follows may not publish() anything
       pending.phase += 1;
       const bool last = pending.phase == pending.phases;
       if (last && (!pending.closes || alone)) return true;
-      pending.state = last ? State::kClosing : State::kMeeting;
-      REGROUP_RETURN_IF_ERROR(meet(payload));
-      if (leaves_early(pending)) {
-        left_early_ = true;
+      pending.state = last ? State::kFinalSync : State::kSyncing;
+      REGROUP_RETURN_IF_ERROR(sync(payload));
+      if (may_exit_eagerly(pending)) {
+        exited_eagerly_ = true;
         deliver_own(pending.operation);
         pending.phase = pending.phases;
         pending.state = State::kWorking;
@@ -119,19 +120,19 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
       return true;
     }
     case State::kCatchingUp:
-    case State::kSettling:
-    case State::kMeeting:
-    case State::kClosing: {
-      auto here = alone ? Result<bool>(true) : arrivals_.all_here(thorough);
-      if (arrivals_.is_over()) {
-        return Status(core::Code::kRevoked, fmt::format("generation {} is over", family_->generation()));
+    case State::kFirstSync:
+    case State::kSyncing:
+    case State::kFinalSync: {
+      auto here = alone ? Result<bool>(true) : sync_.all_arrived(thorough);
+      if (sync_.is_over()) {
+        return Status(core::Code::kRevoked, fmt::format("generation {} is over", engine_->generation()));
       }
       if (!here.ok() || !*here) return here;
-      family_->met(slots_);
-      settled_ = settled_ || pending.state == State::kSettling;
-      if (pending.state == State::kMeeting && pending.phase == 1) hear(pending);
-      if (plan_.one_copy && pending.state == State::kMeeting && pending.phase == 2) hear_votes(pending);
-      left_early_ = false;
+      engine_->on_sync(slots_);
+      synchronised_ = synchronised_ || pending.state == State::kFirstSync;
+      if (pending.state == State::kSyncing && pending.phase == 1) collect_offsets(pending);
+      if (plan_.single_copy && pending.state == State::kSyncing && pending.phase == 2) collect_votes(pending);
+      exited_eagerly_ = false;
       pending.state = pending.state == State::kCatchingUp ? State::kNew : State::kWorking;
       return true;
     }
@@ -142,10 +143,11 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
 // Its contribution lies where the others find it without this member, and it wants nothing of them: its last
 // rendezvous can wait for the next operation. Where some contributions lie in the arena there is one more,
 // of which it has heard.
-bool ShmCommunicator::leaves_early(const Pending& pending) const {
-  const bool last = pending.state == Pending::State::kMeeting && pending.phase + 1 == pending.phases;
+bool ShmCommunicator::may_exit_eagerly(const Pending& pending) const {
+  const bool last = pending.state == Pending::State::kSyncing && pending.phase + 1 == pending.phases;
   const bool heard = plan_.is_copied || from_root(pending.operation.kind) || pending.phase > 1;
-  return plan_.is_giver && last && heard && offsets_.in == kNowhere && !plan_.one_copy && !pending.closes;
+  return plan_.exits_eagerly && last && heard && offsets_.in == kNotInArena && !plan_.single_copy &&
+         !pending.closes;
 }
 
 Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uint32_t leaves, Output result,
@@ -176,8 +178,8 @@ Status ShmCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   partials_ = inputs;
   sum_blocks_ = &blocks;
   const Operation operation{Kind::kSumPartials, dtype, Op::kSum, static_cast<int>(leaves), result, result};
-  auto ticket = family_->start(*this, operation, call_of(operation, size()), deadline);
-  return ticket.ok() ? family_->wait(*ticket) : ticket.status();
+  auto ticket = engine_->start(*this, operation, signature_of(operation, size()), deadline);
+  return ticket.ok() ? engine_->wait(*ticket) : ticket.status();
 }
 
 }  // namespace regroup::collective

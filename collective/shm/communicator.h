@@ -12,22 +12,22 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "collective/shm/arrivals.h"
-#include "collective/shm/domains.h"
-#include "collective/shm/family.h"
-#include "collective/shm/one_copy.h"
-#include "collective/shm/pace.h"
+#include "collective/shm/bounce_buffer.h"
+#include "collective/shm/numa_domains.h"
 #include "collective/shm/plan.h"
-#include "collective/shm/stage.h"
+#include "collective/shm/progress_engine.h"
+#include "collective/shm/single_copy.h"
+#include "collective/shm/store_tuner.h"
+#include "collective/shm/sync_points.h"
 #include "collective/shm/tree_fold.h"
 
 namespace regroup::collective {
 
 class ShmCommunicator final : public Communicator {
  public:
-  using Seats = ShmSeats;
+  using Group = ShmGroup;
 
-  ShmCommunicator(std::shared_ptr<Family> family, Seats seats, TreeFold ranks_fold);
+  ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold);
   ~ShmCommunicator() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -42,54 +42,54 @@ class ShmCommunicator final : public Communicator {
 
   // For backends with members of this host. start() of a part of an operation of theirs: it is that one, in
   // `call`, on which the ranks must agree.
-  [[nodiscard]] core::Result<Request> start_part(const Call& call, const Operation& operation,
-                                                 core::TimePoint deadline);
+  [[nodiscard]] core::Result<Request> start_part(const CollectiveSignature& signature,
+                                                 const Operation& operation, core::TimePoint deadline);
   // Behind a failure: the rank that is in another operation, if that was why.
-  [[nodiscard]] std::optional<Arrivals::Stranger> stranger() const { return arrivals_.stranger(); }
+  [[nodiscard]] std::optional<SyncPoints::Mismatch> mismatch() const { return sync_.mismatch(); }
   [[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> split_off(int color, core::TimePoint deadline);
 
   // For the family: moves `pending` on without waiting; true when it is done.
   [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
-  [[nodiscard]] std::uint64_t one_copies() const { return one_copy_.done; }  // operations that went so
-  [[nodiscard]] const Family& family() const { return *family_; }
-  [[nodiscard]] std::shared_ptr<const Family> share_family() const { return family_; }
-  [[nodiscard]] std::string list_missing() { return arrivals_.list_missing(); }
+  [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done; }  // operations that went so
+  [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
+  [[nodiscard]] std::shared_ptr<const ProgressEngine> share_engine() const { return engine_; }
+  [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
 
  private:
-  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return family_->test(ticket); }
-  [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return family_->wait(ticket); }
+  [[nodiscard]] core::Result<bool> test(std::uint64_t ticket) override { return engine_->test(ticket); }
+  [[nodiscard]] core::Status wait(std::uint64_t ticket) override { return engine_->wait(ticket); }
   [[nodiscard]] core::Result<bool> step(Pending& pending, bool thorough);
-  [[nodiscard]] const Known* recall(const Operation& operation);
-  [[nodiscard]] const Known* remember(const Operation& operation);
-  Known& go_to(std::size_t at);
+  [[nodiscard]] const CachedPlan* find_cached(const Operation& operation);
+  [[nodiscard]] const CachedPlan* cache_plan(const Operation& operation);
+  CachedPlan& set_latest(std::size_t at);
   [[nodiscard]] bool has_caught_up(core::TimePoint deadline);
-  void fetch_ahead(const Operation& operation) const;
-  void make_ready(const Operation& operation, const Plan& plan) const;
-  [[nodiscard]] core::Status run_near(Pending& pending);
-  [[nodiscard]] bool run_quick(const Known& known, core::TimePoint deadline);
-  [[nodiscard]] bool run_pair(const Known& known);
-  void give(const Known& known);
-  [[nodiscard]] bool find_others(const Operation& operation, core::TimePoint deadline);
+  void prefetch_others(const Operation& operation) const;
+  void prefetch_next(const Operation& operation, const Plan& plan) const;
+  [[nodiscard]] core::Status run_unqueued(Pending& pending);
+  [[nodiscard]] bool run_fast(const CachedPlan& cached, core::TimePoint deadline);
+  [[nodiscard]] bool run_two_rank(const CachedPlan& cached);
+  void send_two_rank(const CachedPlan& cached);
+  [[nodiscard]] bool poll_others(const Operation& operation, core::TimePoint deadline);
   [[nodiscard]] bool is_shared(const Operation& operation) const;
   void choose_stores(Plan& plan, const Operation& o, std::size_t results, std::size_t through) const;
   [[nodiscard]] Plan plan_of(const Operation& operation, bool closes, bool is_part) const;
-  void begin(const Plan& plan, const Call& call, const Operation& operation);
+  void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
-  [[nodiscard]] bool leaves_early(const Pending& pending) const;
+  [[nodiscard]] bool may_exit_eagerly(const Pending& pending) const;
   // Does the piece of work `pending.phase`; returns what to bring to the rendezvous behind it.
   [[nodiscard]] std::span<const std::byte> work(Pending& pending);
-  void look_for_arena(const Operation& operation);
-  [[nodiscard]] std::span<const std::byte> announce(const Operation& operation) const;
-  void hear(Pending& pending);
-  [[nodiscard]] bool hopes_for_one_copy(const Operation& operation);
-  [[nodiscard]] std::span<const std::byte> announce_memory(const Operation& operation);
-  [[nodiscard]] bool hear_memory(const Operation& operation);
+  void locate_in_arena(const Operation& operation);
+  [[nodiscard]] std::span<const std::byte> arrival_payload(const Operation& operation) const;
+  void collect_offsets(Pending& pending);
+  [[nodiscard]] bool tries_single_copy(const Operation& operation);
+  [[nodiscard]] std::span<const std::byte> expose_memory(const Operation& operation);
+  [[nodiscard]] bool collect_memory(const Operation& operation);
   [[nodiscard]] core::Status read_all(const Pending& pending);
-  void hear_votes(Pending& pending);
-  [[nodiscard]] Output room_of(const Operation& operation, std::size_t rank);
-  void stage_lines(const Operation& operation);
-  [[nodiscard]] bool fetch_lines(const Operation& operation);
-  void stage_chunk(const Operation& operation, std::size_t index);
+  void collect_votes(Pending& pending);
+  [[nodiscard]] Output inline_destination(const Operation& operation, std::size_t rank);
+  void write_own_inline_chunks(const Operation& operation);
+  [[nodiscard]] bool fetch_inline_chunks(const Operation& operation);
+  void copy_in(const Operation& operation, std::size_t index);
   void fill_chunk(const Operation& operation, std::size_t index, Stores stores);
   void set_sources(const Operation& operation, std::size_t index);
   void fold_slice(const Operation& operation, std::size_t index);
@@ -97,41 +97,41 @@ class ShmCommunicator final : public Communicator {
   void deliver(const Operation& operation, std::size_t at, std::size_t bytes);
   void deliver_own(const Operation& operation);
   void fold_all_into_shared(const Operation& operation);
-  void look_for_levels(const Operation& operation);
-  void fold_in_two_levels(const Operation& operation, std::size_t turn);
+  void choose_levels(const Operation& operation);
+  void fold_in_two_levels(const Operation& operation, std::size_t index);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const;
-  [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t time) const {
-    return stages_[rank]->room_of(slots_[rank]) + turns_.at(time);
+  [[nodiscard]] std::byte* chunk(std::size_t rank, std::uint64_t epoch) const {
+    return bounce_buffers_[rank]->data_of(slots_[rank]) + ring_.at(epoch);
   }
   void fold_in_results(Pending& pending);
-  void end_chunk(const Operation& operation, std::size_t index, std::uint64_t time);
-  void take_chunk(const Operation& operation, std::size_t index, std::uint64_t time);
+  void end_chunk(const Operation& operation, std::size_t index, std::uint64_t epoch);
+  void copy_out(const Operation& operation, std::size_t index, std::uint64_t epoch);
 
-  const std::shared_ptr<Family> family_;
+  const std::shared_ptr<ProgressEngine> engine_;
   const std::vector<core::SlotIndex> slots_;  // by rank
   const int rank_;
-  core::Channel* const channel_;  // ours
-  const TreeFold ranks_fold_;     // over one input of each rank
-  std::vector<Stage*> stages_;    // by rank
-  Turns turns_;
-  Paces paces_;
-  Arrivals arrivals_;
-  bool settled_, left_early_ = false;  // the latter: not all were seen at the last rendezvous
+  core::Channel* const channel_;               // ours
+  const TreeFold ranks_fold_;                  // over one input of each rank
+  std::vector<BounceBuffer*> bounce_buffers_;  // by rank
+  SlotRing ring_;
+  StoreTuners tuners_;
+  SyncPoints sync_;
+  bool synchronised_, exited_eagerly_ = false;  // the latter: not all were seen at the last rendezvous
   // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
   std::optional<TwoLevels> levels_;
-  bool looked_for_levels_ = false;
-  std::array<Known, 32> known_;
-  std::size_t remembered_ = 0, latest_ = 0, repeats_ = 0;  // so many; the last that ran; 1: twice or more
+  bool levels_chosen_ = false;
+  std::array<CachedPlan, 32> plan_cache_;
+  std::size_t cached_count_ = 0, latest_ = 0, repeats_ = 0;  // so many; the last that ran; 1: twice or more
   // Of the operation under way.
   Plan plan_;
-  Call call_;
+  CollectiveSignature signature_;
   std::vector<const std::byte*> inputs_, results_;  // by rank: in the arena, or null
   std::vector<const std::byte*> sources_;           // by rank: of the chunk at hand
   std::vector<std::byte> fetched_;  // what lines held that is to be reduced, a room for each rank
-  std::size_t fetched_of_ = 0;      // so many of the first ranks
+  std::size_t fetched_ranks_ = 0;   // so many of the first ranks
   Offsets offsets_{};
   bool same_output_ = false;
-  OneCopyState one_copy_;
+  SingleCopyState single_copy_;
   const TreeFold* partials_fold_ = nullptr;  // of sum_partials
   std::span<const std::byte* const> partials_;
   const SumBlocks* sum_blocks_ = nullptr;

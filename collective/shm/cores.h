@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collective/shm/stage.h"
+#include "collective/shm/bounce_buffer.h"
 
 namespace regroup::collective {
 

@@ -39,21 +39,22 @@ Result<TreeFold> fold_of_ranks(std::size_t size) {
 }
 
 // What a member tells the others of a communicator that is split.
-struct Bid {
+struct SplitRequest {
   std::int32_t color;
   std::uint32_t free;      // a bit for each channel of a group that it does not hold
   std::uint64_t position;  // highest that any of them stood at in this generation
 };
 
-Bid bid_of(const core::Arena& arena, core::SlotIndex self, core::Generation generation, int color) {
-  Bid bid{color, 0, 0};
-  const Stage& stage = stage_of(arena, self);
+SplitRequest split_request_of(const core::Arena& arena, core::SlotIndex self, core::Generation generation,
+                              int color) {
+  SplitRequest request{color, 0, 0};
+  const BounceBuffer& buffer = bounce_buffer_of(arena, self);
   for (std::size_t i = 0; i < kGroups; ++i) {
-    const std::uint64_t instance = stage.groups[i].instance.load(std::memory_order_relaxed);
-    if (stage.groups[i].held.load(std::memory_order_relaxed) != generation) bid.free |= 1U << i;
-    if (instance >> 40 == generation) bid.position = std::max(bid.position, instance & kPositions);
+    const std::uint64_t instance = buffer.groups[i].instance.load(std::memory_order_relaxed);
+    if (buffer.groups[i].held.load(std::memory_order_relaxed) != generation) request.free |= 1U << i;
+    if (instance >> 40 == generation) request.position = std::max(request.position, instance & kPositions);
   }
-  return bid;
+  return request;
 }
 
 }  // namespace
@@ -67,39 +68,41 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::Ti
 }
 
 Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, core::TimePoint deadline) {
-  const core::Arena& arena = family_->arena();
-  family_->has_groups = true;  // in all members, since all split
-  const Bid mine = bid_of(arena, family_->self(), family_->generation(), color);
-  std::vector<Bid> bids(slots_.size());
-  REGROUP_RETURN_IF_ERROR(
-      run(Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(bids))),
-          deadline));
+  const core::Arena& arena = engine_->arena();
+  engine_->has_groups = true;  // in all members, since all split
+  const SplitRequest mine = split_request_of(arena, engine_->self(), engine_->generation(), color);
+  std::vector<SplitRequest> requests(slots_.size());
+  REGROUP_RETURN_IF_ERROR(run(
+      Operation::allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(requests))),
+      deadline));
   if (color < 0) return std::unique_ptr<ShmCommunicator>();
   std::uint32_t free = ~0U;
-  Seats seats;
-  seats.settled = true;  // with groups about, every operation ends with a rendezvous
-  for (std::size_t r = 0; r < bids.size(); ++r) {
-    if (bids[r].color != color) continue;
-    if (static_cast<int>(r) == rank_) seats.rank = static_cast<int>(seats.slots.size());
-    free &= bids[r].free;
-    seats.instance.value = std::max(seats.instance.value, bids[r].position + 1);
-    seats.slots.push_back(slots_[r]);
+  Group group;
+  group.synchronised = true;  // with groups about, every operation ends with a rendezvous
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    if (requests[r].color != color) continue;
+    if (static_cast<int>(r) == rank_) group.rank = static_cast<int>(group.slots.size());
+    free &= requests[r].free;
+    group.instance.value = std::max(group.instance.value, requests[r].position + 1);
+    group.slots.push_back(slots_[r]);
   }
   if (free == 0) {
     return Status(
         core::Code::kResourceExhausted,
         fmt::format("split: the {} members of color {} have no channel in common of the {} that each "
                     "can hold",
-                    seats.slots.size(), color, kGroups));
+                    group.slots.size(), color, kGroups));
   }
   const auto index = static_cast<std::size_t>(std::countr_zero(free));
-  for (const core::SlotIndex slot : seats.slots) {
-    seats.peers.push_back({&arena.line(slot), &stage_of(arena, slot).groups[index]});
+  for (const core::SlotIndex slot : group.slots) {
+    group.peers.push_back({&arena.line(slot), &bounce_buffer_of(arena, slot).groups[index]});
   }
-  stage_of(arena, family_->self()).groups[index].held.store(family_->generation(), std::memory_order_relaxed);
-  auto fold = fold_of_ranks(seats.slots.size());
+  bounce_buffer_of(arena, engine_->self())
+      .groups[index]
+      .held.store(engine_->generation(), std::memory_order_relaxed);
+  auto fold = fold_of_ranks(group.slots.size());
   if (!fold.ok()) return fold.status();
-  return std::make_unique<ShmCommunicator>(family_, std::move(seats), std::move(fold).value());
+  return std::make_unique<ShmCommunicator>(engine_, std::move(group), std::move(fold).value());
 }
 
 Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena, const core::World& world,
@@ -113,9 +116,9 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, cons
                                                   core::Seat self, const ShmOptions& options) {
   auto ranks = ranks_of(world, options);
   if (!ranks.ok()) return ranks.status();
-  ShmCommunicator::Seats seats;
-  seats.rank = -1;
-  seats.instance = options.instance;
+  ShmCommunicator::Group group;
+  group.rank = -1;
+  group.instance = options.instance;
   for (int r : *ranks) {
     const core::Seat seat = world.members[static_cast<std::size_t>(r)].seat;
     if (seat.node != self.node || seat.slot >= arena.spec().slots) {
@@ -124,23 +127,23 @@ Result<std::unique_ptr<ShmCommunicator>> open_shm(const core::Arena& arena, cons
                       "node {} with {} slots",
                       r, seat.node, seat.slot, self.node, arena.spec().slots));
     }
-    if (seat == self) seats.rank = static_cast<int>(seats.slots.size());
+    if (seat == self) group.rank = static_cast<int>(group.slots.size());
     core::Line& line = arena.line(seat.slot);
-    seats.slots.push_back(seat.slot);
-    seats.peers.push_back({&line, &line.channels[static_cast<std::size_t>(options.channel)]});
+    group.slots.push_back(seat.slot);
+    group.peers.push_back({&line, &line.channels[static_cast<std::size_t>(options.channel)]});
   }
-  if (seats.rank < 0) {
+  if (group.rank < 0) {
     return core::invalid_argument(
         fmt::format("make_shm: node {} slot {} is not among the {} members of generation {}", self.node,
-                    self.slot, seats.slots.size(), world.generation));
+                    self.slot, group.slots.size(), world.generation));
   }
-  auto fold = fold_of_ranks(seats.slots.size());
+  auto fold = fold_of_ranks(group.slots.size());
   if (!fold.ok()) return fold.status();
   const auto here =
       std::ranges::count(world.members, self.node, [](const core::WorldMember& m) { return m.seat.node; });
-  auto family = std::make_shared<Family>(arena, world.generation, options.instance, self.slot,
-                                         static_cast<std::size_t>(here), options);
-  return std::make_unique<ShmCommunicator>(std::move(family), std::move(seats), std::move(fold).value());
+  auto engine = std::make_shared<ProgressEngine>(arena, world.generation, options.instance, self.slot,
+                                                 static_cast<std::size_t>(here), options);
+  return std::make_unique<ShmCommunicator>(std::move(engine), std::move(group), std::move(fold).value());
 }
 
 }  // namespace regroup::collective

@@ -14,24 +14,24 @@ namespace regroup::collective {
 
 // Whether copies of ordinary memory, large enough for several chunks, are made by the kernel from the other's
 // memory instead of through the stages.
-enum class OneCopy : std::uint8_t { kWherePays, kAlways, kNever };
+enum class SingleCopyMode : std::uint8_t { kAuto, kAlways, kNever };
 
 // How members fill stages: by what their stores cost lately (pace.h), or always through or past the cache.
-enum class Staging : std::uint8_t { kMeasured, kPlain, kPast };
+enum class StorePolicy : std::uint8_t { kTuned, kPlain, kStream };
 
 // Whether small data travels in cache lines that say for themselves that they are there (lines.h): where this
 // processor gains by it, or, for tests, wherever it can or nowhere.
-enum class Lines : std::uint8_t { kWherePays, kAlways, kNever };
+enum class InlineMode : std::uint8_t { kAuto, kAlways, kNever };
 
 struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;
   core::Position
       instance;  // distinguishes successive communicators of one generation on one channel; only grows
-  std::vector<int> ranks;                  // of `world` that take part, ascending; empty: all
-  OneCopy one_copy = OneCopy::kWherePays;  // the same in all members
-  Staging staging = Staging::kMeasured;
-  Lines lines = Lines::kWherePays;  // the same in all members
-  std::optional<int> numa_node;     // this member's; nothing: of the cores that it may run on
+  std::vector<int> ranks;                              // of `world` that take part, ascending; empty: all
+  SingleCopyMode single_copy = SingleCopyMode::kAuto;  // the same in all members
+  StorePolicy store_policy = StorePolicy::kTuned;
+  InlineMode inline_mode = InlineMode::kAuto;  // the same in all members
+  std::optional<int> numa_node;                // this member's; nothing: of the cores that it may run on
 };
 
 // Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches

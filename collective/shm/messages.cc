@@ -14,13 +14,13 @@ namespace regroup::collective {
 namespace {
 
 std::size_t chunks_of(std::size_t bytes) {  // an empty message is one empty chunk
-  return std::max<std::size_t>(1, (bytes + kMailChunk - 1) / kMailChunk);
+  return std::max<std::size_t>(1, (bytes + kMessageChunk - 1) / kMessageChunk);
 }
 
 template <class T>
 std::span<T> chunk_of(std::span<T> data, std::uint64_t index) {
-  const std::size_t begin = index * kMailChunk;
-  return data.subspan(begin, std::min(kMailChunk, data.size() - begin));
+  const std::size_t begin = index * kMessageChunk;
+  return data.subspan(begin, std::min(kMessageChunk, data.size() - begin));
 }
 
 }  // namespace
@@ -59,16 +59,17 @@ bool Messages::is_first(const Message& message) const {
   return &*std::ranges::find_if(messages_, same) == &message;
 }
 
-core::Status Messages::open(Mail& mail) const {
-  const std::uint64_t before = mail.instance.load(std::memory_order_relaxed);
+core::Status Messages::open(PairCounters& counters) const {
+  const std::uint64_t before = counters.instance.load(std::memory_order_relaxed);
   if (before == instance_) return {};
   if (before > instance_) {
     return core::invalid_argument("communicator: a later one of this generation has exchanged messages");
   }
-  for (auto* word : {&mail.posted, &mail.taken, &mail.sent, &mail.offered, &mail.wanted}) {
+  for (auto* word :
+       {&counters.posted, &counters.taken, &counters.sent, &counters.offered, &counters.wanted}) {
     word->store(0, std::memory_order_relaxed);
   }
-  mail.instance.store(instance_, std::memory_order_seq_cst);
+  counters.instance.store(instance_, std::memory_order_seq_cst);
   return {};
 }
 
@@ -89,8 +90,8 @@ core::Status Messages::mismatch(const Message& message, std::uint64_t bytes) con
 }
 
 core::Result<bool> Messages::send(Message& message) {
-  Mail& mail = mine(message.peer);
-  const Mail& other = theirs(message.peer);
+  PairCounters& counters = mine(message.peer);
+  const PairCounters& other = theirs(message.peer);
   const std::uint64_t instance = other.instance.load(std::memory_order_seq_cst);
   if (instance < instance_ || (sender_ != 0 && sender_ != message.ticket)) return false;
   const std::size_t chunks = chunks_of(message.operation.in.size());
@@ -98,13 +99,13 @@ core::Result<bool> Messages::send(Message& message) {
     if (other.posted.load(std::memory_order_seq_cst) <= sends_[message.peer]) return false;
     sends_[message.peer] += 1;
     message.begun = true;
-    message.first = mail.sent.load(std::memory_order_relaxed);
+    message.first = counters.sent.load(std::memory_order_relaxed);
     sender_ = message.ticket;
-    mail.offered.store(message.operation.in.size(), std::memory_order_relaxed);
+    counters.offered.store(message.operation.in.size(), std::memory_order_relaxed);
     // Before the first chunk: behind the last one the receiver may want the next message already.
     const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
     if (wanted != message.operation.in.size()) {
-      publish(mail.sent, message.first + 1);  // it shall see what is offered
+      publish(counters.sent, message.first + 1);  // it shall see what is offered
       core::ring(arena_.line(message.peer).bell);
       return mismatch(message, wanted);
     }
@@ -113,23 +114,23 @@ core::Result<bool> Messages::send(Message& message) {
       instance > instance_ ? message.first + chunks : other.taken.load(std::memory_order_seq_cst);
   for (; message.chunks < chunks && message.first + message.chunks < taken + 2; ++message.chunks) {
     const auto chunk = chunk_of(message.operation.in, message.chunks);
-    std::byte* to = stage_of(arena_, self_).mail_chunk(message.first + message.chunks);
+    std::byte* to = bounce_buffer_of(arena_, self_).message_chunk(message.first + message.chunks);
     if (!chunk.empty()) std::memcpy(to, chunk.data(), chunk.size());
-    publish(mail.sent, message.first + message.chunks + 1);
-    moves_ += 1;
+    publish(counters.sent, message.first + message.chunks + 1);
+    progress_ += 1;
     core::ring(arena_.line(message.peer).bell);
   }
   return taken >= message.first + chunks;
 }
 
 core::Result<bool> Messages::receive(Message& message) {
-  Mail& mail = mine(message.peer);
-  const Mail& other = theirs(message.peer);
+  PairCounters& counters = mine(message.peer);
+  const PairCounters& other = theirs(message.peer);
   if (!message.begun) {
     message.begun = true;
-    message.first = mail.taken.load(std::memory_order_relaxed);
-    mail.wanted.store(message.operation.out.size(), std::memory_order_relaxed);
-    publish(mail.posted, mail.posted.load(std::memory_order_relaxed) + 1);
+    message.first = counters.taken.load(std::memory_order_relaxed);
+    counters.wanted.store(message.operation.out.size(), std::memory_order_relaxed);
+    publish(counters.posted, counters.posted.load(std::memory_order_relaxed) + 1);
     core::ring(arena_.line(message.peer).bell);
   }
   if (other.instance.load(std::memory_order_seq_cst) != instance_) return false;
@@ -140,17 +141,17 @@ core::Result<bool> Messages::receive(Message& message) {
     const std::uint64_t offered = other.offered.load(std::memory_order_relaxed);
     if (offered != message.operation.out.size()) return mismatch(message, offered);
     const auto chunk = chunk_of(message.operation.out, message.chunks);
-    const std::byte* from = stage_of(arena_, message.peer).mail_chunk(number);
+    const std::byte* from = bounce_buffer_of(arena_, message.peer).message_chunk(number);
     if (!chunk.empty()) std::memcpy(chunk.data(), from, chunk.size());
     message.chunks += 1;
-    publish(mail.taken, number + 1);
-    moves_ += 1;
+    publish(counters.taken, number + 1);
+    progress_ += 1;
     core::ring(arena_.line(message.peer).bell);
   }
   return true;
 }
 
-std::string Messages::waits_for(const Message& message) const {
+std::string Messages::describe_wait(const Message& message) const {
   const bool dead = arena_.line(message.peer).dead.load(std::memory_order_acquire) != 0;
   return fmt::format("{}: rank {}{} did not {}", name_of(message.operation.kind), message.operation.root,
                      dead ? " (dead)" : "", message.operation.kind == Kind::kSend ? "receive" : "send");

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "collective/operation.h"
-#include "collective/shm/stage.h"
+#include "collective/shm/bounce_buffer.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -39,19 +39,23 @@ class Messages {
   // size.
   [[nodiscard]] core::Status advance();
   // Grows with each chunk that was written or taken.
-  [[nodiscard]] std::uint64_t moves() const { return moves_; }
+  [[nodiscard]] std::uint64_t progress() const { return progress_; }
   [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is done
   [[nodiscard]] bool has_any_of(const void* communicator) const;
-  [[nodiscard]] std::string waits_for(const Message& message) const;
+  [[nodiscard]] std::string describe_wait(const Message& message) const;
 
  private:
   [[nodiscard]] core::Result<bool> advance(Message& message);
   [[nodiscard]] core::Result<bool> send(Message& message);
   [[nodiscard]] core::Result<bool> receive(Message& message);
-  [[nodiscard]] core::Status open(Mail& mail) const;
+  [[nodiscard]] core::Status open(PairCounters& counters) const;
   [[nodiscard]] bool is_first(const Message& message) const;
-  [[nodiscard]] Mail& mine(core::SlotIndex peer) const { return stage_of(arena_, self_).mail[peer]; }
-  [[nodiscard]] const Mail& theirs(core::SlotIndex peer) const { return stage_of(arena_, peer).mail[self_]; }
+  [[nodiscard]] PairCounters& mine(core::SlotIndex peer) const {
+    return bounce_buffer_of(arena_, self_).counters[peer];
+  }
+  [[nodiscard]] const PairCounters& theirs(core::SlotIndex peer) const {
+    return bounce_buffer_of(arena_, peer).counters[self_];
+  }
   [[nodiscard]] core::Status mismatch(const Message& message, std::uint64_t bytes) const;
 
   const core::Arena& arena_;
@@ -60,7 +64,7 @@ class Messages {
   std::deque<Message> messages_;  // in the order of their start
   std::uint64_t sender_ = 0;      // ticket of the one that has the chunks; 0: none
   std::uint64_t sends_[core::kMaxSlots] = {};
-  std::uint64_t moves_ = 0;
+  std::uint64_t progress_ = 0;
 };
 
 }  // namespace regroup::collective

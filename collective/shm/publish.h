@@ -43,9 +43,9 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes, Stores how) {
   std::size_t done = 0;
 #ifndef REGROUP_PLAIN_STORES
-  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kCacheLine = 64;
   if (how == Stores::kStream && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-    for (; done + kLine <= bytes; done += kLine) core::stream_line(to + done, from + done);
+    for (; done + kCacheLine <= bytes; done += kCacheLine) core::stream_line(to + done, from + done);
   }
 #endif
   static_cast<void>(how);
@@ -70,7 +70,7 @@ inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
 // Likewise for who has stored nothing past the cache since complete_stores(), and without waiting until the
 // others can see it, which takes as long as it takes to get all lines written before from those who read them
 // last. A look at other words that follows may come before it, unless a fence() is between them.
-inline void publish_and_go(std::atomic<std::uint64_t>& word, std::uint64_t value) {
+inline void publish_unfenced(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
 }
 
@@ -79,10 +79,10 @@ inline void publish_and_go(std::atomic<std::uint64_t>& word, std::uint64_t value
 inline void fence() { core::full_fence(); }
 
 // The cache line at `line` begins to come here from whoever has it, to be written.
-inline void make_own(const void* line) { core::prefetch_to_write(line); }
+inline void prefetch_for_write(const void* line) { core::prefetch_to_write(line); }
 
 // memcpy() of at most 64 bytes, for which a call takes longer than the copy.
-inline void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
+inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto ends = [&]<std::size_t Each>(std::integral_constant<std::size_t, Each>) {
     std::byte head[Each];
     std::byte tail[Each];

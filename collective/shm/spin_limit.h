@@ -14,11 +14,11 @@ namespace regroup::collective {
 // Were it longer, the ranks of two jobs that share cores would keep each other from them.
 class SpinLimit {
  public:
-  static constexpr std::chrono::microseconds kAfterAMove{50};
+  static constexpr std::chrono::microseconds kAfterProgress{50};
 
   // `moves`: how many the waiting member has seen in all.
-  [[nodiscard]] bool allows(std::uint64_t moves, core::TimePoint now) {
-    if (std::exchange(seen_, moves) != moves) end_ = now + kAfterAMove;
+  [[nodiscard]] bool allows(std::uint64_t progress, core::TimePoint now) {
+    if (std::exchange(seen_, progress) != progress) end_ = now + kAfterProgress;
     return now < end_;
   }
 

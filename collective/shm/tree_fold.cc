@@ -42,9 +42,9 @@ Accumulator accumulator_of(Dtype dtype) {
 }  // namespace
 
 ByteRange slice_of(std::size_t bytes, int index, int count) {
-  const std::size_t lines = (bytes + kLine - 1) / kLine;
+  const std::size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
   auto edge = [&](std::size_t i) {
-    return std::min(bytes, lines * i / static_cast<std::size_t>(count) * kLine);
+    return std::min(bytes, lines * i / static_cast<std::size_t>(count) * kCacheLine);
   };
   return {edge(static_cast<std::size_t>(index)), edge(static_cast<std::size_t>(index) + 1)};
 }
@@ -174,8 +174,8 @@ class TreeFold::Runner {
   Kernels::Widen widen_ = nullptr;
   Kernels::Narrow narrow_ = nullptr;
   std::uint32_t divisor_ = 1;
-  alignas(kLine) std::array<std::array<std::byte, kBlock>, kDepth> scratch_;
-  alignas(kLine) std::array<std::array<std::byte, kBlock>, 2> wide_;
+  alignas(kCacheLine) std::array<std::array<std::byte, kBlock>, kDepth> scratch_;
+  alignas(kCacheLine) std::array<std::array<std::byte, kBlock>, 2> wide_;
 };
 
 Kernels::Close TreeFold::close_of(Dtype dtype, Op op) const {

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collective/shm/arrivals.h"
+#include "collective/shm/sync_points.h"
 
 namespace regroup::collective {
 
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Communicator>> UcxCommunicator::open(std::shared_ptr<Engi
 
 Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
   REGROUP_RETURN_IF_ERROR(o.check(rank_, size()));
-  Job job{.line = line_, .ranks = ranks_, .call = call_of(o, size())};
+  Job job{.line = line_, .ranks = ranks_, .call = signature_of(o, size())};
   job.message = o.kind == Kind::kSend || o.kind == Kind::kReceive;
   if (job.message) {
     auto& count = (o.kind == Kind::kSend ? sent_ : received_)[static_cast<std::size_t>(o.root)];
@@ -94,7 +94,7 @@ Result<Request> UcxCommunicator::start(const Operation& o, TimePoint deadline) {
 }
 
 Task UcxCommunicator::collective(Operation o, std::uint64_t number) {
-  call_ = call_of(o, size());
+  call_ = signature_of(o, size());
   if (layout_.hosts.size() == 1) {
     co_await local(o);
     co_return;
@@ -145,9 +145,9 @@ Task UcxCommunicator::local(Operation o) {
 }
 
 void UcxCommunicator::fail_locally(const core::Status& why) {
-  const auto other = local_->stranger();
+  const auto other = local_->mismatch();
   if (!other || layout_.hosts.size() == 1) return engine_->fail(why);
-  engine_->disagree(call_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])], other->call);
+  engine_->disagree(call_, ranks_[static_cast<std::size_t>(layout_.here()[other->rank])], other->signature);
 }
 
 Task UcxCommunicator::compare_calls() { co_await local(Operation::barrier()); }
@@ -167,7 +167,7 @@ Task UcxCommunicator::send(Operation o, std::uint64_t number) {
       peer);
   const std::uint64_t wanted = wire.find(ready)->head.call.bytes;
   wire.drop(ready);
-  const LetterHead head{{line_, LetterKind::kMessage, number}, call_of(o, size())};
+  const LetterHead head{{line_, LetterKind::kMessage, number}, signature_of(o, size())};
   co_await Until(
       *engine_, [&] { return wire.reach(peer); }, peer);
   const Transfer transfer = wire.send(peer, head, wanted == o.in.size() ? o.in : Input());
@@ -190,7 +190,7 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   Wire& wire = engine_->wire();
   co_await Until(
       *engine_, [&] { return wire.reach(peer) && number <= got + Mailbox::kAsked; }, peer);
-  const LetterHead head{{line_, LetterKind::kReady, number}, call_of(o, size())};
+  const LetterHead head{{line_, LetterKind::kReady, number}, signature_of(o, size())};
   const Transfer asked = wire.send(peer, head, {});
   const LetterKey key{line_, LetterKind::kMessage, number, 0, peer};
   co_await Until(
@@ -205,7 +205,8 @@ Task UcxCommunicator::receive(Operation o, std::uint64_t number) {
   co_await Until(
       *engine_, [&] { return transfer.done() && asked.done(); }, peer);
   got += 1;
-  const Transfer receipt = wire.send(peer, {{line_, LetterKind::kReceipt, number}, call_of(o, size())}, {});
+  const Transfer receipt =
+      wire.send(peer, {{line_, LetterKind::kReceipt, number}, signature_of(o, size())}, {});
   co_await Until(
       *engine_, [&] { return receipt.done(); }, peer);
   if (!fits) {

@@ -125,7 +125,7 @@ class UcxCommunicator final : public Communicator {
   const std::unique_ptr<ShmCommunicator> local_;
   Scratch scratch_;
   std::uint64_t number_ = 0;         // of the last collective operation
-  Call call_;                        // of the one under way
+  CollectiveSignature call_;         // of the one under way
   std::vector<std::uint64_t> sent_;  // messages, by rank
   std::vector<std::uint64_t> received_;
   std::vector<std::uint64_t> got_;  // of these, those that have come

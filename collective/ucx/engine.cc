@@ -44,7 +44,7 @@ void Waiter::await_suspend(std::coroutine_handle<> task) {
   engine_.waiters_.push_back(this);
 }
 
-Engine::Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const Family> here)
+Engine::Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const ProgressEngine> here)
     : wire_(std::move(wire)), here_(std::move(here)) {}
 
 Engine::~Engine() {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "collective/communicator.h"
-#include "collective/shm/family.h"
+#include "collective/shm/progress_engine.h"
 #include "collective/ucx/task.h"
 #include "collective/ucx/wire.h"
 
@@ -59,7 +59,7 @@ struct Job {
   LineId line;
   std::vector<int> ranks;    // of its members in the World, by its own ranks
   std::uint64_t number = 0;  // of the collective operation in its line
-  Call call;
+  CollectiveSignature call;
   bool message = false;
   int peer = -1;  // of a message: rank in the communicator
   std::function<Task()> begin;
@@ -68,7 +68,7 @@ struct Job {
 class Engine {
  public:
   // `here`: of the members of this host, which knows their cores.
-  Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const Family> here);
+  Engine(std::shared_ptr<Wire> wire, std::shared_ptr<const ProgressEngine> here);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -87,7 +87,7 @@ class Engine {
   // Likewise, and tells the members of the operation under way: the ranks disagree.
   void fail_all(const core::Status& why);
   // A disagreement between us, in `mine`, and `rank` of the operation under way.
-  void disagree(const Call& mine, int rank, const Call& theirs);
+  void disagree(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs);
   // Operations of `line` under way fail, and with them all.
   void forget(const LineId& line);
 
@@ -127,7 +127,7 @@ class Engine {
   void settle();
 
   const std::shared_ptr<Wire> wire_;
-  const std::shared_ptr<const Family> here_;
+  const std::shared_ptr<const ProgressEngine> here_;
   core::TimePoint shared_until_{};  // others compute on our core: no yields until then
   std::uint64_t next_ticket_ = 1;
   std::deque<Pending> queue_;    // collective operations; the first is under way

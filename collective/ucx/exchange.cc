@@ -52,7 +52,7 @@ class Exchange::Arrival final : public Waiter {
   [[nodiscard]] Letter& await_resume() const { return *letter_; }
 
  private:
-  const Call call_;
+  const CollectiveSignature call_;
   const LetterKey key_;
   Letter* letter_ = nullptr;
 };

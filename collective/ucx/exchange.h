@@ -51,7 +51,7 @@ class Exchange {
  public:
   // `ranks` are the communicator's in the World. All outlive it.
   Exchange(Engine& engine, Scratch& scratch, const Layout& layout, const std::vector<int>& ranks, LineId line,
-           std::uint64_t number, Call call)
+           std::uint64_t number, CollectiveSignature call)
       : engine_(engine),
         scratch_(scratch),
         layout_(layout),
@@ -106,7 +106,7 @@ class Exchange {
   const std::vector<int>& ranks_;
   const LineId line_;
   const std::uint64_t number_;
-  const Call call_;
+  const CollectiveSignature call_;
 };
 
 // Awaits what an expression says.

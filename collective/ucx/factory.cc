@@ -52,7 +52,7 @@ Result<std::unique_ptr<Communicator>> make_ucx(std::shared_ptr<Wire> wire, const
   auto local = open_shm(wire->arena(), world, self, here);
   if (!local.ok()) return local.status();
   seats.local = std::move(*local);
-  auto engine = std::make_shared<Engine>(std::move(wire), seats.local->share_family());
+  auto engine = std::make_shared<Engine>(std::move(wire), seats.local->share_engine());
   return UcxCommunicator::open(std::move(engine), std::move(seats));
 }
 

@@ -27,7 +27,7 @@ std::optional<LetterHead> read_head(std::span<const std::byte> head, std::size_t
   if (head.size() != sizeof out) return std::nullopt;
   std::memcpy(&out, head.data(), sizeof out);
   const bool is_ours = out.nonce == nonce && out.key.kind <= LetterKind::kFailure && out.key.from >= 0 &&
-                       static_cast<std::size_t>(out.key.from) < ranks && is_call(out.call) &&
+                       static_cast<std::size_t>(out.key.from) < ranks && is_valid_signature(out.call) &&
                        may_have(out, bytes);
   return is_ours ? std::optional(out) : std::nullopt;
 }

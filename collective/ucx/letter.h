@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "collective/shm/arrivals.h"
+#include "collective/shm/sync_points.h"
 
 namespace regroup::collective {
 
@@ -44,7 +44,7 @@ struct LetterKey {
 // Travels in front of the data, as it lies in memory: members run the same program on the same architecture.
 struct LetterHead {
   LetterKey key;
-  Call call;                 // the operation, so that a disagreement shows
+  CollectiveSignature call;  // the operation, so that a disagreement shows
   std::uint64_t thanks = 0;  // so many letters that wait for thanks have come since the last letter
   std::uint64_t nonce = 0;   // of whom it is for, in this generation; only members know it
 };

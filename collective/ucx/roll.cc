@@ -59,7 +59,7 @@ void Engine::fail_all(const Status& why) {
   wire_->leave_word(text);
 }
 
-void Engine::disagree(const Call& mine, int rank, const Call& theirs) {
+void Engine::disagree(const CollectiveSignature& mine, int rank, const CollectiveSignature& theirs) {
   const auto& ranks = queue_.front().job.ranks;
   const auto number_of = [&](int r) { return std::ranges::find(ranks, r) - ranks.begin(); };
   fail_all(core::invalid_argument(

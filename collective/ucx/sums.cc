@@ -98,7 +98,7 @@ struct UcxCommunicator::Sum {
   const std::uint32_t leaves;
   const Output result;
   const Arithmetic arithmetic;
-  const Call call;
+  const CollectiveSignature call;
   const SumBlocks& blocks;
   const BlockGrid grid;
   Merge here;  // of what the caller has passed
@@ -137,7 +137,7 @@ Status UcxCommunicator::sum_partials(std::span<const Partial> partials, std::uin
   Sum sum_at_hand{leaves,
                   result,
                   Arithmetic::of(dtype, Op::kSum),
-                  call_of(o, size()),
+                  signature_of(o, size()),
                   blocks,
                   BlockGrid(result.size() / size_of(dtype), blocks.marks.size()),
                   std::move(*here),

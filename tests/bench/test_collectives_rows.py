@@ -139,7 +139,7 @@ def test_not_only_a_root_writes_lines_where_that_pays():
 
 
 def test_the_docs_know_the_limits_of_the_plan():
-    plan = (common.ROOT / "collective/shm/work.cc").read_text()
+    plan = (common.ROOT / "collective/shm/phases.cc").read_text()
     assert "(shares_cores ? 32 : 4) * kKiB" in plan
     assert "from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB" in plan
     copied = {"allreduce": 4 << 10, "broadcast": 32 << 10, "alltoall": 32 << 10}
@@ -147,8 +147,8 @@ def test_the_docs_know_the_limits_of_the_plan():
     assert f"return from_root(kind) ? {collectives_docs.LINES_OF_A_ROOT} : 0;" in plan
     assert "return (kind == Kind::kReduce ? 128 : 32) << 10;" in plan
     assert 2 * collectives_docs.SLICED == 32 << 10
-    stage = (common.ROOT / "collective/shm/stage.h").read_text()
-    assert f"kLines = {collectives_docs.LINES};" in stage
+    buffer = (common.ROOT / "collective/shm/bounce_buffer.h").read_text()
+    assert f"kInlineChunks = {collectives_docs.LINES};" in buffer
 
 
 def results(wrong=0):

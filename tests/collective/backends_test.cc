@@ -16,10 +16,10 @@ INSTANTIATE_TEST_SUITE_P(ShmThreads, Conformance, ::testing::ValuesIn(sizes_of(k
 INSTANTIATE_TEST_SUITE_P(ShmThreads, Sums, ::testing::ValuesIn(sizes_to_nine_of(kShmThreads)),
                          name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmThreads, Failures, ::testing::Values(Setting{kShmThreads, 4}), name_of_setting);
-constexpr Backend kOneCopyThreads{"OneCopyThreads", false, make_one_copy_job};
-INSTANTIATE_TEST_SUITE_P(OneCopyThreads, Conformance, ::testing::ValuesIn(sizes_of(kOneCopyThreads)),
+constexpr Backend kSingleCopyThreads{"SingleCopyThreads", false, make_single_copy_job};
+INSTANTIATE_TEST_SUITE_P(SingleCopyThreads, Conformance, ::testing::ValuesIn(sizes_of(kSingleCopyThreads)),
                          name_of_setting);
-INSTANTIATE_TEST_SUITE_P(OneCopyThreads, Failures, ::testing::Values(Setting{kOneCopyThreads, 4}),
+INSTANTIATE_TEST_SUITE_P(SingleCopyThreads, Failures, ::testing::Values(Setting{kSingleCopyThreads, 4}),
                          name_of_setting);
 
 #ifndef __SANITIZE_THREAD__  // sees no race between processes
@@ -30,10 +30,10 @@ INSTANTIATE_TEST_SUITE_P(ShmProcesses, Sums, ::testing::ValuesIn(sizes_to_nine_o
                          name_of_setting);
 INSTANTIATE_TEST_SUITE_P(ShmProcesses, Failures, ::testing::Values(Setting{kShmProcesses, 4}),
                          name_of_setting);
-constexpr Backend kOneCopyProcesses{"OneCopyProcesses", true, make_one_copy_job};
-INSTANTIATE_TEST_SUITE_P(OneCopyProcesses, Conformance, ::testing::ValuesIn(sizes_of(kOneCopyProcesses)),
-                         name_of_setting);
-INSTANTIATE_TEST_SUITE_P(OneCopyProcesses, Failures, ::testing::Values(Setting{kOneCopyProcesses, 4}),
+constexpr Backend kSingleCopyProcesses{"SingleCopyProcesses", true, make_single_copy_job};
+INSTANTIATE_TEST_SUITE_P(SingleCopyProcesses, Conformance,
+                         ::testing::ValuesIn(sizes_of(kSingleCopyProcesses)), name_of_setting);
+INSTANTIATE_TEST_SUITE_P(SingleCopyProcesses, Failures, ::testing::Values(Setting{kSingleCopyProcesses, 4}),
                          name_of_setting);
 #endif
 

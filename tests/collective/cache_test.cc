@@ -47,35 +47,35 @@ TEST_F(Cache, WhatCannotBeReadIsAssumed) {
 TEST(Stores, GoPastACacheThatDoesNotHoldThem) {
   constexpr std::size_t kEighth = 1 << 20;
   const struct {
-    Written written;
+    StoreHint store_hint;
     std::size_t eighths;  // from which on
   } rows[] = {
-      {Written::kReceived, 4},
-      {Written::kReduced, 3},
-      {Written::kCopied, 2},
-      {Written::kKept, 8},
+      {StoreHint::kReceived, 4},
+      {StoreHint::kReduced, 3},
+      {StoreHint::kCopied, 2},
+      {StoreHint::kKept, 8},
   };
   for (const auto& row : rows) {
     const std::size_t least = row.eighths * kEighth;
-    EXPECT_EQ(stores_of(row.written, 0, 8 * kEighth), Stores::kPlain) << row.eighths;
-    EXPECT_EQ(stores_of(row.written, least - 1, 8 * kEighth), Stores::kPlain) << row.eighths;
-    EXPECT_EQ(stores_of(row.written, least, 8 * kEighth), Stores::kStream) << row.eighths;
+    EXPECT_EQ(stores_of(row.store_hint, 0, 8 * kEighth), Stores::kPlain) << row.eighths;
+    EXPECT_EQ(stores_of(row.store_hint, least - 1, 8 * kEighth), Stores::kPlain) << row.eighths;
+    EXPECT_EQ(stores_of(row.store_hint, least, 8 * kEighth), Stores::kStream) << row.eighths;
   }
 }
 
 TEST(Stores, SayWhatIsWritten) {
-  EXPECT_EQ(written(Kind::kAllreduce, false, false), Written::kReduced);
-  EXPECT_EQ(written(Kind::kAllreduce, false, true), Written::kReceived);
-  EXPECT_EQ(written(Kind::kReduceScatter, false, false), Written::kReduced);
+  EXPECT_EQ(store_hint(Kind::kAllreduce, false, false), StoreHint::kReduced);
+  EXPECT_EQ(store_hint(Kind::kAllreduce, false, true), StoreHint::kReceived);
+  EXPECT_EQ(store_hint(Kind::kReduceScatter, false, false), StoreHint::kReduced);
   for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter, Kind::kAlltoall}) {
-    EXPECT_EQ(written(kind, true, true), Written::kKept) << name_of(kind);
+    EXPECT_EQ(store_hint(kind, true, true), StoreHint::kKept) << name_of(kind);
   }
-  EXPECT_EQ(written(Kind::kSumPartials, false, false), Written::kKept);
-  EXPECT_EQ(written(Kind::kAlltoall, false, false), Written::kReceived);
-  EXPECT_EQ(written(Kind::kAllgather, true, true), Written::kReceived);
-  EXPECT_EQ(written(Kind::kGather, true, false), Written::kReceived);
-  EXPECT_EQ(written(Kind::kBroadcast, false, true), Written::kCopied);
-  EXPECT_EQ(written(Kind::kScatter, true, false), Written::kCopied);
+  EXPECT_EQ(store_hint(Kind::kSumPartials, false, false), StoreHint::kKept);
+  EXPECT_EQ(store_hint(Kind::kAlltoall, false, false), StoreHint::kReceived);
+  EXPECT_EQ(store_hint(Kind::kAllgather, true, true), StoreHint::kReceived);
+  EXPECT_EQ(store_hint(Kind::kGather, true, false), StoreHint::kReceived);
+  EXPECT_EQ(store_hint(Kind::kBroadcast, false, true), StoreHint::kCopied);
+  EXPECT_EQ(store_hint(Kind::kScatter, true, false), StoreHint::kCopied);
 }
 
 TEST(Stores, CountMemoryThatIsBothOnce) {

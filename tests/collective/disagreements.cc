@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 constexpr core::Generation kFirst = 1;
 
 // The root of a broadcast or scatter, and who only contributes to a reduction or gathering.
-bool is_giver(const Shape& shape, int rank) {
+bool may_exit_eagerly(const Shape& shape, int rank) {
   const bool from = shape.kind == Kind::kBroadcast || shape.kind == Kind::kScatter;
   const bool to = shape.kind == Kind::kReduce || shape.kind == Kind::kGather;
   return (from && rank == shape.root) || (to && rank != shape.root);
@@ -76,12 +76,12 @@ TEST_P(Failures, RanksThatDisagreeAllLearnIt) {
       const Exchange exchange(mine, rank, ranks(), 1);
       const core::TimePoint begin = core::SystemClock().now();
       Status status = (*comm)->run(exchange.operation(), soon());
-      const bool gave = is_giver(mine, rank) && status.ok();  // and left before it could learn it
-      if (gave) status = (*comm)->barrier(soon());
+      const bool exited = may_exit_eagerly(mine, rank) && status.ok();  // and left before it could learn it
+      if (exited) status = (*comm)->barrier(soon());
       EXPECT_LT(core::SystemClock().now() - begin, 10s);
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr(row.odd_says));
-      EXPECT_THAT(status.message(), HasSubstr(gave ? "barrier" : row.usual_says));
+      EXPECT_THAT(status.message(), HasSubstr(exited ? "barrier" : row.usual_says));
       EXPECT_THAT(status.message(), HasSubstr("rank 1 "));
       ++board_->through;
       EXPECT_TRUE(eventually([&] { return board_->announced == kFirst; }));

@@ -60,7 +60,7 @@ Shape shape_of(Kind kind, std::size_t whole, std::size_t ranks, int root, bool i
   return {kind, Dtype::kFloat32, Op::kSum, root, elements, in_place};
 }
 
-using Params = std::tuple<std::size_t, OneCopy, Staging>;
+using Params = std::tuple<std::size_t, SingleCopyMode, StorePolicy>;
 
 // One thread moves all members on, one call at a time in random order; so whoever is done goes on while the
 // others are anywhere in the operation.
@@ -69,8 +69,8 @@ class ShmArena : public ::testing::TestWithParam<Params> {
   explicit ShmArena(std::size_t largest = 0)
       : largest_(largest > 0 ? largest : (ranks_ > kFewRanks ? 131'076 : 300'004)) {
     ShmOptions options;
-    options.one_copy = std::get<1>(GetParam());
-    options.staging = std::get<2>(GetParam());
+    options.single_copy = std::get<1>(GetParam());
+    options.store_policy = std::get<2>(GetParam());
     for (std::size_t slot = 0; slot < ranks_; ++slot) {
       auto comm = make_shm(arena_, world_, {0, static_cast<core::SlotIndex>(slot)}, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
@@ -199,15 +199,16 @@ TEST_P(ShmArenaPieces, AllreduceWithAResultForEachRank) {
 // Every number of ranks in every way takes minutes: only with REGROUP_TEST_FULL.
 std::vector<Params> params() {
 #ifdef __SANITIZE_THREAD__  // one thread cannot race, and is slow
-  return {{3, OneCopy::kNever, Staging::kPlain}, {3, OneCopy::kAlways, Staging::kPast}};
+  return {{3, SingleCopyMode::kNever, StorePolicy::kPlain},
+          {3, SingleCopyMode::kAlways, StorePolicy::kStream}};
 #else
   std::vector<Params> all;
   const bool full = std::getenv("REGROUP_TEST_FULL") != nullptr;
   for (std::size_t ranks = 1; ranks < 10; ++ranks) {
-    for (const auto one_copy : {OneCopy::kNever, OneCopy::kAlways}) {
-      for (const auto staging : {Staging::kPlain, Staging::kPast}) {
-        const bool usual = one_copy == OneCopy::kNever && staging == Staging::kPlain;
-        if (full || usual || ranks == 2 || ranks == 5) all.emplace_back(ranks, one_copy, staging);
+    for (const auto single_copy : {SingleCopyMode::kNever, SingleCopyMode::kAlways}) {
+      for (const auto store_policy : {StorePolicy::kPlain, StorePolicy::kStream}) {
+        const bool usual = single_copy == SingleCopyMode::kNever && store_policy == StorePolicy::kPlain;
+        if (full || usual || ranks == 2 || ranks == 5) all.emplace_back(ranks, single_copy, store_policy);
       }
     }
   }
@@ -215,15 +216,16 @@ std::vector<Params> params() {
 #endif
 }
 const auto kNameOfParam = [](const auto& info) {
-  const bool past = std::get<2>(info.param) == Staging::kPast;
+  const bool past = std::get<2>(info.param) == StorePolicy::kStream;
   return std::to_string(std::get<0>(info.param)) +
-         (std::get<1>(info.param) == OneCopy::kAlways ? "OneCopy" : "Staged") + (past ? "PastTheCache" : "");
+         (std::get<1>(info.param) == SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
+         (past ? "PastTheCache" : "");
 };
-const auto kBothStagings = ::testing::Values(Staging::kPlain, Staging::kPast);
+const auto kBothStagings = ::testing::Values(StorePolicy::kPlain, StorePolicy::kStream);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArena, ::testing::ValuesIn(params()), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmArenaPieces,
                          ::testing::Combine(::testing::Values<std::size_t>(2, 3, 4),
-                                            ::testing::Values(OneCopy::kNever), kBothStagings),
+                                            ::testing::Values(SingleCopyMode::kNever), kBothStagings),
                          kNameOfParam);
 
 struct Case {

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
-#include "collective/shm/stage.h"
 #include "tests/collective/covers.h"
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"

@@ -234,9 +234,9 @@ TEST_P(ShmFailure, DeadlineNamesTheOperationAndWhoIsMissing) {
 // The same in all ranks, but of rank 1 as a part of something else.
 TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
   std::vector<std::byte> outer(104);
-  const auto call_with = [&](std::size_t bytes) {
+  const auto signature_with = [&](std::size_t bytes) {
     const auto data = std::span(outer).first(bytes);
-    return call_of(collective::Operation::allreduce(data, data, Dtype::kFloat32), 2 * kSize);
+    return signature_of(collective::Operation::allreduce(data, data, Dtype::kFloat32), 2 * kSize);
   };
   auto body = [&](const core::Arena& arena, int rank) {
     auto comm = open_shm(arena, make_world(1, kSize), {0, static_cast<core::SlotIndex>(rank)}, {});
@@ -244,19 +244,19 @@ TEST_P(ShmFailure, PartsOfUnlikeOperationsAreADisagreement) {
     std::vector<std::byte> in(4000);
     std::vector<std::byte> out(in.size() * kSize);
     const auto gather = collective::Operation::allgather(in, out);
-    auto agreed = (*comm)->start_part(call_with(100), gather, soon());
+    auto agreed = (*comm)->start_part(signature_with(100), gather, soon());
     ASSERT_TRUE(agreed.ok() && agreed->wait().ok());
-    EXPECT_FALSE((*comm)->stranger().has_value());
-    auto request = (*comm)->start_part(call_with(rank == 1 ? 104 : 100), gather, soon());
+    EXPECT_FALSE((*comm)->mismatch().has_value());
+    auto request = (*comm)->start_part(signature_with(rank == 1 ? 104 : 100), gather, soon());
     ASSERT_TRUE(request.ok());
     const Status status = request->wait();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(status.message(), ::testing::HasSubstr("in allreduce of 104 bytes (float32, sum)"));
     EXPECT_THAT(status.message(), ::testing::HasSubstr("in allreduce of 100 bytes (float32, sum)"));
-    ASSERT_TRUE((*comm)->stranger().has_value());
-    const auto [other, call] = *(*comm)->stranger();
+    ASSERT_TRUE((*comm)->mismatch().has_value());
+    const auto [other, signature] = *(*comm)->mismatch();
     EXPECT_EQ(other == 1, rank != 1);
-    EXPECT_EQ(call, call_with(rank == 1 ? 100 : 104));
+    EXPECT_EQ(signature, signature_with(rank == 1 ? 100 : 104));
   };
   run_ranks(arena_, GetParam(), kSize, body);
 }

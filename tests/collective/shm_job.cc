@@ -12,12 +12,13 @@ namespace {
 
 class ShmJob final : public Job {
  public:
-  ShmJob(core::Arena arena, OneCopy one_copy) : arena_(std::move(arena)), one_copy_(one_copy) {}
+  ShmJob(core::Arena arena, SingleCopyMode single_copy)
+      : arena_(std::move(arena)), single_copy_(single_copy) {}
 
   core::Result<std::unique_ptr<Communicator>> open(const core::World& world, int rank) override {
     core::stand_before<core::RealPolicy>(line(rank).left, world.generation);
     ShmOptions options;
-    options.one_copy = one_copy_;
+    options.single_copy = single_copy_;
     return make_shm(arena_, world, {0, static_cast<core::SlotIndex>(rank)}, options);
   }
   void leave(core::Generation g, int rank) override {
@@ -35,24 +36,24 @@ class ShmJob final : public Job {
   }
   std::unique_ptr<Job> in_child() override {
     auto arena = core::Arena::open(core::Fd(::dup(arena_.memfd())));
-    return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena), one_copy_) : nullptr;
+    return arena.ok() ? std::make_unique<ShmJob>(std::move(*arena), single_copy_) : nullptr;
   }
 
  private:
   [[nodiscard]] core::Line& line(int rank) const { return arena_.line(static_cast<core::SlotIndex>(rank)); }
 
   core::Arena arena_;
-  const OneCopy one_copy_;
+  const SingleCopyMode single_copy_;
   core::MemberId next_id_ = 1000;
 };
 
-std::unique_ptr<Job> make_job(int ranks, OneCopy one_copy) {
-  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}), one_copy);
+std::unique_ptr<Job> make_job(int ranks, SingleCopyMode single_copy) {
+  return std::make_unique<ShmJob>(make_arena({.slots = static_cast<std::uint32_t>(ranks)}), single_copy);
 }
 
 }  // namespace
 
-std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, OneCopy::kWherePays); }
-std::unique_ptr<Job> make_one_copy_job(int ranks) { return make_job(ranks, OneCopy::kAlways); }
+std::unique_ptr<Job> make_shm_job(int ranks) { return make_job(ranks, SingleCopyMode::kAuto); }
+std::unique_ptr<Job> make_single_copy_job(int ranks) { return make_job(ranks, SingleCopyMode::kAlways); }
 
 }  // namespace regroup::collective::testing

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
-#include "collective/shm/stage.h"
 #include "tests/collective/harness.h"
 
 namespace regroup::collective::testing::shm_messages {
@@ -39,7 +39,7 @@ class ShmMessages : public ::testing::Test {
 // The receiver that had to wait rang long ago: nobody rings again when its turn comes.
 TEST_F(ShmMessages, WhatWaitedForTheSendersTurnGoesOutWhenThatComes) {
   const auto small = make_leaf(Dtype::kUint8, 100, 1);
-  const auto large = make_leaf(Dtype::kUint8, 3 * kMailChunk, 2);
+  const auto large = make_leaf(Dtype::kUint8, 3 * kMessageChunk, 2);
   std::vector<std::byte> at_0(small.size()), at_1(large.size());
 
   Request receive_1 = start(1, Operation::receive(at_1, 2));

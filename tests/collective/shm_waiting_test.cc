@@ -56,7 +56,7 @@ TEST(ShmSpin, WhereTheCoresOfAllRanksSuffice) {
       if (to != kFree) bind_to(cores[static_cast<std::size_t>(to)]);
       const auto comm = open_comm(arena, rank);
       ASSERT_TRUE(comm->barrier(soon()).ok());
-      EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).family().spins(), row.spins) << "rank " << rank;
+      EXPECT_EQ(static_cast<ShmCommunicator&>(*comm).engine().spins(), row.spins) << "rank " << rank;
     });
   }
 }
@@ -77,13 +77,13 @@ TEST(ShmSpin, AMemberThatMovesCountsWhereItWasUntilTheNextGeneration) {
     const core::Seat seat{0, static_cast<core::SlotIndex>(rank)};
     auto region = make_shm(arena, make_world(1, 2), seat, options);
     ASSERT_TRUE(region.ok() && (*region)->barrier(soon()).ok());
-    EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).family().spins());
+    EXPECT_TRUE(static_cast<ShmCommunicator&>(**region).engine().spins());
     both_counted.arrive_and_wait();  // a member in the next generation says that this one is over
     steps.reset();
     core::stand_before<core::RealPolicy>(arena.line(seat.slot).left, 2);
     auto next = make_shm(arena, make_world(2, 2), seat, {});
     ASSERT_TRUE(next.ok() && (*next)->barrier(soon()).ok());
-    EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).family().shares_cores());
+    EXPECT_TRUE(static_cast<ShmCommunicator&>(**next).engine().shares_cores());
   });
 }
 
@@ -166,12 +166,12 @@ TEST(ShmSpin, ALittleLateIsNoReasonToSleep) {
 // Each move counts anew, however long all of them take; a core is not left for each chunk of a long
 // operation.
 TEST(SpinLimit, CountsFromTheLastMove) {
-  constexpr auto kAlmost = SpinLimit::kAfterAMove - 1us;
+  constexpr auto kAlmost = SpinLimit::kAfterProgress - 1us;
   SpinLimit limit;
   core::TimePoint now{1h};
-  for (std::uint64_t moves = 0; moves < 1000; ++moves, now += kAlmost) {
-    EXPECT_TRUE(limit.allows(moves, now));
-    EXPECT_TRUE(limit.allows(moves, now + kAlmost));
+  for (std::uint64_t progress = 0; progress < 1000; ++progress, now += kAlmost) {
+    EXPECT_TRUE(limit.allows(progress, now));
+    EXPECT_TRUE(limit.allows(progress, now + kAlmost));
   }
   EXPECT_TRUE(limit.allows(999, now));
   EXPECT_FALSE(limit.allows(999, now + 1us));

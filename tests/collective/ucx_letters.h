@@ -44,7 +44,7 @@ inline constexpr std::uint64_t kNonce = 0x1234'5678'9abc'def0;
   const bool message = kind == LetterKind::kReady || kind == LetterKind::kMessage;
   const Operation o =
       message ? Operation::send(eight, 0) : Operation::allreduce(eight, eight, Dtype::kFloat32, Op::kSum);
-  return {{kAllRanks, kind, 1, 0, from}, call_of(o, 3), 1, nonce};
+  return {{kAllRanks, kind, 1, 0, from}, signature_of(o, 3), 1, nonce};
 }
 
 [[nodiscard]] inline std::vector<Said> good_letters(int from, std::uint64_t nonce = kNonce) {

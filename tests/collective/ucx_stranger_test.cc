@@ -262,7 +262,8 @@ TEST_F(UcxStranger, WhoHoldsWhatNobodyCanEndsTheSum) {
     SCOPED_TRACE(row.name);
     board_->through = 0;
     const auto talk = [&](Stranger& stranger) {
-      LetterHead head{{kAllRanks, LetterKind::kData, 1, Piece{Piece::kNodes}.pack(), 0}, call_of(sum, 2)};
+      LetterHead head{{kAllRanks, LetterKind::kData, 1, Piece{Piece::kNodes}.pack(), 0},
+                      signature_of(sum, 2)};
       head.nonce = stranger.nonce();
       stranger.say(bytes_of(head), row.nodes);
       head.key.kind = LetterKind::kReceipt;  // of theirs
@@ -289,7 +290,7 @@ Bytes head_of_sum(std::uint64_t nonce) {
   Bytes one(sizeof(float));
   const Operation sum = Operation::allreduce(one, one, Dtype::kFloat32, Op::kSum);
   return bytes_of(
-      {{kAllRanks, LetterKind::kData, 1, Piece{Piece::kWhole}.pack(), 0}, call_of(sum, 2), 0, nonce});
+      {{kAllRanks, LetterKind::kData, 1, Piece{Piece::kWhole}.pack(), 0}, signature_of(sum, 2), 0, nonce});
 }
 
 void UcxStranger::sum_once_refused(int rank, Communicator& comm, std::uint64_t letters,

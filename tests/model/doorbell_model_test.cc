@@ -257,7 +257,7 @@ TEST(DoorbellModel, MutantCountsWithAReleaseStoreNeedsStoreBuffers) {
   expect_caught<CountsWithAReleaseStore>({1}, true);
 }
 
-// Who meets whom as collective/shm/arrivals.cc says: announce, look, then ring(), or confirm() and sleep.
+// Who meets whom as collective/shm/sync_points.cc says: announce, look, then ring(), or confirm() and sleep.
 struct Meets {
   static constexpr bool kFencesBeforeItRings = true;
   static constexpr bool kLooksBehindItsFence = true;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collective/shm/arrivals.h"
+#include "collective/shm/sync_points.h"
 #include "core/memory_limit.h"
 #include "tools/bench/runner.h"
 

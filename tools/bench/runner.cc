@@ -9,9 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include "collective/shm/arrivals.h"
 #include "collective/shm/kernels.h"
 #include "collective/shm/publish.h"
+#include "collective/shm/sync_points.h"
 #include "collective/shm/tree_fold.h"
 #include "core/cpu.h"
 #include "tools/bench/start_barrier.h"

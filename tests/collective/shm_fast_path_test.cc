@@ -11,7 +11,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing::shm_quick {
+namespace regroup::collective::testing::shm_fast_path {
 namespace {
 
 using core::Code;
@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 constexpr int kSize = 2;
 
 std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot, int size = kSize,
-                                        Lines lines = Lines::kWherePays) {
+                                        InlineMode inline_mode = InlineMode::kAuto) {
   ShmOptions options;
-  options.lines = lines;
+  options.inline_mode = inline_mode;
   auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(size)),
                        {0, static_cast<core::SlotIndex>(slot)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
@@ -44,7 +44,7 @@ constexpr Case kCases[] = {
     {Dtype::kInt16, Op::kBand, 512, std::byte{1}}, {Dtype::kUint8, Op::kAvg, 8, std::byte{4}},
 };
 
-TEST(ShmQuick, OperationsComeAgainInAnyOrder) {
+TEST(ShmFastPath, OperationsComeAgainInAnyOrder) {
   constexpr int kRounds = 3000;
   const core::Arena arena = make_arena({.slots = kSize});
   run_all(Ranks::kThreads, kSize, [&](int rank) {
@@ -71,7 +71,7 @@ TEST(ShmQuick, OperationsComeAgainInAnyOrder) {
 }
 
 // Rank 1 ends with another operation than rank 0, behind `before` of the same.
-TEST(ShmQuick, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
+TEST(ShmFastPath, ADifferenceIsNamedBehindOperationsThatWereTheSame) {
   for (int before = 1; before < 6; ++before) {
     const core::Arena arena = make_arena({.slots = kSize});
     run_all(Ranks::kThreads, kSize, [&](int rank) {
@@ -121,18 +121,18 @@ struct Member {
   int ranks;
   std::size_t elements;  // of 4 bytes
   bool on_one_core = false;
-  Lines lines = Lines::kWherePays;
+  InlineMode inline_mode = InlineMode::kAuto;
 };
-class ShmQuickKinds : public ::testing::TestWithParam<Member> {
+class ShmFastPathKinds : public ::testing::TestWithParam<Member> {
  protected:
   static std::unique_ptr<Communicator> open(const core::Arena& arena, int rank) {
     if (GetParam().on_one_core) bind_to(own_cores().front());
-    return open_comm(arena, rank, GetParam().ranks, GetParam().lines);
+    return open_comm(arena, rank, GetParam().ranks, GetParam().inline_mode);
   }
 };
 
 // Each one several times over, by its own plan from the second time on.
-TEST_P(ShmQuickKinds, EveryKindWithEveryRootWhereverItLies) {
+TEST_P(ShmFastPathKinds, EveryKindWithEveryRootWhereverItLies) {
   constexpr std::uint64_t kTimes = 12;
   const int ranks = GetParam().ranks;
   const std::size_t elements = GetParam().elements;
@@ -155,7 +155,7 @@ TEST_P(ShmQuickKinds, EveryKindWithEveryRootWhereverItLies) {
 }
 
 // A ring of more than a member keeps in mind: each is forgotten before it comes again.
-TEST_P(ShmQuickKinds, ARingOfFortyThatDiffer) {
+TEST_P(ShmFastPathKinds, ARingOfFortyThatDiffer) {
   constexpr std::uint64_t kSizes = 8, kTimes = 160;
   const int ranks = GetParam().ranks;
   const core::Arena arena = make_arena({.slots = static_cast<std::uint32_t>(ranks)});
@@ -177,15 +177,15 @@ TEST_P(ShmQuickKinds, ARingOfFortyThatDiffer) {
 }
 
 constexpr Member in_lines(int ranks, std::size_t elements) {
-  return {ranks, elements, false, Lines::kAlways};
+  return {ranks, elements, false, InlineMode::kAlways};
 }
 constexpr Member in_chunks(int ranks, std::size_t elements) {
-  return {ranks, elements, false, Lines::kNever};
+  return {ranks, elements, false, InlineMode::kNever};
 }
 
 // In the arrival, in two lines, in many, in the stage; on one core without lines, and in the stage what
-// elsewhere takes several rendezvous. InLines, InChunks: also where the processor would not.
-INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
+// elsewhere takes several rendezvous. InlineChunks, InChunks: also where the processor would not.
+INSTANTIATE_TEST_SUITE_P(Shapes, ShmFastPathKinds,
                          ::testing::Values(Member{2, 2}, Member{2, 14}, Member{2, 20}, Member{2, 200},
                                            Member{2, 450}, Member{2, 1500}, Member{3, 3}, Member{3, 20},
                                            Member{5, 1}, Member{2, 2, true}, Member{2, 20, true},
@@ -197,10 +197,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ShmQuickKinds,
                            return std::to_string(info.param.ranks) + "RanksOf" +
                                   std::to_string(info.param.elements) +
                                   (info.param.on_one_core ? "OnOneCore" : "") +
-                                  (info.param.lines == Lines::kAlways  ? "InLines"
-                                   : info.param.lines == Lines::kNever ? "InChunks"
-                                                                       : "");
+                                  (info.param.inline_mode == InlineMode::kAlways  ? "InlineChunks"
+                                   : info.param.inline_mode == InlineMode::kNever ? "InChunks"
+                                                                                  : "");
                          });
 
 }  // namespace
-}  // namespace regroup::collective::testing::shm_quick
+}  // namespace regroup::collective::testing::shm_fast_path

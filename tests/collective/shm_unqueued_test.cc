@@ -11,7 +11,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/shm_comm.h"
 
-namespace regroup::collective::testing::shm_near {
+namespace regroup::collective::testing::shm_unqueued {
 namespace {
 
 using core::Code;
@@ -54,9 +54,9 @@ TEST_P(ShmLimits, WhatIsCopiedNeedsOneRendezvous) {
         Exchange exchange(shape, rank, ranks, make_inputs(shape, ranks, time), room);
         const std::uint64_t before = arrivals_in(arena.line(slot).channels[0]);
         ASSERT_EQ(comm->run(exchange.operation(), soon()).to_string(), "ok");
-        const std::uint64_t met = arrivals_in(arena.line(slot).channels[0]) - before;
+        const std::uint64_t sync_points = arrivals_in(arena.line(slot).channels[0]) - before;
         ASSERT_EQ(exchange.verify(), "");
-        EXPECT_EQ(met > 1, is_more || time == 0) << shape.to_string();  // the first settles
+        EXPECT_EQ(sync_points > 1, is_more || time == 0) << shape.to_string();  // the first settles
       }
     }
   });
@@ -77,11 +77,11 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ShmLimits,
                                   (info.param.on_one_core ? "OnOneCore" : "");
                          });
 
-class ShmNear : public ::testing::TestWithParam<Ranks> {};
+class ShmUnqueued : public ::testing::TestWithParam<Ranks> {};
 
 // Rank 0 has the same operations again and again, and knows them; where the memory of the others lies decides
 // each time how they go.
-TEST_P(ShmNear, TheOthersMemoryIsElsewhereEachTime) {
+TEST_P(ShmUnqueued, TheOthersMemoryIsElsewhereEachTime) {
   constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kReduce,    Kind::kReduceScatter, Kind::kAllgather,
                              Kind::kAlltoall,  Kind::kBroadcast, Kind::kGather,        Kind::kScatter};
   constexpr std::size_t kWholes[] = {40'000, 200'000};
@@ -110,7 +110,7 @@ TEST_P(ShmNear, TheOthersMemoryIsElsewhereEachTime) {
     });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, ShmNear,
+INSTANTIATE_TEST_SUITE_P(Ranks, ShmUnqueued,
 #ifdef __SANITIZE_THREAD__  // sees no race between processes and makes them slow
                          ::testing::Values(Ranks::kThreads),
 #else
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShmNear,
                          });
 
 // Behind operations that were the same.
-TEST(ShmNearFailure, ADifferenceIsNamed) {
+TEST(ShmUnqueuedFailure, ADifferenceIsNamed) {
   constexpr std::size_t kBytes = 300'000;
   const core::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
@@ -140,7 +140,7 @@ TEST(ShmNearFailure, ADifferenceIsNamed) {
   });
 }
 
-TEST(ShmNearFailure, ADeadlinePassesWhileAllGoOn) {
+TEST(ShmUnqueuedFailure, ADeadlinePassesWhileAllGoOn) {
   constexpr std::size_t kBytes = 64 << 20;
   const core::Arena arena = make_arena({.slots = 2});
   run_all(Ranks::kThreads, 2, [&](int rank) {
@@ -154,7 +154,7 @@ TEST(ShmNearFailure, ADeadlinePassesWhileAllGoOn) {
   });
 }
 
-TEST(ShmNearFailure, ARevokeEndsWhatIsUnderWay) {
+TEST(ShmUnqueuedFailure, ARevokeEndsWhatIsUnderWay) {
   const core::Arena arena = make_arena({.slots = 2});
   run_all(
       Ranks::kThreads, 2,
@@ -174,4 +174,4 @@ TEST(ShmNearFailure, ARevokeEndsWhatIsUnderWay) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::shm_near
+}  // namespace regroup::collective::testing::shm_unqueued

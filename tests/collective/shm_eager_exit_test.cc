@@ -10,7 +10,7 @@
 #include "collective/shm/factory.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing::shm_giver {
+namespace regroup::collective::testing::shm_eager_exit {
 namespace {
 
 using namespace std::chrono_literals;
@@ -19,17 +19,17 @@ using core::Code;
 struct Case {
   std::size_t bytes;
   int ranks = 3;
-  Lines lines = Lines::kWherePays;
-  Staging staging = Staging::kMeasured;
+  InlineMode inline_mode = InlineMode::kAuto;
+  StorePolicy store_policy = StorePolicy::kTuned;
 };
 
 // The last but one gives, the last is absent where one is.
-class ShmGiver : public ::testing::TestWithParam<Case> {
+class ShmEagerExit : public ::testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] static std::unique_ptr<Communicator> open_comm(const core::Arena& arena, int slot) {
     ShmOptions options;
-    options.lines = GetParam().lines;
-    options.staging = GetParam().staging;
+    options.inline_mode = GetParam().inline_mode;
+    options.store_policy = GetParam().store_policy;
     auto comm = make_shm(arena, make_world(1, static_cast<std::uint32_t>(GetParam().ranks)),
                          {0, static_cast<core::SlotIndex>(slot)}, options);
     EXPECT_TRUE(comm.ok()) << comm.status().to_string();
@@ -42,7 +42,7 @@ class ShmGiver : public ::testing::TestWithParam<Case> {
   const core::Arena arena_ = make_arena({.slots = static_cast<std::uint32_t>(ranks_)});
 };
 
-TEST_P(ShmGiver, LearnsInItsNextOperationWhoNeverCame) {
+TEST_P(ShmEagerExit, LearnsInItsNextOperationWhoNeverCame) {
   std::counting_semaphore<> over{0};
   run_all(Ranks::kThreads, ranks_, [&](int rank) {
     const auto comm = open_comm(arena_, rank);
@@ -66,7 +66,7 @@ TEST_P(ShmGiver, LearnsInItsNextOperationWhoNeverCame) {
 }
 
 // Readers come late, and so does the root; or they do not wait in the call that begins.
-TEST_P(ShmGiver, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
+TEST_P(ShmEagerExit, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
   constexpr int kRounds = 40;
   run_all(Ranks::kThreads, ranks_, [&](int rank) {
     const auto comm = open_comm(arena_, rank);
@@ -90,22 +90,23 @@ TEST_P(ShmGiver, IsNotAheadOfASlowReaderByMoreThanOneOperation) {
 }
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
-  static constexpr const char* kLines[] = {"", "InLines", "InChunks"};
+  static constexpr const char* kModes[] = {"", "InlineChunks", "InChunks"};
   return fmt::format("{}BytesFor{}{}{}", info.param.bytes, info.param.ranks,
-                     kLines[static_cast<std::size_t>(info.param.lines)],
-                     info.param.staging == Staging::kPast ? "PastTheCache" : "");
+                     kModes[static_cast<std::size_t>(info.param.inline_mode)],
+                     info.param.store_policy == StorePolicy::kStream ? "PastTheCache" : "");
 }
 
 // In the arrival, in lines, in one chunk, in several; two ranks take small ones by another way.
-INSTANTIATE_TEST_SUITE_P(Cases, ShmGiver,
+INSTANTIATE_TEST_SUITE_P(Cases, ShmEagerExit,
                          ::testing::Values(Case{40}, Case{1000}, Case{16'000}, Case{300'000}, Case{40, 2},
                                            Case{90, 2}, Case{1000, 2}, Case{4096, 2}, Case{16'000, 2},
-                                           Case{300'000, 2}, Case{1000, 2, Lines::kAlways},
-                                           Case{90, 2, Lines::kNever}, Case{1000, 3, Lines::kAlways},
-                                           Case{1000, 3, Lines::kNever},
-                                           Case{1000, 2, Lines::kNever, Staging::kPast},
-                                           Case{16'000, 2, Lines::kWherePays, Staging::kPast}),
+                                           Case{300'000, 2}, Case{1000, 2, InlineMode::kAlways},
+                                           Case{90, 2, InlineMode::kNever},
+                                           Case{1000, 3, InlineMode::kAlways},
+                                           Case{1000, 3, InlineMode::kNever},
+                                           Case{1000, 2, InlineMode::kNever, StorePolicy::kStream},
+                                           Case{16'000, 2, InlineMode::kAuto, StorePolicy::kStream}),
                          name_of_case);
 
 }  // namespace
-}  // namespace regroup::collective::testing::shm_giver
+}  // namespace regroup::collective::testing::shm_eager_exit

@@ -7,97 +7,97 @@ namespace regroup::collective {
 namespace {
 
 // Whether a rank does with the others' chunks what they do with its own, at the same time.
-bool sees_it_read(Kind kind) { return !from_root(kind) && !to_root(kind); }
+bool reads_others_chunks(Kind kind) { return !from_root(kind) && !to_root(kind); }
 
 }  // namespace
 
 // What the others are about to have written for this rank begins to come here while this rank looks whether
 // they have. Not more than the processor can fetch at a time.
-void ShmCommunicator::fetch_ahead(const Operation& o) const {
-  constexpr std::size_t kMost = 1024;
+void ShmCommunicator::prefetch_others(const Operation& o) const {
+  constexpr std::size_t kMax = 1024;
   const auto self = static_cast<std::size_t>(rank_);
-  for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMost; ++r) {
+  for (std::size_t r = 0, sum = 0; r < slots_.size() && sum < kMax; ++r) {
     if (r == self) continue;
     const std::size_t part = is_split(o.kind) ? part_of(r, self) : 0;
-    const std::byte* from = chunk(r, arrivals_.met() - 1) + part * plan_.stride;
-    for (std::size_t at = 0; at < plan_.block && sum < kMost; at += kLine, sum += kLine) {
+    const std::byte* from = chunk(r, sync_.epoch() - 1) + part * plan_.stride;
+    for (std::size_t at = 0; at < plan_.block && sum < kMax; at += kCacheLine, sum += kCacheLine) {
       __builtin_prefetch(from + at);
     }
   }
 }
 
 // For what this rank needs of `rank`'s lines: the output, unless it is to be reduced.
-Output ShmCommunicator::room_of(const Operation& o, std::size_t rank) {
-  constexpr std::size_t kRoom = kLines * sizeof(DataLine::payload);
+Output ShmCommunicator::inline_destination(const Operation& o, std::size_t rank) {
+  constexpr std::size_t kRoom = kInlineChunks * sizeof(InlineChunk::payload);
   if (from_root(o.kind)) return o.out;
   if (gathers(o.kind)) return o.out.subspan(rank * plan_.block, plan_.block);
   if (fetched_.empty()) fetched_.resize(slots_.size() * kRoom);
   return Output(fetched_).subspan(rank * kRoom, plan_.block);
 }
 
-void ShmCommunicator::stage_lines(const Operation& o) {
+void ShmCommunicator::write_own_inline_chunks(const Operation& o) {
   if (to_root(o.kind) && rank_ == o.root) return;
   const auto self = static_cast<std::size_t>(rank_);
-  const LineMark mark = arrivals_.next_mark(call_);
-  DataLine* to = stages_[self]->lines_of_time(arrivals_.met());
+  const ChunkTag tag = sync_.next_tag(signature_);
+  InlineChunk* to = bounce_buffers_[self]->inline_chunks_at(sync_.epoch());
   if (o.kind == Kind::kAllreduce && inputs_[self] == nullptr) {
-    std::ranges::copy(o.in, room_of(o, self).begin());
+    std::ranges::copy(o.in, inline_destination(o, self).begin());
   }
   const std::size_t parts = is_split(o.kind) ? slots_.size() : 1;
   for (std::size_t r = 0; r < parts; ++r) {
     if (parts > 1 && r == self) continue;
-    write_lines(to + r * lines_of(plan_.block), mark,
-                contribution_of(o).subspan(r * plan_.block, plan_.block));
+    write_inline_chunks(to + r * inline_chunks_for(plan_.block), tag,
+                        contribution_of(o).subspan(r * plan_.block, plan_.block));
   }
 }
 
 // True if all that this rank needs of the others is there. Goes on where it stopped the last time.
-bool ShmCommunicator::fetch_lines(const Operation& o) {
+bool ShmCommunicator::fetch_inline_chunks(const Operation& o) {
   const auto self = static_cast<std::size_t>(rank_);
-  const std::size_t at = is_split(o.kind) ? self * lines_of(plan_.block) : 0;
-  for (std::size_t& r = fetched_of_; r < slots_.size(); ++r) {
-    const bool gives =
+  const std::size_t at = is_split(o.kind) ? self * inline_chunks_for(plan_.block) : 0;
+  for (std::size_t& r = fetched_ranks_; r < slots_.size(); ++r) {
+    const bool contributes =
         from_root(o.kind) ? static_cast<int>(r) == o.root : !to_root(o.kind) || rank_ == o.root;
-    if (r == self || !gives) continue;
-    const DataLine* lines = stages_[r]->lines_of_time(arrivals_.met() - 1) + at;
-    if (!read_lines(lines, arrivals_.mark(), room_of(o, r))) return false;
+    if (r == self || !contributes) continue;
+    const InlineChunk* chunks = bounce_buffers_[r]->inline_chunks_at(sync_.epoch() - 1) + at;
+    if (!read_inline_chunks(chunks, sync_.tag(), inline_destination(o, r))) return false;
   }
   return true;
 }
 
 // Copies what others will need.
-void ShmCommunicator::stage_chunk(const Operation& o, std::size_t index) {
-  if (plan_.by_lines) return stage_lines(o);
+void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
+  if (plan_.uses_inline_chunks) return write_own_inline_chunks(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
-  const std::uint64_t now = arrivals_.met();
-  if (plan_.in_results) return static_cast<void>(paces_.begin(plan_.pace_of(o.kind), plan_.placed, now));
-  if (offsets_.in != kNowhere) return paces_.pass(o.kind, plan_.placed, now);
-  const Stores stores = paces_.begin(o.kind, plan_.placed, now);
-  paces_.spend(now, [&] {
+  const std::uint64_t now = sync_.epoch();
+  if (plan_.in_results) return static_cast<void>(tuners_.begin(plan_.tuner_kind(o.kind), plan_.placed, now));
+  if (offsets_.in != kNotInArena) return tuners_.skip(o.kind, plan_.placed, now);
+  const Stores stores = tuners_.begin(o.kind, plan_.placed, now);
+  tuners_.measure(now, [&] {
     fill_chunk(o, index, stores);
     if (stores == Stores::kStream) complete_stores();  // what follows may not publish()
   });
-  if (!sees_it_read(o.kind) || !family_->spins()) end_chunk(o, index, now);
+  if (!reads_others_chunks(o.kind) || !engine_->spins()) end_chunk(o, index, now);
 }
 
 // All that this rank does of chunk `index`, staged at `time`, is done.
-void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t time) {
+void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
   const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // its time says little of a byte
-  paces_.end(plan_.pace_of(o.kind), plan_.placed, time, is_rest ? 0 : bytes);
+  tuners_.end(plan_.tuner_kind(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
 }
 
 // What others have staged at `time`, chunk `index`.
-void ShmCommunicator::take_chunk(const Operation& o, std::size_t index, std::uint64_t time) {
-  paces_.spend(time, [&] { deliver(o, index * plan_.piece, plan_.piece_bytes(index)); });
-  end_chunk(o, index, time);
+void ShmCommunicator::copy_out(const Operation& o, std::size_t index, std::uint64_t epoch) {
+  tuners_.measure(epoch, [&] { deliver(o, index * plan_.piece, plan_.piece_bytes(index)); });
+  end_chunk(o, index, epoch);
 }
 
 void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores stores) {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t bytes = plan_.piece_bytes(index);
   const std::byte* from = contribution_of(o).data() + index * plan_.piece;
-  std::byte* to = chunk(self, arrivals_.met());
+  std::byte* to = chunk(self, sync_.epoch());
   if (is_split(o.kind)) {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       if (r != self) {
@@ -114,16 +114,16 @@ void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores s
 // Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
 void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
-  const auto staged = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
+  const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
   for (std::size_t r = 0; r < slots_.size(); ++r) {
-    if (plan_.is_inline && size() > 1) {
-      sources_[r] = arrivals_.payload_of(r) + part * plan_.block;
-    } else if (plan_.by_lines && inputs_[r] == nullptr) {
-      sources_[r] = room_of(o, r).data();
+    if (plan_.in_arrival && size() > 1) {
+      sources_[r] = sync_.payload_of(r) + part * plan_.block;
+    } else if (plan_.uses_inline_chunks && inputs_[r] == nullptr) {
+      sources_[r] = inline_destination(o, r).data();
     } else if (inputs_[r] != nullptr) {
       sources_[r] = inputs_[r] + part * plan_.block + index * plan_.piece;
     } else {
-      sources_[r] = chunk(r, arrivals_.met() - 1) + staged(r) * plan_.stride;
+      sources_[r] = chunk(r, sync_.epoch() - 1) + part_index(r) * plan_.stride;
     }
   }
 }
@@ -132,27 +132,28 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
 // where it belongs in our result.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
-  const std::uint64_t time = arrivals_.met() - 1;
+  const std::uint64_t epoch = sync_.epoch() - 1;
   std::byte* to =
-      plan_.in_results ? o.out.data() + index * plan_.piece : chunk(static_cast<std::size_t>(rank_), time);
-  paces_.spend(
-      time, [&] { ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, paces_.stores_of(time)); });
+      plan_.in_results ? o.out.data() + index * plan_.piece : chunk(static_cast<std::size_t>(rank_), epoch);
+  tuners_.measure(epoch, [&] {
+    ranks_fold_.run(sources_, mine, to + mine.begin, o.dtype, o.op, tuners_.stores_of(epoch));
+  });
 }
 
 void ShmCommunicator::collect_slices(const Operation& o, std::size_t index) {
   if (o.kind == Kind::kReduce && rank_ != o.root) return;
-  const std::uint64_t time = arrivals_.met() - 2;
+  const std::uint64_t epoch = sync_.epoch() - 2;
   std::byte* out = o.out.data() + index * plan_.piece;
-  const Stores stores = plan_.in_results ? paces_.stores_of(time) : plan_.stores;
-  paces_.spend(time, [&] {
+  const Stores stores = plan_.in_results ? tuners_.stores_of(epoch) : plan_.stores;
+  tuners_.measure(epoch, [&] {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       const ByteRange slice = slice_of(plan_.piece_bytes(index), static_cast<int>(r), size());
-      const std::byte* from = plan_.in_results ? results_[r] + index * plan_.piece : chunk(r, time);
+      const std::byte* from = plan_.in_results ? results_[r] + index * plan_.piece : chunk(r, epoch);
       copy(out + slice.begin, from + slice.begin, slice.size(), stores);
     }
     if (stores == Stores::kStream) complete_stores();
   });
-  end_chunk(o, index, time);
+  end_chunk(o, index, epoch);
 }
 
 }  // namespace regroup::collective

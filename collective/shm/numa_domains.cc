@@ -1,7 +1,7 @@
 // The sums of a node are nodes of the canonical tree: the cover of its runs of ranks. Where ranks of a run
 // are no power of two, or do not begin at a multiple of one, there are several, and single ranks among them
 // that all read as they are.
-#include "collective/shm/domains.h"
+#include "collective/shm/numa_domains.h"
 
 #include <fmt/format.h>
 
@@ -41,14 +41,14 @@ void for_each_numbered(const fs::path& folder, std::string_view prefix, Use use)
 
 // The largest slice of `bytes` that slice_of() cuts for one of `count`.
 std::size_t largest_slice(std::size_t bytes, std::size_t count) {
-  const std::size_t lines = (bytes + kLine - 1) / kLine;
-  return (lines + count - 1) / count * kLine;
+  const std::size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+  return (lines + count - 1) / count * kCacheLine;
 }
 
 // Which of slice_of()'s `count` slices of `bytes` byte `at` lies in.
 std::size_t slice_at(std::size_t bytes, std::size_t at, std::size_t count) {
-  const std::size_t lines = (bytes + kLine - 1) / kLine;
-  std::size_t index = at / kLine * count / lines;
+  const std::size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+  std::size_t index = at / kCacheLine * count / lines;
   while (slice_of(bytes, static_cast<int>(index), static_cast<int>(count)).end <= at) ++index;
   return index;
 }
@@ -79,7 +79,7 @@ std::optional<int> NumaNodes::node_of(std::span<const std::uint64_t> cores) cons
 }
 
 core::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> nodes, std::size_t rank,
-                                                       std::size_t room) {
+                                                       std::size_t buffer_bytes) {
   const auto ranks = static_cast<std::uint32_t>(nodes.size());
   std::map<int, std::size_t> group_of;
   std::vector<std::vector<std::size_t>> groups;
@@ -118,19 +118,20 @@ core::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
   levels.block_ = ~std::size_t{0};
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (made[g] > 0)
-      levels.block_ = std::min(levels.block_, room / kLine / made[g] * groups[g].size() * kLine);
+      levels.block_ =
+          std::min(levels.block_, buffer_bytes / kCacheLine / made[g] * groups[g].size() * kCacheLine);
   }
   if (levels.block_ == 0) return std::optional<TwoLevels>();
   levels.group_ = group_of.at(nodes[rank]);
-  const auto seat_of = [&](std::size_t r) {
+  const auto group_rank_of = [&](std::size_t r) {
     const auto& group = groups[group_of.at(nodes[r])];
     return static_cast<std::size_t>(std::ranges::find(group, r) - group.begin());
   };
-  levels.seat_ = seat_of(rank);
+  levels.group_rank_ = group_rank_of(rank);
   // The second slice of a rank lies in its first where nodes have equally many: it is in its cache.
   for (std::size_t r = 0; r < ranks; ++r) {
-    const auto before = std::pair(seat_of(r), group_of.at(nodes[r]));
-    if (before < std::pair(levels.seat_, levels.group_)) levels.turn_ += 1;
+    const auto before = std::pair(group_rank_of(r), group_of.at(nodes[r]));
+    if (before < std::pair(levels.group_rank_, levels.group_)) levels.global_slice_ += 1;
   }
   levels.groups_ = std::move(groups);
   levels.sums_ = std::move(sums);
@@ -142,25 +143,25 @@ std::size_t TwoLevels::stride(std::size_t bytes, std::size_t group) const {
   return largest_slice(bytes, groups_[group].size());
 }
 
-void TwoLevels::sum_near(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums,
-                         Dtype dtype, Op op) const {
+void TwoLevels::reduce_intra(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums,
+                             Dtype dtype, Op op) const {
   const auto count = static_cast<int>(groups_[group_].size());
-  const ByteRange mine = slice_of(block.size(), static_cast<int>(seat_), count);
+  const ByteRange mine = slice_of(block.size(), static_cast<int>(group_rank_), count);
   std::vector<const std::byte*> sources;
   for (const Sum& sum : sums_) {
     if (sum.group != group_) continue;
     sources.clear();
     for (std::size_t i = 0; i < sum.count; ++i) sources.push_back(inputs[sum.first + i] + block.begin);
-    sum.fold.run(sources, mine, sums + sum.place * stride(block.size(), group_), dtype,
+    sum.fold.run(sources, mine, sums + sum.index * stride(block.size(), group_), dtype,
                  op == Op::kAvg ? Op::kSum : op, Stores::kPlain);
   }
 }
 
-void TwoLevels::sum_far(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
-                        std::byte* out, Dtype dtype, Op op, Stores stores) const {
+void TwoLevels::reduce_inter(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
+                             std::byte* out, Dtype dtype, Op op, Stores stores) const {
   std::size_t ranks = 0;
   for (const auto& group : groups_) ranks += group.size();
-  const ByteRange mine = slice_of(block.size(), static_cast<int>(turn_), static_cast<int>(ranks));
+  const ByteRange mine = slice_of(block.size(), static_cast<int>(global_slice_), static_cast<int>(ranks));
   std::vector<const std::byte*> sources(terms_.size());
   for (std::size_t at = mine.begin, end = 0; at < mine.end; at = end) {
     end = mine.end;
@@ -174,7 +175,7 @@ void TwoLevels::sum_far(std::span<const std::byte* const> inputs, ByteRange bloc
       const std::size_t owner = slice_at(block.size(), at, owners.size());
       const ByteRange theirs =
           slice_of(block.size(), static_cast<int>(owner), static_cast<int>(owners.size()));
-      sources[t] = sums_of(owners[owner]) + sum.place * stride(block.size(), sum.group) - theirs.begin;
+      sources[t] = sums_of(owners[owner]) + sum.index * stride(block.size(), sum.group) - theirs.begin;
       end = std::min(end, theirs.end);
     }
     fold_.run(sources, {at, end}, out + block.begin + at, dtype, op, stores);

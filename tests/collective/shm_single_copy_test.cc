@@ -17,7 +17,7 @@
 #include "tests/collective/exchange.h"
 #include "tests/collective/harness.h"
 
-namespace regroup::collective::testing::shm_one_copy {
+namespace regroup::collective::testing::shm_single_copy {
 namespace {
 
 using namespace std::chrono_literals;
@@ -30,9 +30,9 @@ constexpr Kind kKinds[] = {Kind::kAllgather, Kind::kGather, Kind::kScatter, Kind
 constexpr std::size_t kLarge = 300'001;
 
 std::unique_ptr<ShmCommunicator> open_comm(const core::Arena& arena, int rank,
-                                           OneCopy one_copy = OneCopy::kAlways) {
+                                           SingleCopyMode single_copy = SingleCopyMode::kAlways) {
   ShmOptions options;
-  options.one_copy = one_copy;
+  options.single_copy = single_copy;
   auto comm =
       open_shm(arena, make_world(1, arena.spec().slots), {0, static_cast<core::SlotIndex>(rank)}, options);
   EXPECT_TRUE(comm.ok()) << comm.status().to_string();
@@ -54,19 +54,19 @@ void refuse_reads() {
 
 struct Setting {
   Ranks kind;
-  OneCopy one_copy;
+  SingleCopyMode single_copy;
   bool refused;  // to rank 0, behind two rounds
 };
-class ShmOneCopy : public ::testing::TestWithParam<Setting> {};
+class ShmSingleCopy : public ::testing::TestWithParam<Setting> {};
 
 // Every operation from every root, with memory in the arena here and there; everybody changes its memory as
 // soon as it is done.
-TEST_P(ShmOneCopy, EveryOperationHasItsResult) {
+TEST_P(ShmSingleCopy, EveryOperationHasItsResult) {
   const Setting& setting = GetParam();
   constexpr std::uint64_t kElements = (kSize * kLarge + 200) / 4;
   const core::Arena arena = make_arena({.slots = kSize, .elements = kElements});
   run_ranks(arena, setting.kind, kSize, [&](const core::Arena& mine, int rank) {
-    const auto comm = open_comm(mine, rank, setting.one_copy);
+    const auto comm = open_comm(mine, rank, setting.single_copy);
     for (std::uint64_t round = 0; round < 12; ++round) {
       const bool all_can = !setting.refused || round < 2;
       if (setting.refused && round == 2 && rank == 0) refuse_reads();
@@ -75,48 +75,48 @@ TEST_P(ShmOneCopy, EveryOperationHasItsResult) {
       Room room;
       if (round % 6 == 5 && rank == 1) room.in = mine.buffer(1, 0);
       Exchange exchange(shape, rank, kSize, make_inputs(shape, kSize, round), room);
-      const std::uint64_t before = comm->one_copies();
+      const std::uint64_t before = comm->single_copies();
       const Status status = comm->run(exchange.operation(), soon());
       ASSERT_TRUE(status.ok()) << round << ": " << status.to_string();
       ASSERT_EQ(exchange.verify(), "") << round;
       exchange.spoil_input();
       exchange.spoil_output();
       const bool in_place = shape.kind == Kind::kAlltoall && shape.in_place;
-      const bool hoped = setting.one_copy == OneCopy::kAlways && all_can && !in_place;
-      EXPECT_EQ(comm->one_copies() - before, hoped ? 1U : 0U) << round;
+      const bool expected = setting.single_copy == SingleCopyMode::kAlways && all_can && !in_place;
+      EXPECT_EQ(comm->single_copies() - before, expected ? 1U : 0U) << round;
     }
   });
 }
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const OneCopy one_copy : {OneCopy::kAlways, OneCopy::kNever}) {
-    all.push_back({Ranks::kThreads, one_copy, false});
+  for (const SingleCopyMode single_copy : {SingleCopyMode::kAlways, SingleCopyMode::kNever}) {
+    all.push_back({Ranks::kThreads, single_copy, false});
 #ifndef __SANITIZE_THREAD__  // sees no race between processes and makes them slow
-    all.push_back({Ranks::kProcesses, one_copy, false});
+    all.push_back({Ranks::kProcesses, single_copy, false});
 #endif
   }
 #ifndef __SANITIZE_THREAD__
-  all.push_back({Ranks::kProcesses, OneCopy::kAlways, true});
+  all.push_back({Ranks::kProcesses, SingleCopyMode::kAlways, true});
 #endif
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Settings, ShmOneCopy, ::testing::ValuesIn(settings()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Settings, ShmSingleCopy, ::testing::ValuesIn(settings()), [](const auto& info) {
   return std::string(info.param.kind == Ranks::kThreads ? "Threads" : "Processes") +
-         (info.param.one_copy == OneCopy::kAlways ? "OneCopy" : "Staged") +
+         (info.param.single_copy == SingleCopyMode::kAlways ? "SingleCopy" : "Bounced") +
          (info.param.refused ? "Refused" : "");
 });
 
 // Settles the communicators, so that the next operation announces in its first rendezvous.
-void settle(Communicator& comm) {
+void synchronise(Communicator& comm) {
   const Status status = run_checked(comm, {Kind::kAllgather, Dtype::kUint8, Op::kSum, 0, 4000}, 1, soon());
   ASSERT_TRUE(status.ok()) << status.to_string();
 }
 
 // Rank 1 announces its memory and is dead before anybody has read it. The others go on as with any dead peer:
 // a deadline names it, a revoke ends the wait.
-class ShmOneCopyDeath : public ::testing::TestWithParam<bool> {
+class ShmSingleCopyDeath : public ::testing::TestWithParam<bool> {
  protected:
   void await_and_revoke() {
     core::Line& victim = arena_.line(1);
@@ -136,11 +136,11 @@ class ShmOneCopyDeath : public ::testing::TestWithParam<bool> {
   const core::Arena arena_ = make_arena({.slots = kSize});
 };
 
-TEST_P(ShmOneCopyDeath, WhoDiedBeforeItWasReadDidNotArrive) {
+TEST_P(ShmSingleCopyDeath, WhoDiedBeforeItWasReadDidNotArrive) {
   const bool revoked = GetParam();
   const auto body = [&](const core::Arena& arena, int rank) {
     const auto comm = open_comm(arena, rank);
-    settle(*comm);
+    synchronise(*comm);
     Bytes data(kLarge);
     const auto broadcast = Operation::broadcast(data, 1);
     if (rank == 1) {
@@ -153,25 +153,25 @@ TEST_P(ShmOneCopyDeath, WhoDiedBeforeItWasReadDidNotArrive) {
     EXPECT_EQ(status.code(), revoked ? Code::kRevoked : Code::kDeadlineExceeded) << status.to_string();
     const char* why = revoked ? "generation 1 is over" : "1 (dead) of 3 did not arrive";
     EXPECT_THAT(status.message(), ::testing::HasSubstr(why));
-    EXPECT_EQ(comm->one_copies(), 0U);
+    EXPECT_EQ(comm->single_copies(), 0U);
   };
   run_ranks(
       arena_, Ranks::kProcesses, kSize, body, [&] { await_and_revoke(); }, 1);
 }
 
 #ifndef __SANITIZE_THREAD__
-INSTANTIATE_TEST_SUITE_P(Ends, ShmOneCopyDeath, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Ends, ShmSingleCopyDeath, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Revoked" : "Late"; });
 #else
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmOneCopyDeath);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShmSingleCopyDeath);
 #endif
 
 // Rank 1 has read and said so, then its deadline passes and its caller changes its memory, which rank 0 has
 // not read yet.
-TEST(ShmOneCopyGiveUp, NobodyBelievesWhatAMemberThatGaveUpHasNow) {
+TEST(ShmSingleCopyGiveUp, NobodyBelievesWhatAMemberThatGaveUpHasNow) {
   const core::Arena arena = make_arena({.slots = 2});
   std::unique_ptr<ShmCommunicator> comms[] = {open_comm(arena, 0), open_comm(arena, 1)};
-  run_all(Ranks::kThreads, 2, [&](int rank) { settle(*comms[rank]); });
+  run_all(Ranks::kThreads, 2, [&](int rank) { synchronise(*comms[rank]); });
   Bytes in[] = {Bytes(kLarge, std::byte{10}), Bytes(kLarge, std::byte{11})};
   Bytes out[] = {Bytes(2 * kLarge), Bytes(2 * kLarge)};
   auto slow = comms[0]->start(Operation::allgather(in[0], out[0]), soon());
@@ -186,10 +186,10 @@ TEST(ShmOneCopyGiveUp, NobodyBelievesWhatAMemberThatGaveUpHasNow) {
     const auto tested = slow->test();
     ASSERT_TRUE(tested.ok() && !*tested);
   }
-  EXPECT_EQ(comms[0]->one_copies(), 0U);
+  EXPECT_EQ(comms[0]->single_copies(), 0U);
   revoke_all(arena, 1);
   EXPECT_EQ(slow->wait().code(), Code::kRevoked);
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::shm_one_copy
+}  // namespace regroup::collective::testing::shm_single_copy

@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <random>
 
-#include "collective/shm/domains.h"
+#include "collective/shm/bounce_buffer.h"
 #include "collective/shm/factory.h"
-#include "collective/shm/stage.h"
+#include "collective/shm/numa_domains.h"
 #include "tests/collective/harness.h"
 #include "tests/collective/reference.h"
 
-namespace regroup::collective::testing::shm_domains {
+namespace regroup::collective::testing::shm_numa_domains {
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,7 +65,7 @@ struct Case {
   std::vector<int> nodes;
 };
 
-class ShmDomains : public ::testing::TestWithParam<Case> {
+class ShmNumaDomains : public ::testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(GetParam().nodes.size()); }
 
@@ -81,7 +81,7 @@ class ShmDomains : public ::testing::TestWithParam<Case> {
 };
 
 // One after the other, each rank at its own pace; inputs change as soon as their owner is done.
-TEST_P(ShmDomains, HaveTheBitsOfTheTree) {
+TEST_P(ShmNumaDomains, HaveTheBitsOfTheTree) {
   run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const core::Arena& arena, int rank) {
     const auto comm = open(arena, rank);
     ASSERT_NE(comm, nullptr);
@@ -101,12 +101,12 @@ TEST_P(ShmDomains, HaveTheBitsOfTheTree) {
       const auto out = arena.result(k).subspan(k % 3, own.size());
       std::ranges::copy(own, in.begin());
       dawdle(random);
-      const std::uint64_t met = arrivals_in(arena.line(slot).channels[0]);
+      const std::uint64_t before = arrivals_in(arena.line(slot).channels[0]);
       const auto status = comm->run(Operation::allreduce(in, out, dtype, op), soon());
       ASSERT_TRUE(status.ok()) << k << ": " << status.to_string();
       const bool rounded = width == 2 && is_floating(dtype);
-      const std::uint64_t meetings = arrivals_in(arena.line(slot).channels[0]) - met;
-      EXPECT_EQ(meetings > 2, !rounded) << meetings << " meetings, " << k;
+      const std::uint64_t sync_points = arrivals_in(arena.line(slot).channels[0]) - before;
+      EXPECT_EQ(sync_points > 2, !rounded) << sync_points << " sync_points, " << k;
       std::ranges::fill(in, std::byte{0x42});
       const Bytes want = reference_fold(dtype, op, leaves, {0, size()});
       ASSERT_TRUE(std::ranges::equal(out, want)) << k << ": " << name_of(dtype) << " " << name_of(op);
@@ -116,7 +116,7 @@ TEST_P(ShmDomains, HaveTheBitsOfTheTree) {
 }
 
 // The members that are left have other nodes of the tree; a group, too.
-TEST_P(ShmDomains, GroupsHaveLevelsOfTheirOwn) {
+TEST_P(ShmNumaDomains, GroupsHaveLevelsOfTheirOwn) {
   run_ranks(arena_, GetParam().kind, static_cast<int>(size()), [&](const core::Arena& arena, int rank) {
     const auto comm = open(arena, rank);
     ASSERT_NE(comm, nullptr);
@@ -160,11 +160,11 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Nodes, ShmDomains, ::testing::ValuesIn(cases()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Nodes, ShmNumaDomains, ::testing::ValuesIn(cases()), [](const auto& info) {
   std::string name = info.param.kind == Ranks::kThreads ? "Threads" : "Processes";
   for (const int node : info.param.nodes) name += std::to_string(node);
   return name;
 });
 
 }  // namespace
-}  // namespace regroup::collective::testing::shm_domains
+}  // namespace regroup::collective::testing::shm_numa_domains

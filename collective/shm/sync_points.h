@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "collective/shm/call.h"
-#include "collective/shm/lines.h"
+#include "collective/shm/inline_chunk.h"
 #include "collective/shm/publish.h"
+#include "collective/shm/signature.h"
 #include "core/arena.h"
 #include "core/cpu.h"
 #include "core/status.h"
@@ -28,73 +28,74 @@ struct Peer {
 };
 
 // Owned and used by one thread.
-class Arrivals {
+class SyncPoints {
  public:
-  static constexpr std::size_t kNobody = ~std::size_t{0};
+  static constexpr std::size_t kNoRank = ~std::size_t{0};
   static constexpr std::size_t kPayload = sizeof(core::Channel::Arrival::payload);
 
   // Of the member `peers[self]`. Touches nothing. `instance` is {generation, position}.
-  Arrivals(core::Generation generation, core::Position position, std::vector<Peer> peers, int self);
+  SyncPoints(core::Generation generation, core::Position position, std::vector<Peer> peers, int self);
 
   // Publishes what this thread has stored, and arrives. Ends who waits in vain for an earlier instance.
   // `payload`, at most kPayload bytes, is for the others to see.
-  [[nodiscard]] core::Status arrive(Call call, std::span<const std::byte> payload = {});
-  // What is seen of the others at the rendezvous at hand. kStranger: somebody is in another operation.
-  enum class Sight { kMissing, kAll, kStranger };
+  [[nodiscard]] core::Status arrive(CollectiveSignature signature, std::span<const std::byte> payload = {});
+  // What is seen of the others at the rendezvous at hand. kMismatch: somebody is in another operation.
+  enum class PollResult { kIncomplete, kComplete, kMismatch };
   // The parts of arrive(), of a member that has arrived before, for which a Status on the way would cost too
-  // much: what goes wrong is all_here()'s to tell. prepare() goes to the next rendezvous, of which the others
-  // know behind announce(). Then a fence() and look_first(), which rings, or look() and behind that ring().
-  void prepare(const Call& call, std::span<const std::byte> payload) {
+  // much: what goes wrong is all_arrived()'s to tell. prepare() goes to the next rendezvous, of which the
+  // others know behind announce(). Then a fence() and poll_and_ring(), which rings, or look() and behind that
+  // ring().
+  void prepare(const CollectiveSignature& signature, std::span<const std::byte> payload) {
     assert(opened_ && payload.size() <= kPayload);
-    word_ = next_mark(call).word;
-    met_ += 1;
-    first_late_ = 0;
-    copy_few(mine().arrivals[met_ % 2].payload, payload.data(), payload.size());
+    word_ = next_tag(signature).word;
+    epoch_ += 1;
+    first_missing_ = 0;
+    copy_small(mine().arrivals[epoch_ % 2].payload, payload.data(), payload.size());
   }
-  void announce() { publish_and_go(word(), word_); }
+  void signal() { publish_unfenced(word(), word_); }
   // Before the first look: a line that is about to be written is taken away from its writer by a look at it,
   // so who is the first to announce waits for a bit.
-  void give_way() const {
-    if (leads_) core::cpu_relax();
+  void back_off() const {
+    if (arrived_last_) core::cpu_relax();
   }
   // `sure`: a rank of which it is known.
-  [[nodiscard]] Sight look(bool thorough, std::size_t sure = kNobody);
-  void set_leads(bool leads) { leads_ = leads; }  // saw all at its first look
+  [[nodiscard]] PollResult poll(bool thorough, std::size_t known_arrived = kNoRank);
+  void set_arrived_last(bool arrived_last) { arrived_last_ = arrived_last; }  // saw all at its first look
   void ring() {
     fence();
     ring_others();
   }
-  [[nodiscard]] Sight look_first();
+  [[nodiscard]] PollResult poll_and_ring();
   // look() for one that is all of the others.
-  [[nodiscard]] Sight look_at(std::size_t member) {
-    if (!has_arrived(member)) return Sight::kMissing;
-    return stranger_ == self_ ? Sight::kAll : Sight::kStranger;
+  [[nodiscard]] PollResult poll_rank(std::size_t member) {
+    if (!has_arrived(member)) return PollResult::kIncomplete;
+    return mismatched_rank_ == self_ ? PollResult::kComplete : PollResult::kMismatch;
   }
   // Instead of arrive(), of who will not look for the others: rings those that sleep, but for one that falls
   // asleep just now.
-  void announce_and_go(const Call& call, std::span<const std::byte> payload);
+  void signal_and_leave(const CollectiveSignature& signature, std::span<const std::byte> payload);
   // What marks the lines (lines.h) that are written before the next arrival, at `call`, and behind it read.
-  [[nodiscard]] LineMark next_mark(const Call& call) {
-    Said& said = said_[(met_ + 1) % 2];
-    if (call != said.call) say(call, met_ + 1);
-    return {instance_, (met_ + 1) << 32 | said.digest};
+  [[nodiscard]] ChunkTag next_tag(const CollectiveSignature& signature) {
+    Posted& posted = posted_[(epoch_ + 1) % 2];
+    if (signature != posted.signature) post_signature(signature, epoch_ + 1);
+    return {instance_, (epoch_ + 1) << 32 | posted.digest};
   }
-  [[nodiscard]] LineMark mark() const { return {instance_, word_}; }
+  [[nodiscard]] ChunkTag tag() const { return {instance_, word_}; }
   // True when all have arrived at the last arrive(): then what they stored before is visible. Fails when
   // somebody is in another operation. `thorough` looks at all even when one is missing.
-  [[nodiscard]] core::Result<bool> all_here(bool thorough);
+  [[nodiscard]] core::Result<bool> all_arrived(bool thorough);
   // Behind a rendezvous: has the line of the next arrival, which nobody reads any more, at hand to write.
-  void make_ready() const { make_own(&mine().arrivals[(met_ + 1) % 2]); }
+  void prefetch_next() const { prefetch_for_write(&mine().arrivals[(epoch_ + 1) % 2]); }
   // Who was seen in another operation, and in which.
-  struct Stranger {
+  struct Mismatch {
     std::size_t rank;
-    Call call;
+    CollectiveSignature signature;
   };
-  [[nodiscard]] std::optional<Stranger> stranger() const;
+  [[nodiscard]] std::optional<Mismatch> mismatch() const;
   // What `rank` brought to the last rendezvous, which all have reached. Until this member arrives at the
   // next.
   [[nodiscard]] const std::byte* payload_of(std::size_t rank) const {
-    return peers_[rank].channel->arrivals[met_ % 2].payload;
+    return peers_[rank].channel->arrivals[epoch_ % 2].payload;
   }
   // "broadcast: rank 1, 3 (dead) of 4 did not arrive".
   [[nodiscard]] std::string list_missing();
@@ -102,12 +103,12 @@ class Arrivals {
   [[nodiscard]] bool is_over() const { return over_; }
 
   // Number of rendezvous arrived at; the same in all members while they run the same operations.
-  [[nodiscard]] std::uint64_t met() const { return met_; }
+  [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
 
  private:
   [[nodiscard]] core::Status open();
-  void say(const Call& call, std::uint64_t rendezvous);
-  [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[met_ % 2].word; }
+  void post_signature(const CollectiveSignature& signature, std::uint64_t sync_point);
+  [[nodiscard]] std::atomic<std::uint64_t>& word() const { return mine().arrivals[epoch_ % 2].word; }
   void ring_others() const {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (i != self_) core::ring_if_asleep(peers_[i].line->bell);
@@ -117,12 +118,14 @@ class Arrivals {
   [[nodiscard]] bool has_arrived(std::size_t member) {
     const core::Channel& channel = *peers_[member].channel;
     const bool here = channel.instance.load(std::memory_order_seq_cst) == instance_ &&
-                      channel.arrivals[met_ % 2].word.load(std::memory_order_seq_cst) == word_;
-    return here || has_gone_on(member);
+                      channel.arrivals[epoch_ % 2].word.load(std::memory_order_seq_cst) == word_;
+    return here || is_ahead(member);
   }
-  [[nodiscard]] bool has_gone_on(std::size_t member);
-  [[nodiscard]] std::string describe_stranger() const;
-  [[nodiscard]] const Call& call() const { return said_[met_ % 2].call; }  // at the rendezvous at hand
+  [[nodiscard]] bool is_ahead(std::size_t member);
+  [[nodiscard]] std::string describe_mismatch() const;
+  [[nodiscard]] const CollectiveSignature& signature() const {
+    return posted_[epoch_ % 2].signature;
+  }  // at the rendezvous at hand
   [[nodiscard]] core::Channel& mine() const { return *peers_[self_].channel; }
 
   const core::Generation generation_;
@@ -131,18 +134,18 @@ class Arrivals {
   const std::size_t self_;
 
   bool opened_ = false;
-  bool leads_ = false;  // was the last at the rendezvous before, so is the first behind it
+  bool arrived_last_ = false;  // was the last at the rendezvous before, so is the first behind it
   bool over_ = false;
-  std::uint64_t met_ = 0;
-  struct Said {
-    Call call;
+  std::uint64_t epoch_ = 0;
+  struct Posted {
+    CollectiveSignature signature;
     std::uint32_t digest = 0;
   };
-  Said said_[2];  // what our channel says of the rendezvous of either parity
-  // The rendezvous at hand, number met_.
+  Posted posted_[2];  // what our channel says of the rendezvous of either parity
+  // The rendezvous at hand, number epoch_.
   std::uint64_t word_ = 0;
-  std::size_t first_late_ = 0;  // all before this rank have arrived at it
-  std::size_t stranger_ = 0;    // a rank in another operation, or self_
+  std::size_t first_missing_ = 0;    // all before this rank have arrived at it
+  std::size_t mismatched_rank_ = 0;  // a rank in another operation, or self_
 };
 
 }  // namespace regroup::collective

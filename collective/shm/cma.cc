@@ -1,10 +1,10 @@
 // Reads of other processes.
 //
-// Why what read_foreign() returned is right: one call of the kernel looks the process up once and reads from
+// Why what cma_read() returned is right: one call of the kernel looks the process up once and reads from
 // that address space, the data first and then its sign. A sign that is there says whose address space it was;
 // and that its member had not given up when the data were read, since who gives up takes the sign away before
 // its caller may change them. The page of the sign is wiped in forked children, which are copies of all else.
-#include "collective/shm/foreign.h"
+#include "collective/shm/cma.h"
 
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -19,42 +19,42 @@ constexpr std::size_t kPage = 4096;
 
 }  // namespace
 
-bool read_foreign(const ForeignMemory& from, std::size_t at, Output to) {
+bool cma_read(const RemoteBuffer& from, std::size_t at, Output to) {
   if (from.address == 0) return false;
   std::uint64_t seen = 0;
   const iovec mine[] = {{to.data(), to.size()}, {&seen, sizeof seen}};
   const iovec theirs[] = {{reinterpret_cast<void*>(from.address + at), to.size()},
-                          {reinterpret_cast<void*>(from.sign_at), sizeof seen}};
+                          {reinterpret_cast<void*>(from.canary_address), sizeof seen}};
   // Not the C library's function: sanitizers would take a member that gave up, as a thread of the same
   // process, for a bug of the reader.
   const long got = ::syscall(SYS_process_vm_readv, from.pid, mine, 2UL, theirs, 2UL, 0UL);
-  return got == static_cast<long>(to.size() + sizeof seen) && seen == from.sign;
+  return got == static_cast<long>(to.size() + sizeof seen) && seen == from.canary;
 }
 
-Sign::~Sign() {
+LivenessCanary::~LivenessCanary() {
   withdraw();
   if (page_ != nullptr) ::munmap(page_, kPage);
 }
 
-bool Sign::put_up() {
-  if (::getrandom(&sign_, sizeof sign_, GRND_NONBLOCK) != sizeof sign_ || sign_ == 0) return false;
+bool LivenessCanary::create() {
+  if (::getrandom(&canary_, sizeof canary_, GRND_NONBLOCK) != sizeof canary_ || canary_ == 0) return false;
   void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
   if (::madvise(page, kPage, MADV_WIPEONFORK) != 0) {
     ::munmap(page, kPage);
     return false;
   }
-  page_ = new (page) std::atomic<std::uint64_t>(sign_);
+  page_ = new (page) std::atomic<std::uint64_t>(canary_);
   return true;
 }
 
-ForeignMemory Sign::announce(Input data) {
-  if (withdrawn_ || data.empty() || (page_ == nullptr && !put_up())) return {};
-  return {reinterpret_cast<std::uint64_t>(data.data()), reinterpret_cast<std::uint64_t>(page_), sign_,
+RemoteBuffer LivenessCanary::expose(Input data) {
+  if (withdrawn_ || data.empty() || (page_ == nullptr && !create())) return {};
+  return {reinterpret_cast<std::uint64_t>(data.data()), reinterpret_cast<std::uint64_t>(page_), canary_,
           ::getpid()};
 }
 
-void Sign::withdraw() {
+void LivenessCanary::withdraw() {
   withdrawn_ = true;
   if (page_ != nullptr) page_->store(0, std::memory_order_seq_cst);
 }

@@ -1,6 +1,6 @@
 // Reads of other processes: what is read is what was announced, by the member that announced it, which still
 // stands by it.
-#include "collective/shm/foreign.h"
+#include "collective/shm/cma.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -58,68 +58,68 @@ class Announced {
  public:
   Announced() {
     void* page =
-        ::mmap(nullptr, sizeof(ForeignMemory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ::mmap(nullptr, sizeof(RemoteBuffer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(page, MAP_FAILED);
-    memory_ = new (page) ForeignMemory;
+    memory_ = new (page) RemoteBuffer;
   }
-  ~Announced() { ::munmap(memory_, sizeof(ForeignMemory)); }
+  ~Announced() { ::munmap(memory_, sizeof(RemoteBuffer)); }
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
-  ForeignMemory& operator*() const { return *memory_; }
+  RemoteBuffer& operator*() const { return *memory_; }
 
  private:
-  ForeignMemory* memory_;
+  RemoteBuffer* memory_;
 };
 
-TEST(Foreign, AProcessThatIsStoppedIsReadAndOneThatIsDeadIsNot) {
+TEST(Cma, AProcessThatIsStoppedIsReadAndOneThatIsDeadIsNot) {
   const Announced announced;
   Child child([&] {
-    static Sign sign;
+    static LivenessCanary canary;
     void* memory = ::mmap(nullptr, 2 * kMany, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(memory, 0x5a, kMany);
     ::munmap(static_cast<std::byte*>(memory) + kMany, kMany);
-    *announced = sign.announce(Input(static_cast<std::byte*>(memory), kMany));
+    *announced = canary.expose(Input(static_cast<std::byte*>(memory), kMany));
   });
   EXPECT_EQ((*announced).pid, child.pid());
   Bytes got(kMany - 5);
   ASSERT_EQ(::kill(child.pid(), SIGSTOP), 0);
-  ASSERT_TRUE(read_foreign(*announced, 5, got));
+  ASSERT_TRUE(cma_read(*announced, 5, got));
   EXPECT_EQ(std::ranges::count(got, std::byte{0x5a}), static_cast<std::ptrdiff_t>(got.size()));
-  EXPECT_FALSE(read_foreign(*announced, 6, got)) << "behind the end of the mapping";
+  EXPECT_FALSE(cma_read(*announced, 6, got)) << "behind the end of the mapping";
   child.kill();
-  EXPECT_FALSE(read_foreign(*announced, 5, got));
+  EXPECT_FALSE(cma_read(*announced, 5, got));
 }
 
 // As if the pid were another process's by now: one that has the same memory at the same addresses.
-TEST(Foreign, AForkedCopyOfAMemberIsNotTheMember) {
-  Sign sign;
+TEST(Cma, AForkedCopyOfAMemberIsNotTheMember) {
+  LivenessCanary canary;
   const Bytes data(1000, std::byte{7});
-  ForeignMemory memory = sign.announce(data);
+  RemoteBuffer memory = canary.expose(data);
   Bytes got(data.size());
-  ASSERT_TRUE(read_foreign(memory, 0, got));
+  ASSERT_TRUE(cma_read(memory, 0, got));
   EXPECT_EQ(got, data);
   const Child copy([] {});
   memory.pid = copy.pid();
-  EXPECT_FALSE(read_foreign(memory, 0, got));
+  EXPECT_FALSE(cma_read(memory, 0, got));
 }
 
-TEST(Foreign, WhoWithdrewIsNotReadNorWhoComesAfter) {
+TEST(Cma, WhoWithdrewIsNotReadNorWhoComesAfter) {
   const Bytes data(1000, std::byte{7});
   Bytes got(data.size());
-  ForeignMemory memory;
+  RemoteBuffer memory;
   {
-    Sign sign;
-    memory = sign.announce(data);
-    ASSERT_TRUE(read_foreign(memory, 0, got));
-    sign.withdraw();
-    EXPECT_FALSE(read_foreign(memory, 0, got));
-    EXPECT_EQ(sign.announce(data).address, 0U);
-    EXPECT_FALSE(read_foreign(sign.announce(data), 0, got));
+    LivenessCanary canary;
+    memory = canary.expose(data);
+    ASSERT_TRUE(cma_read(memory, 0, got));
+    canary.withdraw();
+    EXPECT_FALSE(cma_read(memory, 0, got));
+    EXPECT_EQ(canary.expose(data).address, 0U);
+    EXPECT_FALSE(cma_read(canary.expose(data), 0, got));
   }
-  EXPECT_FALSE(read_foreign(memory, 0, got));
-  Sign next;
-  EXPECT_NE(next.announce(data).sign, memory.sign);
-  EXPECT_FALSE(read_foreign(memory, 0, got));
+  EXPECT_FALSE(cma_read(memory, 0, got));
+  LivenessCanary next;
+  EXPECT_NE(next.expose(data).canary, memory.canary);
+  EXPECT_FALSE(cma_read(memory, 0, got));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Lines that say for themselves that they are there: across instances, with words that come again, and read
-// while they are written.
-#include "collective/shm/lines.h"
+// InlineChunks that say for themselves that they are there: across instances, with words that come again, and
+// read while they are written.
+#include "collective/shm/inline_chunk.h"
 
 #include <gtest/gtest.h>
 
@@ -11,59 +11,59 @@
 #include "tests/collective/harness.h"
 #include "tests/collective/reference.h"
 
-namespace regroup::collective::testing::shm_lines {
+namespace regroup::collective::testing::shm_inline_chunk {
 namespace {
 
 constexpr std::size_t kMost = 8;  // lines
-constexpr std::size_t kPayload = sizeof(DataLine::payload);
+constexpr std::size_t kPayload = sizeof(InlineChunk::payload);
 
-class Lines : public ::testing::Test {
+class InlineChunks : public ::testing::Test {
  protected:
-  [[nodiscard]] Bytes read(LineMark mark, std::size_t bytes) const {
+  [[nodiscard]] Bytes read(ChunkTag mark, std::size_t bytes) const {
     Bytes data(bytes);
-    return read_lines(lines_.data(), mark, data) ? data : Bytes();
+    return read_inline_chunks(chunks_.data(), mark, data) ? data : Bytes();
   }
 
-  std::array<DataLine, kMost> lines_{};
+  std::array<InlineChunk, kMost> chunks_{};
 };
 
-TEST_F(Lines, HoldWhatWasWrittenWithTheMark) {
+TEST_F(InlineChunks, HoldWhatWasWrittenWithTheMark) {
   for (const std::size_t bytes : {std::size_t{1}, kPayload - 1, kPayload, kPayload + 1, kMost * kPayload}) {
     const Bytes data = make_leaf(Dtype::kUint8, bytes, bytes);
-    const LineMark mark{7, bytes};
+    const ChunkTag mark{7, bytes};
     EXPECT_EQ(read(mark, bytes), Bytes()) << "before";
-    write_lines(lines_.data(), mark, data);
-    EXPECT_EQ(lines_of(bytes), (bytes + kPayload - 1) / kPayload);
+    write_inline_chunks(chunks_.data(), mark, data);
+    EXPECT_EQ(inline_chunks_for(bytes), (bytes + kPayload - 1) / kPayload);
     EXPECT_EQ(read(mark, bytes), data);
     EXPECT_EQ(read({7, bytes + 1000}, bytes), Bytes()) << "another word";
     EXPECT_EQ(read({8, bytes}, bytes), Bytes()) << "another instance";
   }
 }
 
-TEST_F(Lines, AreThereOnlyTogether) {
+TEST_F(InlineChunks, AreThereOnlyTogether) {
   const Bytes data = make_leaf(Dtype::kUint8, 3 * kPayload, 1);
-  write_lines(lines_.data(), {1, 5}, data);
-  write_lines(lines_.data(), {1, 6}, std::span(data).first(2 * kPayload));
+  write_inline_chunks(chunks_.data(), {1, 5}, data);
+  write_inline_chunks(chunks_.data(), {1, 6}, std::span(data).first(2 * kPayload));
   EXPECT_EQ(read({1, 6}, 3 * kPayload), Bytes());
   EXPECT_EQ(read({1, 6}, 2 * kPayload).size(), 2 * kPayload);
 }
 
 // Each instance begins with the same words. A reader that asks for the next before it is written must not
 // take what lies there from the one before.
-TEST_F(Lines, AreReadWhileTheyAreWritten) {
+TEST_F(InlineChunks, AreReadWhileTheyAreWritten) {
   constexpr std::uint64_t kRounds = 20'000;
   constexpr std::size_t kBytes = 3 * kPayload;
-  const auto mark_of = [](std::uint64_t round) { return LineMark{1 + round / 2, 1 + round % 2}; };
+  const auto tag_of = [](std::uint64_t round) { return ChunkTag{1 + round / 2, 1 + round % 2}; };
   std::atomic<std::uint64_t> read_up_to{0};
   std::thread writer([&] {
     for (std::uint64_t round = 0; round < kRounds; ++round) {
       while (read_up_to.load(std::memory_order_acquire) < round) std::this_thread::yield();
-      write_lines(lines_.data(), mark_of(round), Bytes(kBytes, static_cast<std::byte>(round % 251)));
+      write_inline_chunks(chunks_.data(), tag_of(round), Bytes(kBytes, static_cast<std::byte>(round % 251)));
     }
   });
   Bytes data(kBytes);
   for (std::uint64_t round = 0; round < kRounds; ++round) {
-    const bool came = eventually([&] { return read_lines(lines_.data(), mark_of(round), data); });
+    const bool came = eventually([&] { return read_inline_chunks(chunks_.data(), tag_of(round), data); });
     EXPECT_TRUE(came) << round;
     EXPECT_EQ(data, Bytes(kBytes, static_cast<std::byte>(round % 251))) << round;
     read_up_to.store(round + 1, std::memory_order_release);
@@ -74,4 +74,4 @@ TEST_F(Lines, AreReadWhileTheyAreWritten) {
 }
 
 }  // namespace
-}  // namespace regroup::collective::testing::shm_lines
+}  // namespace regroup::collective::testing::shm_inline_chunk

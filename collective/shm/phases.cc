@@ -8,7 +8,7 @@
 //             several NUMA nodes a large shared result block by block in two levels (domains.h)
 //   results   an allreduce whose inputs and results all lie in the arena, a result for each rank: chunk by
 //             chunk each folds its slice in its own result, from which the others copy it
-//   one copy  contributions in ordinary memory are read where they are, by the kernel (one_copy.cc)
+//   one copy  contributions in ordinary memory are read where they are, by the kernel (single_copy.cc)
 // Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
 // all have read it: where the last work reads it, a rendezvous follows.
 // What goes into stages and comes out of them: staging.cc. docs/collectives.md has the traffic of each.
@@ -24,19 +24,19 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kFewRanks = 4;
-constexpr std::size_t kLevelsBytes = 256 << 10;     // results that are worth a rendezvous for each block
-constexpr std::size_t kLeastInResults = 512 << 10;  // of a chunk that no stage needs to hold
-constexpr std::size_t kLeastByLoads = 2 << 10;      // of a copy: less is memcpy()'s
+constexpr std::size_t kLevelsBytes = 256 << 10;   // results that are worth a rendezvous for each block
+constexpr std::size_t kMinInResults = 512 << 10;  // of a chunk that no stage needs to hold
+constexpr std::size_t kMinByLoads = 2 << 10;      // of a copy: less is memcpy()'s
 // Inputs of all ranks: up to here who wants the result folds all by itself.
-std::size_t most_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
+std::size_t max_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
 // Contributions up to here cost less to copy than a rendezvous, which takes longest where ranks share cores.
 // A root's: it then need not wait for the others. All-reduce: each rank folds all of it, if that is not too
 // much or it is very small. An allgather or reduce_scatter of which all lies in the arena would lose by it
 // beyond.
-std::size_t most_copied(Kind kind, std::size_t ranks, bool shares_cores) {
+std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   constexpr std::size_t kKiB = 1 << 10;
   if (kind == Kind::kAllreduce) {
-    return std::max(2 * kKiB, std::min(most_folded_alone(kind) / ranks, (shares_cores ? 32 : 4) * kKiB));
+    return std::max(2 * kKiB, std::min(max_folded_alone(kind) / ranks, (shares_cores ? 32 : 4) * kKiB));
   }
   return (from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB;
 }
@@ -44,23 +44,23 @@ std::size_t most_copied(Kind kind, std::size_t ranks, bool shares_cores) {
 // On an AMD lines take longer the more there are, and a flag with the data beside it does not: 1 KiB between
 // two ranks, a broadcast 0.35 us in lines and 0.19 behind a flag, an all-reduce 1.07 and 0.42. On an Intel a
 // root's lines take half as long as a flag; other kinds were not compared there.
-std::size_t most_lines(Kind kind, Lines lines) {
+std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   static const bool kAmd = core::is_amd();
-  if (lines == Lines::kNever) return 0;
-  if (!kAmd || lines == Lines::kAlways) return kLines;
+  if (mode == InlineMode::kNever) return 0;
+  if (!kAmd || mode == InlineMode::kAlways) return kInlineChunks;
   return from_root(kind) ? 2 : 0;
 }
 
 // Contributions whose chunks go around a tight ring: with two ranks inputs, outputs and stages together are
 // about as large as the cache, and each chunk is written and read once. Measured: docs/design/stages.md.
-bool is_tight(Kind kind, std::size_t whole) {
+bool uses_compact_ring(Kind kind, std::size_t whole) {
   constexpr std::size_t kMiB = 1 << 20;
   if (kind == Kind::kAllgather) return whole >= 2 * kMiB && whole <= 4 * kMiB;
   return kind == Kind::kAlltoall && whole >= kMiB;
 }
 
 // A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
-constexpr std::size_t kMostCache = 32 << 20;
+constexpr std::size_t kMaxCache = 32 << 20;
 
 }  // namespace
 
@@ -74,15 +74,15 @@ bool ShmCommunicator::is_shared(const Operation& o) const {
 // each giver that it goes through, of which direct ones need none.
 void ShmCommunicator::choose_stores(Plan& plan, const Operation& o, std::size_t results,
                                     std::size_t through) const {
-  static const std::size_t kLastLevel = std::min(last_level_cache(), kMostCache);
+  static const std::size_t kLastLevel = std::min(last_level_cache(), kMaxCache);
   const std::size_t one = o.block(size()) * (is_split(o.kind) ? slots_.size() : 1);  // contribution
-  const std::size_t givers = from_root(o.kind) ? 1 : slots_.size();
+  const std::size_t contributors = from_root(o.kind) ? 1 : slots_.size();
   const bool in_place = overlap(o.in, o.out);
-  const Written what = written(o.kind, in_place, through > 0);
-  const std::size_t touched =
-      footprint(o.kind, in_place, one * givers, o.out.size() * results) + std::min(one, through) * givers;
+  const StoreHint what = store_hint(o.kind, in_place, through > 0);
+  const std::size_t touched = footprint(o.kind, in_place, one * contributors, o.out.size() * results) +
+                              std::min(one, through) * contributors;
   plan.stores = stores_of(what, touched, kLastLevel);
-  plan.own_stores = stores_of(what == Written::kKept ? what : Written::kCopied, touched, kLastLevel);
+  plan.own_stores = stores_of(what == StoreHint::kKept ? what : StoreHint::kCopied, touched, kLastLevel);
 }
 
 Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) const {
@@ -90,55 +90,57 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   Plan plan{.block = o.block(size())};
   const std::size_t whole = is_split(o.kind) ? plan.block * ranks : plan.block;  // of one contribution
   plan.contributes = !from_root(o.kind) || rank_ == o.root;
-  plan.is_inline = whole <= Arrivals::kPayload;
-  plan.is_copied = whole <= most_copied(o.kind, ranks, family_->shares_cores());
-  const std::size_t lines = lines_of(plan.block) * (is_split(o.kind) ? ranks : 1);
-  plan.by_lines = o.kind != Kind::kSumPartials && plan.is_copied && !plan.is_inline && ranks > 1 && !closes &&
-                  lines <= most_lines(o.kind, family_->lines()) && !family_->shares_cores();
-  plan.is_giver = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
-                  from_root(o.kind) == (rank_ == o.root);
-  plan.tight = is_tight(o.kind, whole);
+  plan.in_arrival = whole <= SyncPoints::kPayload;
+  plan.is_copied = whole <= max_copied(o.kind, ranks, engine_->shares_cores());
+  const std::size_t inline_chunks = inline_chunks_for(plan.block) * (is_split(o.kind) ? ranks : 1);
+  plan.uses_inline_chunks = o.kind != Kind::kSumPartials && plan.is_copied && !plan.in_arrival && ranks > 1 &&
+                            !closes && inline_chunks <= max_inline_chunks(o.kind, engine_->inline_mode()) &&
+                            !engine_->shares_cores();
+  plan.exits_eagerly = plan.block > 0 && ranks > 1 && (from_root(o.kind) || to_root(o.kind)) &&
+                       from_root(o.kind) == (rank_ == o.root);
+  plan.compact = uses_compact_ring(o.kind, whole);
   const std::size_t results = to_root(o.kind) || o.kind == Kind::kSumPartials ? 1 : ranks;
-  const std::size_t ring = plan.tight ? std::min(Turns::kTightRing, turns_.most()) : turns_.most();
+  const std::size_t ring =
+      plan.compact ? std::min(SlotRing::kCompactRing, ring_.capacity()) : ring_.capacity();
   choose_stores(plan, o, results, ring);
   // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
   // several hosts, the rendezvous cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
-  plan.piece = is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kLine * kLine : chunk;
-  if (plan.is_inline || ranks == 1) plan.piece = plan.block;
-  plan.stride = std::min(plan.piece, (plan.block + kLine - 1) / kLine * kLine);
+  plan.piece = is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kCacheLine * kCacheLine : chunk;
+  if (plan.in_arrival || ranks == 1) plan.piece = plan.block;
+  plan.stride = std::min(plan.piece, (plan.block + kCacheLine - 1) / kCacheLine * kCacheLine);
   plan.placed = plan.stride * (is_split(o.kind) ? ranks - 1 : 1);
   plan.by_slices = (o.kind == Kind::kAllreduce || o.kind == Kind::kReduce) &&
-                   plan.block * ranks > most_folded_alone(o.kind) && ranks > 1;
+                   plan.block * ranks > max_folded_alone(o.kind) && ranks > 1;
   return plan;
 }
 
 // It is the operation under way. Our own part we read where it is; not where others may write a shared result
 // over it at their own pace, as in place.
-void ShmCommunicator::begin(const Plan& plan, const Call& call, const Operation& o) {
+void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o) {
   plan_ = plan;
-  call_ = call;
-  offsets_ = {kNowhere, kNowhere, family_->numa_node().value_or(-1)};
-  fetched_of_ = 0;
-  if (plan_.is_inline && size() > 1) return;
+  signature_ = signature;
+  offsets_ = {kNotInArena, kNotInArena, engine_->numa_node().value_or(-1)};
+  fetched_ranks_ = 0;
+  if (plan_.in_arrival && size() > 1) return;
   std::ranges::fill(inputs_, nullptr);
   const bool apart = o.in.data() != o.out.data();
   const bool stays = o.kind != Kind::kAllreduce || plan_.by_slices || size() == 1 || apart;
   if (plan_.contributes && stays) inputs_[static_cast<std::size_t>(rank_)] = contribution_of(o).data();
-  if (!plan_.is_copied && size() > 1) look_for_arena(o);
+  if (!plan_.is_copied && size() > 1) locate_in_arena(o);
 }
 
 // `is_part`: of an operation over several hosts.
 void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   const Operation& o = pending.operation;
-  begin(plan, pending.call, o);
+  begin(plan, pending.signature, o);
   if (plan_.block == 0 || o.kind == Kind::kBarrier || o.kind == Kind::kSumPartials) {
     pending.phases = 2;
   } else if (size() == 1) {
     pending.phases = 1;
   } else {
-    plan_.hopes = !is_part && hopes_for_one_copy(o);
-    plan_.first_chunk = plan_.hopes ? 1 : 0;
+    plan_.tries_single_copy = !is_part && tries_single_copy(o);
+    plan_.first_chunk = plan_.tries_single_copy ? 1 : 0;
     pending.phases =
         plan_.first_chunk + (plan_.block + plan_.piece - 1) / plan_.piece + (plan_.by_slices ? 2 : 1);
   }
@@ -150,7 +152,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   if (o.kind == Kind::kSumPartials) {
     const ByteRange mine = slice_of(o.out.size(), rank_, size());
     if (phase == 0) {
-      begin_sum(*sum_blocks_, family_->generation());
+      begin_sum(*sum_blocks_, engine_->generation());
       partials_fold_->run(partials_, mine, o.out.data() + mine.begin, o.dtype, o.op, plan_.stores);
     }
     return {};
@@ -161,8 +163,8 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
     deliver(o, 0, plan_.block);
     return {};
   }
-  if (plan_.hopes && phase == 0) return announce_memory(o);
-  if (plan_.one_copy) return phase == 1 ? std::as_bytes(std::span(&one_copy_.could, 1)) : Input();
+  if (plan_.tries_single_copy && phase == 0) return expose_memory(o);
+  if (plan_.single_copy) return phase == 1 ? std::as_bytes(std::span(&single_copy_.succeeded, 1)) : Input();
   if (plan_.two_levels) {
     if (phase >= 1) fold_in_two_levels(o, phase - 1);
     return {};
@@ -175,38 +177,38 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   }
   phase -= plan_.first_chunk;
   const std::size_t chunks = (plan_.block + plan_.piece - 1) / plan_.piece;
-  if (phase < chunks && !plan_.is_inline && !plan_.in_results)
-    turns_.place(arrivals_.met(), plan_.placed, plan_.tight);
-  if (phase < chunks && plan_.contributes && !plan_.is_inline) stage_chunk(o, phase);
+  if (phase < chunks && !plan_.in_arrival && !plan_.in_results)
+    ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
+  if (phase < chunks && plan_.contributes && !plan_.in_arrival) copy_in(o, phase);
   if (phase >= 1 && phase <= chunks) {
     set_sources(o, phase - 1);
     if (plan_.by_slices) fold_slice(o, phase - 1);
-    if (!plan_.by_slices) take_chunk(o, phase - 1, arrivals_.met() - 1);
+    if (!plan_.by_slices) copy_out(o, phase - 1, sync_.epoch() - 1);
   }
   if (phase >= 2 && phase < chunks + 2 && plan_.by_slices) collect_slices(o, phase - 2);
-  return phase == 0 && !plan_.hopes ? announce(o) : std::span<const std::byte>();
+  return phase == 0 && !plan_.tries_single_copy ? arrival_payload(o) : std::span<const std::byte>();
 }
 
 // Where in the arena our memory lies, if it does: then it needs no copy.
-void ShmCommunicator::look_for_arena(const Operation& o) {
+void ShmCommunicator::locate_in_arena(const Operation& o) {
   const Input in = contribution_of(o);
   const bool whole_at_once = o.kind == Kind::kAlltoall || (o.kind == Kind::kAllreduce && !plan_.by_slices);
   const bool overwritten = whole_at_once && o.in.data() == o.out.data();  // before all have read it
-  if (plan_.contributes && !overwritten) offsets_.in = family_->arena().offset_of(in).value_or(kNowhere);
-  offsets_.out = family_->arena().offset_of(o.out).value_or(kNowhere);
-  if (offsets_.in != kNowhere) inputs_[static_cast<std::size_t>(rank_)] = in.data();
+  if (plan_.contributes && !overwritten) offsets_.in = engine_->arena().offset_of(in).value_or(kNotInArena);
+  offsets_.out = engine_->arena().offset_of(o.out).value_or(kNotInArena);
+  if (offsets_.in != kNotInArena) inputs_[static_cast<std::size_t>(rank_)] = in.data();
 }
 
 // What the others should know before they go on: the data itself, or where in the arena it lies.
-std::span<const std::byte> ShmCommunicator::announce(const Operation& o) const {
-  if (plan_.is_inline) return plan_.contributes ? contribution_of(o) : Input();
+std::span<const std::byte> ShmCommunicator::arrival_payload(const Operation& o) const {
+  if (plan_.in_arrival) return plan_.contributes ? contribution_of(o) : Input();
   return std::as_bytes(std::span(&offsets_, 1));
 }
 
 // Behind the first rendezvous: learns where the contributions are.
-void ShmCommunicator::hear(Pending& pending) {
+void ShmCommunicator::collect_offsets(Pending& pending) {
   const Operation& o = pending.operation;
-  if (plan_.is_inline || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier ||
+  if (plan_.in_arrival || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier ||
       o.kind == Kind::kSumPartials) {
     return;
   }
@@ -216,27 +218,27 @@ void ShmCommunicator::hear(Pending& pending) {
   same_output_ = o.kind == Kind::kAllreduce;
   for (std::size_t r = 0; r < slots_.size(); ++r) {
     Offsets theirs;
-    std::memcpy(&theirs, arrivals_.payload_of(r), sizeof theirs);
+    std::memcpy(&theirs, sync_.payload_of(r), sizeof theirs);
     const bool contributes = !from_root(o.kind) || static_cast<int>(r) == o.root;
-    if (theirs.in != kNowhere) inputs_[r] = family_->arena().at(theirs.in);
-    all_in_arena = all_in_arena && (!contributes || theirs.in != kNowhere);
-    some_in_arena = some_in_arena || theirs.in != kNowhere;
-    results_[r] = theirs.out != kNowhere ? family_->arena().at(theirs.out) : nullptr;
-    results_in_arena = results_in_arena && theirs.out != kNowhere;
+    if (theirs.in != kNotInArena) inputs_[r] = engine_->arena().at(theirs.in);
+    all_in_arena = all_in_arena && (!contributes || theirs.in != kNotInArena);
+    some_in_arena = some_in_arena || theirs.in != kNotInArena;
+    results_[r] = theirs.out != kNotInArena ? engine_->arena().at(theirs.out) : nullptr;
+    results_in_arena = results_in_arena && theirs.out != kNotInArena;
     if (r == 0) offsets_.out = theirs.out;
-    same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNowhere;
+    same_output_ = same_output_ && theirs.out == offsets_.out && theirs.out != kNotInArena;
   }
   const bool reduces_for_all = o.kind == Kind::kAllreduce || o.kind == Kind::kReduce;
   plan_.direct = all_in_arena && (same_output_ || !reduces_for_all);
   if (plan_.direct) {
     pending.phases = 3;
     choose_stores(plan_, o, same_output_ || to_root(o.kind) ? 1 : slots_.size(), 0);
-    if (same_output_) look_for_levels(o);
+    if (same_output_) choose_levels(o);
     if (plan_.two_levels) pending.phases += (plan_.block + levels_->block() - 1) / levels_->block();
   } else if (all_in_arena && results_in_arena && plan_.by_slices && o.kind == Kind::kAllreduce) {
     fold_in_results(pending);
-  } else if (plan_.hopes && hear_memory(o)) {
-    plan_.one_copy = true;
+  } else if (plan_.tries_single_copy && collect_memory(o)) {
+    plan_.single_copy = true;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
     pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
@@ -247,8 +249,8 @@ void ShmCommunicator::hear(Pending& pending) {
 // else reads that part of what may be its input too. Nobody is done before all have copied.
 void ShmCommunicator::fold_in_results(Pending& pending) {
   plan_.in_results = true;
-  plan_.piece = std::max(kLeastInResults, slots_.size() * kChunk);
-  static_cast<void>(paces_.begin(plan_.pace_of(pending.operation.kind), plan_.placed, arrivals_.met() - 1));
+  plan_.piece = std::max(kMinInResults, slots_.size() * kChunk);
+  static_cast<void>(tuners_.begin(plan_.tuner_kind(pending.operation.kind), plan_.placed, sync_.epoch() - 1));
   pending.phases = (plan_.block + plan_.piece - 1) / plan_.piece + 3;
 }
 
@@ -258,13 +260,13 @@ void ShmCommunicator::fold_all_into_shared(const Operation& o) {
 }
 
 // Sums of 16-bit types would be rounded on the way.
-void ShmCommunicator::look_for_levels(const Operation& o) {
+void ShmCommunicator::choose_levels(const Operation& o) {
   if (plan_.block < kLevelsBytes || o.dtype == Dtype::kFloat16 || o.dtype == Dtype::kBfloat16) return;
-  if (!std::exchange(looked_for_levels_, true)) {
+  if (!std::exchange(levels_chosen_, true)) {
     std::vector<int> nodes;
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       Offsets theirs;
-      std::memcpy(&theirs, arrivals_.payload_of(r), sizeof theirs);
+      std::memcpy(&theirs, sync_.payload_of(r), sizeof theirs);
       nodes.push_back(static_cast<int>(theirs.numa_node));
     }
     auto levels = TwoLevels::make(nodes, static_cast<std::size_t>(rank_), kChunk);
@@ -274,19 +276,19 @@ void ShmCommunicator::look_for_levels(const Operation& o) {
 }
 
 // Block `turn` is summed on its node while the one before it, whose sums all have made, becomes the result.
-void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t turn) {
-  const auto block = [&](std::size_t index) {
-    const std::size_t begin = index * levels_->block();
+void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) {
+  const auto block = [&](std::size_t i) {
+    const std::size_t begin = i * levels_->block();
     return ByteRange{std::min(begin, plan_.block), std::min(begin + levels_->block(), plan_.block)};
   };
-  const std::uint64_t now = arrivals_.met();
-  if (turn > 0 && block(turn - 1).size() > 0) {
+  const std::uint64_t now = sync_.epoch();
+  if (index > 0 && block(index - 1).size() > 0) {
     const auto sums_of = [&](std::size_t owner) { return chunk(owner, now - 1); };
-    levels_->sum_far(inputs_, block(turn - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
+    levels_->reduce_inter(inputs_, block(index - 1), sums_of, o.out.data(), o.dtype, o.op, plan_.stores);
   }
-  if (block(turn).size() == 0) return;
-  turns_.place(now, kChunk, false);
-  levels_->sum_near(inputs_, block(turn), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
+  if (block(index).size() == 0) return;
+  ring_.place(now, kChunk, false);
+  levels_->reduce_intra(inputs_, block(index), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
 }
 
 // Takes from sources_ what is for this rank: bytes at..at+bytes of each block.
@@ -327,7 +329,7 @@ void ShmCommunicator::deliver_own(const Operation& o) {
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {
   if (to == from || bytes == 0) return;
-  if (stores == Stores::kPlain && bytes >= kLeastByLoads) return ranks_fold_.kernels().copy(to, from, bytes);
+  if (stores == Stores::kPlain && bytes >= kMinByLoads) return ranks_fold_.kernels().copy(to, from, bytes);
   store_block(to, from, bytes, stores);
 }
 

@@ -41,17 +41,18 @@ class TwoLevels {
   // For this `rank` of nodes.size() ranks, of which nodes[r] is that of r. Nothing if they are all of one
   // node, or no node has two ranks whose sum is part of the canonical tree. `room`: bytes of a stage.
   [[nodiscard]] static core::Result<std::optional<TwoLevels>> make(std::span<const int> nodes,
-                                                                   std::size_t rank, std::size_t room);
+                                                                   std::size_t rank,
+                                                                   std::size_t buffer_bytes);
 
   // Bytes of the result that all ranks make in one turn of both levels; a multiple of 64.
   [[nodiscard]] std::size_t block() const { return block_; }
   // The first level for bytes `block` of the result, at most block() of them: `inputs` by rank, from byte 0;
   // the sums of this rank's slice go to `sums`. `dtype` is not a 16-bit floating type: sums would be rounded.
-  void sum_near(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums, Dtype dtype,
-                Op op) const;
+  void reduce_intra(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums, Dtype dtype,
+                    Op op) const;
   // The second, behind a rendezvous of all: writes this rank's slice of the block into `out`, of byte 0.
-  void sum_far(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
-               std::byte* out, Dtype dtype, Op op, Stores stores) const;
+  void reduce_inter(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
+                    std::byte* out, Dtype dtype, Op op, Stores stores) const;
 
  private:
   // The sum of ranks first..first+count-1, which the ranks of their node make, each a slice.
@@ -59,7 +60,7 @@ class TwoLevels {
     std::size_t first;
     std::size_t count;
     std::size_t group;
-    std::size_t place;  // among the sums of the group
+    std::size_t index;  // among the sums of the group
     TreeFold fold;
   };
   explicit TwoLevels(TreeFold fold) : fold_(std::move(fold)) {}
@@ -74,9 +75,9 @@ class TwoLevels {
   };
   std::vector<Term> terms_;
   std::size_t block_ = 0;
-  std::size_t group_ = 0;  // of this rank
-  std::size_t seat_ = 0;   // in it
-  std::size_t turn_ = 0;   // which slice of a block is this rank's at the second level
+  std::size_t group_ = 0;         // of this rank
+  std::size_t group_rank_ = 0;    // in it
+  std::size_t global_slice_ = 0;  // which slice of a block is this rank's at the second level
 };
 
 }  // namespace regroup::collective

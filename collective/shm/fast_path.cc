@@ -1,0 +1,272 @@
+// Operations that block, with nothing before them: found again and not planned anew, and without a queue as
+// long as the others are near. Those that need nothing but one rendezvous are arrived at and finished at
+// once, and of two ranks with nothing between the other's arrival and the result.
+#include <algorithm>
+
+#include "collective/shm/communicator.h"
+#include "collective/shm/standard_arithmetic.h"
+
+namespace regroup::collective {
+
+using PollResult = SyncPoints::PollResult;
+
+namespace {
+
+constexpr std::size_t kMaxTwoRank = 4 << 10;  // a broadcast of 8 KiB gains nothing so, one of 16 is slower
+
+bool same(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.in.data() == b.in.data() && a.in.size() == b.in.size() && a.out.data() == b.out.data() &&
+         a.out.size() == b.out.size();
+}
+
+bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
+
+// What rank `self` of two has then, the other's contribution being at `theirs`.
+void exchange_small(const Operation& o, std::size_t self, const std::byte* theirs) {
+  const std::size_t block = o.out.size() / 2, other = 1 - self;
+  const std::size_t part = is_split(o.kind) ? block : 0;
+  const std::byte* own = o.in.data() + self * part;
+  std::byte* to = o.out.data() + self * block;
+  if (to != own) copy_small(to, own, block);
+  copy_small(o.out.data() + other * block, theirs + self * part, block);
+}
+
+}  // namespace
+
+core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint deadline) {
+  const bool message = operation.kind == Kind::kSend || operation.kind == Kind::kReceive;
+  if (message || !engine_->is_idle()) return Communicator::run(operation, deadline);
+  const CachedPlan* cached = find_cached(operation);
+  if (cached == nullptr) {
+    REGROUP_RETURN_IF_ERROR(operation.check(rank_, size()));
+    cached = cache_plan(operation);
+  }
+  if (!engine_->can_continue()) return engine_->check();
+  if (cached == nullptr || engine_->has_groups || !has_caught_up(deadline)) {
+    return engine_->run(engine_->make_pending(*this, operation, signature_of(operation, size()), deadline));
+  }
+  if (cached->is_fast && run_fast(*cached, deadline)) return {};
+  Pending pending = engine_->make_pending(*this, operation, cached->signature, deadline);
+  if (cached->is_fast) {
+    pending.state = Pending::State::kSyncing;
+    pending.phase = 1;
+    pending.phases = 2;
+    return engine_->run(pending, true);
+  }
+  pending.state = Pending::State::kWorking;
+  begin(pending, cached->plan, false);
+  return run_unqueued(pending);
+}
+
+// From rendezvous to rendezvous while the others are near; else with what is left to the queue, which also
+// tells that the deadline has passed.
+core::Status ShmCommunicator::run_unqueued(Pending& pending) {
+  constexpr std::uint64_t kBetweenClocks = 16;
+  for (;;) {
+    const core::Result<bool> done = advance(pending, false);
+    if (!done.ok()) {
+      engine_->fail(done.status());
+      return engine_->check();
+    }
+    if (*done) return {};
+    PollResult seen = PollResult::kIncomplete;
+    for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete; ++poll) {
+      if (!engine_->yield_core(pending.deadline)) break;
+      seen = sync_.poll(false);
+    }
+    const bool is_late = pending.phase % kBetweenClocks == 0 && core::SystemClock().now() >= pending.deadline;
+    if (seen == PollResult::kIncomplete || is_late)
+      return engine_->run(pending, seen == PollResult::kIncomplete);
+  }
+}
+
+// Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
+// while it looks for them.
+bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
+  for (std::size_t poll = 0; exited_eagerly_ && poll < engine_->spin_polls(); ++poll) {
+    if (poll > 0 && !engine_->yield_core(deadline)) break;
+    const PollResult seen = sync_.poll(true);
+    exited_eagerly_ = seen != PollResult::kComplete;
+    if (seen == PollResult::kMismatch) break;
+  }
+  return !exited_eagerly_;
+}
+
+// What is known of `o`, or null. Operations of a loop come again in their order: looks first at what followed
+// the latest the last time, and where that was the same one twice, the last time that it was.
+const CachedPlan* ShmCommunicator::find_cached(const Operation& o) {
+  const auto is_it = [&](const CachedPlan& cached) { return cached.is_set && same(o, cached.operation); };
+  std::size_t at = plan_cache_[latest_].followers[repeats_];
+  if (!is_it(plan_cache_[at])) {
+    at = static_cast<std::size_t>(std::ranges::find_if(plan_cache_, is_it) - plan_cache_.begin());
+    if (at == plan_cache_.size()) return nullptr;
+  }
+  return &set_latest(at);
+}
+
+// Entry `at` of what is known is the latest, and followed the one that was.
+CachedPlan& ShmCommunicator::set_latest(std::size_t at) {
+  plan_cache_[latest_].followers[repeats_] = static_cast<std::uint8_t>(at);
+  repeats_ = at == latest_ ? 1 : 0;
+  latest_ = at;
+  return plan_cache_[at];
+}
+
+// Null unless all have met before.
+const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
+  if (!synchronised_ || !engine_->knows_cores() || !engine_->fence_is_open()) return nullptr;
+  if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
+  const Plan plan = plan_of(o, false, false);
+  CachedPlan& cached = set_latest(cached_count_++ % plan_cache_.size());  // in the place of the oldest
+  cached = {o, signature_of(o, size()), plan, true};
+  cached.is_fast = plan.is_copied && plan.block <= plan.piece && !plan.by_slices;
+  const bool is_plain = tuners_.choice(o.kind, plan.placed) == Stores::kPlain;
+  const bool is_small = !plan.uses_bounce_buffer() || (is_plain && plan.placed <= kMaxTwoRank);
+  if (cached.is_fast && size() == 2 && plan.block > 0 && is_small) {
+    if (o.kind == Kind::kAllreduce && plan.in_arrival) cached.close = ranks_fold_.close_of(o.dtype, o.op);
+    cached.divisor = ranks_fold_.divisor_of(o.op);
+    cached.count = plan.block / size_of(o.dtype);
+    cached.is_two_rank =
+        cached.close != nullptr || o.kind == Kind::kBroadcast || (plan.in_arrival && exchanges(o));
+  }
+  return &cached;
+}
+
+// Arrives with it, and finishes it if the others are near.
+bool ShmCommunicator::run_fast(const CachedPlan& cached, core::TimePoint deadline) {
+  const Operation& o = cached.operation;
+  if (cached.is_two_rank && engine_->spins()) return run_two_rank(cached);
+  begin(cached.plan, cached.signature, o);
+  if (!plan_.in_arrival && plan_.block > 0) ring_.place(sync_.epoch(), plan_.placed, plan_.compact);
+  if (plan_.contributes && !plan_.in_arrival) copy_in(o, 0);
+  if (plan_.exits_eagerly) {
+    sync_.signal_and_leave(signature_, arrival_payload(o));
+    exited_eagerly_ = true;
+    deliver_own(o);
+    prefetch_next(o, plan_);
+    return true;
+  }
+  sync_.prepare(signature_, arrival_payload(o));
+  sync_.signal();
+  if (!poll_others(o, deadline) || sync_.is_over() || (plan_.uses_inline_chunks && !fetch_inline_chunks(o)))
+    return false;
+  if (plan_.block > 0) {
+    set_sources(o, 0);
+    copy_out(o, 0, sync_.epoch() - 1);
+    if (plan_.streams()) complete_stores();
+  }
+  prefetch_next(o, plan_);
+  return true;
+}
+
+// An all-reduce or an exchange in the arrivals of two ranks that spin, or a broadcast there, in lines or
+// in a small chunk: with nothing between the other's arrival and the result that could be done before, as
+// that is most of what it takes beside the way of a cache line. Lines and arrivals are not placed (Turns):
+// they have turns of their own.
+bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
+  if (cached.plan.exits_eagerly) return send_two_rank(cached), true;
+  const Operation& o = cached.operation;
+  const bool reduces = cached.close != nullptr, both_contribute = reduces || exchanges(o);
+  const std::size_t other = rank_ == 0 ? 1 : 0;
+  const InlineChunk* chunks = bounce_buffers_[other]->inline_chunks_at(sync_.epoch());
+  const std::byte* source = nullptr;
+  if (cached.plan.uses_bounce_buffer()) {
+    ring_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
+    source = chunk(other, sync_.epoch());
+  }
+  const StandardArithmetic arithmetic;
+  sync_.prepare(cached.signature, cached.plan.in_arrival ? o.in : not_in_arena());
+  if (both_contribute) sync_.signal();
+  const auto poll = [&] {
+    if (!cached.plan.uses_inline_chunks) return sync_.poll_rank(other);
+    return read_inline_chunks(chunks, sync_.tag(), o.out) ? PollResult::kComplete : PollResult::kIncomplete;
+  };
+  PollResult seen = poll();
+  sync_.set_arrived_last(seen == PollResult::kComplete);
+  for (std::size_t i = 1; i < engine_->spin_polls() && seen == PollResult::kIncomplete; ++i) seen = poll();
+  if (seen != PollResult::kComplete || sync_.is_over()) {
+    begin(cached.plan, cached.signature, o);
+    if (!both_contribute) sync_.signal();
+    fence();
+    static_cast<void>(sync_.poll_and_ring());
+    return false;
+  }
+  if (reduces) {
+    const auto payload = [&](std::size_t rank) { return sync_.payload_of(rank); };
+    cached.close(o.out.data(), payload(0), payload(1), cached.count, cached.divisor, false);
+  } else if (both_contribute) {
+    exchange_small(o, static_cast<std::size_t>(rank_), sync_.payload_of(other));
+  } else {
+    if (cached.plan.in_arrival) copy_small(o.out.data(), sync_.payload_of(other), o.out.size());
+    if (source != nullptr) copy(o.out.data(), source, o.out.size(), Stores::kPlain);
+    sync_.signal();
+  }
+  sync_.prefetch_next();
+  sync_.ring();
+  return true;
+}
+
+// The other side of a broadcast.
+void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
+  const Operation& o = cached.operation;
+  Input payload = o.out;
+  const auto self = static_cast<std::size_t>(rank_);
+  if (cached.plan.uses_inline_chunks) {
+    write_inline_chunks(bounce_buffers_[self]->inline_chunks_at(sync_.epoch()),
+                        sync_.next_tag(cached.signature), o.out);
+    payload = not_in_arena();
+  } else if (cached.plan.uses_bounce_buffer()) {
+    ring_.place(sync_.epoch(), cached.plan.placed, cached.plan.compact);
+    store_block(chunk(self, sync_.epoch()), o.out.data(), o.out.size(), Stores::kPlain);
+    payload = not_in_arena();
+  }
+  sync_.signal_and_leave(cached.signature, payload);
+  exited_eagerly_ = true;
+  if (cached.plan.uses_bounce_buffer()) return prefetch_next(o, cached.plan);
+  sync_.prefetch_next();  // what is smaller needs no more, and not its questions
+  const InlineChunk* next = bounce_buffers_[self]->inline_chunks_at(sync_.epoch());
+  for (std::size_t i = 0; cached.plan.uses_inline_chunks && i < inline_chunks_for(cached.plan.block); ++i)
+    prefetch_for_write(next + i);
+}
+
+// Looks for what the others bring, a while. Behind a fence: who looks at lines that are being written takes
+// each of them away from its writer, and by then they are.
+bool ShmCommunicator::poll_others(const Operation& o, core::TimePoint deadline) {
+  fence();
+  sync_.back_off();
+  const auto fetch = [&] { return plan_.uses_inline_chunks && fetch_inline_chunks(o); };
+  bool fetched = fetch();
+  if (engine_->spins() && plan_.uses_bounce_buffer() && !from_root(o.kind)) prefetch_others(o);
+  PollResult seen = sync_.poll_and_ring();
+  for (std::size_t poll = 0; poll < engine_->spin_polls() && seen == PollResult::kIncomplete; ++poll) {
+    if (!engine_->yield_core(deadline)) break;
+    fetched = fetch();
+    const bool all_received = fetched && !from_root(o.kind);
+    const auto root = fetched ? static_cast<std::size_t>(o.root) : SyncPoints::kNoRank;
+    seen = all_received ? PollResult::kComplete : sync_.poll(false, root);
+  }
+  return seen == PollResult::kComplete;
+}
+
+// Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
+// any more.
+void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const {
+  sync_.prefetch_next();
+  const bool in_one_place = plan.uses_inline_chunks || (plan.exits_eagerly && !is_split(o.kind));
+  if (plan.in_arrival || !in_one_place || !plan.contributes) return;
+  const bool past = !plan.uses_inline_chunks && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
+  if (past) return;  // these need no lines
+  constexpr std::size_t kMax = 2048;
+  const auto self = static_cast<std::size_t>(rank_);
+  const std::byte* next =
+      bounce_buffers_[self]->data_of(slots_[self]) + ring_.next(sync_.epoch(), plan.placed, plan.compact);
+  std::size_t bytes = std::min(kMax, contribution_of(o).size());
+  if (plan.uses_inline_chunks) {
+    next = reinterpret_cast<const std::byte*>(bounce_buffers_[self]->inline_chunks_at(sync_.epoch()));
+    bytes = inline_chunks_for(plan.block) * (is_split(o.kind) ? slots_.size() : 1) * sizeof(InlineChunk);
+  }
+  for (std::size_t at = 0; at < bytes; at += 64) prefetch_for_write(next + at);
+}
+
+}  // namespace regroup::collective

@@ -1,0 +1,140 @@
+// By which stores a member fills its stage, or its slices of a result that others copy. How long plain ones
+// take depends on how far its core is from those that read the same lines last (docs/design/stages.md: 64 KiB
+// in 2 us or in 27), of which a virtual machine is not told and which changes while it runs. So a member
+// measures both from time to time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "collective/operation.h"
+#include "collective/shm/bounce_buffer.h"
+#include "collective/shm/factory.h"
+#include "collective/shm/publish.h"
+#include "core/cpu.h"
+
+namespace regroup::collective {
+
+// Owned and used by one thread. When it tries depends on the number of chunks only, so members that run the
+// same operations try at the same time.
+class StoreTuner {
+ public:
+  // For the next chunk, also one that is not measured.
+  [[nodiscard]] Stores next() {
+    if (left_ == 0) next_state();
+    left_ -= 1;
+    return streams_ != (state_ == State::kTryOther) ? Stores::kStream : Stores::kPlain;
+  }
+  // What was found to be better the last time.
+  [[nodiscard]] Stores choice() const { return streams_ ? Stores::kStream : Stores::kPlain; }
+
+  // A chunk of `bytes` > 0, no more than kLag behind the latest, took so long with these stores, on whatever
+  // steady clock.
+  void record(Stores stores, std::uint64_t ticks, std::size_t bytes) {
+    if (state_ == State::kIdle) return;
+    double& best = best_[stores == Stores::kStream ? 1 : 0];
+    best = std::min(best, static_cast<double>(ticks) / static_cast<double>(bytes));
+  }
+
+  static constexpr unsigned kTrial =
+      4;  // chunks each way; the fastest is_measured, as others were interrupted
+  static constexpr unsigned kLag = kEpochsInFlight;
+  static constexpr unsigned kMinIdle = 16;  // chunks between trials, then more
+  static constexpr unsigned kMaxIdle = 1024;
+
+ private:
+  enum class State : std::uint8_t { kIdle, kTryOther, kTryCurrent };
+  static constexpr double kMinGain = 2;  // who reads pays for a part of what others gain
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  void next_state() {
+    if (state_ == State::kIdle) {
+      best_[0] = best_[1] = kNever;
+      state_ = State::kTryOther;
+      left_ = kTrial;
+    } else if (state_ == State::kTryOther) {
+      state_ = State::kTryCurrent;
+      left_ = kTrial + kLag;
+    } else {
+      if (best_[0] < kNever && best_[1] < kNever) streams_ = best_[0] > kMinGain * best_[1];
+      idle_chunks_ = std::min(2 * idle_chunks_, kMaxIdle);
+      state_ = State::kIdle;
+      left_ = idle_chunks_;
+    }
+  }
+
+  State state_ = State::kIdle;  // or a trial: the other way, then that of before
+  bool streams_ = false;
+  unsigned left_ = kMinIdle;  // chunks in this state
+  unsigned idle_chunks_ = kMinIdle;
+  double best_[2] = {kNever, kNever};  // ticks for a byte: plain, past the cache
+};
+
+// Of all that a member stages: the pace of each kind of operation and size of chunk, and what this member has
+// spent on the chunks on their way: its own part of the work, not that of waiting for others.
+class StoreTuners {
+  static constexpr std::size_t kMin = 8 << 10;  // bytes that are placed: for less the clock costs too much
+  static constexpr std::size_t kSizes = 5;      // to the next powers of two
+
+ public:
+  explicit StoreTuners(StorePolicy how) : how_(how) {}
+
+  // Chunk `time` of `placed` bytes begins. Returns how to store it.
+  [[nodiscard]] Stores begin(Kind kind, std::size_t placed, std::uint64_t epoch) {
+    const bool is_measured = how_ == StorePolicy::kTuned && placed >= kMin;
+    const Stores stores = is_measured ? of(kind, placed).next() : choice(kind, placed);
+    chunks_[epoch % kEpochsInFlight] = {.stores = stores, .is_measured = is_measured};
+    return stores;
+  }
+  // One of which this member stages nothing, as others do.
+  void skip(Kind kind, std::size_t placed, std::uint64_t epoch) {
+    if (placed >= kMin) static_cast<void>(of(kind, placed).next());
+    chunks_[epoch % kEpochsInFlight] = {};
+  }
+  [[nodiscard]] Stores stores_of(std::uint64_t epoch) const {
+    return chunks_[epoch % kEpochsInFlight].stores;
+  }
+  // Does something that is a part of the work on it.
+  template <class Work>
+  void measure(std::uint64_t epoch, const Work& work) {
+    Chunk& chunk = chunks_[epoch % kEpochsInFlight];
+    const std::uint64_t began = chunk.is_measured ? core::cpu_ticks() : 0;
+    work();
+    if (chunk.is_measured) chunk.ticks += core::cpu_ticks() - began;
+  }
+  // That was all of it, of `bytes`; 0: not worth measuring.
+  void end(Kind kind, std::size_t placed, std::uint64_t epoch, std::size_t bytes) {
+    Chunk& chunk = chunks_[epoch % kEpochsInFlight];
+    if (chunk.is_measured && bytes > 0) of(kind, placed).record(chunk.stores, chunk.ticks, bytes);
+    chunk.is_measured = false;
+  }
+  [[nodiscard]] Stores choice(Kind kind, std::size_t placed) const {
+    if (how_ != StorePolicy::kTuned) return how_ == StorePolicy::kStream ? Stores::kStream : Stores::kPlain;
+    return placed < kMin ? Stores::kPlain : tuners_[static_cast<std::size_t>(kind)][size_of(placed)].choice();
+  }
+
+ private:
+  struct Chunk {
+    std::uint64_t ticks = 0;
+    Stores stores = Stores::kPlain;
+    bool is_measured = false;
+  };
+
+  static std::size_t size_of(std::size_t placed) {
+    static_assert(kMin << (kSizes - 1) >= kChunk);
+    return static_cast<std::size_t>(std::bit_width((placed - 1) / kMin));
+  }
+  StoreTuner& of(Kind kind, std::size_t placed) {
+    return tuners_[static_cast<std::size_t>(kind)][size_of(placed)];
+  }
+
+  const StorePolicy how_;
+  std::array<std::array<StoreTuner, kSizes>, static_cast<std::size_t>(Kind::kSumPartials) + 1> tuners_;
+  std::array<Chunk, kEpochsInFlight> chunks_;
+};
+
+}  // namespace regroup::collective

@@ -1,0 +1,158 @@
+// Which stores a member chooses, told how long both take.
+#include "collective/shm/store_tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+namespace regroup::collective::testing::shm_store_tuner {
+namespace {
+
+constexpr std::size_t kBytes = 64 << 10;
+constexpr std::uint64_t kInterrupted = 1'000'000;  // ticks more
+
+// A machine on which a chunk takes so many ticks; what it took is heard of `lag` chunks later.
+struct Machine {
+  std::uint64_t plain, stream;
+  unsigned lag = 0;
+  std::deque<Stores> under_way = {};
+
+  // How many of `chunks` went past the cache. Interrupted: all but one of `spares`, of one kind, then the
+  // other.
+  int run(StoreTuner& tuner, int chunks, int spares = 0) {
+    int streams = 0;
+    for (int i = 0; i < chunks; ++i) {
+      under_way.push_back(tuner.next());
+      streams += under_way.back() == Stores::kStream ? 1 : 0;
+      if (under_way.size() <= lag) continue;
+      const Stores stores = under_way.front();
+      under_way.pop_front();
+      const bool hits = spares > 0 && i % spares != 0 && (i / 97 % 2 == 0) == (stores == Stores::kPlain);
+      const std::uint64_t ticks = stores == Stores::kStream ? stream : plain;
+      tuner.record(stores, ticks + (hits ? kInterrupted : 0), kBytes);
+    }
+    return streams;
+  }
+};
+
+TEST(StoreTuner, KeepsToPlainStoresWhereOthersAreNotMuchBetter) {
+  for (unsigned lag = 0; lag <= StoreTuner::kLag; ++lag) {
+    StoreTuner tuner;
+    Machine near_machine{4000, 3000, lag};
+    near_machine.run(tuner, 1000);
+    EXPECT_EQ(tuner.choice(), Stores::kPlain);
+    EXPECT_LE(near_machine.run(tuner, 20000), 100) << "trials cost too much";
+  }
+}
+
+TEST(StoreTuner, GoesPastTheCacheSoonWhereThatIsMuchBetter) {
+  for (unsigned lag = 0; lag <= StoreTuner::kLag; ++lag) {
+    StoreTuner tuner;
+    Machine far_machine{27000, 3000, lag};
+    far_machine.run(tuner, 40);
+    EXPECT_EQ(tuner.choice(), Stores::kStream);
+    EXPECT_GE(far_machine.run(tuner, 20000), 19900) << "trials cost too much";
+  }
+}
+
+TEST(StoreTuner, FollowsAMachineThatMoves) {
+  StoreTuner tuner;
+  Machine near_machine{2000, 3000};
+  Machine far_machine{27000, 3000};
+  near_machine.run(tuner, 5000);
+  far_machine.run(tuner, StoreTuner::kMaxIdle + 20);
+  EXPECT_EQ(tuner.choice(), Stores::kStream);
+  far_machine.run(tuner, 5000);
+  near_machine.run(tuner, StoreTuner::kMaxIdle + 20);
+  EXPECT_EQ(tuner.choice(), Stores::kPlain);
+}
+
+TEST(StoreTuner, DoesNotBelieveChunksThatWereInterrupted) {
+  for (const int spares : {2, 3, 4}) {
+    StoreTuner intra_tuner;
+    StoreTuner inter_tuner;
+    for (int i = 1; i <= 40; ++i) {
+      Machine{4000, 3000}.run(intra_tuner, 250, spares);
+      EXPECT_EQ(intra_tuner.choice(), Stores::kPlain) << i;
+      Machine{27000, 3000}.run(inter_tuner, 250, spares);
+      EXPECT_EQ(inter_tuner.choice(), Stores::kStream) << i;
+    }
+  }
+}
+
+TEST(StoreTuner, AsksForTwice) {
+  StoreTuner less;
+  StoreTuner more;
+  Machine{5900, 3000}.run(less, 100);
+  Machine{6100, 3000}.run(more, 100);
+  EXPECT_EQ(less.choice(), Stores::kPlain);
+  EXPECT_EQ(more.choice(), Stores::kStream);
+}
+
+// Whatever each measures, or does not.
+TEST(StoreTuner, TriesAtTheSameTimeAsOthers) {
+  StoreTuner intra_tuner;
+  StoreTuner inter_tuner;
+  StoreTuner deaf;
+  Machine near_machine{4000, 3000};
+  Machine far_machine{27000, 3000, 3};
+  for (int i = 0; i < 10'000; ++i) {
+    const bool other = near_machine.run(intra_tuner, 1) == 1;
+    const bool far_other = far_machine.run(inter_tuner, 1) == 0;
+    EXPECT_EQ(deaf.next() == Stores::kStream, other) << "chunk " << i;
+    EXPECT_TRUE(far_other == other || i < 40) << "chunk " << i;
+  }
+}
+
+constexpr std::uint64_t kLoops = 10'000;  // long enough for any clock
+
+// A chunk, begun and ended at once. With plain stores it takes so many times as long.
+Stores stage(StoreTuners& tuners, Kind kind, std::size_t placed, std::uint64_t epoch, std::uint64_t times) {
+  const Stores stores = tuners.begin(kind, placed, epoch);
+  tuners.measure(epoch, [&] {
+    const std::uint64_t count = stores == Stores::kPlain ? times * kLoops : kLoops;
+    for (std::uint64_t i = 0; i < count; ++i) asm volatile("");
+  });
+  tuners.end(kind, placed, epoch, placed);
+  return stores;
+}
+
+TEST(StoreTuners, KindsAndSizesHaveEachTheirOwn) {
+  StoreTuners tuners(StorePolicy::kTuned);
+  for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
+    stage(tuners, Kind::kBroadcast, 64 << 10, epoch, 20);
+    stage(tuners, Kind::kAllgather, 64 << 10, epoch, 1);
+    EXPECT_EQ(stage(tuners, Kind::kBroadcast, 4 << 10, epoch, 20), Stores::kPlain);
+  }
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 64 << 10), Stores::kStream);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, (32 << 10) + 1), Stores::kStream);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 32 << 10), Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, 4 << 10), Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kBroadcast, kChunk), Stores::kPlain);
+  EXPECT_EQ(tuners.choice(Kind::kAllgather, 64 << 10), Stores::kPlain);
+}
+
+// A chunk that did not begin, was passed or is small leaves no time behind for the next at its place.
+TEST(StoreTuners, MeasureWhatBeganOnly) {
+  StoreTuners tuners(StorePolicy::kTuned);
+  for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
+    tuners.skip(Kind::kAllreduce, 64 << 10, epoch);
+    EXPECT_EQ(tuners.stores_of(epoch), Stores::kPlain);
+    tuners.measure(epoch, [] {});
+    tuners.end(Kind::kAllreduce, 64 << 10, epoch, 64 << 10);
+    EXPECT_EQ(tuners.choice(Kind::kAllreduce, 64 << 10), Stores::kPlain);
+  }
+}
+
+TEST(StoreTuners, CanBeTold) {
+  StoreTuners plain(StorePolicy::kPlain);
+  StoreTuners past(StorePolicy::kStream);
+  for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
+    EXPECT_EQ(stage(plain, Kind::kBroadcast, 64 << 10, epoch, 20), Stores::kPlain);
+    EXPECT_EQ(stage(past, Kind::kBroadcast, 1, epoch, 1), Stores::kStream);
+    EXPECT_EQ(past.stores_of(epoch), Stores::kStream);
+  }
+}
+
+}  // namespace
+}  // namespace regroup::collective::testing::shm_store_tuner
