@@ -1,5 +1,6 @@
-// The part of the arena that a member's communicators share: chunks on their way to the others, mail, and the
-// channels of groups. Written by its member only.
+// The bounce buffer of a member, its part of the arena for collectives: data on its way to the other
+// members, the counters of messages, and the channels of groups. Only its member writes it; all members
+// of the host read it.
 #pragma once
 
 #include <algorithm>
@@ -13,38 +14,38 @@
 
 namespace regroup::collective {
 
-inline constexpr std::size_t kChunk = 128
-                                      << 10;  // at most, of a collective operation, per rank and rendezvous
-inline constexpr std::size_t kInlineChunks = 32;  // that one rendezvous can fill
+inline constexpr std::size_t kChunk = 128 << 10;  // largest chunk of a collective, per rank and epoch
+inline constexpr std::size_t kInlineChunks = 32;  // in one epoch
 inline constexpr std::size_t kMessageChunk = 44 << 10;
-inline constexpr std::size_t kGroups = 32;  // communicators made by split() that a member can hold at a time
+inline constexpr std::size_t kGroups = 32;  // most groups made by split() that a member can hold at a time
 inline constexpr std::size_t kEpochsInFlight =
-    3;  // data in turn: collective/shm/communicator.cc says why three
+    3;  // whose data must not overlap; communicator.cc says why three
 inline constexpr std::size_t kMaxCores = 1024;
 
-// What a member tells one other about the messages between them. The counts grow as long as `instance`
-// stands.
+// What a member publishes to one peer about the messages between the two. The counts only grow while
+// `instance` stays the same.
 struct alignas(64) PairCounters {
   std::atomic<std::uint64_t> instance;
-  std::atomic<std::uint64_t> posted;   // receives begun: I am ready for that many messages of yours
-  std::atomic<std::uint64_t> taken;    // chunks of yours copied out
-  std::atomic<std::uint64_t> sent;     // chunks of mine written
-  std::atomic<std::uint64_t> offered;  // bytes of my latest message to you; stored before its first `sent`
-  std::atomic<std::uint64_t> wanted;   // bytes of my latest receive from you; stored before its `posted`
+  std::atomic<std::uint64_t> posted;   // receives that this member has begun
+  std::atomic<std::uint64_t> taken;    // chunks of the peer that this member has copied out
+  std::atomic<std::uint64_t> sent;     // chunks that this member has written
+  std::atomic<std::uint64_t> offered;  // bytes of the latest message; stored before its first `sent`
+  std::atomic<std::uint64_t> wanted;   // bytes of the latest receive; stored before its `posted`
 };
 
 struct BounceBuffer {
   static constexpr std::size_t kSkew = 17 * 64;  // equal page offsets of many streams are slow in the cache
 
   std::array<core::Channel, kGroups> groups;
-  std::array<PairCounters, core::kMaxSlots> counters;  // by the slot of the other
-  // A bit for each that the member may run on, as of its first operation in generation `cores_of` - 1: the
-  // same for all who count them, since plans depend on it.
+  std::array<PairCounters, core::kMaxSlots> counters;  // by slot of the peer
+  // The cores that the member may run on, a bit each, as of its first operation in generation `cores_of`
+  // - 1. Fixed for the generation, since plans depend on it and must be equal in all members.
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxCores / 64> cores;
   std::atomic<std::uint64_t> cores_of;
   std::array<std::array<InlineChunk, kInlineChunks>, kEpochsInFlight> inline_chunks;
   std::array<std::array<std::byte, kMessageChunk>, 2> message_chunks;
-  // Up to the end of the stage, for Turns; less for larger slots.
+  // Extends to the end of the bounce buffer; placed by SlotRing. The 16 skews leave less of it to higher
+  // slots.
   alignas(64) std::byte data[];
 
   static constexpr std::size_t kSkews = 16 * kSkew;
@@ -55,24 +56,25 @@ struct BounceBuffer {
   [[nodiscard]] std::byte* message_chunk(std::uint64_t number) { return message_chunks[number % 2].data(); }
 };
 
-// Where in the rooms of all members what they write between one rendezvous and the next lies: small data in
-// turns of its own, which stay in the caches of those who exchange it, all else one behind the other in a
-// ring. To write lines that another core has changed or read and still holds is slow, to write those that
-// have gone back to the cache that all share is not: hence large data go around a ring that is larger than a
-// core's cache. What that takes from others' caches costs data of a few pages more than it gains them: they
-// have a smaller one.
+// Places the data of each epoch in the bounce buffers: the same offset in every member. Small data uses
+// three fixed slots of its own, which stay in the caches of the members that exchange it. Larger data
+// goes around a ring. A store to a line that another core has changed or read and still holds is slow,
+// one to a line that has gone back to the shared cache is not: the ring of large data is therefore larger
+// than a core's cache. Data of a few pages would lose more by cold lines than it gains: it has a smaller
+// ring.
 class SlotRing {
   static constexpr std::size_t kSmall = 16 << 10;
   static constexpr std::size_t kMiddle = 32 << 10;
   static constexpr std::size_t kSmallSlots = kEpochsInFlight * kSmall;
   static constexpr std::size_t kMiddleRing = 8 * kMiddle;
-  static constexpr std::size_t kMinChunks = kEpochsInFlight + 1;  // of the largest, in a ring
+  static constexpr std::size_t kMinChunks =
+      kEpochsInFlight + 1;  // of the largest size, that a ring must hold
 
  public:
-  static constexpr std::size_t kLargeRing = 2 << 20;  // where a stage has room for it
+  static constexpr std::size_t kLargeRing = 2 << 20;  // where the bounce buffer is large enough
   static constexpr std::size_t kCompactRing = 5 * kChunk;
-  // With so many bytes what one rendezvous places lies apart from what the two before it did, wherever a ring
-  // ends.
+  // With at least so many bytes, the data of three consecutive epochs never overlaps, wherever a ring
+  // wraps.
   static constexpr std::size_t kMinBytes = kSmallSlots + kMinChunks * kChunk;
 
   explicit SlotRing(std::size_t stage_bytes) {
@@ -84,22 +86,23 @@ class SlotRing {
     max_middle_ = std::min(kMiddle, (middle_.end - middle_.begin) / kMinChunks / 64 * 64);
   }
 
-  // Where `bytes`, at most kChunk, would go at `time`; `tight`: around the first kCompactRing of a ring only.
+  // Where `bytes` (at most kChunk) would go in `epoch`. `compact`: use only the first kCompactRing bytes
+  // of a ring.
   [[nodiscard]] std::size_t next(std::uint64_t epoch, std::size_t bytes, bool compact) const {
     if (bytes <= kSmall) return epoch % kEpochsInFlight * kSmall;
     const Ring& ring = bytes <= max_middle_ ? middle_ : large_;
     const std::size_t end = compact ? std::min(ring.begin + kCompactRing, ring.end) : ring.end;
     return ring.next + bytes <= end ? ring.next : ring.begin;
   }
-  // All members, with the same.
+  // Reserves that place. Called by all members, with equal arguments.
   void place(std::uint64_t epoch, std::size_t bytes, bool compact) {
     at_[epoch % kEpochsInFlight] = next(epoch, bytes, compact);
     Ring& ring = bytes <= max_middle_ ? middle_ : large_;
     if (bytes > kSmall) ring.next = at_[epoch % kEpochsInFlight] + (bytes + 63) / 64 * 64;
   }
-  // What was placed at `time`, not before the two before the last.
+  // The place reserved for `epoch`, which is one of the last three.
   [[nodiscard]] std::size_t at(std::uint64_t epoch) const { return at_[epoch % kEpochsInFlight]; }
-  // Memory that large data go around.
+  // Bytes of the ring of large data.
   [[nodiscard]] std::size_t capacity() const { return large_.end - large_.begin; }
 
  private:

@@ -1,4 +1,4 @@
-// What a member's stage holds for the others, and what it takes from theirs: lines, chunks, slices of chunks.
+// Copies between user memory and bounce buffers: inline chunks, chunks, and slices of chunks.
 #include <algorithm>
 
 #include "collective/shm/communicator.h"
@@ -6,13 +6,13 @@
 namespace regroup::collective {
 namespace {
 
-// Whether a rank does with the others' chunks what they do with its own, at the same time.
+// Whether a rank reads the peers' chunks in the same way and at the same time as they read its own.
 bool reads_others_chunks(Kind kind) { return !from_root(kind) && !to_root(kind); }
 
 }  // namespace
 
-// What the others are about to have written for this rank begins to come here while this rank looks whether
-// they have. Not more than the processor can fetch at a time.
+// Prefetches what the peers are about to have written for this rank, before it polls for them. At most as
+// much as the processor can fetch at a time.
 void ShmCommunicator::prefetch_others(const Operation& o) const {
   constexpr std::size_t kMax = 1024;
   const auto self = static_cast<std::size_t>(rank_);
@@ -26,7 +26,8 @@ void ShmCommunicator::prefetch_others(const Operation& o) const {
   }
 }
 
-// For what this rank needs of `rank`'s lines: the output, unless it is to be reduced.
+// Where this rank puts the inline contribution of `rank`: the output, or scratch memory if it is to be
+// reduced.
 Output ShmCommunicator::inline_destination(const Operation& o, std::size_t rank) {
   constexpr std::size_t kRoom = kInlineChunks * sizeof(InlineChunk::payload);
   if (from_root(o.kind)) return o.out;
@@ -51,7 +52,8 @@ void ShmCommunicator::write_own_inline_chunks(const Operation& o) {
   }
 }
 
-// True if all that this rank needs of the others is there. Goes on where it stopped the last time.
+// True when all inline contributions that this rank needs are there. Continues where the last call
+// stopped.
 bool ShmCommunicator::fetch_inline_chunks(const Operation& o) {
   const auto self = static_cast<std::size_t>(rank_);
   const std::size_t at = is_split(o.kind) ? self * inline_chunks_for(plan_.block) : 0;
@@ -65,7 +67,7 @@ bool ShmCommunicator::fetch_inline_chunks(const Operation& o) {
   return true;
 }
 
-// Copies what others will need.
+// Copies what the peers need of chunk `index` into the bounce buffer.
 void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
   if (plan_.uses_inline_chunks) return write_own_inline_chunks(o);
   if (to_root(o.kind) && rank_ == o.root && !plan_.by_slices) return;
@@ -75,19 +77,19 @@ void ShmCommunicator::copy_in(const Operation& o, std::size_t index) {
   const Stores stores = tuners_.begin(o.kind, plan_.placed, now);
   tuners_.measure(now, [&] {
     fill_chunk(o, index, stores);
-    if (stores == Stores::kStream) complete_stores();  // what follows may not publish()
+    if (stores == Stores::kStream) complete_stores();  // the arrival that follows may not fence
   });
   if (!reads_others_chunks(o.kind) || !engine_->spins()) end_chunk(o, index, now);
 }
 
-// All that this rank does of chunk `index`, staged at `time`, is done.
+// Ends this rank's work on chunk `index`, which was copied in during `epoch`.
 void ShmCommunicator::end_chunk(const Operation& o, std::size_t index, std::uint64_t epoch) {
   const std::size_t bytes = plan_.piece_bytes(index);
-  const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // its time says little of a byte
+  const bool is_rest = index > 0 && 2 * bytes < plan_.piece;  // too short to measure the cost of a byte
   tuners_.end(plan_.tuner_kind(o.kind), plan_.placed, epoch, is_rest ? 0 : bytes);
 }
 
-// What others have staged at `time`, chunk `index`.
+// Takes this rank's part of chunk `index`, which the peers copied in during `epoch`.
 void ShmCommunicator::copy_out(const Operation& o, std::size_t index, std::uint64_t epoch) {
   tuners_.measure(epoch, [&] { deliver(o, index * plan_.piece, plan_.piece_bytes(index)); });
   end_chunk(o, index, epoch);
@@ -111,7 +113,8 @@ void ShmCommunicator::fill_chunk(const Operation& o, std::size_t index, Stores s
   store_block(to + ours.end, from + ours.end, bytes - ours.end, stores);
 }
 
-// Where what this rank needs of each contribution to chunk `index`, staged one rendezvous ago, begins.
+// Sets sources_ for chunk `index`, copied in one epoch ago: for each rank, where this rank's part of its
+// contribution begins.
 void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   const auto part = is_split(o.kind) ? static_cast<std::size_t>(rank_) : 0;
   const auto part_index = [&](std::size_t r) { return is_split(o.kind) ? part_of(r, part) : 0; };
@@ -128,8 +131,8 @@ void ShmCommunicator::set_sources(const Operation& o, std::size_t index) {
   }
 }
 
-// Our slice of a chunk goes where our own contribution to it would be staged, which nobody else reads, or
-// where it belongs in our result.
+// This rank's slice of a chunk goes to the place in its bounce buffer where its own contribution would
+// be, which no other rank reads, or directly to its result.
 void ShmCommunicator::fold_slice(const Operation& o, std::size_t index) {
   const ByteRange mine = slice_of(plan_.piece_bytes(index), rank_, size());
   const std::uint64_t epoch = sync_.epoch() - 1;

@@ -1,5 +1,5 @@
-// How large the processor's cache is, as the kernel tells it: what the C library reads from an AMD processor
-// is the sum over all chips of a socket, of which a thread uses one. And which results are stored past it.
+// Size of the last-level cache as the kernel reports it, and which stores bypass it. The C library cannot
+// tell: on an AMD processor it returns the sum over all chips of a socket, of which a thread uses one.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace regroup::collective {
 
-// Bytes of the last cache before memory that a processor uses; kAssumedCache if that cannot be told. Any
-// thread. Source: Documentation/ABI/testing/sysfs-devices-system-cpu of Linux.
+// Bytes of the last cache level before memory; kAssumedCache if the kernel does not tell. Any thread.
+// Source: Documentation/ABI/testing/sysfs-devices-system-cpu of Linux.
 [[nodiscard]] std::size_t last_level_cache(const std::string& folder = "/sys/devices/system/cpu/cpu0/cache");
 
 inline constexpr std::size_t kAssumedCache = 8 << 20;
 
-// What a rank stores for its caller to find.
+// What a rank stores into a result, which decides whether the stores bypass the cache.
 enum class StoreHint {
-  kReceived,  // copies and sums of what came from other ranks
-  kReduced,   // sums of what lies in the arena, with nothing in between
-  kCopied,    // a root's, or its own block: what one rank gave and nobody else writes
-  kKept,      // over what was just read, in place, or what the same ranks read next: sum_partials()
+  kReceived,  // copies and sums of data that passed through bounce buffers
+  kReduced,   // sums of inputs in the arena, read in place
+  kCopied,    // data of one source: from the root, or the own block of a rank
+  kKept,      // replaces an input just read, or is read next by the same ranks (sum_partials())
 };
 [[nodiscard]] StoreHint store_hint(Kind kind, bool in_place, bool bounced);
-// Bytes that the ranks touch of inputs and results, `in` and `out` of all of them together. Those that are
-// the same memory count once, but where results replace what was just read (Written::kKept) twice.
+// Bytes of inputs (`in`) and results (`out`) that all ranks together touch. Memory that is both counts
+// once, except where results replace inputs that were just read (StoreHint::kKept): it counts twice.
 [[nodiscard]] std::size_t footprint(Kind kind, bool in_place, std::size_t in, std::size_t out);
-// Past a last-level cache of `cache` bytes, or through it, where the ranks touch so many with the stages in
-// between. Measured for two ranks: docs/design/stages.md.
+// Stores for a result when the ranks touch `touched` bytes, bounce buffers included, on a machine with
+// `cache` bytes of last-level cache. Thresholds measured with two ranks: docs/design/stages.md.
 [[nodiscard]] Stores stores_of(StoreHint what, std::size_t touched, std::size_t cache);
 
 }  // namespace regroup::collective

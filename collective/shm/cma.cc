@@ -1,9 +1,10 @@
-// Reads of other processes.
+// Cross-memory attach.
 //
-// Why what cma_read() returned is right: one call of the kernel looks the process up once and reads from
-// that address space, the data first and then its sign. A sign that is there says whose address space it was;
-// and that its member had not given up when the data were read, since who gives up takes the sign away before
-// its caller may change them. The page of the sign is wiped in forked children, which are copies of all else.
+// Why data that cma_read() returned is right: one system call looks up the process once and reads from
+// that address space, first the data, then the canary. A canary that matches identifies the address
+// space, and proves that its member had not given up when the data was read: a member withdraws its
+// canary before its caller may change the data. The page of the canary is wiped in forked children, which
+// are copies of everything else.
 #include "collective/shm/cma.h"
 
 #include <sys/mman.h>
@@ -25,8 +26,8 @@ bool cma_read(const RemoteBuffer& from, std::size_t at, Output to) {
   const iovec mine[] = {{to.data(), to.size()}, {&seen, sizeof seen}};
   const iovec theirs[] = {{reinterpret_cast<void*>(from.address + at), to.size()},
                           {reinterpret_cast<void*>(from.canary_address), sizeof seen}};
-  // Not the C library's function: sanitizers would take a member that gave up, as a thread of the same
-  // process, for a bug of the reader.
+  // Not through the C library: sanitizers would report a member that gave up, as a thread of the same
+  // process, as a bug of the reader.
   const long got = ::syscall(SYS_process_vm_readv, from.pid, mine, 2UL, theirs, 2UL, 0UL);
   return got == static_cast<long>(to.size() + sizeof seen) && seen == from.canary;
 }

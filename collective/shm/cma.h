@@ -1,6 +1,6 @@
-// Memory of other processes of this host, read where it is: one copy, by the kernel (process_vm_readv). Who
-// may be read at which address is told in a rendezvous; a read says whether it was of that very memory, so
-// that nobody needs to ask before whether it is allowed.
+// Cross-memory attach (CMA): reads the memory of another process of this host in one copy by the kernel
+// (process_vm_readv). Addresses are exchanged at a synchronisation point. Each read reports whether it
+// came from the intended memory, so nobody has to test beforehand whether the kernel permits it.
 #pragma once
 
 #include <atomic>
@@ -10,22 +10,23 @@
 
 namespace regroup::collective {
 
-// Memory of another member, and the sign that it is that member's and still stands. A pid may be another
-// process's in the reader's namespace, or by then; a sign is in one process only.
+// Memory of another member and its liveness canary. In the reader's PID namespace the pid may belong to
+// another process, or may have been reused; a canary exists in one process only.
 struct RemoteBuffer {
-  std::uint64_t address = 0;  // 0: not to be read
+  std::uint64_t address = 0;  // 0: must not be read
   std::uint64_t canary_address = 0;
   std::uint64_t canary = 0;
   std::int64_t pid = 0;
 };
 
-// Fills `to` with what lies `at` bytes behind the beginning of `from`. False, and `to` is anything, if the
-// kernel refused, the process is gone, or it is another, or its member has withdrawn (Sign). Ordinary memory
-// of a process that is stopped can be read.
+// Fills `to` from offset `at` of `from`. Returns false, with `to` undefined, if the kernel refuses, the
+// process is gone or is another one, or its member has withdrawn its canary. A stopped process can be
+// read.
 [[nodiscard]] bool cma_read(const RemoteBuffer& from, std::size_t at, Output to);
 
-// Stands in ordinary memory of this process, and not of those it forks, until it is withdrawn or destroyed.
-// What others read before it vanished they read while this member kept what it had announced.
+// A random word in private memory of this process, absent in its forked children, until it is withdrawn
+// or destroyed. A read that finds the canary afterwards has read data that the member had not yet
+// changed.
 class LivenessCanary {
  public:
   LivenessCanary() = default;
@@ -33,9 +34,10 @@ class LivenessCanary {
   LivenessCanary& operator=(const LivenessCanary&) = delete;
   ~LivenessCanary();
 
-  // For others to read; nobody can if there is no memory for the sign, or it was withdrawn.
+  // Describes `data` for peers. Returns an unreadable RemoteBuffer if the canary was withdrawn or there
+  // is no memory for it.
   [[nodiscard]] RemoteBuffer expose(Input data);
-  // For ever. Before any of the memory announced is changed, by a member that gave up.
+  // Final. A member that gives up calls it before any exposed memory may change.
   void withdraw();
 
  private:

@@ -1,22 +1,23 @@
-// Operations and their rendezvous.
+// Operations and their synchronisation points.
 //
-// Why nobody overwrites a chunk that a slow peer still reads: count time in rendezvous; "at time k" is
-// between rendezvous k and k+1. The chunk of time k is written by its owner at k, one slice of it again at
-// k+1 by the same owner, and read at k+1 and k+2. Three in a row lie apart (Turns), so its place is next
-// written at k+3 or later: behind rendezvous k+3, at which everybody has arrived who was through with k+2,
-// whatever the operations are. None is needed at the end of one. Who leaves behind its own arrival
-// (may_exit_eagerly()) sees all others there before it writes anything for the operation that follows.
-// Payloads are written before rendezvous k and read behind it, and there are two of them. Time starts anew
-// with each communicator, hence it settles: its members meet once before the first chunk or payload is
-// written. Between generations the gate does the same. Groups share the stage, each with a time of its own:
-// then each operation ends with a rendezvous (Family::has_groups).
+// Why no member overwrites a chunk that a slow peer still reads. Epoch k lies between synchronisation
+// points k and k + 1. The chunk of epoch k is written by its owner in epoch k, one slice of it again by
+// the same owner in k + 1, and read in k + 1 and k + 2. The data of three consecutive epochs does not
+// overlap (SlotRing), so the memory is written again in k + 3 at the earliest: after point k + 3, where
+// every member has finished epoch k + 2, whatever the operations are. Hence no extra point is needed at
+// the end of an operation. A member that leaves after its own arrival (may_exit_eagerly()) waits for the
+// others at that point before it writes anything for its next operation. Payloads are written before
+// point k and read after it; there are two of them. Epochs count from 0 in each communicator, so its
+// members synchronise once before the first chunk or payload is written. Between generations the
+// generation fence does the same. Groups share the bounce buffer but count their own epochs: while they
+// exist, each operation ends with a synchronisation point (ProgressEngine::has_groups).
 //
-// Why nobody changes memory that others read where it is, in the arena or by a copy of the kernel
-// (single_copy.cc): its owner is in the operation until a rendezvous behind those reads, and leaves none of
-// these early. Who leaves because it failed takes its sign away first (Family::fail, foreign.h): what is read
-// then, or from a process that is gone and another in its place, is known to be wrong by who read it. Then,
-// or if the kernel refuses, chunks go through the stages as if nothing had been read, from the rendezvous on
-// at which all have learnt it.
+// Why no member changes memory that peers read in place, in the arena or by CMA (single_copy.cc): its
+// owner stays in the operation until a synchronisation point after those reads, and never leaves such an
+// operation eagerly. A member that leaves because it failed withdraws its canary first
+// (ProgressEngine::fail, cma.h), so a reader can tell that its data is invalid, as it can for a process
+// that is gone or was replaced. Then, or when the kernel refuses, the data goes through the bounce
+// buffers as if nothing had been read, from the synchronisation point on at which all members learn it.
 #include "collective/shm/communicator.h"
 
 #include <fmt/format.h>
@@ -73,7 +74,7 @@ Result<bool> ShmCommunicator::advance(Pending& pending, bool thorough) {
   }
 }
 
-// True if it went one state further.
+// True if `pending` moved one state further.
 Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   using State = Pending::State;
   const bool alone = size() == 1;
@@ -100,12 +101,12 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
     case State::kWorking: {
       if (pending.phase == 1 && plan_.uses_inline_chunks && !fetch_inline_chunks(pending.operation)) {
         return Status(core::Code::kDataLoss,
-                      fmt::format("{}: all have arrived, but what rank {} brought is not there",
+                      fmt::format("{}: all ranks have arrived, but the data of rank {} is missing",
                                   name_of(pending.operation.kind), fetched_ranks_));
       }
       if (plan_.single_copy && pending.phase == 1) REGROUP_RETURN_IF_ERROR(read_all(pending));
       const auto payload = work(pending);
-      if (plan_.streams()) complete_stores();  // what follows may not publish() anything
+      if (plan_.streams()) complete_stores();  // the arrival that follows may not fence
       pending.phase += 1;
       const bool last = pending.phase == pending.phases;
       if (last && (!pending.closes || alone)) return true;
@@ -140,9 +141,9 @@ Result<bool> ShmCommunicator::step(Pending& pending, bool thorough) {
   return false;
 }
 
-// Its contribution lies where the others find it without this member, and it wants nothing of them: its last
-// rendezvous can wait for the next operation. Where some contributions lie in the arena there is one more,
-// of which it has heard.
+// True when the peers find this member's contribution without its help and it needs nothing from them:
+// its last synchronisation point can wait until the next operation. Where some contributions lie in the
+// arena there is one more point, which this member must have learnt of.
 bool ShmCommunicator::may_exit_eagerly(const Pending& pending) const {
   const bool last = pending.state == Pending::State::kSyncing && pending.phase + 1 == pending.phases;
   const bool heard = plan_.is_copied || from_root(pending.operation.kind) || pending.phase > 1;

@@ -1,6 +1,6 @@
-// The Communicator over an arena. communicator.cc runs operations through their rendezvous, quick.cc those
-// that block, without a queue while it can; work.cc and staging.cc hold what each does between them,
-// factory.cc opens and splits.
+// The shared-memory Communicator. communicator.cc runs operations from synchronisation point to
+// synchronisation point, fast_path.cc runs blocking operations without the queue where it can; phases.cc
+// and bounce_copy.cc hold the work between two points, factory.cc opens and splits communicators.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,6 @@ namespace regroup::collective {
 class ShmCommunicator final : public Communicator {
  public:
   using Group = ShmGroup;
-
   ShmCommunicator(std::shared_ptr<ProgressEngine> engine, Group group, TreeFold ranks_fold);
   ~ShmCommunicator() override;
 
@@ -40,17 +39,17 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] core::Result<std::unique_ptr<Communicator>> split(int color,
                                                                   core::TimePoint deadline) override;
 
-  // For backends with members of this host. start() of a part of an operation of theirs: it is that one, in
-  // `call`, on which the ranks must agree.
+  // For backends that combine several hosts: starts `operation` as the part of an operation over several
+  // hosts whose signature, on which all ranks must agree, is `signature`.
   [[nodiscard]] core::Result<Request> start_part(const CollectiveSignature& signature,
                                                  const Operation& operation, core::TimePoint deadline);
-  // Behind a failure: the rank that is in another operation, if that was why.
+  // After a failure: the rank that runs another operation, if that was the reason.
   [[nodiscard]] std::optional<SyncPoints::Mismatch> mismatch() const { return sync_.mismatch(); }
   [[nodiscard]] core::Result<std::unique_ptr<ShmCommunicator>> split_off(int color, core::TimePoint deadline);
 
-  // For the family: moves `pending` on without waiting; true when it is done.
+  // For the progress engine: advances `pending` without waiting; true when it is complete.
   [[nodiscard]] core::Result<bool> advance(Pending& pending, bool thorough);
-  [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done; }  // operations that went so
+  [[nodiscard]] std::uint64_t single_copies() const { return single_copy_.done; }  // operations by CMA
   [[nodiscard]] const ProgressEngine& engine() const { return *engine_; }
   [[nodiscard]] std::shared_ptr<const ProgressEngine> share_engine() const { return engine_; }
   [[nodiscard]] std::string list_missing() { return sync_.list_missing(); }
@@ -76,7 +75,7 @@ class ShmCommunicator final : public Communicator {
   void begin(const Plan& plan, const CollectiveSignature& signature, const Operation& operation);
   void begin(Pending& pending, const Plan& plan, bool is_part);
   [[nodiscard]] bool may_exit_eagerly(const Pending& pending) const;
-  // Does the piece of work `pending.phase`; returns what to bring to the rendezvous behind it.
+  // Runs phase `pending.phase`; returns the payload for the synchronisation point after it.
   [[nodiscard]] std::span<const std::byte> work(Pending& pending);
   void locate_in_arena(const Operation& operation);
   [[nodiscard]] std::span<const std::byte> arrival_payload(const Operation& operation) const;
@@ -110,29 +109,30 @@ class ShmCommunicator final : public Communicator {
   const std::shared_ptr<ProgressEngine> engine_;
   const std::vector<core::SlotIndex> slots_;  // by rank
   const int rank_;
-  core::Channel* const channel_;               // ours
+  core::Channel* const channel_;               // this member's
   const TreeFold ranks_fold_;                  // over one input of each rank
   std::vector<BounceBuffer*> bounce_buffers_;  // by rank
   SlotRing ring_;
   StoreTuners tuners_;
   SyncPoints sync_;
-  bool synchronised_, exited_eagerly_ = false;  // the latter: not all were seen at the last rendezvous
-  // Unless all are of one NUMA node; known behind the first rendezvous that a large reduction needs it for.
+  bool synchronised_;
+  bool exited_eagerly_ = false;  // left the last point before all members arrived
+  // Set when the members compute on several NUMA nodes; decided at the first large reduction.
   std::optional<TwoLevels> levels_;
   bool levels_chosen_ = false;
   std::array<CachedPlan, 32> plan_cache_;
-  std::size_t cached_count_ = 0, latest_ = 0, repeats_ = 0;  // so many; the last that ran; 1: twice or more
-  // Of the operation under way.
+  std::size_t cached_count_ = 0, latest_ = 0, repeats_ = 0;  // the last one is 1 if the latest repeats
+  // State of the current operation.
   Plan plan_;
   CollectiveSignature signature_;
   std::vector<const std::byte*> inputs_, results_;  // by rank: in the arena, or null
-  std::vector<const std::byte*> sources_;           // by rank: of the chunk at hand
-  std::vector<std::byte> fetched_;  // what lines held that is to be reduced, a room for each rank
-  std::size_t fetched_ranks_ = 0;   // so many of the first ranks
+  std::vector<const std::byte*> sources_;           // by rank: of the current chunk
+  std::vector<std::byte> fetched_;                  // inline contributions to be reduced, one region a rank
+  std::size_t fetched_ranks_ = 0;                   // ranks below are complete
   Offsets offsets_{};
   bool same_output_ = false;
   SingleCopyState single_copy_;
-  const TreeFold* partials_fold_ = nullptr;  // of sum_partials
+  const TreeFold* partials_fold_ = nullptr;  // for sum_partials()
   std::span<const std::byte* const> partials_;
   const SumBlocks* sum_blocks_ = nullptr;
 };
@@ -143,7 +143,7 @@ class ShmCommunicator final : public Communicator {
                                                                       core::Seat self,
                                                                       const ShmOptions& options);
 
-// What a channel must hold to be free for a new group; the factory's business, but also of who ends one.
+// Marks a channel as free for a new group.
 void release_channel(core::Channel& channel);
 
 }  // namespace regroup::collective

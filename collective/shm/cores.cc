@@ -1,6 +1,5 @@
-// The condition of Hall's marriage theorem, for the sets that members were given and for their union: to try
-// all unions of sets would take too long, and launchers bind to cores, or to parts of a machine that hold
-// each other.
+// Hall's condition for the given affinity sets and their union. Checking all unions of sets would take
+// exponential time, and launchers bind to single cores or to nested parts of a machine.
 #include "collective/shm/cores.h"
 
 #include <sched.h>

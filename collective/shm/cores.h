@@ -1,4 +1,4 @@
-// Which cores members may run on, and whether each member can have one for itself.
+// Which cores each member may run on, and whether every member can have a core of its own.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@ namespace regroup::collective {
 
 using Cores = std::array<std::uint64_t, kMaxCores / 64>;  // a bit each
 
-// Those that the calling thread may run on; none if the machine has more than kMaxCores.
+// The cores that the calling thread may run on; empty if the machine has more than kMaxCores.
 [[nodiscard]] Cores own_cores();
 
 [[nodiscard]] std::size_t count(const Cores& cores);
 
-// Whether each of `ranks` members can have a core for itself, of whom those in `cores` may run on these, and
-// others wherever they like. To no set of cores among them, nor to all cores together, are more members
-// confined than it has cores: if of any two sets that meet one holds the other, that is all there is to it.
+// True when each of `ranks` members can have a core of its own. `cores`: the affinity sets that are
+// known; members without one may run anywhere. Checked: no set, and not the union of all sets, confines
+// more members than it has cores. That is exact when any two sets are disjoint or nested.
 [[nodiscard]] bool suffice(std::span<const Cores> cores, std::size_t ranks);
 
 }  // namespace regroup::collective

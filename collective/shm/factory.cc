@@ -1,4 +1,4 @@
-// Opens communicators: of a World, and of groups of ranks.
+// Opens communicators: of a World, and of groups split from one.
 #include "collective/shm/factory.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ using core::Status;
 
 constexpr std::uint64_t kPositions = (1ULL << 40) - 1;
 
-// The ranks of `options`, or all, checked.
+// The ranks in `options`, or all ranks; validated.
 Result<std::vector<int>> ranks_of(const core::World& world, const ShmOptions& options) {
   std::vector<int> ranks = options.ranks;
   for (std::uint32_t i = 0; options.ranks.empty() && i < world.size(); ++i)
@@ -38,11 +38,11 @@ Result<TreeFold> fold_of_ranks(std::size_t size) {
   return TreeFold::compile(leaves, static_cast<std::uint32_t>(size));
 }
 
-// What a member tells the others of a communicator that is split.
+// What each member publishes in split().
 struct SplitRequest {
   std::int32_t color;
-  std::uint32_t free;      // a bit for each channel of a group that it does not hold
-  std::uint64_t position;  // highest that any of them stood at in this generation
+  std::uint32_t free;      // a bit for each group channel that this member does not hold
+  std::uint64_t position;  // highest that any of these channels had in this generation
 };
 
 SplitRequest split_request_of(const core::Arena& arena, core::SlotIndex self, core::Generation generation,
@@ -69,7 +69,7 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, core::Ti
 
 Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, core::TimePoint deadline) {
   const core::Arena& arena = engine_->arena();
-  engine_->has_groups = true;  // in all members, since all split
+  engine_->has_groups = true;  // in all members, since split() is collective
   const SplitRequest mine = split_request_of(arena, engine_->self(), engine_->generation(), color);
   std::vector<SplitRequest> requests(slots_.size());
   REGROUP_RETURN_IF_ERROR(run(
@@ -78,7 +78,7 @@ Result<std::unique_ptr<ShmCommunicator>> ShmCommunicator::split_off(int color, c
   if (color < 0) return std::unique_ptr<ShmCommunicator>();
   std::uint32_t free = ~0U;
   Group group;
-  group.synchronised = true;  // with groups about, every operation ends with a rendezvous
+  group.synchronised = true;  // while groups exist, every operation ends with a synchronisation point
   for (std::size_t r = 0; r < requests.size(); ++r) {
     if (requests[r].color != color) continue;
     if (static_cast<int>(r) == rank_) group.rank = static_cast<int>(group.slots.size());

@@ -1,4 +1,4 @@
-// The shared-memory backend, whole.
+// Opens communicators of the shared-memory backend.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,34 @@
 
 namespace regroup::collective {
 
-// Whether copies of ordinary memory, large enough for several chunks, are made by the kernel from the other's
-// memory instead of through the stages.
+// Whether large data in ordinary memory is copied once, by cross-memory attach (CMA: process_vm_readv),
+// instead of through bounce buffers. kAuto: for the operations that gain by it.
 enum class SingleCopyMode : std::uint8_t { kAuto, kAlways, kNever };
 
-// How members fill stages: by what their stores cost lately (pace.h), or always through or past the cache.
+// Which stores fill bounce buffers: tuned by measured cost (store_tuner.h), always through the cache, or
+// always past it.
 enum class StorePolicy : std::uint8_t { kTuned, kPlain, kStream };
 
-// Whether small data travels in cache lines that say for themselves that they are there (lines.h): where this
-// processor gains by it, or, for tests, wherever it can or nowhere.
+// Whether small data travels in inline chunks (inline_chunk.h). kAuto: where this processor gains by it.
+// The other two are for tests.
 enum class InlineMode : std::uint8_t { kAuto, kAlways, kNever };
 
 struct ShmOptions {
   core::ChannelKind channel = core::ChannelKind::kSteps;
   core::Position
-      instance;  // distinguishes successive communicators of one generation on one channel; only grows
+      instance;  // distinguishes successive communicators of one generation on one channel; strictly grows
   std::vector<int> ranks;                              // of `world` that take part, ascending; empty: all
   SingleCopyMode single_copy = SingleCopyMode::kAuto;  // the same in all members
   StorePolicy store_policy = StorePolicy::kTuned;
   InlineMode inline_mode = InlineMode::kAuto;  // the same in all members
-  std::optional<int> numa_node;                // this member's; nothing: of the cores that it may run on
+  std::optional<int> numa_node;                // of this member; empty: derived from its affinity
 };
 
-// Opens the communicator of `world` for the member at `self`, which is in it; blocks nobody and touches
-// nothing until the first operation. `arena` outlives it. kInvalidArgument if the ranks span several nodes or
-// `self` is not among them. After a failed operation every later one fails likewise. The members of
-// successive communicators of one generation are the same, or a barrier of all lies between.
+// Opens the communicator of `world` for the member at `self`. Does not block and does not access the
+// arena before the first operation. `arena` must outlive the communicator. kInvalidArgument if the ranks
+// span several nodes or `self` is not among them. After a failed operation every later one fails with the
+// same status. Successive communicators of one generation must have the same members, or a barrier of all
+// members between them.
 [[nodiscard]] core::Result<std::unique_ptr<Communicator>> make_shm(const core::Arena& arena,
                                                                    const core::World& world, core::Seat self,
                                                                    const ShmOptions& options = {});

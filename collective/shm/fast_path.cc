@@ -1,6 +1,7 @@
-// Operations that block, with nothing before them: found again and not planned anew, and without a queue as
-// long as the others are near. Those that need nothing but one rendezvous are arrived at and finished at
-// once, and of two ranks with nothing between the other's arrival and the result.
+// The fast path: blocking operations with an empty queue. Plans are cached by operation. While the peers
+// answer within the spin limit an operation runs without the queue; one that needs a single
+// synchronisation point runs without the state machine; two ranks do nothing between the peer's arrival
+// and the result.
 #include <algorithm>
 
 #include "collective/shm/communicator.h"
@@ -12,7 +13,7 @@ using PollResult = SyncPoints::PollResult;
 
 namespace {
 
-constexpr std::size_t kMaxTwoRank = 4 << 10;  // a broadcast of 8 KiB gains nothing so, one of 16 is slower
+constexpr std::size_t kMaxTwoRank = 4 << 10;  // a broadcast of 8 KiB gains nothing, one of 16 is slower
 
 bool same(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
@@ -22,7 +23,7 @@ bool same(const Operation& a, const Operation& b) {
 
 bool exchanges(const Operation& o) { return o.kind == Kind::kAllgather || o.kind == Kind::kAlltoall; }
 
-// What rank `self` of two has then, the other's contribution being at `theirs`.
+// Stores the result of rank `self` of two; `theirs`: the contribution of the other rank.
 void exchange_small(const Operation& o, std::size_t self, const std::byte* theirs) {
   const std::size_t block = o.out.size() / 2, other = 1 - self;
   const std::size_t part = is_split(o.kind) ? block : 0;
@@ -59,8 +60,8 @@ core::Status ShmCommunicator::run(const Operation& operation, core::TimePoint de
   return run_unqueued(pending);
 }
 
-// From rendezvous to rendezvous while the others are near; else with what is left to the queue, which also
-// tells that the deadline has passed.
+// Runs from point to point while the peers answer within the spin limit; otherwise leaves the rest to the
+// queue, which also enforces the deadline.
 core::Status ShmCommunicator::run_unqueued(Pending& pending) {
   constexpr std::uint64_t kBetweenClocks = 16;
   for (;;) {
@@ -81,8 +82,8 @@ core::Status ShmCommunicator::run_unqueued(Pending& pending) {
   }
 }
 
-// Whether all were there at the rendezvous behind which this member did not wait; if not yet, they might come
-// while it looks for them.
+// True when all members have arrived at the point that this member left eagerly, or arrive while it
+// polls.
 bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
   for (std::size_t poll = 0; exited_eagerly_ && poll < engine_->spin_polls(); ++poll) {
     if (poll > 0 && !engine_->yield_core(deadline)) break;
@@ -93,8 +94,9 @@ bool ShmCommunicator::has_caught_up(core::TimePoint deadline) {
   return !exited_eagerly_;
 }
 
-// What is known of `o`, or null. Operations of a loop come again in their order: looks first at what followed
-// the latest the last time, and where that was the same one twice, the last time that it was.
+// The cache entry of `o`, or null. Operations in a loop repeat in order, so the entry that followed the
+// latest one last time is checked first; after an operation that ran twice in a row, the one that
+// followed it then.
 const CachedPlan* ShmCommunicator::find_cached(const Operation& o) {
   const auto is_it = [&](const CachedPlan& cached) { return cached.is_set && same(o, cached.operation); };
   std::size_t at = plan_cache_[latest_].followers[repeats_];
@@ -105,7 +107,7 @@ const CachedPlan* ShmCommunicator::find_cached(const Operation& o) {
   return &set_latest(at);
 }
 
-// Entry `at` of what is known is the latest, and followed the one that was.
+// Makes entry `at` the latest, and notes that it followed the previous one.
 CachedPlan& ShmCommunicator::set_latest(std::size_t at) {
   plan_cache_[latest_].followers[repeats_] = static_cast<std::uint8_t>(at);
   repeats_ = at == latest_ ? 1 : 0;
@@ -113,12 +115,12 @@ CachedPlan& ShmCommunicator::set_latest(std::size_t at) {
   return plan_cache_[at];
 }
 
-// Null unless all have met before.
+// Plans `o` and caches the plan. Null unless the members have synchronised before.
 const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   if (!synchronised_ || !engine_->knows_cores() || !engine_->fence_is_open()) return nullptr;
   if (o.kind == Kind::kSumPartials || size() == 1) return nullptr;
   const Plan plan = plan_of(o, false, false);
-  CachedPlan& cached = set_latest(cached_count_++ % plan_cache_.size());  // in the place of the oldest
+  CachedPlan& cached = set_latest(cached_count_++ % plan_cache_.size());  // replaces the oldest
   cached = {o, signature_of(o, size()), plan, true};
   cached.is_fast = plan.is_copied && plan.block <= plan.piece && !plan.by_slices;
   const bool is_plain = tuners_.choice(o.kind, plan.placed) == Stores::kPlain;
@@ -133,7 +135,7 @@ const CachedPlan* ShmCommunicator::cache_plan(const Operation& o) {
   return &cached;
 }
 
-// Arrives with it, and finishes it if the others are near.
+// Arrives, and completes the operation if the peers answer within the spin limit; else false.
 bool ShmCommunicator::run_fast(const CachedPlan& cached, core::TimePoint deadline) {
   const Operation& o = cached.operation;
   if (cached.is_two_rank && engine_->spins()) return run_two_rank(cached);
@@ -160,10 +162,10 @@ bool ShmCommunicator::run_fast(const CachedPlan& cached, core::TimePoint deadlin
   return true;
 }
 
-// An all-reduce or an exchange in the arrivals of two ranks that spin, or a broadcast there, in lines or
-// in a small chunk: with nothing between the other's arrival and the result that could be done before, as
-// that is most of what it takes beside the way of a cache line. Lines and arrivals are not placed (Turns):
-// they have turns of their own.
+// Two ranks that spin: an all-reduce or an exchange in the payloads of the arrivals, or a broadcast
+// there, in inline chunks or in a small chunk. Everything that can be done before the peer's arrival is,
+// since the rest of the time is mostly that of one cache line transfer. Inline chunks and arrivals have
+// places of their own, so the slot ring places nothing for them.
 bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   if (cached.plan.exits_eagerly) return send_two_rank(cached), true;
   const Operation& o = cached.operation;
@@ -207,7 +209,7 @@ bool ShmCommunicator::run_two_rank(const CachedPlan& cached) {
   return true;
 }
 
-// The other side of a broadcast.
+// The root of a broadcast between two ranks.
 void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   const Operation& o = cached.operation;
   Input payload = o.out;
@@ -224,14 +226,14 @@ void ShmCommunicator::send_two_rank(const CachedPlan& cached) {
   sync_.signal_and_leave(cached.signature, payload);
   exited_eagerly_ = true;
   if (cached.plan.uses_bounce_buffer()) return prefetch_next(o, cached.plan);
-  sync_.prefetch_next();  // what is smaller needs no more, and not its questions
+  sync_.prefetch_next();  // smaller data needs no more
   const InlineChunk* next = bounce_buffers_[self]->inline_chunks_at(sync_.epoch());
   for (std::size_t i = 0; cached.plan.uses_inline_chunks && i < inline_chunks_for(cached.plan.block); ++i)
     prefetch_for_write(next + i);
 }
 
-// Looks for what the others bring, a while. Behind a fence: who looks at lines that are being written takes
-// each of them away from its writer, and by then they are.
+// Polls for the peers within the spin limit; true when all have arrived. Fences first: a load from a line
+// that a peer is writing delays its store, and by then the stores are done.
 bool ShmCommunicator::poll_others(const Operation& o, core::TimePoint deadline) {
   fence();
   sync_.back_off();
@@ -249,14 +251,14 @@ bool ShmCommunicator::poll_others(const Operation& o, core::TimePoint deadline) 
   return seen == PollResult::kComplete;
 }
 
-// Has the lines at hand that the next operation, if it is the same again, will write first; nobody reads them
-// any more.
+// Prefetches for writing the lines that the next operation writes first if it equals this one; nobody
+// reads them any more.
 void ShmCommunicator::prefetch_next(const Operation& o, const Plan& plan) const {
   sync_.prefetch_next();
   const bool in_one_place = plan.uses_inline_chunks || (plan.exits_eagerly && !is_split(o.kind));
   if (plan.in_arrival || !in_one_place || !plan.contributes) return;
   const bool past = !plan.uses_inline_chunks && tuners_.choice(o.kind, plan.placed) == Stores::kStream;
-  if (past) return;  // these need no lines
+  if (past) return;  // streaming stores need no line in the cache
   constexpr std::size_t kMax = 2048;
   const auto self = static_cast<std::size_t>(rank_);
   const std::byte* next =
