@@ -1,5 +1,5 @@
-// Small data in cache lines each of which says for itself that it is there: who waits for them fetches them
-// once, where a flag beside the data costs one trip for the flag and another for the data.
+// Small data in cache lines that carry their own validity tag, as in NCCL's LL128 protocol: the reader
+// fetches each line once, where a separate flag costs one transfer for the flag and another for the data.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,15 @@
 
 namespace regroup::collective {
 
-// Written by one member, read by others.
+// One member writes it, others read it.
 struct alignas(64) InlineChunk {
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> instance;
-  std::byte payload[48];  // valid once both say so
+  std::byte payload[48];  // valid once both words match the tag
 };
 
-// Of what: the instance of a communicator (never 0), and a word that is used once in it (nor is that).
+// Identifies the data of an inline chunk: the instance of a communicator (never 0) and a word that is
+// unique within it (never 0).
 struct ChunkTag {
   std::uint64_t instance;
   std::uint64_t word;
@@ -27,11 +28,11 @@ struct ChunkTag {
   return (bytes + sizeof(InlineChunk::payload) - 1) / sizeof(InlineChunk::payload);
 }
 
-// Writes inline_chunks_for(data.size()) lines, which nobody reads for an earlier mark any more. The next look
-// at other members' memory may come before they are seen.
+// Writes inline_chunks_for(data.size()) chunks, whose earlier contents nobody reads any more. Does not
+// fence: a later load from a peer's memory may be performed first.
 void write_inline_chunks(InlineChunk* chunks, ChunkTag tag, Input data);
 
-// True if all of them are there; else `data` is changed or not.
+// True if all chunks are there; else `data` is undefined.
 [[nodiscard]] bool read_inline_chunks(const InlineChunk* chunks, ChunkTag tag, Output data);
 
 }  // namespace regroup::collective

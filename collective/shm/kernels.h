@@ -13,7 +13,7 @@ namespace regroup::collective {
 // kBaseline: what every processor of its kind has, SSE2 on x86-64 and NEON on ARM64. The others: x86-64 only.
 enum class Simd : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 
-// What values are reduced in: 16-bit floats in float32.
+// Type in which values are reduced: 16-bit floats in float32.
 enum class Accumulator : std::uint8_t { kFloat32, kFloat64, kInt32, kInt64, kInt8, kInt16, kUint8 };
 inline constexpr std::size_t kAccumulators = 7;
 inline constexpr std::size_t kOps = 7;
@@ -21,8 +21,8 @@ inline constexpr std::size_t kOps = 7;
 struct Kernels {
   // to = left (op) right; `to` may be either. Memory of any alignment.
   using Combine = void (*)(void* to, const void* left, const void* right, std::size_t count);
-  // The last combination and what finish() does, in one pass, for values that are not 16-bit floats. `past`:
-  // stores past the cache, where `to` allows it; the caller publishes.
+  // The last combination and finish() in one pass, for all types but 16-bit floats. `past`: use stores
+  // that bypass the cache where the alignment of `to` allows it; the caller publishes.
   using Close = void (*)(void* to, const void* left, const void* right, std::size_t count,
                          std::uint32_t divisor, bool past);
   // In place: divides by `divisor` unless it is 1, and makes every NaN the same.
@@ -30,11 +30,11 @@ struct Kernels {
   // Between a 16-bit float and float32; narrow() rounds to nearest even. No overlap.
   using Widen = void (*)(float* to, const void* from, std::size_t count);
   using Narrow = void (*)(void* to, const float* from, std::size_t count);
-  // memcpy() of what another core has just written, by loads and stores: `rep movsb`, which a C library takes
-  // for much, leaves such lines where they are (docs/design/stages.md).
+  // memcpy() of data that another core has just written, by loads and stores: `rep movsb`, which C
+  // libraries use for large sizes, leaves such lines in the other core's cache (docs/design/stages.md).
   using Copy = void (*)(void* to, const void* from, std::size_t bytes);
 
-  Combine combine[kAccumulators][kOps];  // null: bit operations of floats. kAvg adds.
+  Combine combine[kAccumulators][kOps];  // null: bit operations on floats. kAvg adds.
   Close close[kAccumulators][kOps];      // likewise
   Finish finish[kAccumulators];
   Widen widen[2];  // float16, bfloat16
@@ -42,7 +42,7 @@ struct Kernels {
   Copy copy;
 };
 
-// The best that this processor has.
+// The best instruction set of this processor.
 [[nodiscard]] Simd best_simd();
 // `level` must not be above best_simd().
 [[nodiscard]] const Kernels& kernels_of(Simd level);

@@ -1,5 +1,5 @@
-// The two sides of a message. Who publishes a count rings the other; each side looks at the counts that the
-// other publishes.
+// The two sides of a message. A side that publishes a count rings the other; each side polls the counts
+// of the other.
 #include "collective/shm/messages.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,8 @@ bool Messages::has_any_of(const void* communicator) const {
 }
 
 core::Status Messages::advance() {
-  // One that is done makes room for another, earlier in the list: whoever receives that has rung already.
+  // A message that completes frees the chunks for another one, which may be earlier in the list: its
+  // receiver rang long ago and will not ring again.
   for (bool again = true; std::exchange(again, false);) {
     for (std::size_t i = 0; i < messages_.size();) {
       auto done = is_first(messages_[i]) ? advance(messages_[i]) : core::Result<bool>(false);
@@ -63,7 +64,8 @@ core::Status Messages::open(PairCounters& counters) const {
   const std::uint64_t before = counters.instance.load(std::memory_order_relaxed);
   if (before == instance_) return {};
   if (before > instance_) {
-    return core::invalid_argument("communicator: a later one of this generation has exchanged messages");
+    return core::invalid_argument(
+        "communicator: a later communicator of this generation has already exchanged messages");
   }
   for (auto* word :
        {&counters.posted, &counters.taken, &counters.sent, &counters.offered, &counters.wanted}) {
@@ -86,7 +88,7 @@ core::Status Messages::mismatch(const Message& message, std::uint64_t bytes) con
   const bool sends = o.kind == Kind::kSend;
   return core::invalid_argument(fmt::format("{}: {} bytes, rank {} {} {}", name_of(o.kind),
                                             (sends ? o.in.size() : o.out.size()), o.root,
-                                            sends ? "wants" : "sends", bytes));
+                                            sends ? "expects" : "sends", bytes));
 }
 
 core::Result<bool> Messages::send(Message& message) {
@@ -102,10 +104,11 @@ core::Result<bool> Messages::send(Message& message) {
     message.first = counters.sent.load(std::memory_order_relaxed);
     sender_ = message.ticket;
     counters.offered.store(message.operation.in.size(), std::memory_order_relaxed);
-    // Before the first chunk: behind the last one the receiver may want the next message already.
+    // Checked before the first chunk: after the last one the receiver may have stored the size of its
+    // next receive.
     const std::uint64_t wanted = other.wanted.load(std::memory_order_relaxed);
     if (wanted != message.operation.in.size()) {
-      publish(counters.sent, message.first + 1);  // it shall see what is offered
+      publish(counters.sent, message.first + 1);  // so that the receiver sees `offered`
       core::ring(arena_.line(message.peer).bell);
       return mismatch(message, wanted);
     }

@@ -1,6 +1,6 @@
-// Messages between two members: send and receive. The sender waits until the receiver has begun, then hands
-// the data over in chunks through its own stage, one message at a time; so a message that nobody receives yet
-// is in nobody's way.
+// Point-to-point messages: send and receive. The sender waits until the receiver has posted its receive,
+// then passes the data in chunks through its own bounce buffer, one message at a time. A message without
+// a receiver therefore blocks no other.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Message {
   core::TimePoint started;
   core::TimePoint deadline;
   bool begun = false;
-  std::uint64_t first = 0;   // chunk count of the pair before it
-  std::uint64_t chunks = 0;  // done by this side
+  std::uint64_t first = 0;   // chunk count of this pair before the message
+  std::uint64_t chunks = 0;  // completed by this side
 };
 
 // Owned and used by one thread.
@@ -35,12 +35,12 @@ class Messages {
 
   void add(const Message& message) { messages_.push_back(message); }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
-  // Moves all on as far as they get; those that are done vanish. kInvalidArgument if both sides differ in
-  // size.
+  // Advances all messages as far as they get and removes those that are complete. kInvalidArgument if
+  // both sides differ in size.
   [[nodiscard]] core::Status advance();
   // Grows with each chunk that was written or taken.
   [[nodiscard]] std::uint64_t progress() const { return progress_; }
-  [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is done
+  [[nodiscard]] const Message* find(std::uint64_t ticket) const;  // null if it is complete
   [[nodiscard]] bool has_any_of(const void* communicator) const;
   [[nodiscard]] std::string describe_wait(const Message& message) const;
 
@@ -62,7 +62,7 @@ class Messages {
   const std::uint64_t instance_;
   const core::SlotIndex self_;
   std::deque<Message> messages_;  // in the order of their start
-  std::uint64_t sender_ = 0;      // ticket of the one that has the chunks; 0: none
+  std::uint64_t sender_ = 0;      // ticket of the send that owns the message chunks; 0: none
   std::uint64_t sends_[core::kMaxSlots] = {};
   std::uint64_t progress_ = 0;
 };

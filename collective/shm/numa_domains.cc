@@ -1,6 +1,6 @@
-// The sums of a node are nodes of the canonical tree: the cover of its runs of ranks. Where ranks of a run
-// are no power of two, or do not begin at a multiple of one, there are several, and single ranks among them
-// that all read as they are.
+// The sums of a NUMA node are nodes of the canonical tree: the canonical cover of each run of ranks on
+// that node. A run whose length is not a power of two, or that does not begin at a multiple of one, has
+// several sums, and single ranks in between whose inputs all ranks read directly.
 #include "collective/shm/numa_domains.h"
 
 #include <fmt/format.h>
@@ -128,7 +128,8 @@ core::Result<std::optional<TwoLevels>> TwoLevels::make(std::span<const int> node
     return static_cast<std::size_t>(std::ranges::find(group, r) - group.begin());
   };
   levels.group_rank_ = group_rank_of(rank);
-  // The second slice of a rank lies in its first where nodes have equally many: it is in its cache.
+  // Where all nodes have equally many ranks, a rank's slice of the second level lies within its slice of
+  // the first: it is still in that core's cache.
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto before = std::pair(group_rank_of(r), group_of.at(nodes[r]));
     if (before < std::pair(levels.group_rank_, levels.group_)) levels.global_slice_ += 1;

@@ -1,6 +1,7 @@
-// Which NUMA node a member computes on, and the reduction in two levels of ranks on several nodes: first the
-// ranks of a node sum what lies there, each a slice of it, then all ranks the sums of the nodes, so that an
-// input is read from its own node and between nodes go sums only.
+// The NUMA node on which a member computes, and the two-level reduction for ranks on several nodes: first
+// the ranks of each node reduce the inputs of that node (intra), each rank one slice; then all ranks
+// reduce the sums of the nodes (inter). Each input is read on its own node, and only sums cross between
+// nodes.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +19,15 @@
 
 namespace regroup::collective {
 
-// Which NUMA node each core is of, by `folder`/nodeK/cpuN of the kernel.
+// Maps cores to NUMA nodes, from `folder`/nodeK/cpuN of sysfs.
 class NumaNodes {
  public:
   explicit NumaNodes(const std::filesystem::path& folder);
-  // This machine's, read once.
+  // The map of this machine, read once.
   [[nodiscard]] static const NumaNodes& of_this_machine();
 
-  // The node that all of `cores` (a bit each) are of; nothing if there are none, they are of several, or the
-  // kernel does not say.
+  // The node that contains all of `cores` (a bit each). Empty if `cores` is empty, spans nodes, or the
+  // kernel does not tell.
   [[nodiscard]] std::optional<int> node_of(std::span<const std::uint64_t> cores) const;
 
  private:
@@ -35,32 +36,35 @@ class NumaNodes {
 
 class TwoLevels {
  public:
-  // The part of rank `owner`'s stage that holds the sums it made of the block at hand.
+  // Returns the part of rank `owner`'s bounce buffer that holds its sums of the current block.
   using SumsOf = std::function<const std::byte*(std::size_t owner)>;
 
-  // For this `rank` of nodes.size() ranks, of which nodes[r] is that of r. Nothing if they are all of one
-  // node, or no node has two ranks whose sum is part of the canonical tree. `room`: bytes of a stage.
+  // For `rank` among nodes.size() ranks; nodes[r] is the node of rank r. Empty when all ranks share a
+  // node, or no node has two ranks whose sum is a node of the canonical tree. `buffer_bytes`: size of the
+  // region for sums in a bounce buffer.
   [[nodiscard]] static core::Result<std::optional<TwoLevels>> make(std::span<const int> nodes,
                                                                    std::size_t rank,
                                                                    std::size_t buffer_bytes);
 
-  // Bytes of the result that all ranks make in one turn of both levels; a multiple of 64.
+  // Bytes of the result processed in one pass over both levels; a multiple of 64.
   [[nodiscard]] std::size_t block() const { return block_; }
-  // The first level for bytes `block` of the result, at most block() of them: `inputs` by rank, from byte 0;
-  // the sums of this rank's slice go to `sums`. `dtype` is not a 16-bit floating type: sums would be rounded.
+  // First level, for the byte range `block` of the result, at most block() bytes. `inputs`: by rank, each
+  // from byte 0. Writes the sums of this rank's slice to `sums`. `dtype` must not be a 16-bit float: sums
+  // would be rounded.
   void reduce_intra(std::span<const std::byte* const> inputs, ByteRange block, std::byte* sums, Dtype dtype,
                     Op op) const;
-  // The second, behind a rendezvous of all: writes this rank's slice of the block into `out`, of byte 0.
+  // Second level, after a synchronisation point of all ranks: writes this rank's slice of the block to
+  // `out`, which begins at byte 0 of the result.
   void reduce_inter(std::span<const std::byte* const> inputs, ByteRange block, const SumsOf& sums_of,
                     std::byte* out, Dtype dtype, Op op, Stores stores) const;
 
  private:
-  // The sum of ranks first..first+count-1, which the ranks of their node make, each a slice.
+  // The sum of ranks first..first+count-1. The ranks of their node compute it, each one slice.
   struct Sum {
     std::size_t first;
     std::size_t count;
     std::size_t group;
-    std::size_t index;  // among the sums of the group
+    std::size_t index;  // of this sum in its group
     TreeFold fold;
   };
   explicit TwoLevels(TreeFold fold) : fold_(std::move(fold)) {}
@@ -68,16 +72,16 @@ class TwoLevels {
 
   std::vector<std::vector<std::size_t>> groups_;  // ranks of each node
   std::vector<Sum> sums_;                         // of all groups
-  TreeFold fold_;                                 // over what terms_ lists
+  TreeFold fold_;                                 // over terms_
   struct Term {
     bool is_sum;
     std::size_t index;  // in sums_, or a rank
   };
   std::vector<Term> terms_;
   std::size_t block_ = 0;
-  std::size_t group_ = 0;         // of this rank
-  std::size_t group_rank_ = 0;    // in it
-  std::size_t global_slice_ = 0;  // which slice of a block is this rank's at the second level
+  std::size_t group_ = 0;         // the group of this rank
+  std::size_t group_rank_ = 0;    // position in the group
+  std::size_t global_slice_ = 0;  // index of this rank's slice of a block at the second level
 };
 
 }  // namespace regroup::collective

@@ -1,17 +1,21 @@
-// What each operation does between its rendezvous. Six ways, the same in all ranks:
-//   inline    a contribution of at most 56 bytes travels in the arrival
-//   lines     a small one in lines beside it that say for themselves that they are there (lines.h)
-//   chunks    contributions go through the stages chunk by chunk: at each time one is copied in and the one
-//             before it delivered; large reductions to all or to a root fold the one before it slice by
-//             slice, each rank one slice, and deliver the one before that
-//   direct    contributions that all lie in the arena are read where they are, each at once; with ranks on
-//             several NUMA nodes a large shared result block by block in two levels (domains.h)
-//   results   an allreduce whose inputs and results all lie in the arena, a result for each rank: chunk by
-//             chunk each folds its slice in its own result, from which the others copy it
-//   one copy  contributions in ordinary memory are read where they are, by the kernel (single_copy.cc)
-// Chunks too read what lies in the arena where it is, whatever the other ranks' memory. Nobody is done before
-// all have read it: where the last work reads it, a rendezvous follows.
-// What goes into stages and comes out of them: staging.cc. docs/collectives.md has the traffic of each.
+// The work of each operation between its synchronisation points. There are six algorithms; all ranks
+// choose the same one:
+//   arrival        a contribution of at most 56 bytes travels as the payload of the arrival
+//   inline chunks  a small contribution travels in inline chunks (inline_chunk.h)
+//   chunks         contributions go through the bounce buffers chunk by chunk: in each epoch one chunk is
+//                  copied in and the previous one delivered. Large reductions to all or to a root reduce the
+//                  previous chunk by slices, one for each rank, and deliver the one before
+//   direct         contributions that all lie in the arena are read in place, each at once; with ranks on
+//                  several NUMA nodes a large shared result is reduced block by block in two levels
+//                  (numa_domains.h)
+//   results        an allreduce whose inputs and results all lie in the arena, one result for each rank:
+//                  chunk by chunk each rank reduces its slice in its own result, from which the others copy
+//                  it
+//   single copy    contributions in ordinary memory are read in place by CMA (single_copy.cc)
+// Chunks that lie in the arena are also read in place, whatever memory the other ranks use. No rank is
+// done before all ranks have read such memory: if the last phase reads it, a synchronisation point
+// follows. bounce_copy.cc fills and reads the bounce buffers. docs/collectives.md has the memory traffic
+// of each algorithm.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -24,15 +28,16 @@ namespace regroup::collective {
 namespace {
 
 constexpr std::size_t kFewRanks = 4;
-constexpr std::size_t kLevelsBytes = 256 << 10;   // results that are worth a rendezvous for each block
-constexpr std::size_t kMinInResults = 512 << 10;  // of a chunk that no stage needs to hold
-constexpr std::size_t kMinByLoads = 2 << 10;      // of a copy: less is memcpy()'s
-// Inputs of all ranks: up to here who wants the result folds all by itself.
+constexpr std::size_t kLevelsBytes =
+    256 << 10;  // smallest result for two levels, which cost a point for each block
+constexpr std::size_t kMinInResults = 512 << 10;  // smallest chunk that bypasses the bounce buffers
+constexpr std::size_t kMinByLoads = 2 << 10;      // smallest copy by loads and stores; memcpy() below
+// Total bytes of inputs up to which each rank that wants the result reduces all of it.
 std::size_t max_folded_alone(Kind kind) { return (kind == Kind::kReduce ? 128 : 32) << 10; }
-// Contributions up to here cost less to copy than a rendezvous, which takes longest where ranks share cores.
-// A root's: it then need not wait for the others. All-reduce: each rank folds all of it, if that is not too
-// much or it is very small. An allgather or reduce_scatter of which all lies in the arena would lose by it
-// beyond.
+// Contributions up to this size are copied even from the arena: that costs less than a synchronisation
+// point, which takes longest where ranks share cores. A root need not wait for the others then.
+// All-reduce: each rank reduces everything, if that is little. An allgather or reduce_scatter entirely in
+// the arena would be slower beyond these limits.
 std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   constexpr std::size_t kKiB = 1 << 10;
   if (kind == Kind::kAllreduce) {
@@ -41,9 +46,10 @@ std::size_t max_copied(Kind kind, std::size_t ranks, bool shares_cores) {
   return (from_root(kind) || kind == Kind::kAlltoall || shares_cores ? 32 : 8) * kKiB;
 }
 
-// On an AMD lines take longer the more there are, and a flag with the data beside it does not: 1 KiB between
-// two ranks, a broadcast 0.35 us in lines and 0.19 behind a flag, an all-reduce 1.07 and 0.42. On an Intel a
-// root's lines take half as long as a flag; other kinds were not compared there.
+// On AMD processors inline chunks cost more the more there are, and data with a separate flag does not: 1
+// KiB between two ranks takes 0.35 us as inline chunks and 0.19 with a flag in a broadcast, 1.07 and 0.42
+// in an all-reduce. On Intel processors a root's inline chunks take half as long as with a flag; other
+// kinds were not compared there.
 std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   static const bool kAmd = core::is_amd();
   if (mode == InlineMode::kNever) return 0;
@@ -51,7 +57,7 @@ std::size_t max_inline_chunks(Kind kind, InlineMode mode) {
   return from_root(kind) ? 2 : 0;
 }
 
-// Contributions whose chunks go around a tight ring: with two ranks inputs, outputs and stages together are
+// Contributions that use the compact ring: with two ranks the inputs, outputs and bounce buffers are
 // about as large as the cache, and each chunk is written and read once. Measured: docs/design/stages.md.
 bool uses_compact_ring(Kind kind, std::size_t whole) {
   constexpr std::size_t kMiB = 1 << 20;
@@ -59,19 +65,20 @@ bool uses_compact_ring(Kind kind, std::size_t whole) {
   return kind == Kind::kAlltoall && whole >= kMiB;
 }
 
-// A larger one is shared with others, of which a virtual machine sees nothing: 480 MiB on the one measured.
+// Largest cache size believed: a larger one is shared with other virtual machines (480 MiB on the one
+// measured).
 constexpr std::size_t kMaxCache = 32 << 20;
 
 }  // namespace
 
-// True if it touches what the members of an earlier generation might still read.
+// True if `o` touches memory that members of an earlier generation might still read.
 bool ShmCommunicator::is_shared(const Operation& o) const {
   if (o.kind == Kind::kSumPartials) return true;
   return size() > 1 && o.kind != Kind::kBarrier && o.block(size()) > 0;
 }
 
-// How this rank stores a result that so many ranks have, and its own block in it. `through`: the memory of
-// each giver that it goes through, of which direct ones need none.
+// Chooses the stores for the result and for this rank's own block in it. `results`: number of ranks that
+// have a result. `through`: bytes of each contributor's bounce buffer in use; 0 if data is read in place.
 void ShmCommunicator::choose_stores(Plan& plan, const Operation& o, std::size_t results,
                                     std::size_t through) const {
   static const std::size_t kLastLevel = std::min(last_level_cache(), kMaxCache);
@@ -103,8 +110,8 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   const std::size_t ring =
       plan.compact ? std::min(SlotRing::kCompactRing, ring_.capacity()) : ring_.capacity();
   choose_stores(plan, o, results, ring);
-  // Behind a small chunk the next copy begins sooner; with many ranks, and in a part of an operation over
-  // several hosts, the rendezvous cost more than that.
+  // After a small chunk the next copy begins sooner. With many ranks, and in parts of operations over
+  // several hosts, the extra synchronisation points cost more than that.
   const std::size_t chunk = ranks <= kFewRanks && !is_part ? kChunk / 2 : kChunk;
   plan.piece = is_split(o.kind) && ranks > 1 ? chunk / (ranks - 1) / kCacheLine * kCacheLine : chunk;
   if (plan.in_arrival || ranks == 1) plan.piece = plan.block;
@@ -115,8 +122,8 @@ Plan ShmCommunicator::plan_of(const Operation& o, bool closes, bool is_part) con
   return plan;
 }
 
-// It is the operation under way. Our own part we read where it is; not where others may write a shared result
-// over it at their own pace, as in place.
+// Makes `o` the current operation. This rank reads its own contribution in place, unless other ranks may
+// overwrite it with a shared result at any time, as in place.
 void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signature, const Operation& o) {
   plan_ = plan;
   signature_ = signature;
@@ -130,7 +137,7 @@ void ShmCommunicator::begin(const Plan& plan, const CollectiveSignature& signatu
   if (!plan_.is_copied && size() > 1) locate_in_arena(o);
 }
 
-// `is_part`: of an operation over several hosts.
+// `is_part`: `pending` is a part of an operation over several hosts.
 void ShmCommunicator::begin(Pending& pending, const Plan& plan, bool is_part) {
   const Operation& o = pending.operation;
   begin(plan, pending.signature, o);
@@ -189,7 +196,7 @@ std::span<const std::byte> ShmCommunicator::work(Pending& pending) {
   return phase == 0 && !plan_.tries_single_copy ? arrival_payload(o) : std::span<const std::byte>();
 }
 
-// Where in the arena our memory lies, if it does: then it needs no copy.
+// Finds the offsets of this rank's memory in the arena, which needs no copy.
 void ShmCommunicator::locate_in_arena(const Operation& o) {
   const Input in = contribution_of(o);
   const bool whole_at_once = o.kind == Kind::kAlltoall || (o.kind == Kind::kAllreduce && !plan_.by_slices);
@@ -199,13 +206,13 @@ void ShmCommunicator::locate_in_arena(const Operation& o) {
   if (offsets_.in != kNotInArena) inputs_[static_cast<std::size_t>(rank_)] = in.data();
 }
 
-// What the others should know before they go on: the data itself, or where in the arena it lies.
+// Payload of the first arrival: the data itself, or where in the arena it lies.
 std::span<const std::byte> ShmCommunicator::arrival_payload(const Operation& o) const {
   if (plan_.in_arrival) return plan_.contributes ? contribution_of(o) : Input();
   return std::as_bytes(std::span(&offsets_, 1));
 }
 
-// Behind the first rendezvous: learns where the contributions are.
+// After the first synchronisation point: learns where the contributions lie and adapts the plan.
 void ShmCommunicator::collect_offsets(Pending& pending) {
   const Operation& o = pending.operation;
   if (plan_.in_arrival || size() == 1 || plan_.block == 0 || o.kind == Kind::kBarrier ||
@@ -241,12 +248,12 @@ void ShmCommunicator::collect_offsets(Pending& pending) {
     plan_.single_copy = true;
     pending.phases = 3;
   } else if (some_in_arena && !plan_.by_slices) {
-    pending.phases += 1;  // slices are folded before the last rendezvous, all else behind it
+    pending.phases += 1;  // slices are reduced before the last point, all else after it
   }
 }
 
-// Slices are folded where they belong in their rank's own result, and the others copy them from there: nobody
-// else reads that part of what may be its input too. Nobody is done before all have copied.
+// Each rank reduces its slice in its own result, from which the others copy it: nobody else reads that
+// part, even if it is an input too. No rank is done before all have copied.
 void ShmCommunicator::fold_in_results(Pending& pending) {
   plan_.in_results = true;
   plan_.piece = std::max(kMinInResults, slots_.size() * kChunk);
@@ -275,7 +282,8 @@ void ShmCommunicator::choose_levels(const Operation& o) {
   plan_.two_levels = levels_.has_value();
 }
 
-// Block `turn` is summed on its node while the one before it, whose sums all have made, becomes the result.
+// Reduces block `index` on its node while the previous block, whose sums are complete, becomes the
+// result.
 void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) {
   const auto block = [&](std::size_t i) {
     const std::size_t begin = i * levels_->block();
@@ -291,7 +299,7 @@ void ShmCommunicator::fold_in_two_levels(const Operation& o, std::size_t index) 
   levels_->reduce_intra(inputs_, block(index), chunk(static_cast<std::size_t>(rank_), now), o.dtype, o.op);
 }
 
-// Takes from sources_ what is for this rank: bytes at..at+bytes of each block.
+// Delivers this rank's data from sources_: bytes at..at+bytes of each block.
 void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t bytes) {
   const auto root = static_cast<std::size_t>(o.root);
   if (to_root(o.kind) && rank_ != o.root) return;
@@ -318,13 +326,13 @@ void ShmCommunicator::deliver(const Operation& o, std::size_t at, std::size_t by
   }
 }
 
-// What a giver has for itself in the last chunk: a block of a scatter.
+// After an eager exit: the root's own block of a scatter, from the last chunk.
 void ShmCommunicator::deliver_own(const Operation& o) {
   if (o.kind != Kind::kScatter) return;
   const std::size_t last = (plan_.block - 1) / plan_.piece;
   set_sources(o, last);
   deliver(o, last * plan_.piece, plan_.piece_bytes(last));
-  if (plan_.streams()) complete_stores();  // behind its last arrival
+  if (plan_.streams()) complete_stores();  // after its last arrival
 }
 
 void ShmCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) const {

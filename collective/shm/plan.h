@@ -1,4 +1,4 @@
-// How an operation goes, and what kinds of them have in common.
+// How an operation runs, and properties of the kinds of operations.
 #pragma once
 
 #include <algorithm>
@@ -16,73 +16,75 @@ namespace regroup::collective {
 inline constexpr std::size_t kCacheLine = 64;
 
 [[nodiscard]] constexpr bool to_root(Kind kind) { return kind == Kind::kReduce || kind == Kind::kGather; }
-// The output has a block of each rank.
+// The output contains a block of each rank.
 [[nodiscard]] constexpr bool gathers(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
 
-// How an operation goes on between its rendezvous; fixed at its start, but for what the others bring.
+// How an operation runs between its synchronisation points. Fixed at its start, except for what depends
+// on the memory of the other ranks.
 struct Plan {
   std::size_t block = 0;            // bytes per rank
-  std::size_t piece = 0;            // of a block, per chunk
-  std::size_t stride = 0;           // in a chunk, from the part for one rank to that for the next
-  std::size_t placed = 0;           // of each stage, by a chunk
-  bool contributes = true;          // this rank brings data
-  bool in_arrival = false;          // which travels in the arrival itself
-  bool is_copied = false;           // or in a stage, wherever it lies: it is small
-  bool uses_inline_chunks = false;  // and there in lines that say that they are there
-  bool compact = false;             // its chunks go around a part of the ring only
-  bool by_slices = false;           // each rank folds a slice of each chunk for all
-  bool direct = false;              // inputs lie in the arena: all at once
-  bool in_results = false;          // results too, one each: slices are folded there, and copied from there
-  bool two_levels = false;          // block by block, those of a NUMA node first
-  bool tries_single_copy = false;   // that it goes by one copy: what is staged begins a rendezvous later
-  bool single_copy = false;         // each reads what is for it where it is in the others' memory
-  bool exits_eagerly = false;       // and nothing is left to do for this rank once the others can have it
+  std::size_t piece = 0;            // bytes of a block in one chunk
+  std::size_t stride = 0;           // in a chunk, between the parts of two ranks
+  std::size_t placed = 0;           // bytes of a bounce buffer that a chunk takes
+  bool contributes = true;          // this rank has a contribution
+  bool in_arrival = false;          // contributions travel in the payloads of the arrivals
+  bool is_copied = false;           // contributions are small: copied even if they lie in the arena
+  bool uses_inline_chunks = false;  // contributions travel in inline chunks
+  bool compact = false;             // chunks use a part of the ring only
+  bool by_slices = false;           // each rank reduces one slice of each chunk for all
+  bool direct = false;              // all inputs lie in the arena and are read in place
+  bool in_results = false;          // so do results, one a rank: slices are reduced and copied there
+  bool two_levels = false;          // two-level reduction (numa_domains.h)
+  bool tries_single_copy = false;   // CMA is offered first; chunks begin one epoch later
+  bool single_copy = false;         // each rank reads its part by CMA
+  bool exits_eagerly = false;       // this rank needs nothing from its peers
   Stores stores = Stores::kPlain;
-  Stores own_stores = Stores::kPlain;  // of the block that this rank gives itself
-  std::size_t first_chunk = 0;         // the phase at which it is staged
+  Stores own_stores = Stores::kPlain;  // for this rank's own block
+  std::size_t first_chunk = 0;         // phase of the first chunk
 
   [[nodiscard]] std::size_t piece_bytes(std::size_t index) const {
     return std::min(piece, block - index * piece);
   }
-  // Whose pace (pace.h) its chunks have a part in. Results in the arena have one of their own: that of a kind
-  // which stages nothing.
+  // Key of the store tuner (store_tuner.h) for its chunks. Results in the arena have a tuner of their
+  // own: that of a kind that uses no bounce buffer.
   [[nodiscard]] Kind tuner_kind(Kind kind) const { return in_results ? Kind::kSumPartials : kind; }
   [[nodiscard]] Stores stores_from(std::size_t rank, int self) const {
     return static_cast<int>(rank) == self ? own_stores : stores;
   }
   [[nodiscard]] bool streams() const { return stores == Stores::kStream || own_stores == Stores::kStream; }
-  // It travels in chunks, or would, were it not read where it is.
+  // Its data travels in chunks, unless it is read in place.
   [[nodiscard]] bool uses_bounce_buffer() const { return !in_arrival && !uses_inline_chunks; }
 };
 
-// Who opens a communicator, and with whom.
+// The members of a communicator, as MPI_Group, and this member's rank.
 struct ShmGroup {
   std::vector<core::SlotIndex> slots;  // by rank
   int rank = 0;
   core::Position instance;
   std::vector<Peer> peers;    // by rank
-  bool synchronised = false;  // its members are done with what came before in these channels and stages
+  bool synchronised = false;  // the members have left whatever used these channels and buffers before
 };
 
-// An operation of before, and what was found out about it.
+// A recent operation with its plan, so that repeating it needs no validation and planning.
 struct CachedPlan {
   Operation operation;
   CollectiveSignature signature;
   Plan plan;
   bool is_set = false;
-  std::array<std::uint8_t, 2> followers{};  // of all known: what came behind it, and behind it twice
-  // Needs nothing but one rendezvous: what each contributes travels in it or is copied.
+  std::array<std::uint8_t, 2> followers{};  // cache entries that followed it, and that followed it twice
+  // Needs one synchronisation point: contributions travel in arrivals or are copied.
   bool is_fast = false;
-  // Goes by run_two_rank(), for which little else matters.
+  // Runs by run_two_rank(), which uses the fields below.
   bool is_two_rank = false;
-  Kernels::Close close = nullptr;  // of an allreduce
+  Kernels::Close close = nullptr;  // for an allreduce
   std::uint32_t divisor = 1;
   std::size_t count = 0;  // elements
 };
 
-// Of what `rank` stages for each of the others: where `other`'s part stands. Its own is not among them.
+// Index of `other`'s part among the parts that `rank` copies in for its peers. Its own part is not among
+// them.
 [[nodiscard]] constexpr std::size_t part_of(std::size_t rank, std::size_t other) {
   return other <= rank ? other : other - 1;
 }

@@ -1,9 +1,9 @@
-// The order of operations, and the one place that waits.
+// Order of operations, and the only code that waits.
 //
-// Waiting: where each rank can have a core for itself the others answer within microseconds, so this thread
-// looks again for a while; elsewhere it would only keep them from running, so it lets each of them run twice.
-// Then the doorbell (core/doorbell.h). The cores are those that each rank may run on (cores.h): a launcher
-// may have bound each to one of its own.
+// Waiting: where each rank can have a core of its own, the peers answer within microseconds, so this
+// thread polls for a while. Elsewhere polling would keep the peers from running, so the thread yields to
+// each of them twice. Then it sleeps on the doorbell (core/doorbell.h). The number of cores is taken from
+// the affinity of every rank (cores.h), since a launcher may have bound each rank to one core.
 #include "collective/shm/progress_engine.h"
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@ using core::Result;
 using core::Status;
 using core::TimePoint;
 
-// Of sleeps, the first and the longest. Who announces and goes may not see a member that falls asleep just
-// then, which does not see the announcement either; behind the nap it does.
+// The first and the longest sleep. A peer that leaves by signal_and_leave() may miss a member that falls
+// asleep at that moment, and the member misses the arrival; it sees the arrival when the sleep ends.
 constexpr auto kFirstSleep = std::chrono::milliseconds(1);
 constexpr auto kMaxSleep = std::chrono::milliseconds(64);
 
@@ -53,8 +53,8 @@ ProgressEngine::ProgressEngine(const core::Arena& arena, core::Generation genera
       messages_(arena, generation, instance, self) {}
 
 void ProgressEngine::fail(Status why) {
-  complete_stores();   // no publish() follows, and what was written may be shared
-  canary_.withdraw();  // the caller may change what others might still read
+  complete_stores();   // no publish() follows, and this member's stores may be to shared memory
+  canary_.withdraw();  // the caller may change memory that peers might still read
   if (failed_.ok()) failed_ = std::move(why);
 }
 
@@ -204,8 +204,8 @@ bool ProgressEngine::spin(std::uint64_t ticket) {
   return is_done(ticket);
 }
 
-// Sleeps no longer than until something moved: the others go on at once, so the next move is near again. Who
-// `looked` has yielded as often as pays, but looked for a shorter time than pays who spins.
+// Sleeps until something progresses, then polls again: the peers continue at once, so the next progress
+// is due soon. A caller that has `polled` has yielded often enough, but has spun for less time than pays.
 Status ProgressEngine::wait(std::uint64_t ticket, bool polled) {
   const core::SystemClock clock;
   auto sleep = kFirstSleep;

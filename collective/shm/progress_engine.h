@@ -1,5 +1,6 @@
-// What a communicator and the groups split from it share: the member's stage, in which one collective
-// operation runs at a time, the messages beside it, and all waiting.
+// The progress engine of a communicator and the groups split from it. They share the member's bounce
+// buffer, in which one collective operation runs at a time, the queue of operations, the messages, and
+// all waiting.
 #pragma once
 
 #include <cstdint>
@@ -19,49 +20,50 @@ namespace regroup::collective {
 
 class ShmCommunicator;
 
-// A collective operation that was started and is not done.
+// A collective operation that was started and is not complete.
 struct Pending {
   enum class State { kNew, kCatchingUp, kFirstSync, kWorking, kSyncing, kFinalSync };
 
   Operation operation;
-  CollectiveSignature signature;  // that it is, or is a part of: what the ranks must agree on
+  CollectiveSignature signature;  // of it, or of the operation over several hosts of which it is a part
   ShmCommunicator* communicator;
   std::uint64_t ticket;
   core::TimePoint started;
   core::TimePoint deadline;
-  bool closes;  // ends with a rendezvous: groups were about when it was started
+  bool closes;  // ends with a synchronisation point: groups existed at its start
   State state = State::kNew;
-  std::uint64_t phase = 0;   // the piece of work at hand
-  std::uint64_t phases = 0;  // between two of which all meet
+  std::uint64_t phase = 0;   // the current phase
+  std::uint64_t phases = 0;  // a synchronisation point lies between two of them
 };
 
-// Owned and used by one thread. Every failure is final: the members may be at different rendezvous.
+// Owned and used by one thread. Every failure is final: the members may be at different synchronisation
+// points.
 class ProgressEngine {
  public:
-  // `ranks`: members of the World on this host. `numa_node`: this one's, instead of what its cores say.
+  // `ranks`: number of members of the World on this host.
   ProgressEngine(const core::Arena& arena, core::Generation generation, core::Position instance,
                  core::SlotIndex self, std::size_t ranks, const ShmOptions& options = {});
 
-  // What went wrong so far: a failure of before, or kRevoked if the generation is over.
+  // The first failure so far, or kRevoked if the generation is over.
   [[nodiscard]] core::Status check();
-  // check().ok(), at less cost.
+  // check().ok() at less cost.
   [[nodiscard]] bool can_continue() const {
     return failed_.ok() && line_.revoked_up_to.load(std::memory_order_acquire) < generation_;
   }
-  // Queues `operation` and moves everything on.
+  // Queues `operation` and advances all operations.
   [[nodiscard]] core::Result<std::uint64_t> start(ShmCommunicator& communicator, const Operation& operation,
                                                   const CollectiveSignature& signature,
                                                   core::TimePoint deadline);
-  // An operation that is not in the queue.
+  // Describes an operation without queueing it.
   [[nodiscard]] Pending make_pending(ShmCommunicator& communicator, const Operation& operation,
                                      const CollectiveSignature& signature, core::TimePoint deadline) {
     return {operation, signature, &communicator, next_ticket_++, core::SystemClock().now(),
             deadline,  has_groups};
   }
-  // While is_idle() only: what is left of one, from where it is to its end.
-  // `looked`: spin_polls() times for the others, in vain.
+  // Requires is_idle(). Queues `pending` in its current state and waits for its end. `polled`: the caller
+  // has already polled spin_polls() times in vain.
   [[nodiscard]] core::Status run(const Pending& pending, bool polled = false);
-  // Notes what went wrong, for ever: the first of all that did.
+  // Records a failure. Only the first one is kept.
   void fail(core::Status why);
   [[nodiscard]] bool is_idle() const { return queue_.empty() && messages_.empty(); }
   [[nodiscard]] core::Result<std::uint64_t> start_message(const ShmCommunicator& communicator,
@@ -69,44 +71,46 @@ class ProgressEngine {
                                                           core::TimePoint deadline);
   [[nodiscard]] core::Result<bool> test(std::uint64_t ticket);
   [[nodiscard]] core::Status wait(std::uint64_t ticket, bool polled = false);
-  // `communicator` ends; operations of it that are under way fail.
+  // Called by the destructor of `communicator`; its pending operations fail.
   void detach(const ShmCommunicator& communicator);
 
-  // True when every member of an earlier generation on this host has left it. Before, nothing shared may be
-  // written.
+  // The generation fence: true when every member of an earlier generation on this host has left it.
+  // Nothing shared may be written before.
   [[nodiscard]] bool fence_is_open();
-  // The members in `slots` have met: now their cores are known.
+  // Called when all members in `slots` have arrived at a point: their core sets are known then.
   void on_sync(std::span<const core::SlotIndex> slots);
-  // Whether each member of the World on this host can have a core for itself, as far as is known (cores.h).
+  // Whether each member of the World on this host can have a core of its own, as far as is known
+  // (cores.h).
   [[nodiscard]] bool spins() const { return spins_; }
-  // They cannot. The same in all of them: false until they have met, before the first operation ends.
+  // The opposite, known. Equal in all members: false before their first synchronisation point.
   [[nodiscard]] bool shares_cores() const { return counted_cores_ && !spins_; }
   [[nodiscard]] bool knows_cores() const { return counted_cores_; }
-  // How often an operation looks for the others before it is queued, which costs more than a look: for about
-  // a microsecond; on cores that are shared, until all of them could run.
+  // Spin limit: how often a member polls for its peers before it queues an operation, which costs more
+  // than a poll. About a microsecond; on shared cores, until all peers could have run.
   [[nodiscard]] std::size_t spin_polls() const { return spins_ ? kSpinPolls : kYields * ranks_; }
-  // Between two looks, while it is true: who does not spin leaves its core to others.
+  // Called between two polls; false when the member should stop polling. Yields the core unless members
+  // spin.
   [[nodiscard]] bool yield_core(core::TimePoint deadline);
-  // That this member computes on; nothing if on several.
+  // The NUMA node on which this member computes; empty if it may use several.
   [[nodiscard]] std::optional<int> numa_node() const { return numa_node_; }
   [[nodiscard]] SingleCopyMode single_copy() const { return single_copy_; }
   [[nodiscard]] StorePolicy store_policy() const { return store_policy_; }
   [[nodiscard]] InlineMode inline_mode() const { return inline_mode_; }
-  [[nodiscard]] LivenessCanary& sign() { return canary_; }  // of this member; gone once it fails
+  [[nodiscard]] LivenessCanary& sign() { return canary_; }  // of this member; withdrawn once it fails
   [[nodiscard]] const core::Arena& arena() const { return arena_; }
   [[nodiscard]] core::SlotIndex self() const { return self_; }
   [[nodiscard]] core::Generation generation() const { return generation_; }
 
-  // With groups about, several communicators use the stage in turn: then each operation ends with a
-  // rendezvous, behind which nobody reads it.
+  // Set while groups exist. Several communicators then use one bounce buffer in turn, so each operation
+  // ends with a synchronisation point, after which no member reads it.
   bool has_groups = false;
 
  private:
   static constexpr std::size_t kSpinPolls = 100;
-  static constexpr std::size_t kYields = 2;  // for each rank
+  static constexpr std::size_t kYields = 2;  // per rank
 
   void publish_cores();
-  // Moves everything on as far as it gets without waiting.
+  // Advances all operations as far as they get without waiting.
   void advance(bool thorough);
   [[nodiscard]] bool is_done(std::uint64_t ticket) const;
   [[nodiscard]] bool poll_again(std::uint64_t ticket);
@@ -131,8 +135,8 @@ class ProgressEngine {
   bool counted_cores_ = false;
 
   std::uint64_t next_ticket_ = 1;
-  std::deque<Pending> queue_;      // the first is under way
-  std::uint64_t sync_points_ = 0;  // behind us
+  std::deque<Pending> queue_;      // the first is running
+  std::uint64_t sync_points_ = 0;  // passed
   Messages messages_;
   LivenessCanary canary_;
   bool fence_passed_ = false;

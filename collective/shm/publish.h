@@ -1,6 +1,6 @@
-// How bulk data becomes visible to the other members of the host: write it with store_block(), then
-// publish() the word they wait for. Non-temporal stores are here, in the kernels' close() and in
-// elastic/optimizer_kernels.cc: a release store does not order them, so publish() fences first.
+// How bulk data becomes visible to other members of the host: write it with store_block(), then publish()
+// the word on which they wait. Non-temporal stores occur here, in the kernels' close() and in
+// elastic/optimizer_kernels.cc only: a release store does not order them, so publish() fences first.
 // ThreadSanitizer sees neither such stores nor the fence; its build sets REGROUP_PLAIN_STORES.
 #pragma once
 
@@ -16,14 +16,14 @@
 namespace regroup::collective {
 
 enum class Stores {
-  kPlain,   // through the cache: for what is read again soon
+  kPlain,   // through the cache: data that is read again soon
   kStream,  // past the cache, if `to` is 16-byte aligned: for results larger than the cache
 };
 
 #ifdef REGROUP_MUTANT_RELAXED_PUBLISH  // tests/collective: proof that the race detector would see this bug
 inline constexpr std::memory_order kPublishOrder = std::memory_order_relaxed;
 #else
-// At least release, for the data. Sequentially consistent, so that of members that publish and then look at
+// At least release, for the data. Sequentially consistent, so that of members that publish and then load
 // each other's words at least one sees all of them.
 inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 #endif
@@ -38,8 +38,8 @@ inline constexpr std::memory_order kPublishOrder = std::memory_order_seq_cst;
 #endif
 }
 
-// Copies `bytes` from `from` to `to`, which do not overlap. Others may read them after a publish() that
-// follows.
+// Copies `bytes` from `from` to `to`, which must not overlap. Other members may read them after a later
+// publish().
 inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes, Stores how) {
   std::size_t done = 0;
 #ifndef REGROUP_PLAIN_STORES
@@ -52,36 +52,35 @@ inline void store_block(std::byte* to, const std::byte* from, std::size_t bytes,
   if (done < bytes) std::memcpy(to + done, from + done, bytes - done);
 }
 
-// Orders what this thread stored before, non-temporally or not, before every store that follows. Whoever
-// writes with store_block() and may then leave without a publish(), because its generation is revoked, calls
-// it: its next release store says that it has left, and the next writer relies on that.
+// Orders all earlier stores of this thread, non-temporal ones included, before all later stores. A writer
+// that uses store_block() and may leave without a publish(), because its generation was revoked, must
+// call it: its next release store reports that it has left, and the next writer relies on that.
 inline void complete_stores() {
 #ifndef REGROUP_PLAIN_STORES
   core::store_fence();
 #endif
 }
 
-// Stores `value` after everything that this thread stored before, non-temporally or not.
+// Stores `value` after every earlier store of this thread, non-temporal ones included.
 inline void publish(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   complete_stores();
   word.store(value, kPublishOrder);
 }
 
-// Likewise for who has stored nothing past the cache since complete_stores(), and without waiting until the
-// others can see it, which takes as long as it takes to get all lines written before from those who read them
-// last. A look at other words that follows may come before it, unless a fence() is between them.
+// publish() for a thread that has executed no non-temporal store since complete_stores(). Does not wait
+// until the store is visible, which takes as long as fetching all recently written lines from the cores
+// that read them last. A later load may be performed first, unless fence() is called in between.
 inline void publish_unfenced(std::atomic<std::uint64_t>& word, std::uint64_t value) {
   word.store(value, std::min(kPublishOrder, std::memory_order_release));
 }
 
-// What this thread stored before can be seen before it looks at anything behind this. ThreadSanitizer needs
-// none.
+// Makes all earlier stores of this thread visible before its later loads. ThreadSanitizer needs none.
 inline void fence() { core::full_fence(); }
 
-// The cache line at `line` begins to come here from whoever has it, to be written.
+// Prefetches the cache line at `line` for writing.
 inline void prefetch_for_write(const void* line) { core::prefetch_to_write(line); }
 
-// memcpy() of at most 64 bytes, for which a call takes longer than the copy.
+// memcpy() of at most 64 bytes, inlined: the function call would take longer than the copy.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto ends = [&]<std::size_t Each>(std::integral_constant<std::size_t, Each>) {
     std::byte head[Each];
